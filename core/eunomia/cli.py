@@ -1,4 +1,4 @@
-"""The command line: finds the command, calls it, and turns what goes wrong into a line and an exit code.
+"""The command line: finds the command, calls it, and reports an error as one line with an exit code.
 
 Exit codes: 0 done; 1 done, and the answer is no; 2 bad input or usage; 3 a fault of Eunomia's own; 4 arbiter not
 reachable; 130 Ctrl-C.
@@ -126,7 +126,7 @@ class _Lazy(TyperGroup):
         return list(_commands())
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Import a command, and read its parameters off its annotations."""
+        """Import a command, and derive its parameters from its annotations."""
         loaded = (built_in(cmd_name) or _installed(cmd_name)).load()
         if not isinstance(loaded, typer.Typer):
             function = loaded
@@ -143,7 +143,7 @@ class _Lazy(TyperGroup):
 
 
 def _installed(name: str) -> Command:
-    """A command that an installed package brought."""
+    """Return the command of this name that an installed package provides."""
     known = _commands()
     if name not in known:
         hint = did_you_mean(name, known)
@@ -194,7 +194,7 @@ def _sentence(text: str) -> str:
 
 
 def _report(error: BaseException, arguments: Sequence[str]) -> Path:
-    """Write down a fault, so that it can be sent."""
+    """Write a fault with its traceback to a file, which the user can attach to a report."""
     home = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     name = f"fault-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.getpid()}.txt"
     text = "\n".join(

@@ -10,19 +10,19 @@ from eunomia.extras import lacking, require
 from eunomia.model.shapes import value
 
 GROUP: Final = "eunomia.commands"
-"""The entry-point group of strangers' commands; an entry is named after its command."""
+"""The entry-point group of commands in third-party packages; an entry is named after its command."""
 
 
 @value
 class Command:
-    """A command that can be called."""
+    """A command of ``eunomia``: its name, its help line, and the function to import when it is called."""
 
     name: str
     help: str
     target: str
     """``module:function``: a function with Typer's annotations, or a ``Typer``."""
     needs: tuple[str, ...] = ()
-    """Modules of extras without which the command can do nothing."""
+    """Modules of optional extras that the command needs."""
 
     def load(self) -> Callable[..., Any]:
         """Import the command.
@@ -146,7 +146,10 @@ BUILT_IN: Final = (
 
 
 def built_in(name: str) -> Command | None:
-    """The built-in command of a name, without loading installed packages; None: there is none."""
+    """The built-in command of a name, found without loading installed packages.
+
+    None: no built-in command has the name.
+    """
     return next((command for command in BUILT_IN if command.name == name), None)
 
 

@@ -1,4 +1,4 @@
-"""The optional parts of an installation: which extra brings which module, and the error that names a missing one.
+"""Optional extras of the installation: the modules of each extra, and the error for a module that is missing.
 
 ``pip install eunomia`` brings what a simulation needs. Everything else comes with an extra, ``eunomia[live]`` for one.
 """
@@ -29,7 +29,7 @@ EXTRAS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def extra_of(module: str) -> str | None:
-    """The extra that brings a module or a part of it; None: it comes with the smallest installation, or from elsewhere.
+    """Return the extra that installs a module or its package; None: no extra installs it.
 
     Args:
         module: as an import names it; ``google``, which several packages share, counts as protobuf's.

@@ -139,7 +139,7 @@ class Menus:
         return gpus if gpus.size <= 1 else gpus[np.append(True, gpus[1:] != gpus[:-1])]
 
     def _within(self, points: slice | Ints, cpus: float | None, memory_gib: float | None) -> Bools:
-        """Say of each point whether it needs at most so many CPUs and GiB; one that holds for any needs none."""
+        """Return for each point whether it needs at most this many CPUs and GiB; NaN needs none."""
         needed = self.points.cpus[points], self.points.memory_gib[points]
         limits = (np.inf if limit is None else limit for limit in (cpus, memory_gib))
         more = [amount > limit for amount, limit in zip(needed, limits, strict=True)]

@@ -28,4 +28,4 @@ class Metric:
     summary: Sequence[str] = ()
     """Figures of ``summary.csv``: ``mean``, ``median``, ``p95``, ``p99``, ``max``, ``min``, ``sum``."""
     better: Better | None = "low"
-    """Which way of it is better; None: neither."""
+    """Whether low or high values are better; None: neither."""

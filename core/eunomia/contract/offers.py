@@ -6,7 +6,7 @@ from eunomia.units import Ints, OfferId, Reals, Rows, Scope, Seconds
 
 @builds
 class Offer:
-    """The GPUs on offer, with all that a bid needs and an app does not know itself."""
+    """The GPUs on offer, with the facts about the cluster that a bid depends on."""
 
     id: OfferId
     scope: Scope
@@ -31,7 +31,7 @@ class Offer:
     contention: Reals
     """N_avg, the average number of contending apps, by app row; ρ is computed from it."""
     whole: bool = False
-    """True: the offer leaves out neither a GPU that may be reassigned nor an app."""
+    """True: the offer contains every GPU that may be reassigned, and every app may claim."""
     named: Ints
     """Machines on which apps hold GPUs that are not on offer: bids name these machines one by one, not by class."""
 

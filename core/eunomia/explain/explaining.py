@@ -1,4 +1,4 @@
-"""Why a job waits, in words and numbers, what would free it, and when it is likely to start.
+"""Explains why a job waits: a sentence with numbers, what would free the job, and when it is likely to start.
 
 The last verdict is taken, the plugin that gave it is asked, and the job is tried again on copies of the state (see
 ``Trials``): so what is said to free it has been tried.
@@ -43,24 +43,24 @@ class Why:
     state: str
     """A ``JobState`` in lower case."""
     seconds: float
-    """How long it has been in that state."""
+    """Seconds for which the job has been in that state."""
     reason: Reason | None
-    """None: it does not wait."""
+    """None: the job does not wait."""
     stage: Stage | None
     plugin: str
     """Empty: the arbiter itself."""
     round: int
     said_seconds_ago: float
     sentence: str
-    """The reason as a sentence with numbers; of a job that measures its rate, where it does so."""
+    """The reason as a sentence with numbers; for a job that measures its rate, the GPUs of the measurement."""
     said: str
-    """The plugin's own words; empty: none."""
+    """The text of the plugin's explanation; empty: the plugin gave none."""
     numbers: Mapping[str, float]
     frees: tuple[Way, ...]
     starts_in: tuple[float, float] | None
     """Seconds from now, earliest and latest; None: not known."""
     basis: str = ""
-    """Where ``starts_in`` comes from."""
+    """Basis of the estimate ``starts_in``, such as ``the plan``."""
 
     @property
     def text(self) -> str:
@@ -130,7 +130,7 @@ class Explainer:
         return _Case(self, job).why()
 
     def forecast(self, job: JobId) -> Explanation | None:
-        """Return the elasticity's words on a job, which runs or waits; None: the elasticity explains nothing.
+        """Return the elasticity's explanation of a running or waiting job; None: the elasticity explains nothing.
 
         Raises:
             KeyError: the arbiter has no such job.
@@ -185,7 +185,7 @@ class _Case:
         )
 
     def forecast(self) -> Explanation | None:
-        """The elasticity's words."""
+        """Return the elasticity's explanation of the job."""
         return self._asked(self.arbiter.serving.names.get(Stage.ELASTICITY, ""), self.rounds[-1])
 
     # --- what is so ------------------------------------------------------------------------------------------------
@@ -199,7 +199,7 @@ class _Case:
         return self.state.reason(self.row) or Reason.AWAITING_ROUND
 
     def _seconds(self) -> float:
-        """How long it has been in its state."""
+        """Return the seconds for which the job has been in its state."""
         jobs, row = self.state.jobs.live, self.row
         since = float(self.state.job_accounts.live.since[row])
         if self.kind is JobState.RUNNING:
@@ -216,7 +216,7 @@ class _Case:
         return next((made for made in reversed(self.rounds) if made.round == number), None)
 
     def _said(self, plugin: str, facts: Facts) -> Explanation | None:
-        """The words of the plugin that gave the verdict, of the valuation where the order decided, and on forecasts."""
+        """Join the explanations of the verdict's plugin, of a valuation that decided, and of the elasticity."""
         names = self.arbiter.serving.names
         asked = [plugin] if plugin else []
         if self.reason is Reason.OUTRANKED and facts.place is not None:
@@ -252,7 +252,10 @@ class _Case:
     def _starts(
         self, ways: Ways, frees: Sequence[Way], said: Explanation | None
     ) -> tuple[tuple[float, float] | None, str, dict[str, float]]:
-        """When it is likely to start, from what that follows, and the numbers behind it."""
+        """Estimate when the job starts.
+
+        Return the earliest and latest time, the basis of the estimate, and its numbers.
+        """
         planned = self.state.starts_at.get(self.row, math.nan)
         if self.reason in (None, Reason.PAUSED_BY_APP) or frees[:1] == NOTHING_FREES:
             return None, "", {}
@@ -271,7 +274,7 @@ class _Case:
         return self._from_past()
 
     def _from_past(self) -> tuple[tuple[float, float] | None, str, dict[str, float]]:
-        """From how many rounds its app's waits took: nine of ten ended within so many."""
+        """Estimate the start from the app's past waits: nine in ten ended within this number of rounds."""
         waits = sorted(past_waits(self.rounds, self.app))
         times = [float(made.now) for made in self.rounds]
         if len(waits) < 3 or len(times) < 2 or times[-1] <= times[0]:
@@ -285,7 +288,7 @@ class _Case:
 
 
 def past_waits(rounds: Sequence[Decision], app: AppId) -> list[int]:
-    """How many rounds each wait of an app's jobs took that began and ended within these decisions."""
+    """Return the length in rounds of each wait of an app's jobs that began and ended within these decisions."""
     began: dict[str, int] = {}
     waits: list[int] = []
     for made in rounds:

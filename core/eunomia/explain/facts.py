@@ -39,7 +39,7 @@ class Facts:
     leaving: int
     """GPUs whose holders are ordered to leave and have not given them back yet."""
     own_leaving: int
-    """Those of them on which the job itself, or its app, ran."""
+    """GPUs among ``leaving`` on which the job itself, or its app, ran."""
     free: int
     """GPUs that a round could lease now."""
     widest: int
@@ -47,26 +47,26 @@ class Facts:
     largest: int
     """Most free GPUs on one machine."""
     cpus_asked: float
-    """CPUs for its smallest size; NaN: it asks for none."""
+    """CPUs for the job's smallest size; NaN: the job asks for none."""
     cpus_left: float
     """Most CPUs that a machine with free GPUs has left; inf: not known."""
     memory_asked: float
     memory_left: float
     others_waiting: int
     place: int | None
-    """In the order of service among waiting jobs, from 1; None: there is no such order."""
+    """The job's place in the order of service among waiting jobs, from 1; None: there is no such order."""
     ahead_names: tuple[str, ...]
-    """Jobs ahead of it."""
+    """Jobs ahead of this job in the order of service."""
     received: float
-    """GPU-seconds that its app was leased."""
+    """GPU-seconds leased to the job's app."""
     planned_in: float
-    """Seconds; NaN: there is no plan for it."""
+    """Seconds until the planned start; NaN: no start is planned for the job."""
     granted: int
-    """GPUs of its lease, if it has one."""
+    """GPUs of the job's lease; 0 without a lease."""
     pending: int
-    """GPUs of its lease that their last holders have not given back."""
+    """GPUs of the job's lease that their last holders have not given back."""
     again_in: float
-    """Seconds until its pause after a failure ends."""
+    """Seconds until the job's pause after a failure ends."""
     offered: int
     """GPUs of the open offer; 0: none is open."""
     closes_in: float
@@ -93,7 +93,7 @@ class Facts:
 
     @property
     def wanted(self) -> str:
-        """Its sizes as text."""
+        """The sizes that the job asks for, as text."""
         sizes = str(self.least) if self.least == self.most else f"{self.least} to {self.most}"
         if self.reason is Reason.NO_SIZE_FITS:
             sizes = str(self.least)
@@ -101,17 +101,17 @@ class Facts:
 
     @property
     def in_service(self) -> str:
-        """How many GPUs there are, and how many more there would be."""
+        """The number of GPUs in service, and of those that are down, as text."""
         total = self.capacity + self.down
         return f"{self.capacity} in service of {total} ({self.down} down)" if self.down else f"{self.capacity}"
 
     def slots_of_type(self, count: int) -> str:
-        """``slots of V100``."""
+        """``slots of V100``: the word for the count, with the GPU type that the job asks for."""
         return slots(count) + (f" of {self.type_name}" if self.type_name else "")
 
     @property
     def queue(self) -> str:
-        """Its place among the waiting jobs, as text."""
+        """The job's place among the waiting jobs, as text."""
         if self.others_waiting == 0:
             return "no other job waits"
         if self.place is None:
@@ -121,7 +121,7 @@ class Facts:
 
     @property
     def round_state(self) -> str:
-        """The event that decides about a job that no round has decided about yet."""
+        """The event that causes the next round, for a job that no round has considered yet."""
         if self.offered:
             when = f" within {_duration(self.closes_in)}" if math.isfinite(self.closes_in) else ""
             return f"An offer of {self.offered} {slots(self.offered)} is out with the apps; it is decided{when}."
@@ -140,7 +140,7 @@ class Facts:
         return f"No round has decided about it yet; {self.free} {slots(self.free)} free now, and {self.queue}."
 
     def numbers(self) -> dict[str, float]:
-        """The numbers of its sentence, by name."""
+        """The numbers in the job's sentence, by name."""
         known = {name: float(getattr(self, name)) for name in _NUMBERS.get(self.reason, ()) if self.reason is not None}
         if self.reason is Reason.OUTRANKED and self.place is not None:
             known["place"] = float(self.place)
@@ -299,7 +299,7 @@ def names_of(names: Sequence[str]) -> str:
 
 
 def slots(count: int) -> str:
-    """The word for so many GPUs, as users know them."""
+    """``slot`` or ``slots``, to agree with the count."""
     return "slot" if count == 1 else "slots"
 
 

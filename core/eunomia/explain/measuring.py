@@ -1,4 +1,4 @@
-"""Says of a job that measures its rate where it does so, and until when."""
+"""Describes the measurement of a job's rate: the GPUs on which it runs, and when it ends."""
 
 from eunomia.explain.facts import slots
 from eunomia.state.state import State
@@ -6,7 +6,7 @@ from eunomia.units import Seconds, format_duration
 
 
 def measuring(state: State, row: int, now: Seconds) -> str:
-    """A sentence about the job's measurement; empty: none is under way."""
+    """Return a sentence about the measurement of the job's rate; empty: none is under way."""
     lease = state.leases.get(int(state.job_accounts.live.lease[row]))
     if lease is None or lease.probe is None:
         return ""

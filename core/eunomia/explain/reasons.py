@@ -9,16 +9,16 @@ from eunomia.model.shapes import value
 
 @value
 class Words:
-    """One reason in words."""
+    """The texts for one reason."""
 
     meaning: str
-    """For tables and manuals."""
+    """Meaning of the reason, for tables and manuals."""
     sentence: str
-    """About one job; its fields are those of ``Facts`` and those that ``Facts.sentence`` adds."""
+    """Sentence about one job; its fields are those of ``Facts`` and those that ``Facts.sentence`` adds."""
     frees: str
-    """What can free a job that waits for it."""
+    """What lets a job with this reason start."""
     said_by: str
-    """The stages, or the arbiter, that give it."""
+    """The stages that give the reason, or the arbiter."""
 
 
 SENTENCES: Final[Mapping[Reason, Words]] = {

@@ -1,4 +1,4 @@
-"""Remedies for a waiting job: each was tried on a copy of the state, so that it does free the job."""
+"""Remedies for a waiting job; each was tried on a copy of the state and let the job start there."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -36,27 +36,27 @@ WAYS = (
     "text",
     "nothing",
 )
-"""What ``Way.what`` can be."""
+"""Possible values of ``Way.what``."""
 LEASES_TRIED = 8
-"""Leases whose end is tried, each alone and then together."""
+"""Number of leases that a search tries to end, first one by one, then together."""
 WAYS_SHOWN = 3
 AT_NEXT_ROUND = ", at the next round"
-"""Where a remedy triggers no round by itself."""
+"""Suffix for a remedy that does not itself trigger a round."""
 
 
 @value
 class Way:
-    """One thing that would free a job; one of them is enough."""
+    """An event that lets a waiting job start."""
 
     what: str
-    """One of ``WAYS``."""
+    """The kind of event: one of ``WAYS``."""
     text: str
     slots: tuple[int, ...] = ()
-    """Its GPUs."""
+    """GPUs that the event frees."""
     in_seconds: float | None = None
-    """When it happens, if that is known."""
+    """Seconds until the event; None: the time is not known."""
     count: int | None = None
-    """The number of further GPUs."""
+    """Number of further GPUs that the job needs."""
 
 
 NOTHING_FREES = (Way(what="nothing", text="nothing: it cannot run on this cluster"),)
@@ -91,7 +91,7 @@ class Ways:
         return None if self.ahead is None else max(0.0, float(self.ahead.at - self.now))
 
     def tried(self) -> tuple[Way, ...]:
-        """What would free it apart from the passing of time; each was tried."""
+        """Remedies that were tried and let the job start earlier than time alone does."""
         if self.reason is None:
             return ()
         if self.reason is Reason.PAUSED_BY_APP:
@@ -167,7 +167,7 @@ class Ways:
             yield Way(what="order", text=f"no other job waiting{ahead}{_then(first)}")
 
     def _division(self) -> Iterable[Way]:
-        """GPUs that its app has, on which nothing runs yet."""
+        """GPUs that the job's app holds and has not assigned to a job yet."""
         held = self.state.holdings.live
         idle = [
             gpu for gpu in range(self.state.cluster.gpus) if held.app[gpu] == self.app_row and held.job[gpu] == NONE
@@ -177,7 +177,7 @@ class Ways:
             yield Way(what="division", slots=tuple(shared), text=f"{self.app} puts it on a slot that it holds")
 
     def _next_round(self) -> float | None:
-        """Seconds to the next round, if its time is known."""
+        """Seconds until the next round; None: the time is not known."""
         decision = self.trials.copy().step(self.now)
         if decision.causes:
             return 0.0
@@ -194,7 +194,7 @@ class Ways:
             )
 
     def _holders_leaving(self) -> Iterable[Way]:
-        """Leases whose end alone frees it, soonest first; else the fewest together."""
+        """Leases that let the job start if they end: each one alone, soonest first, else the smallest set of them."""
         leases = self._leases()
         alone = [lease for lease in leases if self.trials.released(self.job, [lease]) is not None][:WAYS_SHOWN]
         for lease in alone:
@@ -212,7 +212,7 @@ class Ways:
             yield self._fewest(min(enough, key=self._gained))
 
     def _fewest(self, leases: Sequence[int]) -> Way:
-        """How many of these leases' GPUs are enough."""
+        """Find the smallest number of these leases' GPUs with which the job starts."""
         most = self._gained(leases)
         tried = (many for many in range(1, most) if self.trials.released(self.job, leases, only=many) is not None)
         count = next(tried, most)
@@ -220,7 +220,7 @@ class Ways:
         return Way(what="gpus", text=f"{count} more free {self.facts.slots_of_type(count)}{where}", count=count)
 
     def _leases(self) -> list[int]:
-        """Leases with GPUs that it could use, by their likely end."""
+        """Leases with GPUs that the job could use, by their likely end."""
         of_type = [
             lease
             for lease in self.state.leases.values()
@@ -234,7 +234,7 @@ class Ways:
         return [lease.id for lease in of_type[:LEASES_TRIED]]
 
     def _together(self, leases: Sequence[int]) -> list[int]:
-        """The first few leases that together free it, without unneeded ones."""
+        """The first few leases that let the job start if they all end; leases that are not needed are left out."""
         for many in range(2, len(leases) + 1):
             if self.trials.released(self.job, leases[:many]) is not None:
                 chosen = list(leases[:many])
@@ -277,7 +277,7 @@ class Ways:
         return int(gpus.size if kind == NONE else (self.state.cluster.gpu_type[gpus] == kind).sum())
 
     def listed(self, texts: Sequence[str]) -> tuple[Way, ...]:
-        """All remedies: those that come with time first, then those that were tried, then the plugin's texts."""
+        """All remedies: those that come with time first, then those that were tried, then the plugins' texts."""
         if self.reason is None:
             return ()
         tried = self.tried()
@@ -334,11 +334,11 @@ class Ways:
 
 
 _SETTLED = {"round", "pause_end", "plan", "resume", "division", "fallback"}
-"""Remedies that already give the time at which it starts."""
+"""Remedies that already give the time at which the job starts."""
 
 
 def _then(start: Start | None) -> str:
-    """What has to follow, where the remedy alone does not start the job."""
+    """Return the event that must follow the remedy before the job starts; empty: none."""
     if start is None:
         return "; then it waits for slots"
     return "" if start.prompt else AT_NEXT_ROUND

@@ -1,4 +1,4 @@
-"""Dry runs: questions tried on copies of an arbiter's state. The arbiter itself is only read; observers are not called.
+"""Dry runs of rounds on copies of an arbiter's state. The arbiter itself is only read; observers are not called.
 
 Each copy has its own version of the state, so that what a plugin caches by version is never mistaken for another's.
 The stages should be made for it: those that serve could keep what they saw of a state that never was.
@@ -36,25 +36,28 @@ from eunomia.state.state import State
 from eunomia.units import NONE, ZERO, AppId, Cause, Epoch, Ints, JobId, LeaseId, Locality, Seconds, Version
 
 STEPS_AHEAD = 200
-"""Steps that a look ahead takes at most."""
+"""Most steps that a simulation of the time ahead takes."""
 NO_GPUS = np.empty(0, np.int64)
 
 
 @builds
 class Start:
-    """How a job would start."""
+    """The start of a job in a dry run."""
 
     at: Seconds
     gpus: Ints
     round: int
     prompt: bool = True
-    """The arbiter would have held that round by itself; else it starts when one is held for another cause."""
+    """True: the arbiter makes that round without further events.
+
+    False: the job starts when another cause makes a round.
+    """
     preempted: frozenset[int] = frozenset()
     """Leases from which that round takes the GPUs."""
 
 
 class Trials:
-    """Tries things on copies of a state.
+    """Makes dry runs on copies of a state.
 
     Args:
         saved: of ``Arbiter.save``.
@@ -83,11 +86,11 @@ class Trials:
     # --- a round at once -------------------------------------------------------------------------------------------
 
     def now_free(self, job: JobId) -> Start | None:
-        """A round with the GPUs that are free now."""
+        """Make a round with the GPUs that are free now."""
         return self.round_after(job, [])
 
     def alone(self, job: JobId, *, machines_back: bool = False) -> Start | None:
-        """A round on an otherwise empty cluster; its machines that are down stay so, or come back."""
+        """Make a round with this job alone on the cluster; machines that are down stay down, or come back."""
         state = self.copy().state
         row = state.job_row(job)
         mine = state.app_id(int(state.jobs.live.app[row]))
@@ -104,17 +107,17 @@ class Trials:
         return self.round_after(job, events)
 
     def first(self, job: JobId) -> Start | None:
-        """A round in which no other job waits."""
+        """Make a round in which no other job waits."""
         state = self.copy().state
         others = [state.job_id(row) for row in state.waiting().tolist()]
         return self.round_after(job, [JobPaused(job=other) for other in others if other != job])
 
     def resumed(self, job: JobId) -> Start | None:
-        """A round after its app has resumed it."""
+        """Make a round after the app has resumed the job."""
         return self.round_after(job, [JobResumed(job=job)])
 
     def measured(self, job: JobId) -> Start | None:
-        """A round after its rate at its smallest size was measured."""
+        """Make a round after the job's rate at its smallest size was measured."""
         state = self.copy().state
         row = state.job_row(job)
         kinds = state.cluster.gpu_types
@@ -127,11 +130,11 @@ class Trials:
         return self.round_after(job, rates)
 
     def machines_back(self, job: JobId) -> Start | None:
-        """A round after every machine that is down has come back."""
+        """Make a round after every machine that is down has come back."""
         return self.round_after(job, [MachineBack(machine=name) for name in down_machines(self.copy().state)])
 
     def released(self, job: JobId, leases: Sequence[int], *, only: int | None = None) -> Start | None:
-        """A round after the work on these leases is done, and of its type ``only`` so many GPUs came back."""
+        """Make a round after these leases end; with ``only``, after only that many GPUs of the job's type come back."""
         state = self.copy().state
         events = [event for lease in leases for event in done_with(state, state.leases[lease])]
         gpus = np.concatenate([state.leases[lease].gpus for lease in leases])
@@ -140,7 +143,7 @@ class Trials:
         return self.round_after(job, events, without=gpus[:0] if only is None else gpus[only:])
 
     def round_after(self, job: JobId, events: Sequence[Event], *, without: Ints = NO_GPUS) -> Start | None:
-        """Fold events in, have every GPU that is being left come back but these, and hold a round if none follows."""
+        """Fold events in, return all leaving GPUs but ``without``, and make a round if the events cause none."""
         arbiter = self.copy()
         state = arbiter.state
         close_offer(state)
@@ -159,7 +162,7 @@ class Trials:
     # --- rounds to come --------------------------------------------------------------------------------------------
 
     def ahead(self, job: JobId) -> Start | None:
-        """Simulate the time ahead without arrivals: leases and jobs end as known, and apps carry out orders at once."""
+        """Simulate the time ahead without arrivals: leases and jobs end at known times, apps obey orders at once."""
         arbiter = self.copy()
         state = arbiter.state
         app = state.app_id(int(state.jobs.live.app[state.job_row(job)]))
@@ -206,7 +209,7 @@ def _start(decision: Decision, job: JobId, app: AppId) -> Start | None:
 
 
 def _losing(decision: Decision, gpus: Ints) -> frozenset[int]:
-    """Leases from which a decision takes any of these GPUs."""
+    """Return the leases from which a decision takes any of these GPUs."""
     return frozenset(int(order.lease) for order in decision.transitions if np.isin(order.leaving, gpus).any())
 
 
@@ -224,7 +227,7 @@ def down_machines(state: State) -> list[str]:
 
 
 def what_is_down(state: State) -> list[str]:
-    """Machines that are down, and parts of machines, in words."""
+    """Return the machines that are down, and the partly failed ones with their number of failed GPUs, as text."""
     machines = state.cluster.machines
     return [
         machines[number].name if count == machines[number].gpus else f"the rest of {machines[number].name}"
@@ -233,14 +236,14 @@ def what_is_down(state: State) -> list[str]:
 
 
 def _down_by_machine(state: State) -> dict[int, int]:
-    """How many GPUs are down, by number of the machine."""
+    """Return the number of GPUs that are down by machine."""
     down = np.flatnonzero(state.holdings.live.state[: state.cluster.gpus] == GpuState.DOWN)
     numbers, counts = np.unique(state.cluster.machine[down], return_counts=True)
     return dict(zip(numbers.tolist(), counts.tolist(), strict=True))
 
 
 def coming_back(state: State) -> list[Event]:
-    """Every GPU that its holder has to leave comes back."""
+    """Return the events by which every leaving GPU is given back."""
     epoch = Epoch(state.last_epoch)
     return [
         Released(lease=LeaseId(lease), epoch=epoch, gpus=tuple(sorted(gpus)))
@@ -250,7 +253,7 @@ def coming_back(state: State) -> list[Event]:
 
 
 def done_with(state: State, lease: Lease) -> list[Event]:
-    """What happens when the work on a lease is done: its job ends, or its app gives the GPUs back."""
+    """Return the events at the end of a lease's work: its job ends, or its app gives the GPUs back."""
     if lease.job != NONE:
         return [JobFinished(job=state.job_id(lease.job))]
     on = np.unique(state.holdings.live.job[lease.gpus])
@@ -260,7 +263,7 @@ def done_with(state: State, lease: Lease) -> list[Event]:
 
 
 def finishes_at(state: State, row: int) -> float:
-    """When a running job is done at its present rate; inf: not known."""
+    """Return the time in seconds at which a running job finishes at its present rate; inf: not known."""
     jobs = state.jobs.live
     since, rate, left = float(jobs.since[row]), float(jobs.rate[row]), float(jobs.iterations[row] - jobs.done[row])
     known = jobs.state[row] == JobState.RUNNING and rate > 0.0 and math.isfinite(since) and math.isfinite(left)
@@ -284,7 +287,7 @@ def _obeyed(state: State) -> list[Event]:
 
 
 def _divided(state: State, app: int) -> Event | None:
-    """The app's tuner gives GPUs on which nothing runs to jobs that wait, by arrival, or gives them back."""
+    """Return the event by which an app assigns idle GPUs to its waiting jobs, by arrival, or gives them back."""
     held, jobs = state.holdings.live, state.jobs.live
     shared = [lease for lease in state.app_leases(app) if lease.job == NONE and lease.state is LeaseState.ACTIVE]
     gpus = np.concatenate([lease.gpus for lease in shared])
@@ -307,7 +310,7 @@ def _divided(state: State, app: int) -> Event | None:
 
 
 def _next(state: State, decision: Decision) -> tuple[Seconds, list[Event]]:
-    """The next moment at which something happens, and what: a timer of the arbiter, or a job that is done."""
+    """Return the next time with an event, and its events: a timer of the arbiter, or the end of a job."""
     running = np.flatnonzero(state.jobs.live.state[: state.jobs.used] == JobState.RUNNING).tolist()
     ends = {row: max(float(state.now), finishes_at(state, row)) for row in running}
     soonest = min(ends.values(), default=math.inf)

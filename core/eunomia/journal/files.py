@@ -1,4 +1,4 @@
-"""The files around a journal: its lock, the archive of its older steps, and errors for a disk that refuses writes."""
+"""The journal's lock, the archive of older steps, and the errors for a disk that refuses writes."""
 
 import contextlib
 import dataclasses
@@ -31,19 +31,19 @@ class JournalWriteError(EunomiaError):
 
 
 class Keep(Enum):
-    """What becomes of steps that no kept checkpoint needs."""
+    """Where the journal puts steps that no kept checkpoint needs."""
 
     ARCHIVE = "archive"
-    """They go into compressed files next to the journal; reports and explanations still read them."""
+    """Old steps move to compressed files next to the journal; reports and explanations still read them."""
     DROP = "drop"
-    """They are deleted; reports and explanations begin at the oldest checkpoint."""
+    """Old steps are deleted; reports and explanations begin at the oldest checkpoint."""
     ALL = "all"
-    """They stay in the file, which grows without bound."""
+    """Old steps stay in the file, which grows without bound."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """How many steps a segment has, and what becomes of it once all kept checkpoints are later.
+    """The number of steps in a segment, and where segments older than all kept checkpoints go.
 
     Raises:
         InputError: a segment without steps.
@@ -188,7 +188,7 @@ def locked(path: Path) -> IO[str]:
 
 
 def _take(lock: IO[str]) -> None:
-    """Take the lock. A checker that asks whether it is held has it for an instant, so one refusal proves nothing.
+    """Take the lock; a refusal is retried, since a process that only tests the lock holds it for an instant.
 
     Raises:
         OSError: another has it.

@@ -1,4 +1,4 @@
-"""The arbiter's memory on disk: every step with its events and its decision, and now and then the whole state.
+"""The arbiter's journal: every step with its events and decision, and from time to time the whole state.
 
 An SQLite file in WAL mode. A step is written in one transaction, ``synchronous=FULL``: once ``append`` returns, the
 step survives the process and the machine, so an order that leaves afterwards is never unknown to the next arbiter. It
@@ -83,7 +83,7 @@ CHECKPOINTS_KEPT = 2
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Step:
-    """One step as it was journaled.
+    """One step as read from the journal.
 
     Attributes:
         number: counts from 1.
@@ -112,7 +112,7 @@ class SavedState:
 
 
 class _Tables:
-    """What readers and the writer share."""
+    """The reading methods that the reader and the writer of a journal share."""
 
     def __init__(self, database: sqlite3.Connection, path: Path) -> None:
         self._database = database
@@ -144,14 +144,14 @@ class _Tables:
 
     @property
     def first_step(self) -> int:
-        """Number of the first step that is still there, in the archive or the file; 1 where none was dropped."""
+        """Number of the oldest step in the archive or the file; 1 if no step was dropped."""
         with reading(self.path):
             dropped = [last for (_, last), file in self._segments() if file is None]
         return max(dropped, default=0) + 1
 
     @property
     def last_step(self) -> int:
-        """Number of the last step; 0: none yet."""
+        """Number of the last step; 0: the journal has no step."""
         written = "SELECT seq FROM sqlite_sequence WHERE name = 'steps' AND typeof(seq) = 'integer'"
         with reading(self.path):
             query = f"SELECT max(coalesce((SELECT max(id) FROM steps), 0), coalesce(({written}), 0))"
@@ -160,22 +160,22 @@ class _Tables:
 
     @property
     def meta(self) -> dict[str, Json]:
-        """What holds for the whole journal: cluster, profile, seed; without what ``damage`` names."""
+        """Return the journal's settings, such as cluster, profile and seed, without the rows that ``damage`` lists."""
         with reading(self.path):
             return {key: value for (key,), value in whole(self._database, META) if key != NOTES}
 
     def notes(self, kind: str) -> dict[str, Json]:
-        """Notes of a kind by key, in the order of their first writing; without those that ``damage`` names."""
+        """Return notes of a kind by key, in the order of their first writing, without those that ``damage`` lists."""
         with reading(self.path):
             return {key: value for (of, key), value in whole(self._database, NOTED) if of == kind}
 
     def note_of(self, kind: str, key: str) -> Json | None:
-        """One note; None: there is none that can be trusted."""
+        """Return one note; None: the note is missing or damaged."""
         with reading(self.path):
             return next((value for _, value in whole(self._database, NOTED, (kind, key))), None)
 
     def damage(self) -> Damage:
-        """Look at each row of notes, meta and segments."""
+        """Check each row of notes, settings and segments for damage."""
         with reading(self.path):
             return damage_of(self._database)
 
@@ -188,7 +188,7 @@ class _Tables:
         check_pages(self._database, self.path)
 
     def checkpoints(self) -> Iterator[SavedState]:
-        """Yield the checkpoints that are whole, newest first; one that is not is logged and passed over."""
+        """Yield undamaged checkpoints, newest first; a damaged checkpoint is logged and skipped."""
         version = self._version
         crc = "crc" if version > 1 else "NULL"
         query = f"SELECT after_step, at, state, {crc} FROM checkpoints ORDER BY after_step DESC"
@@ -220,7 +220,7 @@ class _Tables:
         return [((first, last), file) for first, last, file, _ in segment_rows(self._database)]
 
     def _all_rows(self, after: int) -> Iterator[Row]:
-        """Yield archived rows and those of the file; begins again where a segment went into the archive meanwhile."""
+        """Yield archived rows, then rows of the file; reads again if a segment moves to the archive meanwhile."""
         reached = after
         while True:
             for row in self._archived(reached):
@@ -247,11 +247,11 @@ class _Tables:
 
 
 class JournalReader(_Tables):
-    """Looks at a journal, also while an arbiter writes it; see ``read_journal``."""
+    """Reads a journal, also while an arbiter writes it; see ``read_journal``."""
 
     @contextlib.contextmanager
     def at_one_moment(self) -> Iterator[None]:
-        """All reads within see the journal at the same moment."""
+        """Give all reads within the block the same state of the journal."""
         with reading(self.path):
             self._database.execute("BEGIN")
         try:
@@ -262,7 +262,7 @@ class JournalReader(_Tables):
 
 
 class Journal(_Tables):
-    """The journal of the one arbiter that may write it; see ``Journal.open``. Not for several threads at once."""
+    """Writes a journal; only one arbiter may hold it, and only one thread may use it. See ``Journal.open``."""
 
     def __init__(
         self, database: sqlite3.Connection, path: Path, lock: IO[str], retention: Retention = DEFAULT_RETENTION
@@ -273,7 +273,7 @@ class Journal(_Tables):
 
     @classmethod
     def open(cls, path: Path | str, *, durable: bool = True, retention: Retention = DEFAULT_RETENTION) -> Self:
-        """Open a journal for writing, or make it: mode 0600, in a folder of mode 0700 if that has to be made.
+        """Open a journal for writing, or create it with mode 0600; a new folder gets mode 0700.
 
         Args:
             path: the file.
@@ -302,7 +302,7 @@ class Journal(_Tables):
         return cls(database, path, lock, retention)
 
     def close(self) -> None:
-        """Close the file, for the next arbiter."""
+        """Close the file, so that the next arbiter can open it."""
         super().close()
         self._lock.close()
 
@@ -340,18 +340,18 @@ class Journal(_Tables):
         return row.id
 
     def note(self, *notes: Note) -> None:
-        """Write notes alone."""
+        """Write notes without a step."""
         with self.transaction() as database:
             write_notes(database, notes)
 
     def set_meta(self, **values: Json) -> None:
-        """Write what holds for the whole journal."""
+        """Write settings of the whole journal."""
         with self.transaction() as database:
             for key, value in values.items():
                 write_meta(database, key, as_json(value))
 
     def recover(self) -> tuple[bytes | None, list[Step]]:
-        """The last whole checkpoint, if there is one, and the steps after it."""
+        """Return the last undamaged checkpoint, if there is one, and the steps after it."""
         saved = next(self.checkpoints(), None)
         return (None, list(self.steps())) if saved is None else (saved.state, list(self.steps(after=saved.after_step)))
 
@@ -378,7 +378,7 @@ class Journal(_Tables):
             log.warning("journal.archive_failed", why=str(error))
 
     def _retain(self) -> None:
-        """Close segments of steps that lie before all kept checkpoints."""
+        """Archive or delete segments of steps that lie before all kept checkpoints."""
         length = self._retention.segment_steps
         while self._retention.keep is not Keep.ALL:
             query = "SELECT (SELECT min(id) FROM steps), (SELECT min(after_step) FROM checkpoints)"
@@ -399,7 +399,7 @@ class Journal(_Tables):
             database.execute("DELETE FROM steps WHERE id BETWEEN ? AND ?", (first, last))
 
     def moment(self) -> tuple[float, float]:
-        """Returns Unix time and seconds since the machine's start, for what is written now.
+        """Return Unix time and seconds since the machine's start, as timestamps of the next row.
 
         A journal in simulated time overrides it.
         """
@@ -407,7 +407,7 @@ class Journal(_Tables):
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Write all that is done within, or nothing.
+        """Commit everything written within the block, or nothing.
 
         Raises:
             JournalWriteError: the disk refuses.
@@ -453,13 +453,13 @@ def _looking_at(path: Path) -> sqlite3.Connection:
 
 
 def check_row(row: Row, path: Path, version: int | None) -> None:
-    """Raise ``InputError`` for a step that is not as it was written; ``version``: of the file, None: an archive."""
+    """Raise ``InputError`` for a step with a wrong checksum; ``version``: of the file, None: an archive."""
     if not (is_archived_whole(row) if version is None else is_step_whole(row, version)):
         raise InputError("a journal's steps must be as they were written", value=f"step {row.id}", place=str(path))
 
 
 def read_step(row: Row, path: Path, version: int) -> Step:
-    """A step of a file of this version.
+    """Decode a step of a file of this version.
 
     Raises:
         InputError: it is not as it was written, or cannot be read.

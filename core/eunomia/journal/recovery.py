@@ -1,4 +1,4 @@
-"""From a journal to the arbiter's state: the newest checkpoint that can be read, and the steps after it."""
+"""Restores an arbiter from its journal: the newest readable checkpoint, then the steps after it."""
 
 import contextlib
 from collections.abc import Iterator

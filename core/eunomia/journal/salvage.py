@@ -29,7 +29,7 @@ NOWHERE_ELSE = ("secret", "seed", "layout")
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Salvaged:
-    """The result of a salvage.
+    """The result of a salvage: the steps that were kept and those that were lost.
 
     Attributes:
         last: the last good step, with which the new journal ends.
@@ -45,7 +45,7 @@ class Salvaged:
 
 
 def salvage(path: Path, *, check: Callable[[Path], None] | None = None) -> Salvaged:
-    """Rewrite a journal from its newest whole checkpoint and the good steps around it.
+    """Rewrite a journal from its newest undamaged checkpoint and the consecutive undamaged steps around it.
 
     Args:
         path: of the journal.
@@ -74,7 +74,7 @@ def salvage(path: Path, *, check: Callable[[Path], None] | None = None) -> Salva
 
 
 def _copy(damaged: sqlite3.Connection, path: Path, fresh: Path) -> tuple[int, int, list[str]]:
-    """Return the last good step, the last there was, and what else could not be copied."""
+    """Copy the undamaged rows; return the last good step, the last written step, and the rows that were not copied."""
     version = version_of(damaged)
     saved = _checkpoint(damaged, version)
     base = 0 if saved is None else saved.after_step
@@ -94,7 +94,7 @@ def _copy(damaged: sqlite3.Connection, path: Path, fresh: Path) -> tuple[int, in
 
 
 def _end(damaged: sqlite3.Connection) -> int:
-    """The last step that was written, as far as that can be read."""
+    """Return the number of the last step that was written, as far as the file can be read."""
     query = "SELECT max(seq) FROM sqlite_sequence WHERE name = 'steps' AND typeof(seq) = 'integer'"
     try:
         (end,) = damaged.execute(query).fetchone()
@@ -120,7 +120,7 @@ def _checkpoint(damaged: sqlite3.Connection, version: int) -> SavedState | None:
 def _good(
     damaged: sqlite3.Connection, path: Path, version: int, base: int, *, backwards: bool = False
 ) -> Iterator[Row]:
-    """Yield steps one after the other, from a checkpoint away, up to the first that is not good."""
+    """Yield consecutive steps from a checkpoint, forwards or backwards, up to the first damaged step."""
     more = "uptime, crc" if version > 1 else "NULL, NULL"
     query = f"SELECT id, now, at, events, decision, {more} FROM steps WHERE id = ?"
     number = base if backwards else base + 1
@@ -221,7 +221,7 @@ def _remove(path: Path) -> None:
 
 
 def lines(path: Path, done: Salvaged) -> list[str]:
-    """The result as text: what was saved, and what was lost."""
+    """Describe the result: the rows that were saved and those that were lost."""
     lost = f"{done.lost} steps after it are lost" if done.lost else "no step after it was lost"
     made = [f"{path} is good up to step {done.last}; {lost}. The old file is kept as {done.kept_as}"]
     return made + [f"lost: {what}" for what in done.dropped]

@@ -14,7 +14,7 @@ SCHEMA: Final = 3
 OLDEST_READ: Final = 1
 APPLICATION_ID: Final = 0x45554E4F
 WAL_BYTES: Final = 4 * 1024 * 1024
-"""To which the write-ahead log is cut back when it had to grow beyond."""
+"""Size in bytes to which SQLite truncates the write-ahead log after it grew beyond this."""
 
 _TABLES_1 = """
 CREATE TABLE steps (
@@ -45,11 +45,11 @@ _SINCE: Final = {
     "segments": {2: {"first", "last", "at", "file"}, 3: {"crc"}},
     "schema_versions": {2: {"version", "at"}},
 }
-"""Columns of a table by the version that brought them."""
+"""Columns of each table, by the schema version that added them."""
 
 
 def version_of(database: sqlite3.Connection) -> int:
-    """Version of a file's tables; 0 where there are none yet."""
+    """Return the schema version of a file; 0: the file has no tables yet."""
     (version,) = database.execute("PRAGMA user_version").fetchone()
     return int(version)
 
@@ -98,7 +98,7 @@ def check_pages(database: sqlite3.Connection, path: Path) -> None:
 
 
 def bring_up(database: sqlite3.Connection) -> None:
-    """Make the tables, or bring those of an older version up to this one; all or nothing."""
+    """Create the tables, or migrate those of an older version, in one transaction."""
     version = version_of(database)
     if version == SCHEMA:
         return
@@ -121,6 +121,6 @@ def bring_up(database: sqlite3.Connection) -> None:
 
 
 def prepare(database: sqlite3.Connection) -> sqlite3.Connection:
-    """Have a connection keep text that is no UTF-8, so that the row's sum finds it rather than SQLite."""
+    """Make a connection return undecodable text as bytes, so that the row's checksum detects the damage, not SQLite."""
     database.text_factory = as_text
     return database

@@ -1,4 +1,4 @@
-"""Sums of a journal's rows: a row whose sum differs was changed after it was written.
+"""Checksums of a journal's rows; a row with a different checksum was changed after it was written.
 
 A sum covers all columns of a row, its key among them, so that neither a changed number nor a row under another key
 passes. Text that is no UTF-8, and columns of another type, have other sums and are no errors.
@@ -12,7 +12,7 @@ from typing import Any, Final
 from eunomia.journal.files import Row
 
 NOTES: Final = "notes"
-"""In meta: how many notes there are, so that one that is missing is missed."""
+"""Key in the settings that holds the number of notes, so that a missing note is detected."""
 UNREADABLE: Final = (
     ValueError,
     TypeError,
@@ -23,16 +23,16 @@ UNREADABLE: Final = (
     RecursionError,
     ArithmeticError,
 )
-"""What damaged text may raise on its way through JSON and what reads it."""
+"""Exceptions that damaged text can raise while it is parsed as JSON and decoded."""
 
 
 def as_text(content: bytes) -> str:
-    """Text of a column; bytes that are no UTF-8 are kept, so that a sum sees them."""
+    """Decode the text of a column; bytes that are not UTF-8 are kept, so that the checksum covers them."""
     return content.decode("utf-8", "surrogateescape")
 
 
 def row_sum(*columns: object) -> int:
-    """CRC-32 of a row's columns, a line each: text as it is, everything else as Python's ``repr`` writes it."""
+    """Return the CRC-32 of a row's columns, one line each: text unchanged, other values as Python's ``repr``."""
     made = 0
     for column in columns:
         text = column if isinstance(column, str) else repr(column)
@@ -54,14 +54,14 @@ def old_step_sum(row: Row) -> int | None:
 
 
 def is_step_whole(row: Row, version: int) -> bool:
-    """Whether a row of ``steps`` is as a journal of this version wrote it; before version 2 there is no sum."""
+    """Return whether a row of ``steps`` has the checksum of this version; versions before 2 have none."""
     if version > 2:
         return row.crc == step_sum(row)
     return row.crc is None or row.crc == old_step_sum(row)
 
 
 def is_archived_whole(row: Row) -> bool:
-    """Whether an archived row is as it was written: it may have left the file under any version."""
+    """Return whether an archived row has a valid checksum of any version."""
     return row.crc is None or row.crc in (step_sum(row), old_step_sum(row))
 
 
@@ -71,7 +71,7 @@ def checkpoint_sum(after_step: int, at: float, state: bytes) -> int:
 
 
 def is_checkpoint_whole(after_step: Any, at: Any, state: Any, crc: Any, version: int) -> bool:
-    """Whether a row of ``checkpoints`` is as a journal of this version wrote it."""
+    """Return whether a row of ``checkpoints`` has the checksum of this version."""
     if not isinstance(state, bytes) or not isinstance(after_step, int):
         return False
     if version > 2:
@@ -89,7 +89,7 @@ def is_json(text: object) -> bool:
 
 
 def add_sums(database: sqlite3.Connection) -> None:
-    """Give each row the sum of version 3, and -1 to a row that is no JSON or that its older sum shows to be damaged."""
+    """Give each row a checksum of version 3, and -1 if the row is not JSON or its older checksum is wrong."""
     for values in database.execute("SELECT id, now, at, events, decision, uptime, crc FROM steps").fetchall():
         row = Row(*values)
         if is_step_whole(row, 2) and is_json(row.events) and is_json(row.decision):

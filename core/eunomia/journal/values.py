@@ -1,4 +1,4 @@
-"""Notes, meta and segments of a journal: which of their rows can be trusted, and how they are written."""
+"""Notes, settings and segments of a journal: writes them, and reads them with a check of each row."""
 
 import dataclasses
 import json
@@ -11,7 +11,7 @@ from eunomia.journal.sums import NOTES, UNREADABLE, as_json, row_sum, write_meta
 from eunomia.state.codec import Json
 
 META: Final = ("meta", "key")
-"""A table, and the columns of its key."""
+"""A table, and its key columns."""
 NOTED: Final = ("notes", "kind, key")
 
 
@@ -41,7 +41,7 @@ class Damage:
     segments: tuple[str, ...] = ()
 
     def words(self) -> list[str]:
-        """A line for each."""
+        """Describe the damage, one line for each kind."""
         lines = [f"the note of {kind} {key} is not as it was written" for kind, key in self.notes]
         lines += [f"{self.missing} of the notes are missing"] if self.missing else []
         lines += [f"{key} of meta is not as it was written" for key in self.meta]
@@ -51,7 +51,7 @@ class Damage:
 def values(
     database: sqlite3.Connection, table: tuple[str, str], only: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[Any, ...], Json, bool]]:
-    """Yield keys and values in the order of writing, and whether their sums are right.
+    """Yield keys and values in the order of writing, and whether their checksums are right.
 
     Args:
         database: the journal.
@@ -73,12 +73,12 @@ def values(
 def whole(
     database: sqlite3.Connection, table: tuple[str, str], only: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[Any, ...], Json]]:
-    """Yield keys and values that can be trusted."""
+    """Yield keys and values with a right checksum."""
     return ((keys, value) for keys, value, good in values(database, table, only) if good)
 
 
 def segment_rows(database: sqlite3.Connection) -> list[tuple[Any, Any, Any, bool]]:
-    """First step, last step and file of each segment, and whether the row can be trusted."""
+    """Return the first step, last step and file of each segment, and whether the row's checksum is right."""
     version = version_of(database)
     if version < 2:
         return []
@@ -88,7 +88,7 @@ def segment_rows(database: sqlite3.Connection) -> list[tuple[Any, Any, Any, bool
 
 
 def damage_of(database: sqlite3.Connection) -> Damage:
-    """Look at each row of the three tables."""
+    """Check each row of the three tables for damage."""
     rows = list(values(database, NOTED))
     known = dict(whole(database, META)).get((NOTES,))
     return Damage(
@@ -100,7 +100,7 @@ def damage_of(database: sqlite3.Connection) -> Damage:
 
 
 def write_notes(database: sqlite3.Connection, notes: Iterable[Note]) -> None:
-    """Write notes, each in the place of an earlier one of its kind and key."""
+    """Write notes; each replaces an earlier one of its kind and key."""
     added = 0
     for note in notes:
         value = as_json(note.value)
@@ -122,7 +122,7 @@ def _count(database: sqlite3.Connection, added: int) -> None:
 
 
 def _note_name(database: sqlite3.Connection, keys: tuple[Any, ...]) -> str:
-    """A damaged note's key, and the name that its value has where that is another."""
+    """Return a damaged note's key, and the key that its value names if that differs."""
     found = database.execute("SELECT value FROM notes WHERE kind IS ? AND key IS ?", keys).fetchone()
     try:
         named = json.loads(found[0])["name"]
@@ -132,6 +132,6 @@ def _note_name(database: sqlite3.Connection, keys: tuple[Any, ...]) -> str:
 
 
 def name_of(key: object) -> str:
-    """A key as a line can show it."""
+    """Return a key in a printable form."""
     text = key if isinstance(key, str) else repr(key)
     return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)[:80]

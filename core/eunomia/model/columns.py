@@ -38,7 +38,7 @@ class Table(Generic[C]):
 
     @property
     def capacity(self) -> int:
-        """Number of rows, in use or not."""
+        """Number of rows, in use or free."""
         return self._capacity
 
     def add(self, **values: object) -> int:
@@ -99,7 +99,10 @@ class Table(Generic[C]):
         return None if width is None else self._widths[width]
 
     def _lay_out(self) -> list[tuple[Any, list[tuple[str, int, int | None]], Any]]:
-        """By dtype: the block's columns, each with its first line and its width (None: one line), and an empty row."""
+        """Lay the columns of each dtype out in one block.
+
+        Return each column's first line and width, and an empty row.
+        """
         by_type: dict[Any, list[Any]] = {}
         for field in self._fields:
             by_type.setdefault(np.dtype(field.metadata["dtype"]), []).append(field)
@@ -171,7 +174,7 @@ def _in_line(block: Any, fill: Any) -> tuple[Any, Any]:
 
 
 def _cells(column: Any) -> Any:
-    """A column by its cells: a memoryview, or the array itself where it holds objects or is a matrix."""
+    """Return a view of a column that yields plain Python values: a memoryview, or the array if it cannot be one."""
     return column if column.dtype == object or column.ndim > 1 else memoryview(column)
 
 

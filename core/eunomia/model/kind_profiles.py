@@ -1,4 +1,4 @@
-"""Rates known of a kind of job: they outlive the job that was measured."""
+"""Known rates of a kind of job; they outlive the measured job."""
 
 import math
 from typing import Final
@@ -7,9 +7,9 @@ from eunomia.model.shapes import value
 from eunomia.units import Basis, Locality
 
 MOST_KINDS: Final = 1000
-"""Kinds of which rates are kept; of more, the kind that was changed longest ago leaves."""
+"""Most kinds that the arbiter keeps rates of; beyond it, the kind that changed longest ago is dropped."""
 MOST_POINTS: Final = 1000
-"""Points of a kind that are kept; of more, the oldest leave."""
+"""Most rates that the arbiter keeps of a kind; beyond it, the oldest is dropped."""
 
 
 @value
@@ -41,6 +41,6 @@ class KnownRate:
 
 
 def with_rate(rates: tuple[KnownRate, ...], new: KnownRate) -> tuple[KnownRate, ...]:
-    """Return the rates with a new one, without the older one of its setting."""
+    """Return the rates with a new one in place of the older one at the same setting."""
     where = new.where()
     return (*(rate for rate in rates if rate.where() != where), new)[-MOST_POINTS:]

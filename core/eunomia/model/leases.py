@@ -43,7 +43,7 @@ class Holdings:
     cpus: Reals = column(float, 0.0)
     """CPUs that the GPU's lease is to have on it: the successor's, where there is one."""
     memory_gib: Reals = column(float, 0.0)
-    """Memory in GiB, likewise."""
+    """Memory in GiB that the GPU's lease is to have on it, by the same rule as the CPUs."""
     cpus_in_use: Reals = column(float, 0.0)
     """CPUs that the holder's processes may use until executors confirm less; 0 where no machine's CPUs are known."""
     memory_gib_in_use: Reals = column(float, 0.0)

@@ -1,4 +1,4 @@
-"""Decorators for the kinds of value that pass between the core and its plugins; type checkers understand them."""
+"""Decorators that make the value classes of core and plugins; type checkers understand them."""
 
 import dataclasses
 import functools
@@ -59,7 +59,7 @@ def _frozen(cls: type[T], *, equal: bool) -> type[T]:
 
 
 def _late_init(cls: type[Any]) -> Callable[..., None]:
-    """An ``__init__`` that compiles the real one, which fills the slots directly, on its first call."""
+    """Return an ``__init__`` that compiles the real constructor on its first call."""
     fields = dataclasses.fields(cls)
     puts: dict[str, Any] = {f"_set_{field.name}": vars(cls)[field.name].__set__ for field in fields}
 
@@ -71,7 +71,7 @@ def _late_init(cls: type[Any]) -> Callable[..., None]:
 
 
 class _Signature:
-    """The signature of a class for ``inspect.signature``, also before the class has an instance."""
+    """Gives ``inspect.signature`` the signature of a class before the class has an instance."""
 
     def __get__(self, _: object, cls: type[Any]) -> inspect.Signature:
         parameters = [
@@ -115,7 +115,7 @@ def _restore(self: Any, state: list[Any]) -> None:
 
 
 def _compared(names: list[str]) -> dict[str, Any]:
-    """Equality and hash by content; all instances of a class without fields are equal."""
+    """Return equality and hash by content; all instances of a class without fields are equal."""
     content: Callable[[Any], Any] = operator.attrgetter(*names) if len(names) > 1 else _alone(names)
 
     def __eq__(self: Any, other: object) -> Any:  # noqa: N807 - set as a method of the class
@@ -132,7 +132,7 @@ def _alone(names: list[str]) -> Callable[[Any], Any]:
 
 
 def _shut(cls: type[Any], names: frozenset[str]) -> dict[str, Any]:
-    """Methods that refuse to change or delete a field."""
+    """Return methods that refuse to change or delete a field."""
 
     def __setattr__(self: Any, name: str, item: Any) -> None:  # noqa: N807 - set as a method of cls
         if type(self) is cls or name in names:
@@ -166,7 +166,7 @@ def lazy(cls: type[Any], *names: str) -> None:
 
 
 def _made_once(get: Callable[[Any], Any], put: Callable[[Any, Any], None]) -> Callable[[Any], Any]:
-    """Read a slot, and replace a ``Later`` in it by its value."""
+    """Wrap a slot's getter so that it replaces a ``Later`` by its computed value."""
 
     def read(owner: Any) -> Any:
         item = get(owner)

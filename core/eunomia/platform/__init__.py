@@ -1,4 +1,4 @@
-"""Plugins found, checked and bound; profiles and cluster files read and resolved.
+"""Finds, checks and binds plugins; reads and resolves profiles and cluster files.
 
 Everything that a user writes in TOML, and everything that a package ships as a plugin, comes in through this room.
 """

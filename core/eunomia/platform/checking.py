@@ -1,4 +1,4 @@
-"""Checks of a plugin before it is registered, and the straight way to call one of its hooks.
+"""Checks a plugin before it is registered, and calls one of its hooks without pluggy.
 
 pluggy finds most of these mistakes late or never: an unknown hook stops its check at the first one, a keyword-only
 parameter is never passed, and a plugin that compares by value is taken for its equal.
@@ -86,13 +86,13 @@ def check_contracts(plugin: Any) -> None:
 
 
 def hooks_of(kind: type[Any]) -> dict[str, Callable[..., Any]]:
-    """The hooks that a plugin implements, and whatever else looks like one."""
+    """Return the hooks that a plugin implements, and methods with a hook's name that are not marked as hooks."""
     named = {name: getattr(kind, name) for name in dir(kind) if name.startswith("eunomia_")}
     return {name: function for name, function in named.items() if callable(function)}
 
 
 def bind(plugin: Any, hook: str) -> Callable[..., Any] | None:
-    """The plugin's own method for a hook, to be called straight with all the hook's arguments; None: it has none.
+    """Return the plugin's method for a hook, to be called with all the hook's arguments; None: it has none.
 
     A method that takes every argument in order is returned as it is; for the others an adapter passes on those
     that they take.

@@ -45,7 +45,7 @@ _GIVERS: Mapping[Feature, Stage] = {
 _FORMS = frozenset(feature for feature, stage in _GIVERS.items() if stage is Stage.VALUATION)
 _WORDS: Mapping[Feature, str] = {Feature.MANY_SIZES: "rates at many sizes"}
 _USED_UP = frozenset({Feature.TIME_SHARES, Feature.DEVICE_SHARES})
-"""Features that a refiner that needs them replaces, so that later stages do not get them."""
+"""Features that a refiner consumes, so that later stages do not get them."""
 
 
 def check_walk(
@@ -94,7 +94,7 @@ def check_cluster(steps: list[Step], cluster: Cluster, *, place: str = "--cluste
 
 
 def _gives(step: Step) -> frozenset[Feature]:
-    """Return what a step gives; an allocation or refiner that declares no shares gives whole GPUs."""
+    """Return what a stage gives; an allocation or refiner that declares no shares gives whole GPUs."""
     gives = step.contract.gives
     makes = step.stage in (Stage.ALLOCATION, Stage.REFINE)
     return gives | {Feature.GRANTS} if makes and not gives & _USED_UP else gives

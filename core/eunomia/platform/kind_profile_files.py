@@ -1,4 +1,4 @@
-"""Files of rates by kind of job: TOML, a kind each."""
+"""Reads and writes rates by kind of job: TOML files, one for each kind."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -26,7 +26,7 @@ KEYS: Final = (*NEEDED, "known", *AMOUNTS, "machine", "date")
 
 
 def facts_of(rate: KnownRate) -> dict[str, Any]:
-    """A rate as plain values, without what is not known of it."""
+    """Return a rate as plain values, without its unknown fields."""
     made: dict[str, Any] = {
         "gpus": rate.gpus,
         "gpu_type": rate.gpu_type,
@@ -39,7 +39,7 @@ def facts_of(rate: KnownRate) -> dict[str, Any]:
 
 
 def profile_text(kind: str, rates: Iterable[KnownRate]) -> str:
-    """The text of a kind's file."""
+    """Return the text of a kind's file."""
     lines = [f"kind = {toml_value(kind)}"]
     for rate in rates:
         lines += ["", "[[point]]", *(f"{name} = {toml_value(given)}" for name, given in facts_of(rate).items())]
@@ -100,7 +100,7 @@ def _wrong(point: object, place: str) -> list[InputError]:
 
 
 def _rule(key: str, given: object) -> str:
-    """What a key's value must be; empty: it is."""
+    """Return the rule that a key's value breaks; empty: the value is valid."""
     number = isinstance(given, int | float) and not isinstance(given, bool) and math.isfinite(given)
     if key == "gpus":
         return "" if type(given) is int and given >= 1 else "a whole number of 1 or more"

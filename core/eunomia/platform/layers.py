@@ -1,4 +1,4 @@
-"""Layers of a profile: presets, files and settings, merged key by key, each value with the place it came from."""
+"""Merges the layers of a profile (presets, files, settings) key by key, with the place of each value."""
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -14,7 +14,7 @@ Path_ = tuple[str, ...]
 
 @value
 class Merged:
-    """Tables merged, and by the path of each value that is not a table where it came from."""
+    """Merged tables, and the file or flag that each value came from."""
 
     tree: Mapping[str, Any]
     origins: Mapping[Path_, str]
@@ -32,7 +32,7 @@ class Merged:
         return f"{self.origin(path)}, [{'.'.join(path)}]"
 
     def origin(self, path: Path_) -> str:
-        """Where the value at this path came from; for a table, the last layer that wrote into it."""
+        """Return the file or flag of the value at a path; for a table, the last layer that wrote into it."""
         if path in self.origins:
             return self.origins[path]
         below = [origin for key, origin in self.origins.items() if key[: len(path)] == path]
@@ -72,7 +72,7 @@ def _merged(
 
 
 def read_text(path: Path, what: str = "a profile", bounds: Bounds = SMALL) -> str:
-    """The text of a file.
+    """Return the text of a file.
 
     Raises:
         InputError: it cannot be read, is not UTF-8, or is too large.
@@ -85,7 +85,7 @@ def read_text(path: Path, what: str = "a profile", bounds: Bounds = SMALL) -> st
 
 
 def is_file(path: Path) -> bool:
-    """Whether there is a file; a name that no file could have is none."""
+    """Return whether a file exists; a name that the system cannot have counts as missing."""
     try:
         return path.is_file()
     except (OSError, ValueError):
@@ -102,7 +102,7 @@ def read_toml(text: str, *, place: str) -> dict[str, Any]:
 
 
 def read_setting(path: str, given: object) -> dict[str, Any]:
-    """A setting such as ``plugins.themis.fairness_knob`` as nested tables.
+    """Convert a setting such as ``plugins.themis.fairness_knob`` to nested tables.
 
     Raises:
         InputError: the path is no dotted key.
@@ -121,7 +121,7 @@ def read_setting(path: str, given: object) -> dict[str, Any]:
 
 
 def parse_setting(text: str) -> tuple[str, object]:
-    """Read ``KEY=VALUE`` as ``--set`` takes it: a TOML value; a bare word is a string.
+    """Read ``KEY=VALUE`` as ``--set`` takes it: a TOML value, or an unquoted word as a string.
 
     Raises:
         InputError: no ``=``.
@@ -173,7 +173,7 @@ def _parent(parent: str, folder: Path | None, find: Callable[[str], Path | None]
 
 
 def unknown_keys(merged: Merged, path: Path_, known: tuple[str, ...]) -> list[InputError]:
-    """Errors for unknown keys of a table, each with the key that was probably meant."""
+    """Return errors for unknown keys of a table, each with the most similar known key."""
     table: Any = merged.tree
     for key in path:
         table = table.get(key, {})

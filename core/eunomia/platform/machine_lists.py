@@ -1,4 +1,4 @@
-"""Lists of machines as traces bring them, CSV with a header, read as a cluster.
+"""Reads a trace's list of machines (CSV with a header) as a cluster.
 
 Known are Philly's ``cluster_machine_list`` (``machineId, number of GPUs, single GPU mem``), its corrected copy, openb's
 node lists (``sn,cpu_milli,memory_mib,gpu,model``), and any list that has a column of each kind by one of these names.
@@ -22,7 +22,7 @@ CPUS: Final[Mapping[str, float]] = {"cpu_milli": 0.001, "cpus": 1.0, "cpu": 1.0}
 MEMORY: Final[Mapping[str, float]] = {"memory_mib": 1 / 1024, "memory_gib": 1.0}
 RACKS: Final = ("rack",)
 NO_TYPE: Final = "GPU"
-"""The type of GPUs for which the list names none."""
+"""GPU type of machines for which the list gives none."""
 MOST_MACHINE: Final = 1024
 
 
@@ -36,7 +36,7 @@ class MachineList:
 
 
 def is_machine_list(text: str) -> bool:
-    """Whether a text begins as such a list does."""
+    """Return whether a text begins like a list of machines."""
     header = _header(text)
     return _index(header, NAMES) is not None and _index(header, GPUS) is not None
 
@@ -116,7 +116,7 @@ class _Row:
         self.header, self.fields, self.place = header, fields, place
 
     def machine(self, name: str, gpus: str) -> Machine | None:
-        """The machine; None: it has no GPUs."""
+        """Return the machine; None: it has no GPUs."""
         if not name:
             raise InputError("a machine must have a name", value="nothing", place=self.place)
         count = self.number("GPUs of a machine", gpus, most=MOST_MACHINE)

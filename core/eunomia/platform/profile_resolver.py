@@ -1,4 +1,4 @@
-"""The plugins of a profile, checked, made and bound to its stages; and the profile written out again."""
+"""Resolves a profile: checks and makes its plugins, binds them to stages, and writes the result as text."""
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -28,7 +28,7 @@ FALLBACK: Final[Mapping[str, str]] = {
     "allocation": "ordered",
     "placement": "packed",
 }
-"""The profile that serves when the chosen one has failed too often."""
+"""The fallback profile: the arbiter uses it after too many faulty rounds."""
 TOP_KEYS = ("summary", "stages", "rounds", "plugins", "observers")
 _IN_STAGES = (*(stage.value for stage in SINGLE_STAGES), "refiners")
 
@@ -144,7 +144,7 @@ class Cast:
             yield f"{toml_key(key)} = {toml_value(item)}", self.merged.origin(here) if known else default
 
     def plugin_of(self, alias: str) -> str:
-        """The plugin behind a name of the profile."""
+        """Return the plugin that a name in the profile refers to."""
         table = self.tree.get("plugins", {}).get(alias, {})
         return str(table.get("use", alias)) if isinstance(table, Mapping) else alias
 
@@ -152,7 +152,7 @@ class Cast:
         return list(self.tree["stages"].get("refiners", ()))
 
     def _check_tables(self) -> None:
-        """Keys that mean nothing, and options of plugins that do not exist."""
+        """Check for unknown keys, and for options of plugins that do not exist."""
         for key in ("stages", "plugins"):
             if not isinstance(self.tree.get(key, {}), Mapping):
                 place = self.merged.place((key,))
@@ -194,7 +194,7 @@ class Cast:
         return []
 
     def _take(self, name: object, stage: Stage | None, path: tuple[str, ...]) -> None:
-        """Make a plugin that the profile names, unless it is made already or cannot be."""
+        """Make a plugin that the profile names, unless it is already made or failed."""
         place = self.merged.place(path)
         what = stage.value if stage is not None else "rounds finished"
         rule = f"{path[-1]} must name a plugin that answers {what}"
@@ -239,7 +239,7 @@ class Cast:
                 yield name, stage, kind
 
     def _others(self, stage: Stage, suits: Callable[[Contract], bool]) -> list[str]:
-        """Plugins that answer a stage with a contract that suits, made with their defaults."""
+        """Return plugins that answer a stage with a suitable contract, made with default options."""
         found = []
         for name in self.registry.answering(stage):
             try:
@@ -252,10 +252,10 @@ class Cast:
 
 
 class _Manager(pluggy.PluginManager):
-    """Looks for hooks among attributes with a hook's name: a search of all attributes took most of a profile's time."""
+    """A plugin manager that looks for hooks only among attributes with a hook's name, since pluggy's search is slow."""
 
     def parse_hookimpl_opts(self, plugin: Any, name: str) -> pluggy.HookimplOpts | None:
-        """The marks of an attribute that is a hook; None for any other."""
+        """Return pluggy's options for an attribute that is a hook; None for any other attribute."""
         return super().parse_hookimpl_opts(plugin, name) if name.startswith("eunomia_") else None
 
 

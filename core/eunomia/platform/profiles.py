@@ -1,4 +1,4 @@
-"""Profiles: which plugin answers each stage, when rounds run, and every plugin's options; read, checked, made."""
+"""Reads, checks and makes profiles: the plugin of each stage, the round rules, and every plugin's options."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -29,7 +29,7 @@ from eunomia.units import Stage
 from eunomia.words import did_you_mean, shown
 
 DEFAULT: Final = "default"
-"""The preset for the stages that a single plugin does not answer."""
+"""The preset for the stages that a single named plugin does not answer."""
 
 Settings = Mapping[str, object] | Sequence[str]
 """Values by dotted key, or texts ``KEY=VALUE`` as ``--set`` takes them."""
@@ -102,7 +102,7 @@ class Profile:
 
     @classmethod
     def fallback(cls, *, registry: Registry | None = None) -> Self:
-        """The built-in profile that serves when the chosen one has failed too often."""
+        """Return the built-in profile that the arbiter uses after too many faulty rounds."""
         merged = merge(NOTHING, {"stages": dict(FALLBACK)}, "fallback")
         return cls._checked("fallback", merged, default_registry() if registry is None else registry, ())
 
@@ -113,7 +113,7 @@ class Profile:
         return made
 
     def replace(self, *, name: str | None = None, settings: Settings = ()) -> Self:
-        """The same profile with another name or other settings.
+        """Return the same profile with another name or other settings.
 
         Raises:
             InputErrors: everything that is wrong with the settings.
@@ -132,7 +132,7 @@ class Profile:
 
     @property
     def rounds(self) -> Rounds:
-        """Its ``[rounds]``."""
+        """The round rules in the profile's ``[rounds]``."""
         return read_rounds(self.merged, [])
 
     def stages(self, cluster: Cluster | None = None, *, place: str = "--cluster") -> Stages:
@@ -153,7 +153,7 @@ class Profile:
         return cast.stages()
 
     def observers(self) -> tuple[tuple[str, Observer], ...]:
-        """The observers that the profile allows, by name, and its own plugins that observe; each to be called alone."""
+        """Return the observers that the profile allows, and its own plugins that observe, by name."""
         cast = Cast(self.name, self.merged, self.registry)
         cast.check()
         bound = ((name, bind(plugin, "eunomia_round_finished")) for name, plugin in cast.made.items())
@@ -164,7 +164,7 @@ class Profile:
         return "\n".join(line for line, _ in self.origins()) + "\n"
 
     def origins(self) -> tuple[tuple[str, str], ...]:
-        """The lines of ``resolved``, each with where it came from; empty for headers and blank lines."""
+        """Return the lines of ``resolved``, each with its file or flag; empty for headers and blank lines."""
         cast = Cast(self.name, self.merged, self.registry)
         cast.check()
         return tuple(cast.lines())
@@ -189,7 +189,10 @@ def _read(text: str, origin: str, folder: Path | None, presets: Mapping[str, Pat
 
 
 def _of_plugins(names: Sequence[str], registry: Registry, presets: Mapping[str, Path], flag: str) -> Merged:
-    """The profile ``default`` with every stage that these plugins answer; refiners run in the order of their names."""
+    """Make a profile from ``default`` and the stages that these plugins answer.
+
+    Refiners run in the order of their names.
+    """
     stages: dict[str, Any] = {}
     for name in names:
         for stage in _answered(name, registry, flag):
@@ -208,7 +211,7 @@ def _of_plugins(names: Sequence[str], registry: Registry, presets: Mapping[str, 
 
 
 def _answered(name: str, registry: Registry, flag: str) -> Sequence[Stage]:
-    """The stages that a plugin answers.
+    """Return the stages that a plugin answers.
 
     Raises:
         InputErrors: there is no such plugin, it does not load, or it answers none.

@@ -22,13 +22,13 @@ KEYS = (
     "faults_allowed",
 )
 CAUSES = tuple(cause.value for cause in Cause if cause not in (Cause.BOUNDARY, Cause.WAKE))
-"""Events that a profile may name; boundaries and wake-ups follow from ``every`` and the stages."""
+"""Causes of rounds that a profile may name; boundaries and wake-ups follow from ``every`` and the stages."""
 UNLIMITED = "unlimited"
 NOTHING = "none"
 
 
 def read_rounds(merged: Merged, errors: list[InputError]) -> Rounds:
-    """Read ``[rounds]``; its errors are added to ``errors``."""
+    """Read ``[rounds]``; errors are appended to ``errors``."""
     table = merged.tree.get("rounds", {})
     if not isinstance(table, Mapping):
         errors.append(InputError("rounds must be a table", value=shown(table), place=merged.place(("rounds",))))
@@ -45,7 +45,7 @@ def read_rounds(merged: Merged, errors: list[InputError]) -> Rounds:
 
 
 def written_rounds(rounds: Rounds) -> dict[str, object]:
-    """``[rounds]`` as a profile writes it; keys that are left to the allocation are not there."""
+    """Return ``[rounds]`` as written in a profile, without keys that the allocation decides."""
     written: dict[str, object] = {}
     if rounds.on is not None:
         written["on"] = [name for name in CAUSES if Cause(name) in rounds.on]

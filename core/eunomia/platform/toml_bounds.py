@@ -1,4 +1,4 @@
-"""TOML from outside is bounded before it is parsed.
+"""Limits the size and depth of TOML from users before it is parsed.
 
 The parser's time grows with the square of a key's length, and what reads the values calls itself once a level. The
 text is looked through once, in time that grows with its length. Where it is no TOML, the look ends, and the parser
@@ -13,14 +13,14 @@ from eunomia.errors import InputError
 from eunomia.model.shapes import value
 
 DEEPEST: Final = 32
-"""Parts of a key, and lists and tables in each other."""
+"""Most parts of a key, and most levels of nested lists and tables."""
 LONGEST: Final = 1000
-"""Characters of a bare key or a number."""
+"""Most characters of a bare key or a number."""
 
 
 @value
 class Bounds:
-    """How large a file may be."""
+    """Limits on the size of a file."""
 
     kibibytes: int
     keys: int
@@ -30,7 +30,7 @@ class Bounds:
 SMALL: Final = Bounds(kibibytes=256, keys=2000)
 """Bounds of an app file and of a profile."""
 LARGE: Final = Bounds(kibibytes=16 * 1024, keys=1_000_000)
-"""Bounds of a cluster file, which may have a row a machine."""
+"""Limits for a cluster file, which may have a row for each machine."""
 
 _TOKEN = re.compile(
     r'"""(?:[^\\]|\\.)*?"{3,5}'
@@ -68,7 +68,7 @@ def parse_toml(text: str, what: str, *, place: str | None, bounds: Bounds = SMAL
 
 
 def check_size(size: int, what: str, *, place: str | None, bounds: Bounds = SMALL) -> None:
-    """Refuse a file by its size in bytes, also before it is read or sent.
+    """Refuse a file that is too large, given its size in bytes.
 
     Raises:
         InputError: it is too large.
@@ -79,7 +79,7 @@ def check_size(size: int, what: str, *, place: str | None, bounds: Bounds = SMAL
 
 
 def _check_depth(tree: dict[str, Any], what: str, place: str | None) -> None:
-    """Refuse a tree whose headers, keys and values are too deep together."""
+    """Refuse a tree that nests headers, keys and values too deeply."""
     level: list[Any] = [tree]
     for _ in range(DEEPEST + 1):
         insides = (item.values() if isinstance(item, dict) else item for item in level)
@@ -91,7 +91,7 @@ def _check_depth(tree: dict[str, Any], what: str, place: str | None) -> None:
 
 
 class _Look:
-    """Goes through a text once, and counts."""
+    """Scans a text once and counts its keys and nesting."""
 
     def __init__(self, text: str, what: str, place: str | None, bounds: Bounds) -> None:
         self._text = text
@@ -105,7 +105,7 @@ class _Look:
         self._line_begins = True
 
     def check(self) -> None:
-        """Raise ``InputError`` for text beyond a bound."""
+        """Raise ``InputError`` if the text exceeds a limit."""
         while (found := _TOKEN.match(self._text, self._at)) is not None:
             token = found.group()
             self._take(token[0], len(token))

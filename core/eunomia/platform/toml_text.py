@@ -1,4 +1,4 @@
-"""Plain values as TOML text; the standard library reads TOML and does not write it."""
+"""Writes plain values as TOML text; the standard library only reads TOML."""
 
 import json
 import math
@@ -9,12 +9,12 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def toml_key(name: str) -> str:
-    """A key, quoted where it must be."""
+    """Return a key, quoted if TOML requires it."""
     return name if _BARE.fullmatch(name) else toml_value(name)
 
 
 def toml_value(given: object) -> str:
-    """A value in one line: text, number, truth value, list, or inline table."""
+    """Return a value on one line: text, number, truth value, list, or inline table."""
     if isinstance(given, bool):
         return "true" if given else "false"
     if isinstance(given, float):

@@ -1,4 +1,4 @@
-"""A trace of every call of a stage: ``--trace-plugins``, or ``EUNOMIA_TRACE_PLUGINS=1``."""
+"""Logs every call of a stage under ``--trace-plugins`` or ``EUNOMIA_TRACE_PLUGINS=1``."""
 
 import os
 import time
@@ -12,7 +12,7 @@ def is_tracing() -> bool:
 
 
 def traced(plugin: str, hook: str, call: Callable[..., Any]) -> Callable[..., Any]:
-    """The same call, logged as ``hook.called`` with its time and the type of its answer."""
+    """Wrap a call so that it is logged as ``hook.called`` with its time and the type of its answer."""
     import structlog
 
     log = structlog.get_logger()

@@ -1,4 +1,4 @@
-"""One step of the arbiter: fold, ask the stages in order, check, plan, adopt. Begin at ``Arbiter.step``.
+"""One step of the arbiter: fold events, call the stages, check, plan, adopt. Begin at ``Arbiter.step``.
 
 Drivers (the simulator, the live service, tests) call ``Arbiter``; nothing here reads a clock, a file or a socket.
 """

@@ -46,7 +46,7 @@ class Closing:
 
 
 def closing_of(state: State) -> Closing | None:
-    """The open offer, if it closes now: every bid is in, or its deadline has passed."""
+    """Return the open offer if it closes now, since every bid is in or its deadline has passed; else None."""
     if state.open is None:
         return None
     offer, bids = state.open.offer, state.open.bids

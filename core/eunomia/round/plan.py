@@ -37,7 +37,7 @@ class Plan:
 
 @dataclasses.dataclass(slots=True)
 class Target:
-    """What the stages decided for the GPUs on offer, checked; claims and GPUs also as plain numbers."""
+    """The checked answers of the stages for the GPUs on offer; claims and GPUs are also plain numbers."""
 
     offer: Offer
     allocation: Allocation
@@ -95,7 +95,7 @@ class _Planner:
         self.holder, self.gpu_state = state.holdings.cells.lease, state.holdings.cells.state
         given = self.placement.cpus is not None or self.placement.memory_gib is not None
         self.even = not given and self.placement.retunes is None and not state.standing.uneven
-        """Whether every GPU comes with its share of its machine."""
+        """Whether every GPU comes with an equal share of its machine's CPUs and memory."""
         self.tunes = given and state.amounts.are_known
         shares = state.machine_shares
         self.amounts = shares.by_gpu if self.even else target_amounts(state, target.allocation, target.placement)
@@ -182,7 +182,7 @@ class _Planner:
                 self.order(TransitionKind.RETUNE, lease, gpus, [], (lease.ends_at, lease.protected_until))
 
     def on_offer(self, changing: list[tuple[Lease, int | None]]) -> Iterable[tuple[Lease, int | None, list[int]]]:
-        """The leases that have a GPU on the offer, or still have to give one back, each with its GPUs on the offer."""
+        """Yield the leases with a GPU on the offer or GPUs to give back, each with its GPUs on the offer."""
         if not changing:
             return
         leaving = self.state.leaving
@@ -304,7 +304,7 @@ class _Terms:
             self._same = self._ends(length, protected)
 
     def of(self, claim: int | None) -> tuple[Seconds, Seconds]:
-        """End of a claim's lease and of its protected part; None: of a lease without a claim."""
+        """Return the end of a claim's lease and of its protected part; None: the lease has no claim."""
         if self._same is not None:
             return self._same
         length, protected = self._length, self._protected

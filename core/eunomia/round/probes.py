@@ -1,4 +1,4 @@
-"""Checks the settings that an elasticity asks to measure, and orders those whose GPUs are free.
+"""Checks the settings that an elasticity asks to measure, and orders those that have free GPUs.
 
 A job that is measured holds its own GPUs and those of the setting, so that nothing of either is given away meanwhile.
 """
@@ -87,7 +87,7 @@ def _rows(probes: Probes) -> list[_Row]:
 
 
 class Prober:
-    """Orders the settings that can be had after a round's other transitions.
+    """Orders the measurements that are possible after a round's other transitions.
 
     Args:
         state: the present state; not changed.
@@ -121,7 +121,7 @@ class Prober:
         self.waits = any(leases[job] != NONE or state.job_id(job) in started for job in probes.jobs.tolist())
 
     def orders(self) -> list[Transition]:
-        """Return an order for each setting that can be had now, at most one a job."""
+        """Return an order for each setting that can be measured now, at most one for each job."""
         orders = map(self._order, _rows(self._probes))
         return [order for order in orders if order is not None]
 
@@ -172,7 +172,7 @@ class Prober:
         return None if busy or waits else lease
 
     def _gpus(self, own: Ints, size: int, kind: int, locality: int) -> Ints | None:
-        """GPUs for a setting: some of the job's own, its own and free ones, or free ones; None: it cannot be had."""
+        """Return GPUs for a setting: part of the job's own, its own and free ones, or free ones; None: too few."""
         cluster = self._state.cluster
         types = cluster.gpu_type[own]
         kind = int(types[0]) if kind == NONE else kind
@@ -185,7 +185,7 @@ class Prober:
         return None
 
     def _nearest(self, parts: Sequence[Ints], size: int) -> Ints | None:
-        """So many of these GPUs, as near to each other as there are; of the first part before the second."""
+        """Choose ``size`` of these GPUs as close together as possible, first from the first part; None: too few."""
         cluster = self._state.cluster
         gpus = np.concatenate(parts)
         if gpus.size < size:
@@ -201,7 +201,10 @@ class Prober:
         return None
 
     def _given(self, own: Ints, gpus: Ints, asked: tuple[float, float]) -> list[Reals] | None:
-        """CPUs and memory by GPU with the setting, the job's own reserved; None: machines lack some."""
+        """Return CPUs and memory by GPU at the setting, next to those reserved for the job.
+
+        None: a machine has too few.
+        """
         cluster, made = self._state.cluster, []
         limits = (cluster.machine_cpus, cluster.machine_memory_gib)
         shares, more = self._state.machine_shares.by_gpu, without(gpus, own)

@@ -36,7 +36,7 @@ from eunomia.units import NEVER, Cause, Ints, LeaseId, Scope, Seconds, Stage, Un
 
 T = TypeVar("T")
 Observer = Callable[[str, Stage], None]
-"""Called with a plugin and its stage before each call, so that a driver knows which plugin hangs."""
+"""The driver's callback before each call of a stage, with the plugin and stage; it identifies a plugin that hangs."""
 
 NO_GPUS: Final = np.empty(0, np.int64)
 _ELASTICITY, _VALUATION, _ALLOCATION = Stage.ELASTICITY, Stage.VALUATION, Stage.ALLOCATION
@@ -169,7 +169,7 @@ class Round:
         self.at = None
 
     def _probe(self, probes: Probes) -> None:
-        """Order what can be measured now; a round for the rest follows."""
+        """Order the measurements that are possible now; a later round orders the rest."""
         prober = Prober(self.state, probes, self.plan.transitions, self.plan.renewals)
         self.plan.transitions += prober.orders()
         if prober.waits:
@@ -296,7 +296,7 @@ def _has_bidders(state: State, offer: Offer) -> bool:
 
 
 def _graced(rounds: Rounds, menus: Menus) -> Rounds:
-    """The rounds of the profile; a job that leaves has at least the time that its menus name for it."""
+    """Return the profile's rounds; a job that leaves gets at least the release time that its menus declare."""
     release = menus.change.release
     return rounds if release <= rounds.suspend_grace else dataclasses.replace(rounds, suspend_grace=release)
 

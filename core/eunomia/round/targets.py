@@ -1,4 +1,4 @@
-"""The CPUs and memory of every GPU once a placement has been carried out: what is checked is what is ordered."""
+"""CPUs and memory of every GPU after a placement; the checks and the orders use the same values."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from eunomia.units import NONE, Bools, Reals, Unit
 
 
 def target_amounts(state: State, allocation: Allocation, placement: Placement) -> tuple[Reals, Reals]:
-    """CPUs and memory in GiB by GPU; a GPU that the placement leaves where it is keeps its own. Not to be written to.
+    """Return CPUs and memory in GiB by GPU; a GPU that does not change hands keeps its own. Read only.
 
     Args:
         state: the present state.
@@ -42,7 +42,7 @@ def target_amounts(state: State, allocation: Allocation, placement: Placement) -
 
 
 def _keeps(state: State, allocation: Allocation, placement: Placement) -> tuple[Bools, Bools]:
-    """By GPU of the placement: whether its claim has it already, and whether it is in a lease that an app divides."""
+    """Return by GPU of the placement whether its claim holds it already, and whether an app divides its lease."""
     keeps, of_app = np.zeros(placement.gpus.size, dtype=bool), np.zeros(placement.gpus.size, dtype=bool)
     held, rows, start = state.holdings.live, allocation.claims.rows, placement.start.tolist()
     for at, claim in enumerate(placement.claim.tolist()):

@@ -95,14 +95,14 @@ def _default(offer: Offer | None, allocator: str, *, opened: bool, fault: Fault 
 
 
 def _outside(state: State, waiting: set[int], shown: Rows) -> tuple[Rows, Rows]:
-    """The waiting jobs of apps that were not shown the offer, and the verdict on each."""
+    """Return the waiting jobs of apps that did not see the offer, and the verdict on each."""
     rows = np.array(sorted(waiting), dtype=np.int32)
     outside = rows[~np.isin(state.jobs.live.app[rows], shown)]
     return outside, _by_size(state, outside, np.full(outside.size, int(Reason.NOT_OFFERED), dtype=np.int32))
 
 
 def _by_size(state: State, rows: Rows, reasons: Rows) -> Rows:
-    """Returns the verdicts on jobs, where one that needs more GPUs than are in service has ``NO_SIZE_FITS``.
+    """Return verdicts on jobs; a job that needs more GPUs than are in service gets ``NO_SIZE_FITS``.
 
     Such a job would not run either if its app were shown the offer.
     """

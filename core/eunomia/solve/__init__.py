@@ -1,4 +1,4 @@
-"""The one front to solvers: names solver, limits, seed and threads, scales, checks what comes back, and records it.
+"""The interface to all solvers: sets solver, limits, seed and threads, scales, checks the answer, and records it.
 
 Nothing else in Eunomia calls a solver. ``solve_linear`` takes matrices, ``solve_cvxpy`` a cvxpy problem; both try a
 chain of solvers in a fixed order and say why one was passed over. Importing this package imports no solver.

@@ -1,4 +1,4 @@
-"""A cvxpy problem through a chain of solvers that fits its kind, each named; never cvxpy's own choice.
+"""Solves a cvxpy problem with a chain of named solvers that suit its kind; cvxpy never chooses one itself.
 
 Left to itself cvxpy picks Gurobi wherever gurobipy is installed, and fails above its free size.
 """
@@ -18,11 +18,11 @@ QUADRATIC: Final = (Solver.CLARABEL, Solver.OSQP)
 CONIC: Final = (Solver.CLARABEL, Solver.SCS)
 
 _TOLERANCE: Final = {Solver.OSQP: 1e-5, Solver.SCS: 1e-5}
-"""Largest violation taken from the first-order methods; 1e-6 from the others."""
+"""Largest violation accepted from the first-order methods; 1e-6 from the others."""
 
 
 def chain_for(problem: Any) -> tuple[Solver, ...]:
-    """Which solvers serve a problem of this kind, in order."""
+    """Return the solvers for a problem of this kind, in order."""
     if problem.is_mixed_integer() or (problem.is_qp() and problem.objective.args[0].is_pwl()):
         return LINEAR
     return QUADRATIC if problem.is_qp() else CONIC
@@ -122,7 +122,7 @@ def _check_gurobi(problem: Any, limits: Limits, seed: int) -> None:
 
 
 def _options(solver: Solver, limits: Limits, seed: int) -> dict[str, Any]:
-    """The limits in each solver's own words."""
+    """Return the limits under each solver's own option names."""
     seconds, iterations = limits.seconds, limits.iterations
     options: dict[Solver, dict[str, Any]] = {
         Solver.HIGHS: {
@@ -162,7 +162,10 @@ def _record(
     gap: float,
     cut_short: bool,
 ) -> SolverRecord:
-    """The gap: cvxpy reports no bound, so an integer optimum is within the requested gap, and others are unknown."""
+    """Make the record.
+
+    The gap of an integer optimum is the requested gap, and unknown otherwise, as cvxpy has no bound.
+    """
     metrics = problem.size_metrics
     return SolverRecord(
         solver=solver,
@@ -178,7 +181,7 @@ def _record(
 
 
 def _solution(problem: Any, record: SolverRecord) -> Solution:
-    """The answer in the problem's own units."""
+    """Return the solution in the units of the problem."""
     x = np.concatenate([np.ravel(one.value, order="F") for one in problem.variables()] or [np.empty(0)])
     objective = float(problem.objective.value)
     return Solution(x=x, objective=objective, bound=objective, record=record)

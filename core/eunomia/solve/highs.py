@@ -1,4 +1,4 @@
-"""HiGHS, called directly."""
+"""HiGHS, called through its own Python interface."""
 
 import importlib
 from typing import Any

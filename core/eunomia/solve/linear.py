@@ -80,7 +80,7 @@ def _scaled(program: LinearProgram) -> LinearProgram:
 
 
 def _fault(program: LinearProgram, answer: Answer) -> str | None:
-    """Why an answer cannot be taken, or None."""
+    """Return why an answer is rejected; None: it is accepted."""
     if answer.x is None or not np.isfinite(answer.x).all():
         return answer.said or answer.status.value
     violation = program.violation(program.rounded(answer.x))
@@ -90,7 +90,7 @@ def _fault(program: LinearProgram, answer: Answer) -> str | None:
 def _solution(
     program: LinearProgram, answer: Answer, solver: Solver, passed: tuple[Passed, ...], seconds: float
 ) -> Solution:
-    """The answer in the programme's own units."""
+    """Return the solution in the units of the programme."""
     x = program.rounded(np.asarray(answer.x))
     objective = float(program.cost @ x)
     sign = -1.0 if program.maximise else 1.0

@@ -1,4 +1,4 @@
-"""What goes with a solution: the solver, its limits, the gap to the optimum, and the solvers that failed before."""
+"""The record of a solve: the solver, its limits, the gap to the optimum, and the solvers that failed before."""
 
 from enum import Enum
 
@@ -48,7 +48,7 @@ class Limits:
 
 @value
 class Passed:
-    """A solver of the chain that was passed over, and why."""
+    """A solver of the chain that failed or did not suit, with the reason."""
 
     solver: Solver
     reason: str
@@ -56,7 +56,7 @@ class Passed:
 
 @value
 class SolverRecord:
-    """One solve, for journal and report."""
+    """The record of one solve, for journal and report."""
 
     solver: Solver
     version: str
@@ -79,7 +79,7 @@ class Solution:
     x: Reals
     objective: float
     bound: float
-    """No feasible answer is better than this."""
+    """Bound on the objective: no feasible answer is better."""
     record: SolverRecord
     row_price: Reals | None = None
     """[constraints] change of the objective for one more unit of each row's bound, at a corner of a continuous

@@ -122,7 +122,7 @@ class LinearProgram:
         return float(np.abs(self.cost).max(initial=0.0)) or 1.0
 
     def rounded(self, x: Reals) -> Reals:
-        """Snap whole-number variables to the whole number that is meant, and all within their bounds."""
+        """Round whole-number variables to the nearest whole number, and clip all variables to their bounds."""
         return np.clip(np.where(self.integral, np.round(x), x), self.lower, self.upper)
 
     def violation(self, x: Reals) -> float:

@@ -22,5 +22,5 @@ class Answer:
     bound: float = -math.inf
     version: str
     said: str = ""
-    """The solver's own word, where there is no answer."""
+    """The solver's own message if it gave no answer."""
     cut_short: bool = False

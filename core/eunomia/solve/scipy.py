@@ -1,4 +1,4 @@
-"""SciPy's ``milp``: the last of the chain for linear programmes."""
+"""SciPy's ``milp``, the last solver of the chain for linear programmes."""
 
 import math
 

@@ -110,7 +110,7 @@ class Books:
         self._apps_shown_at = math.nan
 
     def unshow(self) -> None:
-        """Invalidate the ledger after rows were dropped; it is recomputed when it is next read."""
+        """Mark the ledger as outdated after rows were dropped, so that the next read recomputes it."""
         self._jobs_shown_at = self._apps_shown_at = math.nan
 
     def idle(self, row: int, seconds: float, at: Seconds) -> None:
@@ -125,7 +125,7 @@ class Books:
             received[row, kind] = 0.0 if left < 0.0 else left
 
     def show_jobs(self, now: Seconds) -> None:
-        """Bring the ledger of jobs up to ``now``."""
+        """Update the ledger of jobs to the time ``now``."""
         if self._jobs_shown_at == now:
             return
         self._jobs_shown_at = now
@@ -143,7 +143,7 @@ class Books:
         ledger.last_ran[runs] = now
 
     def show_apps(self, now: Seconds) -> bool:
-        """Bring the GPU-seconds of apps up to ``now``; False: they already were."""
+        """Update the GPU-seconds of apps to the time ``now``; False: they were up to date."""
         if self._apps_shown_at == now:
             return False
         self._apps_shown_at = now

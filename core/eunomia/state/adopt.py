@@ -154,7 +154,7 @@ def _resize(state: State, order: Transition) -> None:
 
 
 def _probing(state: State, lease: Lease, order: ProbeOrder) -> Probing:
-    """What a lease has before a measurement, and where its job is measured."""
+    """Return the lease's GPUs before the measurement, and the GPUs on which its job is measured."""
     held = state.holdings.live
     return Probing(
         gpus=order.gpus,

@@ -18,7 +18,7 @@ _ROUNDING = 1.0 + 1e-9
 
 
 def of_next_lease(held: Holdings) -> tuple[Reals, ...]:
-    """The columns about CPUs and memory that belong to a GPU's next lease, where there is one."""
+    """The columns of CPUs and memory for a GPU's next lease, if it has a successor."""
     ranges = (held.least_cpus, held.most_cpus, held.least_memory_gib, held.most_memory_gib)
     return held.cpus, held.memory_gib, *ranges
 
@@ -103,7 +103,7 @@ class Amounts:
         self._hand_over(lease)
 
     def overtake(self, lease: Lease) -> None:
-        """Forget what a lease waits for and an order that was not confirmed: a newer order says all."""
+        """Drop what a lease waits for and its unconfirmed order, since a newer order replaces both."""
         self._forget_order(lease)
         self.tight.discard(lease.id)
 
@@ -122,7 +122,7 @@ class Amounts:
             self._lower(lease)
 
     def raise_later(self, lease: Lease) -> None:
-        """Give a lease on its GPUs what it waits for, if its machines have room for it now."""
+        """Give a lease the further CPUs and memory that it waits for, if its machines have them free."""
         if self._raise(lease):
             self._hand_over(lease)
 
@@ -137,7 +137,7 @@ class Amounts:
         self.tight = self.waiting(leases)
 
     def waiting(self, leases: dict[int, Lease]) -> set[int]:
-        """The leases that wait for CPUs or memory, by the tables."""
+        """Return the leases that wait for CPUs or memory, computed from the tables."""
         if not self.are_known:
             return set()
         return {number for number, lease in leases.items() if lease.gpus.size and self._waits(lease)}
@@ -155,7 +155,7 @@ class Amounts:
         )
 
     def _raise(self, lease: Lease) -> bool:
-        """Take the greater of what is in use and what is ordered, if the machines have room for it."""
+        """Reserve the greater of the amounts in use and ordered, if the machines have that much free."""
         gpus, held, machine = lease.gpus, self._holdings.live, self._cluster.machine
         columns = ((held.cpus_in_use, held.cpus), (held.memory_gib_in_use, held.memory_gib))
         wanted = [np.maximum(used[gpus], ordered[gpus]) for used, ordered in columns]

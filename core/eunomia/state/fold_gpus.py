@@ -81,7 +81,7 @@ def _all_back(state: State, lease: Lease, event: Released | SingleJobEnded) -> l
 
 
 def _end(fold: Folding, lease: Lease, gpus: list[int], at: Seconds) -> None:
-    """End a lease and take back all its GPUs at once."""
+    """End a lease and return all its GPUs at once."""
     state, job = fold.state, lease.job
     state.touch(job=job, app=lease.app)
     lease.gpus = lease.gpus[:0]
@@ -93,7 +93,7 @@ def _end(fold: Folding, lease: Lease, gpus: list[int], at: Seconds) -> None:
 
 
 def give_back(fold: Folding, gpu: int, at: Seconds) -> None:
-    """Take back one GPU from its holder: it goes to its successor, else it is free."""
+    """Return a GPU from its holder to its successor, or to the free GPUs."""
     state, held = fold.state, fold.state.holdings.live
     lease = state.leases[int(held.lease[gpu])]
     job = int(held.job[gpu])

@@ -1,4 +1,4 @@
-"""Rates by kind of job: written by measurements and by the operator, kept when the measured job has ended."""
+"""Rates by kind of job, from measurements and from the operator; they outlive the measured job."""
 
 import math
 
@@ -10,7 +10,7 @@ from eunomia.units import Cause
 
 
 def keep_by_kind(state: State, job: int, event: RateMeasured) -> None:
-    """Keep a measured rate for the next jobs of the kind.
+    """Store a measured rate for later jobs of the same kind.
 
     A job without a declared kind has its app's: its rates end with it, as do those of the app's other jobs.
     """
@@ -72,7 +72,10 @@ def check_rates(state: State, kind: str, rates: tuple[KnownRate, ...]) -> None:
 
 
 def _machine(state: State, job: int) -> str:
-    """Name of the one machine of the job's GPUs, those that it is leaving included; empty: several, or none."""
+    """Return the name of the machine with all the job's GPUs, leaving ones included.
+
+    Empty: several machines, or none.
+    """
     lease = state.leases.get(state.job_accounts.cells.lease[job])
     if lease is None:
         return ""

@@ -1,4 +1,4 @@
-"""When leases end, and when their protected parts end: two heaps, whose stale entries are dropped when they are met."""
+"""Times at which leases and their protected parts end, in two heaps; stale entries are dropped when they surface."""
 
 import heapq
 import math

@@ -1,4 +1,4 @@
-"""The snapshot of one app alone, as the app's own master would have it."""
+"""The snapshot that an app's own master sees: its own app and jobs only."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping
@@ -59,12 +59,12 @@ def narrowed(state: State, app: int, causes: Iterable[Cause], needs: frozenset[F
 
 
 def _moved(by_job: Mapping[int, T], moved: dict[int, int]) -> dict[int, T]:
-    """By the app's own row: what is kept of its jobs."""
+    """Return the values of the app's jobs, keyed by their rows in the app's own snapshot."""
     return {own: by_job[job] for job, own in moved.items() if job in by_job}
 
 
 def _taken(table: Table[C], rows: Ints | Rows, **instead: int) -> C:
-    """Columns of some rows of a table; the columns named in ``instead`` hold the given value."""
+    """Copy columns of some rows of a table; the columns named in ``instead`` hold the given value."""
     columns: dict[str, Any] = {}
     for field in dataclasses.fields(table.live):  # type: ignore[arg-type]
         column = columns[field.name] = getattr(table.live, field.name)[rows]

@@ -1,4 +1,4 @@
-"""The offer of a round: which GPUs may be touched, and which jobs may be granted something."""
+"""Builds the offer of a round: the GPUs that it may reassign, and the jobs that may get them."""
 
 import itertools
 
@@ -17,7 +17,7 @@ _WAITING, _RUNNING, _STARTING = int(JobState.WAITING), int(JobState.RUNNING), in
 
 
 def make_offer(state: State, scope: Scope, lease: Seconds, *, retune: bool = False) -> Offer:
-    """Offer all GPUs that may be touched now to all apps; its fields are computed when a stage reads them."""
+    """Offer every GPU that the round may reassign to all apps; the fields are computed when a stage reads them."""
     reach = _Reach(state, scope)
     return Offer(
         id=OfferId(state.last_offer + 1),
@@ -43,7 +43,7 @@ def contended(state: State) -> bool:
 
 
 def anything(state: State, offer: Offer) -> bool:
-    """Return whether there is a GPU on the offer; the oldest leases are looked at first, then all GPUs."""
+    """Return whether the offer has any GPU; the oldest leases are tried first."""
     if offer.whole and any(state.standing.space.free):
         return True
     if offer.whole and offer.scope is Scope.ALL:
@@ -56,11 +56,11 @@ def anything(state: State, offer: Offer) -> bool:
 
 
 OLDEST = 8
-"""Number of the oldest leases to look at first: they are the least likely to be protected still."""
+"""Number of the oldest leases that are tried first; they are the least likely to be still protected."""
 
 
 def reached(state: State, offer: Offer, gpus: Ints) -> Bools:
-    """Return for each of these GPUs whether it is on the offer; on a whole offer no other GPUs are looked at.
+    """Return for each of these GPUs whether it is on the offer; on a whole offer only these GPUs are checked.
 
     Args:
         state: as it was when the offer was made.
@@ -83,7 +83,7 @@ def reached(state: State, offer: Offer, gpus: Ints) -> Bools:
 
 
 class _Reach:
-    """The GPUs and jobs that a round may touch, computed on first use."""
+    """The GPUs and jobs that a round may change, computed on first use."""
 
     def __init__(self, state: State, scope: Scope) -> None:
         self.state, self.scope = state, scope

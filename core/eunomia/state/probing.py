@@ -14,7 +14,7 @@ from eunomia.units import NEVER, Epoch, LeaseId, Seconds
 
 
 def measured(fold: Folding, job: int, event: RateMeasured) -> None:
-    """End the job's measurement if this is the rate that it is to measure."""
+    """End the job's measurement if this is the rate that the measurement asked for."""
     state = fold.state
     lease = state.leases.get(state.job_accounts.cells.lease[job])
     probe = None if lease is None else lease.probe
@@ -25,7 +25,7 @@ def measured(fold: Folding, job: int, event: RateMeasured) -> None:
 
 
 def end_overdue(fold: Folding) -> None:
-    """End the measurements whose time is over."""
+    """End the measurements that exceed their time limit."""
     state = fold.state
     for number in [number for number, until in state.probing.items() if until <= state.now]:
         lease = state.leases[number]
@@ -43,7 +43,7 @@ def _is_asked_for(state: State, probe: Probing, event: RateMeasured) -> bool:
 
 
 def _go_back(fold: Folding, lease: Lease, probe: Probing) -> None:
-    """Order a job back to its own GPUs: its lease gives the others back, and is confirmed again."""
+    """Order a job back to its own GPUs: its lease gives the other GPUs back and is confirmed again."""
     state, job = fold.state, lease.job
     fence, leaving = Epoch(0), without(lease.gpus, probe.home)
     if leaving.size:

@@ -73,7 +73,7 @@ def regimes_announced(fold: Folding, event: RegimesAnnounced) -> None:
 
 
 def _is_repeat(known: Adaptations, batch: float, done: float) -> bool:
-    """Return whether the adaptation is in the history of a job that has not gone back since: its report came twice."""
+    """Return whether an adaptation is already in the history, since its report arrived twice."""
     if not known.kept or known.floor < known.kept[-1].iterations_done:
         return False
     return any(one.batch_size == batch and one.iterations_done == done for one in known.kept)
@@ -91,7 +91,7 @@ def _check_epochs(regimes: Iterable[Regime], epochs: float, samples: float, even
 
 
 def check_declared(event: JobAdded) -> None:
-    """Refuse a job whose batch size, epochs or samples an epoch are not above 0; NaN: not declared.
+    """Refuse a job that declares a batch size, epochs or samples per epoch not above 0; NaN: not declared.
 
     Raises:
         EventError: with the name of what is wrong.
@@ -112,7 +112,7 @@ def _is_declared_well(number: float) -> bool:
 
 
 def reported_back(state: State, job: int, iterations: float) -> None:
-    """Note the iterations of a report: a job that went back to a checkpoint may adapt there again."""
+    """Record the iterations of a report; a job that resumes from an older checkpoint may repeat later adaptations."""
     known = state.adaptations.get(job)
     if known is not None:
         state.adaptations[job] = known.back_to(iterations)
@@ -150,7 +150,10 @@ def rate_measured(fold: Folding, event: RateMeasured) -> None:
 
 
 def _sort_rates(state: State, job: int) -> None:
-    """Divide a job's rates into those of its present batch size and the others; a rate without one holds for any."""
+    """Divide a job's rates into those at its present batch size and the others.
+
+    A rate without a batch size holds for any.
+    """
     batch = state.jobs.cells.batch_size[job]
     old, others = state.measured.pop(job, ()), state.measured_at_others.pop(job, ())
     come = tuple(seen for seen in others if is_present(seen, batch))
@@ -170,7 +173,7 @@ def is_present(seen: Measured, batch: float) -> bool:
 
 
 def _without(rates: Iterable[Measured], new: Measured, *, any_batch: bool) -> tuple[Measured, ...]:
-    """These rates without those that a new one replaces."""
+    """Return the rates without those that a new rate replaces."""
     where = (new.gpus, new.gpu_type, new.locality)
     return tuple(
         seen

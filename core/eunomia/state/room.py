@@ -1,4 +1,4 @@
-"""Lets leases begin or get more once their machines have the CPUs and memory that they wait for."""
+"""Starts or enlarges leases that wait for CPUs or memory, once their machines have enough."""
 
 from eunomia.model.leases import LeaseState
 from eunomia.state.state import State

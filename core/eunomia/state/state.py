@@ -191,7 +191,7 @@ class State:
         return table
 
     def show_ledger(self) -> None:
-        """Bring both ledgers up to ``now``."""
+        """Update both ledgers to the time ``now``."""
         self.job_ledger, self.app_ledger  # noqa: B018 -- each property updates its table
 
     @property
@@ -208,7 +208,7 @@ class State:
         return self._app_ledger
 
     def turn(self, job: int, to: JobState, at: Seconds | None = None) -> None:
-        """Set a job's state from now on, or from ``at``; its accounts are brought up to that time."""
+        """Set a job's state from now on, or from ``at``, and update its accounts to that time."""
         jobs = self.jobs.cells
         before = jobs.state[job]
         self.books.job(job, self.now if at is None else at)
@@ -248,7 +248,7 @@ class State:
         self.cause(_LEFT)
 
     def sized(self, job: int) -> None:
-        """Note whether a job that starts or changes size runs below its maximum size."""
+        """Record whether a job that starts or changes size runs below its largest size."""
         jobs, short = self.jobs.cells, self.standing.short
         if jobs.state[job] in _ON and self.size_of(job) < jobs.most[job]:
             short.add(job)
@@ -264,7 +264,7 @@ class State:
         return lease.gpus.size if lease.probe is None else lease.probe.home.size
 
     def own(self, gpus: Sequence[int] | Ints, job: int, *, come: bool) -> None:
-        """Add GPUs to the count that a job runs on (``come``), or take them off it."""
+        """Count GPUs as used by a job (``come``), or subtract them from its count."""
         if job == NONE:
             return
         accounts = self.job_accounts.cells
@@ -440,13 +440,13 @@ class State:
     # --- changes, causes and verdicts ------------------------------------------------------------------------------
 
     def cause(self, cause: Cause) -> None:
-        """Note a reason for a round."""
+        """Record a cause for the next round."""
         self.causes.add(cause)
         if self.now < self.cause_since:
             self.cause_since = self.now
 
     def touch(self, *, job: int = NONE, app: int = NONE) -> None:
-        """Note that a row changed."""
+        """Record that the row of a job or an app changed."""
         rows = self._changes.rows
         if job != NONE:
             rows.append(job)
@@ -454,7 +454,7 @@ class State:
             rows.append(~app)
 
     def bump(self) -> None:
-        """Close a version, which covers all rows touched since the last one."""
+        """Close a version, which covers all rows changed since the last one."""
         self.version = Version(self.version + 1)
         self._changes.close(self.version)
 

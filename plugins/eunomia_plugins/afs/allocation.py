@@ -55,7 +55,7 @@ class AfsOptions(PluginOptions):
 
 
 class Afs:
-    """Each job gets its smallest size, the shortest first; then the GPUs left go one by one where (3) says.
+    """Each job gets its smallest size, shortest job first; further GPUs go one by one by inequality (3).
 
     Where jobs outnumber GPUs, stage one is all there is: the order of SRTF with known lengths, processor sharing
     without. Where GPUs are left, each goes to the job of highest priority by (3), as long as any job gains. No job
@@ -85,7 +85,7 @@ class Afs:
 
     @hookimpl
     def eunomia_allocation(self, snapshot: Snapshot, menus: Menus, offer: Offer, valuations: Valuations) -> Allocation:
-        """Name the jobs whose size changes; the others keep what they have."""
+        """Grant new sizes to the jobs that change theirs; the other jobs keep their GPUs."""
         candidates = valuations.claims.rows
         gpus = int(usable(snapshot, offer, valuations.claims).size)
         values = _Values(snapshot, menus, valuations, self._first, self._sized)
@@ -149,7 +149,7 @@ def _arrivals(snapshot: Snapshot, jobs: Rows) -> "np.ndarray[tuple[int], np.dtyp
 
 
 class _Turns:
-    """Processor sharing by units of time (§3.3): fewest units first, and a job that is within a unit goes on.
+    """Processor sharing by units of time (§3.3): jobs with the fewest units go first; a job finishes its unit.
 
     Args:
         snapshot: with what each job has attained.
@@ -173,12 +173,12 @@ class _Turns:
         self._now = float(snapshot.now)
 
     def wake_at(self, served: int) -> Seconds:
-        """When the first of the served jobs has had its unit."""
+        """Return the time at which the first served job finishes its unit."""
         return Seconds(self._now + float(self._left[self.order[:served]].min(initial=np.inf)))
 
 
 class _Values:
-    """Values of candidates by size, computed for the jobs that are asked for where the valuation answers by curve."""
+    """Values of candidates by size; a valuation by curve computes them only for the jobs that are asked for."""
 
     def __init__(
         self,
@@ -195,7 +195,7 @@ class _Values:
         self._table = None if self._curves is not None else valuations.form(BySize)
 
     def first(self) -> Reals:
-        """By candidate, the seconds left at its smallest size; inf: it has none."""
+        """Return by candidate the seconds left at its smallest size; inf: the candidate has no size."""
         if self._curves is not None:
             return self._first.of(self._snapshot, self._menus, self._curves, self._jobs)
         found: Reals = np.full(self._jobs.size, np.inf)
@@ -234,7 +234,10 @@ class _Values:
 
 
 def _no_worse(units: Reals, arrivals: "np.ndarray[tuple[int], np.dtype[np.generic]]", count: int) -> Ints:
-    """Indices, ascending, of at least the first ``count`` by units and then arrival; with all that equal the last."""
+    """Return the indices, ascending, of at least ``count`` jobs by units and arrival.
+
+    Ties with the last are included.
+    """
     if units.size <= count or count < 1:
         return np.arange(units.size)
     bound = np.partition(units, count - 1)[count - 1]
@@ -245,7 +248,7 @@ def _no_worse(units: Reals, arrivals: "np.ndarray[tuple[int], np.dtype[np.generi
 
 
 def _fewest(able: Ints, seconds: Reals, count: int) -> Ints:
-    """The indices with the fewest seconds, ascending: at least ``count`` of them; ties in their order."""
+    """Return the indices of at least ``count`` jobs with the fewest seconds, ascending; ties keep their order."""
     if able.size > 2 * count:
         bound = np.partition(seconds, count - 1)[count - 1] if count else -np.inf
         kept = np.flatnonzero(seconds <= bound)
@@ -254,7 +257,10 @@ def _fewest(able: Ints, seconds: Reals, count: int) -> Ints:
 
 
 def _changed(snapshot: Snapshot, offer: Offer, jobs: Rows, sizes: Ints) -> tuple[Rows, Ints]:
-    """The jobs whose size changes, in order of service, and then those that give all back; and the size of each."""
+    """Return the jobs that change their size, in order of service, then those that release all GPUs.
+
+    And the new sizes.
+    """
     owner = owners(snapshot, offer.gpus, Unit.JOB)
     held = np.bincount(owner[owner != NONE], minlength=snapshot.jobs.most.size)
     change = held[jobs] != sizes
@@ -266,7 +272,7 @@ def _changed(snapshot: Snapshot, offer: Offer, jobs: Rows, sizes: Ints) -> tuple
 
 
 def _that_fit(order: Ints, least: Ints, gpus: int) -> list[int]:
-    """The indices, in order, whose smallest size still fits; these are the jobs whose values are needed."""
+    """Return the indices, in order, of jobs with a smallest size that still fits; only their values are needed."""
     kept = []
     for at, size in zip(order.tolist(), least[order].tolist(), strict=True):
         if gpus <= 0:

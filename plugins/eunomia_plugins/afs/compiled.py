@@ -1,4 +1,4 @@
-"""Stage two of Algorithm 1 by the fastest way that is installed: numba comes with the extra ``fast``."""
+"""Stage two of Algorithm 1, compiled by numba where it is installed (extra ``fast``)."""
 
 import functools
 from collections.abc import Callable
@@ -34,7 +34,7 @@ class FastRaising:
 
 
 def fast_raised(ladders: Ladders, steps: list[int], gpus: int, *, known: bool, rounds: int = 0) -> list[int]:
-    """The sizes that ``shares.raised`` gives.
+    """Return the sizes that ``shares.raised`` gives, by the fastest installed code.
 
     Args:
         ladders: in order of the scan.
@@ -56,7 +56,7 @@ def fast_raised(ladders: Ladders, steps: list[int], gpus: int, *, known: bool, r
 
 @functools.cache
 def compiled() -> Loop | None:
-    """The compiled loop; None: numba is not installed, or finds no folder in which to keep its code."""
+    """The compiled loop; None: numba is not installed, or has no writable folder for its cache."""
     if not is_installed("numba"):
         return None
     try:

@@ -1,4 +1,4 @@
-"""The plugins ``afs_curves`` and ``afs_peak``: what each number of GPUs is worth to a job, by curve and length."""
+"""The plugins ``afs_curves`` and ``afs_peak``: the value of each number of GPUs to a job, by curve and length."""
 
 import math
 from typing import ClassVar
@@ -87,7 +87,7 @@ class _Curves:
         """By curve, one of its jobs."""
 
     def keys(self, jobs: Rows) -> tuple[Rows, Reals]:
-        """Curve and iterations left of each job; one where its work is not known."""
+        """Return curve and iterations left of each job; one iteration if the job's work is not known."""
         left = self._snapshot.iterations_left(jobs)
         curves = self._menus.curve[jobs]
         self._job_on |= zip(curves.tolist(), jobs.tolist(), strict=True)
@@ -100,7 +100,7 @@ class _Curves:
 
 
 class UsefulSizes:
-    """The sizes of curves, found once for curves of equal points."""
+    """The useful sizes of each curve, computed once for curves with equal points."""
 
     def __init__(self) -> None:
         self._points: CurvePoints | None = None
@@ -108,7 +108,7 @@ class UsefulSizes:
         self._by_content: dict[bytes, tuple[Ints, Reals]] = {}
 
     def of(self, menus: Menus, curve: int, job: int) -> tuple[Ints, Reals]:
-        """``useful_sizes`` of a job that has this curve."""
+        """Return ``useful_sizes`` of a job on this curve."""
         if self._points is not menus.points:
             self._points, self._by_curve = menus.points, {}
         if curve not in self._by_curve:

@@ -43,7 +43,7 @@ def raise_sizes(start: Ints, sizes: Ints, seconds: Reals, steps: Ints, gpus: int
 
 @njit(cache=True)
 def _look(start: Ints, sizes: Ints, seconds: Reals, steps: Ints, job: int, gains: Reals, needs: Ints) -> None:
-    """Write how many more GPUs a job's next size needs, its gain as the longer and as the shorter job, its seconds."""
+    """Write the GPUs that a job's next size adds, its gain as longer and as shorter job, and its seconds."""
     row = start[job] + steps[job]
     if steps[job] < 0 or row + 1 >= start[job + 1]:
         gains[0, job] = gains[1, job] = -np.inf
@@ -58,7 +58,7 @@ def _look(start: Ints, sizes: Ints, seconds: Reals, steps: Ints, job: int, gains
 
 @njit(cache=True)
 def _extend(gains: Reals, needs: Ints, found: Ints, count: int, begin: int, gpus: int, known: bool) -> int:
-    """Add the jobs from ``begin`` on that are the best of a prefix; returns how many there are."""
+    """Append the jobs from ``begin`` on that are the best of a prefix; return their number."""
     longer, shorter, left = gains
     for job in range(begin, needs.size):
         if needs[job] > gpus:

@@ -12,7 +12,7 @@ NEAR: Final = 48
 
 
 class Raising:
-    """Stage two by the best jobs of prefixes: the same outcome as ``raised``, without scanning all jobs for each GPU.
+    """Computes stage two from the best job of each prefix: the sizes of ``raised``, without a full scan for each GPU.
 
     The scan is a fold: the best of the first i jobs does not depend on later ones. When a job gets more, only the
     prefixes from its place on change. From there each new best job is found among the next ``NEAR`` jobs one by one,
@@ -27,7 +27,7 @@ class Raising:
         self._columns = np.array(self._rows, float).reshape(-1, 4).T
 
     def run(self) -> list[int]:
-        """By job, the index of its size."""
+        """Return by job the index of its size."""
         found: list[int] = []
         start = 0
         while True:
@@ -52,7 +52,7 @@ class Raising:
         return _Row(gain_of_longer(ladder, step), gain_of_shorter(ladder, step), ladder.seconds[step], more)
 
     def _extend(self, found: list[int], start: int) -> None:
-        """Add the jobs that are the best of a prefix, in order; those before ``start`` are known."""
+        """Append the jobs that are the best of a prefix, in order; those before ``start`` are already found."""
         if not found:
             first = next((job for job in range(start, len(self._rows)) if self._rows[job].needs <= self._gpus), -1)
             if first < 0:
@@ -64,7 +64,7 @@ class Raising:
             start = taker + 1
 
     def _taker(self, best: int, start: int) -> int:
-        """The first job from ``start`` on that takes the place of the best one; -1: none."""
+        """Return the first job from ``start`` on that is better than the best one; -1: none."""
         rows, gpus, known = self._rows, self._gpus, self._known
         as_longer, as_shorter, seconds, _ = rows[best]
         end = min(start + NEAR, len(rows))
@@ -88,7 +88,7 @@ class Raising:
 
 
 class _Row(NamedTuple):
-    """A job's next size: the gains of (3) as the longer and as the shorter job, its seconds now, and GPUs needed."""
+    """A job's next size: the two gains of (3), the seconds left now, and the GPUs that the size adds."""
 
     longer: float
     shorter: float

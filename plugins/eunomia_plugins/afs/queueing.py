@@ -1,4 +1,4 @@
-"""What stage one asks of each candidate, computed again only where it can have changed."""
+"""Caches the inputs of stage one by candidate, and recomputes those that may have changed."""
 
 from typing import Final
 
@@ -12,7 +12,7 @@ _UNKNOWN: Final = -1
 
 
 class FirstSeconds:
-    """By job row. A function of the snapshot, the menus and the values: what it keeps saves work only."""
+    """Seconds left at the smallest size, cached by job row; the values depend on the arguments only."""
 
     def __init__(self) -> None:
         self._points: CurvePoints | None = None
@@ -47,7 +47,7 @@ class FirstSeconds:
 
 
 class CurvesWithSizes:
-    """Whether each curve has a size. A function of the menus' points: what it keeps saves work only."""
+    """Whether each curve has a size, cached; the values depend on the menus' points only."""
 
     def __init__(self) -> None:
         self._points: CurvePoints | None = None

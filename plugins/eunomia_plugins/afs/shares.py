@@ -14,7 +14,7 @@ from eunomia.units import Ints, Reals
 
 
 class Ladder(NamedTuple):
-    """What one job can have: its sizes, ascending, and for each the seconds that it still takes there."""
+    """The sizes of one job, ascending, and the seconds that the job has left at each."""
 
     sizes: list[int]
     seconds: list[float]
@@ -112,7 +112,7 @@ def _can_grow(ladder: Ladder, step: int, gpus: int) -> bool:
 
 
 def _comes_before(ladders: list[Ladder], steps: list[int], job: int, best: int, *, known: bool) -> bool:
-    """Whether a scanned job takes the place of the best one so far; at a tie the earlier one stays."""
+    """Return whether a scanned job is better than the best one so far; at a tie the earlier job stays best."""
     if not known:
         return _prefers(ladders, steps, best, job)
     if ladders[best].seconds[steps[best]] >= ladders[job].seconds[steps[job]]:
@@ -121,17 +121,17 @@ def _comes_before(ladders: list[Ladder], steps: list[int], job: int, best: int, 
 
 
 def _prefers(ladders: list[Ladder], steps: list[int], shorter: int, longer: int) -> bool:
-    """Inequality (3): whether the next GPUs go to the longer of two jobs."""
+    """Return whether inequality (3) gives the next GPUs to the longer of two jobs."""
     return gain_of_longer(ladders[longer], steps[longer]) > gain_of_shorter(ladders[shorter], steps[shorter])
 
 
 def gain_of_longer(ladder: Ladder, step: int) -> float:
-    """(p' - p) / p', with p in 1 / seconds, for each additional GPU; 0: nothing is left to do, as was reported."""
+    """Return (p' - p) / p' for each additional GPU, with p in 1 / seconds; 0: the job reports no work left."""
     now, then = ladder.seconds[step], ladder.seconds[step + 1]
     return (now - then) / now / (ladder.sizes[step + 1] - ladder.sizes[step]) if now > 0.0 else 0.0
 
 
 def gain_of_shorter(ladder: Ladder, step: int) -> float:
-    """(p' - p) / p; 0: nothing is left to do."""
+    """Return (p' - p) / p for each additional GPU; 0: the job has no work left."""
     now, then = ladder.seconds[step], ladder.seconds[step + 1]
     return (now - then) / then / (ladder.sizes[step + 1] - ladder.sizes[step]) if then > 0.0 else 0.0

@@ -1,4 +1,4 @@
-"""Backfilling: a job may pass jobs before it if none of these starts later for it, as far as ends are known.
+"""Backfilling: a job may start before earlier jobs if it delays none of their planned starts, as far as ends are known.
 
 EASY (Lifka, 1995) reserves GPUs for the first job that does not fit; conservative backfilling (Mu'alem and Feitelson,
 2001) for every such job. A job whose end is not known counts as running for ever.
@@ -44,7 +44,7 @@ class Outlook:
         self.free: Ints = free + np.concatenate([np.zeros((1, free.size), np.int64), np.cumsum(back, axis=0)])
 
     def earliest(self, gpus: int, kind: int, seconds: float) -> float:
-        """The first time from which ``gpus`` GPUs are free for ``seconds``; inf: none is known."""
+        """Return the first time from which ``gpus`` GPUs are free for ``seconds``; inf: no such time is known."""
         short = np.flatnonzero(self.free[:, kind] < gpus)
         next_short = np.append(short, self.times.size)[np.searchsorted(short, np.arange(self.times.size))]
         until = np.append(self.times, np.inf)[next_short]
@@ -63,7 +63,7 @@ class Outlook:
 
 
 def outlook(snapshot: Snapshot, menus: Menus, usable: Ints, free: Ints) -> Outlook:
-    """When GPUs become free, from the work that running jobs have left and the rate at their sizes.
+    """Predict when GPUs become free, from the remaining work of running jobs and their rates.
 
     Args:
         snapshot: the state of this moment.
@@ -86,7 +86,7 @@ def outlook(snapshot: Snapshot, menus: Menus, usable: Ints, free: Ints) -> Outlo
 
 
 def backfill(snapshot: Snapshot, menus: Menus, jobs: Rows, turn: Ints, plan: Outlook, *, held_back: int) -> Booked:
-    """Serve jobs in turn: a job that fits starts, the first jobs that do not fit get a start time, others may pass.
+    """Serve jobs in order: jobs that fit start, the first that do not fit get a planned start, and others may backfill.
 
     Args:
         snapshot: the state of this moment.
@@ -135,7 +135,7 @@ class _Work:
 
 
 class _Failed:
-    """Demands that could not start now; nor can greater demands, since what is free only shrinks."""
+    """Demands that could not start now; larger demands cannot start either, since free GPUs only decrease."""
 
     def __init__(self, types: int) -> None:
         self._shortest: list[dict[int, float]] = [{} for _ in range(types)]
@@ -152,7 +152,7 @@ _Start = tuple[float, int, int]
 
 
 def _start_now(plan: Outlook, work: _Work, kinds: "range | list[int]", failed: _Failed) -> _Start | None:
-    """The largest size that is free now, else the smallest, if it delays no reserved start."""
+    """Return a start now at the largest free size, else the smallest, if it delays no reservation; else None."""
     now = float(plan.times[0])
     for kind in sorted(kinds, key=lambda kind: -int(plan.free[0, kind])):
         for size in work.ends(int(plan.free[0, kind])):
@@ -165,7 +165,7 @@ def _start_now(plan: Outlook, work: _Work, kinds: "range | list[int]", failed: _
 
 
 def _later(plan: Outlook, work: _Work, kinds: "range | list[int]", held_back: int) -> _Start:
-    """The first time at which the job's smallest size can start, if GPUs may be reserved for one more job."""
+    """Return the first time at which the job's smallest size can start, if one more job may have a reservation."""
     if held_back == 0:
         return np.inf, 0, NONE
     size = int(work.menus.sizes(work.job)[0])

@@ -1,4 +1,4 @@
-"""Dominant resource fairness (Ghodsi et al., NSDI'11): equal shares of the resource that each owner needs most of."""
+"""Dominant resource fairness (Ghodsi et al., NSDI'11): equalizes each owner's share of its most needed resource."""
 
 import heapq
 from typing import ClassVar, Literal, NamedTuple
@@ -102,7 +102,7 @@ class Totals(NamedTuple):
 
 
 class _Filling:
-    """The filling of one round."""
+    """Progressive filling within one round."""
 
     def __init__(self, snapshot: Snapshot, menus: Menus, jobs: Rows, gpus: Ints, *, among: str) -> None:
         cluster, table = snapshot.cluster, snapshot.jobs
@@ -130,7 +130,7 @@ class _Filling:
         self.refused: dict[int, Reason] = {}
 
     def run(self, able: Ints) -> None:
-        """Serve jobs, given by index in order, always one of the owner with the smallest share."""
+        """Serve jobs, given by index in order; the next job is always one of the owner with the smallest share."""
         queues: dict[int, list[int]] = {}
         for index in able.tolist()[::-1]:
             queues.setdefault(self.owner[index], []).append(index)
@@ -168,7 +168,10 @@ class _Filling:
                 self.left[resource] -= size * amount
 
     def _most(self, index: int) -> tuple[float, float]:
-        """GPUs that CPUs and that memory suffice for, over the whole cluster; only what the job names limits them."""
+        """Return the GPUs for which CPUs and memory suffice over the whole cluster.
+
+        An unnamed resource sets no limit.
+        """
         per_gpu, named = self.per_gpu[index], self.named[index]
         most = [
             self.left[resource] / per_gpu[resource] + SLACK if named[resource] and per_gpu[resource] > 0.0 else 1e9
@@ -178,7 +181,7 @@ class _Filling:
 
 
 def _held(snapshot: Snapshot, offered: Ints, among: str) -> Reals:
-    """[owner row, resource] what owners hold outside of the GPUs given out now."""
+    """[owner row, resource] amounts that owners hold outside the offered GPUs."""
     held, cluster = snapshot.holdings, snapshot.cluster
     size = (snapshot.apps if among == "apps" else snapshot.users).weight.size
     used = np.zeros((size, 3))

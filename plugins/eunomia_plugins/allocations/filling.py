@@ -12,7 +12,7 @@ from eunomia_plugins.allocations.ranking import reasons
 
 
 def fill_sizes(snapshot: Snapshot, menus: Menus, offer: Offer, jobs: Rows, *, weighted: bool) -> Allocation:
-    """Give each job the smallest size on its menu, in order, then raise the smallest one by one.
+    """Give each job the smallest size on its menu, in order; then raise the smallest job repeatedly.
 
     A job that cannot be raised by one step on its menu stays where it is. All GPUs of a job are of one type.
 
@@ -88,7 +88,7 @@ def _raise(steps: _Steps, able: Ints, kind: Rows, weight: Reals, free: Ints) -> 
 
 
 def fill_time(snapshot: Snapshot, menus: Menus, offer: Offer, jobs: Rows, *, weighted: bool) -> Allocation:
-    """Give each job a part of the time at its whole size, so that all jobs have equally many GPUs on average.
+    """Give each job a share of time at its whole size, so that all jobs hold equally many GPUs on average.
 
     A job cannot have more than all the time, so small gangs may run all the time. A job that runs on any GPU type
     gets its share of each type in proportion to the GPUs that are left of it.
@@ -125,7 +125,7 @@ def allowed(kind: Rows, most: Ints, capacity: Ints) -> Bools:
 
 
 def water(able: Bools, most: Ints, weight: Reals, capacity: Ints) -> Reals:
-    """[job, type] shares of time: raise a common level of GPUs, until a job has all the time or a type is used up.
+    """[job, type] shares of time: raise the common number of GPUs until a job has all its time or a type is used up.
 
     In each step of filling, a job takes from the types that still have GPUs, in proportion to what is left of them.
     """

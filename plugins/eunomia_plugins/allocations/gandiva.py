@@ -1,4 +1,7 @@
-"""Gandiva as Themis compares with it (§6.1): the best-placed job is served first, and badly placed jobs move."""
+"""Gandiva as Themis implements it for comparison (§6.1): the best-placed job is served first.
+
+Poorly placed jobs migrate.
+"""
 
 from typing import Annotated
 
@@ -121,7 +124,7 @@ class _Packing:
             self._settle(claim, way, None)
 
     def _gain(self, claim: int) -> tuple[float, Way | None]:
-        """The gain of a running job by its best move, as a part of its full speed, and the move."""
+        """Return a running job's gain by its best migration, as a fraction of its full speed, and the machines."""
         here = self.served[claim]
         score = self._score(claim, here)
         if score >= 1.0:
@@ -165,7 +168,7 @@ class _Packing:
                 del queues[key]
 
     def _best(self, claim: int, least_gain: float) -> Way | None:
-        """The nearest way for a claim; a job with an ended lease stays in place unless a move gains enough."""
+        """Return the nearest GPUs for a claim; a job with an ended lease stays unless a migration gains enough."""
         there = self._nearest(claim, self._size(claim))
         if claim in self.held and self.pool.holds(self.held[claim]).all():
             here = way_of(self.snapshot.cluster, self.held[claim])
@@ -216,7 +219,7 @@ class _Packing:
         return self.pool.room(kind, float(table.cpus[job]), float(table.memory_gib[job]))
 
     def _nearest(self, claim: int, gpus: int, own: Ints | None = None) -> Way | None:
-        """The nearest way on one GPU type; ``own``: [machine] GPUs that the job holds and would give back."""
+        """Return the nearest machines of one GPU type; ``own``: [machine] GPUs that the job holds and would release."""
         if gpus == 0:
             return None
         cluster, ways = self.snapshot.cluster, []
@@ -252,7 +255,7 @@ class _Packing:
         self.types[claim] = int(cluster.gpu_type[gpus[0]])
 
     def _cpus_and_memory(self, claim: int, gpus: Ints) -> tuple[Reals, ...]:
-        """CPUs and memory by GPU: as the job asks, else in proportion to GPUs."""
+        """Return CPUs and memory by GPU: as requested, else in proportion to GPUs."""
         table, job, cluster, pool = self.snapshot.jobs, self.jobs[claim], self.snapshot.cluster, self.pool
         found = []
         for asked, left, total in (

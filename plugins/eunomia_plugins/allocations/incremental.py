@@ -33,7 +33,7 @@ _INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
 
 
 def can_be_incremental(snapshot: Snapshot, menus: Menus, offer: Offer, *, stop: bool) -> bool:
-    """Say whether changes suffice: one size per job, the whole offer, and no job on its way out.
+    """Return whether incremental scheduling is possible: one size per job, a whole offer, and no job that is leaving.
 
     Args:
         snapshot: the state of this moment.
@@ -81,7 +81,7 @@ def schedule_incrementally(queue: Queue, snapshot: Snapshot, offer: Offer, score
 
 
 def _serve_unranked(snapshot: Snapshot, offer: Offer) -> list[Grant] | None:
-    """Grants to all waiting jobs, where all of them fit and none need be ranked; None: ranks matter."""
+    """Grant GPUs to all waiting jobs if all of them fit, without ranking them; None: they do not all fit."""
     live, table = snapshot.live_index, snapshot.jobs
     if live is None or not live.proportional:
         return None
@@ -99,7 +99,7 @@ def _serve_unranked(snapshot: Snapshot, offer: Offer) -> list[Grant] | None:
 
 
 def _impossible(queue: Queue, fits: Fits) -> Verdicts:
-    """Jobs that this cluster cannot run at all."""
+    """Return verdicts on the jobs that are too large for this cluster."""
     if queue.widest <= fits.everywhere:
         return NO_VERDICTS
     found = [

@@ -74,7 +74,7 @@ class Tenants:
 
 
 class Isolated:
-    """Jobs of an owner are pinned to its own part, whatever jobs wait elsewhere: the baseline without sharing."""
+    """Runs each owner's jobs on its own part of the cluster only: the baseline without sharing."""
 
     name = "isolated"
     api = 1
@@ -118,7 +118,7 @@ class Isolated:
         )
 
     def _parts(self, snapshot: Snapshot, jobs: Rows) -> tuple[Ints, int, Tenants]:
-        """By job its part, the number of parts, and the parts of all owners from now on."""
+        """Return by job its part, the number of parts, and the updated parts of all owners."""
         apps = snapshot.active_apps
         among_apps = self.options.among == "apps"
         rows = apps if among_apps else snapshot.apps.user[apps]
@@ -135,7 +135,7 @@ class Isolated:
 
 
 def _reasons(snapshot: Snapshot, offer: Offer, least: Ints, kind: Rows, part: Ints, start: Ints) -> Rows:
-    """Reasons as for the whole cluster; a job too large for its own part has ``NO_SIZE_FITS``."""
+    """Return reasons as for the whole cluster; a job too large for its owner's part gets ``NO_SIZE_FITS``."""
     why = reasons(least, kind, offer.capacity)
     types = len(snapshot.cluster.gpu_types)
     spans = [np.bincount(snapshot.cluster.gpu_type[a:b], minlength=types) for a, b in pairwise(start.tolist())]
@@ -145,7 +145,7 @@ def _reasons(snapshot: Snapshot, offer: Offer, least: Ints, kind: Rows, part: In
 
 
 def _homes(cluster: Cluster, gpus: Ints, holder: Ints) -> dict[int, Counter[int]]:
-    """By claim that holds some of these GPUs, their number by machine."""
+    """Return, by claim that holds some of these GPUs, the number of them on each machine."""
     homes: dict[int, Counter[int]] = {}
     for claim, machine in zip(holder.tolist(), cluster.machine[gpus].tolist(), strict=True):
         if claim >= 0:
@@ -165,7 +165,7 @@ class _Serving:
         self.pinned: list[tuple[int, int, int]] = []
 
     def serve(self, mine: Ints, kind: Rows, start: int, end: int) -> None:
-        """Give jobs, by index in order, free GPUs from ``start`` to ``end`` (exclusive)."""
+        """Grant jobs, by index in order, free GPUs from ``start`` to ``end`` (exclusive)."""
         here = self.gpus[(self.gpus >= start) & (self.gpus < end)]
         free = Counter(self.cluster.machine[here].tolist())
         by_type = np.bincount(self.cluster.gpu_type[here], minlength=len(self.cluster.gpu_types)).tolist()
@@ -180,7 +180,7 @@ class _Serving:
                 self._pin(index, size, of, free)
 
     def _pin(self, index: int, size: int, kind: int, free: Counter[int]) -> None:
-        """Pin a job to its current machines if it can stay, else to the fullest that fits it, else to the fewest."""
+        """Pin a job to its current machines, else to the fullest machine that fits, else to the fewest."""
         self.sizes[index] = size
         home: dict[int, int] = self.home.get(index, {})
         types = self.machine_type

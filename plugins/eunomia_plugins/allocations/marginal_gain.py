@@ -1,4 +1,4 @@
-"""Greedy by marginal gain: raise, one size at a time, the job that gains most per additional GPU."""
+"""Greedy by marginal gain: repeatedly gives its next size to the job with the greatest gain per additional GPU."""
 
 import heapq
 from typing import ClassVar, Protocol
@@ -69,7 +69,7 @@ class MarginalGain:
 
     @hookimpl
     def eunomia_allocation(self, snapshot: Snapshot, menus: Menus, offer: Offer, valuations: Valuations) -> Allocation:
-        """Raise jobs one by one."""
+        """Grant each job its next size repeatedly, in order of the gain per additional GPU."""
         jobs = valuations.claims.rows
         claims = Claims(unit=Unit.JOB, rows=jobs)
         types = len(snapshot.cluster.gpu_types)
@@ -127,14 +127,14 @@ def _ladders(form: BySize, menus: Menus, jobs: Rows, able: Ints) -> dict[int, La
 
 
 def _first_entries(ladders: Ladders, able: Ints) -> list[Entry]:
-    """The queue before any job has GPUs; values by curve give 0 GPUs no value, so that each job starts at once."""
+    """Return the first entry of each job; with values by curve, every job starts at its smallest size."""
     if isinstance(ladders, _LazyLadders):
         return [(-np.inf, claim, 0) for claim in able.tolist()]
     return [entry for claim in able.tolist() for entry in _entry(ladders, claim, _first(ladders[claim]))]
 
 
 def _raise(ladders: Ladders, queue: list[Entry], least: Ints, kind: Rows, free: Ints) -> tuple[Ints, Rows, Rows]:
-    """Raise claims, the greatest gain per GPU first.
+    """Give claims their next sizes, the greatest gain per GPU first.
 
     Args:
         ladders: by claim; its first entry may be 0 GPUs.
@@ -175,7 +175,7 @@ def _first(ladder: Ladder) -> int:
 
 
 def _entry(ladders: Ladders, claim: int, step: int) -> list[Entry]:
-    """The queue entry for the next size of a claim; empty where it has none or gains nothing."""
+    """Return the entry for the next size of a claim; empty: there is none, or it has no gain."""
     ladder = ladders[claim]
     if step >= len(ladder):
         return []

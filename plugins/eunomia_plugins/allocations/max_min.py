@@ -1,4 +1,4 @@
-"""Max-min fairness over sizes: raise the job with the fewest GPUs while a job can be raised."""
+"""Max-min fairness over sizes: repeatedly gives the job with the fewest GPUs its next size."""
 
 import dataclasses
 from typing import Annotated, ClassVar, Literal
@@ -70,7 +70,7 @@ class MaxMin:
 
     @hookimpl
     def eunomia_allocation(self, snapshot: Snapshot, menus: Menus, offer: Offer, valuations: Valuations) -> Allocation:
-        """Raise the smallest sizes first; the order of the valuation breaks ties."""
+        """Give the smallest jobs their next sizes first; the order of the valuation breaks ties."""
         options = self.options
         jobs = ranked(snapshot, offer.candidates, valuations.form(Scores), valuations.claims)
         if options.when_short == "first" or not is_short(snapshot, menus, offer):
@@ -87,6 +87,6 @@ def is_short(snapshot: Snapshot, menus: Menus, offer: Offer) -> bool:
 
 
 def turns_had(snapshot: Snapshot, jobs: Rows, unit: Seconds) -> Reals:
-    """By job, the number of whole turns that it has run; a turn that lacks a millisecond counts as whole."""
+    """Return by job the number of whole turns that it has run; a turn up to a millisecond short counts as whole."""
     at_zero, each = snapshot.service(jobs, by_gpus=False)
     return np.floor((at_zero + each * snapshot.now + 1e-3) / unit)

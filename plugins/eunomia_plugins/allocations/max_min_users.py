@@ -1,4 +1,4 @@
-"""Max-min fairness among users or apps: each has equally many GPUs on average, as far as it can use them."""
+"""Max-min fairness among users or apps: all hold equally many GPUs on average, unless they can use fewer."""
 
 from typing import ClassVar, Literal
 

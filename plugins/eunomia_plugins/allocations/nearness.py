@@ -1,4 +1,4 @@
-"""The nearest set of GPUs for a job, and what distance costs the job: for allocations that choose machines."""
+"""Finds the closest set of GPUs for a job and the slowdown of their distance, for allocations that choose machines."""
 
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ from eunomia.units import Ints, Locality
 
 
 class Way(NamedTuple):
-    """Machines that hold a job's GPUs, and how near together these are."""
+    """Machines that hold a job's GPUs, and their locality."""
 
     parts: tuple[tuple[int, int], ...]
     """Machines, and GPUs on each."""
@@ -23,7 +23,7 @@ class Way(NamedTuple):
 
 
 def nearest(cluster: Cluster, pool: Pool, room: Ints, gpus: int) -> Way | None:
-    """The nearest way to have a number of GPUs: the best-fitting machine, else one rack, else the fewest machines.
+    """Return the closest set of machines with a number of GPUs: the best-fitting one, else one rack, else the fewest.
 
     Args:
         cluster: machines and racks.
@@ -44,7 +44,7 @@ def nearest(cluster: Cluster, pool: Pool, room: Ints, gpus: int) -> Way | None:
 
 
 def _fill(room: Ints, gpus: int) -> tuple[tuple[int, int], ...]:
-    """Take the machines with most room first; the last part goes to the best-fitting machine."""
+    """Fill the machines with the most free GPUs first; the remainder goes to the best-fitting machine."""
     parts: list[tuple[int, int]] = []
     left = room.copy()
     while gpus > 0:
@@ -68,7 +68,7 @@ def way_of(cluster: Cluster, gpus: Ints) -> Way:
 
 
 def placement_score(snapshot: Snapshot, menus: Menus, job: int, way: Way) -> float:
-    """1 / S(G), at most 1: from the job's measurements, else from its app's forecast, else as Themis assumes it."""
+    """Return 1 / S(G), at most 1: from the job's measurements, else its app's forecast, else Themis' assumption."""
     if way.locality is Locality.ISLAND:
         return 1.0
     measured = {(point.gpus, point.locality) for point in snapshot.measured.get(job, ())}

@@ -1,4 +1,4 @@
-"""Serve jobs in an order: each job gets the largest size on its menu that is still free."""
+"""Serves jobs in an order: each job gets the largest size on its menu that is still free."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal, NamedTuple, Self
@@ -68,7 +68,7 @@ class OrderedOptions(PluginOptions):
 
 
 class Ordered:
-    """Takes any order: scores of jobs, or of apps or users, whose jobs then go by arrival."""
+    """Serves candidates by scores of jobs, or of apps or users with their jobs by arrival."""
 
     name = "ordered"
     api = 1
@@ -111,7 +111,7 @@ class Ordered:
         return self._ranked(snapshot, menus, offer, valuations)
 
     def _ranked(self, snapshot: Snapshot, menus: Menus, offer: Offer, valuations: Valuations) -> Allocation:
-        """Rank all jobs from scratch: the reference for incremental scheduling."""
+        """Rank all jobs without cached state: the reference for incremental scheduling."""
         jobs = ranked(snapshot, offer.candidates, valuations.form(Scores), valuations.claims)
         least, most = menus.span(jobs)
         kind = snapshot.jobs.gpu_type[jobs]
@@ -172,7 +172,10 @@ _RULES: Mapping[str, str] = {
 
 
 def _first_change(snapshot: Snapshot, valuations: Valuations, served: Rows) -> Seconds:
-    """When the rank of a job that starts now first changes: the valuation's ``wake_at`` covers running jobs only."""
+    """Return when the rank of a job that starts now first changes.
+
+    The valuation's ``wake_at`` covers running jobs only.
+    """
     if valuations.holds is None or valuations.claims.unit is not Unit.JOB:
         return NEVER
     starts = served[~np.isin(served, snapshot.holdings.job)]
@@ -181,7 +184,7 @@ def _first_change(snapshot: Snapshot, valuations: Valuations, served: Rows) -> S
 
 
 class Wanted(NamedTuple):
-    """By ranked job: the least and most GPUs that it may get, the GPU type that it asks for (-1: any) and holds."""
+    """By ranked job: its least and most GPUs, and the GPU types that it asks for (-1: any) and holds."""
 
     least: Ints
     most: Ints
@@ -190,7 +193,7 @@ class Wanted(NamedTuple):
 
 
 def _idle(snapshot: Snapshot, gpus: Ints) -> Bools:
-    """Say of each GPU whether it is not leased."""
+    """Return for each GPU whether no lease holds it."""
     return np.asarray(owners(snapshot, gpus, Unit.APP) == NONE)
 
 
@@ -204,7 +207,7 @@ def _homes(snapshot: Snapshot, jobs: Rows) -> Ints:
 
 
 def _serve(menus: Menus, jobs: Rows, turn: Ints, wanted: Wanted, room: Capacity, *, stop: bool) -> tuple[Ints, Rows]:
-    """Give each job, in turn, the largest size that is free of one type, until no further job fits.
+    """Give each job, in order, the largest size that one GPU type has free, until no further job fits.
 
     Args:
         menus: sizes by job row.

@@ -1,4 +1,4 @@
-"""The preemption scan: running jobs, in order, keep their GPUs while they fit into what better-ranked jobs leave."""
+"""The preemption scan: running jobs, in order, keep their GPUs if enough remain after better-ranked jobs."""
 
 import abc
 from collections.abc import Iterable, Sequence
@@ -12,7 +12,7 @@ Entry = tuple[float, int, int]
 """Key, place in the order of arrival, row: entries sort in the order of service."""
 P = TypeVar("P")
 RunningJob = tuple[int, int, int, bool]
-"""Row of a running job, its GPUs, their type, and whether GPUs of another type would do."""
+"""Row of a running job, its GPUs, their type, and whether the job can use GPUs of another type."""
 
 
 class Grant(NamedTuple):
@@ -37,7 +37,7 @@ class Capacity:
         self.left, self.idle = left, idle
 
     def choose(self, gpus: int, kind: int, home: int = NONE) -> int:
-        """The type that a job gets: the one that it asks for or holds, else the one with most idle GPUs.
+        """Return the type that a job gets: the requested or held one, else the one with the most idle GPUs.
 
         Where no type has enough idle GPUs, it is the one with most GPUs left.
 
@@ -54,7 +54,7 @@ class Capacity:
         return self.idle.index(most) if gpus <= most else self.left.index(max(self.left))
 
     def take(self, gpus: int, kind: int, home: int = NONE) -> None:
-        """Give GPUs of one type to a job, which holds GPUs of type ``home`` or none."""
+        """Allocate GPUs of one type to a job that holds GPUs of type ``home`` or none."""
         self.left[kind] -= gpus
         if kind != home:
             self.idle[kind] = max(0, self.idle[kind] - gpus)
@@ -91,7 +91,7 @@ class PreemptionScan(abc.ABC, Generic[P]):
 
     @abc.abstractmethod
     def from_first_misfit(self, start: P, end: P, excess: list[int]) -> Iterable[RunningJob]:
-        """Jobs between two positions, from the first one that does not fit on, in order of service.
+        """Return the jobs between two positions in order of service, from the first job that does not fit.
 
         Args:
             start: a position.
@@ -100,7 +100,7 @@ class PreemptionScan(abc.ABC, Generic[P]):
         """
 
     def left_from(self, position: P) -> list[int]:
-        """By type, free GPUs and those of the jobs from this position on."""
+        """Return by type the free GPUs plus those of the jobs from this position on."""
         return [free + own for free, own in zip(self._free, self.held(position, self.end), strict=True)]
 
     def skip_to(self, position: P, left: list[int]) -> None:
@@ -157,7 +157,7 @@ class Preemptible(NamedTuple):
     kinds: Ints
     """Type of the GPUs that each job holds."""
     movable: Bools
-    """Whether GPUs of another type would do."""
+    """Whether the job can use GPUs of another type."""
 
     def ranked(self) -> "Preemptible":
         """The same jobs in order of service."""
@@ -167,7 +167,7 @@ class Preemptible(NamedTuple):
 
 
 class ColumnScan(PreemptionScan[int]):
-    """The scan over columns, which it sorts first."""
+    """The preemption scan over sorted columns."""
 
     def __init__(self, jobs: Preemptible, free: list[int]) -> None:
         self._jobs = jobs = jobs.ranked()
@@ -196,7 +196,7 @@ class ColumnScan(PreemptionScan[int]):
         return held
 
     def from_first_misfit(self, start: int, end: int, excess: list[int]) -> Iterable[RunningJob]:
-        """Jobs between two positions, from the first one that does not fit on."""
+        """Return the jobs between two positions in order of service, from the first job that does not fit."""
         over = (
             np.searchsorted(total, total[end] - many, side="right")
             for total, many in zip(self._total, excess, strict=True)

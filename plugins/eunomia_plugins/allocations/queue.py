@@ -1,4 +1,4 @@
-"""Jobs kept in order from round to round: waiting jobs sorted by key, running jobs in slope buckets.
+"""Keeps jobs sorted between rounds: waiting jobs by key, running jobs in slope buckets.
 
 The result equals that of ranking all jobs each round, but only few are looked at: the first waiting job of each size
 and GPU type, and the running jobs behind the best waiting one.
@@ -53,7 +53,7 @@ class Queue:
         self._fits: tuple[Ints, Fits] | None = None
 
     def fits(self, capacity: Ints) -> "Fits":
-        """Which sizes can run in the cluster at all; recomputed when its capacity is another array."""
+        """Return the sizes that the cluster can run; recomputed if the capacity array is a new one."""
         if self._fits is None or self._fits[0] is not capacity:
             self._fits = capacity, Fits(capacity)
         return self._fits[1]
@@ -144,7 +144,7 @@ def preemptible(snapshot: Snapshot, key_of: KeyOf, rows: list[int]) -> Preemptib
 
 
 def serve(queue: Queue, free: list[int], *, stop: bool, fits: "Fits") -> list[Grant]:
-    """Serve waiting jobs in order from free GPUs; a job that does not fit is passed over, or ends the service.
+    """Serve waiting jobs in order from free GPUs; a job that does not fit is skipped, or ends the service.
 
     Args:
         queue: the waiting jobs.
@@ -172,7 +172,7 @@ def _served(queue: Queue, heads: "list[Head]", free: list[int], *, stop: bool) -
 
 
 class Fits:
-    """Which sizes can run in a cluster at all."""
+    """The sizes that fit a cluster when it is empty."""
 
     def __init__(self, capacity: Ints) -> None:
         self._capacity: list[int] = capacity.tolist()
@@ -213,7 +213,7 @@ class ScanResult(NamedTuple):
     grants: list[Grant]
     """Jobs that start or change their GPU type, in order."""
     evicted: list[int]
-    """Rows of the running jobs that lose their GPUs to them."""
+    """Rows of the running jobs that lose their GPUs to the granted jobs."""
 
 
 def scan_all(queue: Queue, snapshot: Snapshot, free: list[int], fits: Fits) -> ScanResult:
@@ -227,7 +227,7 @@ def scan_all(queue: Queue, snapshot: Snapshot, free: list[int], fits: Fits) -> S
 
 
 def scan_with(queue: Queue, scan: PreemptionScan[P], free: list[int], fits: Fits) -> ScanResult:
-    """Serve waiting and running jobs in one order, each whole or not at all, from free GPUs and those of running jobs.
+    """Serve waiting and running jobs in one order from free and held GPUs; each job gets its whole gang or none.
 
     A running job stays where it is while it fits; if not, it continues on another type where it may, or is evicted.
     A job that is passed over is not tried again.
@@ -261,7 +261,7 @@ def scan_with(queue: Queue, scan: PreemptionScan[P], free: list[int], fits: Fits
 
 
 def _skip_to_first_that_fits(heads: list[Head], scan: PreemptionScan[P]) -> None:
-    """Drop heads that do not fit even if all running jobs behind them left; the running jobs before the rest stay."""
+    """Drop jobs that do not fit even without the running jobs behind them; running jobs before the rest stay."""
     left = scan.capacity.left
     while heads:
         entry, (kind, gpus), _ = heads[0]

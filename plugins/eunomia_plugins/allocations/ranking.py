@@ -1,4 +1,4 @@
-"""Shared by allocations: candidates in the order of a valuation, and the reasons of jobs that get no GPUs."""
+"""Helpers of allocations: candidates in the order of a valuation, and the reasons of jobs that get no GPUs."""
 
 from typing import Final
 
@@ -31,7 +31,7 @@ def ranked(snapshot: Snapshot, candidates: Rows, scores: Scores, claims: Claims)
 
 
 def reasons(least: Ints, kind: Rows, capacity: Ints) -> Rows:
-    """Why each job waits if it gets no GPUs: it cannot run in this cluster at all, or it is outranked.
+    """Return the reason of each job if it gets no GPUs: the cluster is too small for it, or it is outranked.
 
     Args:
         least: [job] smallest size on its menu; 0: it has no menu.
@@ -81,6 +81,6 @@ FEW: Final = 8
 
 
 def _asks(table: Jobs, row: int) -> bool:
-    """Say whether a job names the CPUs or memory that it needs."""
+    """Return whether a job requests CPUs or memory."""
     cpus, memory_gib = table.cpus.item(row), table.memory_gib.item(row)
     return bool(cpus == cpus or memory_gib == memory_gib)  # NaN: it does not

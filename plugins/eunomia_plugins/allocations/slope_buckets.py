@@ -17,7 +17,7 @@ from eunomia.units import NONE, Rows
 from eunomia_plugins.allocations.preemption import Entry, Preemptible, PreemptionScan, RunningJob
 
 BucketKind = tuple[float, int, int, bool]
-"""Slope of the key per second, GPUs, their type, and whether GPUs of another type would do."""
+"""Slope of the key per second, GPUs, their type, and whether the job can use GPUs of another type."""
 KeyOf = Callable[[Rows], LinearKey]
 """Computes the keys of job rows."""
 JobKey = tuple[float, float, float]
@@ -26,11 +26,11 @@ Positions = list[int]
 """By bucket, the number of jobs already scanned."""
 
 MAX_BUCKETS: Final = 64
-"""With more buckets than this, sorting columns of all running jobs costs less."""
+"""Most buckets; with more of them, sorting columns of all running jobs costs less."""
 
 
 class UndecidedError(Exception):
-    """Rounding makes different keys of one bucket equal, so arrival decides: all running jobs must be sorted."""
+    """Rounding makes different keys of one bucket equal, so the scan must sort all running jobs."""
 
 
 class SlopeBucket:
@@ -74,7 +74,7 @@ class SlopeBucket:
     # of them; only keys that become equal by rounding make more than one such run.
 
     def _check_ties_before(self, at: int, start: int, key: float, order: int, grown: float) -> None:
-        """Check that all from ``start`` to ``at`` that share this key came before ``order``."""
+        """Raise if a job from ``start`` to ``at`` has this key and a later arrival number than ``order``."""
         entries = self.entries
         while at > start and entries[at - 1][0] + grown == key:
             at_zero, arrived, _ = entries[at - 1]
@@ -83,7 +83,7 @@ class SlopeBucket:
             at = bisect.bisect_left(entries, (at_zero,), 0, at)
 
     def _check_ties_after(self, at: int, key: float, order: int, grown: float) -> None:
-        """Check that all from ``at`` on that share this key came after ``order``."""
+        """Raise if a job from ``at`` on has this key and an earlier arrival number than ``order``."""
         entries = self.entries
         while at < len(entries) and entries[at][0] + grown == key:
             at_zero, arrived, _ = entries[at]
@@ -177,7 +177,7 @@ class SlopeBuckets:
 
 
 class BucketScan(PreemptionScan[Positions]):
-    """The scan over slope buckets, from their ends."""
+    """The preemption scan over slope buckets, each from its last job."""
 
     def __init__(self, buckets: list[SlopeBucket], now: float, free: list[int]) -> None:
         self._buckets, self._now = buckets, now
@@ -252,7 +252,7 @@ def held_by(snapshot: Snapshot, row: int) -> tuple[int, int, float]:
 
 
 def columns_of(jobs: Sequence[tuple[float, int, int, int, int, bool]]) -> Preemptible:
-    """Columns of jobs: current key, place in the order of arrival, row, GPUs, their type, whether another would do."""
+    """Return columns of jobs: key, arrival number, row, GPUs, their type, and whether another type is possible."""
     keys, order, rows, gpus, kinds, movable = zip(*jobs, strict=True) if jobs else ((),) * 6
     return Preemptible(
         keys=np.array(keys, np.float64),

@@ -59,7 +59,7 @@ class _Asking:
             yield from self._of_kind(kind, active[kinds == kind])
 
     def _of_kind(self, kind: int, rows: Rows) -> Iterator[Choice]:
-        """One job for each size and type that no job of the kind was measured at; jobs that run first."""
+        """Yield a job for each size and type at which no job of the kind was measured; running jobs first."""
         known = {(rate.gpus, rate.gpu_type) for rate in self._snapshot.profiles.get(kind, ())}
         names = self._snapshot.cluster.gpu_types
         here = np.column_stack([self._gpus[rows], self._type[rows]])
@@ -80,7 +80,7 @@ class _Asking:
                 yield job, size
 
     def of_others(self) -> Iterator[Choice]:
-        """The smallest size of each job that it was not measured at; its app master measures it where it runs."""
+        """Yield the smallest unmeasured size of each job without a shared kind; its app master measures it."""
         rows, names = self._snapshot.active[~self._shares], self._snapshot.cluster.gpu_types
         for job, (least, most, kind) in zip(rows.tolist(), self._ranges(rows).tolist(), strict=True):
             own = self._snapshot.measured.get(job, ())
@@ -90,7 +90,7 @@ class _Asking:
                 yield job, left[0]
 
     def _ranges(self, rows: Rows) -> Ints:
-        """Least, most and GPU type of each job; no more than the cluster has of the type."""
+        """Return least size, most size and GPU type of each job; the most is at most the cluster's GPUs of the type."""
         jobs, kind = self._snapshot.jobs, self._type[rows]
         ranges: Ints = np.column_stack([jobs.least[rows], np.minimum(jobs.most[rows], self._of_type[kind]), kind])
         return ranges

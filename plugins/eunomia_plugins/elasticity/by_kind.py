@@ -1,4 +1,4 @@
-"""Points by CPUs and memory of the kinds of job: jobs of a kind and size share a curve."""
+"""Adds points by CPUs and memory from the kinds of jobs to the menus; jobs of one kind and size share a curve."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -81,7 +81,7 @@ def _points_of(snapshot: Snapshot, menus: Menus, job: int) -> _Part:
 
 
 def _matching(snapshot: Snapshot, job: int) -> list[KnownRate]:
-    """The rates of the job's kind by CPUs that hold at its batch size and on a GPU type that it may have."""
+    """Return the rates by CPUs of the job's kind that hold at the job's batch size and GPU type."""
     jobs = snapshot.jobs
     batch, wanted = float(jobs.batch_size[job]), int(jobs.gpu_type[job])
     name = snapshot.cluster.gpu_types[wanted] if wanted >= 0 else None
@@ -95,7 +95,7 @@ def _matching(snapshot: Snapshot, job: int) -> list[KnownRate]:
 
 
 def _joined(points: CurvePoints, parts: list[_Part]) -> CurvePoints:
-    """The points, with further curves after them."""
+    """Append further curves to the points."""
     counts = np.array([part.size for part in parts])
     first = points.start.size - 1
     made = {

@@ -14,14 +14,14 @@ Known = Mapping[int, tuple[Measured, ...]]
 
 
 def known_rates(snapshot: Snapshot) -> Known:
-    """Rates by active job: those known of its kind at its batch size, its own measured ones included; else its own."""
+    """Return rates by active job: those of its kind at its batch size, with its own measurements; else only its own."""
     if not snapshot.profiles:
         return snapshot.measured
     return {job: rates for job in snapshot.active.tolist() if (rates := rates_of(snapshot, job))}
 
 
 def rates_of(snapshot: Snapshot, job: int) -> tuple[Measured, ...]:
-    """The rates known of a job's kind at its batch size; else those that were measured of the job."""
+    """Return the rates of a job's kind at its batch size; else the rates measured of the job itself."""
     if int(snapshot.jobs.job_kind[job]) in snapshot.profiles:
         return rates_of_kind(snapshot, job)
     return snapshot.measured.get(job, ())
@@ -92,7 +92,7 @@ def kinds_of_curves(snapshot: Snapshot, one_gpu: Reals, known: Known | None = No
 
 
 def _alike(least: Ints, most: Ints, one_gpu: Reals) -> Ints:
-    """A code per job, equal for jobs of equal least, most and rate."""
+    """Return a code for each job; jobs with equal least, most and rate have the same code."""
     rates = np.unique(one_gpu, return_inverse=True)[1] if one_gpu.size else np.empty(0, np.int64)
     span = int(most.max(initial=0)) + 1
     return ((rates * span + least) * span + most).astype(np.int64)
@@ -167,7 +167,7 @@ def _amounts(points: CurvePoints, measured: list[Reals], order: Ints) -> tuple[R
 
 
 def with_most_cpus(measured: Iterable[Measured]) -> list[Measured]:
-    """Return one rate a size, GPU type and locality: the one with the most CPUs, then the most memory."""
+    """Return one rate for each size, GPU type and locality: the one with the most CPUs, then the most memory."""
     best: dict[tuple[int, str, int], Measured] = {}
     for point in measured:
         where = point.gpus, point.gpu_type, int(point.locality)

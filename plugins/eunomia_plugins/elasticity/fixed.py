@@ -30,7 +30,7 @@ class Fixed:
 
     @hookimpl
     def eunomia_elasticity(self, snapshot: Snapshot) -> Menus:
-        """Give each job row a curve of one size; rates are measured where they were measured, else declared."""
+        """Give each job row a curve of one size; rates are measured where measurements exist, else declared."""
         return with_kinds(snapshot, self._cache.menus(snapshot))
 
 

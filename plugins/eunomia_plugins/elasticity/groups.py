@@ -14,7 +14,7 @@ from eunomia.model.workload import JobState
 from eunomia.units import Rows, Version
 
 MOST_POINTS: Final = 1_000_000
-"""Points that are kept for sets of groups that come again."""
+"""Most points that are cached for sets of groups that may recur."""
 _INACTIVE = (int(JobState.EMPTY), int(JobState.PAUSED))
 Key = tuple[int, int, int, float | None, float | None, int]
 """Kind (-1: no rates known), least, most, batch size and declared seconds an iteration (None: not known); and the row
@@ -24,7 +24,7 @@ Points = Callable[[Snapshot, Rows], CurvePoints]
 
 
 def key_of(snapshot: Snapshot, job: int) -> Key | None:
-    """What decides a job's curve; None: the job is not active."""
+    """Return the inputs that determine a job's curve; None: the job is not active."""
     jobs = snapshot.jobs
     if jobs.state.item(job) in _INACTIVE:
         return None
@@ -58,7 +58,7 @@ class SharedCurves:
         self._known = _KnownPoints()
 
     def menus(self, snapshot: Snapshot, points: Points) -> Menus:
-        """The menus of this snapshot; only rows that changed are looked at where the groups stay the same."""
+        """Return the menus of this snapshot; if the groups are unchanged, only changed rows are updated."""
         menus, changes = self._menus, snapshot.changed(self._version)
         same = menus is not None and menus.curve.size == snapshot.jobs.most.size
         same = same and self._profiles.keys() == snapshot.profiles.keys()
@@ -73,7 +73,7 @@ class SharedCurves:
         return menus
 
     def _is_own(self, job: int) -> bool:
-        """Whether the job has a curve of its own, which a new measurement changes."""
+        """Return whether the job has a curve of its own, which a new measurement changes."""
         return job in self._keys and self._keys[job][-1] >= 0
 
     def _one_of_each(self) -> Rows:
@@ -81,7 +81,7 @@ class SharedCurves:
         return np.array([next(iter(jobs)) for jobs in self._jobs_on], np.int32)
 
     def _follow(self, snapshot: Snapshot, menus: Menus, touched: set[int]) -> bool:
-        """Move changed jobs to their groups; False: a group comes or goes."""
+        """Move changed jobs to their groups; False: a group appears or disappears."""
         for job in touched:
             old, new = self._keys.get(job), key_of(snapshot, job)
             if old == new:
@@ -115,7 +115,7 @@ class SharedCurves:
 
 
 class _KnownPoints:
-    """The points of sets of groups, as long as the rates known by kind stay the same.
+    """Cached points of sets of groups, valid while the known rates by kind are unchanged.
 
     A function of the keys: groups of few jobs come and go often, and the same set of them comes again.
     """
@@ -129,7 +129,7 @@ class _KnownPoints:
         return self._of.get(keys)
 
     def keep(self, keys: tuple[Key, ...], points: CurvePoints) -> None:
-        """Keep the points of these groups, unless the curve of a group is that of one measured job."""
+        """Cache the points of these groups, unless one of the curves is that of a single measured job."""
         if any(key[-1] >= 0 for key in keys):
             return
         if self._points + points.gpus.size > MOST_POINTS:
@@ -138,7 +138,7 @@ class _KnownPoints:
         self._points += points.gpus.size
 
     def clear(self) -> None:
-        """Drop all."""
+        """Drop all cached points."""
         self._of.clear()
         self._points = 0
 

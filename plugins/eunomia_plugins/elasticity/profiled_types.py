@@ -44,7 +44,7 @@ class ProfiledTypesOptions(PluginOptions):
 
 
 class Kind(NamedTuple):
-    """Jobs that are measured for each other: a kind of job at one size, batch size and GPU type asked for (-1: any)."""
+    """Jobs whose measurements hold for each other: kind, size, batch size and requested GPU type (-1: any)."""
 
     kind: int
     gpus: int
@@ -54,7 +54,7 @@ class Kind(NamedTuple):
 
 
 class ProfiledTypes:
-    """Every job runs at its most GPUs, with the rate of its kind on each GPU type, as it was measured.
+    """Every job runs at its largest size or not at all, with the measured rates of its kind by GPU type.
 
     A kind is measured by one of its jobs, which runs a few mini-batches on each type in turn. Rates that are known
     already, imported or of an earlier job, are not measured again.
@@ -72,7 +72,7 @@ class ProfiledTypes:
 
     @hookimpl
     def eunomia_elasticity(self, snapshot: Snapshot) -> Menus:
-        """Give the jobs of a kind one curve, and ask for the types that the kind was not measured on."""
+        """Give the jobs of a kind one curve, and request measurements on the types that lack one."""
         kinds = _Kinds(snapshot)
         curve = np.full(snapshot.jobs.most.size, -1, np.int32)
         waits: list[int] = []
@@ -132,17 +132,17 @@ class _Kinds:
         self._rates = {kind: self._known(kind, rows) for kind, rows in self.jobs.items()}
 
     def first(self, jobs: Rows) -> int:
-        """The job that is measured for its kind: of those that run, else of all, the one that arrived first."""
+        """Return the job that is measured for its kind: the first arrival among running jobs, else among all."""
         rows: list[int] = jobs.tolist()
         arrived = self._snapshot.jobs.arrived
         return min([job for job in rows if job in self.on] or rows, key=lambda job: (float(arrived[job]), job))
 
     def missing(self, kind: Kind) -> list[int]:
-        """The types that jobs of the kind can have and on which none of them was measured."""
+        """Return the GPU types that jobs of the kind may use and that have no measured rate."""
         return [gpu_type for gpu_type in self._types(kind) if gpu_type not in self._rates[kind]]
 
     def points(self) -> CurvePoints:
-        """A curve a kind, with a point for each type that its jobs can have."""
+        """Return a curve for each kind, with a point for each type that its jobs may use."""
         rows = [(number, *point) for number, kind in enumerate(self.jobs) for point in self._points(kind)]
         curve, gpus, gpu_type, rate, basis = np.array(rows, float).reshape(-1, 5).T
         return curve_points(
@@ -158,7 +158,7 @@ class _Kinds:
         return [gpu_type for gpu_type in wanted if self._of_type[gpu_type] >= kind.gpus]
 
     def _points(self, kind: Kind) -> Iterator[tuple[int, int, float, int]]:
-        """GPUs, type, rate and how it is known, by type; a type without a measured rate has the assumed one."""
+        """Yield GPUs, type, rate and its basis, by type; a type without a measured rate has the assumed rate."""
         rates = self._rates[kind]
         seconds = float(self._snapshot.jobs.seconds_per_iteration[self.jobs[kind][0]])
         declared = kind.gpus / seconds if seconds > 0.0 else math.nan
@@ -172,7 +172,7 @@ class _Kinds:
             yield kind.gpus, gpu_type, rate, int(basis)
 
     def _known(self, kind: Kind, jobs: Rows) -> dict[int, float]:
-        """By type, the rate known of the kind at its size, else measured of one of its jobs, of the nearest GPUs."""
+        """Return the known rate by type at the kind's size, else the measured rate with the closest number of GPUs."""
         snapshot = self._snapshot
         known: Iterable[KnownRate | Measured] = snapshot.profiles.get(kind.kind, ())
         if kind.kind not in snapshot.profiles and snapshot.measured:

@@ -72,7 +72,7 @@ class _Cache:
         self._measured: Mapping[int, tuple[Measured, ...]] = {}
 
     def holds(self, snapshot: Snapshot, one_gpu: Reals) -> bool:
-        """Say whether the inputs are unchanged; a rate that is not known counts as changed."""
+        """Return whether the inputs are unchanged; an unknown rate counts as changed."""
         if not self._columns or self._measured != snapshot.measured:
             return False
         jobs = snapshot.jobs
@@ -80,7 +80,7 @@ class _Cache:
         return all(np.array_equal(old, new) for old, new in zip(self._columns, now, strict=True))
 
     def keep(self, snapshot: Snapshot, one_gpu: Reals, menus: Menus) -> None:
-        """Keep new menus and their inputs."""
+        """Cache new menus and their inputs."""
         jobs = snapshot.jobs
         self._columns = snapshot.active, jobs.least.copy(), jobs.most.copy(), one_gpu
         self._measured, self.menus = dict(snapshot.measured), menus

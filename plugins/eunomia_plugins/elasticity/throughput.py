@@ -109,7 +109,7 @@ class Throughput:
         return with_measured(points, snapshot, curve, known) if known else points
 
     def _each(self, snapshot: Snapshot) -> Menus:
-        """The menus where some jobs were measured: a job with known rates has a curve of its own."""
+        """Build the menus where some jobs were measured: a job with known rates has a curve of its own."""
         jobs, active = snapshot.jobs, snapshot.active
         known = known_rates(snapshot)
         one_gpu = one_gpu_rate(snapshot, active, known)
@@ -124,7 +124,7 @@ class Throughput:
         return speed
 
     def _through_measured(self, measured: tuple[Measured, ...], gpus: Ints, declared: Reals, machine: int) -> Reals:
-        """Rates at these sizes: the law, scaled to the nearest size measured on one machine, or larger than any."""
+        """Scale the law's rates to the nearest size that was measured on one machine, or exceeds any machine."""
         points = [point for point in with_most_cpus(measured) if point.rate > 0.0]
         near = [point for point in points if point.locality <= Locality.MACHINE or point.gpus > machine] or points
         near = sorted(near, key=lambda point: -point.known)
@@ -138,7 +138,7 @@ class Throughput:
 
 
 def _worth_it(owner: Rows, rate: Reals, least_gain: float) -> Bools:
-    """Say of each size, ascending within its curve, whether it is faster than all kept sizes before it."""
+    """Return for each size, ascending within its curve, whether it is faster than all kept smaller sizes."""
     keep = np.ones(owner.size, dtype=bool)
     best, last = 0.0, -1
     for index, (curve, value) in enumerate(zip(owner.tolist(), rate.tolist(), strict=True)):

@@ -1,4 +1,4 @@
-"""Water filling: raise the least gain, then the next, until no job can gain without another's loss (Gavel, §4.3)."""
+"""Water filling: raises the least gain, then the next, until each gain is limited by another (Gavel, §4.3)."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from eunomia_plugins.gavel.programmes import Classes, classes_of, cluster_rows
 SAME = 1e-5
 """Levels that differ by less, relatively, are equal."""
 ROOM = 1e-6
-"""Part of a level that the next step may take back, so that it is feasible to a solver's tolerance."""
+"""Fraction by which the next step may lower a level, so that the programme is feasible within tolerance."""
 
 
 def fill_up(instance: Instance, gain: Reals) -> Reals:
@@ -34,7 +34,7 @@ def fill_up(instance: Instance, gain: Reals) -> Reals:
 
 
 def pooled_level(gpus: Reals, gain: Reals, total: float) -> Reals:
-    """Part of the time of each job on one pool: min(1, level / gain), at the highest level that fits."""
+    """Return the share of time of each job on one pool: min(1, level / gain), at the highest feasible level."""
     if float(gpus.sum()) <= total:
         return np.ones(gpus.size)
     order = np.argsort(gain, kind="stable")
@@ -69,7 +69,7 @@ class _Filling:
         return level > float(self.floor[kind]) * (1.0 + SAME) + SAME
 
     def _raise(self, raised: Ints) -> tuple[Reals, float]:
-        """Raise these classes to the highest common level, with all others at least at their floors."""
+        """Raise these classes to their highest common level, with all other classes at least at their floors."""
         kinds, types = self.classes.table.shape
         cells, level = np.arange(kinds * types).reshape(kinds, types), kinds * types
         rows: list[tuple[Ints, Reals | float]] = [(cells[kind], self.classes.table[kind]) for kind in range(kinds)]

@@ -1,4 +1,4 @@
-"""Finish-time fairness as Gavel states Themis' goal: no job finishes much later than with its own part (§4.1)."""
+"""Finish-time fairness as Gavel defines Themis' goal: no job finishes much later than on 1/n of the cluster (§4.1)."""
 
 from collections.abc import Mapping
 from typing import ClassVar, Literal
@@ -22,8 +22,7 @@ class FinishTimeFairnessOptions(SharingOptions):
     """Options of ``finish_time_fairness``."""
 
     beyond: Literal["spread", "nothing"] = "spread"
-    """Use of the capacity that the least rho leaves: every job gets the same additional part of the time, or none is
-    promised and the rounds give it to the next jobs."""
+    """Use of the capacity left at the least rho: an equal additional share of time for every job, or none promised."""
 
 
 class FinishTimeFairness:
@@ -75,7 +74,7 @@ class FinishTimeFairness:
 
 
 def own_part(instance: Instance) -> Reals:
-    """[job] iterations per second with 1/n of each type's GPUs: part of the time at the gang's size, at most all."""
+    """[job] iterations per second with 1/n of each type's GPUs: share of time at the gang's size, at most 1."""
     part = instance.capacity / (max(1, instance.gpus.size) * instance.gpus[:, None])
     part /= np.maximum(part.sum(axis=1, keepdims=True), 1.0)
     rate: Reals = (instance.rate * part).sum(axis=1)

@@ -1,4 +1,4 @@
-"""Gandiva-fair (EuroSys'20): users have tickets for a part of each GPU type, and trade types that speed them little."""
+"""Gandiva-fair (EuroSys'20): users hold tickets for shares of each GPU type, and trade GPUs of different types."""
 
 from collections.abc import Mapping
 from typing import ClassVar, Literal
@@ -32,7 +32,7 @@ class GandivaFairOptions(SharingOptions):
 
 
 class GandivaFair:
-    """Tickets in proportion to weights, then trades at second prices, then a division of each owner's GPUs by jobs.
+    """Divides each GPU type by tickets, lets users trade at second prices, and divides each user's GPUs among its jobs.
 
     An owner that cannot use all of its part leaves the rest to the others. GPUs that are then left for want of jobs
     that can use them are spread. No programme is solved, so ``solver`` has no effect.
@@ -85,14 +85,14 @@ class GandivaFair:
 
 
 def parts(demand: Reals, tickets: Reals, total: float) -> Reals:
-    """[owner] its part of every type: by tickets, but no more GPUs in all than it can use; others get the rest."""
+    """[owner] share of every type by tickets, at most the GPUs that the owner can use; others get the remainder."""
     if float(demand.sum()) <= total:
         return demand / total
     return pooled_level(demand, demand / tickets, total) * demand / total
 
 
 def _speeds(instance: Instance, owner: Ints, demand: Reals) -> Reals:
-    """[owner, type] the mean speed of its jobs, by GPUs, each relative to the job's best type."""
+    """[owner, type] mean speed of the owner's jobs, weighted by GPUs, relative to each job's best type."""
     best = instance.rate.max(axis=1, keepdims=True)
     relative = instance.rate / np.where(best > 0.0, best, 1.0)
     columns = [np.bincount(owner, weights=column * instance.gpus, minlength=demand.size) for column in relative.T]
@@ -101,7 +101,7 @@ def _speeds(instance: Instance, owner: Ints, demand: Reals) -> Reals:
 
 
 def _among_jobs(sizes: Reals, gpus: Reals, *, sized: bool) -> Reals:
-    """[job, type] shares of an owner's jobs: equally many GPUs on average, or equal parts of the time."""
+    """[job, type] shares of an owner's jobs: equal GPUs on average, or equal shares of time."""
     total = float(gpus.sum())
     if total <= 0.0:
         return np.zeros((sizes.size, gpus.size))

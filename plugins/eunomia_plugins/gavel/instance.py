@@ -50,7 +50,7 @@ class Instance:
         )
 
     def blind(self) -> "Instance":
-        """The instance without performance: types differ only in the jobs that may run on them."""
+        """Return the instance without performance data: types differ only in the jobs that may use them."""
         best = self.rate.max(axis=1, keepdims=True)
         return dataclasses.replace(self, rate=np.where(self.able, np.where(best > 0.0, best, 1.0), 0.0))
 
@@ -111,7 +111,7 @@ def rates_by_type(menus: Menus, jobs: Rows, gpus: Ints, types: int) -> Reals:
 
 
 def among(chosen: Rows, rows: Rows) -> Bools:
-    """By row, whether it is among the chosen rows."""
+    """Return for each row whether it is among the chosen rows."""
     mask: Bools = np.zeros(1 + max(int(chosen.max(initial=0)), int(rows.max(initial=0))), dtype=bool)
     mask[chosen] = True
     found: Bools = mask[rows]
@@ -119,7 +119,7 @@ def among(chosen: Rows, rows: Rows) -> Bools:
 
 
 def left_out(snapshot: Snapshot, menus: Menus, offer: Offer, shares: Rows) -> tuple[Rows, Rows]:
-    """Active jobs with no share, and why: they cannot run in this cluster, or arrived after the solution.
+    """Return active jobs without a share, and the reason: too large for this cluster, or arrived after the solution.
 
     Args:
         snapshot: the state of this moment.

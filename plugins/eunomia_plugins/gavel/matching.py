@@ -1,4 +1,4 @@
-"""The matching of AlloX (EuroSys'20): each job to a GPU type and a place in its line, so that the mean JCT is least."""
+"""The matching of AlloX (EuroSys'20): gives each job a GPU type and a position in line, for the least mean JCT."""
 
 import importlib
 from typing import Any, NamedTuple
@@ -69,7 +69,7 @@ def _assigned(cost: Reals, able: Reals, most: Reals) -> Reals:
 
 
 def _specified(cost: Reals, able: Reals, most: Reals) -> Reals:
-    """The same with a boolean variable for each job and pair."""
+    """[job, pair] the assignment by an integer programme with a boolean variable for each job and pair."""
     cp: Any = importlib.import_module("cvxpy")
     chosen = cp.Variable(cost.shape, boolean=True)
     fits = [cp.sum(chosen, axis=1) == 1, cp.sum(chosen, axis=0) <= most, chosen <= able]

@@ -18,8 +18,7 @@ class MaxMinFairnessOptions(SharingOptions):
     """Options of ``max_min_fairness``."""
 
     beyond: Literal["spread", "filled", "nothing"] = "spread"
-    """Use of the capacity that the level leaves: every job gets the same additional part of the time; water filling,
-    level by level; or none."""
+    """Use of the capacity left above the level: an equal additional share of time; water filling by level; or none."""
 
 
 class MaxMinFairness:

@@ -1,4 +1,4 @@
-"""The greatest total throughput, however it is divided among jobs (Gavel, §4.1)."""
+"""Maximum total throughput, regardless of its division among jobs (Gavel, §4.1)."""
 
 from collections.abc import Mapping
 from typing import ClassVar

@@ -15,7 +15,7 @@ from eunomia_plugins.gavel.programmes import highest_level, spread
 from eunomia_plugins.gavel.sharing import EVENTS, GIVES_TIME, Row, Shares, SharingOptions, Solved, share_time
 
 NEARLY_DONE = 1e-9
-"""Iterations that a job has left at least, so that a job with none left does not ask for infinite speed."""
+"""Least iterations left of a job, so that a finished job does not need infinite speed."""
 
 
 class MinTotalDurationOptions(SharingOptions):

@@ -55,7 +55,7 @@ def highest_level(instance: Instance, gain: Reals) -> tuple[Reals, float]:
 
 
 def _pooled_level(instance: Instance, gain: Reals) -> tuple[Reals, float]:
-    """In closed form: all GPUs are one pool, and each type is the same part of the time of every job."""
+    """Solve in closed form for one pool of GPUs, with the same share of each type for every job."""
     total = float(instance.capacity.sum())
     level = min(float(gain.min()), total / float((instance.gpus / gain).sum()))
     return (level / gain)[:, None] * (instance.capacity / total), level
@@ -79,7 +79,7 @@ def _level_of_classes(classes: Classes, capacity: Reals) -> tuple[Reals, float]:
 
 
 def _central_optimum(programme: LinearProgram, place: str) -> Solution:
-    """An optimum near the centre of all optima; a corner where the interior point is not exact enough."""
+    """Return an optimum near the centre of all optima, or a corner if the interior point is not exact enough."""
     try:
         return solve_linear(programme, limits=Limits(corner=False), place=place)
     except SolveError:
@@ -87,7 +87,7 @@ def _central_optimum(programme: LinearProgram, place: str) -> Solution:
 
 
 def _above(cells: Ints, gain: Reals, level: int) -> tuple[Ints, Reals | float]:
-    """A row that is at least 0 where the gain of these cells is at least the variable ``level``."""
+    """Return a row that is at least 0 if the gain of these cells is at least the variable ``level``."""
     return np.append(cells, level), np.append(gain, -1.0)
 
 
@@ -117,7 +117,7 @@ def greatest_sum(instance: Instance, value: Reals) -> tuple[Reals, float]:
 
 
 def _fractional_knapsack(instance: Instance, value: Reals) -> tuple[Reals, float]:
-    """On one type: jobs in order of value per GPU; equal jobs share what is left for their class."""
+    """Solve for one type: serve jobs by value per GPU; equal jobs share what is left for their class."""
     classes = classes_of(instance, value)
     share = np.zeros(classes.gpus.size)
     left = float(instance.capacity[0])
@@ -136,7 +136,7 @@ def cluster_rows(cells: Ints, classes: Classes) -> list[tuple[Ints, Reals | floa
 
 
 def spread(instance: Instance, share: Reals) -> Reals:
-    """Divide what a solution leaves: every job gets the same additional part of the time, as much as fits for all.
+    """Add the capacity that a solution leaves: the same additional share of time for every job, if it fits.
 
     Each job takes it from the types that it can use, in proportion to what is left of them; a job that reaches all
     the time gets no more.

@@ -1,4 +1,4 @@
-"""The programme of finish-time fairness: the least worst rho."""
+"""The programme of finish-time fairness: minimizes the worst rho."""
 
 import numpy as np
 
@@ -50,7 +50,7 @@ def _worst(instance: Instance, share: Reals, left: Reals, alone: Reals, since: R
 
 
 def _on_one_pool(gpus: Reals, seconds: Reals, alone: Reals, since: Reals, total: float) -> tuple[Reals, float]:
-    """By bisection: the part of the time that each job needs falls as rho rises.
+    """Solve by bisection: the share of time that each job needs falls as rho rises.
 
     Args:
         gpus: [job] size of its gang.

@@ -35,7 +35,7 @@ from eunomia_plugins.gavel.instance import among, rates_by_type
 from eunomia_plugins.gavel.served import Served
 
 GRAIN = 1e-6
-"""Times, in seconds, that differ by less are equal: equal jobs must not be ranked by rounding errors."""
+"""Times in seconds that differ by less count as equal, so that rounding errors do not rank equal jobs."""
 SHARE_GRAIN = 1e-9
 
 
@@ -45,9 +45,12 @@ class GavelRoundsOptions(PluginOptions):
     round_length: Annotated[Duration, Field(gt=0.0)] = Seconds(360.0)
     """The longest duration of a round."""
     ends: Literal["clock", "executor"] = "clock"
-    """Whether rounds end at multiples of their length, or when the executor says so (``RoundEnded``)."""
+    """Whether rounds end at multiples of their length, or when the executor reports it (``RoundEnded``)."""
     credit: Share = 0.5
-    """The part of a round that every job is credited with at each solution: less makes first turns weigh more."""
+    """Part of a round that every job is credited with at each solution.
+
+    A smaller credit gives first turns more weight.
+    """
     types: tuple[str, ...] = ("V100", "P100", "K80")
     """GPU types in the order in which they are filled; types that are not named follow."""
     walk: Literal["named", "shuffled"] = "named"
@@ -55,7 +58,7 @@ class GavelRoundsOptions(PluginOptions):
 
 
 class GavelRounds:
-    """Fill one GPU type after the other with gangs by priority = share / time received since the solution.
+    """Fills one GPU type after another with gangs by priority: share / time received since the solution.
 
     Ties go by deficit (time that former solutions promised and the job did not receive), then by share, then by
     arrival. Gangs that do not fit are passed over, a job runs on one type at a time, and a job without a share of a
@@ -107,7 +110,7 @@ class GavelRounds:
         )
 
     def _round(self, now: float) -> tuple[Seconds | None, float]:
-        """Length of the leases of this round, None if it is not known, and the end of the round."""
+        """Return the length of this round's leases (None: not known) and the end of the round."""
         if self.options.ends == "executor":
             return None, np.inf
         length = float(self.options.round_length)
@@ -227,7 +230,7 @@ def _state(snapshot: Snapshot, menus: Menus, jobs: Rows, shares: TimeShares) -> 
 
 
 def _new_solution(last: Memo | None, state: _ClaimState) -> Served:
-    """Adopt a solution: time that the last one promised since and jobs did not receive is added to deficits."""
+    """Adopt a solution: deficits grow by the time that the last one promised and jobs did not receive."""
     deficit = np.zeros(state.share.shape)
     if isinstance(last, Served):
         types = state.share.shape[1]
@@ -257,7 +260,7 @@ def _rounded(table: Reals, grain: float) -> Reals:
 
 
 def _verdicts(given: Verdicts, late: Rows) -> Verdicts:
-    """The verdicts of the allocation; other jobs that wait have used up their shares for now."""
+    """Add the refiner's verdicts to the allocation's: other waiting jobs have used up their shares for now."""
     rest = late if given.rows.size == 0 else late[~among(given.rows, late)]
     reasons = np.full(rest.size, int(Reason.SHARE_USED_UP), np.int32)
     return Verdicts(rows=np.concatenate([given.rows, rest]), reasons=np.concatenate([given.reasons, reasons]))

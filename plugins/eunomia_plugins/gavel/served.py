@@ -1,4 +1,4 @@
-"""The memo of ``gavel_rounds``: the shares that it serves, the time received before, and the deficits."""
+"""The memo of ``gavel_rounds``: the present shares, the time received before them, and the deficits."""
 
 import dataclasses
 import json
@@ -19,7 +19,7 @@ class Served:
     received: dict[str, Row]
     """Received between the job's arrival and the solution."""
     deficit: dict[str, Row]
-    """Promised by former solutions and not received; below 0: the job received more."""
+    """Time that former solutions promised and the job did not receive; below 0: the job received more."""
 
     def to_bytes(self) -> bytes:
         """As JSON, sorted by id."""

@@ -1,4 +1,4 @@
-"""Shared by the policies of the family: when a new solution is due, its memo, and the allocation from it."""
+"""Helpers of the family: decides when a new solution is due, keeps the memo, and makes the allocation."""
 
 import dataclasses
 import json
@@ -38,7 +38,7 @@ GIVES_TIME: Contracts = {
         gives=frozenset({Feature.TIME_SHARES, Feature.JOB_CLAIMS}), promises=frozenset({Promise.READS_NO_VALUATION})
     )
 }
-"""What a job is worth to a policy of the family follows from its rates; no valuation is read."""
+"""Contract of the family: an allocation of time shares from rates, without a valuation."""
 Row = tuple[float, ...]
 
 
@@ -95,7 +95,7 @@ Solve = Callable[[Instance, list[str], Mapping[str, Row]], Solved]
 def share_time(
     name: str, options: SharingOptions, snapshot: Snapshot, menus: Menus, offer: Offer, solve: Solve
 ) -> Allocation:
-    """Answer with the last solution, or with a new one where one is due.
+    """Answer with the last solution, or with a new solution if one is due.
 
     Args:
         name: of the plugin.
@@ -127,7 +127,7 @@ def share_time(
 
 
 def _due(last: Shares, now: float, names: list[str], offer: Offer, least_between: float) -> bool:
-    """Whether a new solution is due.
+    """Return whether a new solution is due.
 
     A solution found at time 0, or one with no job left, does not delay the next.
     """

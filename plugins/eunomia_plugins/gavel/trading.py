@@ -1,4 +1,4 @@
-"""The trades of Gandiva-fair (EuroSys'20): users that fast GPUs speed little sell them for slow ones."""
+"""The trades of Gandiva-fair (EuroSys'20): users with a small speedup on fast GPUs sell them for slow ones."""
 
 from itertools import combinations
 from typing import Literal
@@ -10,7 +10,7 @@ from eunomia.units import Reals
 NOTHING = 1e-12
 
 Price = Literal["paper", "second"]
-"""How many slow GPUs a fast one costs; the two differ where a pair of types has only one buyer."""
+"""Price of a fast GPU in slow ones; the two rules differ if a pair of types has only one buyer."""
 
 
 def trade(gpus: Reals, speed: Reals, price: Price = "paper") -> Reals:
@@ -37,7 +37,7 @@ def trade(gpus: Reals, speed: Reals, price: Price = "paper") -> Reals:
 
 
 def _trade_pair(gpus: Reals, fast: int, slow: int, speedup: Reals, price: Price) -> None:
-    """Trade two types; ``gpus`` is changed in place. Each trade uses up the GPUs of a seller or a buyer."""
+    """Trade GPUs of two types in place; each trade uses up the GPUs of a seller or a buyer."""
     for _ in range(2 * speedup.size):
         sellers = np.flatnonzero(gpus[:, fast] > NOTHING)
         buyers = np.flatnonzero(gpus[:, slow] > NOTHING)

@@ -1,4 +1,4 @@
-"""The time that a job has left when its coming regimes are known: each stretch of work at its own rate."""
+"""The remaining time of jobs with known coming regimes: each regime has its own rate."""
 
 from typing import NamedTuple
 
@@ -10,20 +10,20 @@ from eunomia.units import Reals, Rows
 
 
 class Now(NamedTuple):
-    """What jobs have done and how fast they go, one entry a job."""
+    """Progress and rate of jobs, with one entry for each job."""
 
     left: Reals
-    """Iterations left of the whole work, the coming regimes included."""
+    """Iterations left of the whole work, coming regimes included."""
     rate: Reals
-    """Iterations a second in truth; 0: it does not run."""
+    """Iterations a second at present; 0: the job does not run."""
     seconds: float
     """Time in seconds since the start."""
     gpus: Reals
-    """By which a time is multiplied: 1 for seconds."""
+    """Factor on times: 1 for keys in seconds, GPUs for keys in GPU-seconds."""
 
 
 def through_regimes(key: LinearKey, menus: Menus, jobs: Rows, speed: Reals, now: Now) -> LinearKey:
-    """Replace the keys of jobs whose coming regimes are known.
+    """Replace the keys of jobs that have known coming regimes.
 
     The regimes of a job are in their order, and are the last of its work: what is left before them is the present
     regime's. A job that has less work left than its coming regimes have has done the first of them.
@@ -55,7 +55,7 @@ def through_regimes(key: LinearKey, menus: Menus, jobs: Rows, speed: Reals, now:
 
 
 def seconds_through(regimes: Regimes, jobs: Rows, left: Reals, speed: Reals) -> Reals:
-    """Return the seconds that jobs still run, each of them with coming regimes; NaN: not known.
+    """Return the seconds left of jobs that all have coming regimes; NaN: not known.
 
     Args:
         regimes: of these jobs, and maybe of others.
@@ -80,7 +80,7 @@ def _by_job(regimes: Regimes) -> dict[int, list[tuple[float, float]]]:
 
 
 def _present(left: float, stretches: list[tuple[float, float]], speed: float) -> tuple[float, float, float]:
-    """The present stretch: iterations behind it, the seconds that these take, and the rate in it."""
+    """Return the present regime: iterations after it, the seconds that these take, and its rate."""
     behind = seconds = 0.0
     for iterations, rate in reversed(stretches):
         if left <= behind + iterations:

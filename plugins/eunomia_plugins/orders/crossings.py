@@ -10,7 +10,7 @@ from eunomia.model.workload import Jobs, JobState
 from eunomia.units import NONE, Rows, Version
 
 SOON = 1e-3
-"""Seconds: rounding must not ask for a round at the present time again."""
+"""Seconds added to a wake-up, so that rounding does not cause a second round at the present time."""
 
 
 KeyOf = Callable[[Rows], LinearKey]
@@ -27,7 +27,7 @@ class Crossings:
         self._until: dict[int, float] = {}
 
     def first(self, snapshot: Snapshot, rank_of: KeyOf) -> Seconds:
-        """The first such time after now; NEVER: no rank changes."""
+        """Return the first time after now at which a rank changes; NEVER: no rank changes."""
         changes = snapshot.changed(self._version) if self._jobs is snapshot.jobs else None
         if changes is None:
             self._heap, self._until = [], {}

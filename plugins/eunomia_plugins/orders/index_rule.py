@@ -100,7 +100,7 @@ class IndexRule:
             )
 
     def _stretch(self, snapshot: Snapshot, offer: Offer, jobs: Rows, gpus: int) -> Reals:
-        """By job, T_id over its run time: the option, else the number of apps per GPU, at least 1."""
+        """Return by job the stretch T_id / run time: the option, else the number of apps per GPU, at least 1."""
         if self.options.contention > 0.0:
             return np.full(jobs.size, self.options.contention)
         apps = np.nan_to_num(offer.contention[snapshot.jobs.app[jobs]], nan=1.0)

@@ -100,7 +100,7 @@ class Las:
         )
 
     def _key(self, snapshot: Snapshot, jobs: Rows) -> LinearKey:
-        """Attained service, or the queue that follows from it and the time at which the job enters the next one."""
+        """Return attained service as the key, or the job's queue with the time at which it enters the next queue."""
         attained, each = snapshot.service(jobs, by_gpus=self.options.attained == "gpu_seconds")
         if not self.options.queues:
             return LinearKey(intercept=attained, slope=each)

@@ -1,4 +1,4 @@
-"""The memo of ``las``: the jobs that it promoted, when, and the service that they had received by then."""
+"""The memo of ``las``: promoted jobs with the time of promotion and the service attained by then."""
 
 import dataclasses
 import json
@@ -23,14 +23,14 @@ class Before(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Promotions:
-    """By id of job: GPU-seconds, seconds run and time of its last promotion. Demotions follow from the ledger."""
+    """By job id: GPU-seconds, seconds run and time of its last promotion; the ledger implies the demotions."""
 
     version: ClassVar[int] = 1
     jobs: dict[str, tuple[float, float, float]]
 
     @classmethod
     def none(cls) -> Self:
-        """No job was promoted."""
+        """Return a memo without promoted jobs."""
         return cls({})
 
     def to_bytes(self) -> bytes:

@@ -1,4 +1,4 @@
-"""Shared by orders by length: the time that a job has left at its own size, wherever it runs now.
+"""Helpers of orders by length: the remaining time of a job at its own size, regardless of its present GPUs.
 
 The rate that a job has now is not used: a job with fewer or slower GPUs would look longer, lose its turn, and get it
 back in the next round.
@@ -28,7 +28,7 @@ class LengthOptions(UnknownOptions):
 
 
 class Lengths(NamedTuple):
-    """Lengths by job."""
+    """The job size whose run time counts as the job's length, for each job."""
 
     left: Reals
     """Seconds that it has left; NaN: not known."""
@@ -39,7 +39,7 @@ class Lengths(NamedTuple):
 
 
 def lengths(snapshot: Snapshot, menus: Menus, jobs: Rows) -> Lengths:
-    """Seconds left and in all at the job's own size, through coming regimes where they are known.
+    """Return the seconds left and in total at the job's own size, through known coming regimes.
 
     Of a job that changes its batch size, the seconds that it has run and those left are its total.
     """
@@ -56,7 +56,7 @@ def lengths(snapshot: Snapshot, menus: Menus, jobs: Rows) -> Lengths:
 
 
 def by_length(snapshot: Snapshot, offer: Offer, score: Reals, unknown: str) -> Valuations:
-    """Candidates by score and arrival; jobs with score NaN come first or last, as ``unknown`` says."""
+    """Order candidates by score and arrival; jobs with score NaN come first or last, as ``unknown`` selects."""
     jobs = offer.candidates
     known = np.where(np.isnan(score), np.inf if unknown == "last" else -np.inf, score)
     return Valuations(
@@ -104,7 +104,7 @@ def _least_rate(menus: Menus, jobs: Rows) -> Reals:
 
 
 def _work_left(snapshot: Snapshot, jobs: Rows, speed: Reals, otherwise: float) -> LinearKey:
-    """The iterations that jobs have left over a speed, until none are left.
+    """Return the iterations left divided by a speed, as a key that falls until no work is left.
 
     Args:
         snapshot: the current state.

@@ -24,5 +24,5 @@ class Srsf:
 
     @hookimpl
     def eunomia_valuation(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> Valuations:
-        """Score each candidate by the GPU-seconds that it has left at its own size."""
+        """Score each candidate by the GPU-seconds left at its own size."""
         return by_work_left(snapshot, menus, offer, self.options, by_gpus=True)

@@ -24,5 +24,5 @@ class Srtf:
 
     @hookimpl
     def eunomia_valuation(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> Valuations:
-        """Score each candidate by the seconds that it has left."""
+        """Score each candidate by the seconds left at its own size."""
         return by_work_left(snapshot, menus, offer, self.options, by_gpus=False)

@@ -1,4 +1,4 @@
-"""Consolidated: gangs that distance slows wait for the fewest machines that can hold them (Tiresias)."""
+"""Consolidated: a gang that slows down across machines waits for the fewest machines that can hold it (Tiresias)."""
 
 from typing import Annotated, Literal
 
@@ -37,11 +37,11 @@ class ConsolidatedOptions(PluginOptions):
     above: Annotated[int, Field(ge=1)] = 1
     """Gangs of at most this many GPUs never wait."""
     patience: Duration = Seconds(3600.0)
-    """A job that has not run for this time takes any placement; in Tiresias itself it waits for ever."""
+    """A job that has not run for this time takes any placement; in Tiresias the job waits without limit."""
 
 
 class Consolidated:
-    """As ``packed``, but a gang for which distance matters starts on the fewest machines that could hold it, or waits.
+    """As ``packed``, but a gang that needs locality waits until the fewest possible machines can hold it.
 
     Tiresias (NSDI'19, §3.3) finds such jobs by the skew of their tensors, which no user declares; here all gangs
     wait, or those that measured rates show to be slower across machines. An allocation that pins GPUs to machines
@@ -76,7 +76,7 @@ class Consolidated:
         return place(snapshot, menus, offer, allocation, rule, pins=False)
 
     def _waits(self, snapshot: Snapshot, menus: Menus, ask: Ask) -> bool:
-        """Say whether a claim waits rather than run on more machines than needed."""
+        """Return whether a claim waits rather than run on more machines than needed."""
         if ask.job == NONE or ask.gpus <= self.options.above:
             return False
         ran = float(snapshot.ledger.jobs.last_ran[ask.job])
@@ -92,7 +92,7 @@ class Consolidated:
 
 
 def _largest_machines(snapshot: Snapshot) -> list[Ints]:
-    """By GPU type, the cumulative GPUs of its machines, largest machine first."""
+    """Return by GPU type the cumulative GPUs of its machines, largest machine first."""
     cluster = snapshot.cluster
     sizes = np.diff(cluster.machine_start)
     of = [np.sort(sizes[cluster.machine_type == kind])[::-1] for kind in range(len(cluster.gpu_types))]

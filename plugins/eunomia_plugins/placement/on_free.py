@@ -1,4 +1,4 @@
-"""The packing rule on bit sets of free GPUs, for claims that stay, leave or start: the same placements, faster."""
+"""The packing rule on bit sets of free GPUs, for claims that stay, leave or start; results equal ``packed``."""
 
 import functools
 import itertools
@@ -92,7 +92,7 @@ def _staying(
 
 
 def _only(snapshot: Snapshot, row: int, grants: Grants) -> Placement | None:
-    """As ``_packed`` for a single claim that holds no GPUs; None: the claim is not such, or does not fit."""
+    """Place a single claim that holds no GPUs, as ``_packed`` does; None: it holds GPUs, or does not fit."""
     live, kind, size = snapshot.live_index, _kind(snapshot, grants, row), grants.gpus.item(0)
     if live is None or kind < 0 or size <= 0 or live.gpus_of(row).size:
         return None
@@ -218,10 +218,10 @@ def _kind(snapshot: Snapshot, grants: Grants, row: int) -> int:
 
 
 def _reason(space: Space, kind: int, gpus: int) -> Reason:
-    """Why a claim cannot be placed: as CPUs, memory and islands play no part, there are too few GPUs."""
+    """Return why a claim cannot be placed; without CPUs, memory and islands, there are too few GPUs."""
     return Reason.OUTRANKED if sum(space.free) < gpus else Reason.NO_GPU_OF_TYPE
 
 
 def _islands(cluster: Cluster) -> bool:
-    """Say whether any machine has several islands."""
+    """Return whether any machine has several islands."""
     return bool(cluster.island.item(-1) + 1 != len(cluster.machines))

@@ -1,4 +1,4 @@
-"""Packed: GPUs as near together as possible, on the best-fitting machines."""
+"""Packed: GPUs as close together as possible, on the best-fitting machines."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""The packing rule: GPUs as near together as possible, on the best-fitting machines."""
+"""The packing rule: GPUs as close together as possible, on the best-fitting machines."""
 
 from typing import Protocol
 
@@ -19,7 +19,7 @@ class HasFree(Protocol):
 
 
 def packed(cluster: Cluster, pool: Pool, ask: Ask) -> Ints | None:
-    """GPUs on one machine that fits the claim, else in one rack, else anywhere; None: there are not enough."""
+    """Return GPUs on one machine that fits the claim, else in one rack, else anywhere; None: too few GPUs."""
     for kind in types_of(pool, ask, len(cluster.gpu_types), cluster.machine_type):
         room = pool.room(kind, ask.cpus, ask.memory_gib)
         if ask.near.size:
@@ -75,7 +75,7 @@ def _fewest(machines: Ints, pool: HasFree, room: Ints, gpus: int) -> list[tuple[
 
 
 def _fill(order: Ints, room: Ints, gpus: int) -> list[tuple[int, int]]:
-    """Take all room, machine by machine in order; empty if there is not enough."""
+    """Allocate all free GPUs, machine by machine in order; empty: the machines have too few."""
     total = np.cumsum(room[order])
     if total.size == 0 or total[-1] < gpus:
         return []

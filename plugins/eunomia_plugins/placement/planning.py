@@ -1,4 +1,4 @@
-"""Shared by placements: serve claims in order, keep those that stay, and let a rule choose GPUs for the rest."""
+"""Helpers of placements: serves claims in order, keeps those that stay, and asks a rule for the other GPUs."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -83,7 +83,7 @@ class _Plan:
         self.jobs = allocation.claims.rows if allocation.claims.unit is Unit.JOB else None
         self.resources = resources_matter(snapshot, grants)
         self.leaving: Bools = snapshot.holdings.state[: snapshot.cluster.gpus] == GpuState.LEAVING
-        """GPUs with CPUs and memory still in use by a job that leaves; the next holder of such a GPU gets these too."""
+        """GPUs whose leaving job still uses their CPUs and memory; the next holder takes these over."""
         self.chosen: dict[int, Ints] = {}
         self.shares: dict[int, tuple[Reals, Reals]] = {}
         """By claim, the CPUs and memory of each of its GPUs."""
@@ -139,7 +139,7 @@ class _Plan:
                 return
 
     def _fall_back(self, claim: int, ask: Ask) -> None:
-        """Keep a claim that cannot grow or move on its GPUs, if these are not taken and it can run on them.
+        """Keep a claim that cannot grow or move on its GPUs, if they are free and the claim can run on them.
 
         Where other claims got CPUs or memory that it had, it gets its part of what is left.
         """
@@ -158,7 +158,7 @@ class _Plan:
                 return
 
     def _suffices(self, gpus: Ints, share: tuple[Reals, Reals]) -> bool:
-        """Say whether the machines of these GPUs have enough CPUs and memory left for this share."""
+        """Return whether the machines of these GPUs have enough CPUs and memory left for this share."""
         machine, held = self.snapshot.cluster.machine, self.snapshot.holdings
         leaving = self.leaving & self.pool.holds(np.arange(self.leaving.size))
         leaving[gpus] = False
@@ -272,7 +272,7 @@ class _Plan:
 
 
 def prefer(pool: Pool, near: Ints, machine: int, count: int) -> Ints:
-    """``count`` GPUs of a machine, those of ``near`` that are left first."""
+    """Return ``count`` GPUs of a machine, unused GPUs of ``near`` first."""
     here = pool.on(machine)
     own: Bools = np.zeros(here.size, dtype=bool)
     if near.size and here.size:
@@ -313,7 +313,7 @@ def _pinned(grants: Grants) -> dict[int, dict[int, int]]:
 
 
 def resources_matter(snapshot: Snapshot, grants: Grants) -> bool:
-    """Say whether a claim names CPUs or memory, or holds more than its part; if not, the arbiter fills the parts in."""
+    """Return whether a claim names or holds other CPUs or memory than its GPUs' share of the machine."""
     if grants.cpus is not None or grants.memory_gib is not None:
         return True
     table, cluster, held = snapshot.jobs, snapshot.cluster, snapshot.holdings
@@ -330,7 +330,7 @@ def _least(amount: AmountRange | None, claim: int, gpus: int, asked: float) -> f
 
 
 def _within(now: Reals, amount: AmountRange | None, claim: int, part: float) -> Reals:
-    """Amounts by GPU; where their sum is outside of the claim's range, an equal part of the nearest amount in it."""
+    """Return amounts by GPU, clipped so that their sum is within the claim's range."""
     if amount is None:
         return now.copy()
     least, most = amount.of(claim, part)

@@ -1,4 +1,4 @@
-"""Reuse: few machines for each job first, then as many jobs and GPUs as possible stay where they are (AFS §4.4)."""
+"""Reuse: minimizes the machines of each job, then the jobs and GPUs that move (AFS §4.4)."""
 
 from typing import ClassVar
 
@@ -30,7 +30,7 @@ from eunomia_plugins.placement.planning import place, resources_matter
 
 
 class Reuse:
-    """Places the largest gangs first, each where it keeps GPUs and displaces the fewest of the gangs after it.
+    """Places the largest gangs first, each where it keeps its GPUs and displaces the fewest later gangs.
 
     A gang gets as few machines as its size needs where so many GPUs are on offer, even if it must move for that: with
     ``network_packing`` no machine then has two gangs with traffic to other machines. Of the choices left, those come
@@ -60,7 +60,7 @@ def _is_plain(snapshot: Snapshot, allocation: Allocation, grants: Grants) -> boo
 
 
 class _Plan:
-    """The placement of one round; a GPU is free, is held by a claim not placed yet, or is taken."""
+    """The placement of one round; each GPU is free, held by a claim not placed yet, or taken."""
 
     def __init__(self, snapshot: Snapshot, menus: Menus, offer: Offer, allocation: Allocation, grants: Grants) -> None:
         self.cluster, self.menus, self.allocation = snapshot.cluster, menus, allocation
@@ -81,9 +81,9 @@ class _Plan:
         self.room = np.bincount(self.cluster.machine[pool], minlength=machines)
         """[machine] GPUs not taken."""
         self.held = np.zeros(machines, np.int64)
-        """[machine] those of them that are held by claims not placed yet."""
+        """[machine] GPUs in ``room`` that claims not placed yet hold."""
         self.holding = np.zeros(machines, np.int64)
-        """[machine] how many such claims hold them."""
+        """[machine] number of claims not placed yet with GPUs in ``room``."""
         self.chosen: dict[int, Ints] = {}
         self.refused: dict[int, Reason] = {}
 
@@ -101,13 +101,13 @@ class _Plan:
         return self._answer()
 
     def _count(self, claim: int, sign: int) -> None:
-        """Count a claim's GPUs as held by a claim not placed yet, or no longer so."""
+        """Add a claim's GPUs to the counts of claims not placed yet (``sign`` 1), or subtract them (-1)."""
         for machine, gpus in zip(*self._where(claim), strict=True):
             self.held[machine] += sign * gpus
             self.holding[machine] += sign
 
     def _where(self, claim: int) -> tuple[list[int], list[int]]:
-        """The machines on which a claim still has GPUs, and how many of them on each."""
+        """Return the machines on which a claim still has GPUs, and the number on each."""
         mine = self.mine.get(claim)
         if mine is None:
             return [], []
@@ -129,7 +129,7 @@ class _Plan:
         self._settle(claim, np.sort(np.concatenate(taken)))
 
     def _kind(self, claim: int) -> int:
-        """The GPU type of a claim; for one that runs on any, the type that it holds, else that with most GPUs left."""
+        """Return the GPU type of a claim; for any type, the one that it holds, else the one with the most GPUs left."""
         kind = int(self.kinds[claim])
         if kind != NONE or len(self.cluster.gpu_types) == 1:
             return kind
@@ -139,7 +139,7 @@ class _Plan:
         return home if home != NONE and left[home] >= self.gpus[claim] else int(left.argmax())
 
     def _machines(self, gpus: int, room: Ints, own: Ints) -> list[tuple[int, int]] | None:
-        """The fewest machines with so many GPUs, and how many on each; None: there are too few GPUs.
+        """Return the fewest machines with enough GPUs, and the number on each; None: too few GPUs.
 
         Args:
             gpus: to be placed.
@@ -179,7 +179,7 @@ class _Plan:
         return found
 
     def _settle(self, claim: int, gpus: Ints) -> None:
-        """Take GPUs; other claims no longer hold those that they lose."""
+        """Allocate GPUs to a claim, and remove them from other claims that held them."""
         others = np.unique(self.holder[gpus])
         losers = [other for other in others.tolist() if other not in (NONE, claim)]
         for other in losers:
@@ -194,7 +194,7 @@ class _Plan:
         self.chosen[claim] = gpus
 
     def _refuse(self, claim: int) -> None:
-        """Keep a claim that cannot grow or move where it is, if it can run there; else it waits."""
+        """Keep a claim that cannot grow or move on its GPUs if it can run there; else it waits."""
         job, mine = int(self.rows[claim]), self.mine.get(claim)
         can_stay = mine is not None and mine.size <= self.gpus[claim] and self.menus.has(job, mine.size)
         if mine is not None and can_stay and (self.holder[mine] == claim).all():

@@ -1,4 +1,4 @@
-"""Spread: over as many machines as possible, so that one lost machine costs each job little."""
+"""Spread: places each claim on as many machines as possible, so that a failed machine affects few of its GPUs."""
 
 from typing import ClassVar
 
@@ -11,7 +11,7 @@ from eunomia_plugins.placement.planning import Ask, place, prefer, types_of
 
 
 class Spread:
-    """Level the machines: each GPU of a claim comes from the machine that it uses least, ties by most room."""
+    """Takes each GPU of a claim from the machine that the claim uses least, ties by most free GPUs."""
 
     name = "spread"
     api = 1
@@ -36,7 +36,7 @@ def _spread(cluster: Cluster, pool: Pool, ask: Ask) -> Ints | None:
 
 
 def _level(room: Ints, gpus: int) -> Ints:
-    """By machine, the GPUs to take: equally many from each with room, the rest where most are left."""
+    """Return by machine the GPUs to allocate: equally many from each, the remainder from those with the most left."""
     counts = np.zeros_like(room)
     while gpus > 0:
         left = room - counts

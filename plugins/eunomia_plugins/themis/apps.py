@@ -62,7 +62,7 @@ class WorkCache:
         self._views: _AppViews | None = None
 
     def views(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> "_AppViews":
-        """The views of apps for this round and these GPUs: the stages of a round read the same apps in turn."""
+        """Return the views of apps for this round and these GPUs; the stages of a round share them."""
         if self._round is None or not self._round.matches(snapshot, menus, offer):
             self._round = _RoundApps(snapshot, menus, offer, self)
         if self._views is None or not self._views.matches(self._round, offer):
@@ -102,19 +102,19 @@ def read_apps(snapshot: Snapshot, menus: Menus, offer: Offer, rows: Iterable[int
 
 @dataclass(frozen=True, slots=True)
 class _App:
-    """The data of an app that are read once per round, as they do not depend on the offered GPUs."""
+    """The data of an app that are read once per round, since they do not depend on the offered GPUs."""
 
     name: str
     reported: Forecast | None
     work: RemainingWork
     elapsed: float
     idle: float
-    """Seconds since a job of it last ran, or since its arrival."""
+    """Seconds since a job of the app last ran, or since its arrival."""
     ideal: float
     lease: float
     gpu_type: int
     wanted: Ints
-    """Rows of its jobs that are not paused."""
+    """Rows of the app's jobs that are not paused."""
 
 
 class _RoundApps:
@@ -128,7 +128,7 @@ class _RoundApps:
         self._sizes: dict[int, Ints] = {}
 
     def matches(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> bool:
-        """Whether it was built from these; the offered GPUs, and the apps that see the offer, make no difference."""
+        """Return whether these inputs built it; the offered GPUs and the apps that see them make no difference."""
         own = self.offer
         return (
             self.snapshot is snapshot
@@ -189,7 +189,7 @@ class _AppViews:
         self.views: dict[int, AppView] = {}
 
     def matches(self, apps: _RoundApps, offer: Offer) -> bool:
-        """Whether it was built for these apps and GPUs."""
+        """Return whether these apps and GPUs built it."""
         return self.apps is apps and self.offer.gpus is offer.gpus
 
     def view(self, row: int) -> AppView:
@@ -222,7 +222,7 @@ class _AppViews:
 
 
 def holders(snapshot: Snapshot, offer: Offer) -> tuple[Rows, Rows]:
-    """By GPU, the app that keeps it whatever the offer, and the app that holds it now; -1: none.
+    """Return by GPU the app that keeps it regardless of the offer, and the app that holds it now; -1: none.
 
     A GPU that is promised to an app but not released yet counts as held by that app. With no GPUs on offer, as for
     standings, an app holds the GPUs that it runs on now, including those of ended leases: its ρ follows from what it
@@ -243,14 +243,14 @@ def holders(snapshot: Snapshot, offer: Offer) -> tuple[Rows, Rows]:
 
 
 def runs(snapshot: Snapshot) -> Bools:
-    """By GPU, whether its app runs on it, with a lease that may have ended."""
+    """Return by GPU whether its app runs on it; the lease may have ended."""
     state = snapshot.holdings.state[: snapshot.cluster.gpus]
     running: Bools = (state == int(GpuState.HELD)) | (state == int(GpuState.OFFERED))
     return running
 
 
 def useful(usable: Ints, forecast: Forecast | None) -> Ints:
-    """The sizes that the jobs of the present phase can use, by the app's forecast; the least always stays.
+    """Return the sizes that the jobs of the present phase can use, by the app's forecast; the least is included.
 
     An app that won more would give the rest back, and the next auction would offer the same GPUs.
     """
@@ -261,7 +261,7 @@ def useful(usable: Ints, forecast: Forecast | None) -> Ints:
 
 
 def _finite(lease: float, forecast: Forecast) -> float:
-    """The lease; where it is unlimited, the time of the app's work on all GPUs that it can use."""
+    """Return the lease, or for an unlimited one the time of the app's work on all GPUs that it can use."""
     return lease if np.isfinite(lease) else forecast.total_gpu_seconds / max(1, forecast.most)
 
 

@@ -73,12 +73,12 @@ def gains(bids: ByBundle) -> Reals:
 
 
 def fraction(others: float, without: float) -> float:
-    """c_i from the logarithms of the others' product, with i and without it; rounding never makes a payment."""
+    """Return c_i from the logarithms of the others' product, with i and without it; rounding causes no payment."""
     return 1.0 if others > without - 1e-12 else math.exp(others - without)
 
 
 def useful_rows(bids: ByBundle, gain: Reals) -> Ints:
-    """Rows with a gain; the others never win."""
+    """Return the rows with a positive gain; other rows never win."""
     return np.flatnonzero(gain > 0.0)
 
 
@@ -109,7 +109,7 @@ def _countable(counts: Counts, claim: Ints) -> bool:
 
 
 class _Programme:
-    """The dynamic programme: entry s of a table is the largest sum of gains of the bidders so far within counts s."""
+    """The dynamic programme: entry s of a table is the largest sum of gains of the first bidders within counts s."""
 
     def __init__(self, counts: Counts, claim: Ints, gain: Reals, claims: int) -> None:
         self.claims = claims
@@ -160,7 +160,7 @@ class _Programme:
         return kept
 
     def admit(self, table: Table, position: int, new: Table) -> None:
-        """Fill ``new`` with the table in which one more bidder may take one of its rows."""
+        """Fill ``new`` with the table after one more bidder, which may win one of its rows."""
         new[...] = table
         for row in self.rows[position].tolist():
             to, rest = self.to[row], self.rest[row]
@@ -168,7 +168,7 @@ class _Programme:
             np.maximum(new[to], sums, out=new[to])
 
     def admit_behind(self, table: Table, position: int, new: Table) -> None:
-        """The same for the backward pass: entry s is the best sum of later bidders when counts s are already taken."""
+        """Fill ``new`` for the backward pass: entry s is the best sum of later bidders if counts s are taken."""
         new[...] = table
         for row in self.rows[position].tolist():
             to, rest = self.to[row], self.rest[row]
@@ -183,7 +183,7 @@ class _Programme:
 
 
 class _Sweep:
-    """The backward pass: the row that each bidder won, and the best of the others without it."""
+    """The backward pass: finds the row that each bidder won, and the best result of the others without that bidder."""
 
     def __init__(self, programme: _Programme) -> None:
         self.programme = programme
@@ -223,7 +223,7 @@ class _Sweep:
 
 
 def _room(counts: Counts, shape: tuple[int, ...]) -> Table:
-    """0 where these counts can be taken together, -inf where they cannot be packed."""
+    """Return a table with 0 where these counts can be packed together, else -inf."""
     room = np.zeros(shape)
     for fits in counts.fits:
         axes = [1] * len(shape)
@@ -233,7 +233,7 @@ def _room(counts: Counts, shape: tuple[int, ...]) -> Table:
 
 
 def _undominated(rows: Ints, use: Ints, gain: Reals) -> Ints:
-    """The rows of one bidder that no other row dominates, by taking no more and gaining no less."""
+    """Return one bidder's rows, without those that another row dominates with no more GPUs and no less gain."""
     order = rows[np.lexsort((use[rows].sum(axis=1), -gain[rows]))]  # a row can only be dominated by an earlier one
     taken = use[order]
     covered = (taken[:, None] <= taken[None]).all(axis=2)

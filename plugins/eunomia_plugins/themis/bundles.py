@@ -14,7 +14,7 @@ from eunomia.contract.bundles import MOST_PARTS, MachineClasses, Part
 from eunomia.units import Ints, Locality
 
 MOST_ROWS_AN_APP: Final = 96
-"""Rows of one app's table; they are divided among sizes, and each size keeps its nearest, best-fitting ways."""
+"""Most rows in one app's table; sizes share them, and each size keeps its closest, best-fitting bundles."""
 FEW_GPUS: Final = 64
 """Up to this many GPUs on offer, elastic apps bid for their exact largest size in addition to powers of two."""
 FEW_SIZES: Final = 8
@@ -23,7 +23,7 @@ FEW_SIZES: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A way to have a number of GPUs.
+    """A bundle for some number of GPUs, with its locality.
 
     Attributes:
         parts: the parts of the bundle.
@@ -44,7 +44,7 @@ class Candidate:
 
 
 def candidates(classes: MachineClasses, size: int, gpu_type: int, own: frozenset[int], most: int) -> list[Candidate]:
-    """Ways to have ``size`` GPUs of one type, nearest first, ties by the fewest GPUs left over on their machines.
+    """Return bundles of ``size`` GPUs of one type, closest first, ties by the fewest GPUs left over on their machines.
 
     Args:
         classes: the machines on offer.
@@ -89,7 +89,7 @@ def _types(classes: MachineClasses, gpu_type: int) -> Iterable[int]:
 
 
 def _ways(classes: MachineClasses, size: int, gpu_type: int) -> Iterator[Candidate]:
-    """Ways on one machine or several machines of each class, on machines of each rack, and of all racks."""
+    """Yield bundles on one machine and several machines of each class, on machines of each rack, and of all racks."""
     kinds = np.flatnonzero((classes.gpu_type == gpu_type) & (classes.machines > 0))
     for kind in kinds.tolist():
         way = _fill(classes, [kind], size)
@@ -109,7 +109,7 @@ def _ways(classes: MachineClasses, size: int, gpu_type: int) -> Iterator[Candida
 
 
 def _fill(classes: MachineClasses, kinds: list[int], size: int) -> Candidate | None:
-    """Take whole machines, largest first, and the rest on the best-fitting machine."""
+    """Use whole machines, largest first, and the best-fitting machine for the remainder."""
     parts: list[Part] = []
     room = {kind: int(classes.machines[kind]) for kind in kinds}
     left = size

@@ -1,4 +1,4 @@
-"""Data of all apps, read from the columns of a snapshot at once, with the jobs of one app next to each other."""
+"""Data of all apps, computed from the columns of a snapshot, with the jobs of one app in consecutive rows."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Counts that decide whether bids can be packed together onto equal machines.
+"""Counts that decide whether equal machines can hold the parts of several bids together.
 
 Take the machines of one class, each with ``f`` GPUs on offer. Call parts above ``f / 2`` large: a machine takes at
 most one. If the sizes of the small parts form a chain, each dividing the next, then largest-first packing packs every
@@ -87,7 +87,7 @@ def count(bids: ByBundle, rows: Ints, *, by_size: bool = False) -> Counts:
 
 
 def _by_size(sizes: Ints, free: int, machines: int) -> tuple[list[dict[int, int]], list[int]]:
-    """Counts of parts above 1, by size, and, if there are parts of 1, of GPUs in all: these fill any rest."""
+    """Return counts of parts above 1 by size and, if there are parts of 1, of all GPUs, as these fit anywhere."""
     parts = [int(size) for size in sizes]
     large = tuple(size for size in parts if size > 1)
     taken = [{size: int(size == one) for size in parts} for one in large]
@@ -104,7 +104,7 @@ def _table(sizes: Ints, free: int, machines: int) -> Bools | None:
 
 
 def _class_counts(sizes: Ints, free: int, machines: int) -> tuple[list[dict[int, int]], list[int], bool]:
-    """For one class: by count, the amount that a part of each size takes and the limit; and whether this is exact."""
+    """Return for one class, by count, the use of each part size and the limit; and whether this is exact."""
     parts = [int(size) for size in sizes]
     if machines == 1:  # on one machine the sum decides
         return [{size: size for size in parts}], [free], True

@@ -1,4 +1,4 @@
-"""Why a job of an app waits after an auction, from the auction's record."""
+"""Explains why a job of an app waits after an auction, from the auction's record."""
 
 from eunomia import Decision, Explanation, Snapshot
 from eunomia.contract.decisions import RecordTable

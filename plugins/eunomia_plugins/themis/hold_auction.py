@@ -1,4 +1,4 @@
-"""One auction from bids to an allocation: solve, collect payments, round, share out leftovers, record."""
+"""One auction from bids to an allocation: solves it, computes payments and whole GPUs, and allocates leftovers."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -90,7 +90,7 @@ def _allocation(lot: Lot, outcome: AuctionResult, kept: Pieces, rest: Pieces) ->
 
 
 def _verdicts(lot: Lot, outcome: AuctionResult, gpus: Ints) -> Verdicts:
-    """Why apps got no GPUs; the verdict holds for their jobs that wait, or stop in this round."""
+    """Return why apps got no GPUs; the verdict holds for their jobs that wait, or stop in this round."""
     found: list[tuple[int, Reason]] = []
     for claim, view in enumerate(lot.views):
         if gpus[claim]:

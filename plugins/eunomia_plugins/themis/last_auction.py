@@ -1,4 +1,4 @@
-"""The memo of ``themis``: what each app could expect after the last auction that it took part in.
+"""The memo of ``themis``: the ρ that each app could expect after its last auction.
 
 The apps with the worst ρ are shown the next offer. An app's ρ for that choice follows from its last bid and from the
 time that it has waited since, which the arbiter measures itself. What the app reports in the meantime changes nothing,
@@ -18,14 +18,14 @@ from eunomia_plugins.themis.winnings import Pieces
 
 
 class Expected(NamedTuple):
-    """An app after an auction: its T_sh and T_id in seconds, and the time of the auction."""
+    """An app after an auction: T_sh and T_id in seconds, and the time of the auction."""
 
     shared: float
     ideal: float
     at: float
 
     def rho(self, now: float, waited: float, lease: float) -> float:
-        """Return its ρ now: each second that it waits after the auction adds one to T_sh.
+        """Return the app's ρ now: T_sh grows by one second for each second of waiting after the auction.
 
         Args:
             now: in seconds.
@@ -38,7 +38,7 @@ class Expected(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class LastAuctions:
-    """By id of app: what it could expect after the last auction in which it took part."""
+    """By app id: its expected T_sh and T_id after the last auction in which it took part."""
 
     version: ClassVar[int] = 1
     apps: Mapping[str, Expected]
@@ -89,7 +89,7 @@ def _by_claim(won: Iterable[Pieces]) -> dict[int, dict[int, int]]:
 
 
 def _expected(view: AppView, won: Mapping[int, int], now: float, racks: Rows) -> Expected:
-    """An app with the GPUs that it keeps and those that it gets; without any, after another lease of waiting."""
+    """Return an app's T_sh and T_id with the GPUs that it keeps and wins; without any, after waiting one more lease."""
     context = view.context
     held = {machine: context.held.get(machine, 0) + won.get(machine, 0) for machine in {*context.held, *won}}
     left = seconds_on(view.work, context, held, {machine: int(racks[machine]) for machine in held})

@@ -1,4 +1,4 @@
-"""GPUs that no app won or kept: given at random to apps outside the auction, then to the others (Themis §3.3.2)."""
+"""GPUs that no app won or kept: allocated at random to apps outside the auction, then to the others (Themis §3.3.2)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class Taker:
 
 
 def share_out(free: Ints, gpu_type: Rows, takers: Sequence[Taker], rng: np.random.Generator) -> Pieces:
-    """Raise a taker drawn at random to its next size, until no taker can use the free GPUs.
+    """Give a random app its next size, until no app can use the free GPUs.
 
     Args:
         free: [machines] GPUs left.
@@ -52,7 +52,7 @@ def share_out(free: Ints, gpu_type: Rows, takers: Sequence[Taker], rng: np.rando
 def _round(
     left: Ints, gpu_type: Rows, takers: list[Taker], rng: np.random.Generator, taken: dict[tuple[int, int], int]
 ) -> None:
-    """Serve one group until no taker in it can use more."""
+    """Serve one group until none of its apps can use more GPUs."""
     has = {taker.claim: taker.has for taker in takers}
     where = {taker.claim: set(taker.machines) for taker in takers}
     candidates = list(takers)

@@ -1,4 +1,4 @@
-"""Filling equal machines with parts: the patterns of one machine, and the parts that several can take together."""
+"""Packs parts of bids on equal machines: the patterns of one machine, and the parts that several machines can hold."""
 
 from collections.abc import Iterator
 from functools import lru_cache
@@ -35,7 +35,7 @@ def most_parts(sizes: tuple[int, ...], free: int, machines: int) -> tuple[int, .
 
 @lru_cache(maxsize=256)
 def packable(sizes: tuple[int, ...], free: int, machines: int) -> Bools:
-    """By numbers of parts, one axis per size: whether equal machines can take these parts together."""
+    """Return a table, one axis per part size: whether the machines can hold these numbers of parts together."""
     shape = tuple(many + 1 for many in most_parts(sizes, free, machines))
     fits = np.zeros(shape, dtype=bool)
     fits[(0,) * len(sizes)] = True

@@ -1,4 +1,4 @@
-"""The plugin ``themis``: valuation by finish-time fairness, offers to the worst off, partial-allocation auctions."""
+"""The plugin ``themis``: values GPUs by finish-time fairness, shows offers to the worst-off apps, holds auctions."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -119,7 +119,7 @@ class Themis:
 
     @hookimpl
     def eunomia_valuation(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> Valuations:
-        """ρ of each app with the GPUs that it holds, and with each bundle that it bids for (equations 1 and 2)."""
+        """Return ρ of each app with its held GPUs, and with each bundle that it bids for (equations 1 and 2)."""
         rows = snapshot.active_apps if offer.apps is None else offer.apps
         self.cache.forget({str(name) for name in snapshot.apps.id if name is not None})
         views = read_apps(snapshot, menus, offer, rows.tolist(), self.cache)
@@ -131,7 +131,7 @@ class Themis:
 
     @hookimpl
     def eunomia_allocation(self, snapshot: Snapshot, menus: Menus, offer: Offer, valuations: Valuations) -> Allocation:
-        """Hold the auction, collect the payments, share out the leftover GPUs."""
+        """Hold the auction, compute the payments, and allocate the leftover GPUs."""
         rows = valuations.claims.rows.tolist()
         others = [row for row in snapshot.active_apps.tolist() if row not in set(rows)]
         views = read_apps(snapshot, menus, offer, [*rows, *others], self.cache)

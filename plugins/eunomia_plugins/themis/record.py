@@ -39,7 +39,7 @@ class Line:
 
     @property
     def gain(self) -> float | None:
-        """ρ now over ρ with the bundle won, else with the smallest bundle that it bid for."""
+        """Return ρ now over ρ with the bundle won, or with the smallest bundle that the app bid for."""
         with_bundle = self.rho_won if self.rho_won is not None else self.rho_least
         return None if self.rho_now is None or with_bundle is None else self.rho_now / with_bundle
 

@@ -60,7 +60,7 @@ def rho(seconds_left: float, context: BidContext) -> float:
 
 
 def rho_now(work: RemainingWork, context: BidContext) -> float:
-    """ρ of the app with the GPUs that it holds; if it cannot run on them, ρ of waiting (docs/decisions/0020).
+    """Return ρ of the app with its GPUs; if it cannot run on them, ρ of waiting (docs/decisions/0020).
 
     It then expects to wait for one lease and to run on the fewest GPUs at the slowest locality, and the value grows by
     the same amount for each lease that it has waited: it is finite, and worse than ρ with any bundle.
@@ -87,7 +87,7 @@ def seconds_on(work: RemainingWork, context: BidContext, held: Mapping[int, int]
 
 
 def waiting_factor(waited: float, lease: float) -> float:
-    """The factor by which ρ grows while an app waits: 1 more for each lease (docs/decisions/0020).
+    """Return the factor by which ρ grows while an app waits: 1 more for each lease (docs/decisions/0020).
 
     Args:
         waited: seconds.
@@ -135,7 +135,7 @@ def _seconds_with(work: RemainingWork, context: BidContext, classes: MachineClas
 
 
 def _far(pieces: Sequence[int], racks: Sequence[int]) -> Locality:
-    """Locality of GPUs on these machines."""
+    """Return the locality of GPUs on these machines."""
     if len(pieces) <= 1:
         return Locality.MACHINE
     return Locality.RACK if len(set(racks)) <= 1 else Locality.CLUSTER

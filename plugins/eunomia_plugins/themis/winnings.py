@@ -1,4 +1,4 @@
-"""From winning rows to GPUs on machines: packing, and the part of an indivisible bundle that a winner keeps."""
+"""Converts winning rows to GPUs on machines, and computes the part of each bundle that its winner keeps."""
 
 from dataclasses import dataclass
 
@@ -60,7 +60,7 @@ Placed = tuple[list[tuple[int, int]], list[int]]
 
 
 def _first_fit(items: list[tuple[int, int]], members: Ints, free: int, prefers: dict[int, set[int]]) -> Placed | None:
-    """Largest first, on a preferred machine, else on the fullest that fits; None: some part fits no machine.
+    """Place parts largest first, on a preferred machine, else on the fullest that fits; None: a part fits nowhere.
 
     Where counts decide what fits, this never fails, whichever machines are preferred (see ``counting``).
     """
@@ -131,7 +131,7 @@ def kept_sizes(bids: ByBundle, row: Ints, kept: Reals, rng: np.random.Generator)
 
 
 def shrunk(pieces: Pieces, keep: Ints) -> Pieces:
-    """The pieces of claims that keep ``keep`` GPUs each: the smallest pieces go first, so that gangs stay together."""
+    """Reduce claims to ``keep`` GPUs each; the smallest pieces are dropped first, so that gangs stay together."""
     taken = {(int(c), int(m)): int(g) for c, m, g in zip(pieces.claim, pieces.machine, pieces.gpus, strict=True)}
     surplus = pieces.by_claim(keep.size) - keep
     for claim, machine in sorted(taken, key=lambda key: (key[0], taken[key], key[1])):

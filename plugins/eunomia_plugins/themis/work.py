@@ -45,7 +45,7 @@ class RemainingWork:
         return max((job.least for jobs in self._phases for job in jobs), default=1)
 
     def seconds(self, pieces: Sequence[int], near: Locality, far: Locality) -> float:
-        """Time to the end of the app if it holds these GPUs until then; inf: they are too few.
+        """Return the seconds to the app's end with these GPUs; inf: they are too few.
 
         Args:
             pieces: GPUs on each machine.
@@ -60,7 +60,7 @@ class RemainingWork:
         return known
 
     def slowest(self, far: Locality) -> float:
-        """Time to the end with the fewest GPUs that the app can use, each on another machine."""
+        """Return the seconds to the app's end with the fewest usable GPUs, each on a separate machine."""
         return self.seconds([1] * self.least, far, far)
 
     def _phase(self, number: int, pieces: tuple[int, ...], near: Locality, far: Locality) -> float:
@@ -74,7 +74,7 @@ class RemainingWork:
         return self._together(jobs, self._splits[number, gpus], pieces, near, far)
 
     def _single(self, job: JobForecast, pieces: tuple[int, ...], near: Locality, far: Locality) -> float:
-        """One job: on all GPUs that it can use, or on those of the largest piece only, whichever is faster."""
+        """Return the seconds of one job on all GPUs that it can use, or on its largest piece, whichever is faster."""
         whole, local = self._fitting(job, sum(pieces)), self._fitting(job, pieces[0] if pieces else 0)
         apart = near if local == whole else far
         return min(self._time(job, whole, apart), self._time(job, local, near))
@@ -95,7 +95,10 @@ class RemainingWork:
     def _together(
         self, jobs: list[JobForecast], shares: list[int], pieces: tuple[int, ...], near: Locality, far: Locality
     ) -> float:
-        """All jobs at once, largest first: a job that fits no machine is spread, or runs smaller on one."""
+        """Return the seconds of all jobs at once, largest first.
+
+        A job that fits no machine spreads, or shrinks to one.
+        """
         room = list(pieces)
         last = 0.0
         for share, job in sorted(zip(shares, jobs, strict=True), key=lambda pair: -pair[0]):
@@ -111,7 +114,7 @@ class RemainingWork:
         return last
 
     def _turns(self, jobs: list[JobForecast], pieces: tuple[int, ...], near: Locality, far: Locality) -> float:
-        """Too few GPUs for all jobs: they take turns on blocks wide enough for any of them, the longest jobs first."""
+        """Return the seconds when jobs take turns on blocks of GPUs, longest first, since there are too few for all."""
         width = max(job.least for job in jobs)
         blocks = sum(pieces) // width
         if blocks == 0:
@@ -146,7 +149,7 @@ def _active(phase: Phase) -> list[JobForecast]:
 
 
 def _take(room: list[int], gpus: int) -> None:
-    """Take GPUs from the largest pieces first."""
+    """Subtract GPUs from the largest pieces first."""
     for piece in sorted(range(len(room)), key=lambda one: -room[one]):
         taken = min(room[piece], gpus)
         room[piece] -= taken

@@ -52,7 +52,7 @@ class AppOrder:
 
     @hookimpl
     def eunomia_valuation(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> Valuations:
-        """Score each app that has a candidate."""
+        """Score each app that has a candidate job."""
         apps = np.unique(snapshot.jobs.app[offer.candidates]).astype(np.int32)
         if self.options.by == "least_service":
             score: Reals = snapshot.ledger.apps.gpu_seconds[apps]
@@ -66,7 +66,7 @@ class AppOrder:
     def _left(
         self, snapshot: Snapshot, menus: Menus, offer: Offer, apps: "np.ndarray[tuple[int, ...], np.dtype[np.int32]]"
     ) -> Reals:
-        """Work left of each app: from its forecast, else of its active jobs; apps of unknown work come last."""
+        """Return the work left of each app, by forecast or by its active jobs; apps with unknown work come last."""
         active = snapshot.active
         full = menus.full_rate(active)
         most = menus.span(active)[1]

@@ -80,7 +80,7 @@ class _Curves:
         return sizes, -lengths[:, None] / (rates if curve < self._count else sizes)
 
     def _part_known(self, job: int) -> float:
-        """The part of a job's rates that is known and above 0; 0 without a menu."""
+        """Return the fraction of a job's rates that are known and above 0; 0 without a menu."""
         curve = self._menus.curve.item(job)
         if curve not in self._known:
             sizes = self._menus.sizes(job)

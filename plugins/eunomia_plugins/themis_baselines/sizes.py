@@ -1,4 +1,4 @@
-"""Shared by both valuations: every size of every candidate as a row, with its rate."""
+"""Helper of both valuations: every size of every candidate as a row, with its rate."""
 
 from typing import NamedTuple
 
@@ -8,7 +8,7 @@ from eunomia import Menus, Snapshot
 from eunomia.units import Ints, Reals, Rows
 
 UNKNOWN_SECONDS = 3600.0
-"""A job of unknown length counts as needing as long again as it has run, and at least this long, on one GPU."""
+"""Least serial seconds assumed for a job of unknown length; a job that has run counts as half done."""
 
 
 class SizeRows(NamedTuple):
