@@ -18,6 +18,8 @@ TINY = 256
 others, of which the best is taken."""
 GAP = 0.05
 """Relative gap above which a plan is improved round by round."""
+MOST_GIVEN_UP = 2
+"""Most rounds that a job gives up to others where GPUs stay idle."""
 STAY = 1.5
 """How much greater the gain of another job must be before it displaces one that runs: a start costs time."""
 
@@ -42,6 +44,8 @@ def plan_window(instance: Instance, running: Bools) -> Planned:
     made = record_of(instance, rounds, running, granted.bound)
     if (instance.jobs <= FEW and made.gap > GAP) or (rounds.size <= TINY and _idles(instance, rounds)):
         rounds = _improved(instance, rounds, granted.counts, running)
+        if rounds.size <= TINY and _idles(instance, rounds):
+            rounds = _exchanged(instance, rounds, running)
         made = record_of(instance, rounds, running, granted.bound)
     return Planned(rounds, made)
 
@@ -78,6 +82,23 @@ def _improved(instance: Instance, rounds: Bools, counts: Ints, running: Bools) -
     if _worth(instance, again) >= _worth(instance, better):
         return again
     return sorted_rounds(better, key)
+
+
+def _exchanged(instance: Instance, rounds: Bools, running: Bools) -> Bools:
+    """A better plan in which one job may give up rounds to others, where GPUs stay idle; the same, if none is found."""
+    best, counts = rounds, rounds.sum(axis=1)
+    key = start_order(instance, counts, running)
+    for job in np.flatnonzero(counts > 0).tolist():
+        for fewer in range(min(MOST_GIVEN_UP, int(counts[job])) + 1):
+            wanted = counts.copy()
+            wanted[job] -= fewer
+            plan = pack_by_width(wanted, instance.gpus, key, capacity=instance.capacity, rounds=instance.rounds)
+            last = np.where(np.arange(instance.jobs) == job, np.inf, key)  # the others are served first
+            plan = filled(plan, instance.useful, instance.gpus, last, instance.capacity)
+            more = int(instance.gpus @ plan.sum(axis=1)) >= int(instance.gpus @ best.sum(axis=1))
+            if more and _worth(instance, plan) > _worth(instance, best):
+                best = sorted_rounds(plan, key)
+    return best
 
 
 def _worth(instance: Instance, plan: Bools) -> float:
