@@ -1,4 +1,4 @@
-"""The activity of GPUs: each lease, split by when its job made steps."""
+"""The activity of GPUs: divides each lease into the periods of its job's activities."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ def segment_columns(run: SimulatedRun) -> tuple[Ints, Ints, Reals, Reals, list[s
 
 
 def merged_runs(job: Ints, start: Reals, end: Reals) -> tuple[Ints, Reals, Reals]:
-    """Stretches by job, with touching ones merged, ordered by job and start."""
+    """Merge touching periods of each job, ordered by job and start."""
     order = np.lexsort((start, job))
     job, start, end = job[order], start[order], end[order]
     if not job.size:
@@ -43,7 +43,7 @@ def merged_runs(job: Ints, start: Reals, end: Reals) -> tuple[Ints, Reals, Reals
 
 
 class _Held(NamedTuple):
-    """A job's stretches of running, each list ascending, and its leases: GPU, start, end, cause of the end."""
+    """A job's periods of running, each list ascending, and its leases: GPU, start, end, cause of the end."""
 
     starts: list[float]
     ends: list[float]
@@ -84,7 +84,7 @@ def _of_job(job: int, held: _Held) -> Iterator[tuple[int, int, float, float, str
 
 
 def _cut(begin: float, end: float, held: _Held, *, again: bool, lost: bool) -> list[tuple[float, float, str]]:
-    """The stretches of a lease, each with its activity."""
+    """Return the periods of a lease, each with its activity."""
     inside = slice(bisect_right(held.ends, begin + _SAME), bisect_left(held.starts, end - _SAME))
     pieces: list[tuple[float, float, str]] = []
     at = begin

@@ -26,7 +26,7 @@ from eunomia_testbed.workload import Workload
 
 
 class MetricsConformance:
-    """Inherit it, and name the plugin.
+    """Inherit this class and set ``plugin``.
 
     Attributes:
         plugin: the class; its options have defaults.
@@ -35,14 +35,14 @@ class MetricsConformance:
     plugin: ClassVar[type[Any]]
 
     def test_its_hook_is_the_one_that_is_called(self) -> None:
-        """Name, api, marks and parameters."""
+        """Check name, api, marks and parameters of the hook."""
         try:
             check_plugin(self.plugin, str(getattr(self.plugin, "name", "")))
         except EunomiaError as error:
             self._broken(str(error))
 
     def test_its_metrics_follow_the_rules(self) -> None:
-        """Names, tables, units and figures, and at least one metric."""
+        """Check names, tables, units and figures; the plugin lists at least one metric."""
         if not self._metrics():
             self._broken("eunomia_metrics must list a metric, but lists none")
 
@@ -51,7 +51,7 @@ class MetricsConformance:
         self._computed(_tables())
 
     def test_equal_tables_give_equal_values(self) -> None:
-        """Asked twice, a metric gives the same values."""
+        """Compute each metric twice and compare the values."""
         tables = _tables()
         one, two = self._computed(tables), self._computed(tables)
         for name, values in one.items():
@@ -59,7 +59,7 @@ class MetricsConformance:
                 self._broken(f'metric "{name}" must give equal values for equal tables')
 
     def test_a_run_without_rows_has_metrics(self) -> None:
-        """The tables of a run in which nothing happened give empty columns."""
+        """Check that the tables of a run without events give empty columns."""
         self._computed({name: frame.clear() for name, frame in _tables().items()})
 
     def _metrics(self) -> tuple[PluginMetric, ...]:

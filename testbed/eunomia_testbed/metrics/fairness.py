@@ -57,7 +57,7 @@ class Presence:
 
 
 def presence(start_seconds: Reals, end_seconds: Reals) -> tuple[Reals, Reals]:
-    """The number present as a step function: the times at which it changes, ascending, and the number after each.
+    """Return the number present as a step function: the times of changes, ascending, and the number after each.
 
     NaN ends count as never.
     """
@@ -68,7 +68,7 @@ def presence(start_seconds: Reals, end_seconds: Reals) -> tuple[Reals, Reals]:
 
 
 def accumulate(moments: Reals, change: Reals) -> tuple[Reals, Reals]:
-    """A step function from its changes: distinct times, ascending, and the value from each on."""
+    """Return a step function from its changes: distinct times, ascending, and the value from each time on."""
     if not moments.size:
         return moments, change
     order = np.argsort(moments, kind="stable")
@@ -103,7 +103,7 @@ def static_contention(jobs: int, cluster_gpus: int) -> float:
 
 
 def jain(rhos: Reals) -> float | None:
-    """Jain's index of 1 / rho, the received part of the fair share: 1: all are equal, 1 / n: one received everything.
+    """Jain's index of 1 / rho, the received part of the fair share: 1 if all are equal, 1 / n if one has all.
 
     (sum x)^2 / (n sum x^2) with x = received / fair (Jain, Chiu and Hawe 1984). None where no rho is known.
     """

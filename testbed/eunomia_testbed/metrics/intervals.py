@@ -37,7 +37,7 @@ def interval(values: Sequence[float], confidence: float = 0.95) -> Interval | No
 
 
 def enough_to_decide(differences: Sequence[float], most: int) -> int | None:
-    """How many paired differences would decide, if more of them spread as these do about the same mean.
+    """Return how many paired differences would exclude 0, if more of them had the same mean and spread.
 
     The smallest count, above that of these, whose 95 % t interval leaves out 0.
 

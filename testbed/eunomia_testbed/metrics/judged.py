@@ -138,7 +138,7 @@ def sum_by(rows: Ints, values: Reals, size: int) -> Reals:
 
 
 class _Apps:
-    """Sums jobs to apps; where every job is an app of its own, row by row, both are equal."""
+    """Sums values of jobs by app; if every job is its own app, rows are equal and need no sums."""
 
     def __init__(
         self, run: SimulatedRun, workload: Workload, cluster: Cluster, crowd: fairness.Presence, mean_jobs: Reals
@@ -174,14 +174,14 @@ class _Apps:
         )
 
     def _exclusive(self, alone: Reals, demand: Reals) -> Reals:
-        """The app's time alone: the longer of its longest job and all its work on the GPUs that it can use."""
+        """Return the app's time alone: at least its longest job, and all its work on the GPUs that it can use."""
         by_area = fairness.alone_seconds(self._sum(alone * self._workload.jobs.most), demand, self._cluster.gpus)
         exclusive: Reals = by_area.copy()
         np.fmax.at(exclusive, self._workload.jobs.app, alone)
         return exclusive
 
     def _means(self, arrival: Reals, finish: Reals) -> tuple[Reals, Reals]:
-        """Mean apps and mean jobs over each app's life."""
+        """Return the mean number of apps and of jobs over each app's life."""
         if self._lone:
             return self._mean_jobs, self._mean_jobs
         there = (self._run.app_state != "rejected") & (self._run.app_state != "awaited")

@@ -9,7 +9,7 @@ from eunomia_testbed.metrics.fairness import accumulate
 
 @builds
 class Waits:
-    """Stretches in which jobs were pending, one row each; an open one ends with NaN."""
+    """Periods in which jobs were pending, one row each; a period without an end has NaN."""
 
     job: Ints
     start_seconds: Reals
@@ -25,7 +25,7 @@ class Series:
     slope: Reals
 
     def at(self, moments: Reals) -> Reals:
-        """The value at each time, of the later piece where two meet; 0 before the first."""
+        """Return the value at each time; at a boundary that of the later piece, and 0 before the first."""
         if not self.time_seconds.size:
             return np.zeros_like(moments)
         piece = np.searchsorted(self.time_seconds, moments, side="right") - 1
@@ -43,7 +43,10 @@ class Series:
         return np.where(piece < 0, 0.0, whole[piece] + self.value[piece] * past + self.slope[piece] * past**2 / 2)
 
     def means(self, moments: Reals, until: float) -> Reals:
-        """The mean from each time to the next, from the last to ``until``; over no time the value there."""
+        """Return the mean from each time to the next, and from the last to ``until``.
+
+        For equal times, the value there.
+        """
         length = np.diff(np.append(moments, max(until, moments[-1] if moments.size else until)))
         area = np.diff(self.areas(np.append(moments, moments[-1:] + length[-1:])))
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -99,7 +102,7 @@ def blocking_index(
 
 
 def _before(job: Ints, amount: Reals) -> Reals:
-    """By row, the sum over earlier rows of the same job; the rows of a job are adjacent."""
+    """Return by row the sum over earlier rows of the same job; the rows of a job are adjacent."""
     total = np.cumsum(amount) - amount
     first = np.concatenate([[True], job[1:] != job[:-1]])
     before: Reals = total - total[np.flatnonzero(first)][np.cumsum(first) - 1]
@@ -107,7 +110,7 @@ def _before(job: Ints, amount: Reals) -> Reals:
 
 
 def _mean_of_lines(start: Reals, end: Reals, value: Reals, slope: Reals) -> Series:
-    """The mean of the active lines at each time: each begins at ``start`` with ``value`` and rises by ``slope``."""
+    """Return the mean of the active lines over time: each starts with ``value`` and rises by ``slope``."""
     moments = np.concatenate([start, end])
     intercept = value - slope * start
     times, count = accumulate(moments, np.concatenate([np.ones(start.size), -np.ones(end.size)]))

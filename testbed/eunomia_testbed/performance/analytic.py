@@ -1,4 +1,4 @@
-"""Speeds from first principles: the slower of computing and loading data, then the part of all-reduce not hidden.
+"""An analytic model of speed: a step takes the longer of computing and loading, plus the exposed all-reduce.
 
 A step of a data-parallel job with n GPUs and global batch B takes
 
@@ -83,7 +83,7 @@ class AnalyticModel:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The models with facts, and their aliases."""
+        """Names and aliases of the models with known facts."""
         return (*self._facts, *(other for other, name in ALIASES.items() if name in self._facts))
 
     @property
@@ -164,7 +164,7 @@ class AnalyticModel:
 
 @lru_cache(maxsize=1024)
 def _known_type(gpu_type: str, known: tuple[str, ...]) -> str | None:
-    """The longest known type within a name: V100 in ``Tesla V100-SXM2``, A100 rather than A10."""
+    """Return the longest known type within a name: V100 in ``Tesla V100-SXM2``, A100 rather than A10."""
     written = plain(gpu_type)
     return max((kind for kind in known if plain(kind) in written), key=len, default=None)
 

@@ -10,11 +10,11 @@ from eunomia.units import Ints, Reals
 
 @builds
 class Curve:
-    """Measured points in order of GPUs. More GPUs than the last point's make a job no faster."""
+    """Measured points by ascending number of GPUs; more GPUs than the last point's add no speed."""
 
     gpus: Ints
     rates: Reals
-    """Iterations per second of the whole job; 0: it does not run so."""
+    """Iterations per second of the whole job; 0: the job does not run on this number."""
     of_times: bool = False
     """Whether seconds per iteration are linear between points, rather than iterations per second."""
 
@@ -29,7 +29,7 @@ class Curve:
         )
 
     def at(self, gpus: int) -> float:
-        """Iterations per second on a number of GPUs; 0 below the first point, and between a point and one of rate 0."""
+        """Return iterations per second; 0 below the first point, and between a point and one of rate 0."""
         place = int(np.searchsorted(self.gpus, gpus))
         if place == self.gpus.size:
             return float(self.rates[-1])

@@ -18,7 +18,7 @@ from eunomia.model.shapes import value
 
 @value
 class ModelFacts:
-    """The facts of a model that the analytic model needs."""
+    """Inputs of the analytic model for one model."""
 
     parameters_millions: float
     batch_size: float

@@ -102,7 +102,7 @@ class GavelThroughputs:
         return tuple(sorted({int(gang) for curve in curves for gang in curve.gpus}))
 
     def rate(self, model: str, setting: Setting) -> float:
-        """Iterations per second of the whole job; 0: it does not run so, alone or with that other model.
+        """Return iterations per second of the whole job; 0: the job cannot run in this setting.
 
         Raises:
             InputError: a model or a GPU type that is not in the file.
@@ -169,7 +169,7 @@ def _stamp(path: Path) -> tuple[int, int] | None:
 
 @functools.lru_cache(maxsize=2)
 def _read_once(place: str, stamp: tuple[int, int] | None) -> GavelThroughputs:
-    """Reads one version of a file once: the trace's reader and the true speeds of a simulation need the same one."""
+    """Read one version of a file once; the trace reader and the simulation's true speeds share the result."""
     try:
         content = json.loads(read_text(Path(place)))
     except json.JSONDecodeError as error:
@@ -183,7 +183,7 @@ def _read_once(place: str, stamp: tuple[int, int] | None) -> GavelThroughputs:
 
 @functools.lru_cache(maxsize=4096)
 def _job_type(model: str, batch: float | None, known: frozenset[str]) -> str | None:
-    """The file's name of a model at a batch size; a model without batch sizes in the file keeps its bare name."""
+    """Return the file's name of a model at a batch size; a model without batch sizes keeps its plain name."""
     family, own = split_model(model)
     size = own if batch is None else int(batch)
     return next((name for name in (named_model(family, size), family) if name in known), None)
@@ -222,7 +222,7 @@ def _parse(text: str, place: str) -> tuple[str, int]:
 
 @functools.lru_cache(maxsize=4096)
 def _parsed(text: str) -> tuple[str, int | str] | None:
-    """Job type and GPUs; GPUs stay text if they are not a plain number above 0."""
+    """Return job type and GPUs; GPUs stay text unless they are a number above 0."""
     match = _JOB_TYPE.fullmatch(text)
     if match is None:
         return None

@@ -22,11 +22,11 @@ class Setting:
     """None, for CPUs as for memory: the machine's share in proportion to GPUs."""
     memory_gib_per_gpu: float | None = None
     beside: str | None = None
-    """Another model that shares its GPUs; None: alone. Its gang is as large."""
+    """Another model on the same GPUs, with a gang as large; None: the job is alone."""
 
 
 def part_of_gpu(setting: Setting) -> float:
-    """The share of a GPU that a job gets where no pairs were measured: two jobs take turns, each half the time."""
+    """Return the share of a GPU without measured pairs: two jobs alternate, with half the time each."""
     return 1.0 if setting.beside is None else 0.5
 
 
@@ -39,7 +39,7 @@ class PerformanceModel(Protocol):
         ...
 
     def rate(self, model: str, setting: Setting) -> float:
-        """Iterations per second of the whole job; 0: it does not run so.
+        """Return iterations per second of the whole job; 0: the job cannot run in this setting.
 
         Raises:
             InputError: an unknown model or GPU type.
@@ -52,7 +52,7 @@ class ByAmounts(Protocol):
     """A performance model with rates by CPUs and memory."""
 
     def amounts(self, model: str) -> tuple[Reals, Reals]:
-        """The numbers of CPUs, and the GiB, of one GPU at which a model was measured, each ascending.
+        """Return the CPUs per GPU and the GiB per GPU of a model's measurements, each ascending.
 
         Raises:
             InputError: an unknown model.

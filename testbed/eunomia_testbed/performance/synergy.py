@@ -85,7 +85,7 @@ class SynergyProfiles:
         return tuple(self._grids)
 
     def demand(self, model: str) -> Demand:
-        """Returns the best demand of a model by the authors' profiler.
+        """Return the least CPUs and memory at full speed, as the authors' profiler computes them.
 
         Raises:
             InputError: a model that is not profiled.
@@ -95,7 +95,7 @@ class SynergyProfiles:
         return self._demands[model]
 
     def amounts(self, model: str) -> tuple[Reals, Reals]:
-        """The CPUs and the GiB of one GPU at which a model was measured, each ascending.
+        """Return the CPUs per GPU and the GiB per GPU of a model's measurements, each ascending.
 
         Raises:
             InputError: a model that is not profiled.

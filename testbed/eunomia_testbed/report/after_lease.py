@@ -1,4 +1,4 @@
-"""What a bar's tooltip says of the end of its lease and of the wait after it."""
+"""The tooltip of a bar: how its lease ended, and why its job waited afterwards."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REASONS_TOLD: Final = 2
 
 
 def notes(run: RunData, bars: pl.DataFrame, *, waits: bool) -> tuple[list[str], pl.Series]:
-    """The texts, each once, and the number of the text of each bar.
+    """Return the distinct texts, and for each bar the number of its text.
 
     Such as ``lease expired at 41.2 s; then waited 6.1 s because ...``; empty where nothing is known.
 
@@ -38,7 +38,7 @@ def notes(run: RunData, bars: pl.DataFrame, *, waits: bool) -> tuple[list[str], 
 
 
 def _lease_ends(run: RunData, bars: pl.DataFrame) -> pl.DataFrame:
-    """By bar its job, and the end of its lease: the first to end then or later, if it had begun by then."""
+    """Return for each bar its job and the end of its lease: the first lease that covers the bar's end."""
     leases = run.leases.select(
         *SLOT, pl.col("start_seconds").alias("lease_start"), pl.col("end_seconds").alias("lease_end"), "ended_by"
     ).drop_nulls("lease_end")
@@ -54,7 +54,7 @@ def _lease_ends(run: RunData, bars: pl.DataFrame) -> pl.DataFrame:
 
 
 def _waits_after(run: RunData, ends: pl.DataFrame) -> pl.DataFrame:
-    """By job and end of lease: for what it waited until its next lease, longest first."""
+    """Return by job and end of lease the reasons of the wait until the next lease, longest first."""
     after = ends.select("job", "lease_end").drop_nulls().unique(maintain_order=True).sort("lease_end")
     starts = run.leases.drop_nulls("job").select("job", pl.col("start_seconds").alias("next")).sort("next")
     spans = (

@@ -1,4 +1,4 @@
-"""Which policy to take, and at what price: one sentence, by a rule that stands here."""
+"""Recommends a policy: one sentence with its advantage and its cost, by a fixed rule."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from eunomia_testbed.metrics.intervals import Interval, enough_to_decide, interv
 from eunomia_testbed.report.words import duration, percent
 
 FAIR, FAST = "rho_worst", "jct_mean_seconds"
-"""What the choice weighs: the worst ρ, and the mean JCT."""
+"""Metrics of the recommendation: the worst ρ, and the mean JCT."""
 MOST_SEEDS = 1_000
-"""An estimate of more seeds than this is not given as a number: the policies are as good as equal."""
+"""Most seeds that an estimate names; beyond it the policies count as equally good."""
 
 
 @value
 class Choice:
-    """The policy with the smallest product, why, and those that are not worse than another in both respects.
+    """The recommended policy with the reason, and the policies that no other policy dominates.
 
     ``alike`` are the policies that the seeds do not distinguish from it; with one of these the choice is undecided.
     """
@@ -31,12 +31,12 @@ class Choice:
 
     @property
     def decided(self) -> bool:
-        """Whether the seeds distinguish the policy from every other."""
+        """Whether the seeds distinguish the policy from every other policy."""
         return not self.alike
 
     @property
     def answer(self) -> str:
-        """Such as ``Take las``, or ``Undecided: las or srtf``."""
+        """The recommendation in words, such as ``Take las``, or ``Undecided: las or srtf``."""
         if self.decided:
             return f"Take {self.policy}"
         *others, last = (self.policy, *self.alike)
@@ -44,7 +44,7 @@ class Choice:
 
 
 def choose(summaries: pl.DataFrame, order: Sequence[str], kind: str = "ρ") -> Choice | None:
-    """Weigh worst ρ against mean JCT: the smallest product of the two ratios to the best is taken.
+    """Choose the policy with the smallest product of worst ρ and mean JCT, each relative to the best policy.
 
     A policy under which fewer apps finished than under another is not taken. Where no ρ is known the mean JCT decides.
 
@@ -80,12 +80,12 @@ def choose(summaries: pl.DataFrame, order: Sequence[str], kind: str = "ρ") -> C
 
 
 def over_seeds(rows: pl.DataFrame, metric: str) -> Interval | None:
-    """Mean and interval of what is known of a metric of the summary; None where nothing is."""
+    """Return mean and interval of the known values of a metric; None: no value is known."""
     return interval(rows[metric].fill_nan(None).drop_nulls().cast(pl.Float64).to_list())
 
 
 def _finished(rows: pl.DataFrame) -> float:
-    """Apps that finished, of all."""
+    """Return the fraction of apps that finished."""
     total = int(rows["apps"].sum())
     return int(rows["apps_finished"].sum()) / total if total else 0.0
 
@@ -95,14 +95,14 @@ def _mean(found: Interval | None) -> float:
 
 
 def _dominates(other: str, each: str, times: dict[str, float], rhos: dict[str, float]) -> bool:
-    """Whether another is at least as good in both respects, and better in one."""
+    """Return whether another policy is at least as good in both metrics, and better in one."""
     return (times[other], rhos[other]) != (times[each], rhos[each]) and (
         times[other] <= times[each] and rhos[other] <= rhos[each]
     )
 
 
 def _second(able: Sequence[str], taken: str, values: dict[str, float]) -> str:
-    """The best of the others; itself where there is none."""
+    """Return the best of the other policies; the policy itself if there is no other."""
     return min((policy for policy in able if policy != taken), key=values.__getitem__, default=taken)
 
 
@@ -125,7 +125,7 @@ def _rho(seeds: dict[str, pl.DataFrame], taken: str, best: str, rhos: dict[str, 
 
 
 def _open(seeds: dict[str, pl.DataFrame], taken: str, alike: Sequence[str], weighed: Sequence[str]) -> str:
-    """What the seeds leave open, and how many would decide; of a single seed that it shows no noise."""
+    """Describe what the seeds leave undecided and how many would decide; a single seed shows no noise."""
     if max(rows.height for rows in seeds.values()) == 1:
         return "of one seed: several seeds show whether that is more than chance"
     if not alike:
@@ -137,7 +137,7 @@ def _open(seeds: dict[str, pl.DataFrame], taken: str, alike: Sequence[str], weig
 
 
 def _as_good_as_equal(alike: Sequence[str], wanted: Sequence[int | None]) -> str:
-    """Name the policies that no reasonable number of seeds distinguishes."""
+    """Name the policies that a reasonable number of seeds cannot distinguish."""
     equal = ", ".join(each for each, count in zip(alike, wanted, strict=True) if count is None)
     return f"{MOST_SEEDS:,} seeds would not distinguish it from {equal} either: as good as equal here"
 
@@ -155,7 +155,7 @@ def _differences(seeds: dict[str, pl.DataFrame], metric: str, one: str, other: s
 
 
 def _noise(seeds: dict[str, pl.DataFrame], metric: str, one: str, other: str) -> str:
-    """A note where the interval of the difference over the seeds contains 0; empty for a single seed."""
+    """Return a note if the interval of the difference over the seeds contains 0; empty for a single seed."""
     found = interval(_differences(seeds, metric, one, other))
     if one == other or found is None or found.count == 1 or not found.holds_zero:
         return ""

@@ -1,4 +1,4 @@
-"""Part 6, cluster and queue: how full it was, what sharing cost, and why jobs waited."""
+"""Part 6, cluster and queue: use of the cluster, overheads of sharing, and reasons of waiting."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LINES: Final = (
 
 
 def cluster(view: View, until: float) -> Part | None:
-    """The part; None where neither slots nor queue are known.
+    """Make the part; None: neither slots nor queue are known.
 
     Args:
         view: the run.
@@ -56,7 +56,7 @@ def cluster(view: View, until: float) -> Part | None:
 
 
 def _lines(run: RunData, until: float) -> list[Json]:
-    """As the queue was logged; where it was not, from leases and waits."""
+    """Return the lines from the logged queue, or else from leases and waits."""
     found: dict[str, Json] = {name: series(run.queue, "time_seconds", name, until) for name, _, _ in LINES}
     if found.get("busy_gpus") is None and run.leases.height:
         found["busy_gpus"] = _counted(run.leases, until)
@@ -70,13 +70,16 @@ def _lines(run: RunData, until: float) -> list[Json]:
 
 
 def _counted(spans: pl.DataFrame, until: float) -> Json:
-    """How many of the spans there are at a time."""
+    """Return the number of open periods over time."""
     moments, levels = counted(numbers(spans["start_seconds"]), numbers(spans["end_seconds"]))
     return steps(moments, levels, until) if len(moments) else None
 
 
 def _slot_time(view: View) -> Json:
-    """Parts of all slot time until the last finish: useful, overheads, held and idle, free. None where unknown."""
+    """Return the fractions of slot time until the last finish: useful, overheads, held and idle, free.
+
+    None: unknown.
+    """
     summary = view.summary
     used = summary.slots_in_use_share
     if used is None:
@@ -98,7 +101,7 @@ def _slot_time(view: View) -> Json:
 
 
 def _waited(waits: pl.DataFrame, key: str) -> list[Json]:
-    """Name, words and hours waited by reason, plugin or user, the most first; the last may stand for all others."""
+    """Return name, words and hours waited by reason, plugin or user, longest first; the last may sum up the others."""
     known = waits.filter(pl.col(key).is_not_null())
     by_key = sums_by(known, [key], "seconds").sort("seconds", key, descending=[True, False])
     rows: list[Json] = [
@@ -112,7 +115,7 @@ def _waited(waits: pl.DataFrame, key: str) -> list[Json]:
 
 
 def _reasons(waits: pl.DataFrame, most: int) -> Table:
-    """A row for each reason, plugin and user: job-hours, and the job that waited longest."""
+    """Return a row for each reason, plugin and user: job-hours, and the job that waited longest."""
     keys = ["reason", "plugin", "user"]
     longest = waits.filter(pl.col("seconds") == pl.col("seconds").max().over(keys))
     longest = longest.group_by(keys).agg(pl.col("app").min())

@@ -1,4 +1,4 @@
-"""Long curves made short for the page: distributions by their quantiles, counts over time by buckets."""
+"""Shortens long curves for the page: distributions by quantiles, counts over time by buckets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST_QUANTILES, MOST_STEPS, BUCKETS, TAIL = 300, 500, 240, 60
 
 
 def short(values: Reals, digits: int = 6) -> list[float]:
-    """Floats cut to so many significant digits, which is what a drawing can show."""
+    """Round floats to so many significant digits."""
     with np.errstate(divide="ignore"):
         size = np.where((values != 0) & np.isfinite(values), np.floor(np.log10(np.abs(values))), 0.0)
     scale = 10.0 ** (digits - 1 - size)
@@ -39,7 +39,7 @@ def distribution(values: Reals) -> Json:
 
 
 def counted(starts: Reals, ends: Reals, weights: Reals | None = None) -> tuple[Reals, Reals]:
-    """Moments, and how many of the spans (or how much weight) there are from each on; an end of NaN never comes."""
+    """Return the times of changes, and the number (or weight) of open periods after each; NaN ends never come."""
     weight = np.ones(len(starts)) if weights is None else weights
     known = np.isfinite(ends)
     moments = np.concatenate([starts, ends[known]])
@@ -49,7 +49,7 @@ def counted(starts: Reals, ends: Reals, weights: Reals | None = None) -> tuple[R
 
 
 def last_of_each(moments: Reals, levels: Reals) -> tuple[Reals, Reals]:
-    """The last level of each moment; moments are in order."""
+    """Return the last level at each time; times are in order."""
     if not len(moments):
         return moments, levels
     last = np.append(moments[1:] != moments[:-1], True)
@@ -84,7 +84,7 @@ def steps(moments: Reals, levels: Reals, until: float) -> Json:
 
 
 def busy_while_waiting(run: RunData, slots: int | None) -> float | None:
-    """The share of slots in use over the time in which jobs waited; None where the queue was not kept, or never was."""
+    """Return the share of slots in use while jobs waited; None: the queue was not logged, or no job waited."""
     known = run.queue.select("time_seconds", "waiting_jobs", "busy_gpus").drop_nulls()
     if known.height < 2 or not slots:
         return None
@@ -95,7 +95,7 @@ def busy_while_waiting(run: RunData, slots: int | None) -> float | None:
 
 
 def series(frame: pl.DataFrame, time: str, column: str, until: float) -> Json:
-    """``steps`` of a column of a table over its times; None where nothing of it is known."""
+    """Return ``steps`` of a column over its times; None: no value is known."""
     known = frame.select(time, column).drop_nulls()
     if known.is_empty():
         return None

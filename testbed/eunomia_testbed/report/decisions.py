@@ -1,4 +1,4 @@
-"""Part 8, decisions: the plugins' own records, the rounds, and what deciding took."""
+"""Part 8, decisions: the plugins' records, the rounds, and the time of each stage."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MOST_ROWS = 1500
 
 
 def decisions(view: View) -> Part | None:
-    """The part; None where there were no rounds and no plugin left a record."""
+    """Make the part; None: there were no rounds, and no plugin left a record."""
     run, most = view.run, view.most(MOST_ROWS)
     if run.rounds.is_empty() and not run.records:
         return None
@@ -36,7 +36,7 @@ def decisions(view: View) -> Part | None:
 
 
 def _of(title: str, rows: int, shown: int) -> str:
-    """Such as ``Rounds, 292``, or ``Rounds, the first 1500 of 9000``."""
+    """Title with the number of rows, such as ``Rounds, 292``, or ``Rounds, the first 1500 of 9000``."""
     return f"{title}, {rows}" if rows <= shown else f"{title}, the first {shown} of {rows}"
 
 

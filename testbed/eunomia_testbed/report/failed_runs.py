@@ -1,4 +1,4 @@
-"""Runs that did not come to their end: which, and why; the other parts of the page hold nothing of them."""
+"""Lists runs that failed, with their errors; no other part of the page contains them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from eunomia_testbed.report.words import count
 
 
 def failed_runs(whole: Whole) -> Part | None:
-    """The part; None where every run came to its end."""
+    """Make the part; None: every run completed."""
     facts = whole.run.facts
     if facts is None or not facts.failures:
         return None

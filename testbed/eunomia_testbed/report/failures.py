@@ -1,4 +1,4 @@
-"""Trials that failed: which, and with what last error."""
+"""Lists failed trials with their last errors."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from eunomia_testbed.report.view import View
 
 MOST_FAILURES = 500
 MOST_APPS = 6
-"""Apps that are named above the table."""
+"""Most apps named above the table."""
 
 
 def failures(view: View) -> Part | None:
-    """The part; None where no trial failed."""
+    """Make the part; None: no trial failed."""
     trials = view.run.trials
     failed = trials.filter(pl.col("state") == "failed")
     if not failed.height:

@@ -18,7 +18,7 @@ KINDS = {"rho": "ρ", "rho_static": "static ρ", "rho_contention": "ρ by conten
 
 
 def fairness(view: View) -> Part | None:
-    """The part; None where no ρ is known."""
+    """Make the part; None: no ρ is known."""
     run = view.run
     judged = apps_or_jobs(run)
     kind = rho_column(run)
@@ -45,7 +45,7 @@ def fairness(view: View) -> Part | None:
 
 
 def _lines(view: View, final: pl.DataFrame) -> list[Json]:
-    """Points (seconds, ρ, slots) by app; of very many apps only the worst."""
+    """Return points (seconds, ρ, slots) by app; of too many apps, only the worst."""
     rho, most = view.run.rho, view.most(MOST_LINES)
     if rho["app"].n_unique() > most:
         rho = rho.filter(pl.col("app").is_in(final["app"].head(most).to_list()))

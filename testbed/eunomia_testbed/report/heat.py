@@ -20,9 +20,9 @@ from eunomia_testbed.results.slots import slots_of
 COLUMNS: Final = 200
 MOST_ROWS: Final = 64
 HELD: Final = ("app", "machine", "start_seconds", "end_seconds")
-"""What is drawn of a lease."""
+"""Columns of a lease that the drawing uses."""
 MOST_STRIPES: Final = 3000
-"""Leases that are sent along, so that a chosen app can be marked; of more, none is."""
+"""Most leases on the page for marking a chosen app; with more, no app can be marked."""
 
 
 @builds
@@ -34,7 +34,7 @@ class Machines:
 
     @property
     def row_of(self) -> Ints:
-        """The row of each machine: neighbours share one where there are more machines than rows."""
+        """The row of each machine; neighbours share a row if there are more machines than rows."""
         each = -(-len(self.names) // MOST_ROWS)
         return np.arange(len(self.names)) // each
 
@@ -64,7 +64,7 @@ def heat_map(view: View, until: float) -> Json:
 
 
 def levels_of(shares: Reals) -> list[str]:
-    """A text a row: 0 to 9 for the part in use, rounded up, and ``A`` for all of it."""
+    """Return one text per row: 0 to 9 for the fraction in use, rounded up, and ``A`` for all of it."""
     level = np.ceil(np.clip(shares, 0.0, 1.0) * 9 - 1e-9).astype(np.int64)
     level = np.where(shares > 1 - 1e-6, 10, level)
     return ["".join(row) for row in np.array(list("0123456789A"))[level]]
@@ -85,7 +85,7 @@ def used_by_bucket(rows: Ints, starts: Reals, ends: Reals, height: int, until: f
 
 
 def _machines(view: View) -> Machines:
-    """All of the cluster's description, or, where it cannot be read, those that were ever leased."""
+    """Return the machines of the cluster's description, or else those that were ever leased."""
     facts = view.run.facts
     seen = slots_of(view.run.leases).group_by("machine").agg((pl.col("slot").max() + 1).alias("slots"))
     known = {str(name): int(slots) for name, slots in seen.iter_rows()}
@@ -101,12 +101,12 @@ def _machines(view: View) -> Machines:
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
-    """``m2`` before ``m10``."""
+    """Sort key for names: ``m2`` before ``m10``."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
 def _row_names(machines: Machines) -> list[str]:
-    """A machine's name, or the first and last of those that share a row."""
+    """Return a machine's name, or the first and last name of machines in one row."""
     row_of = machines.row_of
     firsts = np.flatnonzero(np.append(True, row_of[1:] != row_of[:-1]))
     lasts = np.append(firsts[1:] - 1, len(row_of) - 1)
@@ -117,12 +117,12 @@ def _row_names(machines: Machines) -> list[str]:
 
 
 def _ended_by(leases: pl.DataFrame, until: float) -> pl.DataFrame:
-    """The leases, those still open ended at the end of the page."""
+    """Return the leases; open ones end at the end of the page."""
     return leases.with_columns(pl.col("end_seconds").fill_null(until))
 
 
 def _stripes(leases: pl.DataFrame, rows: Ints, slots: Reals) -> Json:
-    """Row, start, end and app of every lease, those of one app side by side as one with their share of the row."""
+    """Return row, start, end and app of each lease; leases of one app in a row are merged, with their share."""
     named = leases.select(
         pl.Series("row", rows), pl.col("start_seconds").round(2), pl.col("end_seconds").round(2), "app"
     )

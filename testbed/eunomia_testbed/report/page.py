@@ -61,7 +61,7 @@ COLOURED: Final = 18
 
 @value
 class Section:
-    """A part of the page: as it looks for each run, or once for all of them."""
+    """A part of the page: one view for each run, or one view for all."""
 
     first: Part
     views: tuple[Part | None, ...]
@@ -130,7 +130,7 @@ def write_page(page: str, folder: Path) -> Path:
 
 
 def embed(data: Json) -> str:
-    """JSON that can stand within a script element: no text in it can end the element or begin a comment."""
+    """Return JSON for a script element; no text in it can close the element or open a comment."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
@@ -153,7 +153,7 @@ def _section(section: Section, first: int) -> str:
 
 
 def _view(part: Part | None, *, hidden: bool) -> str:
-    """One run's look at a part; all but one are hidden until they are chosen."""
+    """Return one run's view of a part; all but one are hidden until the user chooses them."""
     inner = part.html if part is not None else '<p class="asks">This run left nothing for this part.</p>'
     marked = " hidden" if hidden else ""
     return f'<div class="view"{marked}>{inner}<div class="drawn"></div><div class="tables"></div></div>'
@@ -172,7 +172,7 @@ def _table(table: Table) -> Json:
 
 
 def _app_names(whole: Whole, sections: Sequence[Section]) -> list[str]:
-    """Every app by name: its place in the list gives its colour. Of very many those with colours, and those named."""
+    """Return every app by name; its index gives its colour. Of too many apps, those with colours and in tables."""
     run = whole.run
     frames = next(([frame] for frame in (run.apps, run.jobs) if frame.height), [run.leases, run.segments, run.rho])
     names: list[str] = pl.concat([frame["app"].unique() for frame in frames]).unique().drop_nulls().sort().to_list()
@@ -182,7 +182,7 @@ def _app_names(whole: Whole, sections: Sequence[Section]) -> list[str]:
 
 
 def _named(sections: Sequence[Section]) -> Iterator[str]:
-    """Apps in tables that can be filtered by them."""
+    """Yield the apps in tables that users can filter by app."""
     for part in (part for section in sections for part in section.views if part is not None):
         for table in part.tables:
             if table.app is not None:
@@ -190,7 +190,7 @@ def _named(sections: Sequence[Section]) -> Iterator[str]:
 
 
 def _until(whole: Whole) -> float:
-    """From the first arrival to the last moment that any table of a shown run knows."""
+    """Return the last time in the tables of the shown runs, in seconds since the first arrival."""
     last = [
         end.max()
         for run in (view.run for view in whole.views)

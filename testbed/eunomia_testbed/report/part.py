@@ -1,4 +1,4 @@
-"""What a part of the page is made of: markup, tables, and data for its drawing."""
+"""A part of the page: markup, tables, and data for its drawing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import polars as pl
 from eunomia.model.shapes import value
 
 Json: TypeAlias = Any
-"""What goes to the page as JSON: the scripts under ``assets`` say what they read."""
+"""JSON for the page; the scripts under ``assets`` document what they read."""
 
 Kind: TypeAlias = Literal["text", "app", "policy", "code", "number", "seconds", "percent", "flag"]
 
@@ -56,7 +56,7 @@ class Part:
 
 
 def table_of(frame: pl.DataFrame, title: str, *, folded: bool = False) -> Table:
-    """Any frame as a table: without policy and seed, and without columns in which nothing is known."""
+    """Make a table from a frame, without policy and seed, and without columns of unknown values."""
     kept = [
         name for name in frame.columns if name not in ("policy", "seed") and frame[name].null_count() < frame.height
     ]
@@ -72,7 +72,7 @@ def table_of(frame: pl.DataFrame, title: str, *, folded: bool = False) -> Table:
 
 
 def kept_columns(table: Table) -> Table:
-    """The table without columns in which nothing is known."""
+    """Return the table without columns of unknown values."""
     kept = [at for at in range(len(table.columns)) if any(row[at] is not None for row in table.rows)]
     return dataclasses.replace(
         table,
@@ -83,7 +83,7 @@ def kept_columns(table: Table) -> Table:
 
 
 def rounded(value: object, digits: int = 4) -> Json:
-    """A value for the page: floats cut to a few digits, what JSON cannot hold as null, other types as text."""
+    """Convert a value for the page: rounds floats, writes null for values that JSON lacks, and text for other types."""
     if isinstance(value, float):
         return round(value, digits) if value - value == 0 else None
     return value if value is None or isinstance(value, str | int) else str(value)

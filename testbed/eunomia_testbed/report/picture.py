@@ -1,4 +1,4 @@
-"""A picture of a report, by headless Chromium.
+"""Takes a picture of a report with headless Chromium.
 
 ``python -m eunomia_testbed.report.picture eunomia-out/latest docs/report.png`` is how the README's picture is made.
 Without ``--height`` the picture shows the whole page. Chromium is the Debian package ``chromium``.
@@ -76,7 +76,7 @@ def take_picture(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m eunomia_testbed.report.picture", description="Picture of a report."
     )

@@ -33,10 +33,10 @@ class Compared:
 
 DRAWN: Final = ("jct_mean_seconds", "jct_p99_seconds", "makespan_seconds", "rho_worst", "rho_unfair_share",
                 "slots_in_use_share")  # fmt: skip
-"""What policies are compared by in bars, in the order of the page."""
+"""Metrics that the page compares as bars, in the order of the page."""
 LISTED: Final = ("jct_median_seconds", "jct_p95_seconds", "rho_mean", "rho_jain", "queue_length_mean", "wait_seconds",
                  "restarts", "migrations", "faults", "fallback_round")  # fmt: skip
-"""What stands in the table as well."""
+"""Further metrics of the table."""
 _DIGITS: Final = {"rho_worst": 2, "rho_mean": 2, "rho_jain": 3, "queue_length_mean": 1}
 
 
@@ -68,13 +68,13 @@ def _compared(whole: Whole, name: str, spec: ColumnSpec, label: str, better: Bet
 
 
 def _of_seeds(whole: Whole) -> str:
-    """Which of several worst ρ it is: of the only seed, or the mean of the worst of each seed."""
+    """Say which worst ρ the page shows: that of the only seed, or the mean over seeds."""
     seeds = whole.summaries["seed"].unique()
     return ", mean of seeds" if seeds.len() > 1 else f", seed {seeds[0]}"
 
 
 def policies(whole: Whole) -> Part | None:
-    """The part; None for a single policy."""
+    """Make the part; None: the run has a single policy."""
     if len(whole.policies) < 2:
         return None
     rows = {policy: whole.summaries.filter(pl.col("policy") == policy) for policy in whole.policies}
@@ -113,7 +113,7 @@ def _sentence(whole: Whole) -> str:
 
 
 def _at(whole: Whole, load: float, answer: str) -> str:
-    """The answer, with its load where there are several."""
+    """Return the answer, with its load if there are several loads."""
     return f"At {load:g} times the load: {answer[:1].lower()}{answer[1:]}" if len(whole.choices) > 1 else answer
 
 
@@ -131,7 +131,7 @@ def _bars(metric: Compared, found: list[Interval | None]) -> Json:
 
 
 def _numbers(found: list[Interval | None]) -> list[Json]:
-    """Mean and half an interval's width by policy; null where nothing is known."""
+    """Return mean and half the interval's width by policy; null: unknown."""
     return [
         None if each is None else [rounded(each.mean), rounded(0.0 if each.high is None else each.high - each.mean)]
         for each in found
@@ -144,7 +144,7 @@ def _table(
     known: list[Compared],
     found: dict[str, list[Interval | None]],
 ) -> Table:
-    """A row a policy: finished of all, and the mean of every metric over its seeds."""
+    """Return a row for each policy: finished apps, and the mean of every metric over seeds."""
     listed: list[list[Json]] = []
     for at, policy in enumerate(whole.policies):
         mine = rows[policy]

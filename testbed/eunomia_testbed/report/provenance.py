@@ -1,4 +1,4 @@
-"""Part 9, provenance: what it takes to repeat the run, and its tables to take away."""
+"""Part 9, provenance: the facts needed to repeat the run, and its tables for download."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST_TABLE_BYTES, MOST_BYTES = 250_000, 1_000_000
 
 
 def provenance(run: RunData) -> Part | None:
-    """The part; None for a run that left neither facts nor tables."""
+    """Make the part; None: the run left neither facts nor tables."""
     tables, left = _tables(run)
     if run.facts is None and not tables:
         return None
@@ -30,7 +30,7 @@ def provenance(run: RunData) -> Part | None:
 
 
 def _facts(facts: RunFacts) -> str:
-    """Everything of ``run.json``."""
+    """Return the content of ``run.json`` as markup."""
     pairs = [
         ("command", f"<code>{html.escape(shlex.join(facts.command))}</code>"),
         ("seeds", html.escape(", ".join(map(str, facts.seeds)))),
@@ -53,7 +53,7 @@ def _text(title: str, text: str) -> str:
 
 
 def _tables(run: RunData) -> tuple[dict[str, Json], list[str]]:
-    """The tables as CSV by name, and the names of those that are too large."""
+    """Return the tables as CSV by name, and the names of tables that are too large."""
     frames = {name: run.table(name) for name in TABLES} | {
         f"plugins/{name}": each for name, each in run.records.items()
     }

@@ -18,7 +18,7 @@ MOST_POINTS, MOST_CURVES, MOST_TRIALS, MOST_PANELS = 120, 400, 2_000, 60
 
 
 class Search(NamedTuple):
-    """What an app looks for."""
+    """The metric of a search and its direction."""
 
     app: str
     metric: str
@@ -26,7 +26,7 @@ class Search(NamedTuple):
 
 
 def searches(view: View) -> Part | None:
-    """The part; None where no app logged the metric that it looks for."""
+    """Make the part; None: no app logged the metric of its search."""
     run = view.run
     logged = {str(app) for app in run.metrics["app"].unique()}
     found = [search for search in _searches(run) if search.app in logged]
@@ -45,7 +45,7 @@ def searches(view: View) -> Part | None:
 
 
 def _searches(run: RunData) -> list[Search]:
-    """As the run says; where it does not, the tag that an app logged most, accuracy upwards and all else down."""
+    """Return the searches of the run's table; else each app's most logged tag: accuracy is better high, others low."""
     said = [Search(*map(str, row)) for row in run.searches.sort("app").select("app", "metric", "mode").iter_rows()]
     unsaid = run.metrics.filter(~pl.col("app").is_in([search.app for search in said]))
     counted = unsaid.group_by("app", "tag").len().sort("app", "len", "tag", descending=[False, True, False])
@@ -57,7 +57,7 @@ def _searches(run: RunData) -> list[Search]:
 
 
 def _panel(run: RunData, search: Search, slot_time: _SlotTime, most: int) -> Json:
-    """One app: its curves, its rungs, and the best value so far by the slot time it had taken."""
+    """Return the data of one app: curves, rungs, and the best value by slot time."""
     logged = run.metrics.filter((pl.col("app") == search.app) & (pl.col("tag") == search.metric))
     logged = logged.sort("time_seconds", "job", "step", nulls_last=True)
     trials = {str(row["job"]): row for row in run.trials.filter(pl.col("app") == search.app).iter_rows(named=True)}
@@ -77,7 +77,7 @@ def _panel(run: RunData, search: Search, slot_time: _SlotTime, most: int) -> Jso
 
 
 def _curve(run: RunData, logged: pl.DataFrame, job: str, trial: dict[str, Json]) -> Json:
-    """Points (seconds, step, value, 1 after a pause), with what the trial was."""
+    """Return points (seconds, step, value, 1 after a pause) of a trial, with its description."""
     starts = run.segments.filter((pl.col("job") == job) & (pl.col("activity") == "start"))["start_seconds"]
     moments = sorted(set(starts.to_list()))
     points: list[tuple[Json, ...]] = []
@@ -96,7 +96,7 @@ def _curve(run: RunData, logged: pl.DataFrame, job: str, trial: dict[str, Json])
 
 
 def _best_so_far(logged: pl.DataFrame, search: Search, slot_time: _SlotTime) -> list[Json]:
-    """Points (slot seconds of the app, best value, job), one for each time that the best became better."""
+    """Return points (slot-seconds of the app, best value, job) at each improvement of the best value."""
     better = max if search.mode == "max" else min
     best: float | None = None
     points: list[Json] = []
@@ -114,7 +114,7 @@ def _best_so_far(logged: pl.DataFrame, search: Search, slot_time: _SlotTime) -> 
 
 
 class _SlotTime:
-    """Slot time that each app had had at any moment, from the leases."""
+    """Slot time of each app up to any time, from the leases."""
 
     def __init__(self, run: RunData) -> None:
         self._leases: dict[str, list[tuple[float, float]]] = defaultdict(list)
@@ -122,16 +122,16 @@ class _SlotTime:
             self._leases[app].append((start, float("inf") if end is None else end))
 
     def at(self, app: str, moment: float) -> float:
-        """Seconds of slots held until the moment."""
+        """Return the slot-seconds held until a time."""
         return sum(max(0.0, min(end, moment) - start) for start, end in self._leases[app])
 
     def total(self, app: str) -> float:
-        """Seconds of slots held in all."""
+        """Return the slot-seconds held in all."""
         return sum(end - start for start, end in self._leases[app] if end != float("inf"))
 
 
 def params_in_words(params: object) -> str:
-    """A JSON object as ``lr 0.07, width 64``; what is none comes back as it is."""
+    """Return a JSON object as ``lr 0.07, width 64``; other text is returned unchanged."""
     try:
         found = json.loads(str(params)) if params else {}
     except ValueError:
@@ -144,7 +144,7 @@ def params_in_words(params: object) -> str:
 
 
 def _gains(run: RunData, found: list[Search]) -> Table:
-    """What each search spent, against training every trial as far as the furthest one."""
+    """Return the slot time of each search, compared with training every trial as long as the longest one."""
     rows: list[list[Json]] = []
     for search in found:
         trials = run.trials.filter(pl.col("app") == search.app)

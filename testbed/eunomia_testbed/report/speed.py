@@ -15,11 +15,11 @@ from eunomia_testbed.results.summary import apps_or_jobs
 
 MOST_NAMED: Final = 400
 MOST_SIZES: Final = 8
-"""Up to so many different gang sizes each stands alone; more are put together by powers of two."""
+"""Most gang sizes that are shown one by one; with more, sizes are grouped by powers of two."""
 
 
 def speed(view: View) -> Part | None:
-    """The part; None where no JCT is known."""
+    """Make the part; None: no JCT is known."""
     judged = apps_or_jobs(view.run).filter(pl.col("jct_seconds").is_not_null() & pl.col("jct_seconds").is_not_nan())
     if judged.is_empty():
         return None
@@ -66,7 +66,7 @@ def by_size(jobs: pl.DataFrame) -> pl.DataFrame:
 
 
 def _classes(timed: pl.DataFrame) -> pl.DataFrame:
-    """With ``size``, the least of its class, and ``label``, such as ``4`` or ``5 to 8``."""
+    """Add ``size``, the least of its class, and ``label``, such as ``4`` or ``5 to 8``."""
     sizes = timed["slots_asked"].unique().sort()
     if sizes.len() <= MOST_SIZES:
         return timed.with_columns(size=pl.col("slots_asked"), label=pl.col("slots_asked").cast(pl.String))

@@ -1,4 +1,4 @@
-"""Sums by group that come out the same every time: polars adds the rows of a group in an order that changes."""
+"""Sums by group in a fixed order, since polars adds the rows of a group in varying order."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def sums_by(frame: pl.DataFrame, keys: Sequence[str], *values: str, ordered: boo
 
 
 def numbers(column: pl.Series, unknown: float = float("nan")) -> Reals:
-    """The column as float64, what is unknown (null or NaN) as ``unknown``."""
+    """Return the column as float64, with ``unknown`` for null and NaN."""
     found = column.cast(pl.Float64).to_numpy()
     return np.asarray(found if np.isnan(unknown) else np.nan_to_num(found, nan=unknown, posinf=np.inf, neginf=-np.inf))
 
 
 def highest(frame: pl.DataFrame, column: str, most: int) -> pl.DataFrame:
-    """The rows with the highest known values, highest first, those of equal value by ``app``."""
+    """Return the rows with the highest known values, highest first; ties by ``app``."""
     known = frame.filter(pl.col(column).is_not_null() & pl.col(column).is_not_nan())
     if known.height > 4 * most:
         least = np.partition(known[column].to_numpy(), known.height - most)[known.height - most]

@@ -1,4 +1,4 @@
-"""Long series made short, so that the page stays small: what stands out is kept."""
+"""Shortens long series for the page and keeps their extremes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The users' table: what each asked for, got, and waited for."""
+"""The table of users: requested, received, and waiting time."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ COLUMNS: Final = {
     "slot_seconds": Column(label="slot time", kind="seconds", digits=1),
     "slot_share": Column(label="of all", kind="percent", hint="part of the slot time that all users had"),
 }
-"""What is shown of a user, by the columns of the table ``users``."""
+"""Shown columns of the table ``users``."""
 
 
 def users_table(view: View) -> Table | None:
-    """The users as in the run's own table, else computed from apps and jobs; None for fewer than two users."""
+    """Return the users from the run's own table, or computed from apps and jobs; None: fewer than two users."""
     users = view.run.users if view.run.users.height else _counted(view.run)
     if users.height < 2:
         return None

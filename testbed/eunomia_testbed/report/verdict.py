@@ -19,13 +19,13 @@ from eunomia_testbed.results.run_data import RunData
 from eunomia_testbed.results.summary import OVERHEADS, UNFAIR_RHO, Summary
 
 FEW_APPS, MOST_APPS = 16, 600
-"""Up to so many apps the table stands open, by name; of very many the worst are listed."""
+"""Up to ``FEW_APPS`` apps the table is open, by name; of more than ``MOST_APPS``, it lists the worst."""
 _MARKS = {"good": "✓", "poor": "!", "bad": "✕", "plain": "·"}
 
 
 @value
 class Statement:
-    """An answer in a few words, and what it rests on."""
+    """A short answer, and the figures behind it."""
 
     mark: Literal["good", "poor", "bad", "plain"]
     question: str
@@ -34,7 +34,7 @@ class Statement:
 
 
 def verdict(view: View) -> Part | None:
-    """The part, or None for a run without apps and jobs."""
+    """Make the part; None: the run has no apps and no jobs."""
     run, summary = view.run, view.summary
     if not summary.apps:
         return None
@@ -66,7 +66,7 @@ def _finished(run: RunData, summary: Summary) -> Statement:
 
 
 def _share(done: int, total: int) -> str:
-    """Such as ``All 4`` or ``3 of 4``."""
+    """Return ``All 4`` or ``3 of 4``."""
     return f"All {total:,}" if done == total else f"{done:,} of {total:,}"
 
 
@@ -96,12 +96,12 @@ def _fair(view: View) -> Statement | None:
 
 
 def _named(app: str) -> str:
-    """The app's name, preceded by "app" where it is a number."""
+    """Return the app's name, preceded by "app" if it is a number."""
     return f"app {app}" if app.isdigit() else app
 
 
 def unfair_above(run: RunData) -> float:
-    """The ρ above which the run counts an app as treated unfairly."""
+    """Return the ρ above which the run counts an app as treated unfairly."""
     return UNFAIR_RHO if run.facts is None else run.facts.unfair_above
 
 
@@ -150,7 +150,7 @@ def _cost(run: RunData, summary: Summary) -> Statement | None:
 
 
 def _unknown_and_free(run: RunData, cost: float) -> bool:
-    """Whether nothing took time in a simulation that does not say whether costs were given."""
+    """Return whether no change took time in a simulation that does not state its costs."""
     return run.facts is not None and run.facts.clock == "virtual" and run.facts.costs_given is None and cost == 0.0
 
 
@@ -166,7 +166,7 @@ def _not_modelled(changes: str) -> Statement:
 
 
 def _uncounted(summary: Summary, changes: str) -> Statement | None:
-    """The counted changes, for a run without measured slot times; None without those as well."""
+    """State the number of changes, for a run without measured slot times; None: not known."""
     if summary.restarts is None:
         return None
     if not summary.restarts and not summary.suspensions and not summary.iterations_lost:
@@ -206,7 +206,7 @@ def _trust(run: RunData, summary: Summary) -> Statement | None:
 
 
 def _which(view: View) -> Statement | None:
-    """Where policies are compared: which to take, and whether it is the one that is looked at."""
+    """State the recommended policy, and whether this view shows it; None: no policies are compared."""
     if view.choice is None:
         return None
     this = view.choice.policy == view.policy and view.choice.decided
@@ -232,7 +232,7 @@ def _markup(statement: Statement) -> str:
 
 
 def _worst_first(judged: pl.DataFrame, kind: str, most: int) -> pl.DataFrame:
-    """At most so many: those with a known ρ, the worst first, then those without, by name."""
+    """Return the apps with known ρ, worst first, then the others by name, up to a limit."""
     known = highest(judged, kind, most)
     if known.height == most:
         return known
@@ -241,7 +241,7 @@ def _worst_first(judged: pl.DataFrame, kind: str, most: int) -> pl.DataFrame:
 
 
 def _app_table(view: View) -> Table:
-    """A row for each app, as the demo prints it at its end; of very many, those with the worst ρ."""
+    """Return a row for each app, as the demo prints it at its end; of too many, the apps with the worst ρ."""
     run, most = view.run, view.most(MOST_APPS)
     judged, kind = apps_or_jobs(run), rho_column(run)
     shown = judged.sort("app") if judged.height <= FEW_APPS else _worst_first(judged, kind, most)

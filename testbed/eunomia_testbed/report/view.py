@@ -1,4 +1,4 @@
-"""What the parts are made from: the runs that the page shows one at a time, and how all of them compare."""
+"""The data behind the parts: the runs that the page shows one at a time, and their comparison."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from eunomia_testbed.results.summary import Summary, summary_of
 from eunomia_testbed.results.tables import TABLES
 
 UNITS: Final = {"d": 86_400, "h": 3_600, "min": 60, "s": 0}
-"""Units of time by their seconds, the largest first; below the last but one everything is in seconds."""
+"""Units of time by their seconds, largest first."""
 MOST_RUNS, MOST_POLICIES = 6, 12
-"""Up to so many runs each can be looked at; of more, the first seed of each of the first policies."""
+"""Most runs and policies with a view of their own; of more, the first seed of the first policies."""
 
 
 @builds
 class View:
-    """One policy and seed, as the parts about a single run see it."""
+    """The data of one policy and seed, for parts about a single run."""
 
     run: RunData
     policy: str
@@ -33,12 +33,12 @@ class View:
     waits: pl.DataFrame
     """The table of ``waits_with_apps``."""
     share: float
-    """The part of the page's limits on rows and points that this run may use."""
+    """This run's share of the page's limits on rows and points."""
     choice: Choice | None = None
-    """Which policy to take; None where there is one."""
+    """The recommended policy; None: there is only one."""
 
     def most(self, rows: int) -> int:
-        """How many of so many rows a page with one run would show are for this one."""
+        """Return this run's part of a limit on rows."""
         return max(int(rows * self.share), 20)
 
 
@@ -52,23 +52,23 @@ class Whole:
     summaries: pl.DataFrame
     """A row for each policy and seed."""
     views: Sequence[View]
-    """Those that the page shows one at a time."""
+    """The runs that the page shows one at a time."""
     choices: Mapping[float, Choice]
-    """Which policy to take, by load; empty where no load has several policies."""
+    """The recommended policy by load; empty: no load has several policies."""
 
     @property
     def rho_kind(self) -> str:
-        """The kind of ρ that the runs are judged by."""
+        """The kind of ρ that the runs are compared by."""
         return "themis" if self.run.facts is None else self.run.facts.rho
 
     @property
     def app_count(self) -> int:
-        """How many apps were to run, the same under every policy."""
+        """Number of apps in the workload."""
         return max((view.summary.apps for view in self.views), default=0)
 
     @property
     def time_unit(self) -> str:
-        """One unit for the times that policies are compared by: that in which the shortest mean JCT is at least 3."""
+        """Unit of the compared times: the largest in which the shortest mean JCT is at least 3."""
         known = self.summaries["jct_mean_seconds"].cast(pl.Float64).fill_nan(None)
         shortest = known.min()
         least = float(shortest) if isinstance(shortest, int | float) else 0.0
@@ -76,7 +76,7 @@ class Whole:
 
     @property
     def first(self) -> int:
-        """The view with which the page opens: of the policy to take, if there is a choice."""
+        """Index of the view with which the page opens: the recommended policy, if there is one."""
         taken = [choice.policy for choice in self.choices.values()]
         return next((at for at, view in enumerate(self.views) if view.policy in taken), 0)
 
@@ -88,7 +88,7 @@ class Whole:
 
 
 def whole_of(run: RunData, counted: Mapping[tuple[str, int], Summary] | None = None) -> Whole:
-    """Count every policy and seed once, and choose what the page shows.
+    """Summarize every policy and seed once, and choose the runs that the page shows.
 
     Args:
         run: of one policy or several.
@@ -132,7 +132,7 @@ def split(run: RunData) -> dict[tuple[str, int], RunData]:
 
 
 def _choices(run: RunData, summaries: pl.DataFrame, order: Sequence[str]) -> dict[float, Choice]:
-    """Policies are weighed against each other where they met the same load, and decided every round themselves."""
+    """Compare policies at equal load, if they decided every round themselves."""
     replaced = set(summaries.filter(pl.col("fallback_round").is_not_null())["policy"].to_list())
     loads = run.facts.loads if run.facts is not None else {}
     kind = RHO_NAMES["themis" if run.facts is None else run.facts.rho]
@@ -148,7 +148,7 @@ def _by_key(frame: pl.DataFrame) -> Mapping[Any, pl.DataFrame]:
 
 
 def _in_order(run: RunData, found: list[str]) -> list[str]:
-    """The policies as the command named them; those that it did not name follow."""
+    """Return the policies in the order of the command; policies that it does not name come last."""
     named = [policy for policy in (run.facts.profiles if run.facts is not None else {}) if policy in found]
     return named + [policy for policy in found if policy not in named]
 

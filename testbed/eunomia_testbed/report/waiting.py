@@ -1,4 +1,4 @@
-"""Why jobs and apps waited: seconds by reason, and the reason that took the longest."""
+"""Seconds that jobs and apps waited by reason, and the reason with the longest wait."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OWN_CHOICE = "paused_by_app"
 
 @value
 class Waiting:
-    """Job-seconds that an app waited in all, and the longest reason with the plugin that gave it."""
+    """Job-seconds that an app waited in all, and the reason with the most, with its plugin."""
 
     seconds: float
     reason: str
@@ -26,12 +26,12 @@ class Waiting:
 
     @property
     def words(self) -> str:
-        """Such as ``it was outbid: others gained more from the slots``."""
+        """The reason in words, such as ``it was outbid: others gained more from the slots``."""
         return reason_in_words(self.reason)
 
 
 def waits_with_apps(run: RunData) -> pl.DataFrame:
-    """The waits that ended, without own pauses, each with its ``seconds``, ``app`` and ``user``.
+    """Return finished waits except the apps' own pauses, each with ``seconds``, ``app`` and ``user``.
 
     A job that no table knows belongs to the app before the last slash of its name.
     """
@@ -44,7 +44,7 @@ def waits_with_apps(run: RunData) -> pl.DataFrame:
 
 
 def waiting_by_app(waits: pl.DataFrame, apps: Sequence[str] | None = None) -> dict[str, Waiting]:
-    """For every app that waited (of ``apps`` alone, where they are given): how long, and mostly why.
+    """Return for every app that waited its total wait and its main reason.
 
     Args:
         waits: of ``waits_with_apps``.

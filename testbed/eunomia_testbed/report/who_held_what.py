@@ -1,4 +1,4 @@
-"""Part 3, who held what: a row a slot, from the leases and the activity under them; of large clusters a heat map."""
+"""Part 3, holders of slots: a row for each slot with leases and activity; a heat map for large clusters."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from eunomia_testbed.results.run_data import RunData
 from eunomia_testbed.results.slots import SLOT, slots_of
 
 MOST_ROWS, MOST_EVENTS, MOST_ROUNDS = 64, 2_000, 2_000
-"""Above these a Gantt chart is neither readable nor small."""
+"""Limits above which a Gantt chart is neither readable nor small."""
 OCCUPANCY_COLUMNS = 1_000
-"""Buckets of time in which leases that are not drawn one by one are added up."""
+"""Number of time buckets in which leases without a bar of their own are summed."""
 MOST_BARS, MOST_BARS_OF_ONE, MOST_BARS_WITH_WAITS = 48_000, 12_000, 3_000
-"""On the page, of one run, and of one run with a note on the wait after each bar."""
+"""Most bars on the page, of one run, and of one run with notes on waits."""
 
 
 def who_held_what(view: View, until: float) -> Part | None:
-    """The part; None where nothing was held.
+    """Make the part; None: no slot was held.
 
     Args:
         view: the run.
@@ -65,7 +65,7 @@ def _gantt(view: View, slots: pl.DataFrame, until: float) -> Json:
 
 
 def _bars(run: RunData, most: int) -> tuple[pl.DataFrame, pl.DataFrame, str]:
-    """What slots did, the leases too many to draw one by one, and what to say of it.
+    """Return the bars of slots, the leases too many to draw, and a note about these.
 
     Of too many stretches the leases are bars, of too many leases the longest.
     Where only leases are known, each is a bar.
@@ -86,7 +86,7 @@ def _bars(run: RunData, most: int) -> tuple[pl.DataFrame, pl.DataFrame, str]:
 
 
 def _occupancy(leases: pl.DataFrame, slots: pl.DataFrame, until: float) -> Json:
-    """How much of each bucket of time these leases took, by slot, as in a heat map; None for no leases."""
+    """Return by slot the fraction of each bucket under these leases, as in a heat map; None: no leases."""
     placed = leases.join(slots.with_row_index("row"), on=SLOT, how="inner")
     if placed.is_empty():
         return None
@@ -97,7 +97,7 @@ def _occupancy(leases: pl.DataFrame, slots: pl.DataFrame, until: float) -> Json:
 
 
 def _leases_as_bars(leases: pl.DataFrame) -> pl.DataFrame:
-    """Leases of one job on one slot that follow each other at once are one bar."""
+    """Merge consecutive leases of one job on one slot into one bar."""
     last = pl.col("end_seconds").max()
     named = leases.with_columns(pl.col("end_seconds").fill_null(last), job=pl.coalesce("job", "app"))
     ordered = named.sort(*SLOT, "start_seconds", maintain_order=True)
@@ -111,7 +111,7 @@ def _leases_as_bars(leases: pl.DataFrame) -> pl.DataFrame:
 
 
 def _packed(bars: pl.DataFrame) -> Json:
-    """The bars as columns, each name once."""
+    """Return the bars as columns, with each name stored once."""
     jobs = bars.select("job", "app").unique(maintain_order=True).with_row_index("at")
     activities = bars.select("activity").unique(maintain_order=True).with_row_index("what")
     packed = bars.join(jobs, on=["job", "app"], how="left", maintain_order="left").join(
@@ -130,7 +130,7 @@ def _packed(bars: pl.DataFrame) -> Json:
 
 
 def _rounds(run: RunData, most: int) -> Iterator[Json]:
-    """Time, number and what changed, for each round; of very many, for evenly spread ones."""
+    """Yield time, number and changes of each round; of too many rounds, evenly spread ones."""
     changes = (*(name for name in COUNTED if name not in CHANGED), "kept", *CHANGED)
     every = -(-run.rounds.height // most) if run.rounds.height else 1
     for row in run.rounds.sort("round").gather_every(every).iter_rows(named=True):
@@ -139,7 +139,7 @@ def _rounds(run: RunData, most: int) -> Iterator[Json]:
 
 
 def _faults(run: RunData) -> Iterator[Json]:
-    """Time, text and app of everything that is marked with a cross."""
+    """Yield time, text and app of every fault, which the drawing marks with a cross."""
     marked = run.events.filter(pl.col("kind").str.starts_with("fault"))
     for row in marked.sort("time_seconds", maintain_order=True).head(MOST_EVENTS).iter_rows(named=True):
         yield [rounded(row["time_seconds"], 3), row["text"] or row["kind"], row["app"]]

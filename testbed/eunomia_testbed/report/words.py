@@ -1,4 +1,4 @@
-"""Numbers and reasons in words, the same in every part of the page."""
+"""Numbers and reasons as text, equal in every part of the page."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ RHO_NAMES: Final = {"themis": "ρ", "static": "static ρ", "contention": "ρ by 
 
 
 def reason_in_words(reason: str) -> str:
-    """What a reason means; an unknown one as it is."""
+    """Return the meaning of a reason; an unknown reason is returned as it is."""
     return REASONS.get(reason, reason.replace("_", " "))
 
 
 def duration(seconds: float | None) -> str:
-    """Such as ``4.2 s``, ``2 min 27 s`` or ``3 h 7 min``."""
+    """Return a duration such as ``4.2 s``, ``2 min 27 s`` or ``3 h 7 min``."""
     if seconds is None:
         return "unknown"
     if seconds < 100:
@@ -50,12 +50,12 @@ def duration(seconds: float | None) -> str:
 
 
 def percent(share: float | None) -> str:
-    """A share of 1 as ``93.7 %``."""
+    """Return a fraction as a percentage such as ``93.7 %``."""
     if share is None:
         return "unknown"
     return f"{100 * share:.{2 if 0 < abs(share) < 0.01 else 1}f} %"
 
 
 def count(number: int, noun: str) -> str:
-    """Such as ``1 app``, ``4 apps`` or ``no apps``."""
+    """Return a number with its noun, such as ``1 app``, ``4 apps`` or ``no apps``."""
     return f"{f'{number:,}' if number else 'no'} {noun}{'' if number == 1 else 's'}"

@@ -1,1 +1,1 @@
-"""Papers' claims measured again: each as printed, next to what is measured here. A folder a paper; see ``paper``."""
+"""Measures the claims of papers and compares them with the printed values; each paper is a folder (see ``paper``)."""

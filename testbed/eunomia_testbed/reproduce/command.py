@@ -1,4 +1,4 @@
-"""``eunomia reproduce``: a paper's claims, each as printed, next to what is measured here."""
+"""``eunomia reproduce``: measures a paper's claims and compares them with the printed values."""
 
 import dataclasses
 import json
@@ -26,7 +26,7 @@ Texts = Annotated[tuple[str, ...], BeforeValidator(lambda given: given or ()), F
 
 
 class ReproduceFlags(BaseModel):
-    """What was given on the command line."""
+    """The flags of ``eunomia reproduce``."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -51,7 +51,7 @@ class ReproduceFlags(BaseModel):
 
 @with_flags(ReproduceFlags)
 def reproduce(flags: ReproduceFlags) -> int:
-    """Measure a paper's claims again."""
+    """Measure a paper's claims and compare them with the printed values."""
     from eunomia.units import parse_duration
     from eunomia_testbed.reproduce.paper import Runs, cells_of
     from eunomia_testbed.reproduce.papers import find_paper
@@ -90,7 +90,7 @@ def reproduce(flags: ReproduceFlags) -> int:
 
 
 def chosen(claims: "Sequence[Claim[Any, Any, Any]]", names: Sequence[str]) -> "Sequence[Claim[Any, Any, Any]]":
-    """The claims of these figures; all where none is named.
+    """Select the claims of these figures; all claims if no figure is named.
 
     Args:
         claims: of the paper.
@@ -115,7 +115,7 @@ def _plain(figure: str) -> str:
 
 
 def _grid(paper: "Paper[Any, Any, Any]", flags: ReproduceFlags) -> Any:
-    """The paper's grid with the seeds and sizes that were asked for.
+    """Return the paper's grid with the requested seeds and sizes.
 
     Raises:
         InputError: a setting that the grid lacks, or a value that does not suit.
@@ -133,7 +133,7 @@ def _grid(paper: "Paper[Any, Any, Any]", flags: ReproduceFlags) -> Any:
 
 
 def _open(paper: "Paper[Any, Any, Any]", grid: Any, flags: ReproduceFlags) -> "tuple[Path, Store[Any, Any]]":
-    """Open the folder of a run, and fix what is run.
+    """Open the folder of a run, and write the settings that the run is fixed to.
 
     Raises:
         InputError: the folder is of another run, or is there and is not to be gone on with.
@@ -160,7 +160,7 @@ def _open(paper: "Paper[Any, Any, Any]", grid: Any, flags: ReproduceFlags) -> "t
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Outcome:
-    """What a reproduction came to, as files and on the screen."""
+    """The result of a reproduction, for files and the screen."""
 
     flags: ReproduceFlags
     paper: "Paper[Any, Any, Any]"
@@ -170,7 +170,7 @@ class _Outcome:
     folder: Path
 
     def write(self, rows: "Sequence[Row]") -> None:
-        """Write ``claims.json`` and ``report.html``, and print what was asked for."""
+        """Write ``claims.json`` and ``report.html``, and print the requested output."""
         from eunomia_testbed.reproduce.page import page
         from eunomia_testbed.reproduce.table import screen_lines
 
@@ -206,7 +206,7 @@ class _Outcome:
         }
 
     def exit_code(self, rows: "Sequence[Row]") -> int:
-        """1 where every claim is to hold, and one does not."""
+        """Return 1 under ``--strict`` if a claim does not hold; else 0."""
         from eunomia_testbed.reproduce.verdicts import Verdict
 
         failed = any(found.verdict is not Verdict.HOLDS for _, found in rows)

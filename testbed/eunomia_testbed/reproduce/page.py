@@ -1,4 +1,4 @@
-"""One self-contained page of a reproduction: the claims, and bars of what is behind them."""
+"""Makes one self-contained page of a reproduction: the claims, and bars of the measured numbers."""
 
 import html
 from collections.abc import Mapping, Sequence
@@ -53,7 +53,7 @@ def page(title: str, rows: Sequence[Row], pictures: Sequence[Picture], fixed: Se
 
 
 def _by_seed(found: Measured) -> str:
-    """The numbers of each seed, folded; nothing where a claim has none."""
+    """Return the numbers of each seed, folded; empty: the claim has none."""
     if not found.by_seed:
         return ""
     lines = (f"{name}: {', '.join(map(_short, numbers))}" for name, numbers in found.by_seed.items())
@@ -61,7 +61,7 @@ def _by_seed(found: Measured) -> str:
 
 
 def _bars(title: str, bars: Mapping[str, float]) -> str:
-    """Horizontal bars with their numbers; nothing where nothing was run."""
+    """Return horizontal bars with their numbers; empty: no cell was run."""
     if not bars:
         return ""
     most = max(bars.values()) or 1.0

@@ -23,12 +23,12 @@ class PaperCell(Protocol):
 
     @property
     def key(self) -> str:
-        """A name that no other cell has, such as of ``cell_key``; its file is called so."""
+        """Unique name of the cell, also of its file; see ``cell_key``."""
         ...
 
 
 class PaperFigures(Protocol):
-    """What a cell came to."""
+    """The figures that a cell measures."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
@@ -39,13 +39,13 @@ class PaperFigures(Protocol):
 
 
 class PaperGrid(Protocol):
-    """What is run: the fields are what ``--set`` changes."""
+    """The settings of a reproduction; ``--set`` changes its fields."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """Every cell is run with each."""
+        """Seeds that every cell runs with."""
         ...
 
 
@@ -56,7 +56,7 @@ F = TypeVar("F", bound=PaperFigures)
 
 @builds
 class Runs(Generic[G, C, F]):
-    """What has been run of a grid."""
+    """The finished cells of a grid."""
 
     grid: G
     done: Mapping[str, F]
@@ -68,7 +68,7 @@ class Runs(Generic[G, C, F]):
         return [self.done[key] for key in keys if key in self.done]
 
     def by_policy(self, make: Callable[[str, int], C], policies: Iterable[str]) -> dict[str, list[F]]:
-        """The same for each policy; only seeds that all of them have run."""
+        """Return the figures by policy, for seeds that all policies have run."""
         policies = list(policies)
         keys = {policy: [make(policy, seed).key for seed in self.grid.seeds] for policy in policies}
         whole = [at for at in range(len(self.grid.seeds)) if all(keys[policy][at] in self.done for policy in policies)]
@@ -77,18 +77,18 @@ class Runs(Generic[G, C, F]):
 
 @builds
 class Claim(Generic[G, C, F]):
-    """A sentence of a paper that can be measured."""
+    """A claim of a paper that a reproduction measures."""
 
     figure: str
-    """Where it stands, and its name for ``--only``: ``Fig 9``, ``Table 5``, ``§6.2.3``."""
+    """The figure, table or section of the claim, which ``--only`` selects: ``Fig 9``, ``Table 5``, ``§6.2.3``."""
     text: str
-    """What is claimed, in a few words."""
+    """The claim in a few words."""
     printed: str
-    """The paper's number or word."""
+    """The number or word that the paper prints."""
     measure: Callable[[Runs[G, C, F]], Measured]
-    """``NOT_RUN`` where its cells are missing."""
+    """Measures the claim; returns ``NOT_RUN`` if its cells are missing."""
     cells: Callable[[int], Iterable[C]]
-    """The cells behind it, with a seed; none for a claim that ``measure`` computes by itself."""
+    """Returns the cells that the claim needs for a seed; none if ``measure`` needs no cells."""
 
 
 Row = tuple[Claim[Any, Any, Any], Measured]
@@ -103,32 +103,32 @@ class Picture:
 
 
 def no_pictures(runs: object) -> Sequence[Picture]:
-    """A page without bars."""
+    """Return no bars."""
     return ()
 
 
 @builds
 class Paper(Generic[G, C, F]):
-    """A paper whose claims are measured again."""
+    """A paper with the claims that a reproduction measures."""
 
     title: str
-    """With venue and year, such as ``Themis (NSDI 2020)``."""
+    """Title with venue and year, such as ``Themis (NSDI 2020)``."""
     grid: type[G]
     """Its fields have defaults; ``seeds`` is one of them, and ``--apps`` sets those that end in ``apps``."""
     figures: type[F]
     claims: Callable[[G], Sequence[Claim[G, C, F]]]
-    """All, in the paper's order."""
+    """Returns all claims in the paper's order."""
     run: Callable[[C], F]
     """Simulates a cell; a function of a module, since worker processes import it."""
     fixed: Callable[[G], Sequence[str]]
-    """What is decided before the first run, a sentence each: clusters, sizes, leases, what the paper leaves open."""
+    """Returns the decisions made before the first run, one sentence each: clusters, sizes, leases, open points."""
     said: Callable[[C, F], str]
-    """What is shown when a cell is done, such as ``themis, seed 0: worst ρ 1.75``."""
+    """Returns the line shown when a cell is done, such as ``themis, seed 0: worst ρ 1.75``."""
     pictures: Callable[[Runs[G, C, F]], Sequence[Picture]] = no_pictures
 
 
 def cells_of(seeds: Iterable[int], claims: Sequence[Claim[Any, C, Any]]) -> tuple[C, ...]:
-    """The cells behind claims, each once, seed by seed: a run that is cut short has whole seeds."""
+    """Return the cells of some claims, each once, in order of seeds, so that an interrupted run has whole seeds."""
     return tuple(dict.fromkeys(cell for seed in seeds for claim in claims for cell in claim.cells(seed)))
 
 

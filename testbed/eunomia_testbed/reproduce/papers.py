@@ -21,7 +21,7 @@ def paper_names() -> list[str]:
 
 
 def find_paper(name: str) -> Paper[Any, Any, Any]:
-    """The paper of a name.
+    """Return the paper with a name.
 
     Raises:
         InputError: no paper has that name.

@@ -1,4 +1,4 @@
-"""Runs the cells of a paper, and keeps their figures: a run that was stopped goes on."""
+"""Runs the cells of a paper, and stores their figures so that an interrupted run can resume."""
 
 import contextlib
 import dataclasses
@@ -27,7 +27,7 @@ class Store(Generic[C, F]):
         self._kind = kind
 
     def load(self, cells: Iterable[C]) -> dict[str, F]:
-        """The cells that are there, by key.
+        """Return the figures of stored cells, by key.
 
         Raises:
             InputError: a file that is not what was written.
@@ -40,7 +40,7 @@ class Store(Generic[C, F]):
         return found
 
     def save(self, cell: C, figures: F) -> None:
-        """Keep a cell; a file is there whole or not at all."""
+        """Store a cell's figures; the file is written whole or not at all."""
         path = self.folder / f"{cell.key}.json"
         made = {"cell": dataclasses.asdict(cell), "figures": dataclasses.asdict(figures)}
         part = path.with_suffix(".part")
@@ -48,7 +48,7 @@ class Store(Generic[C, F]):
         part.replace(path)
 
     def withdraw(self, others: Iterable[Path]) -> None:
-        """Remove the folder again where no cell was run, so that a corrected command may name it.
+        """Remove the folder if no cell was run, so that a corrected command may use it.
 
         Args:
             others: files that were written into the run's folder before the first cell.
@@ -80,7 +80,7 @@ def run_cells(
     seconds: float,
     done_one: Callable[[C, F, int, int], None],
 ) -> dict[str, F]:
-    """Run what is not there yet, in processes of their own; returns the figures of all cells that are done.
+    """Run the cells without stored figures in worker processes; return the figures of all finished cells.
 
     Args:
         paper: whose cells these are.
@@ -103,7 +103,7 @@ def run_cells(
 
 
 def _each(paper: Paper[Any, C, F], cells: Sequence[C], processes: int, until: float) -> Iterator[tuple[C, F]]:
-    """Cells with their figures, as they are done; in order of the grid where one process runs them."""
+    """Yield cells with their figures as they finish; in order of the grid with one process."""
     if processes <= 1:
         for cell in cells:
             if time.monotonic() >= until:

@@ -1,4 +1,4 @@
-"""The claims as lines on a screen and as plain values, and what is fixed before anything runs."""
+"""Formats claims and settings as lines of text and as plain values."""
 
 import dataclasses
 import textwrap
@@ -12,12 +12,12 @@ WIDTH = 118
 
 
 def fixed_lines(sentences: Sequence[str]) -> list[str]:
-    """Sentences as lines of a screen."""
+    """Wrap sentences as lines of a screen."""
     return [line for part in sentences for line in textwrap.wrap(part, WIDTH, subsequent_indent="  ")]
 
 
 def screen_lines(rows: Sequence[Row]) -> list[str]:
-    """The table; the reason under each claim that is not plainly held."""
+    """Return the table, with the reason under each claim that does not plainly hold."""
     lines = [f"{'claim':<74} {'paper':<24} {'here':<22} verdict"]
     for claim, found in rows:
         named = f"{claim.figure:<9} {claim.text}"
@@ -29,7 +29,7 @@ def screen_lines(rows: Sequence[Row]) -> list[str]:
 
 
 def count_line(rows: Sequence[Row]) -> str:
-    """How many claims hold."""
+    """Return how many claims hold, as a line."""
     count = Counter(found.verdict for _, found in rows)
     return (
         f"{count[Verdict.HOLDS]} of {len(rows)} claims hold, {count[Verdict.DIRECTION]} in direction only, "
@@ -39,7 +39,7 @@ def count_line(rows: Sequence[Row]) -> str:
 
 
 def plain_rows(rows: Sequence[Row]) -> list[dict[str, object]]:
-    """The same for machines."""
+    """Return the claims as plain values for JSON."""
     return [
         {
             "figure": claim.figure,
@@ -56,6 +56,6 @@ def plain_rows(rows: Sequence[Row]) -> list[dict[str, object]]:
 
 
 def plain_grid(grid: PaperGrid) -> dict[str, object]:
-    """What is run, as plain values."""
+    """Return the grid as plain values for JSON."""
     plain = {field.name: getattr(grid, field.name) for field in dataclasses.fields(grid)}
     return {name: list(item) if isinstance(item, tuple) else item for name, item in plain.items()}

@@ -1,4 +1,4 @@
-"""What is said of a claim once it is measured."""
+"""The verdict on a measured claim."""
 
 import dataclasses
 import math
@@ -8,29 +8,29 @@ from enum import Enum
 from eunomia.model.shapes import value
 
 TOLERANCE = 0.10
-"""A number holds if it is off by at most this part of the printed one."""
+"""Relative difference from the printed number up to which a measured number holds."""
 
 
 class Verdict(Enum):
-    """What is said of a claim."""
+    """The possible verdicts on a claim."""
 
     HOLDS = "holds"
     DIRECTION = "direction only"
     FAILS = "does not hold"
     NOT_MEASURABLE = "not measurable on this workload"
-    """The workload, and not the policy, decides the number."""
+    """The workload determines the number, so that no policy can change it."""
     UNMEASURED = "not measured here"
 
 
 @value
 class Measured:
-    """A claim measured."""
+    """The measured result of a claim."""
 
     text: str
-    """As the table shows it."""
+    """The result as the table shows it."""
     verdict: Verdict
     reason: str
-    """Why, in a sentence: for a reader who wonders."""
+    """The reason of the verdict, in a sentence."""
     values: tuple[float, ...] = ()
     """The numbers behind it."""
     by_seed: Mapping[str, tuple[float, ...]] = dataclasses.field(default_factory=dict)
@@ -38,11 +38,11 @@ class Measured:
 
 
 NOT_RUN = Measured(text="-", verdict=Verdict.UNMEASURED, reason="no seed of it has been run")
-"""The outcome of a claim none of whose seeds has been run."""
+"""The result of a claim without finished seeds."""
 
 
 def judged(here: float, printed: float, *, direction: bool, better: bool = False) -> Verdict:
-    """Judge a number.
+    """Compare a measured number with the printed one.
 
     Args:
         here: as measured.

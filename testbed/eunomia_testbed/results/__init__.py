@@ -1,4 +1,4 @@
-"""What a run leaves: a folder of typed tables, with the facts that it takes to repeat it.
+"""The result folder of a run: typed tables, and the facts needed to repeat the run.
 
 ``tables`` says what the tables hold, ``ResultFolder`` writes them, ``RunData`` reads them, ``summarise`` counts.
 """

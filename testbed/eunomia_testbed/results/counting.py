@@ -1,4 +1,4 @@
-"""Counting a run's tables: sums and shares that come out the same to the last bit each time.
+"""Sums and fractions from a run's tables, equal to the last bit on each computation.
 
 ``fsum`` and numpy add in a fixed order; polars adds groups in an order that changes.
 """
@@ -21,22 +21,22 @@ GANGS: Final = ((1, "1"), (2, "2"), (4, "4"), (8, "8"), (16, "16"), (math.inf, "
 """Classes of gang sizes: the largest of each, and its name."""
 _PART: Final = 65_536
 OWN_CHOICE: Final = "paused_by_app"
-"""A tuner's own pauses are no waiting."""
+"""The reason of a tuner's own pauses, which do not count as waiting."""
 
 
 def apps_or_jobs(run: RunData) -> pl.DataFrame:
-    """What fairness is judged by: the apps, or the jobs of a run that knows no apps."""
+    """Return the rows for fairness: apps, or jobs if the run has no apps."""
     return run.apps if run.apps.height else run.jobs
 
 
 def rho_column(run: RunData) -> str:
-    """The column of apps and jobs that holds the rho that the run is judged by."""
+    """Return the column of apps and jobs with the rho that judges the run."""
     kind = "themis" if run.facts is None else run.facts.rho
     return "rho" if kind == "themis" else f"rho_{kind}"
 
 
 def slot_count(run: RunData) -> int | None:
-    """Slots of the cluster: as the facts say, else as the rounds counted, else those that were ever leased."""
+    """Return the slots of the cluster: by the facts, else by the rounds, else the slots that were ever leased."""
     if run.facts is not None and run.facts.slots is not None:
         return run.facts.slots
     counted = number((run.rounds["free_slots"] + run.rounds["busy_slots"]).max())
@@ -45,7 +45,7 @@ def slot_count(run: RunData) -> int | None:
 
 
 def faults_of(run: RunData) -> int:
-    """Rounds with a fault, and events of a kind that begins with ``fault``."""
+    """Return the number of rounds with a fault and of events of a ``fault`` kind."""
     rounds = run.rounds["fault"].is_not_null().sum()
     return int(rounds) + run.events.filter(pl.col("kind").str.starts_with("fault")).height
 
@@ -74,7 +74,7 @@ def _overlaps(starts: Reals, ends: Reals, epochs: Ints) -> int:
 
 
 def _slots(leases: pl.DataFrame) -> Ints:
-    """By lease a number of its slot, of a policy and seed each their own."""
+    """Return a number for each lease's slot, distinct across policies and seeds."""
     numbers = numbered(leases["machine"])[0] * (int(number(leases["slot"].max()) or 0) + 1)
     numbers += leases["slot"].to_numpy()
     for name, different in leases.select(pl.col("policy", "seed").n_unique()).row(0, named=True).items():
@@ -84,7 +84,7 @@ def _slots(leases: pl.DataFrame) -> Ints:
 
 
 def held_seconds(run: RunData) -> float:
-    """Slot time under lease; a lease that is still open counts to the last moment known of.
+    """Return the slot-seconds under lease; an open lease counts to the last known time.
 
     Where leases were not kept, what the jobs held.
     """
@@ -95,7 +95,7 @@ def held_seconds(run: RunData) -> float:
 
 
 def busy_seconds(run: RunData) -> float:
-    """Slot time that made progress; all that a job held where that is not known of it."""
+    """Return the slot-seconds that made progress; a job without this figure counts with all that it held."""
     return _fsum(run.jobs["busy_slot_seconds"].fill_null(run.jobs["slot_seconds"]).drop_nulls())
 
 
@@ -107,13 +107,13 @@ def by_activity(run: RunData) -> dict[str, float]:
 
 
 def by_reason(run: RunData) -> dict[str, float]:
-    """Seconds that jobs waited, by reason; waits that are still open are left out."""
+    """Return the seconds that jobs waited, by reason, without open waits."""
     waits = run.waits.filter(pl.col("end_seconds").is_not_null())
     return _sums(waits["reason"], waits["end_seconds"] - waits["start_seconds"])
 
 
 def waited_seconds(run: RunData, reasons: dict[str, float]) -> float | None:
-    """Seconds that jobs waited in all, their app's own pauses left out; None where nothing is known of it."""
+    """Return the seconds that jobs waited in all, without their apps' own pauses; None: unknown."""
     if run.jobs["wait_seconds"].null_count() < run.jobs.height:
         return _fsum(run.jobs["wait_seconds"].drop_nulls())
     return math.fsum(seconds for reason, seconds in reasons.items() if reason != OWN_CHOICE) if reasons else None
@@ -154,24 +154,24 @@ def share_above(values: pl.Series, limit: float) -> float | None:
 
 
 def mean(column: pl.Series) -> float | None:
-    """The mean of what is known; None where nothing is."""
+    """Return the mean of the known values; None: no value is known."""
     known = column.drop_nulls()
     return _fsum(known) / known.len() if known.len() else None
 
 
 def exact_sum(column: pl.Series) -> float | None:
-    """The exact sum of what is known of a column of reals; None where nothing is."""
+    """Return the exact sum of the known values of a column of reals; None: no value is known."""
     known = column.drop_nulls()
     return _fsum(known) if known.len() else None
 
 
 def total(column: pl.Series) -> int | None:
-    """The sum of what is known; None where nothing is."""
+    """Return the sum of the known values; None: no value is known."""
     return int(column.sum()) if column.null_count() < column.len() else None
 
 
 def number(value: object) -> float | None:
-    """A number as a float; None for anything else."""
+    """Return a number as a float; None: the value is not a number."""
     return float(value) if isinstance(value, int | float) else None
 
 
@@ -180,12 +180,12 @@ def _sums(names: pl.Series, seconds: pl.Series) -> dict[str, float]:
 
 
 def most(column: pl.Series) -> int | None:
-    """The largest of a column of counts; None where nothing is known."""
+    """Return the largest of a column of counts; None: no value is known."""
     found = number(column.max())
     return None if found is None else int(found)
 
 
 def _fsum(column: pl.Series) -> float:
-    """The exact sum of a column without nulls, of which a part at a time is made Python's numbers."""
+    """Return the exact sum of a column without nulls, converted in blocks to save memory."""
     parts = (column.slice(begin, _PART) for begin in range(0, column.len(), _PART))
     return math.fsum(chain.from_iterable(part.to_list() for part in parts))

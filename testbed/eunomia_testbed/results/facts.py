@@ -1,4 +1,4 @@
-"""The facts of a run that its tables do not hold: how it was called, with what, where."""
+"""The facts of a run beyond its tables: command, inputs, machine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class InputFile:
 
 @value
 class FailedRun:
-    """A policy and seed that did not come to its end: the tables have no row of it."""
+    """A policy and seed that failed, so that the tables have no row of it."""
 
     policy: str
     seed: int
@@ -35,7 +35,7 @@ class FailedRun:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RunFacts:
-    """What ``run.json`` holds.
+    """The content of ``run.json``.
 
     ``profiles`` maps a policy's name to its resolved profile in TOML, every default written out; ``cluster`` is TOML
     too. ``clock`` is ``wall`` or ``virtual``. ``ended`` says how: ``finished``, ``interrupted`` or ``failed``; None
@@ -70,7 +70,7 @@ class RunFacts:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """The facts that ``to_json`` wrote; keys that this version does not know are passed over."""
+        """Read what ``to_json`` wrote; unknown keys are ignored."""
         found = json.loads(text)
         known = {field.name: found[field.name] for field in dataclasses.fields(cls) if field.name in found}
         known["command"] = tuple(known["command"])

@@ -1,4 +1,4 @@
-"""Writing a result folder. Every file is replaced in one move, so an interrupted run leaves readable tables."""
+"""Writes a result folder. Every file is replaced atomically, so an interrupted run leaves readable tables."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def new_folder_name(kind: str, now: datetime) -> str:
 
 
 def is_there(path: Path) -> bool:
-    """Whether a result folder is there already.
+    """Return whether a result folder exists.
 
     Raises:
         InputError: none can be, under such a name.
@@ -106,7 +106,7 @@ class ResultFolder:
     def write_summary(
         self, run: RunData | None = None, counted: Mapping[tuple[str, int], Summary] | None = None
     ) -> pl.DataFrame:
-        """Count what the tables hold, write it as ``summary.csv`` and return it: a row a policy and seed.
+        """Summarize the tables, write ``summary.csv`` and return it: a row for each policy and seed.
 
         The file has a row for each run that failed too, with the error in the column ``failure`` and nothing counted.
 
@@ -120,7 +120,7 @@ class ResultFolder:
         return summary
 
     def _merge(self, name: str, frame: pl.DataFrame) -> None:
-        """Replace the frame's policies and seeds in the file, and keep the others; rows stay in their order."""
+        """Replace the rows of the frame's policies and seeds in the file; other rows and their order stay."""
         target = self.path / name
         if target.exists():
             others = pl.read_parquet(target).join(frame.select(*KEY).unique(), on=list(KEY), how="anti")
@@ -131,7 +131,7 @@ class ResultFolder:
 
 
 def _with_failures(summary: pl.DataFrame, facts: RunFacts | None) -> pl.DataFrame:
-    """The counted rows, and those of runs that failed, the error in a last column."""
+    """Return the summary with a row for each failed run and the error in a last column."""
     failed = [
         {"policy": each.policy, "seed": each.seed, "failure": each.error} for each in (facts.failures if facts else ())
     ]
@@ -145,7 +145,7 @@ def _no_folder(path: Path, error: OSError) -> InputError:
 
 
 def _refuse_or_empty(path: Path, *, overwrite: bool) -> None:
-    """An existing folder is an error, unless it is empty, or a result folder and may be overwritten."""
+    """Refuse an existing folder, unless it is empty, or a result folder that may be overwritten."""
     if not path.is_dir():
         raise InputError("--out must name a folder", value=f"the file {path}")
     if not any(path.iterdir()):
@@ -158,7 +158,7 @@ def _refuse_or_empty(path: Path, *, overwrite: bool) -> None:
 
 
 def _point_latest_at(path: Path) -> None:
-    """Let ``latest`` in the same folder point to ``path``; a file or folder of that name is left alone."""
+    """Point the link ``latest`` in the same folder to ``path``; a file or folder of that name is kept."""
     link = path.parent / "latest"
     if path.name == "latest" or (link.exists() and not link.is_symlink()):
         return
@@ -170,5 +170,5 @@ def _point_latest_at(path: Path) -> None:
 
 
 def _file_name(policy: str) -> str:
-    """A policy's name as a file's name, with nothing in it that leads elsewhere."""
+    """Return a policy's name as a safe file name."""
     return re.sub(r"[^A-Za-z0-9._-]", "_", policy).lstrip(".") or "policy"

@@ -26,7 +26,7 @@ _WAYS: Final = {way: way for way in WAYS if way != "time_mean"}
 
 @value
 class PluginMetric:
-    """A metric, and the plugin that brings it."""
+    """A metric and its plugin."""
 
     plugin: str
     metric: Metric
@@ -81,7 +81,7 @@ class _Measured(Mapping[str, pl.DataFrame]):
 
 
 def _column(each: PluginMetric, tables: Mapping[str, pl.DataFrame], height: int) -> pl.Series:
-    """The values of a metric as numbers, unknown ones as null."""
+    """Return the values of a metric as numbers, unknown ones as null."""
     name = each.metric.name
     rule = f'metric "{name}" must be computed without an error'
     try:

@@ -1,4 +1,4 @@
-"""How the columns of plugins' records are called in results."""
+"""Names of the columns of plugins' records in results."""
 
 from collections.abc import Mapping
 from typing import Final

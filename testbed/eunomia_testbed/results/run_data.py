@@ -1,4 +1,4 @@
-"""Reading a result folder: every table as a polars frame, empty where the run left none."""
+"""Reads a result folder: every table as a polars frame, empty if the run wrote none."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from eunomia_testbed.results.facts import RunFacts
 from eunomia_testbed.results.tables import KEY, TABLES, keyed, schema_of
 
 _LARGE: Final = 1024**2
-"""Least size in bytes of a file for which reading the keys first pays."""
+"""Least size in bytes of a file for which reading the keys first saves time."""
 
 
 @builds
@@ -72,12 +72,12 @@ class RunData:
         return frame
 
     def runs(self) -> list[tuple[str, int]]:
-        """Every policy and seed of which there are jobs or apps, in order."""
+        """Return every policy and seed with jobs or apps, in order."""
         keys = pl.concat([self.apps.select("policy", "seed"), self.jobs.select("policy", "seed")])
         return [(str(policy), int(seed)) for policy, seed in keys.unique().sort("policy", "seed").iter_rows()]
 
     def only(self, policy: str, seed: int) -> Self:
-        """The same run with the rows of one policy and seed alone."""
+        """Return the run with the rows of one policy and seed only."""
         if self.runs() == [(policy, seed)]:
             return self
         chosen = (pl.col("policy") == policy) & (pl.col("seed") == seed)
@@ -87,7 +87,7 @@ class RunData:
 
 
 def read_table(folder: Path, table: str, added: Added = NO_COLUMNS) -> pl.DataFrame:
-    """One table of a folder, empty where there is none; columns that an earlier version did not write are null.
+    """Read one table of a folder, empty if it is missing; columns that an earlier version lacked are null.
 
     Args:
         folder: of the run.
@@ -112,7 +112,7 @@ def read_table(folder: Path, table: str, added: Added = NO_COLUMNS) -> pl.DataFr
 
 
 def _frame(path: Path) -> pl.DataFrame:
-    """The table of a file; of a large one of a single run the key is there once, not in every row."""
+    """Read the table of a file; in a large file of a single run, the key is stored once, not by row."""
     names = pl.read_parquet_schema(path).keys() if path.stat().st_size >= _LARGE else ()
     if names and KEY.keys() <= names:
         keys = pl.read_parquet(path, columns=list(KEY))

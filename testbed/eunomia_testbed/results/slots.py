@@ -1,4 +1,4 @@
-"""The slots that a table of very many rows names: by number, for sorting or grouping by names copies all of them."""
+"""Numbers the slots of a very long table, since sorting or grouping by names copies them all."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ SLOT: Final = ["machine", "slot"]
 
 
 def numbered(names: pl.Series) -> tuple[Ints, pl.Series]:
-    """By row the number of its name, and the names in order, each once."""
+    """Return by row the number of its name, and the distinct names in order."""
     known = names.unique().sort()
     return names.cast(pl.Enum(known)).to_physical().to_numpy().astype(np.int64), known
 
 
 def slots_of(held: pl.DataFrame) -> pl.DataFrame:
-    """Every machine and slot of a table once, in their order."""
+    """Return the distinct machines and slots of a table, in order."""
     machine, names = numbered(held["machine"])
     slot = held["slot"].to_numpy()
     width = int(slot.max(initial=0)) + 1

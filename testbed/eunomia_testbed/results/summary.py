@@ -1,4 +1,4 @@
-"""A run in numbers: a row a policy and seed. The report's sentences and ``summary.csv`` both read this.
+"""The figures of a run: one row for each policy and seed, for ``summary.csv`` and the report's sentences.
 
 Definitions and sources of the metrics: ``docs/reference/metrics.md``.
 """
@@ -98,16 +98,16 @@ class Summary:
     fallback_round: int | None
     slots_held_twice: Annotated[int, col("", "leases that began on a slot before an earlier one had ended")]
     jct_mean_by_gang: Mapping[str, float | None]
-    """By class of gang sizes, in seconds."""
+    """Mean JCT in seconds by class of gang sizes."""
     rho_worst_by_kind: Mapping[str, float | None]
     rho_unfair_by_kind: Mapping[str, float | None]
     wait_by_reason: Mapping[str, float]
-    """Seconds of jobs, by reason; a reason that is not named gave none."""
+    """Seconds that jobs waited, by reason; a missing reason counts as 0."""
     more_by_name: Mapping[str, float | None]
-    """Figures that columns declare and no field above holds, by name."""
+    """Declared figures without a field above, by name."""
 
     def flat(self) -> dict[str, object]:
-        """The row of ``summary.csv``: every number in a column of its own."""
+        """Return the row of ``summary.csv``, with each number in its own column."""
         plain = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)[: -len(_NESTED)]}
         plain |= {f"jct_mean_gang_{name}_seconds": self.jct_mean_by_gang.get(name) for _, name in counting.GANGS}
         for kind in KINDS:
@@ -121,7 +121,7 @@ _NESTED = ("jct_mean_by_gang", "rho_worst_by_kind", "rho_unfair_by_kind", "wait_
 
 
 def summaries_of(run: RunData) -> dict[tuple[str, int], Summary]:
-    """Count every policy and seed."""
+    """Summarize every policy and seed."""
     return {key: summary_of(run, *key) for key in run.runs()}
 
 
@@ -137,7 +137,7 @@ def summarise(run: RunData, counted: Mapping[tuple[str, int], Summary] | None = 
 
 
 def summary_of(run: RunData, policy: str, seed: int) -> Summary:
-    """Count one policy and seed."""
+    """Summarize one policy and seed."""
     one = run.only(policy, seed)
     judged = apps_or_jobs(one)
     figures = figures_of(one)
@@ -164,7 +164,7 @@ def summary_of(run: RunData, policy: str, seed: int) -> Summary:
 
 
 def _fairness(run: RunData, judged: pl.DataFrame) -> dict[str, object]:
-    """The fields about rho, of apps or, without apps, of jobs."""
+    """Return the fields about rho, of apps or, without apps, of jobs."""
     name = rho_column(run)
     limit = UNFAIR_RHO if run.facts is None else run.facts.unfair_above
     rho = judged.filter(pl.col(name).is_not_null()).sort(name, "app", descending=[True, False])
@@ -182,7 +182,7 @@ def _fairness(run: RunData, judged: pl.DataFrame) -> dict[str, object]:
 
 
 def _usage(run: RunData, held: float, makespan: float | None) -> dict[str, object]:
-    """The fields about the GPUs' time, of which so many GPU-seconds were held."""
+    """Return the fields about GPU time, given the GPU-seconds held."""
     slots = slot_count(run)
     capacity = slots * makespan if slots and makespan else None
     spent = _spent(run, held)
@@ -199,7 +199,7 @@ _RHO: Final = {kind: "rho" if kind == "themis" else f"rho_{kind}" for kind in KI
 
 
 def _spent(run: RunData, held: float) -> dict[str, float]:
-    """Share of the held slot time by activity; without segments only what made progress is known, if that is."""
+    """Return the fractions of held slot time by activity; without segments, only progress may be known."""
     if run.segments.height:
         found = counting.by_activity(run)
         return {name: found.get(name, 0.0) for name in ("run", *OVERHEADS)} if found else {}

@@ -63,7 +63,7 @@ class JobRow:
 
 @value
 class AppRow:
-    """An app: one search, or one training run."""
+    """An app: a search or a single training run."""
 
     app: Annotated[str, col("", "its name")]
     user: Annotated[str | None, col("", "its owner")] = None
@@ -164,7 +164,7 @@ class LeaseRow:
 
 @value
 class WaitRow:
-    """A stretch in which a job wanted slots and had none, for one reason."""
+    """A period in which a job wanted slots and had none, for one reason."""
 
     job: Annotated[str, col("", "the job")]
     start_seconds: Annotated[float, col("s", "when it began")]
@@ -214,7 +214,7 @@ class RhoRow:
 
 @value
 class SearchRow:
-    """What an app looks for: the metric that its tuner compares, and which way is better."""
+    """The metric of an app's search, and its direction."""
 
     app: Annotated[str, col("", "the search")]
     metric: Annotated[str, col("", "the tag in the logs, such as val/accuracy")]
@@ -251,7 +251,7 @@ class TrialRow:
 
 @value
 class RungRow:
-    """A trial reached a rung or its end, or was stopped by its tuner on the way, and what its tuner decided."""
+    """A trial reached a rung or its end, or its tuner stopped it; with the tuner's decision."""
 
     app: Annotated[str, col("", "the search")]
     job: Annotated[str, col("", "the trial's job")]
@@ -264,7 +264,7 @@ class RungRow:
 
 @value
 class SegmentRow:
-    """What a slot did for its holder: start, restore, run, save, or idle (held, and nothing done with it)."""
+    """The activity of a slot: start, restore, run, save, or idle (held without work)."""
 
     job: Annotated[str, col("", "the job")]
     app: Annotated[str, col("", "its app")]
@@ -277,7 +277,7 @@ class SegmentRow:
 
 @value
 class EventRow:
-    """Something that happened, in words; a kind that begins with ``fault`` is marked in the report."""
+    """An event in words; a kind that begins with ``fault`` is marked in the report."""
 
     time_seconds: Annotated[float, col("s", "when")]
     kind: Annotated[str, col("", "such as app.arrived or job.suspended")]
@@ -288,7 +288,7 @@ class EventRow:
 
 @value
 class CountRow:
-    """How much a simulation had to do."""
+    """Counts of a simulation's work."""
 
     steps: Annotated[int, col("", "of the arbiter")]
     events: Annotated[int, col("", "reported by the simulator", figure("events", "max"))]
@@ -310,7 +310,7 @@ class CountRow:
 
 @value
 class TimingRow:
-    """What a stage of a round cost this machine; not the same from run to run."""
+    """Time of a stage on this machine; it differs from run to run."""
 
     round: Annotated[int, col("", "the last round that it counts")]
     stage: Annotated[str, col("", "the stage; step: the whole arbiter; driver: everything else")]
@@ -337,13 +337,13 @@ TABLES: Final[dict[str, type[Row]]] = {
     "counts": CountRow,
     "timings": TimingRow,
 }
-"""The table that each kind of row goes to, in the order in which the documents list them."""
+"""The row type of each table, in the order of the documents."""
 
 KEY: Final[dict[str, pl.DataType]] = {"policy": pl.String(), "seed": pl.Int64()}
-"""The columns in front of every table: which run of several a row belongs to."""
+"""The key columns of every table: the policy and seed of a row."""
 
 _LARGE: Final = 100_000
-"""Rows from which on their keys are worth a query."""
+"""Least number of rows for which keys are added by a lazy query."""
 
 _TYPES: Final[dict[object, pl.DataType]] = {str: pl.String(), int: pl.Int64(), float: pl.Float64(), bool: pl.Boolean()}
 
@@ -357,7 +357,7 @@ def schema_of(table: str, added: tuple[str, ...] = ()) -> pl.Schema:
 
 
 def frame_of(table: str, rows: typing.Iterable[Row], *, policy: str, seed: int) -> pl.DataFrame:
-    """The rows as a frame with the table's schema."""
+    """Return the rows as a frame with the table's schema."""
     schema = schema_of(table)
     names = [name for name in schema if name not in KEY]
     columns: dict[str, list[object]] = {name: [] for name in names}
@@ -395,7 +395,7 @@ def frame_of_columns(
 
 
 def keyed(frame: pl.DataFrame, *, policy: str, seed: int) -> pl.DataFrame:
-    """The frame with the key of all its rows in front; in a large one it takes no memory by row."""
+    """Return the frame with policy and seed as first columns; in a large frame they take no memory by row."""
     keys = [pl.Series("policy", [policy], pl.String()), pl.Series("seed", [seed], pl.Int64())]
     if frame.height >= _LARGE:
         return frame.select(*(pl.lit(key).first().alias(key.name) for key in keys), pl.all())

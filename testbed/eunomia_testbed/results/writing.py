@@ -1,4 +1,4 @@
-"""Writing files so that a reader sees them whole or not at all, and a disk that fills up says so."""
+"""Writes files atomically, and reports a full disk as an error."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 class DiskError(EunomiaError):
-    """A result could not be written: what was written before it is whole."""
+    """A result could not be written; earlier files are complete."""
 
 
 @contextlib.contextmanager
 def replacing(target: Path) -> Iterator[Path]:
-    """A path to write to; what stands there at the end takes the place of ``target`` at once.
+    """Yield a temporary path, and move its file to ``target`` at the end.
 
     Raises:
         DiskError: it cannot be written, such as on a full disk.
@@ -40,7 +40,7 @@ def replacing(target: Path) -> Iterator[Path]:
 
 
 def write_parquet(frame: pl.DataFrame, target: Path) -> None:
-    """Write a frame; the same frame gives the same bytes."""
+    """Write a frame as Parquet; equal frames give equal bytes."""
     made = io.BytesIO()  # polars' own writer calls a full disk an error of the format
     frame.write_parquet(made, compression="zstd", compression_level=1, statistics=False)
     with replacing(target) as part:

@@ -1,4 +1,4 @@
-"""What happened in a run, as columns, whether it was simulated or read from a journal.
+"""The log of a run as columns, from a simulation or a journal.
 
 ``log`` holds the columns, ``tables`` makes the result tables from them. ``metrics.simulated_log`` fills them from a
 simulation, ``demo.live_log`` from a journal and what app masters wrote.

@@ -13,7 +13,7 @@ Words = NDArray[Any]
 """Texts, as an object array."""
 
 Column: TypeAlias = Any
-"""A column of a table: an array, a list or a series; NaN and None are unknown. None for the whole: unknown."""
+"""A column of a table: array, list or series, with NaN and None for unknown values; None: all unknown."""
 
 
 @builds
@@ -49,20 +49,20 @@ class RoundLog:
     shrunk: Ints
     migrated: Ints
     quiet: Bools
-    """No stage was asked."""
+    """Whether the round called no stage."""
     fault: Words
     """``plugin (stage): what``; empty: none."""
     busy_gpus: Column = None
     """GPUs that were held; None: all that were not free."""
     kept: Column = None
-    """Jobs that kept exactly their GPUs; None: the running jobs that nothing was changed of."""
+    """Jobs that kept exactly their GPUs; None: all running jobs without a change."""
     gap: Column = None
     """Certified distance from the optimum, relative; None: unknown."""
 
 
 @builds
 class WaitLog:
-    """Stretches in which a job waited for one reason, one row each."""
+    """Periods in which a job waited for one reason, one row each."""
 
     job: Ints
     start_seconds: Reals
@@ -84,7 +84,7 @@ class QueueLog:
 
 @builds
 class Activity:
-    """What GPUs did, one row per stretch: ``start``, ``restore``, ``run``, ``save`` or ``idle``."""
+    """Activities of GPUs, one row for each period: ``start``, ``restore``, ``run``, ``save`` or ``idle``."""
 
     job: Ints
     """-1: no single job."""
@@ -97,7 +97,7 @@ class Activity:
 
 @builds
 class Arrivals:
-    """Jobs, one row each in the order of ``RunLog.jobs``: what they asked for and how they ended."""
+    """Jobs, one row each in the order of ``RunLog.jobs``: their requests and their ends."""
 
     app: Ints
     user: Column

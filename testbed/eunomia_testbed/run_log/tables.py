@@ -124,7 +124,7 @@ class LogTables:
         return self.frame("segments", {**fields_of("segments", log), **named, **self._places(log.gpu)}, log.gpu.size)
 
     def _places(self, gpu: Ints) -> dict[str, Column]:
-        """Machine and slot of each GPU."""
+        """Return machine and slot of each GPU."""
         cluster = self._log.cluster
         if cluster is None:
             return {"machine": [], "slot": []}

@@ -19,7 +19,7 @@ from eunomia_testbed.simulator import Progress, simulate_one
 CELLS: Final = ".cells"
 """The folder within a result folder that holds finished cells while others run."""
 LARGE: Final = 20_000
-"""Least number of jobs of a run after which returning memory pays."""
+"""Least number of jobs of a run for which returning memory to the system is faster."""
 _DONE: Final = "done.json"
 
 
@@ -29,7 +29,7 @@ def cell_path(folder: Path, cell: Cell) -> Path:
 
 
 def is_done(folder: Path, cell: Cell) -> bool:
-    """Whether the cell has left all its files."""
+    """Return whether the cell has written all its files."""
     return (cell_path(folder, cell) / _DONE).is_file()
 
 
@@ -74,7 +74,7 @@ def write_cell(path: Path, frames: Frames, dropped: list[dict[str, object]]) -> 
 
 
 def dropped_of(folder: Path, cell: Cell) -> list[dict[str, object]]:
-    """Jobs that could not run in this cell."""
+    """Return the jobs that could not run in this cell."""
     found: list[dict[str, object]] = json.loads((cell_path(folder, cell) / _DONE).read_text(encoding="utf-8"))
     return found
 

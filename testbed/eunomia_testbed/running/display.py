@@ -25,14 +25,14 @@ def display(plan: Plan, *, done: int = 0) -> "Display":
 
 
 class Display(Silent):
-    """Shows nothing; the base of the other displays."""
+    """A display that shows nothing; the base of the other displays."""
 
     def close(self) -> None:
         """Removes outdated lines from the screen."""
 
 
 class Lines(Display):
-    """A line when a cell is done.
+    """Writes a line when a cell is done.
 
     Args:
         total: cells of the plan.
@@ -64,7 +64,7 @@ class Lines(Display):
 
 
 class Bars(Display):
-    """A bar for each running cell, drawn in place.
+    """Draws a progress bar for each running cell.
 
     Args:
         total: cells of the plan.
@@ -78,24 +78,24 @@ class Bars(Display):
         self._live: Any = None
 
     def began(self, cell: Cell) -> None:
-        """Draw its bar."""
+        """Draw the cell's bar."""
         self._running[cell] = (time.monotonic(), None)
         self._draw(now=True)
 
     def moved(self, cell: Cell, progress: Progress) -> None:
-        """Move its bar."""
+        """Update the cell's bar."""
         began, _ = self._running.get(cell, (time.monotonic(), None))
         self._running[cell] = (began, progress)
         self._draw()
 
     def ended(self, cell: Cell) -> None:
-        """Take its bar away."""
+        """Remove the cell's bar."""
         self._running.pop(cell, None)
         self._done += 1
         self._draw(now=True)
 
     def close(self) -> None:
-        """Take the display away."""
+        """Remove all bars."""
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -124,7 +124,7 @@ class Bars(Display):
 
 
 def bar_line(cell: Cell, seconds: float, progress: Progress | None) -> str:
-    """A cell's line: its policy, a bar, how many jobs are done, the simulated time, and about how long it will take."""
+    """Return a cell's line: policy, bar, finished jobs, simulated time, and estimated time left."""
     name = cell.label if cell.seed == 0 else f"{cell.label} seed {cell.seed}"
     finished, jobs = (0, 0) if progress is None else (progress.finished, progress.jobs)
     part = finished / jobs if jobs else 0.0

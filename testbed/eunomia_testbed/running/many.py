@@ -109,7 +109,7 @@ def run_plan(
 
 @builds
 class _Ran:
-    """What became of the cells of a plan: how many are done, with those of earlier runs, and which failed."""
+    """The state of a plan's cells: the number of finished ones, earlier runs included, and the failed ones."""
 
     ended: Literal["finished", "interrupted"]
     done: int
@@ -117,14 +117,14 @@ class _Ran:
 
     @property
     def how(self) -> str:
-        """The word of ``run.json``."""
+        """The word for the outcome in ``run.json``."""
         return "failed" if self.failed else self.ended
 
 
 def _run_left(
     plan: Plan, folder: ResultFolder, facts: RunFacts, *, whole: bool, processes: int | None, watch: Watch
 ) -> _Ran:
-    """Runs the cells that are not done yet, and merges all that are; Ctrl-C keeps what was finished."""
+    """Run the unfinished cells and merge all finished ones; Ctrl-C keeps the finished cells."""
     cells = plan.cells()
     left = [] if whole else [cell for cell in cells if not is_done(folder.path, cell)]
     ended: Literal["finished", "interrupted"] = "finished"
@@ -158,14 +158,14 @@ def _open(out: Path, plan: Plan, manifest: dict[str, str], *, overwrite: bool, r
 
 
 def _begin(folder: ResultFolder, facts: RunFacts, manifest: dict[str, str], added: Added) -> None:
-    """Writes what a reader and ``--resume`` need before there are tables."""
+    """Write the files that a reader and ``--resume`` need before there are tables."""
     folder.write_facts(facts)
     write_manifest(folder.path, manifest)
     write_added(added, folder.path)
 
 
 def _is_whole(path: Path) -> bool:
-    """Whether every cell of the folder was merged; a failed run is run again."""
+    """Return whether every cell of the folder was merged; a failed cell runs again."""
     if not (path / "summary.csv").is_file() or (path / CELLS).exists():
         return False
     facts = path / "run.json"
@@ -234,7 +234,7 @@ def _facts(plan: Plan) -> RunFacts:
 
 
 def _costs_given(plan: Plan) -> bool | None:
-    """Whether any change takes time; None under a peer's rules, which have times of their own."""
+    """Return whether any change takes time; None under a peer's rules, which set their own times."""
     if plan.peer is not None:
         return None
     costs = plan.options.costs
@@ -250,7 +250,7 @@ def _report(tables: RunData, counted: Mapping[tuple[str, int], Summary], path: P
 
 @contextlib.contextmanager
 def _no_interrupts() -> Iterator[None]:
-    """Ignores Ctrl-C meanwhile, in the main thread."""
+    """Ignore Ctrl-C in the main thread within the block."""
     import signal
     import threading
 

@@ -1,11 +1,11 @@
-"""Memory between the steps of a large run: what one leaves is handed back before the next one takes its own."""
+"""Returns memory to the system between the steps of a large run."""
 
 import ctypes
 import gc
 
 
 def hand_back() -> None:
-    """Collect what is no longer used, and give free memory back to the system where the C library can.
+    """Collect garbage, and return free memory to the system if the C library supports it.
 
     A simulation works with Python's and numpy's memory, tables and page with polars', which has an allocator of its
     own: what one of them keeps for later is of no use to the other.

@@ -16,17 +16,17 @@ from eunomia_testbed.workload import Workload
 
 @value
 class Names:
-    """Where a peer's rules are found in their module."""
+    """Names under which a peer's module defines its rules."""
 
     module: str
     options: str
-    """The class of their options."""
+    """Name of the options class."""
     make: str
-    """Called with workload, cluster, performance model and options: the rules."""
+    """Name of the function that makes the rules from workload, cluster, performance model and options."""
     under: str
-    """Called with a profile and options: the profile as the rules want it."""
+    """Name of the function that adapts a profile to the rules, given options."""
     notes: str
-    """Called with the profiles by name: sentences on policies that differ from the peer's."""
+    """Name of the function that describes policies that differ from the peer's, given profiles by name."""
     given: str
     """The names of options of plugins that get their values from the rules."""
 
@@ -56,7 +56,7 @@ class Peer:
 
     @classmethod
     def named(cls, name: str, fill: Callable[[type[Any]], Any] | None = None) -> "Peer":
-        """The rules of a peer.
+        """Return the rules of a peer.
 
         Args:
             name: of ``PEERS``.
@@ -74,12 +74,12 @@ class Peer:
         return cls(name=name, options=options)
 
     def under(self, profile: Profile) -> Profile:
-        """The profile as the rules want it."""
+        """Adapt a profile to the rules."""
         made: Profile = PEERS[self.name].get(PEERS[self.name].under)(profile, self.options)
         return made
 
     def notes(self, profiles: Mapping[str, Profile]) -> list[str]:
-        """What differs from the peer's policies, a sentence each."""
+        """Describe the differences from the peer's policies, one sentence each."""
         made: list[str] = PEERS[self.name].get(PEERS[self.name].notes)(profiles)
         return made
 
@@ -94,6 +94,6 @@ class Peer:
         ]
 
     def rules(self, workload: Workload, cluster: Cluster, models: PerformanceModel | None) -> Rules:
-        """The rules for a workload on a cluster."""
+        """Make the rules for a workload on a cluster."""
         made: Rules = PEERS[self.name].get(PEERS[self.name].make)(workload, cluster, models, self.options)
         return made

@@ -1,4 +1,4 @@
-"""What is to be run: policies, seeds and loads, as cells that do not depend on each other."""
+"""The plan of a run: policies, seeds and loads, as independent cells."""
 
 import dataclasses
 import re
@@ -27,19 +27,19 @@ class Cell:
 
     @property
     def label(self) -> str:
-        """What tables call its policy: with the load behind it where that is not 1."""
+        """Name of the policy in tables, followed by the load unless that is 1."""
         return self.policy if self.load == 1.0 else f"{self.policy} x{self.load:g}"
 
     @property
     def folder(self) -> str:
-        """A name for its files, different for each cell of a plan."""
+        """Name of the cell's files, unique in its plan."""
         plain = re.sub(r"[^A-Za-z0-9._-]", "_", self.policy)
         return f"{plain}-x{self.load:g}-seed{self.seed}"
 
 
 @builds
 class Plan:
-    """All that is to be run, and on what.
+    """All cells of a run, with their workloads, profiles, cluster and options.
 
     Attributes:
         workloads: by seed; the same object under all of them, or one generated with each.
@@ -81,22 +81,22 @@ class Plan:
         ]
 
     def workload_of(self, cell: Cell) -> Workload:
-        """What the cell runs."""
+        """Return the workload of a cell."""
         return sped_up(self.workloads[cell.seed], cell.load)
 
     def options_of(self, workload: Workload) -> SimulationOptions:
-        """The options for a workload, a peer's rules among them."""
+        """Return the options for a workload, with a peer's rules if there are any."""
         if self.peer is None:
             return self.options
         return dataclasses.replace(self.options, rules=self.peer.rules(workload, self.cluster, self.models))
 
     @property
     def jobs(self) -> int:
-        """Jobs of one cell, at most."""
+        """Largest number of jobs of a cell."""
         return max((workload.size for workload in self.workloads.values()), default=0)
 
     def check(self) -> None:
-        """Refuse what cannot be run.
+        """Refuse a plan that cannot run.
 
         Raises:
             InputError: nothing to run, two cells of one name, or a policy that does not suit the cluster.
@@ -117,14 +117,14 @@ class Plan:
 
 @builds
 class FailedCell:
-    """A simulation that did not come to its end, and why."""
+    """A simulation that failed, and its error."""
 
     cell: Cell
     error: EunomiaError
 
 
 def sped_up(workload: Workload, load: float) -> Workload:
-    """The same jobs, arriving faster by this factor."""
+    """Return the same jobs with arrivals faster by this factor."""
     if load == 1.0:
         return workload
     jobs = dataclasses.replace(workload.jobs, arrival_seconds=workload.jobs.arrival_seconds / load)
@@ -133,5 +133,5 @@ def sped_up(workload: Workload, load: float) -> Workload:
 
 
 def labels_by_load(cells: Sequence[Cell]) -> dict[str, float]:
-    """By label the load, where it is not 1."""
+    """Return the load by label, for loads other than 1."""
     return {cell.label: cell.load for cell in cells if cell.load != 1.0}

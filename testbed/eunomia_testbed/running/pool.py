@@ -22,7 +22,7 @@ from eunomia_testbed.running.worker import hand_over, raised
 from eunomia_testbed.simulator import Progress
 
 WORTH_A_PROCESS = 4_000
-"""Jobs of all cells below which starting processes takes longer than it saves."""
+"""Number of jobs in all cells below which worker processes save no time."""
 
 
 class WorkerDiedError(EunomiaError):
@@ -30,7 +30,7 @@ class WorkerDiedError(EunomiaError):
 
 
 def processes_for(plan: Plan, cells: Sequence[Cell], asked: int | None) -> int:
-    """How many processes to use: as many as asked for or as there are CPUs, but no more than cells.
+    """Return the number of processes: as asked for, or one per CPU, but at most one per cell.
 
     One, which is this process, where little is to be done or the plugins are known to this process alone.
     """
@@ -40,7 +40,7 @@ def processes_for(plan: Plan, cells: Sequence[Cell], asked: int | None) -> int:
 
 
 def run_cells(plan: Plan, cells: Sequence[Cell], folder: Path, *, processes: int, watch: Watch) -> list[FailedCell]:
-    """Run the cells and leave their files.
+    """Run the cells and write their files.
 
     Args:
         plan: of which these are cells.
@@ -73,7 +73,7 @@ def run_cells(plan: Plan, cells: Sequence[Cell], folder: Path, *, processes: int
 
 
 class _Pool:
-    """Hands cells to worker processes until all are done or one fails."""
+    """Distributes cells to worker processes until all are done or one fails."""
 
     def __init__(self, plan: Plan, cells: Sequence[Cell], folder: Path, watch: Watch) -> None:
         self._cells = plan.cells()
@@ -141,7 +141,7 @@ class _Pool:
 
 @contextlib.contextmanager
 def _worker() -> Iterator["subprocess.Popen[bytes]"]:
-    """A worker that is gone at the end; in a session of its own, so that Ctrl-C is for us alone to hear."""
+    """Start a worker that ends with the block; it has its own session, so that Ctrl-C reaches only this process."""
     paths = os.pathsep.join(path for path in sys.path if path)
     worker = subprocess.Popen(
         [sys.executable, "-m", "eunomia_testbed.running.worker"],

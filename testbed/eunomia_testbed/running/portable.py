@@ -10,19 +10,19 @@ _FIELDS = ("workloads", "cluster", "cluster_text", "loads", "options", "peer", "
 
 
 def can_travel(plan: Plan) -> bool:
-    """Whether another process finds the same plugins: those installed, and the files named in the environment."""
+    """Return whether another process finds the same plugins: installed ones, and files named in the environment."""
     return all(profile.registry is default_registry() for profile in plan.profiles.values())
 
 
 def packed(plan: Plan) -> bytes:
-    """The plan as bytes."""
+    """Return the plan as bytes."""
     plain = {name: getattr(plan, name) for name in _FIELDS}
     profiles = {label: (profile.name, profile.resolved()) for label, profile in plan.profiles.items()}
     return pickle.dumps((plain, profiles))
 
 
 def unpacked(data: bytes) -> Plan:
-    """The plan that ``packed`` wrote; from our own parent process alone, for unpickling runs what it holds."""
+    """Restore a plan from ``packed``; accept bytes from the parent process only, since unpickling runs code."""
     plain, profiles = pickle.loads(data)
     made = {label: Profile.parse(text, name=name, place=name) for label, (name, text) in profiles.items()}
     return Plan(profiles=made, **plain)

@@ -125,15 +125,15 @@ class SimulationKeywords(TypedDict, total=False):
     """Keywords of ``simulate``: fields of ``SimulationSpec``, and how its runs are carried out."""
 
     seeds: Iterable[int] | str
-    """What all randomness follows from: numbers, or text such as ``"0-4"``; by default 0."""
+    """Seeds of all randomness: numbers, or text such as ``"0-4"``; by default 0."""
     loads: Iterable[float] | str
     """Factors by which jobs arrive faster; by default 1."""
     settings: Sequence[str]
     """Other values in each profile, ``KEY=VALUE``."""
     options: SimulationOptions | None
-    """Costs, failures, what app masters report; None: from the fields from ``cost`` to ``until``."""
+    """Costs, failures and reports of app masters; None: the fields from ``cost`` to ``until`` give them."""
     cost: Sequence[str]
-    """Such as ``["start=20s"]``; by default every change is free."""
+    """Costs of changes such as ``["start=20s"]``; by default every change is free."""
     failures: str | None
     know: str | None
     error: float
@@ -158,7 +158,7 @@ class SimulationKeywords(TypedDict, total=False):
     progress: bool
     """Whether progress is shown on stderr."""
     processes: int | None
-    """How many to use; None: as many as are worth it."""
+    """Number of processes; None: as many as save time."""
 
 
 def simulate(

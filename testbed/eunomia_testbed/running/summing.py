@@ -1,4 +1,4 @@
-"""Over seeds: a row a policy, each metric with its 95 % interval."""
+"""Aggregates metrics over seeds: one row for each policy, with 95 % intervals."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -37,10 +37,10 @@ def over_seeds(metrics: pl.DataFrame) -> pl.DataFrame:
 
 
 def mean_of(metrics: pl.DataFrame, name: str) -> Interval | None:
-    """Mean and interval of what is known of a metric over the rows."""
+    """Return mean and interval of the known values of a metric."""
     return interval(known(metrics[name].to_list()))
 
 
 def known(values: Sequence[float | None]) -> list[float]:
-    """The values that are known."""
+    """Return the known values."""
     return [float(each) for each in values if each is not None]

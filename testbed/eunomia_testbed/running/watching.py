@@ -1,4 +1,4 @@
-"""Watches: observers of the progress of cells."""
+"""Observers of the progress of cells."""
 
 from typing import Protocol
 
@@ -7,23 +7,23 @@ from eunomia_testbed.simulator import Progress
 
 
 class Watch(Protocol):
-    """Is called with the progress of each cell, and never changes a result."""
+    """Observes the progress of each cell, and never changes a result."""
 
     def began(self, cell: Cell) -> None:
-        """A cell begins to run."""
+        """Called when a cell begins to run."""
         ...
 
     def moved(self, cell: Cell, progress: Progress) -> None:
-        """A cell has made progress."""
+        """Called when a cell has made progress."""
         ...
 
     def ended(self, cell: Cell) -> None:
-        """A cell's files are written."""
+        """Called when a cell's files are written."""
         ...
 
 
 class Silent:
-    """Shows nothing."""
+    """An observer that does nothing."""
 
     def began(self, cell: Cell) -> None:
         """Does nothing."""

@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def _received(stream: BinaryIO) -> tuple[Plan, Path] | None:
-    """Reads what ``hand_over`` writes; None: the stream ended before all of it had come."""
+    """Read what ``hand_over`` writes; None: the stream ended early."""
     length = int.from_bytes(stream.read(8), "big")
     packed = stream.read(length)
     folder = stream.readline().decode()
@@ -52,7 +52,7 @@ def _received(stream: BinaryIO) -> tuple[Plan, Path] | None:
 
 
 def hand_over(stream: BinaryIO, plan: bytes, folder: Path) -> None:
-    """Writes to a worker's input what it needs before the first cell."""
+    """Write the plan and the folder to a worker's input."""
     stream.write(len(plan).to_bytes(8, "big"))
     stream.write(plan)
     stream.write(f"{folder}\n".encode())
@@ -79,7 +79,7 @@ def _write(answers: TextIO, facts: dict[str, Any]) -> None:
 
 
 def _plain(error: Exception) -> dict[str, Any]:
-    """An error as plain values, for the other side to raise."""
+    """Return an error as plain values, so that the parent process can raise it."""
     if not isinstance(error, EunomiaError):
         return {"kind": "fault", "text": "".join(traceback.format_exception(error)), "errors": []}
     errors = error.errors if isinstance(error, InputErrors) else [error]

@@ -35,12 +35,12 @@ class AmountReports:
             raise InputError(rule, value="no model of the workload has any", place="--know")
 
     def _first_jobs(self) -> list[int]:
-        """A job of each kind."""
+        """Return one job of each kind."""
         first: list[int] = np.unique(self._workload.jobs.model, return_index=True)[1].tolist()
         return first
 
     def of(self, job: int) -> tuple[KindProfiled, ...]:
-        """The rates of the job's kind, at the first job of the kind; empty: they have been declared, or are unknown."""
+        """Return the rates of the job's kind at its first job; empty: they are already declared, or unknown."""
         if not self._due:
             return ()
         kind = int(self._workload.jobs.model[job])
@@ -53,7 +53,7 @@ class AmountReports:
         return (KindProfiled(kind=self._workload.models[kind], rates=tuple(rates)),) if rates else ()
 
     def _sizes(self, kind: int) -> list[int]:
-        """The sizes of the kind's jobs, the most frequent largest sizes first."""
+        """Return the sizes of the kind's jobs, the most frequent largest sizes first."""
         jobs = self._workload.jobs
         mine = jobs.model == kind
         largest = jobs.most[mine].tolist()
@@ -63,7 +63,7 @@ class AmountReports:
         return [size for size in (*often, *sorted(others - set(often))) if size <= max(self._gpus)]
 
     def _at(self, job: int, size: int, grid: tuple[Reals, Reals]) -> list[KnownRate]:
-        """Rates of a job of the kind at one size: by GPU type, CPUs and memory."""
+        """Return rates of a job of the kind at one size, by GPU type, CPUs and memory."""
         made = []
         for gpu_type, name in enumerate(self._types):
             if size > self._gpus[gpu_type]:

@@ -18,19 +18,19 @@ class AppLeases:
         self.shared: dict[int, dict[int, int]] = {}
         """By app: GPUs of its own leases that are started, each with its lease."""
         self.placed: dict[int, tuple[int, ...]] = {}
-        """By job, the GPUs that its app master gave it out of the app's own leases."""
+        """By job, the GPUs of its app's own leases that the app master assigned to it."""
         self.dirty: set[int] = set()
         """Apps whose leases or jobs changed since they were divided."""
         self.unreported: set[int] = set()
         """Apps whose division changed since it was last reported to the arbiter."""
 
     def started(self, app: int, lease: int, gpus: tuple[int, ...]) -> None:
-        """An app holds GPUs of a lease of its own from now on."""
+        """Record that an app holds GPUs of its own lease from now on."""
         self.shared.setdefault(app, {}).update((gpu, lease) for gpu in gpus)
         self.dirty.add(app)
 
     def lose(self, app: int, lease: int, gpus: list[int], jobs: list[int], now: Seconds) -> None:
-        """An app's own lease loses GPUs, on which some of its jobs are."""
+        """Remove GPUs from an app's own lease; jobs on them lose these GPUs."""
         mine = self.shared.get(app, {})
         for gpu in gpus:
             if mine.get(gpu) == lease:
@@ -40,14 +40,14 @@ class AppLeases:
             self.displace(app, job, now)
 
     def displace(self, app: int, job: int, now: Seconds) -> None:
-        """A job that was placed on GPUs of its app's own leases lost some of them: it is on none of them any more."""
+        """Remove a job from the GPUs of its app's own leases, since it lost some of them."""
         self.dirty.add(app)
         if job in self.placed:
             self.take_off(app, job, now)
             self._jobs.stood(job, now)
 
     def take_off(self, app: int, job: int, now: Seconds) -> tuple[int, ...]:
-        """Takes a job off the GPUs that its app master gave it; returns these GPUs, which are its app's again."""
+        """Take a job off the GPUs that its app master assigned to it; returns these GPUs to the app."""
         gpus = self.placed.pop(job, ())
         if gpus:
             self._gpus.put(NO_HOLDER, [gpu for gpu in gpus if self._gpus.job_on[gpu] == job], now)
@@ -55,7 +55,7 @@ class AppLeases:
         return gpus
 
     def forget(self, app: int) -> None:
-        """Drops an app that is over."""
+        """Drop an app that has ended."""
         self.dirty.discard(app)
         self.unreported.discard(app)
         self.shared.pop(app, None)

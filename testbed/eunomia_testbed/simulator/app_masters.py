@@ -14,29 +14,29 @@ from eunomia_testbed.simulator.desk import Desk
 
 
 class AppMaster(Protocol):
-    """Represents one app. Jobs are named by their rows of the workload.
+    """Represents one app. Jobs are identified by their rows of the workload.
 
     The simulation also carries out the events that it returns: a job that it pauses stops, a job that it finishes
     leaves.
     """
 
     def arrive(self, now: float) -> Sequence[Event]:
-        """Registers: ``AppArrived``, and the jobs that exist from the beginning, made by ``desk.added``."""
+        """Returns the registration: ``AppArrived``, and the jobs that exist from the beginning (``desk.added``)."""
         ...
 
     def reached(self, job: int, now: float) -> Sequence[Event]:
-        """A running job has done the iterations that ``desk.aim`` set (all its work, if never set).
+        """Answers a running job that did the iterations set by ``desk.aim`` (all its work, if none were set).
 
         The job makes no step until the answer: return ``JobPaused`` or ``JobFinished``, or set another aim.
         """
         ...
 
     def hear(self, event: Event, now: float) -> Sequence[Event]:
-        """A job lost its GPUs to a failure; ``JobReported`` holds its progress at its last checkpoint."""
+        """Answers a job's loss of GPUs to a failure; ``JobReported`` holds its progress at its last checkpoint."""
         ...
 
     def wishes(self) -> Sequence[int]:
-        """Returns the jobs that should run now, first in line first; running jobs stay in the list."""
+        """Returns the jobs that should run now, by priority; running jobs stay in the list."""
         ...
 
     def span(self, job: int) -> tuple[int, int]:
@@ -44,12 +44,12 @@ class AppMaster(Protocol):
         ...
 
     def forecast(self, now: float) -> Forecast | None:
-        """Returns what the app knows of its remaining work; None: unchanged."""
+        """Returns the app's forecast of its remaining work; None: unchanged."""
         ...
 
 
 class PlainAppMaster:
-    """Represents independent jobs that all want to run at once.
+    """Represents independent jobs that run as soon as they have GPUs.
 
     Args:
         app: row.
@@ -66,7 +66,7 @@ class PlainAppMaster:
         self._reports = reports
 
     def arrive(self, now: float) -> Sequence[Event]:
-        """Registers with all jobs that have arrived by now."""
+        """Returns the registration, with all jobs that have arrived by now."""
         arrived: AppArrived = self._desk.arrived(self._app)
         return [arrived, *(self._desk.added(job) for job in self._jobs if self._desk.has_arrived(job))]
 
@@ -81,7 +81,7 @@ class PlainAppMaster:
         return ()
 
     def wishes(self) -> Sequence[int]:
-        """Returns all jobs that are not over, by arrival."""
+        """Returns all jobs that have not ended, by arrival."""
         return [job for job in self._jobs if job in self._left and self._desk.has_arrived(job)]
 
     def span(self, job: int) -> tuple[int, int]:
@@ -89,7 +89,7 @@ class PlainAppMaster:
         return self._desk.gang(job)
 
     def forecast(self, now: float) -> Forecast | None:
-        """Returns one phase of all jobs that are not over."""
+        """Returns a forecast of one phase with all jobs that have not ended."""
         if not self._reports or not self._left:
             return None
         jobs = [self._forecast(job) for job in self._jobs]
@@ -111,6 +111,6 @@ class PlainAppMaster:
 
 
 def wish(master: AppMaster, job: int, runs_on: tuple[int, ...], slowdown: Slowdown | None) -> Wish:
-    """A job's wish, as the division of a live app master takes it; a slowdown of None: the assumed one."""
+    """Returns a job's wish as the input of a live app master's division; a slowdown of None: the assumed one."""
     least, most = master.span(job)
     return Wish(job=job, least=least, most=most, runs_on=runs_on, slowdown=slowdown or ASSUMED_SLOWDOWN)

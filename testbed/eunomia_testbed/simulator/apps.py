@@ -59,18 +59,18 @@ class SimulatedApps:
     # --- arrivals ----------------------------------------------------------------------------------------------------
 
     def speaks_for(self, app: int) -> bool:
-        """Whether an app has a master, or gets one when it arrives."""
+        """Returns whether an app has a master, or gets one when it arrives."""
         return app in self.several or app in self._sim.masters
 
     def arrive(self, app: int, now: Seconds, events: list[Event]) -> None:
-        """An app of several jobs arrives."""
+        """Lets an app of several jobs arrive."""
         master = self._make(app)
         self._sim.masters[app] = master
         self.act(app, master.arrive(now), now, events)
         self._report(app, now, events)
 
     def join(self, job: int, now: Seconds, events: list[Event]) -> None:
-        """A job of an app that is here already arrives."""
+        """Lets a job arrive that belongs to an app that has arrived."""
         self.act(self._sim.app_of[job], [self.added(job)], now, events)
 
     def _make(self, app: int) -> AppMaster:
@@ -95,7 +95,7 @@ class SimulatedApps:
     # --- events of masters -------------------------------------------------------------------------------------------
 
     def reached(self, job: int, gpus: tuple[int, ...], now: Seconds, events: list[Event]) -> None:
-        """A job has reached its goal: its master decides how it continues."""
+        """Asks a job's app master how the job continues after its goal."""
         sim, app = self._sim, self._sim.app_of[job]
         self.act(app, self._sim.masters[app].reached(job, now), now, events)
         work = sim.work
@@ -156,14 +156,14 @@ class SimulatedApps:
         self._leases.forget(app)
 
     def _stand(self, job: int, now: Seconds, *, saves: bool = False) -> None:
-        """Stops a job; the GPUs that its master gave it return to its app."""
+        """Stops a job; the GPUs that its app master assigned to it return to its app."""
         gpus = self._leases.take_off(self._sim.app_of[job], job, now)
         self._executor.stand(job, gpus, now, saves=saves)
 
     # --- division ----------------------------------------------------------------------------------------------------
 
     def lost(self, job: int, now: Seconds, events: list[Event]) -> None:
-        """A job lost GPUs with a failed machine, and the work since its last checkpoint."""
+        """Processes the loss of GPUs on a failed machine: the job loses the work since its last checkpoint."""
         app = self._sim.app_of[job]
         if job in self._leases.placed:
             self._leases.displace(app, job, now)
@@ -207,7 +207,7 @@ class SimulatedApps:
         return wish(master, job, self._leases.placed.get(job, ()), self._sim.reporter.slowdown(job))
 
     def _widen(self, master: AppMaster, jobs: list[int], left: tuple[int, ...], now: Seconds) -> tuple[int, ...]:
-        """Gives running jobs GPUs that no other job of the app can use, where that pays; returns the rest."""
+        """Gives running jobs the GPUs that no other job of the app can use, if they save time; returns the rest."""
         for job in jobs:
             if left and self._sim.work.on[job]:
                 more = widening(
@@ -225,7 +225,7 @@ class SimulatedApps:
         return left
 
     def _seconds_left(self, job: int, now: Seconds) -> float:
-        """Seconds until a running job reaches its goal as it runs now."""
+        """Returns the seconds until a running job reaches its goal at its present speed."""
         work = self._sim.work
         return (work.goal[job] - work.done_at(job, now)) * work.pace[job]
 
@@ -234,7 +234,7 @@ class SimulatedApps:
         return costs.checkpoint + costs.start + costs.restore
 
     def _extra(self, job: int, most: int, now: Seconds) -> int:
-        """How many GPUs more are of use to a running job where they are as near as those it has."""
+        """Returns how many more GPUs at the same locality speed a running job up."""
         return extra_slots(
             size=len(self._sim.work.on[job]),
             most=most,
@@ -272,7 +272,7 @@ class SimulatedApps:
             self._sim.agenda.call(now + IDLE_SECONDS, lambda then: self._still_idle(app, idle))
 
     def _still_idle(self, app: int, idle: tuple[int, ...]) -> None:
-        """An ended app needs no such return: its end frees its GPUs, though they may still be being released."""
+        """Returns whether GPUs are still idle; an ended app returns none, since its end frees them."""
         is_here = app in self._sim.masters and math.isnan(self._sim.app_finish[app])
         if self._idle.get(app) == idle and is_here:
             held = self._leases.shared.get(app, {})
@@ -303,7 +303,7 @@ class SimulatedApps:
     # --- forecasts ---------------------------------------------------------------------------------------------------
 
     def report(self, now: Seconds, events: list[Event]) -> None:
-        """Reports every master's forecast of its remaining work, where it has changed."""
+        """Reports each app master's forecast of its remaining work if it has changed."""
         if not self._sim.masters or now < self._forecasts_due:
             return
         self._forecasts_due = now + self._sim.options.reports.forecast_seconds

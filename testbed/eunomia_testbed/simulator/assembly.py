@@ -1,4 +1,4 @@
-"""Assembles a simulation: makes its parts in the order in which they need each other."""
+"""Assembles a simulation: makes its parts in the order of their dependencies."""
 
 import math
 from functools import partial
@@ -152,7 +152,7 @@ def _state(
 
 
 def _saves(options: SimulationOptions, jobs: int) -> PeriodicSaves | None:
-    """Checkpoints that take time, where they were asked for; a peer's rules have none."""
+    """Returns checkpoints that take time, if the options set them; None under a peer's rules."""
     costs = options.costs
     if math.isinf(costs.checkpoint_every) or options.rules is not None:
         return None

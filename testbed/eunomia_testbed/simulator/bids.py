@@ -1,4 +1,4 @@
-"""Answers offers as live app masters do: by the profile's own valuation, on what each app may see."""
+"""Answers offers as live app masters do: by the profile's valuation of what each app can see."""
 
 import dataclasses
 import math
@@ -35,7 +35,7 @@ class Bidders:
         """Answers that are missing because the valuation failed."""
 
     def answer(self, offer: Offer, now: float) -> None:
-        """Answers an offer for every app that it addresses."""
+        """Answers an offer for every app that it is sent to."""
         state = self._sim.arbiter.state
         opened = state.open
         if opened is None or opened.offer.id != offer.id:
@@ -70,7 +70,7 @@ class Bidders:
         self._sim.out += events
 
     def _send_late(self, app: int, offer: Offer, events: list[Event]) -> None:
-        """Drops the answer of an app that has ended meanwhile, and an answer to a closed offer."""
+        """Sends a delayed answer, unless the app has ended or the offer has closed."""
         if not math.isnan(self._sim.app_finish[app]):
             return
         opened = self._sim.arbiter.state.open
@@ -95,7 +95,7 @@ class Bidders:
 
 
 def _made_out_to(offer: Offer, snapshot: Snapshot, own: Snapshot, row: int) -> Offer:
-    """The offer as an app sees it: its own app is row 0, its jobs have rows of their own."""
+    """Returns the offer as an app sees it: the app is row 0, and its jobs have their own row numbers."""
     rows = {name: index for index, name in enumerate(own.jobs.id) if name is not None}
     mine = [job for job in offer.candidates.tolist() if snapshot.jobs.app[job] == row]
     candidates = [rows[snapshot.jobs.id[job]] for job in mine if snapshot.jobs.id[job] in rows]

@@ -1,4 +1,4 @@
-"""The queries of a simulated app master: its app, the progress of its jobs, and what it would report."""
+"""The queries that a simulated app master may make: its app, its jobs' progress, and the reported values."""
 
 from typing import Protocol
 
@@ -7,66 +7,66 @@ from eunomia.units import AppId, JobId
 
 
 class Desk(Protocol):
-    """Answers for rows of the workload. Methods named ``reported`` include the errors and lies of the options."""
+    """Answers app masters by rows of the workload. ``reported`` methods include the errors and lies of the options."""
 
     def app_id(self, app: int) -> AppId:
-        """The app's id."""
+        """Returns the app's id."""
         ...
 
     def job_id(self, job: int) -> JobId:
-        """The job's id."""
+        """Returns the job's id."""
         ...
 
     def row(self, job: JobId) -> int:
-        """The job's row."""
+        """Returns the job's row."""
         ...
 
     def arrived(self, app: int) -> AppArrived:
-        """The registration of an app."""
+        """Returns the event that registers an app."""
         ...
 
     def added(self, job: int) -> JobAdded:
-        """A job as it is reported."""
+        """Returns the event that reports a job."""
         ...
 
     def has_arrived(self, job: int) -> bool:
-        """Whether a job has arrived."""
+        """Returns whether a job has arrived."""
         ...
 
     def gang(self, job: int) -> tuple[int, int]:
-        """Least and most GPUs."""
+        """Returns the least and most GPUs of a job."""
         ...
 
     def iterations_done(self, job: int) -> float:
-        """Iterations that a job has done by now, including those since its last start."""
+        """Returns the iterations that a job has done by now, including those since its last start."""
         ...
 
     def iterations(self, job: int) -> float:
-        """The job's whole work."""
+        """Returns the job's whole work in iterations."""
         ...
 
     def running_gpus(self, job: int) -> int:
-        """GPUs on which a job makes steps now; 0: it is stopped."""
+        """Returns the number of GPUs on which a job makes steps now; 0: the job is stopped."""
         ...
 
     def useful_gpus(self, job: int, most: int) -> int:
-        """How many of at most ``most`` GPUs a job would use; a stopped job uses all."""
+        """Returns how many of at most ``most`` GPUs a job would use; a stopped job uses all."""
         ...
 
     def reported_left(self, job: int) -> float:
-        """Iterations that a job has left, as reported."""
+        """Returns the iterations that a job has left, as reported."""
         ...
 
     def reported_serial(self, job: int) -> float:
-        """Serial seconds of an iteration, as reported."""
+        """Returns the serial seconds of an iteration, as reported."""
         ...
 
     def reported_gpu_seconds(self, job: int) -> float:
-        """The job's whole work in serial GPU-seconds, as reported."""
+        """Returns the job's whole work in serial GPU-seconds, as reported."""
         ...
 
     def reported_slowdown(self, job: int) -> tuple[float, float, float, float] | None:
-        """S by locality, where it is known."""
+        """Returns S by locality, as reported; None: not known."""
         ...
 
     def aim(self, job: int, iterations: float) -> None:

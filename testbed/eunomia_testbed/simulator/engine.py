@@ -1,4 +1,4 @@
-"""The engine: moves virtual time from event to event, and drives the very arbiter that serves a live cluster.
+"""The engine: advances virtual time from event to event, and drives the arbiter of the live cluster.
 
 It has no round mechanism of its own: it hands the arbiter what happened, carries out what was decided, and steps again
 at the next event or when the arbiter asked to be woken. Everything of one moment is one step. Where the GPUs of a job
@@ -85,7 +85,7 @@ class Engine:
     # --- the loop --------------------------------------------------------------------------------------------------
 
     def run(self) -> SimulatedRun:
-        """Runs until nothing is left to happen.
+        """Runs until no event is left.
 
         Raises:
             PluginFailedError: a plugin failed, and that is not tolerated.
@@ -125,7 +125,7 @@ class Engine:
         return min(soon, self._failures.next_time())
 
     def step_at(self, time_seconds: float, *, admits: bool = True) -> None:
-        """Steps at a boundary of a peer's round: all that has to follow at this moment, or only what is at hand."""
+        """Steps at the boundary of a peer's round: with all consequences of this moment, or only the events at hand."""
         now = Seconds(time_seconds)
         self._step(now, admits=admits)
         while admits and self.sim.urgent:
@@ -153,13 +153,13 @@ class Engine:
             observer.stepped(sim, decision)
 
     def active(self) -> list[int]:
-        """Returns the jobs that are here and not over, in order of arrival."""
+        """Returns the jobs that have arrived and not ended, in order of arrival."""
         return [job for job in self._order[: self._next] if self.sim.jobs.state[job] not in OVER]
 
     # --- what happens ----------------------------------------------------------------------------------------------
 
     def _events(self, now: Seconds, *, admits: bool) -> list[Event]:
-        """Lets everything happen that is due; returns the events of the step."""
+        """Processes everything that is due; returns the events of the step."""
         sim = self.sim
         events, sim.out, sim.urgent = sim.out, [], False
         # What was so before a machine failed is folded before it: within one step failures come first.
@@ -179,7 +179,7 @@ class Engine:
         return events
 
     def _ends(self, now: Seconds, events: list[Event]) -> bool:
-        """Carries out what is due; returns whether a job ended whose GPUs come back with the next step."""
+        """Processes due entries of the agenda; returns whether a job ended and gives its GPUs back in the next step."""
         sim, executor = self.sim, self._executor
         heap, work, has_masters = sim.agenda.heap, sim.work, self._has_masters
         turns, on, done, goal, epoch = work.turn, work.on, work.done, work.goal, executor.epoch
@@ -212,7 +212,7 @@ class Engine:
         return ended
 
     def _next_regime(self, job: int, gpus: tuple[int, ...], now: Seconds, events: list[Event]) -> None:
-        """A job enters its next regime on the same GPUs."""
+        """Lets a job enter its next regime on the same GPUs."""
         sim = self.sim
         events.append(sim.reporter.adapted(job, sim.work.next_regime(job), now))
         events += sim.reporter.coming(job)
@@ -222,7 +222,7 @@ class Engine:
             events += sim.reporter.profiled(job, again=True)
 
     def _finish_at_once(self, job: int, lease: LeaseId, gpus: tuple[int, ...], events: list[Event]) -> None:
-        """A job that has given its GPUs back is done, and its app if it was the app's last job."""
+        """Ends a job that has given its GPUs back, and its app with the app's last job."""
         sim = self.sim
         app, epoch = sim.app_of[job], Epoch(self._executor.epoch[job])
         if self._alive[app] > 1:
@@ -235,7 +235,7 @@ class Engine:
         events.append(SingleJobEnded(app=app_id, job=job_id, lease=lease, epoch=epoch, gpus=gpus))
 
     def finish_job(self, job: int, at: float, events: list[Event]) -> None:
-        """A job of an app without master is done."""
+        """Ends a job of an app without an app master."""
         sim = self.sim
         app = sim.app_of[job]
         sim.jobs.close(job, FINISHED, at)
@@ -246,7 +246,7 @@ class Engine:
             events.append(AppFinished(app=sim.app_ids[app]))
 
     def _arrivals(self, now: Seconds, events: list[Event]) -> None:
-        """Jobs and apps arrive that are due."""
+        """Lets jobs and apps arrive that are due."""
         sim = self.sim
         order, arrival, here, rules = self._order, sim.arrival, self._here, sim.options.rules
         while self.next_arrival <= now:
@@ -285,7 +285,7 @@ class Engine:
     # --- the end ---------------------------------------------------------------------------------------------------
 
     def _end(self) -> None:
-        """Books what holds at the end; a job that waits and was never started is rejected, with its last verdict."""
+        """Closes all accounts at the end; a job that waits and never started is rejected, with its last verdict."""
         sim = self.sim
         now, jobs, work = sim.now, sim.jobs, sim.work
         over = self._next_time() == math.inf or self.log.guard.is_out

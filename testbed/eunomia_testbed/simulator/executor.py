@@ -1,4 +1,4 @@
-"""The executor: what is really on each GPU. It carries decisions out with the costs and delays of the options.
+"""The executor: tracks the processes on each GPU, and carries decisions out with the configured costs and delays.
 
 The arbiter hears of it through events only. Where nothing costs time, orders are carried out on the spot, and the
 events that say so are handed in with the next step that is due, each with the moment at which it was so.
@@ -21,7 +21,7 @@ _RETUNE, _PROBE = TransitionKind.RETUNE, TransitionKind.PROBE
 
 
 class Executor:
-    """Processes on GPUs, leases to jobs.
+    """Places the processes of leases and jobs on GPUs.
 
     Args:
         sim: the state of the simulation.
@@ -45,7 +45,7 @@ class Executor:
         self._ever = [False] * jobs
         self._ready = [0.0] * sim.cluster.gpus
         self.instant = costs.release == 0.0 and costs.checkpoint == 0.0 and not delays.any
-        """Whether GPUs come back at the moment at which they are asked for."""
+        """Whether GPUs are free again at the moment at which their release is ordered."""
         # Speed without a model depends on nothing but the number of GPUs.
         self._shares = None if sim.speeds.plain else _machine_shares(sim.cluster)
         self._share_cells: list[list[float]] = [part.tolist() for part in self._shares or ()]
@@ -57,7 +57,7 @@ class Executor:
     # --- orders ----------------------------------------------------------------------------------------------------
 
     def carry_out(self, decision: Decision, now: Seconds) -> None:
-        """Tell who has to leave, and begin what is ready."""
+        """Order processes to leave, and start the leases that are ready."""
         for order in decision.orders:
             if order.leaving.size:
                 self._send(order, now, "probed" if order.kind is _PROBE else "released")
@@ -89,7 +89,7 @@ class Executor:
             self._look_again(decision, now)
 
     def _look_again(self, decision: Decision, now: Seconds) -> None:
-        """Make a step at this instant: what was given back at it is there for the leases that wait for CPUs or memory.
+        """Make another step at this time, so that leases that wait for CPUs or memory get those just released.
 
         Where the last step at this instant changed nothing, they wait for what comes back later, as of a probe.
         """
@@ -107,7 +107,7 @@ class Executor:
             self._leave(order, now, why)
 
     def _hand_out(self, now: Seconds) -> None:
-        """Begin the leases that have become ready. What is ready is read off the state, as the live service does."""
+        """Start the leases that have become ready, as read from the state; the live service does the same."""
         state = self._sim.arbiter.state
         for number in list(self._awaiting):
             lease = state.leases.get(number)
@@ -135,7 +135,7 @@ class Executor:
         return float(self._delays.order * self._luck.uniform(0.5, 1.0))
 
     def _takes(self, seconds: float) -> float:
-        """A cost, or a random part of it."""
+        """Return the time that a cost takes: all of it, or a random part."""
         if seconds <= 0.0 or self._delays.jitter <= 0.0:
             return seconds
         return float(seconds * self._luck.uniform(1.0 - self._delays.jitter, 1.0))
@@ -143,7 +143,7 @@ class Executor:
     # --- leaving ---------------------------------------------------------------------------------------------------
 
     def _leave(self, order: Transition, now: Seconds, why: str) -> None:
-        """Order processes to stop; the GPUs come back after a while."""
+        """Order processes to stop; their GPUs become free after the release time."""
         gpus, fence = order.leaving.tolist(), order.fence
         self._gpus.raise_fence(gpus, fence)
         stopped = self._stopped_by(order, gpus)
@@ -162,7 +162,7 @@ class Executor:
             self._gone(order, gpus, now, why)
 
     def _leave_at_once(self, order: Transition, now: Seconds, why: str) -> None:
-        """The same for a job's lease where nothing takes time."""
+        """Take a job off its lease at once, if changes cost no time."""
         gpus, fence = order.leaving.tolist(), order.fence
         job, work = self._sim.job_rows[order.job or ""], self._sim.work
         self._gpus.raise_fence(gpus, fence)
@@ -175,14 +175,14 @@ class Executor:
         self._acknowledge_gone(order, tuple(gpus), now)
 
     def _stopped_by(self, order: Transition, gpus: list[int]) -> list[int]:
-        """Jobs that lose GPUs by an order."""
+        """Return the jobs that lose GPUs by an order."""
         if order.job is not None:
             job = self._sim.job_rows[order.job]
             return [job] if self._sim.work.on[job] and self.epoch[job] < order.fence else []
         return [job for job in self._put_on(order, gpus) if self._sim.work.on[job]]
 
     def _put_on(self, order: Transition, gpus: list[int]) -> list[int]:
-        """Jobs that an app's master put on GPUs of the lease, those among them that are still starting."""
+        """Return the jobs that an app's master assigned to GPUs of the lease, including starting ones."""
         return sorted({self._gpus.job_on[gpu] for gpu in gpus if self._gpus.holder[gpu] == order.lease} - {NO_HOLDER})
 
     def _save(self, job: int, now: Seconds) -> float:
@@ -195,7 +195,7 @@ class Executor:
         return seconds
 
     def stand(self, job: int, gpus: tuple[int, ...], now: Seconds, *, saves: bool) -> None:
-        """A job's app master stops it, wherever it is: on GPUs that its master gave it, or on its own lease."""
+        """Stop a job for its app master, on GPUs that the master assigned or on the job's own lease."""
         ran = bool(self._sim.work.on[job]) or self._ran_here(job)
         if ran and saves:
             self._save(job, now)
@@ -207,11 +207,11 @@ class Executor:
                 self._ready[gpu] = self._saved_at[job]
 
     def _ran_here(self, job: int) -> bool:
-        """Whether a job that stands has just come to its goal: it has something to save."""
+        """Return whether a stopped job has just reached its goal and has progress to save."""
         return self._sim.work.done[job] >= self._sim.work.goal[job] > 0.0
 
     def ready_at(self, gpus: tuple[int, ...]) -> float:
-        """When the last job on these GPUs has been saved."""
+        """Return when the last job on these GPUs has saved its checkpoint."""
         return max([self._ready[gpu] for gpu in gpus])
 
     def _gone(self, order: Transition, gpus: list[int], now: Seconds, why: str) -> None:
@@ -222,7 +222,7 @@ class Executor:
         self._acknowledge_gone(order, tuple(gpus), now)
 
     def _acknowledge_gone(self, order: Transition, gpus: tuple[int, ...], now: Seconds) -> None:
-        """Acknowledge; what is lost on its way is sent again."""
+        """Acknowledge a release; a lost acknowledgement is sent again."""
         if self._delays.lost and self._luck.random() < self._delays.lost:
             self._sim.agenda.call(now + self._delays.again, lambda then: self._acknowledge_gone(order, gpus, then))
             return
@@ -237,7 +237,7 @@ class Executor:
     def _begin(
         self, lease: LeaseId, epoch: Epoch, job: int, gpus: tuple[int, ...], kind: TransitionKind, now: Seconds
     ) -> None:
-        """Processes start, unless a newer order has come to one of the GPUs; an app begins on those that are left."""
+        """Start processes, unless a newer order has reached one of the GPUs; an app starts on the remaining ones."""
         fence = self._gpus.fence
         left = tuple([gpu for gpu in gpus if fence[gpu] <= epoch])
         if not left or (job != NO_HOLDER and len(left) < len(gpus)):
@@ -264,7 +264,7 @@ class Executor:
     def _get_ready(
         self, lease: LeaseId, epoch: Epoch, job: int, gpus: tuple[int, ...], kind: TransitionKind, now: Seconds
     ) -> None:
-        """Spend what the change costs, and then run."""
+        """Wait for the costs of the change, then start the job's steps."""
         on = self._sim.work.on[job]
         charge = kind.effect.charge
         runs = bool(on) and kind.effect.keeps_running and set(on) <= set(gpus)
@@ -287,7 +287,7 @@ class Executor:
             self._begun(lease, epoch, job, gpus, kind, now)
 
     def start_seconds(self, job: int, *, moves: bool = False) -> float:
-        """What it takes to start a job now."""
+        """Return the seconds that a start of the job takes now."""
         seconds = self._takes(self._costs.start)
         if self._ever[job]:
             seconds += self._takes(self._costs.restore)
@@ -330,7 +330,7 @@ class Executor:
             self.report_start(job, now)
 
     def _go_there(self, job: int, probe: ProbeOrder, now: Seconds) -> None:
-        """Start a job at the setting at which it is measured."""
+        """Start a job at the setting of its measurement."""
         run = where(probe)
         beside = self._beside_of(run.gpus)
         cpus = beside[0] if run.cpus is None else run.cpus
@@ -338,12 +338,12 @@ class Executor:
         self._sim.work.go(job, now, run.gpus, cpus, memory_gib)
 
     def report_start(self, job: int, now: Seconds) -> None:
-        """The app master of a job that makes steps from now on reports on it, where it knows more than it declared."""
+        """Report a started job for its app master, if the master knows more than the job declared."""
         if self._follows_up:
             self._sim.out += self._sim.reporter.ran(job, now)
 
     def _beside(self, gpus: tuple[int, ...], shares: tuple[Reals, Reals]) -> tuple[float | None, float | None]:
-        """CPUs and memory in GiB a GPU that a placement gave, where that is not the machine's share."""
+        """Return CPUs and memory in GiB per GPU from a placement; None: they equal the machine's share."""
         cells, cpus, memory_gib = self._sim.arbiter.state.holdings.cells, *self._share_cells
         set_now = self._tunes.of(gpus)
         if set_now is None:
@@ -366,7 +366,7 @@ class Executor:
         self._ever[job] = True
 
     def _confirm(self, lease: LeaseId, epoch: Epoch, now: Seconds) -> None:
-        """Acknowledge; what is lost on its way is sent again."""
+        """Acknowledge a start; a lost acknowledgement is sent again."""
         if self._delays.lost and self._luck.random() < self._delays.lost:
             self._sim.agenda.call(now + self._delays.again, lambda then: self._confirm(lease, epoch, then))
             return
@@ -379,7 +379,7 @@ class Executor:
     # --- faults ----------------------------------------------------------------------------------------------------
 
     def lose(self, gpus: range, now: Seconds) -> list[int]:
-        """A machine is down: nothing is on its GPUs any more; return the jobs that ran there, or were about to.
+        """Remove all processes from the GPUs of a failed machine; return the jobs that ran or were starting there.
 
         It is fenced before it counts as lost: orders on their way find a newer epoch.
         """
@@ -400,12 +400,12 @@ class Executor:
 
 
 def _machine_shares(cluster: Cluster) -> tuple[Reals, Reals]:
-    """By GPU: its part of its machine's CPUs and memory in GiB; 0 where they are not known, as holdings have it."""
+    """Returns by GPU its share of its machine's CPUs and memory in GiB; 0 where unknown, as in the holdings."""
     sizes = np.diff(cluster.machine_start)
     cpus, memory = np.nan_to_num(cluster.machine_cpus / sizes), np.nan_to_num(cluster.machine_memory_gib / sizes)
     return cpus[cluster.machine], memory[cluster.machine]
 
 
 def _unusual(given: Reals, usual: Reals) -> float | None:
-    """The mean of what is given, where that is not what is usual."""
+    """Returns the mean of the given amounts; None: they equal the usual amounts."""
     return None if (given == usual).all() or np.allclose(given, usual) else float(given.mean())

@@ -1,11 +1,11 @@
-"""The end of a run whose plugin failed."""
+"""The error of a run that ends with a plugin's fault."""
 
 from eunomia.contract.decisions import Fault
 from eunomia.errors import EunomiaError
 
 
 class PluginFailedError(EunomiaError):
-    """A plugin failed in a round, and the run ends there (exit code 1).
+    """A plugin failed in a round, so the run ends (exit code 1).
 
     Args:
         fault: of a stage.

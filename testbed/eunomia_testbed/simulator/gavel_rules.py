@@ -1,4 +1,4 @@
-"""The round rules of Gavel's public simulator, and of Shockwave's, which grew out of it (``--rules gavel``).
+"""The round rules of the public simulators of Gavel and of Shockwave, which is derived from it (``--rules gavel``).
 
 A round ends with its last running job, and a job that ends early leaves its GPUs idle until then; a job does whole
 steps, as many as fit in a round; arrivals wait for the next boundary. With a restart cost, a job that did not run in
@@ -30,15 +30,15 @@ from eunomia_testbed.workload import Regime, Workload
 from eunomia_testbed.workload.adaptation import LARGEST_BATCH, growth_of, named_model, split_model, steps_per_epoch
 
 SHORT_SECONDS: Final = 5.0
-"""A restart costs nothing in a round that is at least this much shorter than the others: it is a job's last."""
+"""A round that is shorter than the others by at least this many seconds is a job's last; its restart is free."""
 _LITTLE: Final = 0.5
-"""Steps that are reported as left for a job that has no work but has not ended."""
+"""Iterations reported as left for a job that has no work left but has not ended."""
 _ADAPTING: Final = frozenset({"accordion", "gns"})
 """Modes for which the peers' simulators have rules; other jobs keep their batch size."""
 _SMALL_PART: Final = 1e-9
-"""Part of an epoch: less counts as none."""
+"""A smaller part of an epoch counts as none."""
 _WHOLE: Final = 1e-9
-"""Tolerance in steps: the rounding error of a rate that is given as its inverse."""
+"""Tolerance in steps for the rounding error of rates that are given as their inverse."""
 
 
 @value
@@ -46,18 +46,18 @@ class GavelRuleOptions:
     """Options of the peers' simulators."""
 
     round_seconds: float = 120.0
-    """Shockwave's; 360 in Gavel's."""
+    """Length of a round in seconds: 120 in Shockwave's simulator, 360 in Gavel's."""
     restart_seconds: float = 20.0
-    """0 in Gavel's."""
+    """Seconds that a restart costs; 0 in Gavel's simulator."""
     least_between_seconds: float = 1000.0
-    """Between two solutions of a policy; 1920 in Gavel's."""
+    """Least seconds between two solutions of a policy; 1920 in Gavel's simulator."""
     credit: float = 0.5
     """The fraction of a round that every job is credited with at each solution."""
     failures: int = 5
     """Rounds without a step after which a job ends: a job that has no work left after a change of its batch size ends
     only then, and holds its GPUs meanwhile."""
     gpu_type: str = "V100"
-    """The GPU type whose speeds adapting jobs have; once adapted, they are equally fast on any type."""
+    """The GPU type of the speeds of adapting jobs, which are equally fast on any type after their first change."""
 
     def check(self) -> None:
         """Refuses invalid options.
@@ -109,7 +109,7 @@ OTHERS: Final[Mapping[str, str]] = {
     "gandiva_fair": "gives tickets to users, who trade GPU types (EuroSys'20)",
     "isolated": "cuts the cluster into parts that keep their GPUs",
 }
-"""Allocations that have the name of another policy of the peer, and what they do here."""
+"""Allocations with the name of another policy of the peer, and a sentence on what they do here."""
 
 
 def rule_notes(profiles: Mapping[str, Profile]) -> list[str]:
@@ -130,7 +130,7 @@ def rule_notes(profiles: Mapping[str, Profile]) -> list[str]:
 
 
 def _solves_at_times(profile: Profile) -> bool:
-    """Whether a plugin of the profile keeps a least time between two solutions."""
+    """Returns whether a plugin of the profile has a least time between two solutions."""
     return any("least_between" in known for known in _options_by_plugin(profile).values())
 
 
@@ -142,7 +142,7 @@ def _options_by_plugin(profile: Profile) -> dict[str, frozenset[str]]:
 
 
 class _Adapting:
-    """A job that changes its batch size, in steps of the present one."""
+    """A job that changes its batch size; its steps are those of the present batch size."""
 
     __slots__ = ("asks", "batch", "epoch_steps", "family", "first", "growth", "mode", "run", "total")
 
@@ -153,7 +153,7 @@ class _Adapting:
         """Steps an epoch at the present batch size."""
         self.batch, self.total, self.run = first, total, 0
         self.asks = False
-        """Whether a change waits for the end of its next round."""
+        """Whether a requested change takes effect at the end of the job's next round."""
 
     def wants(self) -> bool:
         """Whether the job requests another batch size at its present epoch."""
@@ -182,7 +182,7 @@ class _Adapting:
         return found
 
     def next_batch(self) -> int:
-        """GNS doubles; Accordion goes to the largest, and back to the first."""
+        """Returns the next batch size: doubled under GNS; the largest under Accordion, then the first again."""
         if self.mode == "gns":
             return 2 * self.batch
         return LARGEST_BATCH[self.family] if self.batch == self.first else self.first
@@ -238,7 +238,7 @@ class GavelRules:
         self._empty: set[int] = set()
         """Jobs that have no work left after a change of their batch size."""
         self._failed: dict[int, int] = {}
-        """By such a job, the rounds after which it was not ended."""
+        """By job without work left, the rounds that it has held its GPUs since."""
 
     def begin(self, jobs: int, seed: int) -> None:
         """See ``Rules``."""
@@ -247,7 +247,7 @@ class GavelRules:
         self._empty, self._failed = set(), {}
 
     def admitted(self, job: int, now: float) -> Change | None:
-        """A job that adapts starts with the trace's steps of its first batch size."""
+        """Gives a job that adapts the trace's number of steps at its first batch size."""
         jobs = self._workload.jobs
         if jobs.adaptation is None or jobs.adaptation[job] not in _ADAPTING or jobs.first_batch_iterations is None:
             return None
@@ -260,7 +260,7 @@ class GavelRules:
         return None if pace is None else _change(job, batch, total, pace)
 
     def coming(self, job: int) -> list[Regime]:
-        """The stretches at other batch sizes, if the job gets each at the end of the epoch that requests it."""
+        """Returns the coming regimes, if the job gets each batch size at the end of the epoch that requests it."""
         life = self._adapting.get(job)
         if life is None or life.first == LARGEST_BATCH.get(life.family):
             return []
@@ -276,7 +276,7 @@ class GavelRules:
         return found
 
     def work(self, running: RoundJobs) -> Worked:
-        """As many whole steps as fit, or all that are left; fewer after a restart."""
+        """Returns the steps of a round: as many whole steps as fit, or all that are left; fewer after a restart."""
         length, restart = self.options.round_seconds, self.options.restart_seconds
         fit = np.floor(length / running.seconds_per_iteration + _WHOLE)
         steps = np.where(self._has_nothing(running.job), 0.0, np.minimum(fit, running.iterations_left))
@@ -299,7 +299,7 @@ class GavelRules:
         return np.array([job in self._empty for job in jobs.tolist()], dtype=bool)
 
     def _over(self, running: RoundJobs, steps: Reals, costs: Bools) -> Bools:
-        """Marks jobs that end: those that did all their work, and those without work whose rounds are used up."""
+        """Marks jobs that end: jobs that did all their work, and idle jobs that reached their limit of rounds."""
         over: Bools = (steps >= running.iterations_left) & ~costs
         for index in np.flatnonzero(steps <= 0.0).tolist():
             job = int(running.job[index])
@@ -308,16 +308,19 @@ class GavelRules:
         return over
 
     def round_ends(self, running: RoundJobs, worked: Worked) -> float:
-        """With its last job; a round in which no job can do a step takes its whole length."""
+        """Returns the end of the round's last job; a round in which no job can make a step has its full length."""
         last = float(worked.seconds.max(initial=0.0))
         return running.began + (last if last > 0.0 else self.options.round_seconds)
 
     def next_round(self, now: float, next_arrival: float) -> float:
-        """With the next arrival."""
+        """Returns the next arrival as the start of the next round, or the end of an empty round."""
         return max(now, next_arrival) if next_arrival < math.inf else now + self.options.round_seconds
 
     def changes(self, running: RoundJobs, worked: Worked, active: Ints) -> list[Change]:
-        """A job that requested a batch size before this round and ran in it gets it; then it may request another."""
+        """Returns changes for jobs that requested a batch size before this round and ran in it.
+
+        Each may then request another.
+        """
         changed = []
         here = set(active.tolist())
         for job, steps in zip(running.job.tolist(), worked.iterations.tolist(), strict=True):
@@ -334,7 +337,7 @@ class GavelRules:
         return changed
 
     def _changed(self, job: int, life: _Adapting) -> list[Change]:
-        """Returns no change where the speed at that batch size is unknown."""
+        """Returns the change to a job's requested batch size; none if its speed there is unknown."""
         batch = life.next_batch()
         pace = self._pace(job, batch)
         if pace is None or life.first == LARGEST_BATCH[life.family]:

@@ -1,4 +1,4 @@
-"""What is on each GPU: the processes of a lease, and of which job."""
+"""The processes on each GPU: their lease and their job."""
 
 import math
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from eunomia.units import Seconds
 from eunomia_testbed.simulator.logs import LeaseLogger
 
 NO_HOLDER = -1
-"""No lease, no job, no app."""
+"""Stands for no lease, no job and no app."""
 
 
 class TwoHoldersError(EunomiaError):
@@ -26,12 +26,12 @@ class GpuTable:
 
     def __init__(self, gpus: int, jobs: int, log: LeaseLogger | None) -> None:
         self.holder = [NO_HOLDER] * gpus
-        """The lease whose processes are there."""
+        """By GPU, the lease with processes on it."""
         self.job_on = [NO_HOLDER] * gpus
         """The job's row; -1: none."""
         self.app_on = [NO_HOLDER] * gpus
         self.since = [math.nan] * gpus
-        """Since when the job of the row held it, in seconds."""
+        """By GPU, the time in seconds since which its job has held it."""
         self.fence = [0] * gpus
         """The newest epoch of an order that came to the GPU; older orders are ignored."""
         self.busy = 0
@@ -84,7 +84,7 @@ class GpuTable:
                 self.busy -= 1
 
     def put(self, job: int, gpus: Sequence[int], now: Seconds) -> None:
-        """An app master puts one of its jobs on GPUs of its app's own leases; -1: takes the job off them."""
+        """Assigns one of an app's jobs to GPUs of the app's own leases; -1: takes the job off them."""
         for gpu in gpus:
             if self.job_on[gpu] != job and self.holder[gpu] != NO_HOLDER:
                 since, before = self.since[gpu], self.job_on[gpu]
@@ -96,7 +96,7 @@ class GpuTable:
                 self.job_on[gpu], self.since[gpu] = job, now
 
     def settle(self, now: Seconds) -> None:
-        """Books what is held at the end of the run."""
+        """Adds the time of present holdings to the totals at the end of the run."""
         for gpu, lease in enumerate(self.holder):
             if lease != NO_HOLDER:
                 job = self.job_on[gpu]

@@ -1,4 +1,4 @@
-"""Rates known without a run, reported once for all jobs of a kind that have the same ones."""
+"""Reports rates that are known without a run, once for all jobs of a kind with equal rates."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from eunomia.units import Basis
 
 
 class KindReports:
-    """Which kinds were reported, and what decides the rates of their jobs.
+    """The kinds whose rates were reported, with the settings that determine these rates.
 
     Args:
         cluster: a rate of more GPUs of a type than it has is left out.
@@ -26,7 +26,7 @@ class KindReports:
     def report(
         self, kind: str, settings: tuple[object, ...], rates: Sequence[RateMeasured]
     ) -> Sequence[RateMeasured | KindProfiled]:
-        """The report of a job's rates: as those of its kind, where none were reported of it."""
+        """Returns the report of a job's rates: for its kind the first time, else for the job alone."""
         if kind in self._reported:
             return rates
         known = tuple(

@@ -1,4 +1,4 @@
-"""Ends a simulation whose policy makes no progress, so that no run lasts for ever."""
+"""Ends a simulation that makes no progress under its policy."""
 
 from collections.abc import Sequence
 
@@ -33,7 +33,7 @@ class LivelockGuard:
 
     @property
     def is_out(self) -> bool:
-        """Whether so many steps passed without a decision that none will follow."""
+        """Returns whether the run is over: no job runs, and too many steps passed without a decision."""
         return self._idle > IDLE_STEPS
 
     def watch(self, now: Seconds, decision: Decision, events: Sequence[Event], moves: int) -> None:

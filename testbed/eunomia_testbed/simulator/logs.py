@@ -1,4 +1,4 @@
-"""Logs of a run: packed rows while it runs, columns at its end."""
+"""Logs of a run: packed rows during the run, columns at its end."""
 
 import math
 from typing import Any
@@ -31,14 +31,14 @@ def reals(items: list[float]) -> Reals:
 
 
 def words(items: list[Any]) -> Words:
-    """A column of texts."""
+    """A column of text."""
     made = np.empty(len(items), dtype=object)
     made[:] = items
     return made
 
 
 class LeaseLogger:
-    """Logs which job held which GPU."""
+    """Logs the job on each GPU."""
 
     def __init__(self) -> None:
         self.records = Records("iiiqddB")
@@ -50,7 +50,7 @@ class LeaseLogger:
         return self._why.of(ended_by)
 
     def columns(self) -> Leases:
-        """The log as columns, once."""
+        """Returns the log as columns, and drops its rows."""
         app, job, gpu, lease, start, end, why = self.records.take()
         return Leases(
             app=app,
@@ -86,7 +86,7 @@ class RoundLogger:
         rows.rows += rows.pack(decision.round, now, causes, free, running, waiting, *counts, quiet, fault)
 
     def columns(self) -> RoundLog:
-        """The log as columns, once."""
+        """Returns the log as columns, and drops its rows."""
         number, time, causes, free, running, waiting, *kinds, quiet, fault = self._rows.take()
         return RoundLog(
             round=number,
@@ -118,7 +118,7 @@ class WaitLogger:
         self._pending: dict[int, int] = {}
 
     def begin(self, job: int, now: float, reason: str, stage: str = "", plugin: str = "") -> None:
-        """A job waits from now on, or for another reason; a stopped job keeps the reason for which it was stopped."""
+        """Logs that a job waits from now on, or for another reason; a stopped job keeps the reason of its stop."""
         pending = self._pending.pop(job, None) if self._pending else None
         why = pending if pending is not None and not stage else self._reasons.of((reason, stage, plugin))
         since = self._since[job]
@@ -131,7 +131,7 @@ class WaitLogger:
         self._why[job] = why
 
     def end(self, job: int, now: float) -> None:
-        """A job waits no longer."""
+        """Logs that a job waits no longer."""
         if self._pending:
             self._pending.pop(job, None)
         since = self._since[job]
@@ -154,7 +154,7 @@ class WaitLogger:
                 )  # the job is being stopped: it waits once its checkpoint is written
 
     def columns(self, now: float) -> WaitLog:
-        """The log as columns, once; the waits of jobs that still wait end now."""
+        """Returns the log as columns, and drops its rows; the waits of jobs that still wait end now."""
         for row, since in enumerate(self._since):
             if now > since:
                 self.end(row, now)
@@ -179,7 +179,7 @@ class QueueLogger:
         self._last = (-1, -1, -1)
 
     def add(self, now: float, jobs: int, gpus: int, busy: int) -> None:
-        """Logs the values from now on, where they changed; of several at one time the last one counts."""
+        """Logs the values from now on if they changed; of several values at one time, the last one counts."""
         row = (jobs, gpus, busy)
         if row == self._last:
             return
@@ -188,7 +188,7 @@ class QueueLogger:
         self._since, self._last = now, row
 
     def columns(self) -> QueueLog:
-        """The log as columns, once."""
+        """Returns the log as columns, and drops its rows."""
         if self._since == self._since:
             self._rows.add(self._since, *self._last)
         time, jobs, gpus, busy = self._rows.take()
@@ -196,7 +196,7 @@ class QueueLogger:
 
 
 class SegmentLogger:
-    """Logs stretches of one speed."""
+    """Logs the periods of constant speed of each job."""
 
     def __init__(self, cluster: Cluster, batch_sizes: "dict[int, tuple[float, ...]]") -> None:
         self._rows = Records("iddiidd")
@@ -205,7 +205,7 @@ class SegmentLogger:
         self._near: dict[tuple[int, ...], int] = {}
 
     def add(self, job: int, start: float, end: float, gpus: tuple[int, ...], pace: float, regime: int) -> None:
-        """Log a stretch."""
+        """Logs a period of constant speed."""
         locality = self._locality(gpus) if len(gpus) > 1 else 0
         sizes = self._batch.get(job, ())
         batch = sizes[regime] if regime < len(sizes) else math.nan
@@ -219,7 +219,7 @@ class SegmentLogger:
         return known
 
     def columns(self) -> SegmentLog:
-        """The log as columns, once."""
+        """Returns the log as columns, and drops its rows."""
         job, start, end, gpus, locality, pace, batch = self._rows.take()
         return SegmentLog(
             job=job,

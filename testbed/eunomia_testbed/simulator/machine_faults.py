@@ -1,4 +1,4 @@
-"""Machines that go down and come back in a simulation."""
+"""Machine failures and repairs in a simulation."""
 
 from eunomia.contract.events import MachineBack, MachineLost
 from eunomia.units import Seconds
@@ -21,7 +21,7 @@ class MachineFaults:
         self._sim, self._executor, self._apps = sim, executor, apps
 
     def lose(self, machine: int, now: Seconds) -> None:
-        """A machine goes down."""
+        """Takes a machine down."""
         sim = self._sim
         start, out = sim.cluster.machine_start, sim.out
         out.append(MachineLost(machine=sim.cluster.machines[machine].name))
@@ -32,5 +32,5 @@ class MachineFaults:
                 out.append(sim.reporter.progress(job, now))
 
     def repair(self, machine: int, now: Seconds) -> None:
-        """A machine is back."""
+        """Brings a machine back."""
         self._sim.out.append(MachineBack(machine=self._sim.cluster.machines[machine].name))

@@ -1,4 +1,4 @@
-"""Errors and lies of app masters: the factors by which their reports are off."""
+"""Errors and lies of app masters: the factors between true and reported values."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from eunomia_testbed.simulator.options import Reports
 from eunomia_testbed.workload import Workload
 
 _OF_BOTH, _OF_TYPES, _OF_SIZES, _OF_SLOWDOWNS = 0x5E9, 0x5EA, 0x5EB, 0x5EC
-"""One stream of random numbers for each kind of error: another error leaves the draws of one as they are."""
+"""A separate random stream for each kind of error, so that another error does not change its draws."""
 
 
 class Misreports:
@@ -37,12 +37,12 @@ class Misreports:
         self._type_lies, self._far_lies = reports.type_lies, reports.far_lies
         self._seed = seed
         self.by_setting = bool(self._of_types or self._of_sizes or self._of_slowdowns or self._type_lies)
-        """Whether the factor on a rate depends on the size, the GPU type or the distance."""
+        """Whether the factor on a rate depends on the size, the GPU type or the locality."""
         self._factors: dict[tuple[int, ...], float] = {}
 
     @property
     def any(self) -> bool:
-        """Whether a rate is off for any app."""
+        """Whether any app reports a rate other than the true one."""
         return self.by_setting or bool((self.times != 1.0).any())
 
     def time(self, app: int) -> float:
@@ -50,7 +50,7 @@ class Misreports:
         return self._time[app]
 
     def pace(self, app: int, gpus: int, kind: int, locality: Locality, pace: float) -> float:
-        """Reported seconds an iteration in a setting, from the true ones."""
+        """Returns the reported seconds per iteration in a setting, given the true ones."""
         pace = pace * self._time[app]
         if not self.by_setting:
             return pace
@@ -66,7 +66,7 @@ class Misreports:
         return island, machine, max(1.0, rack * far), max(1.0, cluster * far)
 
     def _drawn(self, stream: int, error: float, *key: int) -> float:
-        """A factor from 1 - error to 1 + error, the same whenever it is asked for."""
+        """Returns a factor from 1 - error to 1 + error; equal arguments give equal factors."""
         if error <= 0.0:
             return 1.0
         full = (stream, *key)

@@ -24,7 +24,7 @@ class RunObserver(Protocol):
 
 
 class ProgressObserver:
-    """Reports from time to time how far a run is.
+    """Reports the progress of a run from time to time.
 
     Args:
         report: called every ``PROGRESS_STEPS`` steps, and at the end.
@@ -35,13 +35,13 @@ class ProgressObserver:
         self._steps = 0
 
     def stepped(self, sim: SimulationState, decision: Decision) -> None:
-        """See ``RunObserver``."""
+        """Reports progress every ``PROGRESS_STEPS`` steps."""
         self._steps += 1
         if self._steps % PROGRESS_STEPS == 0:
             self.ended(sim)
 
     def ended(self, sim: SimulationState) -> None:
-        """See ``RunObserver``."""
+        """Reports the final progress."""
         self._report(Progress(finished=sim.jobs.over, jobs=sim.workload.size, time_seconds=sim.now))
 
 

@@ -15,19 +15,19 @@ class Costs:
     """Costs of changes, in seconds."""
 
     start: float = 0.0
-    """From the order to a job's first step: processes, libraries, data. The job holds its GPUs meanwhile."""
+    """Seconds from the order to a job's first step (processes, libraries, data); the job holds its GPUs meanwhile."""
     checkpoint: float = 0.0
-    """To save before a job leaves its GPUs; it makes no step meanwhile but holds them."""
+    """Seconds to save before a job leaves its GPUs; the job holds them meanwhile and makes no step."""
     restore: float = 0.0
-    """To read the checkpoint back, on top of ``start``, at every start but a job's first."""
+    """Seconds to read the checkpoint, in addition to ``start``, at every start except a job's first."""
     migrate: float = 0.0
-    """On top of ``checkpoint``, ``start`` and ``restore`` where a job moves to other GPUs."""
+    """Seconds in addition to ``checkpoint``, ``start`` and ``restore`` if a job moves to other GPUs."""
     join: float = 0.0
-    """A job that grows runs at its old size until the new workers are ready."""
+    """Seconds for which a growing job runs at its old size, until the new workers are ready."""
     pause: float = 0.0
-    """A job that grows or shrinks makes no step while its gang is reassembled."""
+    """Seconds without a step in which the gang of a growing or shrinking job is reassembled."""
     release: float = 0.0
-    """From the end of a job's processes until other jobs can use its GPUs."""
+    """Seconds from the end of a job's processes until other jobs can use its GPUs."""
     checkpoint_every: float = math.inf
     """Seconds of steps after which a running job pauses for ``checkpoint`` seconds to save; a machine failure loses the
     work since then, regardless of ``Failures``. inf: such checkpoints take no time."""
@@ -79,9 +79,9 @@ class Failures:
 Knowledge = Literal["declared", "measured", "oracle"]
 Fact = Literal["work", "sizes", "types", "regimes", "amounts"]
 FACTS: Final[tuple[Fact, ...]] = ("work", "sizes", "types", "regimes", "amounts")
-"""What app masters may know from the beginning, on top of what they measure."""
+"""Facts that app masters may know from the beginning, in addition to their measurements."""
 ERRORS: Final = ("work", "rates", "types", "sizes", "slowdowns")
-"""What errors may be on: all work and all rates of an app, or rates by GPU type, by size, and by distance."""
+"""Quantities that errors may affect: all work and all rates of an app, or rates by GPU type, size or distance."""
 _OF_ORACLE: Final[frozenset[Fact]] = frozenset({"work", "sizes", "types"})
 _CONTRADICTED: Final[Mapping[str, frozenset[Fact]]] = {
     "work": frozenset({"work"}),
@@ -95,7 +95,7 @@ _CONTRADICTED: Final[Mapping[str, frozenset[Fact]]] = {
 
 @value
 class Reports:
-    """What app masters report of their jobs, as opposed to the true values."""
+    """What app masters report of their jobs, which may differ from the true values."""
 
     know: Knowledge | tuple[Fact, ...] = "declared"
     """``declared``: work and serial time from the workload; ``measured``: also what was measured while a job ran;
@@ -121,14 +121,14 @@ class Reports:
 
     @property
     def facts(self) -> frozenset[Fact]:
-        """What is known from the beginning."""
+        """Returns the facts that are known from the beginning."""
         if isinstance(self.know, str):
             return _OF_ORACLE if self.know == "oracle" else frozenset()
         return frozenset(self.know)
 
     @property
     def measures(self) -> bool:
-        """Whether the rate of a setting is reported when a job first runs there: not where all are known.
+        """Returns whether the rate of a setting is reported when a job first runs there, since not all are known.
 
         Rates by CPUs and memory hold for the kind, and a rate measured on a job alone would take their place.
         """
@@ -160,7 +160,7 @@ class Reports:
         self._check_contradictions()
 
     def _check_contradictions(self) -> None:
-        """A fact of a list is the true one; ``oracle`` may be off, as what is declared and measured may be."""
+        """Refuses errors and lies on a fact of a list, which is the true one; ``oracle`` may have errors."""
         off = {name for name in ERRORS if self.error_of(name) > 0.0}
         if self.know == "declared" and off & {"types", "sizes", "slowdowns"}:
             name = min(off & {"types", "sizes", "slowdowns"})
@@ -187,7 +187,7 @@ class Keep:
     leases: bool = True
     waits: bool = True
     segments: bool = False
-    """Each stretch of constant speed of a job."""
+    """Periods of constant speed of each job."""
     queue: bool = True
     records: bool = True
     """Plugins' records."""
@@ -197,7 +197,7 @@ class Keep:
 
 @value
 class Progress:
-    """How far a run is."""
+    """The progress of a run."""
 
     finished: int
     jobs: int
@@ -217,12 +217,12 @@ class SimulationOptions:
     agents: bool = False
     """Whether app masters answer offers themselves; otherwise the arbiter values offers from each app's reports."""
     answer_seconds: float = 0.0
-    """How long an app master takes to answer."""
+    """Seconds that an app master takes to answer."""
     keep: Keep = Keep()
     until: float = math.inf
     """Simulated seconds after which the run is cut off."""
     plain: bool = False
-    """Whether every stage takes its plain way: slower, with the same tables."""
+    """Whether every stage uses its plain code, which is slower and gives the same tables."""
     tolerate_faults: bool = False
     """Whether a run continues after a plugin's fault: that round changes nothing, and after several faults in a row the
     fallback decides."""

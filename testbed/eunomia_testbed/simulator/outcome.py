@@ -23,7 +23,7 @@ from eunomia_testbed.simulator.step_log import StepLog
 
 
 def outcome(sim: SimulationState, executor: Executor, log: StepLog) -> SimulatedRun:
-    """Returns the columns of a run that is over."""
+    """Returns the results of a run that has ended."""
     work, logs, jobs = sim.work, sim.logs, sim.jobs
     ideal = sim.speeds.ideal_seconds()
     declared = sim.workload.exclusive_seconds

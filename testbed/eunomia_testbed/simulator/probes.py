@@ -1,4 +1,4 @@
-"""Measurements of rates: a job makes so many steps at a setting, and its app master reports the rate."""
+"""Measurements of rates: a job makes some steps at a setting, and its app master reports the rate."""
 
 import math
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from eunomia_testbed.simulator.simulation_state import SimulationState
 
 
 class ProbeRun(NamedTuple):
-    """Where a job runs to be measured."""
+    """The GPUs, CPUs and memory of a measurement."""
 
     gpus: tuple[int, ...]
     cpus: float | None
@@ -40,7 +40,7 @@ class Probes:
             self._ordered[order.lease, order.epoch] = order.probe
 
     def taken(self, lease: LeaseId, epoch: Epoch, job: int, gpus: tuple[int, ...]) -> ProbeOrder | None:
-        """The setting at which a lease begins under this epoch; None: its job runs on all its GPUs."""
+        """Returns the setting at which a lease starts under this epoch; None: its job runs on all its GPUs."""
         probe = self._ordered.pop((lease, epoch), None) if self._ordered else None
         if probe is not None:
             self.leased[job] = gpus
@@ -49,7 +49,7 @@ class Probes:
         return probe
 
     def measure(self, job: int, probe: ProbeOrder, now: Seconds) -> None:
-        """Report a job's rate once it has made its steps; at once if it cannot run there."""
+        """Reports a job's rate once it has made its steps, or at once if it cannot run there."""
         work = self._sim.work
         pace, epoch = work.pace[job], self._epochs[job]
         if math.isinf(pace):

@@ -68,7 +68,7 @@ class Reporter:
         self._least: list[int] = jobs.least.tolist()
         self._most: list[int] = jobs.most.tolist()
         self.batch: dict[int, float] = {}
-        """By job, its present batch size, where it is not the workload's."""
+        """By job, its present batch size if that differs from the workload's."""
         self._kind: list[str | None] = [workload.models[model] if model >= 0 else None for model in jobs.model.tolist()]
         self._cpus = None if jobs.cpus_per_gpu is None else jobs.cpus_per_gpu.tolist()
         self._memory = None if jobs.memory_gib_per_gpu is None else jobs.memory_gib_per_gpu.tolist()
@@ -86,12 +86,12 @@ class Reporter:
         exact = speeds.plain and not self._off.any and not workload.regimes
         self._announced: set[int] = set()
         self.follows_up = reports.know != "declared" and not exact
-        """Whether reports follow a start: not where the declaration is complete."""
+        """Whether reports follow a start, since the declaration does not give everything."""
 
     # --- arrivals ----------------------------------------------------------------------------------------------------
 
     def arrived(self, app: int) -> AppArrived:
-        """The registration of an app."""
+        """Returns the event that registers an app."""
         user = self._user[app]
         search = self._workload.searches.get(app)
         return AppArrived(
@@ -104,7 +104,7 @@ class Reporter:
         )
 
     def added(self, job: int) -> JobAdded:
-        """A job as it is reported."""
+        """Returns the event that adds a job, with its reported values."""
         named, app, serial = self._workload.jobs.gpu_type, self._app[job], self._serial[job]
         return JobAdded(
             job=self._ids[job],
@@ -128,13 +128,13 @@ class Reporter:
         return self.batch.get(job, first)
 
     def adapted(self, job: int, batch_size: float, now: float) -> Adapted:
-        """A job has changed its batch size."""
+        """Returns the event of a job's change of batch size."""
         self.batch[job] = batch_size
         done = self._work.done_at(job, now) * self._work_factor[self._app[job]]
         return Adapted(job=self._ids[job], batch_size=batch_size, iterations_done=done, at=Seconds(now))
 
     def gang(self, job: int) -> tuple[int, int]:
-        """Least and most GPUs."""
+        """Returns the least and most GPUs of a job."""
         return self._least[job], self._most[job]
 
     def whole(self, job: int) -> float:
@@ -142,7 +142,7 @@ class Reporter:
         return self._work.total[job] * self._work_factor[self._app[job]]
 
     def serial(self, job: int) -> float:
-        """Reported serial seconds of an iteration: as declared, else those of the model's profile for the gang."""
+        """Returns the reported serial seconds of an iteration: as declared, else by the model's profile."""
         declared = self._serial[job]
         if declared == declared:
             return declared
@@ -151,7 +151,7 @@ class Reporter:
         return pace * self._most[job] * self._off.time(self._app[job])
 
     def profiled(self, job: int, *, again: bool = False) -> Iterator[Event]:
-        """The rates of a job at its present batch size that are known without a run, by size, type and locality.
+        """Yields the rates that are known without a run at a job's present batch size, by size, type and locality.
 
         Args:
             job: its row.
@@ -183,7 +183,7 @@ class Reporter:
         return "regimes" in self._facts
 
     def coming(self, job: int, regimes: Sequence[Regime] | None = None) -> Iterator[RegimesAnnounced]:
-        """The announcement of a job's regimes after its present one, where they are known and the job has any.
+        """Yields the announcement of a job's coming regimes, if they are known and the job has any.
 
         Args:
             job: its row.
@@ -205,7 +205,7 @@ class Reporter:
         return ComingRegime(iterations=iterations, rate=1.0 / pace, batch_size=regime.batch_size)
 
     def _known_settings(self, job: int) -> Iterator[tuple[int, int]]:
-        """Sizes and GPU types at which the job's rate is known: all sizes, all types, or both."""
+        """Yields the settings with a known rate: all sizes, all types, or both."""
         least, most, own = self._least[job], self._most[job], self._speeds.own_type(job)
         sizes = range(least, most + 1) if "sizes" in self._facts else (most,)
         kinds = range(len(self._cluster.gpu_types)) if "types" in self._facts else (own,)
@@ -213,7 +213,7 @@ class Reporter:
             yield from ((size, kind) for size in sizes for kind in kinds)
 
     def again(self, job: int, pace: float) -> Iterator[Event]:
-        """The rates of a job whose speed has changed for good, by type."""
+        """Yields the rates, by type, of a job with a permanent change of speed."""
         if self._reports.know != "declared":
             for kind in range(len(self._cluster.gpu_types)):
                 yield self._measured(job, self._most[job], kind, Locality.ISLAND, pace)
@@ -221,7 +221,7 @@ class Reporter:
     # --- running jobs ------------------------------------------------------------------------------------------------
 
     def ran(self, job: int, now: float) -> Iterator[Event]:
-        """Reports on a job that has just begun to run, or whose speed changes now."""
+        """Yields reports on a job that starts, or changes its speed now."""
         work = self._work
         pace = work.pace[job]
         if not math.isfinite(pace) or pace <= 0.0:
@@ -237,7 +237,7 @@ class Reporter:
         yield self.progress(job, now)
 
     def probed(self, job: int, probe: ProbeOrder) -> RateMeasured:
-        """The rate of a job that has made its steps at a setting; 0: it does not run there."""
+        """Returns the measured rate of a job at a setting; 0: the job does not run there."""
         gpus = probe.gpus
         kind, locality = int(self._cluster.gpu_type[gpus[0]]), self._cluster.locality(gpus)
         self._seen.setdefault(job, set()).add((int(gpus.size), kind, int(locality), self._present_batch(job)))
@@ -245,7 +245,7 @@ class Reporter:
         return dataclasses.replace(seen, cpus=probe.cpus, memory_gib=probe.memory_gib)
 
     def progress(self, job: int, now: float) -> JobReported:
-        """What a job has done and how fast it goes."""
+        """Returns a job's iterations done and its present rate."""
         app, work = self._app[job], self._work
         rate = work.rate(job) / self._off.time(app) if work.on[job] else 0.0
         done = work.done_at(job, now) * self._work_factor[app]

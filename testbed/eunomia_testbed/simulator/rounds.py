@@ -12,7 +12,7 @@ from eunomia_testbed.simulator.rules import Change, RoundJobs, Rules
 from eunomia_testbed.simulator.simulation_state import SimulationState
 
 IDLE_ROUNDS = 500
-"""Consecutive boundaries without a running or an arriving job after which a run is over."""
+"""Consecutive boundaries without a running or arriving job after which a run ends."""
 
 
 class RuledRun:
@@ -54,7 +54,7 @@ class RuledRun:
             now = self._round(running)
 
     def _next(self, now: float) -> float:
-        """Passes a round in which no job runs."""
+        """Advances over a round in which no job runs."""
         engine = self._engine
         if engine.next_arrival == math.inf and not self._sim.jobs.waiting:
             return math.inf
@@ -87,7 +87,7 @@ class RuledRun:
         return made
 
     def _round(self, running: RoundJobs) -> float:
-        """Passes a round; returns its end."""
+        """Advances over a round; returns its end."""
         worked = self._rules.work(running)
         end = float(self._rules.round_ends(running, worked))
         if not end > running.began:
@@ -126,7 +126,7 @@ class RuledRun:
         return np.array(self._engine.active(), dtype=np.int64)
 
     def _ended(self, running: RoundJobs, busy: Reals, end: float, ends: Bools) -> RoundEnded:
-        """The event of the boundary, with the idle time of each job."""
+        """Returns the event of the boundary, with the idle time of each job."""
         lasted = end - running.began
         idle = np.flatnonzero(~ends & (busy < lasted))
         return RoundEnded(
@@ -135,7 +135,7 @@ class RuledRun:
         )
 
     def change(self, change: Change, now: float) -> list[Event]:
-        """Applies a change, and returns the events that report it."""
+        """Applies a change of batch size, and returns the events that report it."""
         job = change.job
         reporter = self._sim.reporter
         self._sim.work.become(job, change.iterations_left, change.seconds_per_iteration)

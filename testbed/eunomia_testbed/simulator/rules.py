@@ -1,4 +1,4 @@
-"""The extension point for the round rules of another simulator, so that results can be held against published ones.
+"""The extension point for the round rules of another simulator, so that results compare with published ones.
 
 With rules, time advances in rounds. At a boundary the engine reports ended jobs to the arbiter, then all other events
 of the round together with ``RoundEnded`` and the arrivals; it carries the decision out at once, asks the rules what
@@ -40,21 +40,21 @@ class RoundJobs:
     seconds_per_iteration: Reals
     """The true value, at the present batch size, on the GPUs that the job holds."""
     fresh: Bools
-    """Did not run in the round before."""
+    """Whether the job did not run in the round before."""
     moved: Bools
-    """Ran in the round before, on other GPUs."""
+    """Whether the job ran in the round before, on other GPUs."""
 
 
 @builds
 class Worked:
-    """What those jobs do in the round, one row each, in the same order."""
+    """The progress of the running jobs in a round, one row each, in the same order."""
 
     iterations: Reals
-    """At least ``iterations_left``: the job ends with this round."""
+    """Iterations done; at least ``iterations_left``: the job ends with this round."""
     seconds: Reals
     """From the round's beginning until the job makes its last step; a job that ends finishes then."""
     busy_seconds: Reals | None = None
-    """Run time that is booked for the job, also by the ledger; None: ``seconds``."""
+    """Run time that counts for the job, also in the ledger; None: ``seconds``."""
     ends: Bools | None = None
     """Whether the job ends; None: it ends if no iterations are left."""
 
@@ -68,18 +68,18 @@ class Change:
     iterations_left: float
     """In steps of this batch size."""
     seconds_per_iteration: float
-    """At its gang: the true speed from now on, on any GPUs."""
+    """True seconds per iteration at the job's gang from now on, on any GPUs."""
 
 
 class Rules(Protocol):
     """The round rules of another simulator. One object serves one run at a time; ``begin`` resets it."""
 
     def begin(self, jobs: int, seed: int) -> None:
-        """A run of this many jobs begins."""
+        """Starts a run of this many jobs."""
         ...
 
     def admitted(self, job: int, now: float) -> Change | None:
-        """A job arrives at this boundary; returns what it starts with, where that differs from the workload."""
+        """Returns the job's initial batch size, work and speed if they differ from the workload; a job arrives here."""
         ...
 
     def coming(self, job: int) -> Sequence[Regime]:
@@ -90,7 +90,7 @@ class Rules(Protocol):
         ...
 
     def work(self, running: RoundJobs) -> Worked:
-        """Returns what each running job does in this round."""
+        """Returns the progress of each running job in this round."""
         ...
 
     def round_ends(self, running: RoundJobs, worked: Worked) -> float:
@@ -98,7 +98,7 @@ class Rules(Protocol):
         ...
 
     def next_round(self, now: float, next_arrival: float) -> float:
-        """Returns when the next round begins if no job runs: at least ``now``; inf: never."""
+        """Returns the start of the next round if no job runs: at least ``now``; inf: there is none."""
         ...
 
     def changes(self, running: RoundJobs, worked: Worked, active: Ints) -> list[Change]:

@@ -26,7 +26,7 @@ class Unfit:
 
 @builds
 class SegmentLog:
-    """Stretches in which a job ran at one speed, one row each."""
+    """Periods in which a job ran at one speed, one row each."""
 
     job: Ints
     start_seconds: Reals
@@ -63,12 +63,12 @@ class SimulatedRun:
     """GPU-seconds held."""
     iterations_done: Reals
     iterations_lost: Reals
-    """Work that was done again after a failure."""
+    """Iterations done twice, since a failure lost them."""
     restarts: Ints
     """Starts after the first."""
     migrations: Ints
     ideal_seconds: Reals
-    """Time that the job would have taken alone on this cluster, at its largest gang, placed best."""
+    """Seconds that the job would take alone on this cluster, at its largest gang and best placement."""
     exclusive_seconds: Reals
     """Run time alone by the trace's profile; else ``ideal_seconds``."""
     app_finish_seconds: Reals

@@ -37,16 +37,16 @@ class PeriodicSaves:
         return self._saved[job]
 
     def forget(self, job: int) -> None:
-        """Makes a job's next run begin a new cycle."""
+        """Forgets where a job's last run ended, so that its next run begins a new cycle."""
         self._stood[job] = (math.nan, ())
 
     def go(self, job: int, now: float, gpus: tuple[int, ...], done: float) -> None:
-        """A job that has done ``done`` iterations begins to run."""
+        """Starts a run of a job that has done ``done`` iterations."""
         if self._stood[job] != (now, gpus):
             self._at[job], self._saved[job] = 0.0, done
 
     def lasts(self, job: int, steps: float) -> float:
-        """Returns how many seconds a job that begins now needs for a number of seconds of steps.
+        """Returns the seconds that a job that starts now needs for some seconds of steps, checkpoints included.
 
         A checkpoint that is due at their end is not counted.
         """
@@ -55,11 +55,11 @@ class PeriodicSaves:
         return max(0.0, whole + before * self._takes - self._at[job])
 
     def steps(self, job: int, ran: float) -> float:
-        """Returns how many seconds of steps a job has made ``ran`` seconds after it began."""
+        """Returns the seconds of steps that a job has made ``ran`` seconds after its start."""
         return self._steps_at(self._at[job] + ran) - self._steps_at(self._at[job])
 
     def stop(self, job: int, now: float, gpus: tuple[int, ...], *, ran: float, pace: float, done: float) -> float:
-        """A job's run ends; returns how many seconds of steps it made.
+        """Ends a job's run; returns the seconds of steps that it made.
 
         Args:
             job: row.

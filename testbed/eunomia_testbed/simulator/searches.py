@@ -19,7 +19,7 @@ from eunomia_testbed.simulator.desk import Desk
 from eunomia_testbed.workload import SimulatedSearch, Workload
 
 FORECAST_CHANGE = 0.005
-"""Fraction of the whole work by which progress or estimate must change before another forecast; as in a live search."""
+"""Least change of progress or estimate, as a fraction of the whole work, for another forecast; as in a live search."""
 
 
 def make_tuner(
@@ -57,7 +57,7 @@ def make_tuner(
 
 
 def _options(kind: type, given: object, place: str) -> object:
-    """A tuner's options, checked as those of a plugin are."""
+    """Returns a tuner's options, validated as a plugin's options are."""
     from pydantic import ValidationError
 
     try:
@@ -134,7 +134,7 @@ class SearchAppMaster:
     # --- what happens ------------------------------------------------------------------------------------------------
 
     def arrive(self, now: float) -> Sequence[Event]:
-        """Registers with all trials; each runs to its first point."""
+        """Returns the registration with all trials; each runs to its first point."""
         arrived: AppArrived = self._desk.arrived(self._app)
         self._look()
         for number in self._runs:
@@ -142,7 +142,7 @@ class SearchAppMaster:
         return [arrived, *(self._added(number) for number in self._number.values())]
 
     def reached(self, job: int, now: float) -> Sequence[Event]:
-        """Passes a point of the trial's curve to the tuner, and does what the tuner decides."""
+        """Passes a point of the trial's curve to the tuner, and carries out the tuner's decision."""
         number = self._number[job]
         at, goal = self._aims[number], self._goal(number)
         metric = self.metric(number, at)
@@ -161,7 +161,7 @@ class SearchAppMaster:
         return ()
 
     def _follow(self, number: int, *, stands: bool) -> list[Event]:
-        """Carries out the tuner's decisions after a point of a trial; they may concern other trials too."""
+        """Carries out the tuner's decisions after a point of a trial; they may affect other trials too."""
         ended = [one for one in self.tuner.ended() if one not in self._over]
         self._over.update(ended)
         self._paused.difference_update(ended)
@@ -183,7 +183,7 @@ class SearchAppMaster:
     # --- points ------------------------------------------------------------------------------------------------------
 
     def metric(self, number: int, iterations: float) -> float:
-        """A trial's metric after a number of iterations; without curves, a trial with a lower number is better."""
+        """Returns a trial's metric after some iterations; without curves, a trial with a lower number is better."""
         if not self._search.curves:
             return float(number if self._search.mode == "min" else -number)
         asymptote, amplitude, exponent = self._search.curves[number - 1]
@@ -197,7 +197,7 @@ class SearchAppMaster:
         self._desk.aim(self._jobs[number - 1], float(self._aims[number]))
 
     def _goal(self, number: int) -> int:
-        """The iteration at which a trial's run ends: its rung, else its end."""
+        """Returns the iteration at which a trial's run ends: its rung, else its end."""
         run = self._runs.get(number)
         whole = self._whole(number)
         return whole if run is None or run.stop_at is None else min(run.stop_at, whole)
@@ -206,7 +206,7 @@ class SearchAppMaster:
         return math.ceil(self._desk.iterations(self._jobs[number - 1]))
 
     def _look(self) -> None:
-        """Reads the tuner's present wishes."""
+        """Reads the runs that the tuner wants now."""
         self._runs = {run.trial: run for run in self.tuner.runs()}
 
     # --- reports -----------------------------------------------------------------------------------------------------
@@ -225,26 +225,26 @@ class SearchAppMaster:
         return self._desk.job_id(self._jobs[number - 1])
 
     def _added(self, number: int) -> JobAdded:
-        """A trial as reported: its work and the GPUs that it can use are those of its present run."""
+        """Returns the event that adds a trial, with the work and GPUs of its present run."""
         added = self._desk.added(self._jobs[number - 1])
         most = self.span(self._jobs[number - 1])[1]
         return dataclasses.replace(added, iterations=self._goal(number) * self._factor, most=most)
 
     def _resumed(self, number: int) -> JobResumed:
-        """A trial that goes on, with the work and the GPUs of its next phase."""
+        """Returns the event that resumes a trial, with the work and GPUs of its next phase."""
         most = self.span(self._jobs[number - 1])[1]
         return JobResumed(job=self._id(number), iterations=self._goal(number) * self._factor, most=most)
 
     @cached_property
     def _factor(self) -> float:
-        """Reported over true work; errors and lies are equal for all jobs of an app."""
+        """Returns reported over true work; errors and lies are equal for all jobs of an app."""
         first = self._jobs[0]
         reported = self._desk.iterations(first) * self._desk.reported_serial(first)
         return self._desk.reported_gpu_seconds(first) / reported if reported > 0.0 else 1.0
 
     @cached_property
     def _speeds(self) -> dict[int, Speed]:
-        """By trial, as reported: a trial's time of an iteration does not change."""
+        """Returns the reported speed of each trial; a trial's time per iteration does not change."""
         desk = self._desk
         return {
             number: Speed(seconds_per_iteration=desk.reported_serial(job), slowdown=desk.reported_slowdown(job))
@@ -252,7 +252,7 @@ class SearchAppMaster:
         }
 
     def forecast(self, now: float) -> Forecast | None:
-        """Returns the remaining phases as the tuner sees them (Figure 7); None: unchanged.
+        """Returns the remaining phases as the tuner forecasts them (Figure 7); None: unchanged.
 
         The total work stays as at the beginning: a search is entitled by its budget, whatever becomes of its trials
         (§4.3.2).
@@ -280,7 +280,7 @@ class SearchAppMaster:
         return reported
 
     def _losses(self) -> tuple[LossCurve, ...]:
-        """The curves of trials that are not over: they are known in advance (Themis §6.1)."""
+        """Returns the loss curves of trials that have not ended; they are known in advance (Themis §6.1)."""
         if not self._search.curves or self._search.mode != "min":
             return ()
         return tuple(
@@ -291,7 +291,7 @@ class SearchAppMaster:
 
 
 class _OwnWork:
-    """A tuner whose trials differ in length: its estimate for each trial is at most the work that the trial has left.
+    """A tuner with trials of different lengths: limits its estimate for each trial to the work that the trial has left.
 
     Args:
         tuner: the search.
@@ -318,7 +318,7 @@ def _scaled(job: JobForecast, factor: float) -> JobForecast:
 
 
 def _differs(new: Forecast, old: Forecast) -> bool:
-    """Whether a forecast differs from the last one by more than a little progress."""
+    """Returns whether a forecast differs from the last one by more than small progress."""
     if _shape(new) != _shape(old):
         return True
     return abs(_work(new) - _work(old)) > FORECAST_CHANGE * new.total_gpu_seconds

@@ -1,4 +1,4 @@
-"""The true work of jobs where two may share a GPU: each runs as fast as the other allows.
+"""The true progress of jobs if two may share a GPU: each job's speed depends on its neighbour.
 
 The simulator's executor gives a GPU to one holder, as the arbiter does, so no run needs this yet; see
 ``docs/decisions/0110-two-jobs-on-one-gpu.md`` for what is missing.
@@ -45,7 +45,7 @@ class SharedWork(Work):
     def go(
         self, job: int, now: float, gpus: tuple[int, ...], cpus: float | None = None, memory_gib: float | None = None
     ) -> None:
-        """See ``Work``; jobs on the same GPUs change speed.
+        """Starts a job as ``Work.go`` does; jobs on the same GPUs change speed.
 
         Raises:
             EunomiaError: two other jobs are on one of the GPUs.
@@ -61,13 +61,13 @@ class SharedWork(Work):
         self._update_pace(self.neighbours(job, gpus), now)
 
     def stop(self, job: int, now: float, *, at_border: bool = False, leaves: bool = True) -> None:
-        """See ``Work``; jobs on the same GPUs change speed."""
+        """Stops a job as ``Work.stop`` does; jobs on the same GPUs change speed."""
         others = self._part(job)
         super().stop(job, now, at_border=at_border, leaves=leaves)
         self._update_pace(others, now)
 
     def crash(self, job: int, now: float) -> None:
-        """See ``Work``; neighbours that crash too first lose the work done next to the job, others run faster."""
+        """Crashes a job as ``Work.crash`` does; its neighbours change speed."""
         others = self._part(job)
         super().crash(job, now)
         if others:
@@ -80,14 +80,14 @@ class SharedWork(Work):
         )
 
     def _part(self, job: int) -> list[int]:
-        """Takes a job off its GPUs; returns the jobs that stay there."""
+        """Takes a job off its GPUs; returns the other jobs on them."""
         gpus = [gpu for gpu in self.on[job] if job in self._there.get(gpu, ())]
         for gpu in gpus:
             self._there[gpu].remove(job)
         return self.neighbours(job, gpus)
 
     def _update_pace(self, jobs: Iterable[int], now: float) -> None:
-        """Sets running jobs to the speed that they have with their present neighbours."""
+        """Updates the speed of running jobs for their present neighbours."""
         for job in jobs:
             gpus = self.on[job]
             shares = self._run_shares.get(job, (None, None))

@@ -1,4 +1,4 @@
-"""The state of a simulation: what its parts share, and what an observer of a run sees."""
+"""The state of a simulation, shared by its parts and shown to observers of the run."""
 
 import dataclasses
 from typing import Final
@@ -26,7 +26,7 @@ NOW_AT_FIRST: Final = Seconds(0.0)
 
 @dataclasses.dataclass(slots=True, kw_only=True, eq=False)
 class SimulationState:
-    """Everything that is so in a simulation, by rows of the workload.
+    """The whole state of a simulation, by rows of the workload.
 
     Each part is changed only by the modules that carry events out: the engine, the executor and the app masters.
     """
@@ -57,14 +57,14 @@ class SimulationState:
     arrival: list[float]
     """By job, in seconds."""
     app_finish: list[float]
-    """By app, when it ended, in seconds; NaN: it has not."""
+    """By app, its end in seconds; NaN: the app has not ended."""
     masters: dict[int, AppMaster] = dataclasses.field(default_factory=dict)
-    """App masters of the apps that have one and are not over."""
+    """App masters of the apps that have one and have not ended."""
     now: Seconds = NOW_AT_FIRST
     out: list[Event] = dataclasses.field(default_factory=list)
     """Events that the arbiter has not received yet."""
     urgent: bool = False
-    """Whether one of them needs a step at this moment."""
+    """Whether one of the events in ``out`` needs a step at this time."""
 
     def has_arrived(self, job: int) -> bool:
         """Whether a job has arrived."""

@@ -1,4 +1,4 @@
-"""The state of every job of a run, since when, and how long the job has waited."""
+"""The state of every job of a run, the time of its last change, and the job's total wait."""
 
 import math
 from typing import Final
@@ -38,11 +38,11 @@ class JobStates:
         self._most, self._waits = most, waits
 
     def is_over(self, job: int) -> bool:
-        """Whether a job ended, successfully or not."""
+        """Returns whether a job has ended, successfully or not."""
         return self.state[job] in OVER
 
     def wait(self, job: int, now: float) -> None:
-        """A job waits from now on."""
+        """Records that a job waits from now on."""
         self.state[job] = WAITING
         self._since[job] = now
         self.waiting += 1
@@ -52,7 +52,7 @@ class JobStates:
             self._waits.begin(job, now, "awaiting_round")
 
     def began(self, job: int, now: Seconds) -> None:
-        """A job holds GPUs."""
+        """Records that a job holds GPUs from now on."""
         if self.state[job] != WAITING:
             return
         self._end_wait(job, now)
@@ -63,25 +63,25 @@ class JobStates:
             self.start[job] = now
 
     def stood(self, job: int, now: Seconds) -> None:
-        """A job that held GPUs holds none."""
+        """Records that a job no longer holds GPUs."""
         if self.state[job] == RUNNING:
             self.running -= 1
             self.wait(job, now)
 
     def pause(self, job: int, now: float) -> None:
-        """A job's app master does not want it to run now."""
+        """Records that a job's app master pauses it."""
         self._settle(job, now)
         self.state[job] = PAUSED
 
     def close(self, job: int, state: str, at: float) -> None:
-        """A job ends."""
+        """Records a job's end."""
         self._settle(job, at)
         self.state[job] = state
         self.finish[job] = at
         self.over += 1
 
     def still_waits(self, job: int, now: float) -> None:
-        """Books the wait of a job that still waits at the end of the run."""
+        """Adds the wait of a job that still waits at the end of the run."""
         self.wait_seconds[job] += now - self._since[job]
 
     def _settle(self, job: int, now: float) -> None:

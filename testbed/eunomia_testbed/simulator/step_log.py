@@ -1,4 +1,4 @@
-"""What is counted and logged at every step of a run, and where a run ends because of a plugin's fault."""
+"""Counts and logs every step of a run, and ends the run at a plugin's fault."""
 
 from collections.abc import Callable, Sequence
 
@@ -35,7 +35,7 @@ class StepLog:
         self._free = self._running = self._waiting = self._calls = 0
 
     def begin(self) -> None:
-        """Notes the state before a step, for the log of rounds."""
+        """Records the state before a step, for the log of rounds."""
         sim = self._sim
         jobs = sim.jobs
         self._free, self._calls = self._gpus - sim.gpus.busy, sim.arbiter.calls

@@ -11,7 +11,7 @@ from eunomia.contract.stages import Stages
 
 
 class Timings:
-    """Nanoseconds of wall time by name, in ``spent``."""
+    """Sums of wall time in nanoseconds by name, in ``spent``."""
 
     def __init__(self) -> None:
         self.spent: dict[str, int] = {"step": 0}

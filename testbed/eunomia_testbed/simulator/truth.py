@@ -22,7 +22,7 @@ UNKNOWN_SPEED: Final = (
 
 
 class GangShape(NamedTuple):
-    """The GPUs of a job, as far as its speed depends on them."""
+    """The properties of a job's GPUs that determine its speed."""
 
     gpus: int
     gpu_type: int
@@ -57,7 +57,7 @@ class Speeds:
         meant, there = (workload.reference_type or "").lower(), [name.lower() for name in cluster.gpu_types]
         self._usual = there.index(meant) if meant in there else int(np.argmax(cluster.capacity))
         self._elsewhere = bool(meant) and meant not in there
-        """Whether the cluster lacks the GPU type of the trace's times: then the model's own rates hold."""
+        """Whether the cluster lacks the GPU type of the trace's times, so that the model's own rates apply."""
         self._known = frozenset(() if models is None else known_of(models, workload.models))
         self._batch: list[float] = [math.nan] * workload.size if jobs.batch_size is None else jobs.batch_size.tolist()
         self._settings: dict[tuple[object, ...], float] = {}
@@ -136,7 +136,7 @@ class Speeds:
         )
 
     def by_count(self, job: int, gpus: int, regime: Regime | None = None) -> float:
-        """Seconds per iteration on a number of GPUs, from the workload alone."""
+        """Returns the seconds per iteration on a number of GPUs, from the workload alone."""
         most = self._most[job]
         declared = self.declared[job]
         if regime is not None and regime.seconds_per_iteration == regime.seconds_per_iteration:
@@ -209,7 +209,7 @@ class Speeds:
         return self._models is not None and bool(model) and model in known_of(self._models, (model,))
 
     def amounts(self, job: int) -> tuple[Reals, Reals] | None:
-        """The CPUs and the GiB of one GPU at which the job's model was measured; None: it has no rates by these."""
+        """Returns CPUs and GiB per GPU of the model's measurements; None: it has no rates by CPUs and memory."""
         kind, models = self._model[job], self._models
         name = self._workload.models[kind] if kind >= 0 else None
         if name is None or name not in self._known or not isinstance(models, ByAmounts):
@@ -217,7 +217,7 @@ class Speeds:
         return models.amounts(name)
 
     def called(self, job: int, regime: Regime | None = None) -> str:
-        """The model of a job, at its present batch size, for the speed of a neighbour; ``UNKNOWN_MODEL``: unknown."""
+        """Returns the model of a job at its present batch size, which affects a neighbour's speed."""
         kind = self._model[job]
         if kind < 0:
             return UNKNOWN_MODEL
@@ -230,7 +230,7 @@ class Speeds:
     # --- alone -------------------------------------------------------------------------------------------------------
 
     def ideal_seconds(self) -> Reals:
-        """By job: seconds alone on the cluster at its largest gang, placed best; inf: it cannot run on the cluster."""
+        """Returns by job the seconds alone on the cluster at its largest gang, placed best; inf: the job cannot run."""
         if not self.plain:
             return np.array([self._ideal(job) for job in range(self._workload.size)])
         jobs = self._workload.jobs
@@ -264,7 +264,7 @@ class Speeds:
         return [self._types.index(named)] if named in self._types else []
 
     def _nearest(self, gpus: int, kind: int) -> GangShape:
-        """A number of GPUs of a type on as few machines as possible."""
+        """Returns the shape of some GPUs of a type on as few machines as possible."""
         if (gpus, kind) not in self._near:
             self._near[gpus, kind] = self._find_nearest(gpus, kind)
         return self._near[gpus, kind]
@@ -294,7 +294,7 @@ class Speeds:
     # --- what cannot run ---------------------------------------------------------------------------------------------
 
     def unfit(self) -> list[Unfit]:
-        """Jobs that no policy could run on this cluster, each with the broken rule."""
+        """Returns the jobs that no policy could run on this cluster, each with the broken rule."""
         jobs, found = self._workload.jobs, []
         capacity: Ints = self._cluster.capacity
         by_type = dict(zip(self._types, capacity.tolist(), strict=True))
@@ -347,14 +347,14 @@ class _Shares:
         self._asked = None if asked is None else asked.tolist()
 
     def of(self, machines: list[int]) -> float | None:
-        """The least share on these machines; None: unknown."""
+        """Returns the least share on these machines; None: unknown."""
         if self._each is None:
             return None
         least = float(self._each[machines].min())
         return least if least == least else None
 
     def asked(self, job: int, gpu_type: int) -> float | None:
-        """The amount that a job requests, else the best machine's share; None: neither is known."""
+        """Returns the amount that a job requests, else the best machine's share; None: neither is known."""
         if self._asked is not None and self._asked[job] == self._asked[job]:
             return float(self._asked[job])
         return self._best[gpu_type]

@@ -35,7 +35,7 @@ class Tunes:
         """By lease: the epoch of the newest retune, and what it set."""
 
     def hand_out(self, now: Seconds) -> None:
-        """Send the orders that have not been sent; what is to be set is read off the state, as starts are."""
+        """Sends the orders that have not been sent; the amounts are read from the state, as for starts."""
         state, delays = self._sim.arbiter.state, self._sim.options.delays
         for number in sorted(state.amounts.tuning):
             lease = state.leases[number]
@@ -52,7 +52,7 @@ class Tunes:
                 self.set(number, epoch, given, now)
 
     def set(self, lease: int, epoch: int, given: Given, now: Seconds) -> None:
-        """Set the CPUs and memory of a lease, unless a newer order has come; its job changes speed."""
+        """Sets the CPUs and memory of a lease, unless a newer order has arrived; its job changes speed."""
         if epoch > self._set.get(lease, (NONE, {}))[0]:
             self._set[lease] = epoch, given
             held = self._sim.arbiter.state.leases.get(lease)
@@ -62,7 +62,7 @@ class Tunes:
         self._confirm(lease, epoch, given, now)
 
     def of(self, gpus: tuple[int, ...]) -> tuple[Reals, Reals] | None:
-        """CPUs and memory in GiB that a retune has set on GPUs of one lease; None: the lease began with them."""
+        """Returns CPUs and memory in GiB that a retune set on a lease's GPUs; None: they are those of its start."""
         if not self._set:
             return None
         state = self._sim.arbiter.state
@@ -94,7 +94,7 @@ class Tunes:
 
 
 class _Call:
-    """An order on its way."""
+    """A delayed order."""
 
     def __init__(self, tunes: Tunes, lease: int, epoch: int, given: Given) -> None:
         self._tunes, self._order = tunes, (lease, epoch, given)

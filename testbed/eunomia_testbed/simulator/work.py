@@ -1,4 +1,4 @@
-"""The true work of every job: how much is done, its present speed, and when that changes."""
+"""The true progress of every job: iterations done, present speed, and the time of the next change."""
 
 import math
 
@@ -89,7 +89,7 @@ class Work:
             self._agenda.end(now + (seconds if saves is None else saves.lasts(job, seconds)), job, turn)
 
     def go_on(self, job: int, now: float, gpus: tuple[int, ...]) -> None:
-        """Restarts a job that has just come to a border, with its CPUs and memory unchanged."""
+        """Restarts a job that has just reached a border, with its CPUs and memory unchanged."""
         self.go(job, now, gpus, *self._run_shares.get(job, (None, None)))
 
     def _pace(self, job: int, gpus: tuple[int, ...], cpus: float | None, memory_gib: float | None) -> float:
@@ -107,7 +107,7 @@ class Work:
         return self.speeds.regimes(job)[self.regime[job] + 1 :]
 
     def stop(self, job: int, now: float, *, at_border: bool = False, leaves: bool = True) -> None:
-        """Stops a running job and books its progress. A job that leaves its GPUs, or is reassembled, is saved."""
+        """Stops a running job and records its progress. A job that leaves its GPUs, or is reassembled, is saved."""
         ran = now - self.since[job]
         pace, steps = self.pace[job], ran
         if self._saves is not None:
@@ -138,14 +138,14 @@ class Work:
         self.lost[job] += lost
 
     def _unsaved(self, job: int, before: float, ran: float, pace: float) -> float:
-        """Iterations that no checkpoint of a job holds, after a run that began at ``before`` iterations."""
+        """Returns the iterations that no checkpoint holds, after a run that began at ``before`` iterations."""
         if self._saves is not None:
             return max(0.0, self.done[job] - self._saves.saved(job))
         seconds = ran if math.isinf(self._every) else ran % self._every
         return min(self.done[job] - before, seconds / pace)
 
     def book(self, job: int, began: float, end: float, iterations: float, ran: float, *, ended: bool) -> None:
-        """Books the progress of a running job in a round of a peer's rules."""
+        """Records the progress of a running job in a round of a peer's rules."""
         if self._segments is not None:
             self._segments.add(job, began, began + ran, self.on[job], self.pace[job], self.regime[job])
         self.run_seconds[job] += ran
@@ -163,7 +163,7 @@ class Work:
             self.pace[job] = pace
 
     def done_at(self, job: int, now: float) -> float:
-        """Iterations that a job has done by now."""
+        """Returns the iterations that a job has done by now."""
         if not self.on[job] or self.by_rules:
             return self.done[job]
         ran = now - self.since[job]
@@ -171,7 +171,7 @@ class Work:
         return min(self.border[job], self.done[job] + steps / self.pace[job])
 
     def rate(self, job: int) -> float:
-        """Iterations per second of a running job, averaged over its checkpoints."""
+        """Returns a running job's iterations per second, averaged over its checkpoints."""
         pace = self.pace[job]
         rate = 1.0 / pace if pace > 0.0 else 0.0
         return rate if self._saves is None else rate * self._saves.part
@@ -187,11 +187,11 @@ class Work:
             self.go_on(job, now, gpus)
 
     def is_whole(self, job: int) -> bool:
-        """Whether a job that came to its border has reached its goal."""
+        """Returns whether a job that reached its border has reached its goal."""
         return self.done[job] >= self.goal[job]
 
     def next_regime(self, job: int) -> float:
-        """Enters the next regime, which begins from a checkpoint; returns its batch size."""
+        """Lets a job enter its next regime, which begins from a checkpoint; returns its batch size."""
         if self._saves is not None:
             self._saves.forget(job)
         self.regime[job] += 1

@@ -1,1 +1,1 @@
-"""What is simulated: ``SimulationSpec``, from which flags, Python keywords, ``run.json`` and the plan are made."""
+"""``SimulationSpec``: the settings behind flags, Python keywords, ``run.json`` and the plan."""

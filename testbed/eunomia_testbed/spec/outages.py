@@ -1,4 +1,4 @@
-"""Machine failures as a flag takes them: drawn, ``between=30d,repair=1h``, or known, from a CSV file."""
+"""Reads ``--failures``: random ones, ``between=30d,repair=1h``, or known ones from a CSV file."""
 
 import csv
 from collections.abc import Iterable, Iterator
@@ -34,7 +34,7 @@ def failures_of(text: str, checkpoint_every: float | None = None) -> Failures:
 
 
 def check_machines(failures: Failures | None, machines: Iterable[str], path: str) -> None:
-    """Refuse a file that tells of machines which are not there.
+    """Refuse a file that names machines outside the cluster.
 
     Raises:
         InputError: it names the first.

@@ -1,4 +1,4 @@
-"""From a ``SimulationSpec`` to the plan of its runs; nothing is written here."""
+"""Makes the plan of runs from a ``SimulationSpec``, without writing files."""
 
 import dataclasses
 import os
@@ -59,7 +59,7 @@ def plan_of(spec: SimulationSpec) -> tuple[Plan, list[str]]:
 
 
 def _check_plan(plan: Plan, spec: SimulationSpec) -> None:
-    """Refuses parts of a plan that do not suit each other."""
+    """Refuse a plan with parts that contradict each other."""
     plan.check()
     if not 0.0 < spec.unfair_above < float("inf"):
         rule, place = "unfair must be a positive number", spec.place("unfair_above")
@@ -73,7 +73,7 @@ def _check_plan(plan: Plan, spec: SimulationSpec) -> None:
 
 
 def _check_amounts(plan: Plan, spec: SimulationSpec) -> None:
-    """Refuses that app masters know rates by CPUs and memory where no speeds have them."""
+    """Refuse that app masters know rates by CPUs and memory if no speeds have them."""
     if "amounts" not in plan.options.reports.facts:
         return
     models = plan.models
@@ -84,7 +84,7 @@ def _check_amounts(plan: Plan, spec: SimulationSpec) -> None:
 
 
 def _of_peer(peer: Peer | None, spec: SimulationSpec, profiles: Mapping[str, Profile]) -> list[str]:
-    """What a peer's rules imply without a flag, and what under them is not the peer's."""
+    """Describe what a peer's rules imply without a flag, and what differs from the peer."""
     if peer is None:
         return []
     implied = ["app masters know all rates (--know oracle), since --know is not given"] if spec.know is None else []
@@ -95,7 +95,7 @@ def _of_peer(peer: Peer | None, spec: SimulationSpec, profiles: Mapping[str, Pro
 
 
 def _left_out(where: ClusterFile) -> list[str]:
-    """How much of a list of machines is no part of the cluster, and why, by its first row."""
+    """Describe how many machines of a list are outside the cluster, with the reason of the first."""
     count = len(where.left_out)
     machines = "1 machine" if count == 1 else f"{count} machines"
     return [f"{machines} of the list left out, the first: {where.left_out[0]}"] if count else []
@@ -179,7 +179,7 @@ def _options(spec: SimulationSpec, source: Source, where: Cluster) -> Simulation
 
 
 def _given_options(spec: SimulationSpec, options: SimulationOptions) -> SimulationOptions:
-    """The options of a script, with the flags that may stand beside them."""
+    """Return the options of a script, with the flags that may accompany them."""
     twice = [name for name in OPTION_FIELDS if name in spec.given()]
     if twice:
         rule = "options must not stand with a field that they replace"
@@ -192,7 +192,7 @@ def _given_options(spec: SimulationSpec, options: SimulationOptions) -> Simulati
 
 
 def _check(options: SimulationOptions, spec: SimulationSpec) -> None:
-    """Refuse what cannot be, by the flag that said it."""
+    """Refuse invalid options, and name the flag of the invalid one."""
     try:
         options.check()
     except InputError as error:
@@ -204,7 +204,7 @@ def _check(options: SimulationOptions, spec: SimulationSpec) -> None:
 
 
 def _kind(spec: SimulationSpec, *, by_rules: bool) -> str:
-    """The kind of rho to be judged by: a peer's own where its rules hold."""
+    """Return the kind of rho that judges the runs: a peer's own under its rules."""
     if spec.rho is None:
         return "static" if by_rules else "themis"
     if spec.rho not in KINDS:
@@ -222,7 +222,7 @@ def _check_searches(plan: Plan) -> None:
 
 
 def _refuse_unfit(plan: Plan) -> None:
-    """Under ``--strict`` a job that can never run here is an error."""
+    """Refuse, under ``--strict``, a job that can never run on the cluster."""
     from eunomia_testbed.simulator.truth import Speeds
 
     for workload in {id(each): each for each in plan.workloads.values()}.values():

@@ -11,7 +11,7 @@ from eunomia_testbed.spec.settings import filled
 
 @value
 class ReaderFlags:
-    """What may be said of how a trace is read; lists are parted by commas."""
+    """Options of trace readers; lists are separated by commas."""
 
     gpu_type: str = "v100"
     models: str = ""

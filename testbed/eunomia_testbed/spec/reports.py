@@ -1,4 +1,4 @@
-"""What app masters know and report, as ``--know``, ``--error`` and ``--lie`` give it."""
+"""Reads ``--know``, ``--error`` and ``--lie``: what app masters know and report."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ _ERROR_RULE: Final = f"error must be a number, or KEY=NUMBER with one of {', '.j
 
 
 def reports_of(spec: SimulationSpec, apps: Iterable[str], gpu_types: Sequence[str]) -> Reports:
-    """What app masters know and report.
+    """Return the knowledge and the reports of app masters.
 
     Args:
         spec: with ``know``, ``error`` and ``lie``.
@@ -48,7 +48,7 @@ def _known(spec: SimulationSpec) -> Knowledge | tuple[Fact, ...]:
 
 
 def _errors(given: float | tuple[str, ...], place: str) -> tuple[float, dict[str, float]]:
-    """The error of work and rates, and errors by what they are on."""
+    """Return the error of work and rates, and the errors by quantity."""
     if isinstance(given, float | int):
         return given, {}
     plain: float | None = None
@@ -72,7 +72,7 @@ def _errors(given: float | tuple[str, ...], place: str) -> tuple[float, dict[str
 def _lies(
     given: Mapping[str, float], apps: Iterable[str], gpu_types: Sequence[str], place: str
 ) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
-    """Factors on work by app, and on rates by app and GPU type; an app's own name may hold a dot."""
+    """Return factors on work by app, and on rates by app and GPU type; an app's name may contain a dot."""
     of_work: dict[str, float] = {}
     of_types: dict[str, dict[str, float]] = {}
     known = set(apps) if given else set()

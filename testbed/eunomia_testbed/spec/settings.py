@@ -1,4 +1,4 @@
-"""Values that flags take: ``KEY=VALUE`` for an option class, lists of seeds and of loads."""
+"""Parses values of flags: ``KEY=VALUE`` for an option class, lists of seeds and of loads."""
 
 import dataclasses
 import re
@@ -21,7 +21,7 @@ _NUMBER: Final = re.compile(r"[-+]?\d+(\.\d+)?([eE][-+]?\d+)?")
 
 
 def filled(kind: type[T], texts: Sequence[str], flag: str, *, durations: bool = False) -> T:
-    """An option class from texts ``KEY=VALUE``.
+    """Make an option class from ``KEY=VALUE`` texts.
 
     A key is a field's name, with or without ``_seconds``; a value a number, a duration with its unit, true, false or a
     word, as the field takes it.
@@ -86,7 +86,7 @@ def _value(key: str, word: str, hint: object, flag: str, *, lasts: bool) -> obje
 
 
 def _number(key: str, word: str, flag: str, *, lasts: bool) -> float:
-    """A number, or the seconds of a duration, which has a unit; ``inf`` is either."""
+    """Parse a number, or a duration with a unit as seconds; ``inf`` is valid for either."""
     if word == "inf":
         return float(word)
     if lasts:
@@ -97,7 +97,7 @@ def _number(key: str, word: str, flag: str, *, lasts: bool) -> float:
 
 
 def factors(texts: Sequence[str], flag: str) -> Mapping[str, float]:
-    """``APP=FACTOR`` texts as numbers by name.
+    """Parse ``APP=FACTOR`` texts as numbers by name.
 
     Raises:
         InputError: not of that form, or no positive number.
@@ -112,7 +112,7 @@ def factors(texts: Sequence[str], flag: str) -> Mapping[str, float]:
 
 
 def seed_list(text: str) -> tuple[int, ...]:
-    """``0-4`` or ``0,3,5-7`` as numbers, each once.
+    """Parse ``0-4`` or ``0,3,5-7`` as distinct numbers.
 
     Raises:
         InputError: not of that form, a range that runs backwards, more than ten thousand, or one that no table holds.
@@ -133,7 +133,7 @@ def seed_list(text: str) -> tuple[int, ...]:
 
 
 def load_list(text: str) -> tuple[float, ...]:
-    """``1,2`` as factors, each once.
+    """Parse ``1,2`` as distinct factors.
 
     Raises:
         InputError: no positive numbers, or such as no trace bears.

@@ -45,11 +45,11 @@ def _error(given: object) -> object:
 
 
 Texts = Annotated[tuple[str, ...], BeforeValidator(lambda given: given or ())]
-"""Texts of a flag that may be given several times; none where it was not given."""
+"""Texts of a flag that may be given several times; empty: the flag was not given."""
 
 
 class SimulationSpec(BaseModel):
-    """What is simulated: the workload, the cluster, the policies, and what differs from a free and honest world.
+    """The settings of a simulation: workload, cluster, policies, costs, failures and reports.
 
     A field holds the text of its flag, or in Python the object itself. ``options`` replaces the fields from ``cost`` to
     ``until``, ``models`` replaces ``speeds``; the command line has no flag for either.
@@ -167,19 +167,19 @@ class SimulationSpec(BaseModel):
 
     @property
     def owner(self) -> str:
-        """What settings of the reader or the generator begin with."""
+        """Prefix of settings for the reader or the generator."""
         return f"{self.workload if isinstance(self.workload, str) else 'trace'}."
 
     def place(self, field: str) -> str:
-        """What errors call a field: by its keyword."""
+        """Name of a field in errors: its keyword."""
         return field
 
     def command(self) -> tuple[str, ...]:
-        """What ``run.json`` names as the command."""
+        """The command as ``run.json`` records it."""
         return ("simulate",)
 
     def given(self) -> dict[str, Any]:
-        """What differs from the defaults, as JSON values: a policy by its name, another object by its type."""
+        """Fields that differ from their defaults, as JSON values: a policy by its name, other objects by their type."""
         names = SimulationSpec.model_fields
         changed = {name: getattr(self, name) for name, field in names.items() if getattr(self, name) != field.default}
         return {name: _plain(value) for name, value in changed.items()}
@@ -217,7 +217,7 @@ def _plain(value: object) -> object:
 
 
 class SimulateFlags(SimulationSpec):
-    """``eunomia simulate``: the spec, how its runs are carried out, and what is shown and written."""
+    """The flags of ``eunomia simulate``: the spec, how to run it, and the output."""
 
     out: Annotated[Path | None, typer.Option(help="The folder to leave; a new one in ./eunomia-out by default.")] = None
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the folder of an earlier run.")] = False
@@ -231,7 +231,7 @@ class SimulateFlags(SimulationSpec):
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the folder's path alone.")] = False
 
     def place(self, field: str) -> str:
-        """What errors call a field: by its flag."""
+        """Name of a field in errors: its flag."""
         return flag_name(type(self), field)
 
     def command(self) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ MOST_WEIGHT: Final = 1e6
 
 
 class GavelReader:
-    """Jobs are named by line number, from 0; the throughputs give the time of a step at the trace's GPUs."""
+    """Reads jobs named by line number, from 0; the throughputs give the time of a step at the trace's GPUs."""
 
     format: ClassVar[str] = "gavel"
 
@@ -60,7 +60,7 @@ class GavelReader:
 
 
 class ShockwaveReader:
-    """Like Gavel's, with jobs that change their batch size: epochs, batch sizes and times come from the profile.
+    """Reads Gavel's columns plus epochs, batch sizes and times of jobs that change their batch size.
 
     ``exclusive_seconds`` is the sum of its ``duration_every_epoch``, with whole epochs even if the last one is
     not finished; a job without a change of batch has the trace's steps as its work. Without throughputs the column
@@ -149,7 +149,7 @@ class _Lives:
             self.iterations[row] = sum(part.iterations for part in life)
 
     def _regime(self, row: int, family: str, epochs: int, size: int, first: int) -> Regime:
-        """Epochs of ``samples / batch`` steps, not rounded up, as in the profile's times."""
+        """Returns the regime of some epochs with ``samples / batch`` steps each, not rounded up."""
         return Regime(
             iterations=epochs * SAMPLES[family] / size,
             batch_size=float(size),
@@ -168,7 +168,7 @@ class _Lives:
 
 
 def _passes(types: list[str], steps: Reals) -> Reals:
-    """By row: epochs and samples an epoch; NaN where the model's data set is unknown."""
+    """Returns by row epochs and samples per epoch; NaN where the model's data set is unknown."""
     return np.array([passes_of(model, work) for model, work in zip(types, steps.tolist(), strict=True)]).reshape(-1, 2)
 
 
@@ -195,7 +195,7 @@ def _rule(rates: GavelThroughputs) -> str:
 
 
 def _seconds(rows: Rows, types: list[str], gpus: list[int], options: ReadOptions) -> Reals:
-    """Seconds per step on the reference type; NaN where a job runs on other types only, or no time is known."""
+    """Returns seconds per step on the reference type; NaN if a job runs on other types only or has no known time."""
     rates = options.throughputs
     if rates is None:
         return np.full(rows.size, np.nan)
@@ -216,7 +216,7 @@ def _reference(options: ReadOptions) -> str | None:
 
 
 def _alone(rates: GavelThroughputs, kind: str, model: str, gpus: int) -> float:
-    """Steps per second alone; 0: the job does not run so, or no measurement exists."""
+    """Returns steps per second alone; 0: no measurement exists for this type and number of GPUs."""
     try:
         return rates.measured(model, gpus, kind)
     except InputError:

@@ -1,4 +1,4 @@
-"""Tables of jobs under any names: a mapping says which column is what, and in which unit.
+"""Tables of jobs with arbitrary column names: a mapping gives the meaning and unit of each column.
 
 The least is when a job was submitted, how long it ran (or when it ended), and its GPUs.
 """
@@ -30,7 +30,7 @@ SECONDS: Final[Mapping[str, float]] = {
     "d": 86400.0,
 }
 CALENDAR: Final = "time"
-"""The unit of moments such as ``2020-06-09 18:41:01``, in UTC."""
+"""The unit of timestamps such as ``2020-06-09 18:41:01``, in UTC."""
 UNITS: Final = (*SECONDS, CALENDAR)
 SEPARATORS: Final = (",", "\t", ";", "|", " ")
 
@@ -43,7 +43,7 @@ class Column(NamedTuple):
 
 
 def mapping_of(given: Mapping[str, str]) -> dict[str, Column]:
-    """The columns by key, from texts ``NAME`` or ``NAME:UNIT``; times without a unit are in seconds.
+    """Reads the columns by key from texts ``NAME`` or ``NAME:UNIT``; times without a unit are in seconds.
 
     Raises:
         InputError: an unknown key or unit, or a key that is missing.
@@ -81,7 +81,7 @@ def _column(key: str, text: str) -> Column:
 
 
 class MappedReader:
-    """One iteration per second at the requested GPUs. It reads only where columns are mapped."""
+    """Reads jobs with one iteration per second at the requested GPUs, if columns are mapped."""
 
     format: ClassVar[str] = "columns"
 

@@ -25,7 +25,7 @@ _JOBID: Final = re.compile(r'"jobid"\s*:')
 
 
 class PhillyJsonReader:
-    """A job's work is the run time of all its attempts, its gang the most GPUs that one of them had."""
+    """Reads jobs: the work is the run time of all attempts, the gang is the most GPUs of one attempt."""
 
     format: ClassVar[str] = "philly_json"
 
@@ -76,7 +76,7 @@ def _records(source: TraceSource) -> list[Mapping[str, Any]]:
 
 
 def _lines(source: TraceSource, count: int) -> Ints:
-    """The line on which each job is named; its number in the list where the line is unknown."""
+    """Returns the line on which each job is named, or its number in the list if the line is unknown."""
     text = source.text
     found = [match.start() for match in _JOBID.finditer(text)]
     if len(found) != count:
@@ -90,7 +90,7 @@ def _lines(source: TraceSource, count: int) -> Ints:
 
 
 def _attempts(records: list[Mapping[str, Any]]) -> tuple[Reals, Ints]:
-    """By job, the total seconds of its attempts (NaN: none is known), and the most GPUs of one attempt."""
+    """Returns by job the total seconds of its attempts (NaN: unknown) and the most GPUs of one attempt."""
     owner: list[int] = []
     moments: tuple[list[str], list[str]] = ([], [])
     gpus = np.zeros(len(records), dtype=np.int64)

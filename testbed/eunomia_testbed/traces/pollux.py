@@ -33,7 +33,7 @@ samples from the iterations of an epoch in its ``validation-<batch>.csv``, times
 
 
 class PolluxPhillyReader:
-    """Unordered rows without ids: a job is named after its line; the virtual cluster is the user."""
+    """Reads unordered rows without ids: a job is named after its line; the virtual cluster serves as the user."""
 
     format: ClassVar[str] = "pollux_philly"
 
@@ -65,7 +65,7 @@ class PolluxPhillyReader:
 
 
 class PolluxReader:
-    """Jobs of six applications; work is their epochs at the trace's batch size, speed the performance model's."""
+    """Reads jobs of six applications: the work is their epochs, and the performance model gives the speed."""
 
     format: ClassVar[str] = "pollux"
 
@@ -100,7 +100,7 @@ def _iterations(applications: list[str], batch: Reals) -> Reals:
 
 
 def _same_product(rows: Rows, durations: Reals, gpus: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> None:
-    """``gpu_time`` must be the product of the other two; where it is not, one of the three is in another unit."""
+    """Drops rows whose ``gpu_time`` differs from GPUs times duration, since one of the three has another unit."""
     given = rows.numbers("gpu_time", kind="a number of GPU-seconds", least=0.0)
     off = ~np.isclose(given, durations * gpus, rtol=1e-3, atol=1.0)
     rows.refuse(off, "gpu_time must be duration times num_gpus", rows.raw("gpu_time").__getitem__)

@@ -1,4 +1,4 @@
-"""Reads a trace: finds its format, reads it, and refuses what is not a workload."""
+"""Reads a trace: detects its format, reads it, and refuses files that are no workload."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -26,7 +26,7 @@ class ReadKeywords(TypedDict, total=False):
     models: Sequence[str]
     """To draw from, by a hash of id and seed, where the trace gives no model."""
     drawn_models: bool
-    """Whether to use the models that the authors of the file drew (Philly's ``afs_model``)."""
+    """Models to draw from, by a hash of id and seed, for jobs whose trace gives no model."""
     seed: int
     """Seed of the draw of models."""
     by_group: bool
@@ -88,7 +88,7 @@ def _reader(source: TraceSource, wanted: str | None, registry: Registry | None) 
 
 
 def _all(registry: Registry | None) -> Iterator[TraceReader]:
-    """Built-in readers first: plugins are loaded only if no built-in reader matches."""
+    """Yields built-in readers first, so that plugins are loaded only if no built-in reader matches."""
     for name in READERS:
         yield load_reader(name, READERS)
     more: Mapping[str, str] = reader_formats(registry or default_registry())

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 MOST_SECONDS: Final = 100 * 365.25 * 86400.0
-"""A hundred years."""
+"""Longest accepted duration: a hundred years, in seconds."""
 MOST_STAMP: Final = 1e11
 """Seconds since 1970 in the year 5138; timestamps in milliseconds exceed it since 1973."""
 MOST_ITERATIONS: Final = 1e15
@@ -29,7 +29,7 @@ Values = Callable[[int], object]
 
 
 class Rows:
-    """The rows of a file, and which of them are good.
+    """The rows of a file, and whether each is good.
 
     Args:
         file: for messages.
@@ -48,7 +48,7 @@ class Rows:
 
     @classmethod
     def of(cls, table: TextTable) -> "Rows":
-        """The rows of a table.
+        """Return the rows of a table.
 
         Raises:
             InputError: the table has none.
@@ -60,7 +60,7 @@ class Rows:
 
     @property
     def size(self) -> int:
-        """The number of rows, good or not."""
+        """The number of rows, dropped ones included."""
         return int(self.lines.size)
 
     def refuse(self, broken: Bools, rule: str, values: Values) -> None:
@@ -212,7 +212,7 @@ class Rows:
 
 
 def _median(numbers: Reals) -> float:
-    """The same as numpy's ``median``, which would first import masked arrays."""
+    """Returns numpy's ``median`` without its import of masked arrays."""
     low, high = (numbers.size - 1) // 2, numbers.size // 2
     ordered = np.partition(numbers, (low, high))
     return float((ordered[low] + ordered[high]) / 2)

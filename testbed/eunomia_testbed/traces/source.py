@@ -60,7 +60,7 @@ class TraceSource:
             raise InputError(rule, value=f"byte 0x{self.data[error.start]:02x}", place=self._at(error.start)) from error
 
     def beside(self, name: str) -> "TraceSource | None":
-        """Another file in the same folder; None: there is none, or this trace has no folder."""
+        """Returns another file in the same folder; None: there is none, or the trace has no folder."""
         if self.path is None:
             return None
         for path in (self.path.parent / name, self.path.parent / f"{name}.gz"):
@@ -125,7 +125,7 @@ def _unpacked(name: str, packed: bytes) -> bytes:
 
 
 def _readable(packed: bytes) -> bytes:
-    """The bytes of a broken gzip file that can be unpacked."""
+    """Returns as many bytes of a broken gzip file as can be unpacked."""
     try:
         return zlib.decompressobj(wbits=31).decompress(packed, _CHUNK)
     except zlib.error:

@@ -22,7 +22,10 @@ FIELDS: Final = (
 
 
 class SwfReader:
-    """A job's gang is its allocated processors, or where that is -1 the requested ones; its work is its run time."""
+    """Reads jobs: the gang is the allocated processors, or the requested ones if that is -1.
+
+    The work is the run time.
+    """
 
     format: ClassVar[str] = "swf"
 

@@ -18,7 +18,7 @@ _LINE: Final = re.compile(r"\d+,[A-Za-z][\w.-]*,-?[\d.]+(?:[eE][+-]?\d+)?,-?\d+(
 
 
 class SynergyReader:
-    """The performance model gives the time of an iteration; models have the names of ``models.csv``."""
+    """Reads jobs with times per iteration from the performance model; models have the names of ``models.csv``."""
 
     format: ClassVar[str] = "synergy"
 

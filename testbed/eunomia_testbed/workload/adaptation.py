@@ -201,7 +201,7 @@ def growth_of(family: str, batch: int, gpus: int) -> Mapping[int, int]:
 
 
 def _accordion(family: str, batch: int, epochs: int) -> Iterator[tuple[int, int]]:
-    """Stretches of epochs with their batch sizes."""
+    """Yield the regimes as (epochs, batch size)."""
     largest = max(batch, LARGEST_BATCH.get(family, batch))
     at = min(epochs, math.floor(CRITICAL_SHARE * epochs) + 1)
     yield at, batch
@@ -212,7 +212,7 @@ def _accordion(family: str, batch: int, epochs: int) -> Iterator[tuple[int, int]
 
 
 def _gns(family: str, batch: int, gpus: int, epochs: int) -> Iterator[tuple[int, int]]:
-    """Stretches of epochs with their batch sizes."""
+    """Yield the regimes as (epochs, batch size)."""
     growth = growth_of(family, batch, gpus)
     at, size = 0, batch
     for epoch in sorted(epoch for epoch in growth if epoch < epochs):

@@ -1,4 +1,4 @@
-"""Rows of a trace that are not used, and why: the rows of ``dropped.csv``."""
+"""Dropped rows of a trace with the broken rule: the rows of ``dropped.csv``."""
 
 from eunomia.model.shapes import value
 

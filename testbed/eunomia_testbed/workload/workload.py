@@ -169,7 +169,7 @@ class Workload:
 
 
 def _moved(rest: dict[str, Any], order: Ints) -> dict[str, Any]:
-    """Fields of a workload that are by job row, given in another order of rows."""
+    """Return a workload's fields by job row for a new order of rows."""
     place = np.argsort(order)
     regimes, exclusive = dict(rest.pop("regimes", {})), rest.pop("exclusive_seconds", None)
     return rest | {
@@ -179,7 +179,7 @@ def _moved(rest: dict[str, Any], order: Ints) -> dict[str, Any]:
 
 
 def _coded(texts: Sequence[str | None]) -> tuple[list[str], Ints]:
-    """The distinct texts, sorted, and by row the index of its text; -1: None or empty."""
+    """Return the distinct texts, sorted, and by row the index of its text; -1: None or empty."""
     names = sorted({text for text in texts if text})
     index: dict[str | None, int] = {name: row for row, name in enumerate(names)}
     return names, np.fromiter((index.get(text, -1) for text in texts), dtype=np.int64, count=len(texts))

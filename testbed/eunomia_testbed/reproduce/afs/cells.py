@@ -1,4 +1,4 @@
-"""One simulation of the reproduction: cluster of the trace, policy and costs; and the figures that it comes to."""
+"""One simulation of the reproduction (cluster of the trace, policy, costs), and its figures."""
 
 import dataclasses
 import time
@@ -35,7 +35,7 @@ ASKED, ONE_UP, ASKED_UP = "asked", "one to most", "asked to most"
 
 @value
 class Recipe:
-    """A policy of the paper as a profile of ours."""
+    """The profile that represents a policy of the paper."""
 
     preset: str
     sizes: str
@@ -74,7 +74,7 @@ POLICIES: Mapping[str, Recipe] = {
 """By the paper's names; ``_max`` are those of Figure 6, ``_e`` the altruistic ones of §5.5."""
 
 ELASTIC = ("max_min", "max_min_turns", "optimus", "afs_l", "afs_p", "afs_s")
-"""Those whose sizes ``network_packing`` can round: they grant sizes to jobs."""
+"""Policies that grant sizes to jobs, so that ``network_packing`` can round them."""
 
 
 @value
@@ -88,20 +88,20 @@ class AfsCell:
     trace: str
     scaling: str
     start_seconds: float = 0.0
-    """What each start and restart costs."""
+    """Seconds that each start and restart costs."""
     packing: bool = False
     """Whether ``network_packing`` rounds the sizes of an elastic policy."""
 
     @property
     def key(self) -> str:
-        """A name that no other cell has."""
+        """Unique name of the cell."""
         bare = dataclasses.replace(self, trace="", scaling="")
         return cell_key(bare, VERSION, self.policy, self.cluster, self.seed)
 
 
 @value
 class AfsFigures:
-    """What a simulation came to."""
+    """The figures of a simulation."""
 
     mean_jct_seconds: float
     p99_jct_seconds: float
@@ -110,11 +110,11 @@ class AfsFigures:
     jct_by_length_seconds: tuple[float, ...]
     """Mean of each quarter of the jobs, from the shortest: by seconds of work on one GPU."""
     queue: float
-    """QL: waiting jobs, on average over time."""
+    """Queue length (QL): mean number of waiting jobs over time."""
     efficiency: float
-    """CE, on average over time."""
+    """Cluster efficiency (CE): mean over time."""
     blocking: float
-    """BI, on average over time."""
+    """Blocking index (BI): mean over time."""
     cpu_seconds: float = 0.0
 
 
@@ -160,7 +160,7 @@ def run_cell(cell: AfsCell) -> AfsFigures:
 
 
 def figures_of(run: SimulatedRun, workload: Workload, queue: pl.DataFrame, length: Reals) -> AfsFigures:
-    """What a run and its table ``queue`` came to; ``length`` orders the jobs."""
+    """Compute the figures of a run and its table ``queue``; ``length`` orders the jobs."""
     jct = run.finish_seconds - workload.jobs.arrival_seconds
     by_length = np.array_split(jct[np.argsort(length, kind="stable")], QUARTERS)
     return AfsFigures(

@@ -1,4 +1,4 @@
-"""The claims of AFS (NSDI'21) and the cells behind each, with the figures that are not measured and why."""
+"""The claims of AFS (NSDI'21), their cells, and the reasons for claims that are not measured."""
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
@@ -32,11 +32,11 @@ NOT_DONE = (
         "1 h and 1.5 h in turn end 1 h and 2.5 h after the start: 1.75 h on average, and 2 h with equal shares",
     ),
 )
-"""Figure, sentence, printed value, and what a measurement would need."""
+"""Claims that are not measured: figure, sentence, printed value, and what a measurement would need."""
 
 
 def claims(grid: AfsGrid) -> Sequence[AfsClaim]:
-    """All, in the paper's order; those that nothing here can measure are named as such."""
+    """Return all claims in the paper's order, including those that cannot be measured here."""
     measured = [
         *_average_times(grid),
         *_series(grid),

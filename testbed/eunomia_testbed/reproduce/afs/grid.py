@@ -13,7 +13,7 @@ ORDER = ("0e4a51", "6c71a0", "b436b2", "e13805", "6214e9", "7f04ca", "103959", "
 
 @value
 class AfsGrid:
-    """What is run: fixed before anything is, and printed."""
+    """The settings of the reproduction, fixed and printed before the first run."""
 
     seeds: tuple[int, ...] = (0,)
     clusters: str = "2869ce,b436b2"
@@ -23,11 +23,11 @@ class AfsGrid:
     scaling: str = "afs_scaling.csv"
     """The authors' seconds per step by GPUs: not part of Eunomia."""
     start_seconds: float = 30.0
-    """What a restart costs, where restarts cost: Figure 1 shows tens of seconds."""
+    """Seconds that a restart costs in the claims about costs; Figure 1 shows tens of seconds."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The clusters, each by its name.
+        """Names of the clusters.
 
         Raises:
             InputError: Table 3 has no such cluster.
@@ -40,15 +40,15 @@ class AfsGrid:
         return names
 
     def cell(self, policy: str, cluster: str, seed: int) -> AfsCell:
-        """Without costs."""
+        """Return a cell without costs."""
         return AfsCell(policy=policy, seed=seed, cluster=cluster, trace=self.trace, scaling=self.scaling)
 
     def packed(self, policy: str, cluster: str, seed: int) -> AfsCell:
-        """Elastic policies pack: powers of two below a machine's GPUs, else whole machines."""
+        """Return a cell in which elastic policies round sizes to powers of two or whole machines."""
         return dataclasses.replace(self.cell(policy, cluster, seed), packing=policy in ELASTIC)
 
     def costly(self, policy: str, cluster: str, seed: int) -> AfsCell:
-        """Each start costs."""
+        """Return a cell in which each start costs time."""
         return dataclasses.replace(self.cell(policy, cluster, seed), start_seconds=self.start_seconds)
 
 

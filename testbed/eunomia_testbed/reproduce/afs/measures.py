@@ -1,4 +1,4 @@
-"""The measures of AFS' claims."""
+"""Functions that measure AFS' claims."""
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
@@ -11,13 +11,13 @@ from eunomia_testbed.reproduce.verdicts import NOT_RUN, Measured, Verdict, all_o
 HOUR, DAY = 3600.0, 86400.0
 Number = Callable[[AfsFigures], float]
 Make = Callable[[str, str, int], AfsCell]
-"""A cell by policy, cluster and seed."""
+"""Makes a cell from policy, cluster and seed."""
 Variant = Callable[[AfsGrid, str, str, int], AfsCell]
-"""The same of a grid: ``AfsGrid.cell``, ``AfsGrid.packed`` or ``AfsGrid.costly``."""
+"""Makes a cell of a grid: ``AfsGrid.cell``, ``AfsGrid.packed`` or ``AfsGrid.costly``."""
 
 
 def jct(one: AfsFigures) -> float:
-    """Mean, in seconds."""
+    """Mean JCT in seconds."""
     return one.mean_jct_seconds
 
 
@@ -27,7 +27,7 @@ def tail(one: AfsFigures) -> float:
 
 
 def queue_length(one: AfsFigures) -> float:
-    """Waiting jobs."""
+    """Mean number of waiting jobs."""
     return one.queue
 
 
@@ -42,7 +42,7 @@ def blocking_index(one: AfsFigures) -> float:
 
 
 def found(runs: AfsRuns, make: Make, policies: Sequence[str], number: Number) -> dict[str, dict[str, float]]:
-    """By cluster and policy, the mean of a number over seeds; only clusters that all policies have run."""
+    """Return the mean of a number over seeds by cluster and policy, for clusters that all policies have run."""
     made = {}
     for cluster in runs.grid.names:
         by = runs.by_policy(_on(make, cluster), policies)
@@ -56,7 +56,7 @@ def _on(make: Make, cluster: str) -> Callable[[str, int], AfsCell]:
 
 
 def average_times(cluster: str, printed: Mapping[str, float], unit: float) -> Callable[[AfsRuns], Measured]:
-    """Average JCTs of policies on one cluster, each beside the printed one, in a unit of seconds."""
+    """Compare average JCTs of policies on one cluster with the printed ones, in a unit of seconds."""
 
     def measure(runs: AfsRuns) -> Measured:
         here = found(runs, runs.grid.cell, tuple(printed), jct).get(cluster)
@@ -81,7 +81,7 @@ def gains(
     *,
     variant: Variant = AfsGrid.cell,
 ) -> Callable[[AfsRuns], Measured]:
-    """The others' number over the own one, by cluster, of the best of the others: least and greatest.
+    """Divide the best other policy's number by the own policy's, by cluster; report least and greatest ratio.
 
     The greatest is judged where all clusters of Table 3 are run: the paper's may be on another cluster.
 
@@ -112,7 +112,7 @@ def gains(
 
 
 def near(own: str, base: str, printed: float, *, least: bool = False) -> Callable[[AfsRuns], Measured]:
-    """The own average JCT over the base's, at worst, is at most the printed ratio.
+    """Check that the own policy's average JCT is at most the printed ratio times the base's.
 
     Args:
         own: a policy.
@@ -135,7 +135,7 @@ def near(own: str, base: str, printed: float, *, least: bool = False) -> Callabl
 
 
 def series(cluster: str, own: str, other: str) -> Callable[[AfsRuns], Measured]:
-    """Queue length, cluster efficiency and blocking index of one policy over the other's: lower, higher, lower."""
+    """Compare queue length, cluster efficiency and blocking index of two policies: lower, higher, lower."""
 
     def measure(runs: AfsRuns) -> Measured:
         means = [
@@ -157,7 +157,7 @@ def series(cluster: str, own: str, other: str) -> Callable[[AfsRuns], Measured]:
 
 
 def even(own: str, other: str) -> Callable[[AfsRuns], Measured]:
-    """The other policy's JCT over the own one's, by quarter of the jobs from the shortest: all above one."""
+    """Check that the other policy's JCT exceeds the own policy's in every quarter of the jobs by length."""
 
     def measure(runs: AfsRuns) -> Measured:
         quarters = [found(runs, runs.grid.cell, (own, other), _quarter(number)) for number in range(QUARTERS)]
@@ -180,7 +180,7 @@ def _quarter(number: int) -> Number:
 
 
 def blowup(pairs: Mapping[str, str], printed: float) -> Callable[[AfsRuns], Measured]:
-    """How much longer jobs take on average if a policy gives each job its most GPUs: the greatest ratio."""
+    """Measure the greatest ratio of average JCT if a policy gives each job its most GPUs."""
 
     def measure(runs: AfsRuns) -> Measured:
         by = found(runs, runs.grid.cell, (*pairs, *pairs.values()), jct)

@@ -1,4 +1,4 @@
-"""AFS as a paper of ``eunomia reproduce``."""
+"""AFS for ``eunomia reproduce``: grid, claims, and descriptions."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from eunomia_testbed.reproduce.paper import Paper, Picture
 
 
 def fixed(grid: AfsGrid) -> Sequence[str]:
-    """What is decided before the first run."""
+    """Return the decisions made before the first run."""
     return (
         f"the virtual clusters {', '.join(grid.names)} of Philly's trace, each on {CLUSTER} (64 GPUs, 4 a machine)",
         "seed 0: the models that the authors drew; a job has so many iterations that it takes as long as in the trace "
@@ -26,7 +26,7 @@ def fixed(grid: AfsGrid) -> Sequence[str]:
 
 
 def said(cell: AfsCell, figures: AfsFigures) -> str:
-    """A cell with its figures."""
+    """Describe a cell and its figures in a line."""
     cost = f", a start costs {cell.start_seconds:g} s" if cell.start_seconds else ""
     packed = ", sizes packed" if cell.packing else ""
     what = f"{cell.policy} on {number_of(cell.cluster)}, seed {cell.seed}{cost}{packed}"
@@ -34,7 +34,7 @@ def said(cell: AfsCell, figures: AfsFigures) -> str:
 
 
 def pictures(runs: AfsRuns) -> Sequence[Picture]:
-    """Bars of the average JCT of each policy, by cluster; nothing where nothing was run."""
+    """Return bars of the average JCT of each policy, by cluster; empty: no cell was run."""
     made = []
     for cluster in runs.grid.names:
         bars = {}

@@ -1,4 +1,4 @@
-"""Runs a cell: all apps together, or each alone on the empty cluster, which bounds its ρ under any policy."""
+"""Runs a cell: all apps together, or each app alone on the empty cluster, for a lower bound of its ρ."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from eunomia_testbed.reproduce.themis.cells import ALONE, Cell, Figures, make_wo
 from eunomia_testbed.workload import AppColumns, JobColumns, UserColumns, Workload
 
 PACKING = "gandiva"
-"""The policy under which an app is alone: it packs, and nothing competes."""
+"""The policy for an app that runs alone."""
 
 
 def run_cell(cell: Cell) -> Figures:
@@ -20,7 +20,7 @@ def run_cell(cell: Cell) -> Figures:
 
 
 def alone(cell: Cell) -> Figures:
-    """The figures of all apps of a cell, each from a run of its own, starts included."""
+    """Run each app of a cell alone, starts included, and return the figures of all."""
     workload = make_workload(cell)
     by_hand = dataclasses.replace(cell, policy=PACKING, pooled_seconds=0.0)
     found = [simulated(by_hand, only_app(workload, app)) for app in range(len(workload.apps.id))]
@@ -28,7 +28,7 @@ def alone(cell: Cell) -> Figures:
 
 
 def only_app(workload: Workload, app: int) -> Workload:
-    """A workload of one of the apps, which arrives at once."""
+    """Return a workload with one of the apps, which arrives at time 0."""
     rows = np.flatnonzero(workload.jobs.app == app)
     columns = {
         field.name: _picked(getattr(workload.jobs, field.name), rows) for field in dataclasses.fields(JobColumns)
@@ -45,14 +45,14 @@ def only_app(workload: Workload, app: int) -> Workload:
 
 
 def _picked(column: object, rows: Ints) -> object:
-    """The rows of a column; an absent column stays so."""
+    """Return some rows of a column; an absent column stays absent."""
     if isinstance(column, np.ndarray):
         return column[rows]
     return [column[row] for row in rows.tolist()] if isinstance(column, Sequence) else column
 
 
 def joined(parts: Sequence[Figures]) -> Figures:
-    """The figures of several runs as those of one, app by app."""
+    """Join the figures of several runs into one, app by app."""
 
     def summed(name: str) -> float:
         return float(sum(getattr(one, name) for one in parts))

@@ -1,4 +1,4 @@
-"""One simulation of the reproduction: which workload, cluster and policy; and the figures that it comes to."""
+"""One simulation of the reproduction (workload, cluster, policy), and its figures."""
 
 import dataclasses
 import time
@@ -32,7 +32,7 @@ TESTBED_GPUS = 64
 
 @value
 class Cell:
-    """One simulation. What is not named differs from figure to figure."""
+    """One simulation; fields with defaults are equal in most figures."""
 
     policy: str
     seed: int
@@ -48,10 +48,10 @@ class Cell:
     """The divisor of tasks and of times between arrivals: the paper scales its trace down (§6.1) without giving the
     factor, but 35 s are 0.2 % of its median app's duration (§6.2.3), which is then 4.9 hours."""
     pooled_seconds: float = 60.0
-    """How long GPUs that become free and apps that come are pooled before a round, under every policy."""
+    """Seconds for which free GPUs and arriving apps are collected before a round, under every policy."""
     network_intensive: float | None = None
     slowdowns: str = "footnote"
-    """What distance costs, of ``SLOWDOWNS``."""
+    """Model of slowdown by distance, a key of ``SLOWDOWNS``."""
     iterations_error: float = 0.05
     """Error of the reported iterations, drawn for each app: errors are on by default."""
     slowdown_error: float = 0.05
@@ -68,7 +68,7 @@ class Cell:
 
     @property
     def label(self) -> str:
-        """The policy, and what differs from the usual cell, without seed and number of apps."""
+        """The policy and the fields that differ from their defaults, without seed and number of apps."""
         usual = Cell(policy=self.policy, seed=self.seed)
         names = (field.name for field in dataclasses.fields(self) if field.name not in ("policy", "apps", "seed"))
         other = [f"{name} {getattr(self, name)}" for name in names if getattr(self, name) != getattr(usual, name)]
@@ -77,14 +77,14 @@ class Cell:
 
 @value
 class Figures:
-    """What a simulation came to; lists by app."""
+    """The figures of a simulation; lists are by app."""
 
     rho: tuple[float, ...]
     jct_seconds: tuple[float, ...]
     gpu_seconds: tuple[float, ...]
     """GPU time held."""
     work_gpu_seconds: tuple[float, ...]
-    """On one GPU, nothing slowed down: what the apps' trials did."""
+    """Work of the app's trials in GPU-seconds on one GPU, without slowdown."""
     placement_score: tuple[float, ...]
     job_gpus: tuple[int, ...]
     """Most GPUs of a job."""
@@ -99,12 +99,12 @@ class Figures:
 
     @property
     def worst_rho(self) -> float:
-        """The greatest of all apps."""
+        """Greatest ρ of all apps."""
         return max(self.rho)
 
     @property
     def gpu_hours(self) -> float:
-        """GPU time of all apps."""
+        """GPU-hours of all apps."""
         return sum(self.gpu_seconds) / 3600.0
 
 
@@ -120,7 +120,10 @@ GPU_TYPE = "K80"
 
 
 def make_cluster(name: str, shrink: int = 1) -> Cluster:
-    """Lay out one of the paper's clusters, machines dealt to racks in turn (how many racks the paper does not tell)."""
+    """Build one of the paper's clusters.
+
+    Machines are distributed evenly over racks (the paper gives no number of racks).
+    """
     machines = []
     for count, gpus, racks, island in _LAYOUTS[name]:
         for number in range(count // shrink):
@@ -143,10 +146,12 @@ POLICIES: Mapping[str, tuple[str, Mapping[str, object]]] = {
     "srtf": ("default", {**_BY_APP, "plugins.app_order.by": "remaining_time"}),
     "srsf": ("default", {**_BY_APP, "plugins.app_order.by": "remaining_service", "stages.placement": "random"}),
 }
-"""Preset and settings by name. All have the same leases and may run a job on fewer GPUs than its most; those that the
-paper calls unaware of placement get GPUs at random."""
+"""Preset and settings by policy name.
+
+All have equal leases and may shrink jobs; placement-unaware ones place at random.
+"""
 ALONE = "alone"
-"""The policy of a cell in which each app has the cluster to itself."""
+"""The policy of a cell in which each app runs alone on the cluster."""
 BASELINES = tuple(name for name in POLICIES if name != "themis")
 
 
@@ -177,7 +182,7 @@ last for some leases."""
 
 
 def make_workload(cell: Cell) -> Workload:
-    """The workload of a cell: as many apps as it asks for, as dense as the paper's 85 in two weeks are on 64 GPUs.
+    """Make the workload of a cell, with arrivals as dense as the paper's 85 apps in two weeks on 64 GPUs.
 
     For the larger cluster they arrive more densely, so that it is as full.
     """
@@ -197,7 +202,7 @@ def make_workload(cell: Cell) -> Workload:
 
 
 def shortened(workload: Workload, factor: float) -> Workload:
-    """The same workload, so many times as fast: iterations are shorter, and apps come sooner."""
+    """Return the workload with iterations and times between arrivals shortened by a factor."""
     jobs, apps = workload.jobs, workload.apps
     return dataclasses.replace(
         workload,
@@ -211,7 +216,7 @@ def shortened(workload: Workload, factor: float) -> Workload:
 
 
 def identical_apps(seed: int, apps: int = 8) -> Workload:
-    """Eight apps alike, each of two network-intensive jobs on up to eight GPUs (§6.3, truth-telling).
+    """Make eight equal apps, each of two network-intensive jobs on up to eight GPUs (§6.3, truth-telling).
 
     Together they ask for twice what there is. Their lengths differ by up to a tenth, by the seed, so that their leases
     do not all end together.
@@ -266,7 +271,7 @@ def simulated(cell: Cell, workload: Workload) -> Figures:
 
 
 def figures_of(run: SimulatedRun, workload: Workload, cluster: Cluster, serial: Reals | None) -> Figures:
-    """Judge a run by Themis' definitions.
+    """Compute the figures of a run by Themis' definitions.
 
     Args:
         run: of that workload on that cluster.

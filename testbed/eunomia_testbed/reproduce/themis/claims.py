@@ -30,7 +30,7 @@ from eunomia_testbed.reproduce.verdicts import Measured
 
 
 def claims(grid: Grid) -> Sequence[ThemisClaim]:
-    """All, in the paper's order."""
+    """Return all claims in the paper's order."""
     by_model = [tuple(_of_model(_Cells(grid.under(name)))) for name in grid.models]
     first: ThemisClaim = Claim(
         figure="Table 3",
@@ -43,7 +43,7 @@ def claims(grid: Grid) -> Sequence[ThemisClaim]:
 
 
 def _of_model(cells: "_Cells") -> Iterator[ThemisClaim]:
-    """The claims under the one model of the cells' grid."""
+    """Yield the claims under one slowdown model, that of the grid."""
     yield from _of_the_testbed(cells)
     yield from _of_network(cells)
     yield from _of_reports(cells)
@@ -59,7 +59,7 @@ def _of_model(cells: "_Cells") -> Iterator[ThemisClaim]:
 
 
 class _Cells:
-    """The cells of figures, with a seed, under one model of what distance costs."""
+    """The cells of each figure, by seed, under one slowdown model."""
 
     def __init__(self, grid: Grid) -> None:
         self._grid = grid
@@ -74,7 +74,7 @@ class _Cells:
         cells: Callable[[int], Iterable[Cell]],
         floor: Bases | None = None,
     ) -> ThemisClaim:
-        """A claim under this model; with a floor, the apps of those cells are also run alone."""
+        """Make a claim under this model; with a floor, the apps of the cells also run alone."""
         model = self._grid.models[0]
         whole = with_floor(measure, floor) if floor else measure
 
@@ -90,11 +90,11 @@ class _Cells:
         )
 
     def testbed(self, workload: str) -> Bases:
-        """All policies."""
+        """Return the testbed cells of all policies."""
         return lambda seed: [self._grid.testbed(workload, policy, seed) for policy in POLICIES]
 
     def fair(self, workload: str) -> Bases:
-        """Themis alone."""
+        """Return the testbed cells of Themis alone."""
         return lambda seed: [self._grid.testbed(workload, "themis", seed)]
 
     def both(self, seed: int) -> list[Cell]:
@@ -260,7 +260,7 @@ def _of_knob_and_lease(cells: _Cells) -> Iterator[ThemisClaim]:
 
 
 def _goals(cells: _Cells) -> Iterator[ThemisClaim]:
-    """Not printed in the paper, or not as a number."""
+    """Yield goals that the paper does not print, or not as a number."""
     yield cells.claim(
         figure="Goal",
         text="GPU time on workload 2 over Gandiva's",

@@ -1,4 +1,4 @@
-"""Whether a claim on ρ can be measured on a workload: its floor, and T_id in leases."""
+"""Decides whether a workload can show a claim on ρ, by the lower bound (floor) of ρ and T_id in leases."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -13,21 +13,21 @@ from eunomia_testbed.reproduce.themis.grid import ThemisRuns, alone_of
 from eunomia_testbed.reproduce.verdicts import Measured, Verdict
 
 LARGEST_PART = 0.8
-"""Part of the worst ρ above which a floor makes a claim not measurable: every policy has most of that ρ."""
+"""Largest fraction of the worst ρ that a floor may have for a measurable claim."""
 
 Bases = Callable[[int], Sequence[Cell]]
-"""Themis' cells of a claim, with a seed."""
+"""Returns Themis' cells of a claim for a seed."""
 Measure = Callable[[ThemisRuns], Measured]
 
 
 @value
 class Floor:
-    """What bounds the worst ρ of a cell of Themis from below; numbers by seed."""
+    """Lower bounds of the worst ρ of one of Themis' cells; numbers by seed."""
 
     worst: tuple[float, ...]
     """Themis' worst ρ."""
     floor: tuple[float, ...]
-    """The greatest part of an app's T_id that the app takes alone on the empty cluster, starts included."""
+    """Greatest ratio of an app's time alone on the empty cluster, starts included, to its T_id."""
     alone: tuple[float, ...]
     """The worst ρ of an app alone, whose T_id is T_cluster: no other app shares the cluster."""
     leases: tuple[float, ...]
@@ -40,12 +40,12 @@ class Floor:
 
     @property
     def measurable(self) -> bool:
-        """Whether the policy, and neither the app alone nor a single lease, decides the worst ρ."""
+        """Whether the policy, rather than the app alone or a single lease, determines the worst ρ."""
         return self.part <= LARGEST_PART and min(self.leases) >= 1.0
 
     @property
     def text(self) -> str:
-        """The means, in a sentence."""
+        """The mean values in a sentence."""
         return (
             f"Floor {fmean(self.floor):.2f}, {self.part:.2f} of Themis' worst ρ {fmean(self.worst):.2f} (over "
             f"T_cluster alone {fmean(self.alone):.2f}); T_id of the worst app at least {min(self.leases):.1f} leases"
@@ -58,7 +58,7 @@ class Floor:
 
 
 def with_floor(measure: Measure, bases: Bases) -> Measure:
-    """The measure of a claim, whose verdict says so where the claim cannot be measured.
+    """Wrap the measure of a claim, so that its verdict states if the workload cannot show the claim.
 
     Args:
         measure: as the paper has it.
@@ -82,7 +82,7 @@ def with_floor(measure: Measure, bases: Bases) -> Measure:
 
 
 def floors_of(runs: ThemisRuns, bases: Bases) -> list[Floor]:
-    """The floors of Themis' cells of a claim, for the seeds that have been run alone as well."""
+    """Return the floors of a claim's Themis cells, for seeds that have also run the apps alone."""
     by_cell = zip(*(bases(seed) for seed in runs.grid.seeds), strict=True)
     found = [_floor(runs, cells) for cells in by_cell]
     return [one for one in found if one is not None]

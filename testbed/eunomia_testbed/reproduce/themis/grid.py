@@ -15,7 +15,7 @@ NETWORK_POLICIES = ("themis", "gandiva", "tiresias")
 """Policies of Figures 15 and 16: Themis, and one policy each for efficiency and for fairness."""
 ERRORS = (0.0, 0.1, 0.2)
 ERRED = ("iterations", "slowdown")
-"""What an error is on."""
+"""Quantities that a report's error can affect."""
 SHORTER = {"1": 6.0, "2": 3.0, "flat": 3.0}
 """By workload, ``Cell.shorter``: with these a median app of workloads 1 and 2 lasts 4 to 6 hours under Themis."""
 LIES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
@@ -25,7 +25,7 @@ LEASES = (300.0, 600.0, 1200.0)
 
 @value
 class Grid:
-    """What is run: fixed before anything is, and printed."""
+    """The settings of the reproduction, fixed and printed before the first run."""
 
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     testbed_apps: int = 20
@@ -33,7 +33,7 @@ class Grid:
     simulator_apps: int = 12
     """Apps on the simulator's cluster."""
     slowdowns: str = ",".join(SLOWDOWNS)
-    """Models of what distance costs: each claim is measured under each, and a cell takes the first."""
+    """Slowdown models, separated by commas; each claim is measured under each of them."""
 
     def __post_init__(self) -> None:
         """Refuse an unknown model of slowdowns."""
@@ -43,17 +43,17 @@ class Grid:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """Names of models of what distance costs."""
+        """Names of the slowdown models."""
         return tuple(self.slowdowns.split(","))
 
     def under(self, slowdowns: str) -> "Grid":
-        """The same grid, with one of the models."""
+        """Return the grid with one of the slowdown models."""
         return dataclasses.replace(self, slowdowns=slowdowns)
 
     # --- by figure --------------------------------------------------------------------------------------------------
 
     def testbed(self, workload: str, policy: str, seed: int, shrink: int = 1) -> Cell:
-        """Figures 9 to 14 and Table 5."""
+        """Return a cell of Figures 9 to 14 and Table 5."""
         return Cell(
             policy=policy,
             seed=seed,
@@ -65,17 +65,17 @@ class Grid:
         )
 
     def network(self, part: float, policy: str, seed: int) -> Cell:
-        """Figures 15 and 16."""
+        """Return a cell of Figures 15 and 16."""
         return dataclasses.replace(self.simulated(policy, seed), network_intensive=part)
 
     def error(self, error: float, on: str, seed: int) -> Cell:
-        """Figure 17: an error of what ``on`` names, the other reports being true."""
+        """Return a cell of Figure 17: an error on the quantity ``on``, with all other reports true."""
         iterations, slowdown = (error if what == on else 0.0 for what in ERRED)
         made = self.simulated("themis", seed)
         return dataclasses.replace(made, iterations_error=iterations, slowdown_error=slowdown)
 
     def lie(self, lie: float, seed: int) -> Cell:
-        """Figure 18."""
+        """Return a cell of Figure 18."""
         return Cell(
             policy="themis",
             seed=seed,
@@ -89,12 +89,12 @@ class Grid:
         )
 
     def knob(self, fairness_knob: float, lease_seconds: float, seed: int) -> Cell:
-        """Figure 19."""
+        """Return a cell of Figure 19."""
         made = self.simulated("themis", seed)
         return dataclasses.replace(made, fairness_knob=fairness_knob, lease_seconds=lease_seconds)
 
     def simulated(self, policy: str, seed: int) -> Cell:
-        """The workload without a floor."""
+        """Return a cell with the workload without a floor."""
         return Cell(
             policy=policy,
             seed=seed,
@@ -107,7 +107,7 @@ class Grid:
 
 
 def alone_of(cell: Cell) -> Cell:
-    """The cell in which each app of another one has the cluster to itself."""
+    """Return the cell that runs each app of another cell alone."""
     return Cell(
         policy=ALONE,
         seed=cell.seed,

@@ -1,4 +1,4 @@
-"""The measures of Themis' claims: Figures 9 to 19, Table 5, and the time of an auction."""
+"""Functions that measure Themis' claims: Figures 9 to 19, Table 5, and the time of an auction."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
@@ -39,7 +39,7 @@ def _hours(one: Figures) -> float:
 
 
 def _over(by: dict[str, list[Figures]], number: Number, base: str = "themis") -> dict[str, list[float]]:
-    """By other policy, a number over the base's, seed by seed."""
+    """Return by policy a number divided by the base policy's, seed by seed."""
     return {
         policy: [number(one) / number(mine) for one, mine in zip(runs, by[base], strict=True)]
         for policy, runs in by.items()
@@ -48,7 +48,7 @@ def _over(by: dict[str, list[Figures]], number: Number, base: str = "themis") ->
 
 
 def _by_seed(by: Mapping[str, Sequence[Figures]], number: Number, what: str) -> dict[str, tuple[float, ...]]:
-    """A number of each policy or setting, seed by seed."""
+    """Return a number of each policy or setting, seed by seed."""
     return {f"{what}, {name}": tuple(number(one) for one in found) for name, found in by.items()}
 
 
@@ -59,7 +59,7 @@ def _named(numbers: dict[str, float], digits: int = 2) -> str:
 
 
 def _ends(ratios: dict[str, list[float]]) -> tuple[float, float]:
-    """Least and greatest of the means over seeds."""
+    """Return the least and the greatest of the means over seeds."""
     means = [fmean(ratio) for ratio in ratios.values()]
     return min(means), max(means)
 
@@ -95,7 +95,7 @@ def worst_rho(workload: str) -> Callable[[ThemisRuns], Measured]:
 
 
 def gpu_time_alike(runs: ThemisRuns) -> Measured:
-    """Figure 11: GPU time of all schemes on workload 1."""
+    """Compare the GPU time of all schemes on workload 1 (Figure 11)."""
     by = runs.by_policy(lambda policy, seed: runs.grid.testbed("1", policy, seed), POLICIES)
     if not by["themis"]:
         return NOT_RUN
@@ -103,7 +103,7 @@ def gpu_time_alike(runs: ThemisRuns) -> Measured:
 
 
 def _alike(by: dict[str, list[Figures]]) -> Measured:
-    """Whether no scheme takes more than a tenth more GPU time than another."""
+    """Check that no scheme takes more than a tenth more GPU time than another."""
     hours = {policy: _mean(found, _hours) for policy, found in by.items()}
     spread = max(hours.values()) / min(hours.values())
     least = min(hours, key=hours.__getitem__)
@@ -152,13 +152,13 @@ def long_and_short(runs: ThemisRuns) -> Measured:
 
 
 def _long(one: Figures) -> float:
-    """Mean ρ of the third of the apps with most work."""
+    """Return the mean ρ of the third of the apps with the most work."""
     order = np.argsort(one.work_gpu_seconds)
     return float(np.nanmean(np.array(one.rho)[order[-max(1, order.size // 3) :]]))
 
 
 def _short(one: Figures) -> float:
-    """Mean ρ of the third of the apps with least work."""
+    """Return the mean ρ of the third of the apps with the least work."""
     order = np.argsort(one.work_gpu_seconds)
     return float(np.nanmean(np.array(one.rho)[order[: max(1, order.size // 3)]]))
 
@@ -308,7 +308,7 @@ def errors(on: str) -> Callable[[ThemisRuns], Measured]:
 def _of_settings(
     runs: ThemisRuns, settings: Iterable[float], make: Callable[[float, int], Cell]
 ) -> dict[float, list[Figures]]:
-    """By setting, the figures of the seeds that have been run with all of them."""
+    """Return the figures by setting, for seeds that have run all settings."""
     of = {str(setting): setting for setting in settings}
     by = runs.by_policy(lambda name, seed: make(of[name], seed), of)
     return {of[name]: found for name, found in by.items() if found}
@@ -383,7 +383,7 @@ def lease_gpu_time(runs: ThemisRuns) -> Measured:
 
 
 def _trend(by: Mapping[str, Sequence[Figures]], number: Number, *, rises: bool, what: str) -> Measured:
-    """Whether a number rises (or falls) from the first setting to the last, and by most steps between."""
+    """Check that a number rises (or falls) from the first setting to the last, and at most steps between."""
     means = [_mean(found, number) for found in by.values()]
     change = means[-1] / means[0] - 1.0
     goes = change > 0.0 if rises else change < 0.0
@@ -430,7 +430,7 @@ def goal_of_worst_rho(runs: ThemisRuns) -> Measured:
 
 
 def _goal(by: dict[str, list[Figures]], number: Number, what: str, *, most: float, digits: int = 2) -> Measured:
-    """Whether Themis' mean over seeds is at most so many times Gandiva's."""
+    """Check that Themis' mean over seeds is at most ``most`` times Gandiva's."""
     means = {policy: _mean(found, number) for policy, found in by.items()}
     here = means["themis"] / means["gandiva"]
     verdict = Verdict.HOLDS if here <= most else Verdict.FAILS
@@ -441,7 +441,7 @@ def _goal(by: dict[str, list[Figures]], number: Number, what: str, *, most: floa
 
 
 def goal_without_floor(runs: ThemisRuns) -> Measured:
-    """Worst ρ on the workload without a floor: Themis' mean over seeds is the least."""
+    """Check that Themis' mean worst ρ is the least on the workload without a floor."""
     by = runs.by_policy(runs.grid.simulated, POLICIES)
     if not by["themis"]:
         return NOT_RUN

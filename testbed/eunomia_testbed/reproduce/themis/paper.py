@@ -1,4 +1,4 @@
-"""Themis as a paper of ``eunomia reproduce``."""
+"""Themis for ``eunomia reproduce``: grid, claims, and descriptions."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ from eunomia_testbed.reproduce.themis.speeds import SLOWDOWNS
 
 
 def fixed(grid: Grid) -> Sequence[str]:
-    """What is decided before the first run."""
+    """Return the decisions made before the first run."""
     testbed, simulator = make_cluster("testbed"), make_cluster("simulator")
     usual = Cell(policy="themis", seed=0)
     shorter = ", ".join(f"{factor:g} ({workload})" for workload, factor in SHORTER.items())
@@ -42,7 +42,7 @@ def fixed(grid: Grid) -> Sequence[str]:
 
 
 def said(cell: Cell, figures: Figures) -> str:
-    """A cell by what differs from the usual one, and its worst ρ."""
+    """Describe a cell by its fields other than defaults, with its worst ρ."""
     left = f", {figures.unfinished} apps unfinished" if figures.unfinished else ""
     return f"{cell.label}, seed {cell.seed}: worst ρ {figures.worst_rho:.2f}{left}"
 

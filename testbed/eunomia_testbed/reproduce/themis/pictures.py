@@ -1,4 +1,4 @@
-"""Bars of what is behind the claims of Themis."""
+"""Bars of the measured numbers for Themis' figures."""
 
 from collections.abc import Callable, Mapping
 from statistics import fmean
@@ -17,7 +17,7 @@ from eunomia_testbed.reproduce.themis.grid import (
 
 
 def pictures(runs: ThemisRuns) -> list[Picture]:
-    """The bars of Figures 9 to 19; nothing where nothing was run."""
+    """Return the bars of Figures 9 to 19; empty: no cell was run."""
     grid = runs.grid
 
     def mean(make: Callable[[int], Cell], number: Callable[[Figures], float]) -> float | None:

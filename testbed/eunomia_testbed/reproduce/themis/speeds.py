@@ -1,4 +1,4 @@
-"""The two models of what distance costs under which the claims are measured."""
+"""The two slowdown models of the reproduction."""
 
 import dataclasses
 from typing import Final
@@ -17,7 +17,7 @@ SLOWDOWNS: Final = {
 
 
 class AnalyticSlowdowns:
-    """Speeds that are linear in GPUs (Themis, §4.3.1), divided by the S of the analytic model for such a gang."""
+    """Speeds linear in GPUs (Themis, §4.3.1), divided by the analytic model's S for the gang."""
 
     models = MODELS
 
@@ -25,7 +25,7 @@ class AnalyticSlowdowns:
         self._model = AnalyticModel()
 
     def rate(self, model: str, setting: Setting) -> float:
-        """Iterations per second, where one GPU makes one.
+        """Return iterations per second, relative to 1 on one GPU.
 
         Raises:
             InputError: an unknown model or GPU type.
@@ -36,5 +36,5 @@ class AnalyticSlowdowns:
 
 
 def speeds_of(slowdowns: str) -> PerformanceModel:
-    """The performance model of one of ``SLOWDOWNS``."""
+    """Return the performance model of a key of ``SLOWDOWNS``."""
     return AnalyticSlowdowns() if slowdowns == "analytic" else themis_speeds()

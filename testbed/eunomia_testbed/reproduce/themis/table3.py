@@ -1,4 +1,4 @@
-"""Table 3 of Themis, from the example of §4.3.3, as the auction of a running simulation values it."""
+"""Measures Table 3 of Themis, the example of §4.3.3, in the auction of a simulation."""
 
 import numpy as np
 
@@ -14,7 +14,7 @@ SECONDS = (120.0, 100.0, 100.0, 80.0)
 
 
 def example() -> Workload:
-    """Four apps on 16 GPUs; the first is that of §4.3.3: four trials, three phases of 8, 16 and 36 iterations.
+    """Make four apps on 16 GPUs; the first is that of §4.3.3: four trials, three phases of 8, 16 and 36 iterations.
 
     The slowest trial comes first, so that two GPUs finish the first phase in 1600 s as in the paper.
     """
@@ -49,7 +49,7 @@ def example() -> Workload:
 
 
 def bid_table() -> dict[int, float]:
-    """ρ by number of GPUs, as the example's app bids in the first auction of a running simulation."""
+    """Return ρ by number of GPUs, as the example's app bids in the first auction of a simulation."""
     settings = {"rounds.bid_deadline": "none", "plugins.themis.fairness_knob": 0.0}
     profile = Profile.load("themis", settings=settings)
     run = simulate_one(example(), Cluster.parse("1x16 V100"), profile, options=SimulationOptions(until=1.0))
