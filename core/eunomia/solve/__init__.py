@@ -5,12 +5,14 @@ chain of solvers in a fixed order and say why one was passed over. Importing thi
 """
 
 from eunomia.solve.conic import solve_cvxpy
+from eunomia.solve.growing import GrowingProgram
 from eunomia.solve.linear import LINEAR_CHAIN, solve_linear
 from eunomia.solve.outcome import Limits, Passed, Solution, SolveError, Solver, SolverRecord, Status
 from eunomia.solve.program import LinearProgram, SparseRows
 
 __all__ = [
     "LINEAR_CHAIN",
+    "GrowingProgram",
     "Limits",
     "LinearProgram",
     "Passed",

@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 
 from eunomia.solve.outcome import Limits, Status
-from eunomia.solve.program import LinearProgram
+from eunomia.solve.program import LinearProgram, SparseRows
 from eunomia.solve.raw import Answer, UnavailableError
+from eunomia.units import Ints, Reals
 
 
 def solve(program: LinearProgram, limits: Limits, seed: int) -> Answer:
@@ -16,10 +17,7 @@ def solve(program: LinearProgram, limits: Limits, seed: int) -> Answer:
     Raises:
         UnavailableError: highspy is not installed.
     """
-    try:
-        highspy: Any = importlib.import_module("highspy")
-    except ImportError as missing:
-        raise UnavailableError(f"not installed ({missing})") from missing
+    highspy = _imported()
     engine = highspy.Highs()
     options = _options(limits, seed)
     if not (limits.corner or program.integral.any()):
@@ -42,6 +40,51 @@ def solve(program: LinearProgram, limits: Limits, seed: int) -> Answer:
         said=state,
         cut_short=state == "kTimeLimit",
     )
+
+
+class Session:
+    """A programme without whole numbers in HiGHS, whose basis is kept while rows are added and left out.
+
+    Args:
+        program: to begin with.
+
+    Raises:
+        UnavailableError: highspy is not installed.
+    """
+
+    def __init__(self, program: LinearProgram) -> None:
+        self._engine = _imported().Highs()
+        for name, option in (_options(Limits(), 0) | {"solver": "simplex", "presolve": "off"}).items():
+            self._engine.setOptionValue(name, option)
+        self._engine.passModel(_model(_imported(), program))
+
+    def add(self, rows: SparseRows, lower: Reals, upper: Reals) -> None:
+        """Append rows."""
+        index, start = rows.index.astype(np.int32), rows.start[:-1].astype(np.int32)
+        self._engine.addRows(len(rows), lower, upper, index.size, start, index, rows.value)
+
+    def leave_out(self, which: Ints) -> None:
+        """Take rows away by their numbers, which rise."""
+        self._engine.deleteRows(which.size, which.astype(np.int32))
+
+    def solve(self) -> Answer:
+        """Solve from the last basis."""
+        self._engine.run()
+        state = self._engine.getModelStatus().name
+        status = _status(state, False)
+        return Answer(
+            status=status,
+            x=np.asarray(self._engine.getSolution().col_value) if status is Status.OPTIMAL else None,
+            version=self._engine.version(),
+            said=state,
+        )
+
+
+def _imported() -> Any:
+    try:
+        return importlib.import_module("highspy")
+    except ImportError as missing:
+        raise UnavailableError(f"not installed ({missing})") from missing
 
 
 def _options(limits: Limits, seed: int) -> dict[str, Any]:

@@ -51,21 +51,21 @@ def solve_linear(
     began = time.process_time()
     for candidate in (*asked, *(one for one in LINEAR_CHAIN if one not in asked)):
         try:
-            answer = _BACKENDS[candidate](_scaled(program), limits or Limits(), seed)
+            answer = _BACKENDS[candidate](scaled(program), limits or Limits(), seed)
         except UnavailableError as missing:
             passed.append(Passed(solver=candidate, reason=str(missing)))
             continue
         if answer.status in (Status.INFEASIBLE, Status.UNBOUNDED):
             said = (*passed, Passed(solver=candidate, reason=answer.status.value))
             raise SolveError(answer.status, said, place=place)
-        fault = _fault(program, answer)
+        fault = answer_fault(program, answer)
         if fault is None:
             return _solution(program, answer, candidate, tuple(passed), time.process_time() - began)
         passed.append(Passed(solver=candidate, reason=fault))
     raise SolveError(Status.FAILED, tuple(passed), place=place)
 
 
-def _scaled(program: LinearProgram) -> LinearProgram:
+def scaled(program: LinearProgram) -> LinearProgram:
     """The same programme as a minimisation whose largest cost is 1."""
     sign = -1.0 if program.maximise else 1.0
     return LinearProgram(
@@ -79,7 +79,7 @@ def _scaled(program: LinearProgram) -> LinearProgram:
     )
 
 
-def _fault(program: LinearProgram, answer: Answer) -> str | None:
+def answer_fault(program: LinearProgram, answer: Answer) -> str | None:
     """Return why an answer is rejected; None: it is accepted."""
     if answer.x is None or not np.isfinite(answer.x).all():
         return answer.said or answer.status.value

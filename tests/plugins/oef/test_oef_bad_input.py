@@ -9,6 +9,8 @@ from eunomia import Allocation, ByType, Claims, DeviceShares, Unit, Valuations
 from eunomia.errors import PluginError
 from eunomia.testing.builders import World
 from eunomia_plugins.oef.allocations import OefCooperative, OefEfficient, OefNoncooperative, OefOptions
+from eunomia_plugins.oef.cooperative import solve_cooperative
+from eunomia_plugins.oef.groups import Groups
 
 PLUGINS = (OefCooperative, OefNoncooperative, OefEfficient)
 TWO = "1x4 K80, 1x4 V100"
@@ -81,3 +83,10 @@ def test_ten_thousand_users_of_forty_kinds_share_alike_within_a_kind(plugin: typ
     found = np.array(shares(plugin, kinds[of].tolist(), cluster="100x8 K80, 100x8 V100"))
     assert found.sum(axis=0) == pytest.approx([800.0, 800.0], rel=1e-6)
     assert found[:40] == pytest.approx(found[40:80])
+
+
+def test_thousands_of_claims_that_all_differ_are_refused_at_once() -> None:
+    luck = np.random.default_rng(1)
+    of = Groups(speedup=luck.uniform(1.0, 8.0, (3000, 10)), weight=np.ones(3000), gpus=np.full(10, 100.0))
+    with pytest.raises(PluginError, match=r"at most 600 claims with different speedups.*3000"):
+        solve_cooperative(of)

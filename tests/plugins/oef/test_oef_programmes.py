@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from eunomia.units import Reals
+from eunomia_plugins.oef import cooperative
 from eunomia_plugins.oef.answers import Answer
 from eunomia_plugins.oef.cooperative import envy, solve_cooperative
 from eunomia_plugins.oef.efficient import solve_efficient
@@ -126,6 +127,18 @@ def test_constraints_hold_on_larger_instances(seed: int) -> None:
     assert equal == pytest.approx(np.full(60, equal[0]), rel=1e-7)
     shares = solve_cooperative(of).gpus
     assert envy(of, shares).max() <= 1e-7 * throughput(of, Answer(gpus=shares, objective=0, bound=0, path="")).max()
+
+
+def test_rows_that_come_and_go_leave_the_optimum_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With few rows to begin with and at a time, and each row that binds not left out again."""
+    of = drawn(3, 30, 5)
+    whole = solve_cooperative(of)
+    for name, number in (("NEIGHBOURS", 1), ("ADDED", 1), ("EVERY", 1), ("FAR", 0.0)):
+        monkeypatch.setattr(cooperative, name, number)
+    lazily = solve_cooperative(of)
+    assert lazily.rounds > whole.rounds
+    assert lazily.objective == pytest.approx(whole.objective, rel=1e-9)
+    assert envy(of, lazily.gpus).max() <= 1e-6
 
 
 @pytest.mark.parametrize("solve", [solve_noncooperative, solve_cooperative])

@@ -1,0 +1,91 @@
+"""A linear programme whose rows come and go between solves: HiGHS goes on from its last basis."""
+
+import dataclasses
+
+import numpy as np
+
+from eunomia.solve import highs
+from eunomia.solve.linear import answer_fault, scaled, solve_linear
+from eunomia.solve.outcome import Status
+from eunomia.solve.program import LinearProgram, SparseRows
+from eunomia.solve.raw import UnavailableError
+from eunomia.units import Ints, Reals
+
+
+class GrowingProgram:
+    """Solves a programme without whole numbers again and again, while rows are added and left out.
+
+    Each answer is checked; where HiGHS is missing, or its answer breaks a row, the programme is solved by
+    ``solve_linear`` from the beginning.
+
+    Args:
+        program: to begin with.
+        place: the caller's name, for errors.
+    """
+
+    def __init__(self, program: LinearProgram, *, place: str | None = None) -> None:
+        self.program = program
+        self._place = place
+        self._session: highs.Session | None = None
+        try:
+            self._session = highs.Session(scaled(program))
+        except UnavailableError:
+            self._session = None
+
+    def add(self, rows: SparseRows, row_lower: Reals, row_upper: Reals) -> None:
+        """Append rows.
+
+        Args:
+            rows: their coefficients.
+            row_lower: [row] least value of each.
+            row_upper: [row] greatest value of each.
+        """
+        old = self.program.rows
+        both = SparseRows(
+            start=np.concatenate([old.start, old.start[-1] + rows.start[1:]]),
+            index=np.concatenate([old.index, rows.index]),
+            value=np.concatenate([old.value, rows.value]),
+        )
+        self.program = dataclasses.replace(
+            self.program,
+            rows=both,
+            row_lower=np.concatenate([self.program.row_lower, row_lower]),
+            row_upper=np.concatenate([self.program.row_upper, row_upper]),
+        )
+        if self._session is not None:
+            self._session.add(rows, row_lower, row_upper)
+
+    def leave_out(self, which: Ints) -> None:
+        """Take rows away; those after them move up.
+
+        Args:
+            which: numbers of rows.
+        """
+        if not which.size:
+            return
+        old, kept = self.program.rows, np.ones(len(self.program.rows), bool)
+        kept[which] = False
+        stored = kept[old.row]
+        rows = SparseRows(
+            start=np.concatenate([[0], np.cumsum(np.diff(old.start)[kept])]).astype(np.int64),
+            index=old.index[stored],
+            value=old.value[stored],
+        )
+        self.program = dataclasses.replace(
+            self.program, rows=rows, row_lower=self.program.row_lower[kept], row_upper=self.program.row_upper[kept]
+        )
+        if self._session is not None:
+            self._session.leave_out(np.unique(which))
+
+    def solve(self) -> Reals:
+        """[variables] of the programme as it is now.
+
+        Raises:
+            SolveError: infeasible, unbounded, or no solver gave a feasible answer.
+        """
+        if self._session is not None:
+            answer = self._session.solve()
+            if answer.status is Status.OPTIMAL and answer_fault(self.program, answer) is None:
+                return self.program.rounded(np.asarray(answer.x))
+            self._session = None
+        return solve_linear(self.program, place=self._place).x
