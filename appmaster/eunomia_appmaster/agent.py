@@ -32,7 +32,7 @@ from eunomia_appmaster.protocol import arbiter_pb2 as pb
 
 @builds
 class Standing:
-    """An agent's data about its app in addition to an offer."""
+    """Facts about the agent's app that offers do not contain."""
 
     app: AppId
     user: UserId
@@ -44,7 +44,7 @@ class Standing:
 
 @builds
 class Known:
-    """The reports of the app so far."""
+    """What the app has reported so far."""
 
     jobs: Mapping[str, JobAdded]
     forecast: Forecast | None
@@ -124,7 +124,7 @@ def _plugin(registry: Registry, wanted: pb.StagePlugin, stage: Stage) -> Any:
 
 
 def lay_out(cluster: Cluster, standing: Standing, made: pb.Offer, known: Known) -> Snapshot:
-    """Build the snapshot of an app alone: one user, one app as row 0, its jobs, and its slots."""
+    """Build the snapshot of a single app: one user, the app as row 0, its jobs, and its slots."""
     state = State(cluster, seed=made.seed)
     state.now, state.round = Seconds(made.now), made.round
     user = state.users.add(id=standing.user, weight=standing.user_weight)

@@ -264,7 +264,7 @@ class _Reader:
         return min(int(by_default(options, job.max_iterations)), MOST_TRIALS)
 
     def trials(self, tuner: TunerTable, space: dict[str, Distribution], by_default: int | None) -> int | None:
-        """Return how many trials: as given, else as the tuner has it, else all of a grid, else the single job."""
+        """Return the number of trials: as given, else the tuner's default, else the size of a grid, else 1."""
         if tuner.trials is not None or not space:
             return tuner.trials or 1
         if by_default is not None:
@@ -275,7 +275,7 @@ class _Reader:
         return None
 
     def grid(self, space: dict[str, Distribution]) -> int | None:
-        """Return how many points a grid has that is to be tried whole."""
+        """Return the number of points in the grid, if the search tries all of them."""
         try:
             points = grid_size(space)
         except InputError as error:

@@ -1,4 +1,4 @@
-"""The tables of an app file as pydantic models: what each key may hold, and the rule it breaks where it does not."""
+"""The tables of an app file as pydantic models: the allowed values of each key, and the rule for errors."""
 
 import itertools
 import math
@@ -15,7 +15,7 @@ from eunomia_appmaster.local_machine import MOST_SLOTS
 from eunomia_appmaster.space import SAMPLERS, Categorical, Distribution, Float, Int, Sampler
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-"""What an app or user may be called: it becomes a folder's name and part of job ids."""
+"""Allowed names of apps and users: a name becomes a folder's name and part of job ids."""
 PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 OWN_VARIABLES = re.compile(r"EUNOMIA_.*|RANK|LOCAL_RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT|CUDA_VISIBLE_DEVICES")
@@ -267,5 +267,5 @@ class TunerTable(_Table):
     max_concurrent_trials: Annotated[int, _whole("max_concurrent_trials", 1, MOST_TRIALS)] | None = None
     """Trials that a sampler of Optuna suggests ahead of results; None: 4."""
     startup_trials: Annotated[int, _whole("startup_trials", 1, MOST_TRIALS)] | None = None
-    """Trials that it draws at random before it learns."""
+    """Trials that a sampler of Optuna draws at random before it uses results."""
     seed: Annotated[int, _whole("seed", 0, 2**63 - 1)] = 0

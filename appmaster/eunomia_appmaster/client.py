@@ -47,12 +47,12 @@ class BestJob:
 
 @value
 class FailedJob:
-    """A trial that failed for good."""
+    """A trial that failed permanently."""
 
     job: str
     why: str
     log: str
-    """Its whole stderr."""
+    """Text of the trial's stderr."""
 
 
 @value
@@ -61,12 +61,12 @@ class Ended:
 
     name: str
     state: str
-    """finished, failed or cancelled."""
+    """Outcome: finished, failed or cancelled."""
     why: str
     jct_seconds: float
     best_job: BestJob | None
     failed: int = 0
-    """How many of its trials failed."""
+    """Number of the app's failed trials."""
     failures: tuple[FailedJob, ...] = ()
     """The last failed trials, oldest first."""
     trouble: str = ""
@@ -182,7 +182,7 @@ class Client:
         )
 
     def app(self, name: str) -> pb.App:
-        """One app.
+        """Return one app.
 
         Raises:
             InputError: there is none of this name.
@@ -206,7 +206,7 @@ class Client:
         return self._call(self._stub.Explain, pb.ExplainRequest(job=_utf8(name, "a job's name"))).explanations
 
     def explain(self, job: str) -> pb.Explanation:
-        """Why one job waits; see ``explanations``."""
+        """Return why one job waits; see ``explanations``."""
         return self.explanations(job)[0]
 
     def cancel(self, app: str) -> pb.CancelResponse:
@@ -265,11 +265,11 @@ class Client:
             time.sleep(0.2)
 
     def _was_here(self) -> bool:
-        """Whether an arbiter has published its address and not withdrawn it: if it is away, it may have been killed."""
+        """Return whether an arbiter published its address and did not withdraw it, so that it may be restarting."""
         return os.path.exists(self._token_file.with_name("address"))  # noqa: PTH110 - also under any name
 
     def _distrusts(self, error: grpc.RpcError) -> bool:
-        """Whether the arbiter answers, but with a certificate that the client does not trust."""
+        """Return whether the arbiter answers with a certificate that the client does not trust."""
         return tls_error(self._address, error.details() or "") is not None
 
     def _cure(self) -> str:
@@ -307,7 +307,7 @@ class Client:
 
 
 def _found(named: str | None, *files: Path, state_dir: Path | None) -> Address:
-    """The address that was named, else that of the first address file that is there."""
+    """Return the given address, else that of the first existing address file."""
     target = named or os.environ.get("EUNOMIA_ADDRESS")
     if target:
         check_target(target, "--address" if named else "EUNOMIA_ADDRESS")
@@ -361,7 +361,7 @@ def _ended(app: pb.App) -> Ended:
 
 
 def _utf8(text: str, what: str) -> str:
-    """The text, if a message can hold it: a command line may hold any bytes.
+    """Return the text if it is valid UTF-8, as messages require; a command line may contain any bytes.
 
     Raises:
         InputError: it is not in UTF-8.

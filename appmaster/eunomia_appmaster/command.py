@@ -119,7 +119,7 @@ class Command:
 
 
 def interpreter(virtual_env: str | None) -> str:
-    """Return what ``python`` means: the submitter's virtual environment's, else this process' own."""
+    """Return the interpreter for ``python``: that of the submitter's virtual environment, else this process' own."""
     own = sys.executable
     if virtual_env:
         theirs = Path(virtual_env) / "bin" / "python"

@@ -1,4 +1,4 @@
-"""A dry run of the recovery: reports what an arbiter would find at a start with a journal. Nothing is changed."""
+"""A dry run of recovery: reports what an arbiter would restore from a journal, and changes nothing."""
 
 from pathlib import Path
 
@@ -21,10 +21,10 @@ class Dry:
     lost: tuple[str, ...] = ()
     """Apps that would fail, since they have no note."""
     said: tuple[str, ...] = ()
-    """Damages that the arbiter would ignore or rewrite, a line each."""
+    """Damage that the arbiter would ignore or rewrite, one line each."""
 
     def lines(self) -> list[str]:
-        """For people."""
+        """Return the result as lines of text."""
         made = [f"an arbiter does not begin with this journal: {self.refused}"] if self.refused else []
         return made + [f"app {name} fails at the next start: {LOST_NOTE}" for name in self.lost]
 

@@ -16,7 +16,7 @@ from eunomia_appmaster.service.layout import Layout
 WAITING = ("waiting", "paused", "starting")
 """States that have a reason."""
 EXPLAINED = (*WAITING, "running")
-"""States of which a plugin has something to say."""
+"""States of jobs that a plugin can explain."""
 
 
 def describe(state: State, row: int, now: float, *, until: float | None = None) -> pb.Explanation:
@@ -59,7 +59,7 @@ def iterations_done(state: State, row: int, now: float) -> float:
 
 
 def add_reasons(explainer: Explainer, messages: Sequence[pb.Explanation], layout: Layout | None) -> None:
-    """Add to each waiting job its reason and its remedies, to each running one what is forecast of it.
+    """Add the reason and remedies to each waiting job, and the elasticity's forecast to each running job.
 
     This takes a while, and needs no lock.
     """
@@ -71,7 +71,7 @@ def add_reasons(explainer: Explainer, messages: Sequence[pb.Explanation], layout
 
 
 def add_forecast(message: pb.Explanation, said: Explanation | None) -> None:
-    """Add to a running job the elasticity's words on it."""
+    """Add the elasticity's explanation to a running job."""
     if said is not None:
         message.text = " ".join(filter(None, (message.text, said.text)))
         message.numbers.update({name: float(number) for name, number in said.numbers.items()})

@@ -143,7 +143,7 @@ class GpuLocks:
 
 
 def _folders() -> Iterator[int]:
-    """The folders of locks that can be used, opened; made where they are not there."""
+    """Yield the usable folders of locks, opened, and created if missing."""
     for base in BASES:
         with contextlib.suppress(OSError):
             above = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -154,7 +154,7 @@ def _folders() -> Iterator[int]:
 
 
 def _folder(above: int) -> int:
-    """Open the folder of locks below another, made where it is not there: for all users, with the sticky bit."""
+    """Open the folder of locks below another; a new folder is writable for all users and has the sticky bit."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         os.mkdir(FOLDER, 0o700, dir_fd=above)
@@ -198,7 +198,7 @@ def _me(state_dir: Path) -> Holder:
 
 
 def _write(fd: int, holder: Holder) -> None:
-    """Write the holder; a full disk costs the description, not the lock."""
+    """Write the holder; on a full disk the lock holds without a description."""
     found = {"pid": holder.pid, "state_dir": holder.state_dir, "user": holder.user, "cpus": holder.cpus}
     with contextlib.suppress(OSError):
         os.ftruncate(fd, 0)

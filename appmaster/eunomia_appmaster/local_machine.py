@@ -54,7 +54,7 @@ class LocalMachine:
     memory_gib: float
 
     def slot(self, index: int) -> LocalSlot | None:
-        """The slot of a number; None: there is none now."""
+        """Return the slot of a number; None: the machine does not have it now."""
         return next((slot for slot in self.slots if slot.index == index), None)
 
     def describe(self) -> str:

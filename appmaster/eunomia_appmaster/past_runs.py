@@ -1,4 +1,4 @@
-"""Explanations of a run, past or present, from its journal: the state at a point in time is replayed."""
+"""Explains waits of a finished or running run from its journal, by replaying the state of any time."""
 
 import dataclasses
 import math
@@ -29,7 +29,7 @@ ROUNDS_KEPT = 64
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Spell:
-    """A span of a job in one state for one reason; seconds since the arbiter's start."""
+    """A period that a job spent in one state for one reason, in seconds since the arbiter's start."""
 
     job: str
     start: float
@@ -42,7 +42,7 @@ class Spell:
 
 
 class PastRun:
-    """The run of a folder.
+    """A run read from its folder.
 
     Args:
         folder: with a ``journal.sqlite``. Where it has dropped its first steps, the run begins at its
@@ -69,7 +69,7 @@ class PastRun:
         self._place = str(folder / JOURNAL)
 
     def explanations(self, name: str, at: float | None = None) -> list[pb.Explanation]:
-        """Why a job waited, or each job of an app.
+        """Explain why a job waited, or each job of an app.
 
         Args:
             name: of a job or an app.
@@ -92,7 +92,7 @@ class PastRun:
         return [found[job] for job in stops] + (self._failed(name) if at is None else [])
 
     def _failed(self, name: str) -> list[pb.Explanation]:
-        """The jobs of that name that failed for good, with their last errors."""
+        """Return the jobs of that name that failed permanently, with their last errors."""
         app = name.partition("/")[0]
         note = self._notes.get(app) or {}
         return [
@@ -109,7 +109,7 @@ class PastRun:
         ]
 
     def _check(self, name: str) -> None:
-        """Check that there was such a job or app at any time.
+        """Check that a job or app of this name existed at any time.
 
         Raises:
             InputError: there was none; it names those that there were.
@@ -123,7 +123,7 @@ class PastRun:
         raise no_such_job(name, in_order(mine), list(map(str, apps)), place=self._place)
 
     def history(self, name: str) -> list[Spell]:
-        """Returns the spans of a job, or of each job of an app, in order.
+        """Return the periods of a job, or of each job of an app, in order.
 
         Raises:
             InputError: there was no such job.
@@ -139,7 +139,7 @@ class PastRun:
         return [spell for job in spells for spell in spells[job]]
 
     def _folded(self) -> Iterator[tuple[int, Arbiter, Sequence[Decision]]]:
-        """The arbiter after each step, and the last rounds."""
+        """Yield the arbiter after each step, with the last rounds."""
         cluster = self.layout.cluster
         stages, fallback = self._profile.stages(cluster), Profile.fallback().stages(cluster)
         arbiter = Arbiter(cluster, stages, fallback, seed=self._seed)
@@ -153,7 +153,7 @@ class PastRun:
             yield step.number, arbiter, rounds
 
     def _last_waits(self, name: str) -> dict[str, int]:
-        """By job, the step after which it waited last; one that never did, the step after which it was seen last."""
+        """Return by job the last step after which it waited, or else the last step in which it existed."""
         stops: dict[str, tuple[int, int]] = {}
         for number, arbiter, _ in self._folded():
             for job, row in arbiter.state.job_rows.items():
@@ -196,7 +196,7 @@ def _named(job: str, name: str) -> bool:
 
 
 def _weight(state: State, row: int) -> int:
-    """Ranks a point in time: the job waits and no slot is on its way to it; else it waits, it is paused, or any."""
+    """Rank a point in time: best if the job waits and no slot is promised to it, then any wait, then a pause."""
     kind = JobState(int(state.jobs.live.state[row]))
     if kind is JobState.WAITING:
         under_way = any(state.leaving.values()) or _granted(state, int(state.jobs.live.app[row]))
@@ -205,7 +205,7 @@ def _weight(state: State, row: int) -> int:
 
 
 def _granted(state: State, app: int) -> bool:
-    """Whether its app has idle slots: only the tuner has to assign them to the job."""
+    """Return whether the job's app has idle slots that its tuner still has to assign."""
     held = state.holdings.live
     shared = [lease for lease in state.app_leases(app) if lease.job == NONE and lease.state is not LeaseState.LEAVING]
     return any(bool((held.job[lease.gpus] == NONE).any()) for lease in shared)

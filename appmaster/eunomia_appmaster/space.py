@@ -1,4 +1,4 @@
-"""Search spaces: distributions in Optuna's words, sampled at random or walked as a grid.
+"""Search spaces: distributions as in Optuna, sampled at random or enumerated as a grid.
 
 What a trial gets follows from the seed, its number and the parameter's name alone, so another parameter in the space,
 another order or a restart changes nothing.
@@ -21,7 +21,7 @@ Parameters = Mapping[str, Parameter]
 Sampler = Literal["random", "grid", "tpe", "cmaes", "gp", "qmc"]
 SAMPLERS: tuple[Sampler, ...] = ("random", "grid", "tpe", "cmaes", "gp", "qmc")
 OPTUNA_SAMPLERS: tuple[Sampler, ...] = ("tpe", "cmaes", "gp", "qmc")
-"""Optuna's: they suggest one trial after another."""
+"""Optuna's samplers, which suggest trials one after another."""
 
 
 @value
@@ -43,7 +43,7 @@ class Float:
         return float(rng.uniform(self.low, self.high))
 
     def count(self) -> int | None:
-        """How many values there are; None where there is no end of them."""
+        """Return the number of values; None: infinitely many."""
         if self.low == self.high:
             return 1
         return None if self.step is None else self._steps() + 1
@@ -52,7 +52,7 @@ class Float:
         return int((Decimal(str(self.high)) - Decimal(str(self.low))) // Decimal(str(self.step)))
 
     def at(self, index: int) -> float:
-        """Return low and so many steps, in decimal arithmetic: 0.1 + 2 * 0.1 reads 0.3 on a command line."""
+        """Return ``low`` plus ``index`` steps, in decimal arithmetic, so that 0.1 + 2 * 0.1 prints as 0.3."""
         if not index:
             return self.low
         return float(Decimal(str(self.low)) + index * Decimal(str(self.step)))
@@ -75,11 +75,11 @@ class Int:
         return self.low + self.step * int(rng.integers(0, (self.high - self.low) // self.step + 1))
 
     def count(self) -> int:
-        """How many values there are."""
+        """Return the number of values."""
         return len(range(self.low, self.high + 1, self.step))
 
     def at(self, index: int) -> int:
-        """Return low and so many steps."""
+        """Return ``low`` plus ``index`` steps."""
         return self.low + index * self.step
 
 
@@ -94,7 +94,7 @@ class Categorical:
         return self.choices[int(rng.integers(0, len(self.choices)))]
 
     def count(self) -> int:
-        """How many choices there are."""
+        """Return the number of choices."""
         return len(self.choices)
 
     def at(self, index: int) -> Parameter:
@@ -115,7 +115,7 @@ def random_point(space: Space, seed: int, trial: int) -> dict[str, Parameter]:
 
 
 def grid_size(space: Space, *, place: str | None = None) -> int:
-    """How many points the grid has.
+    """Return the number of points in the grid.
 
     Raises:
         InputError: a distribution without end, such as a float without a step.

@@ -19,15 +19,15 @@ class Submission:
     """One submission."""
 
     file_name: str
-    """Its name in errors, such as ``digits-sha.toml``."""
+    """Name of the file in errors, such as ``digits-sha.toml``."""
     folder: Path
-    """Absolute: the working folder of its workers."""
+    """Absolute path of the workers' working folder."""
     user: str
     env: Mapping[str, str]
     """PATH, HOME, LANG and VIRTUAL_ENV of the submitter, those that were set."""
 
     def to_json(self) -> str:
-        """Write it."""
+        """Return the submission as JSON."""
         plain = {
             "file_name": self.file_name,
             "folder": str(self.folder),
@@ -38,7 +38,7 @@ class Submission:
 
     @classmethod
     def read(cls, app_dir: Path) -> Self:
-        """Read it from an app's folder.
+        """Read the submission from an app's folder.
 
         Raises:
             EunomiaError: there is none, or it cannot be read.

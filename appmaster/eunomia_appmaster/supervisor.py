@@ -35,16 +35,16 @@ HEALTHY_SECONDS = 30.0
 """A process that ran for this many seconds is restarted at once."""
 MOST_PAUSE_SECONDS = 5.0
 MOST_FAILURES = 8
-"""Restarts in a row of short runs, after which a process is given up."""
+"""Consecutive short runs after which the supervisor stops restarting a process."""
 STOP_SECONDS = 20.0
 END_SECONDS = 60.0
-"""For a launcher that only ends what another one left."""
+"""Seconds that a launcher may take to end what an earlier one left."""
 BAD_INPUT = 2
 NOT_STARTED = 126
 
 
 class Child:
-    """One process that is kept running.
+    """A process that the supervisor keeps running.
 
     Args:
         name: arbiter or launcher.
@@ -68,29 +68,29 @@ class Child:
         self.restarts = 0
         self.process: subprocess.Popen[bytes] | None = None
         self.failure: str | None = None
-        """Why it is given up."""
+        """Why the supervisor stopped restarting the process; None: it still restarts it."""
         self.refused = False
-        """It is given up because it rejected its input (exit code 2)."""
+        """Whether the process rejected its input (exit code 2), so that the supervisor does not restart it."""
         self._log_file = log_file
         self._env = dict(env)
         self._orphaned = orphaned
         self.pass_fds: Sequence[int] = ()
-        """Open files that each of its processes gets."""
+        """Open files that every process of this child inherits."""
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._keep, name=f"keep-{name}", daemon=True)
 
     def start(self) -> None:
-        """Start it, and keep it running from now on."""
+        """Start the process, and restart it from now on when it ends."""
         self._thread.start()
 
     @property
     def pid(self) -> int | None:
-        """The pid of the present process."""
+        """Return the pid of the present process."""
         process = self.process
         return process.pid if process is not None and process.poll() is None else None
 
     def stop(self, seconds: float = STOP_SECONDS) -> None:
-        """End it with SIGTERM, and with SIGKILL if that takes too long."""
+        """End the process with SIGTERM, and with SIGKILL after these seconds."""
         self._stopping.set()
         deadline = time.monotonic() + seconds
         while self._thread.is_alive() and time.monotonic() < deadline:
@@ -102,7 +102,7 @@ class Child:
             self._thread.join(5.0)
 
     def run_once_more(self, *more: str, seconds: float) -> None:
-        """Run its command once, with more options, after it was stopped; what takes longer is killed."""
+        """Run the stopped process' command once with further options; kill it after these seconds."""
         with contextlib.suppress(OSError, subprocess.TimeoutExpired), self._output() as out:
             subprocess.run(
                 [*self.command, *more],
@@ -116,7 +116,7 @@ class Child:
             )
 
     def hang_up(self) -> None:
-        """Make it read its files again (SIGHUP)."""
+        """Send SIGHUP, so that the process reads its files again."""
         self._signal(signal.SIGHUP)
 
     def _signal(self, number: signal.Signals) -> None:
@@ -126,7 +126,10 @@ class Child:
                 process.send_signal(number)
 
     def _keep(self) -> None:
-        """Restart it in a loop; this thread must outlive each process, since the death signal follows the thread."""
+        """Restart the process in a loop.
+
+        This thread must outlive each process, since the death signal follows the thread.
+        """
         failures = 0
         while not self._stopping.is_set():
             began = time.monotonic()
@@ -153,7 +156,7 @@ class Child:
 
     @contextlib.contextmanager
     def _output(self) -> Iterator[IO[bytes] | None]:
-        """Its log, opened; None: it writes to where this process does."""
+        """Open the process' log; None: it writes to this process' output."""
         if self._log_file is None:
             yield None
             return
@@ -177,7 +180,7 @@ class Child:
 
 @value
 class Serving:
-    """What a supervisor starts."""
+    """What a supervisor starts, with its settings."""
 
     policy: str = "default"
     """Preset, profile file or plugin."""
@@ -354,7 +357,7 @@ class Supervisor:
                 raise kind("arbiter and launcher must run", value=value)
 
     def _last_words(self, name: str) -> str:
-        """The last line of the process's log, if it writes one."""
+        """Return the last line of the process' log, if it writes one."""
         if self._serving.log_dir is None:
             return ""
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""The machine under the live half: clocks, threads, connections, the files of app masters, the end of a process.
+"""The operating system as the live half uses it: clocks, threads, connections, files, the end of a process.
 
 Service, launcher and app master reach these only through a ``System`` that is passed to them. Every process uses
 ``MACHINE``; a test passes one of its own, in which time, threads and network are simulated. What waits in an event loop
@@ -24,18 +24,18 @@ from eunomia_appmaster.protocol.connecting import Address, Options
 
 
 class Flag(Protocol):
-    """A condition for which threads wait; see ``threading.Event``."""
+    """A condition that threads wait for; see ``threading.Event``."""
 
     def is_set(self) -> bool:
-        """Whether it is set."""
+        """Return whether the flag is set."""
         ...
 
     def set(self) -> None:
-        """Set it; threads that wait for it go on."""
+        """Set the flag, and wake the threads that wait for it."""
         ...
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is set, or for ``timeout`` seconds; returns whether it is set."""
+        """Wait until the flag is set, or for ``timeout`` seconds; return whether it is set."""
         ...
 
 
@@ -51,7 +51,7 @@ class Mailbox(Protocol):
         ...
 
     def empty(self) -> bool:
-        """Whether no item waits."""
+        """Return whether the mailbox is empty."""
         ...
 
 

@@ -56,17 +56,17 @@ class Action(Enum):
 
     CONTINUE = "continue"
     PAUSE = "pause"
-    """Suspend it now; if the tuner lists it again later, it goes on from its checkpoint."""
+    """Suspend the trial now; if the tuner lists it again, it continues from its checkpoint."""
     STOP = "stop"
-    """End it now, for good."""
+    """End the trial permanently."""
 
 
 @value
 class Trial:
-    """One job of the search."""
+    """A point of the search space, run as one job."""
 
     number: int
-    """From 1."""
+    """Number of the trial, from 1."""
     parameters: Parameters
     seed: int
 
@@ -77,10 +77,10 @@ class TrialRun:
 
     trial: int
     stop_at: int | None = None
-    """The iteration at which it pauses by itself (a rung), counted from the trial's start; None: to its end."""
+    """Iteration at which the trial pauses (a rung), counted from its start; None: it runs to its end."""
     least: int = 1
     most: int = 1
-    """Fewest and most slots that are of use to it now."""
+    """Most slots that the trial can use now."""
 
 
 @value
@@ -90,7 +90,7 @@ class JobInfo:
     trial: int | None
     """None: not chosen yet, so the median trial represents it."""
     iterations_left: float
-    """Its remaining iterations in this phase."""
+    """Iterations that the job has left in this phase."""
     least: int
     most: int
 
@@ -100,7 +100,7 @@ class Speed:
     """The known speed of a trial."""
 
     seconds_per_iteration: float
-    """On one slot, nothing slowed down."""
+    """Seconds per iteration on one slot, without slowdown."""
     slowdown: tuple[float, float, float, float] | None = None
     """Measured S by locality (island, machine, rack, cluster); None: not measured."""
 
@@ -117,13 +117,13 @@ class Search:
     seed: int
     least: int
     most: int
-    """Fewest and most slots of a trial."""
+    """Most slots of a trial."""
     max_iterations: int | None
-    """A trial's whole work; None: until its script ends."""
+    """Whole work of a trial in iterations; None: until its script ends."""
     max_concurrent_trials: int = CONCURRENT_TRIALS
     """Trials that a sampler of Optuna suggests ahead of results."""
     startup_trials: int | None = None
-    """Trials that it draws at random before it learns; None: Optuna's default."""
+    """Trials that a sampler of Optuna draws at random before it uses results; None: Optuna's default."""
     milestones: tuple[int, ...] = ()
     """Iterations at which the learning rate drops, ascending: earlier metrics do not predict later ones."""
 
@@ -335,7 +335,7 @@ def demand(phases: Iterable[Sequence[JobInfo]]) -> int:
 
 
 def _median(tuner: Tuner, speeds: Mapping[int, Speed], otherwise: Speed) -> Speed:
-    """The median by time per iteration of the trials that are still in the search, else of all that are known."""
+    """Return the speed of the median trial still in the search, by time per iteration; else of all known trials."""
     ended = set(tuner.ended())
     alive = {trial: speed for trial, speed in speeds.items() if trial not in ended} or speeds
     if not alive:

@@ -1,4 +1,4 @@
-"""What runs and shows whole workloads: the demo, traces and generators, the simulator, metrics, the report.
+"""Runs and shows whole workloads: the demo, traces and generators, the simulator, metrics, the report.
 
 What scripts and notebooks need stands here and is imported when it is first used.
 """
@@ -26,7 +26,7 @@ _HOME = {name: f"eunomia_testbed.{module}" for module, names in _MODULES.items()
 
 
 def __getattr__(name: str) -> object:
-    """Import what is asked for from its module, once."""
+    """Import a public name from its module on first use."""
     if name not in _HOME:
         raise AttributeError(f"module 'eunomia_testbed' has no attribute {name!r}")
     found = getattr(importlib.import_module(_HOME[name]), name)
@@ -35,7 +35,7 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """Name what can be imported from here."""
+    """List the public names."""
     return sorted(__all__)
 
 

@@ -1,4 +1,4 @@
-"""``eunomia explain``: why a job waits, which plugin decided it, what would start it, and when it may start."""
+"""``eunomia explain``: shows why a job waits, which plugin decided that, what would start it, and when."""
 
 import json
 import textwrap
@@ -46,7 +46,7 @@ def explain(
     address: Address = None,
     state_dir: StateDir = None,
 ) -> None:
-    """Say why a job waits, and what would free it."""
+    """Show why a job waits, and what would let it start."""
     if at is not None and run is None:
         raise InputError("--at must come with --run", value=f'"{at}"')
     if history:
@@ -129,7 +129,7 @@ def lines(said: pb.Explanation, app: pb.App | None) -> list[str]:
 
 
 def _group(group: Sequence[pb.Explanation], apps: Mapping[str, pb.App]) -> list[str]:
-    """Returns jobs of an app that wait for the same reason: the reason once, then a line a job."""
+    """Return jobs of an app with the same reason: the reason once, then one line per job."""
     first = group[0]
     if first.log:
         return _failed(group)
@@ -150,7 +150,7 @@ def _group(group: Sequence[pb.Explanation], apps: Mapping[str, pb.App]) -> list[
 
 
 def _failed(group: Sequence[pb.Explanation]) -> list[str]:
-    """Returns the failed jobs of an app: a line each."""
+    """Return the failed jobs of an app, one line each."""
     rows = table(["JOB", "LAST ERROR", "LOG"], [[one.job, one.text or "-", one.log] for one in group])
     return [f"{group[0].app}   {len(group)} jobs FAILED", *(INDENT + row for row in rows)]
 
@@ -169,7 +169,7 @@ def _body(said: pb.Explanation, of: str = "") -> list[str]:
 
 
 def _ways(said: pb.Explanation, of: str) -> list[str]:
-    """Returns the remedies, as many to a line as fit."""
+    """Return the remedies, with as many on a line as fit."""
     rows = [of]
     for way in (_way(way) for way in said.frees):
         fresh = rows[-1] in ("", of)

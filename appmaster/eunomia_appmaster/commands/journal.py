@@ -21,7 +21,7 @@ journal = typer.Typer(
 
 @journal.callback()
 def _journal() -> None:
-    """Look into the arbiter's journal."""
+    """Commands about the arbiter's journal."""
 
 
 @journal.command("check")
@@ -34,7 +34,7 @@ def check(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say whether a slot was held twice, a gang ran in part, an app was lost, an order was sent before it was written.
+    """Check that no slot was held twice, no gang ran in part, no app was lost, and every order was written first.
 
     It reads the journal and the workers' own files with code of its own, then tries dry whether an arbiter begins with
     the journal, and changes nothing; the arbiter may run.
@@ -70,7 +70,7 @@ def salvage(
 
 
 def _check_begins(path: Path, fresh: Path) -> None:
-    """Raise ``InputError`` if no arbiter begins with what could be saved of a journal."""
+    """Raise ``InputError`` if no arbiter can start from the salvaged journal."""
     from eunomia_appmaster.dry_recovery import try_recovery
 
     dry = try_recovery(fresh)
@@ -85,7 +85,7 @@ def journal_of(folder: Path) -> Path:
 
 
 def _try(report: Report, path: Path) -> None:
-    """Add the findings of a dry start of an arbiter."""
+    """Add the findings of an arbiter's dry start."""
     from eunomia_appmaster.dry_recovery import try_recovery
 
     dry = try_recovery(path)

@@ -54,7 +54,7 @@ def logs(
 
 @value
 class Known:
-    """An app and its jobs whose logs can be shown."""
+    """An app, with the jobs that have logs."""
 
     folder: Path
     jobs: tuple[str, ...]
@@ -94,7 +94,7 @@ def _folders(place: Path) -> list[str]:
 
 
 def _whose(app: str, shown: str, known: Known) -> str:
-    """Returns a line that names the job whose log is shown, where the user named an app."""
+    """Return a line that names the job of the shown log, if the user named an app."""
     others = len(known.jobs) - 1
     if others < 1:
         return f"log of {shown}, the job of {app}, from {known.folder}"
@@ -112,7 +112,7 @@ def _files(folder: Path, number: str, *, errors: bool, master: bool) -> list[Pat
 
 
 def _show(files: Sequence[Path], lines: int, client: Client | None, app: str, job: str) -> None:
-    """Write the ends of the files; with a client, continue until the job is over."""
+    """Write the ends of the files; with a client, continue until the job has ended."""
     out = sys.stdout.buffer
     places = {file: _write_end(file, lines, out) for file in files}
     while client is not None:

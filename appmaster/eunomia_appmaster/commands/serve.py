@@ -1,4 +1,4 @@
-"""Serving: the arbiter and this machine's launcher, until Ctrl-C or SIGTERM."""
+"""Runs the arbiter and this machine's launcher until Ctrl-C or SIGTERM."""
 
 import json
 import os
@@ -45,7 +45,7 @@ def serve(flags: ServeFlags) -> int:
 
 
 def checked(flags: ServeFlags) -> "Serving":
-    """Returns what is to be started; everything that can be wrong with it is said before anything starts."""
+    """Check all settings before anything starts, and return them."""
     from eunomia.platform.profiles import Profile
     from eunomia_appmaster.service.certificates import Certificates
     from eunomia_appmaster.service.ports import check_free
@@ -74,7 +74,7 @@ def checked(flags: ServeFlags) -> "Serving":
 
 
 def _facts(supervisor: "Supervisor", policy: str, slots: int) -> tuple[dict[str, Any], list[str]]:
-    """Returns what serves as a JSON object, and notes on missing slots and shared CPUs for people."""
+    """Describe the running service as a JSON object, with notes for people on missing slots and shared CPUs."""
     gone, others = _missing(supervisor), supervisor.shares_cpus_with
     facts = {
         "schema": "eunomia/serve@1",
@@ -91,7 +91,7 @@ def _facts(supervisor: "Supervisor", policy: str, slots: int) -> tuple[dict[str,
 
 
 def _made(folder: Path, address: str, *, given: bool) -> "Certificates":
-    """Certificates for testing, made at the first start."""
+    """Create certificates for testing at the first start, and return them."""
     from eunomia.errors import InputError
     from eunomia_appmaster.service.certificates import ANY_HOST, Certificates, make
 
@@ -105,7 +105,7 @@ def _made(folder: Path, address: str, *, given: bool) -> "Certificates":
 
 
 def _missing(supervisor: "Supervisor") -> "Sequence[pb.MissingSlot]":
-    """Slots that the journal knows and this machine does not have now."""
+    """Return slots that the journal knows and this machine does not have now."""
     from eunomia_appmaster.client import Client
 
     with Client(supervisor.address, token_file=supervisor.token_file) as client:
@@ -139,12 +139,12 @@ class _Stop:
         self._heard.set()
 
     def ignore(self) -> None:
-        """Take no further signal: what is under way takes seconds, and would leave workers behind if it were cut."""
+        """Ignore further signals, since an interrupted shutdown would leave workers running."""
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
 
     def wait(self, supervisor: Any) -> None:
-        """Wait for a signal, or for a process that cannot be kept running."""
+        """Wait for a signal, or for a process that cannot be restarted."""
         while not self._heard.wait(0.2):
             supervisor.check()
             if self._anew.is_set():

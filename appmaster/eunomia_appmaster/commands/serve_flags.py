@@ -12,7 +12,7 @@ from eunomia_appmaster.service.settings import DEFAULT_ADDRESS, KEPT_APPS, defau
 
 
 class ServeFlags(BaseModel):
-    """What was given on the command line."""
+    """Flags of ``eunomia serve``."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -58,7 +58,7 @@ class ServeFlags(BaseModel):
 
     @property
     def arbiter_options(self) -> tuple[str, ...]:
-        """Options that the arbiter's process gets as they are.
+        """Options that the arbiter's process gets unchanged.
 
         Raises:
             InputError: a segment without steps.

@@ -55,7 +55,7 @@ def _read_stdin() -> str:
 
 
 def facts(answer: pb.SubmitResponse, address: str, absent: Sequence[pb.MissingSlot]) -> dict[str, Any]:
-    """The answer as a JSON object."""
+    """Return the answer as a JSON object."""
     return {
         "schema": "eunomia/submit@1",
         "app": answer.app,
@@ -86,7 +86,7 @@ def _end(ended: Ended) -> dict[str, Any]:
 
 
 def lines(answer: pb.SubmitResponse, address: str) -> list[str]:
-    """The answer as text."""
+    """Return the answer as text."""
     sizes = str(answer.least) if answer.least == answer.most else f"{answer.least} to {answer.most}"
     work = f"a job of {sizes}" if answer.trials == 1 else f"{answer.trials} trials of {sizes}"
     slots = "slot" if answer.most == 1 else "slots"
@@ -103,7 +103,7 @@ def lines(answer: pb.SubmitResponse, address: str) -> list[str]:
 
 
 def too_wide(answer: pb.SubmitResponse, absent: Sequence[pb.MissingSlot]) -> list[str]:
-    """Lines that say why the app waits if its smallest gang needs slots that are missing; else none."""
+    """Explain a wait for missing slots if the app's smallest gang needs them; else return no line."""
     here = answer.slots - len(absent)
     if answer.least <= here:
         return []

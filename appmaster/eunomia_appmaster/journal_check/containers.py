@@ -101,13 +101,13 @@ def _container(path: Path, folder: Path, cluster: Cluster, nodes: list[str]) -> 
 
 
 def look_again(container: Container, folder: Path) -> None:
-    """Read the end of a container that had none: its files were read before the journal."""
+    """Read the end of a container that had none when its files were first read."""
     if container.end == FOREVER:
         container.end = _end(folder / container.place)
 
 
 def _end(path: Path) -> float:
-    """When none of a container's processes was left, by what its shepherd wrote or else its launcher."""
+    """Return when the container's last process ended, by its shepherd or else its launcher."""
     ended = (_json(path.with_name("exit.json")) or {}).get("ended_at")
     if not ended:
         record = _json(path) or {}
@@ -155,7 +155,7 @@ def _check_slot(slot: int, mine: list[Container], folder: Path, tell: Tell) -> N
 
 
 def _overlapping(mine: list[Container]) -> Iterator[tuple[Container, Container]]:
-    """Pairs of which the first had not ended when the second began; ``mine`` is in the order of starts."""
+    """Yield pairs of containers that overlap in time; ``mine`` is in order of starts."""
     last: Container | None = None
     for container in mine:
         if last is not None and last.end > (container.start or 0.0):
@@ -165,7 +165,7 @@ def _overlapping(mine: list[Container]) -> Iterator[tuple[Container, Container]]
 
 
 def _ended_meanwhile(one: Container, other: Container, folder: Path) -> bool:
-    """Whether a container of a live run had ended after all."""
+    """Return whether a container of a live run has ended since its files were read."""
     look_again(one, folder)
     return one.end <= (other.start or 0.0)
 

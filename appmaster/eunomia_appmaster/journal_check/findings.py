@@ -67,7 +67,7 @@ class Finding:
         return f"{self.rule.value}: {self.what} ({self.place})"
 
     def to_json(self) -> dict[str, object]:
-        """Plain values."""
+        """Return the finding as plain values."""
         return {
             "rule": self.rule.value,
             "what": self.what,
@@ -117,7 +117,7 @@ class Report:
             self.findings.append(finding)
 
     def to_json(self) -> dict[str, object]:
-        """Plain values."""
+        """Return the report as plain values."""
         plain = dataclasses.asdict(self)
         plain["findings"] = [finding.to_json() for finding in self.findings]
         return plain

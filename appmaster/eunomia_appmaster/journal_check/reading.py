@@ -21,9 +21,9 @@ from eunomia_appmaster.journal_check.plain import plain
 APPLICATION_ID = 0x45554E4F
 VERSIONS = (1, 2, 3)
 ATTEMPTS, PAUSE_SECONDS = 10, 0.05
-"""At opening a journal that is being written."""
+"""Attempts to open a journal that is being written, and the seconds between them."""
 DECIDED = ("now", "version", "round", "orders", "transitions", "renewals", "offers", "closed", "faults")
-"""The parts of a decision that are looked at."""
+"""Fields of a decision that the check reads."""
 ARCHIVED = ("id", "now", "at", "events", "decision", "uptime", "crc")
 """The columns of an archived step."""
 
@@ -112,7 +112,7 @@ class Rows:
 
     @property
     def last_number(self) -> int:
-        """Number of the last step that was ever written."""
+        """Return the number of the last step ever written."""
         with contextlib.suppress(sqlite3.DatabaseError):
             found = self._database.execute("SELECT max(seq) FROM sqlite_sequence WHERE name = 'steps'").fetchone()
             return found[0] if isinstance(found[0], int) else 0
@@ -281,7 +281,7 @@ def _opened(path: Path) -> sqlite3.Connection:
 
 
 def _is_written_beside(path: Path) -> bool:
-    """Whether SQLite's write-ahead log may have steps that the journal's file does not."""
+    """Return whether SQLite's write-ahead log may have steps that the journal's file lacks."""
     beside = path.with_name(f"{path.name}-wal")
     return beside.exists() and beside.stat().st_size > 0
 

@@ -36,7 +36,7 @@ class Hold:
     ordered: tuple[float, float] = (0.0, 0.0)
     """CPUs and memory of the order that began it, or changed its slots."""
     used: tuple[float, float] = (0.0, 0.0)
-    """CPUs and memory that its processes were last said to use."""
+    """CPUs and memory in use by the lease's processes, as last reported."""
 
 
 @dataclass(slots=True)
@@ -73,7 +73,7 @@ class Slots:
 
     @property
     def begun(self) -> set[int]:
-        """Leases that there are."""
+        """Return the numbers of all leases that hold slots or are promised some."""
         return {hold.lease for holds in (self.held, self.promised) for hold in holds.values()}
 
     def take(self, step: JournalStep) -> None:
@@ -308,7 +308,7 @@ class Slots:
     # -- amounts
 
     def _retune(self, order: dict[str, Any]) -> None:
-        """Note other CPUs and memory of a lease, which keeps its slots and its epoch."""
+        """Record changed CPUs and memory of a lease, which keeps its slots and epoch."""
         beside = zip(order["gpus"], order["cpus"], order["memory_gib"], strict=True)
         for slot, cpus, memory in beside:
             for hold in (self.held.get(slot), self.promised.get(slot)):
@@ -316,7 +316,7 @@ class Slots:
                     hold.cpus, hold.memory_gib = cpus, memory
 
     def _use(self, events: list[dict[str, Any]]) -> None:
-        """Sum what processes really use, as they say when they start and when their CPUs or memory change."""
+        """Sum the CPUs and memory that processes use, as they report at start and at changes."""
         said = [event for event in events if event["is"] in ("Started", "Resized", "Retuned")]
         for event in sorted(said, key=lambda event: event["is"] != "Retuned"):
             lease, epoch = int(event["lease"]), int(event["epoch"])
@@ -338,7 +338,7 @@ class Slots:
             self._check_sums("used", [None if hold is None else hold.used for hold in holds])
 
     def _check_amounts(self) -> None:
-        """Sum what leases may use of each machine: the next lease of a slot counts in place of the one that leaves."""
+        """Check what leases may use of each machine; the next lease of a slot counts instead of the leaving one."""
         leases = [self.promised.get(slot) or self.held.get(slot) for slot in range(self.cluster.slots)]
         self._check_sums(
             "given", [None if hold is None or hold.leaving else (hold.cpus, hold.memory_gib) for hold in leases]
@@ -359,7 +359,7 @@ class Slots:
         self.tell(Finding(rule=rule, what=what, place=self._place, app=app, slot=slot, at=(self._at,)))
 
     def state(self) -> Iterator[tuple[int, Hold | None, Hold | None]]:
-        """Each slot with its holder and its next one."""
+        """Yield each slot with its holder and its next holder."""
         for slot in range(self.cluster.slots):
             yield slot, self.held.get(slot), self.promised.get(slot)
 

@@ -1,1 +1,1 @@
-"""The app master: one process an app, that wins slots through its agent and runs its tuner's trials on them."""
+"""The app master: one process per app, which bids for slots and runs the tuner's trials on them."""

@@ -1,4 +1,4 @@
-"""The CPUs and memory with which jobs ran at each size, and the measurements that the arbiter asked for."""
+"""The CPUs and memory of jobs at each size, and the measurements that the arbiter requested."""
 
 import math
 from collections.abc import Mapping
@@ -17,10 +17,10 @@ class AmountsSeen:
         self._seen: dict[tuple[int, int, int], Amounts] = {}
         self._changed_at: dict[int, float] = {}
         self._answered: dict[int, int] = {}
-        """By job, the last incarnation whose rate was reported because it was asked for."""
+        """By job, the last incarnation that reported a requested measurement."""
 
     def note(self, job: Job, slots: Mapping[int, Slot], now: float) -> float:
-        """Note what a job has now; returns since when, in Unix seconds, its rates hold: -inf: they always did."""
+        """Store a job's present CPUs and memory; return the Unix time since which its rates hold (-inf: always)."""
         size = job.sizes.get(job.incarnation)
         if job.gang is not None and size is not None and all(gpu in slots for gpu in job.gang.gpus):
             mine = [slots[gpu] for gpu in job.gang.gpus]
@@ -32,16 +32,16 @@ class AmountsSeen:
         return self._changed_at.get(job.number, -math.inf)
 
     def of(self, job: Job, rate: Rate) -> Amounts:
-        """What the job had, or has, at the size of a rate; None: not known."""
+        """Return the job's CPUs and memory at the size of a rate; None: not known."""
         return self._seen.get((job.number, rate.gpus, int(rate.locality)), (None, None))
 
     def answers(self, job: Job) -> bool:
-        """Whether the job's present incarnation has not answered yet; it counts as answered from now on."""
+        """Return whether the job's incarnation has not answered a request yet, and mark it as answered."""
         if self._answered.get(job.number) == job.incarnation:
             return False
         self._answered[job.number] = job.incarnation
         return True
 
     def forget_answers(self) -> None:
-        """Let everything be reported again: at registration."""
+        """Forget all answers, so that measurements are reported again after a registration."""
         self._answered.clear()

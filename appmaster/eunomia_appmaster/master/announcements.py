@@ -1,4 +1,4 @@
-"""What a job's script announces of its training: the batch sizes that become adaptations."""
+"""Turns a script's announcements of batch sizes into adaptations of its job."""
 
 from collections.abc import Iterator
 

@@ -61,7 +61,7 @@ class AppJobs:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing runs and nothing will."""
+        """Return whether the search has ended and no gang is left."""
         return self.tuner.is_done() and not any(job.gang for job in self.jobs.values())
 
     def failure(self) -> str | None:

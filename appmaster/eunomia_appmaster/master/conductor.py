@@ -1,4 +1,4 @@
-"""The core of the app master: runs its jobs according to the arbiter, the runtime, the logs and the tuner.
+"""The core of the app master: starts and stops jobs by the arbiter's leases, the logs and the tuner.
 
 One thread calls it. It starts and stops gangs through a runtime, reports trials to the tuner, and puts reports for the
 arbiter into an outbox. It reads no clock of its own; ``now`` is Unix time in seconds throughout.
@@ -89,7 +89,7 @@ class Conductor(AppJobs):
                     self._is_running(job, job.gang, now)
 
     def forget_gangs_unknown(self) -> None:
-        """Drop gangs that the runtime does not know: they never started. Called after a restart, on its full report."""
+        """Drop gangs that never started, since the runtime's full report after a restart lacks them."""
         for job in self.jobs.values():
             if job.gang is not None and not self.gangs.statuses(job.gang):
                 self._not_started(job, "the runtime does not know it")
@@ -161,7 +161,7 @@ class Conductor(AppJobs):
         self._is_running(job, gang, now)
 
     def _mind_rung(self, job: Job, gang: Gang, now: float) -> None:
-        """Order a script without the helper to leave when it has reached its rung."""
+        """Order a script without the helper to leave once it reaches its rung."""
         if gang.stop_at is not None and not job.has_helper and job.step >= gang.stop_at and not gang.ordered:
             self._stop(job, f"it reached its rung at {gang.stop_at}", now)
 
@@ -275,7 +275,7 @@ class Conductor(AppJobs):
     # -- actions
 
     def act(self, now: float) -> None:
-        """Start, stop and widen gangs so that the running jobs follow the tuner and the leases."""
+        """Start, stop and widen gangs, so that the running jobs match the tuner's wishes and the leases."""
         self.add_new_trials()
         self._close_ended(now)
         self._wake_retries(now)
@@ -304,7 +304,7 @@ class Conductor(AppJobs):
                 self.gangs.move_rung(gang, run.stop_at)
 
     def _leave_lost_slots(self, slots: Mapping[int, Slot], runs: Mapping[int, TrialRun], now: float) -> None:
-        """Stop jobs that the tuner paused. The launcher warns the workers on a lost slot, and its deadline counts."""
+        """Stop jobs that the tuner paused; workers on lost slots are warned by the launcher, with its own deadline."""
         for job in self.jobs.values():
             gang = job.gang
             if gang is None or gang.ordered:

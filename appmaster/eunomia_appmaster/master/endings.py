@@ -12,11 +12,11 @@ class GangOutcome(Enum):
 
     FINISHED = "finished"
     AT_RUNG = "at_rung"
-    """It paused by itself at its ``stop_at``."""
+    """The job paused at its ``stop_at``."""
     SUSPENDED = "suspended"
-    """It left on an order."""
+    """The job left on an order."""
     ODD = "odd"
-    """It exited with code 75 without an order."""
+    """The job exited with code 75 without an order."""
     FAILED = "failed"
 
 

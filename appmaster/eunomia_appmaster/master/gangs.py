@@ -37,7 +37,7 @@ START_WAIT_SECONDS = 0.2
 
 @builds
 class Surroundings:
-    """The environment of an app's jobs: file, folder, machine, runtime, outbox."""
+    """What an app's jobs share: app file, folder, machine, runtime, outbox."""
 
     app: str
     file: AppFile
@@ -46,7 +46,7 @@ class Surroundings:
     env: Mapping[str, str]
     """The submitter's PATH, HOME, LANG and VIRTUAL_ENV."""
     node: str
-    """The machine whose runtime it has."""
+    """The machine of the app's runtime."""
     runtime: Runtime
     outbox: Outbox
     activity: ActivityLog
@@ -59,7 +59,7 @@ class Surroundings:
 
 
 class Gangs:
-    """The gangs of all jobs, and what is known of their containers."""
+    """The gangs of all jobs, with the last statuses of their containers."""
 
     def __init__(self, around: Surroundings, jobs: Iterable[Job]) -> None:
         self._around = around
@@ -157,12 +157,12 @@ class Gangs:
             self._order_to_leave(gang.containers, reason)
 
     def move_rung(self, gang: Gang, stop_at: int | None) -> None:
-        """Send a running gang the step at which it pauses."""
+        """Send a running gang a new step at which it pauses."""
         gang.stop_at = stop_at
         self._guarded(lambda: self._around.runtime.order_stop_at(gang.containers, stop_at))
 
     def drop(self, job: Job) -> None:
-        """Drop a job's gang: it has ended, or never started."""
+        """Drop a job's gang, which has ended or never started."""
         if job.gang is not None:
             for container in job.gang.containers:
                 self._owner.pop(container, None)

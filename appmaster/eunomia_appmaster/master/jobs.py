@@ -12,28 +12,28 @@ class JobState(StrEnum):
     """The state of a job."""
 
     WAITING = "waiting"
-    """It wants slots."""
+    """The job wants slots."""
     RUNNING = "running"
-    """Its gang is starting or running."""
+    """The job's gang is starting or running."""
     STOPPING = "stopping"
-    """Its gang got an order to leave, or part of it has ended."""
+    """The job's gang got an order to leave, or part of it has ended."""
     PAUSED = "paused"
-    """The tuner does not want it to run now."""
+    """The tuner does not want the job to run now."""
     BACKING_OFF = "backing_off"
-    """Failed, and waits for its retry."""
+    """The job failed, and waits for its retry."""
     FINISHED = "finished"
     STOPPED = "stopped"
-    """Ended by the tuner."""
+    """The tuner ended the job."""
     FAILED = "failed"
 
     @property
     def over(self) -> bool:
-        """Whether it will never run again."""
+        """Return whether the job has ended."""
         return self in (JobState.FINISHED, JobState.STOPPED, JobState.FAILED)
 
     @property
     def has_gang(self) -> bool:
-        """Whether processes of it may run."""
+        """Return whether processes of the job may run."""
         return self in (JobState.RUNNING, JobState.STOPPING)
 
 
@@ -43,20 +43,20 @@ class Gang:
 
     incarnation: int
     gpus: tuple[int, ...]
-    """By rank."""
+    """GPUs by rank."""
     containers: tuple[str, ...]
-    """Ids by rank."""
+    """Ids of the containers by rank."""
     stop_at: int | None
     began_at: float
-    """Unix seconds."""
+    """Start of the gang in Unix seconds."""
     from_step: int
-    """The checkpoint that it starts from; 0: the beginning."""
+    """Iterations in the checkpoint that the gang starts from; 0: it starts from the beginning."""
     confirmed: bool = False
-    """The runtime has taken the start."""
+    """Whether the runtime has accepted the start."""
     running: bool = False
-    """It has made a step, or, without the helper, has a process."""
+    """Whether the gang has made a step or, without the helper, has a process."""
     ordered: str = ""
-    """Why it got an order to leave; empty: it got none."""
+    """The reason of the order to leave; empty: no order."""
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
@@ -71,18 +71,18 @@ class Job:
     incarnation: int = 0
     """Number of the last gang started; 0: none yet."""
     step: int = 0
-    """Iterations done, as far as is known."""
+    """Iterations done, as last reported."""
     saved_step: int = 0
     lost: int = 0
-    """Iterations that were done twice."""
+    """Iterations that the job did twice."""
     failures: int = 0
-    """In a row without a new checkpoint in between."""
+    """Consecutive failures without a new checkpoint."""
     failed_at_save: int = -1
-    """The newest checkpoint at the last failure."""
+    """Iterations in the newest checkpoint at the last failure; -1: the job has not failed."""
     odd_exits: int = 0
     """Exits with code 75 without an order."""
     retry_at: float = 0.0
-    """Unix seconds."""
+    """Unix time of the next retry."""
     rung: int | None = None
     metric: float | None = None
     metric_step: int = -1
@@ -92,11 +92,11 @@ class Job:
     sizes: dict[int, tuple[int, int]] = dataclasses.field(default_factory=dict)
     """GPUs and locality by incarnation."""
     seconds_per_step: float | None = None
-    """As its workers last reported, at its present size."""
+    """Seconds per step at the present size, as the workers last reported."""
     batch_size: float | None = None
-    """Global batch size last announced; None: none was."""
+    """Global batch size last announced; None: none was announced."""
     adapted_at: float | None = None
-    """Unix seconds of that announcement."""
+    """Unix time of the last announced batch size."""
     suspensions: int = 0
     why: str = ""
 

@@ -19,11 +19,11 @@ from eunomia_appmaster.system import MACHINE, Flag, System
 log = structlog.get_logger()
 
 LONGEST_PAUSE_SECONDS = 2.0
-"""Between attempts to reach an arbiter that is away."""
+"""Longest pause in seconds between attempts to reach the arbiter."""
 CALL_SECONDS = 60.0
-"""A heartbeat that takes longer is given up and sent again."""
+"""Seconds after which a heartbeat is cancelled and sent again."""
 LEAST_SECONDS = 0.01
-"""Between one heartbeat and the next, so that reports come together."""
+"""Least seconds between two heartbeats, so that reports are sent together."""
 Metadata = tuple[tuple[str, str], ...]
 PUSHBACK = "grpc-retry-pushback-ms"
 """Trailing metadata of a call that came too often: when to call again."""
@@ -31,7 +31,7 @@ _AGAIN = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.S
 
 
 class OverError(EunomiaError):
-    """The arbiter does not know this app, or it is over: the app master ends."""
+    """The arbiter does not know the app, or the app has ended, so the app master ends."""
 
 
 class Resync(Exception):  # noqa: N818 - control flow, not an error
@@ -165,7 +165,7 @@ class ArbiterLink:
     # -- calls
 
     def _await(self, wake: Flag) -> None:
-        """Wait for the answer, for news to report, or for the end."""
+        """Wait for the answer, for a new report, or for the end."""
         while not self._stopped.is_set() and not wake.wait(timeout=1.0):
             pass
 

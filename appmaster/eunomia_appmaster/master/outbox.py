@@ -1,4 +1,4 @@
-"""The app master's pending reports: they wait here until an answer of the arbiter acknowledges them."""
+"""The app master's pending reports, kept until the arbiter acknowledges them."""
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
@@ -14,18 +14,18 @@ from eunomia_appmaster.system import MACHINE, Flag, System
 
 @value
 class Life:
-    """The last change of a job's life: one of ``finished``, ``failed``, ``paused``, ``resumed``."""
+    """A change in a job's life: ``finished``, ``failed``, ``paused`` or ``resumed``."""
 
     what: str
     again_in: float | None = None
-    """With failed: seconds until its retry; None: no retry."""
+    """With ``failed``: seconds until the job's retry; None: no retry."""
     why: str = ""
     iterations: float | None = None
-    """With resumed: its whole work from now on."""
+    """With ``resumed``: the job's whole work from now on, in iterations."""
 
     @property
     def is_end(self) -> bool:
-        """Whether the job is over."""
+        """Return whether the job has ended."""
         return self.what == "finished" or (self.what == "failed" and self.again_in is None)
 
 
@@ -112,7 +112,7 @@ class Reports:
     releases: list[ReleaseReport] = field(default_factory=list)
     standing: StandingReport | None = None
     done: float | None = None
-    """Part of the whole work."""
+    """Fraction of the app's whole work that is done."""
 
 
 class Outbox:
@@ -188,7 +188,7 @@ class Sending:
     items: dict[tuple[str, Hashable], Any]
 
     def reports(self) -> Reports:
-        """Return them sorted into kinds."""
+        """Return the reports sorted into kinds."""
         reports = Reports()
         for (kind, key), report in self.items.items():
             into = getattr(reports, kind)

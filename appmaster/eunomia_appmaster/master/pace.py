@@ -1,4 +1,4 @@
-"""Whether a job's workers still report progress: a rate counts for at most three report intervals after a report."""
+"""Detects stalled jobs: a reported rate counts for at most three report intervals."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from eunomia_appmaster.master.jobs import Job
 PROGRESS_SECONDS = 1.0
 """Seconds between two reports of a worker with the helper, and between two to the arbiter; a slow step takes longer."""
 INTERVALS = 3
-"""Report intervals without a report after which a job counts as stalled."""
+"""Report intervals of silence after which a job counts as stalled."""
 FIRST_LOG_SECONDS = 120.0
 """Report interval of a script without the helper until its logs show one: TensorBoard's default flush interval."""
 

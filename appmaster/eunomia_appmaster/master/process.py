@@ -222,7 +222,7 @@ class AppMaster:
             self._runtime.close()
 
     def _work(self) -> int:
-        """Process the inbox until the app is over."""
+        """Process the inbox until the app has ended."""
         registered = heard_all = False
         while not self.stopped.is_set():
             for news in self._news():
@@ -241,7 +241,7 @@ class AppMaster:
         return 143
 
     def _news(self) -> Sequence[News]:
-        """Wait for the inbox, and return all its items."""
+        """Wait for messages in the inbox, and return them all."""
         try:
             news: list[News] = [self._inbox.get(timeout=TICK_SECONDS)]
         except queue.Empty:
@@ -251,7 +251,7 @@ class AppMaster:
         return news
 
     def _step(self) -> bool:
-        """Act on the present state; return whether the app is over."""
+        """Act on the present state; return whether the app has ended."""
         now = self._clock.now()
         conductor = self._conductor
         conductor.hear_logs(now)

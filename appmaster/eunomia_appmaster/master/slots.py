@@ -11,16 +11,16 @@ class Slot:
     """A leased slot: permission to start one worker process."""
 
     gpu: int
-    """Number in the cluster."""
+    """Number of the GPU in the cluster."""
     node: str
     slot: int
-    """Number on the node."""
+    """Number of the slot on its node."""
     gpu_type: str
     lease: int
     epoch: int
     token: str
     job: int | None
-    """The job that the lease names; None: the tuner divides."""
+    """The job that the lease names; None: the tuner assigns the slot."""
     cpus: float = 0.0
     """0: not known."""
     memory_gib: float = 0.0
@@ -35,9 +35,9 @@ class HeldLease:
     job: int | None
     slots: Mapping[int, Slot]
     ends_at: float | None
-    """Seconds of the arbiter's clock; None: unlimited."""
+    """End of the lease on the arbiter's clock, in seconds; None: unlimited."""
     probe_iterations: int | None = None
-    """The job is to be measured on these slots, over so many iterations; None: it is not."""
+    """Iterations of the measurement that the job makes on these slots; None: no measurement."""
 
 
 class SlotBook:
@@ -74,7 +74,7 @@ class SlotBook:
         self._leases[lease] = dataclasses.replace(known, slots=slots, ends_at=ends_at)
 
     def probe_of(self, job: int, gpus: Iterable[int]) -> int | None:
-        """Return the iterations over which a job is to be measured on these GPUs; None: it is not."""
+        """Return the iterations of the job's measurement on these GPUs; None: no measurement is ordered there."""
         leases = [lease for lease in self._leases.values() if lease.job == job and set(lease.slots) == set(gpus)]
         return leases[-1].probe_iterations if leases else None
 

@@ -140,7 +140,7 @@ class LocalRuntime:
         return tuple(answer.delivered)
 
     def _call(self, call: Callable[[rpc.ContainerManagerStub, float], _Answer], wait_seconds: float = 0.0) -> _Answer:
-        """Call until the launcher answers or patience ends: every call may be repeated."""
+        """Call until the launcher answers or the time is over; every call may be repeated."""
         patience = self._system.monotonic() + self._patience_seconds
         while True:
             try:

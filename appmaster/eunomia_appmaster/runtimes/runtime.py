@@ -99,7 +99,7 @@ class Announcement:
     """A training regime that a worker announced."""
 
     number: int
-    """From 1, counted by container."""
+    """Number of the announcement, from 1 in each container."""
     step: int | None
     """Optimizer steps done, as the worker reported last; None: it reported none."""
     at: float
@@ -139,7 +139,7 @@ class ContainerStatus:
 
     @property
     def completed(self) -> bool:
-        """Whether no process of it is left."""
+        """Return whether all processes of the container have ended."""
         return self.state is ContainerState.COMPLETED
 
     @property
@@ -149,7 +149,7 @@ class ContainerStatus:
 
     @property
     def suspended(self) -> bool:
-        """Whether it left on an order: exit 75, or any end within the grace period after an order to stop."""
+        """Return whether the worker left on an order: exit 75, or any end within the grace period."""
         obeyed = bool(self.stop_reason) and not self.killed and self.exit not in (None, Exit())
         return self.completed and not self.finished and (self.exit == Exit(code=SUSPENDED) or obeyed)
 
@@ -164,7 +164,7 @@ class WatchPosition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
-    """Changed statuses of an app's containers, and the position of the next call."""
+    """Statuses of containers that changed, and the position from which the next call to ``watch`` continues."""
 
     statuses: tuple[ContainerStatus, ...]
     position: WatchPosition

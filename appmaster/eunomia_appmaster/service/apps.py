@@ -12,7 +12,7 @@ from eunomia_appmaster.service.settings import KEPT_APPS
 from eunomia_appmaster.submission import APP_FILE, SUBMISSION, Submission
 
 MOST_APPS = 1000
-"""Most apps that are not over at once."""
+"""Most live apps at once."""
 MOST_REQUESTS = 10_000
 """Most submissions that are recognized when they are repeated: the last ones."""
 

@@ -172,7 +172,7 @@ class Driver:
             log.error("journal.no_checkpoint", why=str(error))
 
     def _fold_rest(self) -> None:
-        """Journal notes with the events that they came with: no app may be over for the one and live for the other."""
+        """Journal the remaining events with their notes, so that an app's note and state agree."""
         events, notes = self._take(), list(self._notes.values())
         if not events:
             self._journal.note(*notes)
@@ -232,7 +232,7 @@ class Driver:
         return None
 
     async def _hold(self, why: str) -> None:
-        """Wait for disk space: a step that is not journaled is not carried out, and no further step is made."""
+        """Wait for disk space; the driver neither carries out an unwritten step nor makes another."""
         if self.held is None:
             log.error("journal.refused", why=why)
         self.held = why

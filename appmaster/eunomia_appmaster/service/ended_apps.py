@@ -1,4 +1,4 @@
-"""Apps that ended long ago: no longer in the service's memory, read from the journal on demand."""
+"""Reads apps that ended long ago from the journal, since the service drops them from memory."""
 
 from collections.abc import Collection
 from pathlib import Path

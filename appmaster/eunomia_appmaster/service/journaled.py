@@ -57,7 +57,7 @@ def kept_of(journal: Journal, seed: int) -> Kept:
 
 
 def said_of(journal: Journal | JournalReader) -> list[str]:
-    """Returns the damages other than of steps and checkpoints, a line each; for a missing note, the candidate apps."""
+    """Describe damage other than that of steps and checkpoints, a line each; for a missing note, the candidate apps."""
     damage = journal.damage()
     lines = damage.words()
     if damage.missing:
@@ -69,7 +69,7 @@ def said_of(journal: Journal | JournalReader) -> list[str]:
 
 
 def read_kept(journal: JournalReader) -> Kept:
-    """Returns the same of a journal that is open for reading only.
+    """Return the same data from a journal that is open for reading only.
 
     Raises:
         InputError: as ``kept_of``.

@@ -1,4 +1,4 @@
-"""The machines as the arbiter sees them: the reports of launchers, and the orders to them.
+"""The arbiter's view of the machines: reports of launchers, and orders to them.
 
 Orders are not stored but derived from the arbiter's state each time: a leaving GPU is revoked until its slot shows that
 it was given back. So a lost answer, a restarted launcher and a restarted arbiter need no special case.
@@ -41,12 +41,12 @@ class Node:
         self.launcher_id = ""
         self.home = ""
         self.calls = 0
-        """Heartbeats and reports so far."""
+        """Number of heartbeats and reports so far."""
         self.waiting = 0
-        """Heartbeats that wait for an answer."""
+        """Number of heartbeats that wait for an answer."""
         self.container_manager_address = ""
         self.slots: frozenset[int] = frozenset()
-        """Slots that its launcher found when it started."""
+        """Slots that the node's launcher found at its start."""
         self.down: dict[int, int] = {}
         """By slot that is down while the machine is not lost: the epoch up to which everything there must be dead
         before the slot counts as back."""
@@ -67,16 +67,16 @@ class Node:
 
     @property
     def silent_seconds(self) -> float:
-        """Returns the seconds since its last call."""
+        """Return the seconds since the node's last call."""
         return self._system.monotonic() - self.heard_at
 
     @property
     def registered(self) -> bool:
-        """Whether it has registered with this process."""
+        """Return whether the node has registered with this process."""
         return bool(self.registration_id)
 
     def register(self, request: pb.RegisterNodeRequest) -> None:
-        """Apply a registration, which has the node's whole state."""
+        """Apply a registration, which contains the node's whole state."""
         if request.launcher_id != self.launcher_id:
             ended = [master for master in request.app_masters if master.state == pb.APP_MASTER_COMPLETED]
             self.revived = {master.app: master.attempt + 1 for master in ended}
@@ -94,7 +94,7 @@ class Node:
         app_masters: Iterable[pb.AppMasterStatus],
         slot_states: Iterable[pb.SlotState],
     ) -> None:
-        """Apply its reports; statuses older than the known ones are ignored."""
+        """Apply the node's reports; statuses older than the known ones are ignored."""
         self.heard_at = self._system.monotonic()
         for status in containers:
             known = self.containers.get(status.container_id)
@@ -110,12 +110,12 @@ class Node:
             del self.containers[key]
 
     def stir(self) -> None:
-        """Answer its heartbeat at once, so that it sends the next one."""
+        """Answer the node's heartbeat at once, so that it sends the next one."""
         self.response_id += 1
         self.changed.set()
 
     def order(self, keys: frozenset[OrderKey], *, force: bool = False) -> None:
-        """Set its present orders; if they differ from before, its heartbeat is answered at once.
+        """Set the node's present orders; if they differ from before, its heartbeat is answered at once.
 
         Args:
             keys: of the orders.
@@ -173,7 +173,7 @@ class Nodes:
         return self._nodes.get(name)
 
     def add(self, request: pb.RegisterNodeRequest) -> Node:
-        """Take a registration.
+        """Apply a registration.
 
         Raises:
             InputError: the node is not as the journal knows it.
@@ -201,7 +201,7 @@ class Nodes:
         ]
 
     def missing(self, node: Node) -> list[int]:
-        """Slots of a node that its launcher did not find."""
+        """Return the slots of a node that its launcher did not find."""
         if self.layout is None or not node.registered:
             return []
         return [self.layout.places[gpu].slot for gpu in self.layout.missing(node.name, node.slots)]
@@ -240,7 +240,7 @@ class Nodes:
                     yield MachineBack(machine=machine, gpus=gpus if gone else ())
 
     def _slots_lost(self, state: State, layout: Layout) -> Iterator[MachineLost]:
-        """Slots that a launcher did not find when it started: their GPUs are down."""
+        """Yield slots that a launcher did not find at its start, as lost GPUs."""
         for node in self:
             if node.lost or not node.registered:
                 continue
@@ -253,7 +253,7 @@ class Nodes:
                 yield MachineLost(machine=machine, gpus=gpus)
 
     def _slots_back(self, layout: Layout) -> Iterator[MachineBack]:
-        """Slots that are found again, once no container of an earlier lease is left on them."""
+        """Yield slots that reappeared, once no container of an earlier lease is left on them."""
         for node in self:
             if node.lost or not node.registered:
                 continue
@@ -274,7 +274,7 @@ class Nodes:
     # --- from the arbiter's state to orders ------------------------------------------------------------------------
 
     def restore(self, state: State) -> None:
-        """Take from a recovered state which machines and slots were down."""
+        """Restore which machines and slots were down from a recovered state."""
         if self.layout is None:
             return
         for node in self:
@@ -292,7 +292,7 @@ class Nodes:
             self.deadlines[gpu] = min(at, self.deadlines.get(gpu, at))
 
     def seconds_left(self, gpus: Iterable[int]) -> float | None:
-        """Seconds until the first of these GPUs is killed; None: not known."""
+        """Return the seconds until the first of these GPUs is killed; None: not known."""
         known = [self.deadlines[gpu] for gpu in gpus if gpu in self.deadlines]
         return max(0.0, min(known) - self._system.monotonic()) if known else None
 
@@ -325,7 +325,7 @@ class Nodes:
         ]
 
     def _strays(self, node: Node, state: State, layout: Layout) -> Iterator[pb.Revocation]:
-        """Containers of leases that the arbiter does not know, or that have ended."""
+        """Yield revocations for containers of leases that are unknown or have ended."""
         held = state.holdings.live
         for status in node.containers.values():
             gpu = layout.gpu(node.name, status.slot)

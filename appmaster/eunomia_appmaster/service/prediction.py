@@ -1,4 +1,4 @@
-"""The finish-time fairness that a live app can expect: the time it has taken and will take, over its equal share.
+"""Predicts the finish-time fairness of a live app: its total time over its time with an equal share.
 
 The ρ by which an auction ranks apps is a priority: it grows with every lease that an app waits, so that its turn comes.
 It says little about how the app will end up. The number on a screen is a prediction instead: T_sh is the time since the
@@ -17,7 +17,7 @@ from eunomia.model.shapes import value
 from eunomia.units import Seconds
 
 EXPECTED_PART: Final = 0.1
-"""Efficiency is assumed to be 1 with the weight of this part of the app's work, until more has been measured."""
+"""Weight of the assumed efficiency 1, as a fraction of the app's work, until enough is measured."""
 LEAST_EFFICIENCY: Final = 0.05
 
 
@@ -83,12 +83,12 @@ def expected_rhos(snapshot: Snapshot, forecasts: Mapping[int, Forecast], lease: 
 
 
 def _work(phase: Phase) -> float:
-    """GPU-seconds that a phase still takes on one GPU a job."""
+    """Return the serial GPU-seconds that a phase still takes."""
     return sum(job.iterations_left * job.seconds_per_iteration for job in phase.jobs)
 
 
 def _seconds(phase: Phase, gpus: float) -> float:
-    """Seconds that a phase takes on so many GPUs: no job uses more than its most, and the last job ends the phase."""
+    """Return the seconds that a phase takes on ``gpus`` GPUs; no job uses more than its most."""
     jobs = [job for job in phase.jobs if job.iterations_left > 0.0]
     if not jobs:
         return 0.0

@@ -1,4 +1,4 @@
-"""Replaces and drops rates by kind of job in the journal's store, as an operator orders it."""
+"""Replaces and drops rates by kind of job on an operator's order."""
 
 from eunomia.contract.events import KindProfiled
 from eunomia.errors import InputError

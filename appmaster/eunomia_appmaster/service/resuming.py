@@ -103,7 +103,7 @@ def check_folder(service: Service, app: App) -> int:
 
 
 def _has_checkpoints(service: Service, app: App, job: Job) -> bool:
-    """Whether a job has a checkpoint to go on from; a job that was never started needs none."""
+    """Return whether a job has a checkpoint to continue from; a job that never started needs none."""
     store = CheckpointStore(service.settings.apps / app.name / str(job.number) / "checkpoints")
     if job.saved_step:
         return bool(store.steps())

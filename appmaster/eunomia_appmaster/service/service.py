@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 STOP_SECONDS = 10.0
-"""Seconds between the order to an app master to end and its kill."""
+"""Seconds between an order to end an app master and its kill."""
 LINGER_SECONDS = 15.0
 """Seconds that an app master may take to end on its own once its app is over."""
 LOOK_SECONDS = 1.0
@@ -200,7 +200,7 @@ class Service:
             self.end(app, "failed", LOST_NOTE)
 
     def _distrust(self, arbiter: Arbiter) -> None:
-        """Count all machines as lost if they have seen later orders than the journal: it was restored or cut short.
+        """Mark all machines as lost if they saw later orders than the journal, which was then restored or truncated.
 
         Their containers under unknown leases are ended, and no slot is granted before that is confirmed.
         """
@@ -216,7 +216,7 @@ class Service:
             self.driver.put(MachineLost(machine=machine) for machine in self.nodes.layout.machines_of(node.name))
 
     def _recall(self, steps: Sequence[Step], clock: Clock) -> None:
-        """Take rounds and deadlines from the replayed steps."""
+        """Restore rounds and deadlines from the replayed steps."""
         for step in steps:
             if step.decision.causes:
                 self.driver.rounds.append(step.decision)
@@ -399,7 +399,7 @@ class Service:
             node.forget_masters(known)
 
     def _is_busy(self, app: App) -> bool:
-        """Whether an ended app still has leaving slots, an app master, or a note that is not written yet."""
+        """Return whether an ended app still has leaving slots, an app master, or an unwritten note."""
         statuses = [status for node in self.nodes if (status := node.app_masters.get(app.name)) is not None]
         return (
             self.state.app_row(AppId(app.name)) != NONE

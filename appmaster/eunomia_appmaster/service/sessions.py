@@ -79,7 +79,7 @@ class Session:
         return self._system.monotonic() - self._heard_at
 
     async def take_turn(self) -> None:
-        """Space an app master's calls, so that one that calls without pause does not fill the journal."""
+        """Delay an app master's call if it follows too soon, so that frequent calls do not fill the journal."""
         self._heard_at = self._system.monotonic()
         loop = asyncio.get_running_loop()
         turn = max(loop.time(), self._next_turn)

@@ -29,9 +29,9 @@ class Settings:
     """``KEY=VALUE``, as ``--set`` takes them."""
     seed: int = 0
     heartbeat: Seconds = Seconds(1.0)
-    """How long a heartbeat without news takes to be answered."""
+    """Seconds after which a heartbeat without news is answered."""
     node_heartbeat: Seconds = Seconds(5.0)
-    """The same for launchers."""
+    """Seconds after which a launcher's heartbeat without news is answered."""
     node_silence: Seconds = Seconds(30.0)
     """Seconds of silence after which a machine is lost."""
     step_limit: Seconds = Seconds(30.0)

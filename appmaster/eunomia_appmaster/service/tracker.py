@@ -136,7 +136,7 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
 
 
 async def _answers(node: Node) -> bool:
-    """Whether the registered launcher is alive: answers its heartbeat and waits for the next one."""
+    """Return whether the registered launcher is alive: it sends another heartbeat after an answer."""
     loop = asyncio.get_running_loop()
     calls, began = node.calls, loop.time()
     last_seen = began

@@ -17,7 +17,7 @@ from eunomia_appmaster.service.messages import finite
 from eunomia_appmaster.service.service import Service
 
 MOST_FAILURES = 5
-"""Most failed trials of an app whose errors are listed: the last ones."""
+"""Most failed trials of an app with their errors in the answer; the last ones count."""
 
 REPORT_INTERVALS = 3
 """Heartbeats without a call of its app master for which a job is shown as making progress."""
@@ -37,7 +37,7 @@ class Views:
     # --- apps ------------------------------------------------------------------------------------------------------
 
     def app(self, app: App) -> pb.App:
-        """One app."""
+        """Return one app."""
         state, now = self._state, float(self._service.driver.clock.now())
         row = state.app_row(AppId(app.name))
         counts = self._counts(row)

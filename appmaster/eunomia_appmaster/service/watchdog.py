@@ -1,4 +1,4 @@
-"""Ends a process whose step takes too long, and lets the next one know which plugin did not return.
+"""Ends a process with a step that takes too long, and records the plugin that did not return.
 
 ``faulthandler`` needs no Python to run: it writes the stack of every thread, and exits, also if a plugin holds the
 interpreter's lock. The plugin is noted before each call, without waiting for the disk: the note has to outlive the

@@ -1,4 +1,4 @@
-"""Looking for garbage only where there may be some: what a command imports and reads lives as long as it does."""
+"""Turns garbage collection off while a command imports and reads, since those objects live to its end."""
 
 import contextlib
 import gc
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def uncollected() -> Iterator[None]:
-    """Look for no garbage meanwhile, and never again among what was made: a tenth of a short command's time."""
+    """Disable garbage collection within the block, and exclude its objects afterwards."""
     was_on = gc.isenabled()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""``eunomia compare``: two policies that were simulated, metric by metric, paired by seed."""
+"""``eunomia compare``: compares two simulated policies metric by metric, paired by seed."""
 
 import json
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from eunomia_testbed.results.facts import FailedRun, RunFacts
 
 @value
 class Metric:
-    """How a metric is compared; shares in points, others in per cent of the first."""
+    """The comparison of a metric: shares in points, others in per cent of the first."""
 
     name: str
     label: str
@@ -40,14 +40,14 @@ METRICS: Final = (
 
 
 NOTHING: Final = 0.0005
-"""A difference that is shown as none."""
+"""Largest relative difference that is shown as none."""
 
 
 WORLD: Final = (
     *("speeds", "throughputs", "rules", "rule", "cost", "failures"),
     *("know", "error", "lie", "agents", "until", "loads", "options"),
 )
-"""Fields of the spec that a comparison of policies keeps equal."""
+"""Fields of the spec that must be equal in a comparison of policies."""
 
 
 OK: Final = 0
@@ -56,13 +56,13 @@ ANSWER_IS_NO: Final = 1
 
 @builds
 class Side:
-    """One of the two: a policy of a run."""
+    """One of the two compared policies, with its run."""
 
     folder: Path
     policy: str
     name: str
     metrics: pl.DataFrame
-    """A row a seed."""
+    """Metrics of the policy, a row for each seed."""
     facts: RunFacts | None
 
 
@@ -99,7 +99,7 @@ def compare(
 
 
 def sides(runs: list[str]) -> tuple[Side, Side]:
-    """The two policies that are meant.
+    """Return the two policies to compare.
 
     Raises:
         InputError: not a result folder, or not two policies.
@@ -146,7 +146,7 @@ def _renamed(side: Side, name: str) -> Side:
 
 
 def _failures(side: Side) -> list[FailedRun]:
-    """Runs of the policy that did not come to their end."""
+    """Return the policy's runs that failed."""
     return [] if side.facts is None else [each for each in side.facts.failures if each.policy == side.policy]
 
 
@@ -166,7 +166,7 @@ def _seeds(side: Side) -> str:
 
 @value
 class Compared:
-    """A metric of both, and by how much the second differs: relative, or in the metric's own unit for shares."""
+    """A metric of both policies, and the difference of the second: relative, or absolute for shares."""
 
     metric: Metric
     first: float
@@ -204,7 +204,7 @@ def _values(side: Side, name: str) -> Mapping[int, float | None]:
 
 
 def _verdict(metric: Metric, difference: Interval, first: str, second: str) -> str:
-    """Who is better, as far as the seeds show it; with one seed there is no telling what chance does."""
+    """State which policy is better as far as the seeds show; a single seed cannot show chance."""
     if difference.count > 1 and difference.holds_zero:
         return "no difference shown"
     if abs(difference.mean) < NOTHING:
@@ -245,7 +245,7 @@ def _difference(row: Compared) -> str:
 
 
 def _same(first: Side, second: Side) -> str:
-    """What both have in common, for a comparison means something only where that is all but the policy."""
+    """List the settings that both runs share; only the policies should differ."""
     if first.facts is None or second.facts is None:
         return "trace and cluster not known"
     trace = [(each.sha256) for each in first.facts.inputs] == [(each.sha256) for each in second.facts.inputs]
@@ -256,7 +256,7 @@ def _same(first: Side, second: Side) -> str:
 
 
 def _differences(first: Side, second: Side) -> list[str]:
-    """A line for each field of the specs in which the runs differ apart from their policies."""
+    """List the spec fields other than policies in which the runs differ, one line each."""
     if first.facts is None or second.facts is None or not (first.facts.spec and second.facts.spec):
         return []
     one, other = first.facts.spec, second.facts.spec

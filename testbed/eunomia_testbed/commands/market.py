@@ -13,9 +13,9 @@ from eunomia_testbed.market import Conditions, Market, MarketOutcome, read_marke
 OK: Final = 0
 ANSWER_IS_NO: Final = 1
 MOST_COLUMNS: Final = 12
-"""Rounds that are shown; JSON has all."""
+"""Most rounds that the table shows; JSON has all."""
 SMALL: Final = 1e-4
-"""Amounts below it are shown as 0: a conic solver leaves such rests."""
+"""Smaller amounts are shown as 0, since a conic solver leaves such residues."""
 
 
 def market(

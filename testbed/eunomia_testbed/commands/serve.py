@@ -1,4 +1,4 @@
-"""``eunomia serve``: the arbiter and this machine's launcher; at the end, tables and a page of what was served."""
+"""``eunomia serve``: runs the arbiter and this machine's launcher; at the end, writes tables and a page."""
 
 import json
 import sys
@@ -16,7 +16,7 @@ from eunomia_appmaster.commands.serve_flags import ServeFlags
 
 
 class ServeAndReportFlags(ServeFlags):
-    """What was given on the command line."""
+    """Flags of ``eunomia serve``."""
 
     out: Annotated[
         Path | None,
@@ -44,7 +44,7 @@ def serve(flags: ServeAndReportFlags) -> int:
 
 
 def _leave(flags: ServeAndReportFlags, out: Path, begun: str) -> None:
-    """Write tables and page, and print where the page is."""
+    """Write tables and page, and print the path of the page."""
     from eunomia_testbed.demo.leaving import leave_served
     from eunomia_testbed.results import ResultFolder
 

@@ -17,7 +17,7 @@ LEGEND = {
 
 
 def table_lines(metrics: pl.DataFrame, timings: pl.DataFrame, facts: RunFacts) -> list[str]:
-    """The table, policies in the order of the facts.
+    """Return the lines of the table, with policies in the order of the facts.
 
     Args:
         metrics: a row a policy and seed, as in ``summary.csv``.
@@ -46,13 +46,13 @@ def table_lines(metrics: pl.DataFrame, timings: pl.DataFrame, facts: RunFacts) -
 
 
 def _shown_name(metrics: pl.DataFrame, policy: str) -> str:
-    """The policy, with the first round that the fallback decided in its place, if one did."""
+    """Return the policy, with the first round that its fallback decided, if any."""
     since = known(metrics.filter(pl.col("policy") == policy)["fallback_round"].to_list())
     return f"{policy} (fallback from round {min(since):.0f})" if since else policy
 
 
 def faults_told(metrics: pl.DataFrame) -> list[str]:
-    """A line for each run with faults that were tolerated: the first of them, and from when the fallback decided."""
+    """Return a line for each run with tolerated faults: the first fault, and the fallback's first round."""
     lines = []
     for row in metrics.filter(pl.col("faults") > 0).iter_rows(named=True):
         since = row["fallback_round"]
@@ -64,7 +64,7 @@ def faults_told(metrics: pl.DataFrame) -> list[str]:
 
 
 def notes_of(metrics: pl.DataFrame, facts: RunFacts) -> list[str]:
-    """What the table needs said beside it: which rho, how many seeds, and what went wrong."""
+    """Return notes below the table: the kind of rho, the number of seeds, and failures."""
     seeds = f"; means of {len(facts.seeds)} seeds" if len(facts.seeds) > 1 else ""
     lines = [f"ρ: finish time over that on an equal share of one's own ({LEGEND[facts.rho]}); at most 1 is fair{seeds}"]
     lines += [f"{each.policy}, seed {each.seed}: failed: {each.error}" for each in facts.failures]
@@ -113,7 +113,7 @@ def _width(head: str) -> int:
 
 
 def json_rows(metrics: pl.DataFrame, timings: pl.DataFrame) -> Sequence[dict[str, object]]:
-    """Every metric of each policy and seed, and what deciding took."""
+    """Return every metric of each policy and seed, with the CPU seconds of decisions."""
     return [
         {**row, "deciding_seconds": deciding_seconds(timings, row["policy"], row["seed"])}
         for row in metrics.iter_rows(named=True)

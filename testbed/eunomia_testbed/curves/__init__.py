@@ -1,1 +1,1 @@
-"""Learning curves of real trainings, recorded once, on which tuners are measured."""
+"""Learning curves of real trainings, recorded once, for measurements of tuners."""

@@ -1,4 +1,4 @@
-"""How often the metric at the end is within the interval that was predicted from a part of the run."""
+"""Measures how often the final metric is within the interval predicted from a part of the run."""
 
 import math
 from collections.abc import Sequence
@@ -12,16 +12,16 @@ from eunomia_testbed.curves.table import RecordedCurve
 
 @value
 class Foretold:
-    """What was predicted of one trial at one moment."""
+    """The prediction for one trial at one time."""
 
     trial: int
     rank: float
     """Predicted probability of ending better than it did: uniform over 0 to 1 where the prediction is calibrated."""
     width: float
-    """Width of the interval of 80 %."""
+    """Width of the 80 % interval."""
 
     def within(self, nominal: float) -> bool:
-        """Whether its end was within the central interval of a nominal coverage."""
+        """Return whether the final metric is within the central interval of a nominal coverage."""
         return abs(self.rank - 0.5) <= 0.5 * nominal
 
 
@@ -39,7 +39,7 @@ def foretell(curves: Sequence[RecordedCurve], metric: Metric, fraction: float) -
 
 
 def _foretell(curve: RecordedCurve, points: Points, whole: int, end: float) -> Foretold | None:
-    """None for a trial that ends in what is no number, or has too few points by then."""
+    """Predict one trial; None: its final metric is not finite, or it has too few points."""
     best = min((points.level(other) for other in points.trials() if other != curve.trial), default=math.inf)
     fitted = Curves.fit(points.of(curve.trial), seen=Seen(best=best, spread=points.spread()))
     if fitted is None or not math.isfinite(end):

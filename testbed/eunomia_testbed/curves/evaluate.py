@@ -60,7 +60,7 @@ def _options(given: Sequence[str]) -> Iterator[tuple[str, object]]:
 
 
 def coverage_table(searches: dict[str, list[RecordedCurve]], metric: Metric) -> Table:
-    """How often ends are within intervals, by fraction of the run."""
+    """Return how often final metrics are within intervals, by fraction of the run."""
     table = Table(title=f"Ends of {metric} predicted", title_justify="left")
     for column in (
         "part of the run",
@@ -91,7 +91,7 @@ def stops_table(
     options: dict[str, object],
     slots: int,
 ) -> Table:
-    """What each tuner does with each search."""
+    """Return what each tuner stops, saves and loses in each search."""
     table = Table(title=f"Searches by {metric}", title_justify="left")
     for column in ("tuner", "model", "trials", "stopped", "wrong stops", "iterations saved", "best lost", "CPU s"):
         table.add_column(column, justify="left" if column in ("tuner", "model") else "right")

@@ -28,7 +28,7 @@ _THREADS = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_TH
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Record all searches, or those that are named."""
+    """Record all searches, or the named ones."""
     parser = argparse.ArgumentParser(prog="python -m eunomia_testbed.curves.record", description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="the CSV file to write")
     parser.add_argument("--model", action="append", choices=list(SEARCHES), help="default: all")
@@ -66,7 +66,7 @@ def record(out: Path, models: Sequence[str], trials: int, seed: int, max_iterati
 
 
 def _recorded(out: Path, provenance: Sequence[str]) -> list[RecordedCurve]:
-    """What an interrupted recording by the same command has left."""
+    """Return the curves that an interrupted recording by the same command wrote."""
     if not out.exists():
         return []
     if out.read_text().splitlines()[: len(provenance)] != [f"# {line}" for line in provenance]:
@@ -88,7 +88,7 @@ def _train(model: str, trial: int, seed: int, max_iterations: int) -> RecordedCu
 
 
 def _run_script(model: str, drawn: Parameters, seed: int, max_iterations: int, folder: str) -> None:
-    """In the forked process: the script, as an app master would start it."""
+    """Run the script in the forked process, as an app master would start it."""
     os.environ.update(EUNOMIA_RUN_DIR=folder, EUNOMIA_SEED=str(seed), EUNOMIA_MAX_ITERATIONS=str(max_iterations))
     module = SEARCHES[model].module
     sys.argv = [module, *arguments(drawn)]

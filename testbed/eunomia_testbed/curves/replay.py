@@ -1,4 +1,4 @@
-"""Replays a search over recorded curves: the tuner is the live one, its trials report what was recorded."""
+"""Replays a search with a live tuner on recorded curves."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -16,12 +16,12 @@ Metric = Literal["val/accuracy", "val/loss"]
 
 @value
 class Replay:
-    """What became of a search."""
+    """The result of a replayed search."""
 
     iterations: Mapping[int, int]
-    """By trial, how far it came."""
+    """By trial, the iterations that it did."""
     stopped: Mapping[int, int]
-    """By trial that did not come to its end, where it was left."""
+    """By trial that did not finish, the iteration at which it stopped."""
 
 
 def replay(
@@ -62,7 +62,7 @@ def replay(
 def _go_on(
     tuner: Tuner, trial: int, stop_at: int | None, points: Sequence[tuple[int, float]], at: dict[int, int]
 ) -> None:
-    """One point of a trial, and what follows from it."""
+    """Report one point of a trial to the tuner, and apply the tuner's decision."""
     iteration, metric = points[at[trial]]
     at[trial] += 1
     action = tuner.on_result(trial, iteration, metric)

@@ -19,7 +19,7 @@ class RecordedSearch:
     """A model of the demo and the space that its trials are drawn from."""
 
     module: str
-    """The training script, run as it is."""
+    """The training script's module, run unchanged."""
     space: Space
 
 
@@ -45,11 +45,11 @@ SEARCHES: Mapping[str, RecordedSearch] = {
 
 
 def search_seed(model: str, seed: int = SEED) -> int:
-    """The seed of a model's search: one of its own, or trials would share their learning rates across models."""
+    """Return the seed of a model's search; models have distinct seeds, so that their trials draw different values."""
     return seed + 1000 * list(SEARCHES).index(model)
 
 
 def parameters(model: str, trial: int, seed: int = SEED) -> Parameters:
-    """Draw a trial's parameters; floats to four digits, so that what is recorded is what was run."""
+    """Draw a trial's parameters; floats are rounded to four digits, so that records equal runs."""
     drawn = random_point(SEARCHES[model].space, search_seed(model, seed), trial)
     return {name: float(f"{given:.4g}") if isinstance(given, float) else given for name, given in drawn.items()}

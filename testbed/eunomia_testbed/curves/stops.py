@@ -1,4 +1,4 @@
-"""What stopping early has saved, and what it has cost."""
+"""Measures what early stopping saves and loses."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,21 +9,21 @@ from eunomia_testbed.curves.replay import Metric, replay
 from eunomia_testbed.curves.table import RecordedCurve
 
 NEAR = 0.005
-"""Within this part of the best, a trial is as good as it."""
+"""Relative distance from the best within which a trial counts as equally good."""
 
 
 @value
 class StoppingResult:
-    """A search under a tuner, beside what all its trials would have come to."""
+    """A search under a tuner, compared with running all its trials to the end."""
 
     trials: int
     stopped: int
     wrong: tuple[int, ...]
-    """Trials left before their end that would have been the best, or within 0.5 % of it."""
+    """Stopped trials that would have been the best, or within 0.5 % of it."""
     saved: float
-    """Part of all iterations that was not made."""
+    """Fraction of all iterations that the tuner saved."""
     lost: float
-    """How much worse the best of the trials that came to their end is than the best of all would have been."""
+    """Difference between the best finished trial and the best trial if all had finished."""
 
 
 def outcome(

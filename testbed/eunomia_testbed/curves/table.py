@@ -14,17 +14,17 @@ COLUMNS = ("model", "trial", "parameters", "iteration", "val/accuracy", "val/los
 
 @value
 class RecordedCurve:
-    """What one trial reported: a point an epoch."""
+    """The points that one trial reported, one for each epoch."""
 
     model: str
     trial: int
     parameters: str
-    """As on its command line, without the dashes: ``lr=0.01 width=64``."""
+    """Parameters as on the command line, without dashes: ``lr=0.01 width=64``."""
     iterations: tuple[int, ...]
     accuracies: tuple[float, ...]
     """Accuracies on the held-out fifth, 0 to 1."""
     losses: tuple[float, ...]
-    """Cross entropy there; NaN and infinity as they came."""
+    """Cross entropy on the held-out fifth; NaN and infinity are kept."""
 
     def metrics(self, metric: str) -> tuple[float, ...]:
         """The points of ``val/accuracy`` or ``val/loss``."""

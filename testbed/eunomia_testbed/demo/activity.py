@@ -1,4 +1,4 @@
-"""What jobs did on their slots, from the ``activity.jsonl`` of the app masters."""
+"""Activities of jobs on their slots, from the app masters' ``activity.jsonl``."""
 
 import dataclasses
 import json
@@ -7,12 +7,12 @@ from datetime import datetime
 from pathlib import Path
 
 ENDS = frozenset({"suspended", "paused", "finished", "stopped", "failed"})
-"""Events after which nothing of the job is on its slots."""
+"""Events after which the job has no process on its slots."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """Something that happened to a job: ``event`` is a word of the app master's; ``at`` is Unix time."""
+    """An event of a job: ``event`` is the app master's word, ``at`` is Unix time."""
 
     at: float
     app: str
@@ -25,7 +25,7 @@ class Line:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """What a job did on its slots for a while: start, restore, run or save; Unix times."""
+    """An activity of a job on its slots: start, restore, run or save, with Unix times."""
 
     app: str
     job: str
@@ -44,7 +44,7 @@ class ActivityLog:
         self._offset = 0
 
     def poll(self) -> list[Line]:
-        """Return what is new."""
+        """Return the new lines."""
         try:
             with self._path.open("rb") as file:
                 file.seek(self._offset)
@@ -95,7 +95,7 @@ def _of_job(lines: Sequence[Line], until: float) -> Iterator[Segment]:
 
 
 def _activity(line: Line) -> str | None:
-    """What the job does from this line on; None: the line changes nothing."""
+    """Return the job's activity after this event; None: the event does not change it."""
     match line.event:
         case "start":
             return "restore" if line.step else "start"

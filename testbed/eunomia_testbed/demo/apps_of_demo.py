@@ -1,4 +1,4 @@
-"""The app files of the demo, with another seed where one is asked for."""
+"""The app files of the demo, optionally with another seed."""
 
 import dataclasses
 import re
@@ -8,7 +8,7 @@ from importlib import resources
 from pathlib import Path
 
 SEED = 7
-"""The seed that stands in the app files."""
+"""The seed in the app files."""
 
 GPU_FACTOR = 6
 """A GPU makes a step of these small models in some 2 ms, a fifteenth of what half a core takes: on GPUs trials take so
@@ -19,7 +19,7 @@ _SEED = re.compile(r"^seed = \d+$", re.MULTILINE)
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class AppSource:
-    """An app file to be submitted.
+    """An app file to submit.
 
     Attributes:
         path: as errors name it; its folder is where the scripts are.
@@ -31,11 +31,11 @@ class AppSource:
 
     @property
     def max_iterations(self) -> int:
-        """The whole work of a trial, in steps."""
+        """Whole work of a trial in steps."""
         return int(tomllib.loads(self.text)["job"]["max_iterations"])
 
     def with_seed(self, seed: int) -> "AppSource":
-        """The same app with another seed for its tuner."""
+        """Return the same app with another seed for its tuner."""
         return dataclasses.replace(self, text=_SEED.sub(f"seed = {seed}", self.text))
 
     def with_setting(self, key: str, value: object) -> "AppSource":
@@ -55,7 +55,7 @@ def _put(text: str, key: str, value: object) -> str:
 
 
 def fitted(sources: Sequence[AppSource], *, slots: int, on_gpus: bool) -> list[AppSource]:
-    """The apps for a machine with so many slots: no gang that does not fit it, and work enough for its GPUs."""
+    """Adapt the apps to a machine with this many slots: gangs that fit, and more work on GPUs."""
     made = [source if slots >= 2 else source.with_setting("slots", 1) for source in sources]
     factor = GPU_FACTOR * slots if on_gpus else 1
     return [source.with_setting("max_iterations", factor * source.max_iterations) for source in made]

@@ -22,7 +22,7 @@ from eunomia_testbed.results import InputFile, ResultFolder, RunFacts, new_folde
 from eunomia_testbed.results.facts import versions_of
 
 ABOUT_SECONDS = 130.0
-"""How long it takes on two cores, for the bar."""
+"""Expected seconds on two cores, for the progress bar."""
 LOOK_SECONDS = 0.5
 OK, ANSWER_IS_NO, INTERRUPTED = 0, 1, 130
 _PACKAGES = ("eunomia", "torch", "numpy", "grpcio", "polars", "scikit-learn")
@@ -71,7 +71,7 @@ def _facts(profile: Any, machine: local_machine.LocalMachine, sources: Sequence[
 
 
 class _View:
-    """Shows a run: a screen drawn in place on a terminal, else a line an event, both on stderr."""
+    """Shows a run on stderr: a live screen on a terminal, else a line for each event."""
 
     def __init__(self, *, profile: Any, machine: Any, seed: int, run: Any, shown: bool) -> None:
         self._profile = profile
@@ -85,7 +85,7 @@ class _View:
 
     @contextlib.contextmanager
     def open(self) -> Iterator[None]:
-        """Show it from now on."""
+        """Show the screen within the block."""
         from eunomia_testbed.demo.screen import Screen
 
         heading = _heading(self._profile, self._machine, self._seed)
@@ -105,7 +105,7 @@ class _View:
                 yield
 
     def show(self, look: Any) -> None:
-        """Show a look."""
+        """Show the present state of the run."""
         if self._live is not None:
             self._live.update(self._screen.draw(look), refresh=True)
         elif self._shown:
@@ -120,7 +120,7 @@ class _View:
 
 
 def _watch(run: Any, view: _View) -> str:
-    """Run to the end; returns how it ended. SIGTERM counts as Ctrl-C."""
+    """Run to the end; return how the run ended. SIGTERM counts as Ctrl-C."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with view.open():
@@ -140,7 +140,7 @@ def _watch(run: Any, view: _View) -> str:
 
 @contextlib.contextmanager
 def _deaf() -> Iterator[None]:
-    """Hear neither Ctrl-C nor SIGTERM meanwhile."""
+    """Ignore Ctrl-C and SIGTERM within the block."""
     before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield

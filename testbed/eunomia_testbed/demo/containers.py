@@ -1,4 +1,4 @@
-"""Which worker process was on which slot when, from the files that the launcher's shepherds leave."""
+"""Periods of worker processes on slots, from the files that the launcher's shepherds write."""
 
 import dataclasses
 import itertools
@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Stay:
-    """A worker on a slot; Unix times. ``end`` None: its end is not recorded."""
+    """A worker's period on a slot in Unix times; ``end`` None: not recorded."""
 
     slot: int
     job: str
@@ -42,7 +42,7 @@ def stays(folder: Path) -> list[Stay]:
 
 
 def at_once(found: Iterable[Stay]) -> list[tuple[Stay, Stay]]:
-    """Pairs of workers that were on one slot at one time; one without an end has ended when the next one starts."""
+    """Return pairs of workers that overlap on one slot; a worker without an end ends when the next starts."""
     by_slot: dict[int, list[Stay]] = defaultdict(list)
     for stay in found:
         by_slot[stay.slot].append(stay)

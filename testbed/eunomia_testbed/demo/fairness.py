@@ -1,4 +1,4 @@
-"""Finish-time fairness of apps that are over: the time they took over the time an equal share would have taken."""
+"""Finish-time fairness of ended apps: their time over the time with an equal share."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,7 @@ from eunomia_testbed.demo.record import AppLife
 
 
 def contention(app: AppLife, apps: Mapping[str, AppLife], until: float) -> float:
-    """N_avg: the mean number of apps that were there over the app's life (Themis eq. 1)."""
+    """Return N_avg: the mean number of apps present over the app's life (Themis eq. 1)."""
     start, end = app.arrived_at, app.ended_at or until
     if end <= start:
         return 1.0
@@ -15,7 +15,7 @@ def contention(app: AppLife, apps: Mapping[str, AppLife], until: float) -> float
 
 
 def final_rho(app: AppLife, apps: Mapping[str, AppLife], slots: int) -> float | None:
-    """T_sh / T_id of an app that is over (Themis eq. 1 and 2); None where it is not, or never reported its work.
+    """Return T_sh / T_id of an ended app (Themis eq. 1 and 2); None: it has not ended, or never reported work.
 
     T_id is its whole work, as it last knew it, on all slots that it could use, times N_avg.
     """

@@ -10,7 +10,7 @@ from eunomia_testbed.demo.apps_of_demo import SEED
 
 
 class DemoFlags(BaseModel):
-    """What was given on the command line."""
+    """Flags of ``eunomia demo``."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -1,4 +1,4 @@
-"""Which job held which slot from when to when, read from a journal's events and decisions alone.
+"""The holder of each slot over time, from a journal's events and decisions alone.
 
 It asks neither the arbiter's state nor its code, so that "no slot had two holders" is found out a second time.
 """
@@ -24,7 +24,7 @@ from eunomia.journal.journal import Step
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class Hold:
-    """A slot in the hands of one lease.
+    """A period in which a lease held a slot.
 
     Attributes:
         gpu: number of the slot in the cluster.
@@ -54,7 +54,7 @@ class _Promise:
 
 
 class Holdings:
-    """Folds steps into holds.
+    """Derives holds from the steps of a journal.
 
     Args:
         gpus_of: numbers of the slots by machine, for machines that are lost.
@@ -63,7 +63,7 @@ class Holdings:
     def __init__(self, gpus_of: dict[str, list[int]]) -> None:
         self.holds: list[Hold] = []
         self.twice: list[str] = []
-        """What should never be: a slot given to a lease while another had it."""
+        """Slots that were given to a lease while another lease held them; always empty without defects."""
         self._gpus_of = gpus_of
         self._now: dict[int, Hold] = {}
         self._promised: dict[int, _Promise] = {}
@@ -71,11 +71,11 @@ class Holdings:
 
     @property
     def current(self) -> dict[int, Hold]:
-        """Who holds each slot now."""
+        """Return the present holder of each slot."""
         return dict(self._now)
 
     def take(self, step: Step) -> None:
-        """Fold one step."""
+        """Apply one step."""
         for event in in_order(list(step.events)):
             if isinstance(event, Released):
                 for gpu in event.gpus:
@@ -88,7 +88,7 @@ class Holdings:
         self._decide(step.decision, step.at)
 
     def _give_up(self, event: Event) -> None:
-        """What leases were only promised goes without an order when their job or app ends."""
+        """Drop the promises to leases that end with their job or app, which need no order."""
         match event:
             case JobFinished(job=job) | JobFailed(job=job) | JobPaused(job=job):
                 self._drop({each.lease for each in self._promised.values() if each.job == str(job)})
@@ -105,7 +105,7 @@ class Holdings:
         self._promised = {gpu: promise for gpu, promise in self._promised.items() if promise.lease not in leases}
 
     def _lost(self, gpu: int, at: float) -> None:
-        """A machine does not answer: a gang that loses a part of itself loses what it was promised elsewhere."""
+        """Process a lost machine: a gang that loses a part loses its promises on other machines too."""
         promise, hold = self._promised.pop(gpu, None), self._now.get(gpu)
         if promise is not None and promise.job is not None:
             self._drop({promise.lease})

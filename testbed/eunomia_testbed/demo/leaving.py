@@ -1,4 +1,4 @@
-"""Tables and page of what an arbiter has served, from its state folder."""
+"""Writes tables and page of a served workload, from the arbiter's state folder."""
 
 from pathlib import Path
 

@@ -46,16 +46,16 @@ class LiveLog:
         return round(at - self._zero, 6)
 
     def ended(self, at: float | None) -> float | None:
-        """Returns the same; None for what has no end."""
+        """Return seconds since the first arrival; None: there is no end."""
         return None if at is None else self.since(at)
 
     def name(self, job: str) -> str:
-        """Returns ``app/number``, or the app alone where it has one job."""
+        """Return ``app/number``, or the app's name if it has one job."""
         app = job.rpartition("/")[0]
         return app if len(self.trials.get(app, ())) == 1 else job
 
     def slot_seconds(self, app: str, until: float) -> float:
-        """Returns the slot time that an app had had by a Unix time, in GPU-seconds."""
+        """Return the slot-seconds of an app up to a Unix time."""
         return math.fsum(
             min(hold.end or self.until, until) - hold.start
             for hold in self._record.holdings.holds
@@ -83,7 +83,7 @@ class LiveLog:
         )
 
     def _job(self, job: str) -> int:
-        """The number of a job; one that is no trial gets the next."""
+        """Return the number of a job; an unknown job gets the next number."""
         return self._jobs.setdefault(job, len(self._jobs))
 
     def _app(self, app: str) -> int:
@@ -137,7 +137,7 @@ class LiveLog:
         )
 
     def _over(self, trial: Trial) -> float | None:
-        """When a trial ended."""
+        """Return the Unix time at which a trial ended; None: it has not ended."""
         ends = [line.at for line in self.lines.get(trial.job, []) if line.event in ENDS]
         return ends[-1] if ends and trial.state in OVER else None
 
@@ -189,7 +189,7 @@ class LiveLog:
         )
 
     def _job_of(self, hold: Hold) -> int:
-        """The job of the lease, or the only one that ran under it; -1: neither."""
+        """Return the job of the lease, or the only job that ran under it; -1: neither."""
         if hold.job is not None:
             return self._job(hold.job)
         ran = {each.job for each in self.segments if _overlaps(each, hold, self.until)}
@@ -210,7 +210,7 @@ class LiveLog:
         return math.nan if at is None else self.since(at)
 
     def _activity(self) -> Activity:
-        """What jobs did on their slots, then by lease the stretches in which nothing was done."""
+        """Return the activities of jobs on their slots, and the idle periods of each lease."""
         busy: dict[int, list[tuple[float, float]]] = defaultdict(list)
         rows: list[tuple[int, int, int, float, float, str]] = []
         for each in self.segments:
@@ -251,7 +251,7 @@ def _overlaps(segment: Segment, hold: Hold, until: float) -> bool:
 
 
 def _gaps(start: float, end: float, busy: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The stretches between start and end, Unix times, that nothing covers, of at least 50 ms."""
+    """Return the gaps of at least 50 ms between start and end (Unix times) that no period covers."""
     at, found = start, []
     for begun, over in sorted(busy):
         if over <= at or begun >= end:

@@ -1,4 +1,4 @@
-"""A live run: supervisor, arbiter, launcher, app masters and workers as real processes, watched from outside."""
+"""A live run with supervisor, arbiter, launcher, app masters and workers as real processes."""
 
 import contextlib
 import dataclasses
@@ -17,17 +17,17 @@ from eunomia_testbed.demo.record import LiveRecord, News
 from eunomia_testbed.demo.tables import RhoSample
 
 PRELOAD = ("sklearn.datasets", "eunomia_testbed.demo.workloads.digits")
-"""What the demo's scripts import: done once in the launcher's zygote instead of at every start of a worker."""
+"""Modules of the demo's scripts, which the launcher's zygote imports once for all workers."""
 SAMPLE_SECONDS = 1.0
-"""Between two samples of ρ."""
+"""Seconds between two samples of ρ."""
 SETTLE_SECONDS = 3.0
-"""How long after the last app's end slots may take to come back."""
+"""Seconds after the last app's end in which slots may be given back."""
 OVER = ("finished", "failed", "cancelled")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """What can be seen of a run at a moment.
+    """The observable state of a run at one time.
 
     Attributes:
         at: Unix time.
@@ -43,7 +43,7 @@ class Look:
 
 
 class LiveRun:
-    """One run of some apps in a folder of its own; a context manager that leaves no process behind.
+    """One run of some apps in its own folder; a context manager that ends all its processes.
 
     Args:
         folder: state and results.
@@ -116,7 +116,7 @@ class LiveRun:
 
     @property
     def client(self) -> Client:
-        """Speaks with the arbiter.
+        """The client of the run's arbiter.
 
         Raises:
             EunomiaError: the run has not begun.
@@ -127,7 +127,7 @@ class LiveRun:
 
     @property
     def is_over(self) -> bool:
-        """Whether every app has ended and every slot has come back."""
+        """Return whether every app has ended and every slot is free."""
         apps = self.record.apps
         ended = [life.ended_at for life in apps.values()]
         if len(ended) < len(self._sources) or None in ended:
@@ -136,7 +136,7 @@ class LiveRun:
         return not held or time.time() - max(at for at in ended if at is not None) > SETTLE_SECONDS
 
     def look(self) -> Look:
-        """Read what is new, and ask the arbiter; one that is being restarted is asked again at the next look.
+        """Read new events and ask the arbiter; a restarting arbiter is asked again at the next call.
 
         Raises:
             EunomiaError: arbiter or launcher was given up.
@@ -157,13 +157,13 @@ class LiveRun:
         return Look(at=now, apps=apps, slots=slots, news=self.record.poll())
 
     def _sample(self, app: pb.App, now: float) -> RhoSample:
-        """Keep what the arbiter says; before it knew of the app's work, its ρ meant nothing."""
+        """Record the ρ that the arbiter reports, once it knows the app's work."""
         life = self.record.apps.get(app.app)
         known = life is not None and life.forecast is not None and app.HasField("rho")
         return RhoSample(at=now, app=app.app, rho=app.rho if known else None, slots=app.slots)
 
     def stop(self) -> None:
-        """End every process, read what they left, and take the tokens away, which are good for nothing now."""
+        """End every process, read its files, and remove the tokens, which are no longer valid."""
         if self._client is not None:
             self._client.close()
             self._client = None

@@ -1,4 +1,4 @@
-"""What jobs logged, and what they did twice: from their event files."""
+"""Reads the event files of jobs: logged values, and steps that were done twice."""
 
 import csv
 import dataclasses
@@ -24,7 +24,7 @@ class Overlap:
 
     @property
     def twice(self) -> int:
-        """Steps that were made again."""
+        """Number of steps that were done twice."""
         return max(0, self.reached - self.resumed)
 
 
@@ -65,7 +65,7 @@ def overlaps(logs: LogFolder, tag: str = LOSS) -> list[Overlap]:
 
 
 def read_trials(app_dir: Path) -> list[Trial]:
-    """Read ``trials.csv``; empty where the app came to nothing."""
+    """Read ``trials.csv``; empty: the app has no such file."""
     path = app_dir / "trials.csv"
     if not path.exists():
         return []
@@ -87,7 +87,7 @@ def _trial(row: dict[str, str]) -> Trial:
 
 
 def finite(text: str) -> float | None:
-    """A finite number, or None."""
+    """Return a finite number; None: the text is not one."""
     number = float(text) if text else math.nan
     return number if math.isfinite(number) else None
 
@@ -100,7 +100,7 @@ def _app_file(app_dir: Path) -> dict[str, Any]:
 
 
 def model_of(app_dir: Path) -> str | None:
-    """The script that a job runs, without its ending."""
+    """Return the name of the job's script, without its suffix."""
     words = str(_app_file(app_dir).get("job", {}).get("command", "")).split()
     return next((Path(word).stem for word in words if word.endswith(".py")), None)
 

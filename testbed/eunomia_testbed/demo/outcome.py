@@ -1,4 +1,4 @@
-"""What a live run came to: the demo's last table, and what its tests ask."""
+"""The results of a live run, for the demo's last table and its tests."""
 
 import dataclasses
 import json
@@ -33,14 +33,14 @@ class AppOutcome:
     suspended: int
     twice: int
     failed: int = 0
-    """Trials that failed for good."""
+    """Number of trials that failed permanently."""
     last_error: str = ""
-    """The last of them, its error, and where its whole log is."""
+    """Name and error of the last failed trial, and the path of its log."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class DemoOutcome:
-    """A run at its end.
+    """The results of a finished run.
 
     Attributes:
         seconds: from the first arrival to the last end, or to where it was broken off.
@@ -66,21 +66,21 @@ class DemoOutcome:
 
     @property
     def failed_trials(self) -> int:
-        """How many trials of all apps failed for good."""
+        """Number of trials of all apps that failed permanently."""
         return sum(app.failed for app in self.apps)
 
     @property
     def finished(self) -> int:
-        """How many apps finished."""
+        """Number of finished apps."""
         return sum(app.state == "finished" for app in self.apps)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return the results as plain values."""
         return dataclasses.asdict(self)
 
 
 def outcome_of(record: LiveRecord) -> DemoOutcome:
-    """Read what a run has come to; ``record`` is read to its end."""
+    """Compute the results of a run; ``record`` is read to its end."""
     start = record.arrived_at or record.last_at
     until = max([record.last_at, *(life.ended_at or 0.0 for life in record.apps.values())])
     ends = [life.ended_at for life in record.apps.values()]
@@ -107,7 +107,7 @@ def outcome_of(record: LiveRecord) -> DemoOutcome:
 
 
 def held_twice(record: LiveRecord) -> tuple[str, ...]:
-    """What speaks for a slot with two holders, by the journal's orders and by the workers' own files."""
+    """Return evidence of a slot with two holders, from the journal's orders and the workers' files."""
     pairs = at_once(stays(record.folder))
     seen = [f"slot {one.slot}: {one.job} and {other.job} ran there at once" for one, other in pairs]
     return (*record.holdings.twice, *seen)
@@ -154,7 +154,7 @@ def _doubles(record: LiveRecord, app: str, trial: Trial) -> list[int]:
 
 
 def _went_on(line: Line, lines: list[Line]) -> bool:
-    """Whether a suspended job ran again."""
+    """Return whether a suspended job ran again."""
     return any(
         later.job == line.job and later.at > line.at and later.event in ("resumed", "running") for later in lines
     )

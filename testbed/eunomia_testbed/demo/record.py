@@ -1,4 +1,4 @@
-"""A live run as it can be read from its folder at any moment: journal, activity logs, notes; also while it goes on."""
+"""Reads a live run from its folder at any time: journal, activity logs, notes."""
 
 import dataclasses
 import math
@@ -25,19 +25,19 @@ class AppLife:
     ended_at: float | None = None
     state: str = "live"
     forecast: Forecast | None = None
-    """The last one."""
+    """The app's last forecast."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class News:
-    """What a poll found."""
+    """The results of a poll."""
 
     steps: tuple[Step, ...]
     lines: tuple[Line, ...]
 
 
 class LiveRecord:
-    """Reads a run's folder, each time as far as it has come.
+    """Reads a run's folder incrementally, also while the run continues.
 
     Args:
         folder: with ``journal.sqlite`` and ``apps/``.
@@ -54,7 +54,7 @@ class LiveRecord:
         self.adapted: dict[Adapted, float] = {}
         """Adaptations of jobs, in order, and the Unix time of each; a restarted app master reports some again."""
         self.refused: list[str] = []
-        """Events that the arbiter did not believe."""
+        """Events that the arbiter refused."""
         self.last_at = 0.0
         """Unix time of the last step."""
         self.steps = 0
@@ -75,25 +75,25 @@ class LiveRecord:
 
     @property
     def slots(self) -> int:
-        """How many slots there are."""
+        """Number of slots."""
         return 0 if self._cluster is None else self._cluster.gpus
 
     @property
     def cluster(self) -> Cluster | None:
-        """The cluster; None before the machines have come."""
+        """The cluster; None before the machines have registered."""
         return self._cluster
 
     @property
     def arrived_at(self) -> float | None:
-        """Unix time of the first arrival: moments in tables count from here."""
+        """Unix time of the first arrival, from which tables count seconds."""
         return min((life.arrived_at for life in self.apps.values()), default=None)
 
     def meta(self, key: str) -> Any:
-        """What the journal holds for the whole run, by key; None: nothing."""
+        """Return a setting of the whole run by key; None: it has none."""
         return None if self._journal is None else self._journal.meta.get(key)
 
     def notes(self) -> dict[str, Any]:
-        """What the arbiter keeps of each app."""
+        """Return the arbiter's notes on apps, by name."""
         return {} if self._journal is None else self._journal.notes("app")
 
     def poll(self) -> News:
@@ -107,7 +107,7 @@ class LiveRecord:
         return News(steps=steps, lines=tuple(lines))
 
     def close(self) -> None:
-        """Let the journal go."""
+        """Close the journal."""
         if self._journal is not None:
             self._journal.close()
             self._journal = None

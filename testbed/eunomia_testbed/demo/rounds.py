@@ -59,7 +59,7 @@ class Round:
 
 
 class Rounds:
-    """Folds steps into rounds."""
+    """Derives rounds from the steps of a journal."""
 
     def __init__(self) -> None:
         self.rounds: list[Round] = []
@@ -75,7 +75,7 @@ class Rounds:
         return [each for each in self.auctions if each.bidders >= 2 and each.paid]
 
     def take(self, step: Step, *, running: int, waiting: int, busy: int) -> None:
-        """Fold one step; the numbers are those of before it."""
+        """Apply one step; the numbers are those before it."""
         decision = step.decision
         if not decision.causes:
             return

@@ -1,4 +1,4 @@
-"""The demo's screen: what runs on which slot, how the apps stand, the last auction; as lines of text."""
+"""The demo's screen as lines of text: jobs on slots, progress of apps, and the last auction."""
 
 import math
 from collections import deque
@@ -18,13 +18,13 @@ from eunomia_testbed.report.words import count, percent
 
 MARK_SECONDS = 2.0
 MARKS = 30
-"""Marks of a slot's history: the last minute."""
+"""Marks in a slot's history, which covers the last minute."""
 COLOURS = ("#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7")
 """Okabe and Ito's, by an app's rank by name, as in the report."""
 BUSY, IDLE = "~", "·"
 OVER = ("finished", "failed", "cancelled")
 LEAST_LEFT_SECONDS = 5.0
-"""What is left at least while an app is not over."""
+"""Least estimate of the seconds left while an app runs."""
 GOING_ON = "Searches and trainings of real models share this machine's slots. A job without a slot is saved and waits."
 HOW = "Every few seconds leases end, and the policy decides which jobs run next."
 HOW_WITH_AUCTIONS = "Every few seconds leases end, and the free slots are auctioned to the apps that are worst off."
@@ -36,13 +36,13 @@ COLUMNS_OF_AN_AUCTION = (
 
 
 def clock(seconds: float) -> str:
-    """Such as 01:12."""
+    """Format seconds, such as 01:12."""
     whole = max(0, int(seconds))
     return f"{whole // 60:02d}:{whole % 60:02d}"
 
 
 def letters(apps: Iterable[str]) -> dict[str, str]:
-    """A capital letter for each app, its first one that no other has taken."""
+    """Return a capital letter for each app: the first letter of its name that no other app has."""
     taken: dict[str, str] = {}
     for app in sorted(apps):
         free = [letter for letter in [*app.upper(), *"ABCDEFGHIJKLMNOPQRSTUVWXYZ"] if letter.isalpha()]
@@ -51,7 +51,7 @@ def letters(apps: Iterable[str]) -> dict[str, str]:
 
 
 def about_seconds(apps: Sequence[pb.App], passed: float, usual: float) -> float:
-    """How long a run takes in all, by what its apps have done so far; at first as long as usual."""
+    """Estimate a run's total seconds from the progress of its apps; at first the usual duration."""
     done = [1.0 if app.state in OVER else min(max(app.done, 0.0), 1.0) for app in apps]
     share = sum(done) / len(done) if done else 0.0
     if done and share >= 1.0:
@@ -73,7 +73,7 @@ def _now_in_words(look: Look) -> str:
 
 
 class History:
-    """What each slot did over the last minute, a mark each two seconds."""
+    """The last minute of each slot, with a mark for every two seconds."""
 
     def __init__(self, slots: int) -> None:
         self.marks: dict[int, deque[str]] = {slot: deque(maxlen=MARKS) for slot in range(slots)}
@@ -81,7 +81,7 @@ class History:
         self._marked_at = -math.inf
 
     def take(self, lines: Sequence[Line], now: float, letter: dict[str, str]) -> None:
-        """Note what happened, and make a mark if it is time."""
+        """Record events, and add a mark if it is due."""
         for line in lines:
             self._follow(line, letter)
         if now - self._marked_at >= MARK_SECONDS:
@@ -101,7 +101,7 @@ class History:
 
 
 class Screen:
-    """Draws a live run from looks at it.
+    """Draws the state of a live run.
 
     Args:
         record: of the run.
@@ -118,7 +118,7 @@ class Screen:
         self._history: History | None = None
 
     def draw(self, look: Look) -> Group:
-        """The whole screen."""
+        """Return the whole screen."""
         if self._history is None and look.slots:
             self._history = History(len(look.slots))
         letter = letters(app.app for app in look.apps)
@@ -234,7 +234,7 @@ def bid_of(row: dict[str, object], letter: dict[str, str]) -> str:
 
 
 def event_lines(look: Look, record: LiveRecord, started_at: float) -> list[str]:
-    """What a look brought, a line an event: for where there is no terminal."""
+    """Return the new events, one line each, for output without a terminal."""
     made = [
         (line.at, f"{_short(record, line.job)} {line.event} at {line.step}")
         for line in look.news.lines
@@ -253,7 +253,7 @@ def event_lines(look: Look, record: LiveRecord, started_at: float) -> list[str]:
 
 
 def end_lines(outcome: DemoOutcome, report: str) -> list[str]:
-    """The table at the end, a line that says what happened, and where the report is."""
+    """Return the final table, a line about the outcome, and the path of the report."""
     head = f"{'app':<14}{'state':<12}{'ρ':<8}{'JCT':<9}{'slot time':<11}{'trials':<8}"
     lines = [f"{head}{'best val/accuracy, trial':<66}{'suspended':<11}done twice"]
     for app in outcome.apps:
@@ -301,7 +301,7 @@ def _winners(made: Round) -> str:
 
 
 def _short(record: LiveRecord, job: str) -> str:
-    """An app of one job goes by its name alone."""
+    """Return a job's name; an app of one job has its app's name."""
     app = job.rpartition("/")[0]
     alone = sum(known.rpartition("/")[0] == app for known in record.jobs) == 1
     return app if job and alone else job

@@ -1,4 +1,4 @@
-"""What sharing costs, measured: searches together under Themis, and each alone on its share of the machine.
+"""Measures the cost of sharing: searches together under Themis, and each search alone on its share.
 
 ``python -m eunomia_testbed.demo.shares`` runs the demo's three searches together on three slots, and each alone on one
 slot of an arbiter of its own. All run at the same time, so that other load on the machine slows their steps equally.
@@ -24,12 +24,12 @@ from eunomia_testbed.results import new_folder_name
 
 LOOK_SECONDS = 0.5
 LIMIT_SECONDS = 1200.0
-"""For all of it."""
+"""Limit in seconds on the whole measurement."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """A search with the others, and alone on its share.
+    """A search's time with the others, and alone on its share.
 
     Attributes:
         app: its name.
@@ -49,12 +49,12 @@ class Share:
 
     @property
     def measured(self) -> float:
-        """ρ as it was: T_sh over the time on 1/N of the machine."""
+        """Measured ρ: T_sh over the time on 1/N of the machine."""
         return self.together_seconds / self.alone_seconds
 
 
 def searches(seed: int, scale: float = 1.0) -> list[AppSource]:
-    """The demo's searches, their trials ``scale`` times as long."""
+    """Return the demo's searches with trials ``scale`` times as long."""
     return [
         source.with_setting("max_iterations", round(scale * source.max_iterations))
         for source in app_sources(seed)
@@ -91,7 +91,7 @@ def measure(folder: Path, sources: Sequence[AppSource], *, policy: str = "demo",
 
 
 def run_to_the_end(runs: Sequence[LiveRun]) -> None:
-    """Run several arbiters with their apps at once, and leave no process behind."""
+    """Run several arbiters with their apps at once, and end all processes."""
     with contextlib.ExitStack() as stack:
         for run in runs:
             stack.enter_context(run)
@@ -137,7 +137,7 @@ HEADINGS = (
 
 
 def table(shares: Sequence[Share]) -> list[tuple[str, ...]]:
-    """The headings, and a row of words for each search."""
+    """Return the headings, and a row of text for each search."""
     return [
         HEADINGS,
         *(
@@ -151,7 +151,7 @@ def table(shares: Sequence[Share]) -> list[tuple[str, ...]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print the table, and leave it as ``shares.csv``."""
+    """Measure, print the table, and write it to ``shares.csv``."""
     parser = argparse.ArgumentParser(prog="python -m eunomia_testbed.demo.shares", description=__doc__)
     parser.add_argument("--out", type=Path, help="the folder to leave; a new one in ./eunomia-out by default")
     parser.add_argument("--policy", default="demo", help="a profile whose valuation is Themis'")

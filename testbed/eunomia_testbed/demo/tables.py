@@ -23,7 +23,7 @@ from eunomia_testbed.results.plugin_metrics import HOOK, added_by, metrics_of, w
 from eunomia_testbed.run_log.tables import LogTables, MadeTables
 
 LOSS_STRIDE = 5
-"""Losses are logged at every step; every fifth goes into the tables."""
+"""Every fifth loss is written to the tables; losses are logged at each step."""
 _TOLD = ("suspended", "resumed", "paused", "promoted", "finished", "stopped", "failed")
 _WORDS = {"paused": "paused at its rung", "failed": "failed", "suspended": "suspended", "stopped": "stopped early"}
 
@@ -75,7 +75,7 @@ class Tables:
             return {}, tables
 
     def _tables(self, policy: str, seed: int) -> MadeTables:
-        """Those of the log, and those of rows."""
+        """Return the tables of the log, and those made of rows."""
         rows: dict[str, Callable[[], Iterable[Any]]] = {
             "rho": self._rho,
             "searches": self._searches,
@@ -137,7 +137,7 @@ class Tables:
     # -- records of plugins
 
     def records(self) -> dict[str, list[dict[str, Any]]]:
-        """Every plugin's record, a row an app and round."""
+        """Return every plugin's record, a row for each app and round."""
         made: dict[str, list[dict[str, Any]]] = {}
         for each in self._record.rounds.rounds:
             for plugin, rows in each.records.items():
@@ -229,5 +229,5 @@ class Tables:
 
 
 def _is_judged(line: Line) -> bool:
-    """Whether a trial came to a rung or its end, or was stopped by its tuner while it ran."""
+    """Return whether a trial reached a rung or its end, or its tuner stopped it while it ran."""
     return line.event in ("paused", "finished") or (line.event == "stopped" and bool(line.slots))

@@ -1,4 +1,4 @@
-"""Why each job waited from when to when, as the arbiter said it: read from a journal's events and decisions."""
+"""Waits of jobs with the arbiter's reasons, from a journal's events and decisions."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ from eunomia.journal.journal import Step
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class Wait:
-    """A stretch in which a job wanted slots and had none, for one reason; ``start`` and ``end`` are Unix times."""
+    """A period in which a job wanted slots and had none, for one reason; Unix times."""
 
     job: str
     start: float
@@ -31,7 +31,7 @@ class Wait:
 
 
 class Waits:
-    """Folds steps into waits."""
+    """Derives waits from the steps of a journal."""
 
     def __init__(self) -> None:
         self.waits: list[Wait] = []
@@ -41,16 +41,16 @@ class Waits:
 
     @property
     def waiting(self) -> int:
-        """How many jobs wait now, their tuners' own pauses left out."""
+        """Number of jobs that wait now, without their tuners' own pauses."""
         return sum(wait.reason != Reason.PAUSED_BY_APP.word for wait in self._now.values())
 
     @property
     def running(self) -> int:
-        """How many jobs run now."""
+        """Number of jobs that run now."""
         return sum(map(len, self._divided.values()))
 
     def take(self, step: Step) -> None:
-        """Fold one step."""
+        """Apply one step."""
         for event in in_order(list(step.events)):
             self._fold(event, step.at)
         for order in step.decision.transitions:

@@ -8,7 +8,7 @@ from eunomia_testbed.market.instance import Market
 from eunomia_testbed.market.programme import Equilibrium, activities_of
 
 TOLERANCE = 1e-3
-"""Largest relative violation that counts as none: where many allocations are best, a conic solver leaves about 1e-4."""
+"""Largest relative violation that counts as none; with several optima, a conic solver leaves about 1e-4."""
 
 
 @builds
@@ -16,7 +16,7 @@ class Conditions:
     """Relative violations; 0: the condition holds."""
 
     optimal_spending: float
-    """How much more utility an agent could buy with its budget at these prices, at most."""
+    """Greatest relative utility that an agent could gain with its budget at these prices."""
     market_clearing: float
     """Largest value of unsold units of a resource in a round, by the sum of budgets."""
     budget_clearing: float
@@ -26,7 +26,7 @@ class Conditions:
 
     @property
     def hold(self) -> bool:
-        """Whether all do, within ``TOLERANCE``."""
+        """Return whether all conditions hold within ``TOLERANCE``."""
         return max(self.optimal_spending, self.market_clearing, self.budget_clearing, self.oversold) <= TOLERANCE
 
 
@@ -46,13 +46,13 @@ def conditions_of(market: Market, found: Equilibrium) -> Conditions:
 
 
 def spent(found: Equilibrium) -> Reals:
-    """[N] what each agent pays over all rounds."""
+    """[N] payment of each agent over all rounds."""
     paid: Reals = (found.bought * found.price).sum(axis=(1, 2))
     return paid
 
 
 def affordable(market: Market, price: Reals) -> Reals:
-    """[N] the greatest utility that each agent's budget buys at these prices; inf: it is free."""
+    """[N] greatest utility that each agent's budget buys at these prices; inf: the price is 0."""
     owner, gain, use = activities_of(market)
     cost = (use * price).sum(axis=(1, 2))
     by_budget = np.divide(gain, cost, out=np.full(gain.size, np.inf), where=cost > 0.0)

@@ -40,7 +40,7 @@ class Market:
     resources: tuple[str, ...]
     names: tuple[str, ...]
     budget: Reals
-    """[N]"""
+    """[N] budget of each agent."""
     arrives: Ints
     """[N] the first round in which an agent buys, from 0."""
     supply: Reals
@@ -100,7 +100,7 @@ class _Reader:
         self._check_keys(tree, KEYS, place)
 
     def market(self) -> Market | None:
-        """The market; None: something is wrong."""
+        """Return the market; None: the file has errors."""
         kind = self._word("utility", [one.value for one in Utility], None)
         arrivals = self._word("arrivals", ARRIVALS, "known")
         rounds = self._count(self.tree.get("rounds"), "rounds", MOST_ROUNDS, self.place)
@@ -168,7 +168,7 @@ class _Reader:
         return [self._series(given.get(name, 0.0), rounds, f"{place}, {key}.{name}") for name in resources]
 
     def _check_values(self, market: Market) -> None:
-        """Refuse agents without a purchase that is worth anything."""
+        """Refuse agents that gain no utility from any purchase."""
         here = market.present()
         worth = market.worth * (market.supply > 0.0 if market.utility is Utility.LINEAR else 1.0)
         useful = worth.max(axis=1) * market.rate * here > 0.0
@@ -181,7 +181,7 @@ class _Reader:
     # --- values ------------------------------------------------------------------------------------------------------
 
     def _series(self, given: object, rounds: int, place: str) -> list[float]:
-        """A number for all rounds, or one a round."""
+        """Return a number for each round, from one number or a list."""
         numbers = given if isinstance(given, list) else [given] * rounds
         if len(numbers) != rounds:
             self._wrong(f"a list must have a number for each of the {rounds} rounds", len(numbers), place)
@@ -222,7 +222,7 @@ class _Reader:
 
 
 def _number(given: object) -> float:
-    """A finite number; NaN: it is none."""
+    """Return a finite number; NaN: the value is not one."""
     if isinstance(given, bool) or not isinstance(given, int | float) or not math.isfinite(given):
         return math.nan
     return float(given)

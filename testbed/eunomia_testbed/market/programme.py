@@ -12,14 +12,14 @@ from eunomia_testbed.market.instance import Market, Utility
 
 
 class Activities(NamedTuple):
-    """What agents can do with units: each activity has an owner, a utility, and the units that it uses.
+    """Ways in which agents use units: each activity has an owner, a utility, and units used.
 
     A linear agent has an activity for each resource and round, which uses one unit. A Leontief agent has one for each
     round, which uses its needs.
     """
 
     owner: Ints
-    """[K]"""
+    """[K] agent of each activity."""
     gain: Reals
     """[K] utility."""
     use: Reals
@@ -41,7 +41,7 @@ class Equilibrium:
 
 
 def activities_of(market: Market) -> Activities:
-    """The activities of all agents in the rounds from their arrival on, without those of no use."""
+    """Return the activities of all agents from their arrivals on, without useless ones."""
     here = market.present()
     return _of_linear(market, here) if market.utility is Utility.LINEAR else _of_leontief(market, here)
 
@@ -99,7 +99,7 @@ def equilibrium(market: Market) -> Equilibrium:
 
 
 def _most(market: Market, activities: Activities) -> Reals:
-    """[K] how much of each activity the supply allows, if nothing else is done."""
+    """[K] largest amount of each activity within the supply, if it is the only one."""
     use, supply = activities.use, np.broadcast_to(market.supply, activities.use.shape)
     allowed: Reals = np.divide(supply, use, out=np.full(use.shape, np.inf), where=use > 0.0).min(axis=(1, 2))
     return allowed

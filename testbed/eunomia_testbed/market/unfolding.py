@@ -1,4 +1,4 @@
-"""A market as its agents arrive: one equilibrium, or one at each arrival where arrivals are a surprise."""
+"""Solves a market over time: one equilibrium, or one at each surprise arrival."""
 
 import dataclasses
 
@@ -11,21 +11,21 @@ from eunomia_testbed.market.instance import Market
 from eunomia_testbed.market.programme import Equilibrium, activities_of, equilibrium, welfare_of
 
 UNSPENT = 1e-3
-"""Part of its budget below which an agent has spent it."""
+"""Fraction of its budget below which an agent counts as having spent everything."""
 
 
 @builds
 class MarketOutcome:
-    """What agents bought in the end."""
+    """Final purchases of all agents, and their prices."""
 
     bought: Reals
     """[N, J, T] units."""
     price: Reals
     """[J, T] of the equilibrium in force."""
     utility: Reals
-    """[N]"""
+    """[N] utility."""
     spent: Reals
-    """[N]"""
+    """[N] payment."""
     rho: Reals
     """[N] finish-time fairness."""
     welfare: float
@@ -34,7 +34,7 @@ class MarketOutcome:
 
 
 def unfold(market: Market) -> MarketOutcome:
-    """Let all agents buy.
+    """Solve the market for all rounds.
 
     With known arrivals there is one equilibrium. With surprises there is one at each arrival, of the rounds left, among
     the agents that are there, with the budgets that they have not spent.
@@ -65,7 +65,7 @@ def unfold(market: Market) -> MarketOutcome:
 
 
 def _at(market: Market, budget: Reals, start: int) -> tuple[Bools, Market, Equilibrium] | None:
-    """The equilibrium of the rounds from ``start`` on; None: no agent has both budget and use for them."""
+    """Return the equilibrium of the rounds from ``start`` on; None: no agent can buy anything useful."""
     here = (market.arrives <= start) if market.surprise else np.ones(budget.size, dtype=bool)
     here = here & (budget > UNSPENT * market.budget)
     part = _part(market, budget, here, start)

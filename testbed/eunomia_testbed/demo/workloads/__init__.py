@@ -1,1 +1,1 @@
-"""What the demo trains: small models on handwritten digits, each large enough for a step to take time."""
+"""Training scripts of the demo: small models on handwritten digits, with steps of measurable time."""

@@ -25,7 +25,7 @@ def arguments(**defaults: float) -> argparse.Namespace:
 
 
 def load() -> tuple[TensorDataset, Tensor, Tensor]:
-    """Return what is trained on, and images and labels of the fifth that is held out; images are (n, 64), 0 to 1."""
+    """Return the training set, and images (n, 64), 0 to 1, and labels of the held-out fifth."""
     images, labels = (torch.tensor(column) for column in load_digits(return_X_y=True))
     images, held_out = images.float() / 16, torch.arange(len(images)) % 5 == 0
     return TensorDataset(images[~held_out], labels[~held_out]), images[held_out], labels[held_out]
