@@ -55,7 +55,7 @@ class Container:
 
     @property
     def mark(self) -> str:
-        """The value of ``EUNOMIA_CONTAINER_ID`` in the environment of its processes.
+        """Value of ``EUNOMIA_CONTAINER_ID`` in the environment of the container's processes.
 
         It includes the folder, since another launcher on this machine may use the same id.
         """
@@ -63,12 +63,12 @@ class Container:
 
     @property
     def completed(self) -> bool:
-        """Whether no process of it is left."""
+        """Return whether all processes of the container have ended."""
         return self.status.state == pb.COMPLETED
 
     @property
     def seconds_left(self) -> float | None:
-        """Until it is killed; None without a deadline."""
+        """Return the seconds until the container is killed; None: it has no deadline."""
         return None if self.kill_at is None else max(0.0, self.kill_at - self._system.uptime())
 
     def save(self) -> None:

@@ -103,7 +103,7 @@ def check_request(request: pb.StartContainersRequest, node: Node) -> None:
 
 
 def _already_known(request: pb.StartContainersRequest, containers: Containers) -> list[pb.ContainerStatus]:
-    """Return the present statuses if this very request was carried out before; empty if it was not.
+    """Return the present statuses if this request was carried out before; empty: it was not.
 
     Raises:
         InputError: an id was used for something else.

@@ -117,7 +117,7 @@ class Epochs:
             raise ClosedEpochError(rule, value=str(epoch))
 
     def saw(self, slot: int, epoch: int) -> None:
-        """Refuse older epochs from now on."""
+        """Refuse epochs older than this one from now on."""
         if epoch > self[slot].highest:
             self[slot].highest = epoch
             self._save()

@@ -196,7 +196,7 @@ class Bench:
         return dataclasses.replace(made, rounds=rounds)
 
     def once(self, scene: Scene, way: str = "", **how: Any) -> Run:
-        """Run a scene in one way, or recall how that went."""
+        """Run a scene in one way, or return the stored result of an earlier run."""
         key = f"{scene.name}, {way}"
         if key not in self._runs:
             self._runs[key] = self.run(scene, **how)
@@ -263,7 +263,7 @@ class _Watch:
     # --- calls -----------------------------------------------------------------------------------------------------
 
     def see(self, call: Call) -> None:
-        """A stage has answered; the arbiter has not acted yet."""
+        """Check a call of a stage, before the arbiter acts on the answer."""
         self.inputs |= {name: item for name, item in call.inputs.items() if name != "allocation"}
         answer = call.answer
         if isinstance(answer, Menus):
@@ -309,7 +309,7 @@ class _Watch:
     # --- decisions -------------------------------------------------------------------------------------------------
 
     def decided(self, drive: Drive, decision: Decision) -> None:
-        """A step is over."""
+        """Check the decision of a step."""
         run, state = self.run, drive.arbiter.state
         written = encode(dataclasses.replace(decision, version=state.version.__class__(0)))
         run.decisions.append(json.dumps(written, sort_keys=True))

@@ -276,7 +276,7 @@ class World:
         return {row: found for row, found in rates.items() if found}
 
     def offer(self, now: float = 0.0, *, scope: Scope = Scope.FREE, lease: float = NEVER) -> Offer:
-        """What may be touched at ``now``: free GPUs and ended leases, or with ``ALL`` all that is not protected."""
+        """Return the offer at ``now``: free GPUs and ended leases, or with ``ALL`` every GPU that is not protected."""
         held = self._holdings.live
         up = held.state[: self.cluster.gpus] != GpuState.DOWN
         open_to_all = held.ends_at[: self.cluster.gpus] <= now
@@ -304,7 +304,7 @@ class World:
         return np.bincount(self.cluster.gpu_type[up], minlength=len(self.cluster.gpu_types)).astype(np.int64)
 
     def _only(self, app: int) -> "World":
-        """The world as the app's master sees it: its own app as row 0, its own jobs, no other holders."""
+        """Return the world that the app's master sees: its app as row 0, its jobs, no other holders."""
         own = World(self.cluster, seed=self.seed)
         name = str(self._apps.live.id[app])
         own.app(

@@ -158,7 +158,7 @@ class Combinations:
 
     @cached_property
     def outcomes(self) -> dict[Combination, CombinationResult]:
-        """What became of every cell; a cell that suits a cluster and is not in the sample is left out."""
+        """Return the result of every cell, without cells that suit a cluster and are not in the sample."""
         chosen = set(sampled(self.suited, self.most_run, lambda cell: cell.choices, self._near))
         resting = set(self.suited) - chosen
         cells = [cell for cell in self.refused if cell not in resting]
@@ -191,7 +191,7 @@ class Combinations:
         )
 
     def walked(self, cell: Combination) -> str | None:
-        """The first error of the walk over a cell's stages, as its profile would raise it."""
+        """Return the first error of the contract check on a cell's stages, as its profile would raise it."""
         errors = check_walk(
             self._steps(cell), bids=False, others=self._suiting, unread=UNREAD, place=PLACE, bids_place=""
         )

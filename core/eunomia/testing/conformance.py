@@ -59,7 +59,7 @@ INSTANCES = 24
 
 
 class PolicyConformance:
-    """Inherit it, and name the plugin.
+    """The test suite of a policy: inherit the class and set ``plugin``.
 
     Attributes:
         plugin: the class.
@@ -84,7 +84,7 @@ class PolicyConformance:
             self._broken("a plugin must be equal to itself alone", f"{own[0].__name__} compares by value")
 
     def test_its_hooks_are_those_that_are_called(self) -> None:
-        """Name, api, hooks, their marks and their parameters."""
+        """Check name, api, hooks, their marks and their parameters."""
         try:
             check_plugin(self.plugin, self._name())
         except EunomiaError as error:
@@ -99,7 +99,7 @@ class PolicyConformance:
             self._broken("each profile must get a plugin of its own", "the same object was made twice")
 
     def test_its_options_are_documented(self) -> None:
-        """Each has a docstring and a default that is valid."""
+        """Check that each option has a docstring and a valid default."""
         if not (self.plugin.__doc__ or "").strip():
             self._broken("a plugin must say in its docstring what it does", "none")
         kind = getattr(self.plugin, "options_type", None)
@@ -127,19 +127,19 @@ class PolicyConformance:
         self._hold(self._town(), Rule.FAULTS, Rule.SCRIPT_ENDS, Rule.RETURNS)
 
     def test_gangs_run_whole(self) -> None:
-        """A job gets a size of its menu, or nothing."""
+        """Check that each job gets a size on its menu, or nothing."""
         self._hold(self._town(), Rule.GANGS)
 
     def test_nothing_is_overcommitted(self) -> None:
-        """A GPU has one holder, and CPUs and memory suffice."""
+        """Check that each GPU has one holder, and that CPUs and memory suffice."""
         self._hold(self._town(), Rule.COMMITMENT)
 
     def test_it_wakes_later_than_now(self) -> None:
-        """A plugin that asks to be woken at the present moment would be called without end."""
+        """Check that a plugin never requests a wake-up at the present time, which would repeat without end."""
         self._hold(self._town(), Rule.WAKES)
 
     def test_verdicts_are_of_the_closed_set(self) -> None:
-        """Those turned down are there, and the reason is one that users know."""
+        """Check that each verdict is on an existing claim, with a reason of the closed set."""
         self._hold(self._town(), Rule.REASONS)
 
     def test_inputs_are_untouched(self) -> None:

@@ -1,4 +1,4 @@
-"""A small crowded world on which policies part company: everything that one of them reads differs between its jobs."""
+"""A small crowded world that distinguishes policies: its jobs differ in every property that a policy reads."""
 
 import math
 
