@@ -162,7 +162,7 @@ def test_what_cannot_run_here_is_named(tmp_path: Path) -> None:
     few = Plan(workloads={0: wide, 1: wide}, cluster=CLUSTER, cluster_text="", profiles={"fifo": Profile.load("fifo")})
     outcome = run_plan(few, tmp_path / "run", report=False)
     rows = (outcome.folder / "dropped.csv").read_text().splitlines()
-    assert outcome.dropped == 1
+    assert sum(outcome.dropped.values()) == 1
     assert rows[0] == "file,line,rule,value"
     assert rows[1].startswith("wide,,a gang must be at most the cluster's 4 GPUs,64")
     assert RunData.load(outcome.folder).jobs["state"].to_list()[:2] == ["finished", "rejected"]

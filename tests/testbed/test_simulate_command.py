@@ -21,9 +21,8 @@ from eunomia_testbed.simulator import Costs, Failures
 from eunomia_testbed.spec.outages import failures_of
 from eunomia_testbed.spec.settings import factors, filled, load_list, seed_list
 
-TRACE = "job,app,user,arrival_seconds,most_gpus,iterations,seconds_per_iteration\n" + "".join(
-    f"j{row}/0,j{row},{'ana' if row % 2 else 'bob'},{row * 5},{1 + row % 2},{20 + 13 * (row % 5)},1\n"
-    for row in range(16)
+TRACE = "job,user,arrival_seconds,most_gpus,iterations,seconds_per_iteration\n" + "".join(
+    f"j{row}/0,{'ana' if row % 2 else 'bob'},{row * 5},{1 + row % 2},{20 + 13 * (row % 5)},1\n" for row in range(16)
 )
 HEAVY = ("scipy", "pandas", "torch", "cvxpy", "gurobipy", "tensorboard", "grpc", "pyarrow", "sklearn", "rich")
 
@@ -146,6 +145,37 @@ def test_a_trace_without_any_speed_is_refused(capsys: pytest.CaptureFixture[str]
     assert f"{rule}, but got neither (slow.csv)" in capsys.readouterr().err
     assert not Path("out").exists()
     assert run([*command, "--speeds", "analytic"]) == 0
+
+
+CURVES = "model,global_batch,num_gpus,step_time_s\nresnet,64,1,0.1\nresnet,64,2,0.06\n"
+
+
+def test_a_trace_whose_models_stand_in_a_column_of_another_name_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "t.csv").write_text("job,arrival_seconds,most_gpus,iterations,kind\na,0,1,100,resnet\n")
+    (tmp_path / "curves.csv").write_text(CURVES)
+    flags = ["--speeds", str(tmp_path / "curves.csv"), "--out", str(tmp_path / "out")]
+    assert run(["simulate", str(tmp_path / "t.csv"), "--cluster", "1x2 V100", *flags]) == 2
+    rule = "a trace must have the column model, whose speeds --speeds gives, or seconds_per_iteration"
+    assert f"{rule}, but got neither (t.csv)" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_screen_names_columns_that_are_not_read_and_why_jobs_are_not_used(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = "job,arrival_seconds,most_gpus,least_gpu,iterations,model\na,0,1,1,100,resnet\nb,0,1,1,100,other\n"
+    (tmp_path / "t.csv").write_text(trace)
+    (tmp_path / "curves.csv").write_text(CURVES)
+    flags = ["--speeds", str(tmp_path / "curves.csv"), "--out", str(tmp_path / "out"), "--no-report"]
+    assert run(["simulate", str(tmp_path / "t.csv"), "--cluster", "1x2 V100", *flags]) == 0
+    said = capsys.readouterr()
+    assert (
+        'column least_gpu is not one of the format\'s and is not read; did you mean "least_gpus"?'
+        in said.err + said.out
+    )
+    assert "1 rows or jobs not used: a job's speed on a GPU type of the cluster must be known" in said.out
 
 
 def test_the_default_policy_is_named_in_help_and_page(capsys: pytest.CaptureFixture[str]) -> None:
@@ -484,7 +514,7 @@ def test_a_search_that_cannot_be_is_refused_by_its_app(
     search: dict[str, object], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = json.dumps(search).replace('"', '""')
-    Path("jobs.csv").write_text(TRACE.splitlines()[0] + f',search\nj/0,j,ana,0,1,20,1,"{text}"\n')
+    Path("jobs.csv").write_text(TRACE.splitlines()[0] + f',search\nj/0,ana,0,1,20,1,"{text}"\n')
     assert simulate("--policy", "fifo", "--out", "out") == 2
     assert re.search(rf"error: {said}.* \(jobs.csv, app j\)", capsys.readouterr().err)
     assert not Path("out").exists()

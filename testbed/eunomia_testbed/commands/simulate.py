@@ -4,6 +4,7 @@ import json
 import shlex
 import signal
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -89,14 +90,17 @@ def _tell(outcome: "Outcome", flags: SimulateFlags) -> int:
         rows = json_rows(metrics, timings)
         failed = [{"policy": each.policy, "seed": each.seed, "error": each.error} for each in outcome.facts.failures]
         plain = {"schema": "eunomia/simulate@1", "out": str(outcome.folder), "ended": outcome.ended}
-        said = {"report": None if outcome.report is None else str(outcome.report), "dropped": outcome.dropped}
+        said = {
+            "report": None if outcome.report is None else str(outcome.report),
+            "dropped": sum(outcome.dropped.values()),
+        }
         typer.echo(json.dumps(plain | said | {"rows": rows, "failed": failed}, ensure_ascii=False))
     elif flags.quiet:
         typer.echo(outcome.folder)
     else:
         lines = [*table_lines(metrics, timings, outcome.facts), "", *notes_of(metrics, outcome.facts)]
         lines = lines if outcome.done or outcome.failed else []
-        lines += [f"{outcome.dropped} rows or jobs not used: dropped.csv"] if outcome.dropped else []
+        lines += _dropped(outcome.dropped)
         left = f"{len(outcome.failed)} of {outcome.cells} simulations; {_goes_on(outcome.folder)}"
         lines += [f"Failed   {left}"] if outcome.failed else []
         lines += [f"Results  {outcome.folder}"] + ([f"Report   {outcome.report}"] if outcome.report else [])
@@ -108,8 +112,18 @@ def _tell(outcome: "Outcome", flags: SimulateFlags) -> int:
         raise RunErrors(list(outcome.failed))
     if not flags.strict:
         return OK
-    whole = outcome.dropped == 0 and bool((metrics["apps_finished"] == metrics["apps"]).all())
+    whole = not outcome.dropped and bool((metrics["apps_finished"] == metrics["apps"]).all())
     return OK if whole and metrics["faults"].sum() == 0 else ANSWER_IS_NO
+
+
+def _dropped(rules: Mapping[str, int]) -> list[str]:
+    """What was not used, with the most frequent reason."""
+    if not rules:
+        return []
+    rule, count = next(iter(rules.items()))
+    others = f"; {len(rules) - 1} other reasons" if len(rules) > 1 else ""
+    whole = sum(rules.values())
+    return [f"{whole} rows or jobs not used: {rule} ({count} of {whole}){others}; see dropped.csv"]
 
 
 def _interrupted(done: int, cells: int, folder: Path) -> str:

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import io
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -39,7 +40,7 @@ class Outcome:
         facts: what ``run.json`` holds.
         metrics: one row per policy and seed, as in ``summary.csv``.
         ended: ``interrupted``: by Ctrl-C; what was finished is kept.
-        dropped: rows of traces that were not used, jobs that could not run here.
+        dropped: by rule that was broken, how many rows of traces were not used and jobs could not run here.
     """
 
     folder: Path
@@ -48,7 +49,7 @@ class Outcome:
     ended: Literal["finished", "interrupted"]
     done: int
     cells: int
-    dropped: int
+    dropped: Mapping[str, int]
     report: Path | None
     failed: tuple[EunomiaError, ...] = ()
     """Failed simulations, such as by a fault of a plugin; the others are done."""
@@ -101,7 +102,7 @@ def run_plan(
         ended=ran.ended,
         done=ran.done,
         cells=len(plan.cells()),
-        dropped=_count_dropped(folder.path),
+        dropped=_dropped(folder.path),
         report=_report(tables, counted, folder.path) if report and (ran.done or ran.failed) else None,
         failed=tuple(each.error for each in ran.failed),
     )
@@ -198,14 +199,15 @@ def _dropped_csv(path: Path, plan: Plan, done: list[Cell]) -> str:
     return text.getvalue()
 
 
-def _count_dropped(path: Path) -> int:
+def _dropped(path: Path) -> Mapping[str, int]:
+    """By rule that was broken: how many rows and jobs were not used; the most frequent first."""
     import csv
 
     file = path / "dropped.csv"
     if not file.is_file():
-        return 0
+        return {}
     with file.open(encoding="utf-8", newline="") as stream:
-        return max(0, sum(1 for _ in csv.reader(stream)) - 1)
+        return dict(Counter(row["rule"] for row in csv.DictReader(stream)).most_common())
 
 
 def _facts(plan: Plan) -> RunFacts:

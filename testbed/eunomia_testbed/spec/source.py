@@ -141,8 +141,14 @@ def _read(request: Request, cluster: ClusterFile, seeds: Sequence[int]) -> Sourc
 
 def _check_speeds(workload: Workload, models: PerformanceModel | None) -> None:
     """Reject a trace in which no job has a speed, since no policy could run any of them."""
-    if models is None and not workload.regimes and bool(np.isnan(workload.jobs.seconds_per_iteration).all()):
+    jobs = workload.jobs
+    if workload.regimes or not bool(np.isnan(jobs.seconds_per_iteration).all()):
+        return
+    if models is None:
         rule = "a trace must have the column seconds_per_iteration, or --speeds must give the speeds of its models"
+        raise InputError(rule, value="neither", place=workload.name)
+    if bool((jobs.model < 0).all()):
+        rule = "a trace must have the column model, whose speeds --speeds gives, or seconds_per_iteration"
         raise InputError(rule, value="neither", place=workload.name)
 
 

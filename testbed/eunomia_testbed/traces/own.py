@@ -14,6 +14,7 @@ import polars as pl
 from eunomia.errors import InputError
 from eunomia.model.adaptations import MODES
 from eunomia.units import Ints, Reals
+from eunomia.words import did_you_mean
 from eunomia_testbed.traces.building import drawn_model
 from eunomia_testbed.traces.options import ReadOptions
 from eunomia_testbed.traces.rows import MOST_ITERATIONS, MOST_SECONDS, Rows
@@ -59,6 +60,7 @@ class OwnReader:
 class _Own:
     def __init__(self, rows: Rows, options: ReadOptions) -> None:
         self.rows, self.options = rows, options
+        self.known = set(REQUIRED) | set(NUMBERS)
         self.ids = rows.ids("job")
         self.arrivals = rows.arrivals("arrival_seconds")
         self.most = rows.gpus("most_gpus")
@@ -125,7 +127,14 @@ class _Own:
         return np.where(np.isfinite(given), given, self.most).astype(np.int64)
 
     def has(self, name: str) -> bool:
+        self.known.add(name)
         return self.rows.frame is not None and name in self.rows.frame.columns
+
+    def note_columns_not_read(self) -> None:
+        """Add a note on columns that the format does not have."""
+        columns = [] if self.rows.frame is None else self.rows.frame.columns
+        for name in sorted(set(columns) - self.known):
+            self.rows.note(f"column {name} is not one of the format's and is not read{did_you_mean(name, self.known)}")
 
     def number(self, name: str, **bounds: Any) -> Reals:
         if not self.has(name):
@@ -166,6 +175,10 @@ class _Own:
         models = sorted({kind for kind in kinds if kind})
         index = {kind: number for number, kind in enumerate(models)}
         owner = {user: number for number, user in enumerate(users)}
+        reference = next(filter(None, self.texts("reference_type", "")), None)
+        exclusive = self.exclusive[order] if self.has("exclusive_seconds") else None
+        jobs = self._jobs(order, app_of, np.array([index.get(kind, -1) for kind in kinds], dtype=np.int64))
+        self.note_columns_not_read()
         return Workload(
             name=rows.file,
             users=UserColumns(id=users, weight=self._user_weights(users, order)),
@@ -175,12 +188,12 @@ class _Own:
                 weight=np.nan_to_num(self.app_weights[head], nan=1.0),
                 arrival_seconds=arrivals,
             ),
-            jobs=self._jobs(order, app_of, np.array([index.get(kind, -1) for kind in kinds], dtype=np.int64)),
+            jobs=jobs,
             models=tuple(models),
             regimes={place[row]: life for row, life in self.regimes.items() if row in place},
             searches={int(app_of[place[row]]): search for row, search in self.searches.items() if row in place},
-            exclusive_seconds=self.exclusive[order] if self.has("exclusive_seconds") else None,
-            reference_type=next(filter(None, self.texts("reference_type", "")), None),
+            exclusive_seconds=exclusive,
+            reference_type=reference,
             source="Eunomia",
             dropped=tuple(rows.dropped),
             notes=tuple(rows.notes),
