@@ -49,7 +49,7 @@ def test_a_second_launcher_ends_and_the_first_stays(made: Supervisor, tmp_path: 
         eventually(lambda: arbiter.app("ana").running == 1)
         before = registrations(tmp_path)
         shutil.copytree(
-            made.state_dir / "launcher", tmp_path / "copy" / "launcher", ignore=shutil.ignore_patterns("live")
+            made.state_dir / "launcher", tmp_path / "copy" / "launcher", ignore=shutil.ignore_patterns("live", "*.new")
         )
         for state in (tmp_path / "other", tmp_path / "copy"):
             ended = subprocess.run(second(made, state), capture_output=True, text=True, timeout=60, check=False)

@@ -41,7 +41,7 @@ def test_a_kind_is_listed_shown_and_exported(folder: Path, capsys: pytest.Captur
 
 def test_an_unknown_kind_and_a_file_that_exists_are_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(("profiles", "show", str(folder), "bert")) == 2
-    assert 'a kind must be one of resnet, but got "bert"' in capsys.readouterr().err
+    assert 'a kind must be one with known rates (resnet), but got "bert"' in capsys.readouterr().err
     (folder / "resnet.toml").write_text("mine")
     assert cli.run(("profiles", "export", str(folder), "resnet", str(folder / "resnet.toml"))) == 2
     assert (folder / "resnet.toml").read_text() == "mine"

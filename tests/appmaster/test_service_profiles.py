@@ -73,7 +73,7 @@ def test_an_imported_profile_is_in_the_journal_until_it_is_dropped(lab: Any) -> 
         ({"file": GOOD.replace("gpus = 2", "gpus = 9")}, "GPUs must be from 1 to 4, but got 9 (resnet, point 1)"),
         ({"file": GOOD.replace("rate = 2.5\n", "")}, "rate must be given, but got none (the profile, point 1)"),
         ({"file": 'kind = "resnet"\n'}, "[[point]] must be given 1 to 1000 times, but got none (the profile)"),
-        ({"drop": "bert"}, 'a kind must be one of resnet, but got "bert" (profiles)'),
+        ({"drop": "bert"}, 'a kind must be one with known rates (resnet), but got "bert" (profiles)'),
     ],
 )
 def test_a_profile_with_holes_or_of_another_cluster_changes_nothing(

@@ -20,6 +20,8 @@ from eunomia.model.cluster import Cluster
 from eunomia.model.leases import Lease, LeaseState
 from eunomia.round.arbiter import Arbiter
 from eunomia.round.invariants import check_state
+from eunomia.round.plan_error import PlanError
+from eunomia.round.probes import check_probes
 from eunomia.testing.assemble import assemble
 from eunomia.testing.drive import Delays, Drive
 from eunomia.units import AppId, Cause, JobId, Locality, Seconds, Unit, UserId
@@ -269,6 +271,23 @@ def test_a_setting_that_the_job_cannot_have_is_refused(wrong: dict[str, Any], ru
     assert f"{rule}, but got {value}" in run.faults[0]
     assert len(run.places) == 1
     assert run.places[0][1] is None
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({"iterations": math.nan}, "iterations, limit and again of probes must be above 0, but got nan"),
+        ({"gpus": np.array([1.5])}, "gpus of probes must be an array of whole numbers, but got float64"),
+        ({"gpu_type": "V100"}, "gpu_type of probes must be an array of whole numbers, but got str"),
+        ({"cpus": np.array(["4"])}, "cpus of probes must be an array of numbers, but got <U1"),
+    ],
+)
+def test_columns_of_other_types_are_refused_by_name(columns: dict[str, Any], said: str) -> None:
+    run = Run(Asking(2))
+    given = {"jobs": np.array([0], np.int32), "gpus": np.array([2])} | columns
+    with pytest.raises(PlanError) as refused:
+        check_probes(run.arbiter.state, Probes(**given))
+    assert said in str(refused.value)
 
 
 def test_a_type_that_the_job_does_not_ask_for_is_refused() -> None:

@@ -62,7 +62,9 @@ def test_a_plugin_in_a_file_is_found_by_its_class(write: Write) -> None:
     assert registry.load("lottery").__name__ == "Lottery"
 
 
-@pytest.mark.parametrize("body", ["1 / 0", "def f(:", "x = 1"], ids=["raises", "syntax", "no plugin"])
+@pytest.mark.parametrize(
+    "body", ["1 / 0", "def f(:", "x = 1", "import sys; sys.exit(3)"], ids=["raises", "syntax", "no plugin", "exits"]
+)
 def test_a_file_without_a_plugin_is_refused(write: Write, body: str) -> None:
     with pytest.raises(InputError, match="--plugin-path"):
         Registry.find(paths=[write(body)], installed=False)

@@ -416,6 +416,16 @@ def test_one_seed_has_no_interval(capsys: pytest.CaptureFixture[str]) -> None:
     assert re.search(r"mean JCT s .* %   srtf is better \(one seed\)", lines[1])
 
 
+def test_seeds_that_change_nothing_give_no_interval(capsys: pytest.CaptureFixture[str]) -> None:
+    assert simulate("--policy", "fifo", "--policy", "srtf", "--seeds", "0-2", "--out", "out", "--no-report", "-q") == 0
+    capsys.readouterr()
+    assert run(["compare", "out"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert re.search(r"mean JCT s .* %   srtf is better \(one seed\)", lines[1])
+    assert not re.search(r"\d to ", "\n".join(lines[:-1]))
+    assert lines[-1].startswith("All 3 seeds gave the same values: nothing in these runs is drawn by chance")
+
+
 def test_runs_that_do_not_belong_together_say_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert simulate("--policy", "fifo", "--out", "a", "--no-report", "-q") == 0
     assert simulate("--policy", "fifo", "--out", "b", "--no-report", "-q", cluster="3x2 V100") == 0

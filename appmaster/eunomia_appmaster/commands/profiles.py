@@ -99,7 +99,7 @@ def _points(count: int) -> str:
 def _rates(folder: Path, kind: str) -> tuple[KnownRate, ...]:
     known = profiles_of(journal_of(folder))
     if kind not in known:
-        rule = f"a kind must be one of {', '.join(sorted(known)) or 'none'}"
+        rule = f"a kind must be one with known rates ({', '.join(sorted(known)) or 'there is none yet'})"
         raise InputError(rule, value=f'"{kind}"', place=str(folder))
     return known[kind]
 

@@ -40,6 +40,6 @@ def _checked(state: State, request: pb.SetProfileRequest) -> tuple[str, tuple[Kn
         raise InputError("a change must be a file or a kind to drop", value="none", place="SetProfileRequest")
     if not rates_of(state, request.drop):
         known = sorted(name for name, number in state.kinds.items() if number in state.profiles)
-        rule = f"a kind must be one of {', '.join(known) or 'none'}"
+        rule = f"a kind must be one with known rates ({', '.join(known) or 'there is none yet'})"
         raise InputError(rule, value=f'"{request.drop}"', place="profiles")
     return request.drop, ()

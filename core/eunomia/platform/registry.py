@@ -299,7 +299,7 @@ def _listed(found: Found, load: Callable[[str], Any] | None = None) -> Listed:
         return Listed(found=found, status=Status.INCOMPATIBLE, error=f"{error} ({found.target})")
     except EunomiaError as error:
         return Listed(found=found, status=Status.BROKEN, error=f"{error} ({found.target})")
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return Listed(found=found, status=Status.BROKEN, error=_last_line(error))
     hooks = hooks_of(kind)
     stages = tuple(stage for hook, stage in STAGE_OF_HOOK.items() if hook in hooks)
@@ -359,7 +359,7 @@ def _in_file(path: Path) -> list[Found]:
         raise InputError("a plugin path must name a file", value=f'"{path}"', place="--plugin-path")
     try:
         module = _file_module(path)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InputError(
             "a plugin path must name a file that loads", value=_last_line(error), place="--plugin-path"
         ) from error

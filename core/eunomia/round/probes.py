@@ -5,6 +5,7 @@ A job that is measured holds its own GPUs and those of the setting, so that noth
 
 import math
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 
@@ -21,6 +22,10 @@ _ELASTICITY = Stage.ELASTICITY
 _ROUNDING = 1.0 + 1e-9
 
 
+_KINDS: Final = {"cpus": "iuf", "memory_gib": "iuf"}
+"""Kinds of numpy's types that a column may have, where it need not be whole numbers."""
+
+
 def check_probes(state: State, probes: Probes) -> None:
     """Refuse settings that a job cannot have.
 
@@ -31,9 +36,14 @@ def check_probes(state: State, probes: Probes) -> None:
     many = probes.jobs.size
     for name in ("gpus", "gpu_type", "locality", "cpus", "memory_gib"):
         column = getattr(probes, name)
-        if column is not None and column.shape != probes.jobs.shape:
+        if column is None:
+            continue
+        if not isinstance(column, np.ndarray) or column.dtype.kind not in _KINDS.get(name, "iu"):
+            rule = f"{name} of probes must be an array of {'numbers' if name in _KINDS else 'whole numbers'}"
+            raise PlanError(_ELASTICITY, rule, value=getattr(column, "dtype", type(column).__name__))
+        if column.shape != probes.jobs.shape:
             raise PlanError(_ELASTICITY, f"probes must have {name} for each row", value=f"{column.size} for {many}")
-    if probes.iterations < 1 or not probes.limit > 0.0 or not probes.again > 0.0:
+    if not probes.iterations >= 1 or not probes.limit > 0.0 or not probes.again > 0.0:
         value = f"{probes.iterations}, {probes.limit:g} s and {probes.again:g} s"
         raise PlanError(_ELASTICITY, "iterations, limit and again of probes must be above 0", value=value)
     for job, gpus, kind, locality, cpus, memory_gib in _rows(probes):

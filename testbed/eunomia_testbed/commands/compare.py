@@ -82,7 +82,9 @@ def compare(
     if not seeds:
         rule = "runs that are compared must have seeds in common"
         raise InputError(rule, value=f"{_seeds(first)} and {_seeds(second)}")
-    rows = [_compared(metric, first, second, seeds) for metric in METRICS]
+    alike = _alike(first, seeds) and _alike(second, seeds)
+    compared = seeds[:1] if alike else seeds
+    rows = [_compared(metric, first, second, compared) for metric in METRICS]
     known = [row for row in rows if row is not None]
     notes = [line for side in (first, second) for line in _faults(side)]
     others = _differences(first, second)
@@ -91,7 +93,11 @@ def compare(
             json.dumps(_facts(first, second, seeds, known) | {"differs": others, "faults": notes}, ensure_ascii=False)
         )
     else:
-        typer.echo("\n".join([*_lines(first, second, seeds, known), *others, *notes]))
+        typer.echo(
+            "\n".join(
+                [*_lines(first, second, compared, known), *_seeds_change_nothing(seeds, compared), *others, *notes]
+            )
+        )
     return ANSWER_IS_NO if any(_failures(side) for side in (first, second)) else OK
 
 
@@ -194,6 +200,20 @@ def _compared(metric: Metric, first: Side, second: Side, seeds: list[int]) -> Co
         difference=found,
         verdict=_verdict(metric, found, first.name, second.name),
     )
+
+
+def _alike(side: Side, seeds: list[int]) -> bool:
+    """Whether several seeds gave the same values of every metric: then nothing in the run is drawn by chance."""
+    found = [_values(side, metric.name) for metric in METRICS]
+    return len(seeds) > 1 and all(len({values.get(seed) for seed in seeds}) == 1 for values in found)
+
+
+def _seeds_change_nothing(seeds: list[int], compared: list[int]) -> list[str]:
+    if len(seeds) == len(compared):
+        return []
+    return [
+        f"All {len(seeds)} seeds gave the same values: nothing in these runs is drawn by chance, so one is compared."
+    ]
 
 
 def _values(side: Side, name: str) -> Mapping[int, float | None]:
