@@ -4,6 +4,7 @@ import math
 import os
 import struct
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -440,11 +441,16 @@ def test_steps_going_back_are_reported_and_the_last_value_wins(tmp_path: Path, s
 
 
 def resume(folder: Path, *, purge: bool) -> None:
+    from tensorboard.summary.writer import event_file_writer
     from torch.utils.tensorboard import SummaryWriter
 
     for k, (start, end) in enumerate([(0, 100), (60, 120), (110, 150)], 1):
         purge_step = start if purge and k > 1 else None
-        with SummaryWriter(str(folder), purge_step=purge_step, filename_suffix=f".r{k}") as writer:
+        # TensorBoard reads files by name: the numbers of writers in one process must have equally many digits.
+        with (
+            mock.patch.object(event_file_writer, "_global_uid", event_file_writer.AtomicCounter(1000 + k)),
+            SummaryWriter(str(folder), purge_step=purge_step, filename_suffix=f".r{k}") as writer,
+        ):
             for step in range(start, end):
                 writer.add_scalar("loss", 1000 * k + step, step)
                 if step % 25 == 0:
