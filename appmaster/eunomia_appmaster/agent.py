@@ -32,7 +32,7 @@ from eunomia_appmaster.protocol import arbiter_pb2 as pb
 
 @builds
 class Standing:
-    """Facts about the agent's app that offers do not contain."""
+    """Facts about the agent's app that offers do not contain: its user, jobs and weights."""
 
     app: AppId
     user: UserId
@@ -78,7 +78,7 @@ class Agent:
         elasticity: pb.StagePlugin,
         valuation: pb.StagePlugin,
     ) -> Self:
-        """Make the plugins that the profile names, with its options.
+        """Create the plugins that the profile names, with its options.
 
         Raises:
             AgentError: one of them is not installed, or has another version.

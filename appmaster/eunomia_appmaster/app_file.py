@@ -1,7 +1,7 @@
-"""The app file: a hyperparameter search or a single training run in TOML, checked as a whole before anything starts.
+"""The app file: a hyperparameter search or a single training run in TOML, validated as a whole before anything starts.
 
-Every error names the rule, the value and the place; all of a file come together. Importing this module imports
-pydantic, so code that rarely needs it imports it in the function.
+Every error names the rule, the value and the place; all errors of a file are reported together. Importing this
+module imports pydantic, so that code that rarely needs it imports it inside a function.
 """
 
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ class AppFile:
 
     Attributes:
         app: ``[app]``.
-        user: whose app it is.
+        user: the app's owner.
         job: ``[job]``.
         space: the search space by parameter.
         tuner: ``[tuner]``.
@@ -86,7 +86,7 @@ class AppFile:
             folder: the working folder of its jobs; relative scripts are looked for there.
             tuners: ``module:class`` by kind; None: the built-in ones and those of plugins.
             env: the submitter's environment, for ``PATH`` and ``VIRTUAL_ENV``; None: this process'.
-            user: whose app it is where the file names none; None: the login name.
+            user: the app's owner if the file names none; None: the login name.
 
         Raises:
             InputErrors: all that is wrong with it.
@@ -120,7 +120,7 @@ class AppFile:
 
 
 class _Reader:
-    """Collects the errors of one file; a table with errors reads as None, and what depends on it is left unchecked."""
+    """Collects the errors of one file; a table with errors reads as None, and checks that depend on it are skipped."""
 
     def __init__(self, place: str) -> None:
         self.place = place
@@ -160,7 +160,7 @@ class _Reader:
             return None
 
     def space(self, raw: dict[str, Any]) -> dict[str, Distribution] | None:
-        """Return the space; None where something in it is wrong."""
+        """Return the space; None if part of it is invalid."""
         before = len(self.errors)
         tables = raw.get("space", {})
         if not isinstance(tables, dict):

@@ -23,7 +23,7 @@ OWN_VARIABLES = re.compile(r"EUNOMIA_.*|RANK|LOCAL_RANK|WORLD_SIZE|MASTER_ADDR|M
 MOST_TRIALS = 10_000
 MOST_ITERATIONS = 10**12
 MOST_NUMBER = 1e300
-"""Largest number accepted: the difference of two such numbers is finite, too."""
+"""Largest number accepted, such that the difference of two such numbers is finite."""
 MOST_STEPS = 2**53
 
 
@@ -161,9 +161,9 @@ class JobTable(_Table):
     checkpoint_every: Annotated[float, BeforeValidator(_seconds)] | None = None
     """Seconds between periodic checkpoints; None: only on an order to leave."""
     retries: Annotated[int, _whole("retries", 0, 100)] = 2
-    """How often a failed job is tried again."""
+    """Number of times that a failed job is started again."""
     kind: Annotated[str, _name("kind")] | None = None
-    """Jobs of one kind, of any app, share the rates that were measured of them; None: the app's own kind."""
+    """Jobs of one kind, of any app, share their measured rates; None: the app's own kind."""
     epochs: Annotated[int, _whole("epochs", 1, MOST_ITERATIONS)] | None = None
     """Passes over the data set that a job makes; None: not declared."""
     samples_per_epoch: Annotated[int, _whole("samples_per_epoch", 1, MOST_ITERATIONS)] | None = None
@@ -253,7 +253,7 @@ DISTRIBUTIONS: Mapping[str, type[FloatTable | IntTable | CategoricalTable]] = {
 
 
 class TunerTable(_Table):
-    """``[tuner]``: what all tuners share; further keys are the chosen tuner's own options."""
+    """``[tuner]``: the keys that all tuners share; further keys are the chosen tuner's options."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -265,7 +265,7 @@ class TunerTable(_Table):
     sampler: Annotated[Sampler, _choice("sampler", SAMPLERS)] = "random"
     """``random``, ``grid``, or one of Optuna's."""
     max_concurrent_trials: Annotated[int, _whole("max_concurrent_trials", 1, MOST_TRIALS)] | None = None
-    """Trials that a sampler of Optuna suggests ahead of results; None: 4."""
+    """Trials that a sampler of Optuna suggests before earlier results are in; None: 4."""
     startup_trials: Annotated[int, _whole("startup_trials", 1, MOST_TRIALS)] | None = None
     """Trials that a sampler of Optuna draws at random before it uses results."""
     seed: Annotated[int, _whole("seed", 0, 2**63 - 1)] = 0

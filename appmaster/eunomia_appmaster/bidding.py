@@ -1,4 +1,7 @@
-"""A bid: what an offer is worth to one app, by the profile's elasticity and valuation. No clock, no protocol."""
+"""Computes a bid: the value of an offer to one app, by the profile's elasticity and valuation.
+
+No clock, no protocol.
+"""
 
 from eunomia.contract.bundles import ByBundle
 from eunomia.contract.offers import Offer

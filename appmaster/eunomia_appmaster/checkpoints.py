@@ -1,8 +1,8 @@
-"""Checkpoints of one job: written atomically, verified on read, the last good ones kept.
+"""Checkpoints of one job: written atomically, verified on read; the last good ones are kept.
 
 A checkpoint is two files in the job's checkpoint folder: the data, ``000096.pt``, and its record, ``000096.json``
-(step, sha256, bytes, incarnation, saved_at). The record is renamed into place last, so what has a record was whole.
-There is one writer at a time (rank 0 of the running incarnation) and any number of readers.
+(step, sha256, bytes, incarnation, saved_at). The record is renamed into place last, so a checkpoint with a record
+is complete. There is one writer at a time (rank 0 of the running incarnation) and any number of readers.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ _READ_ATTEMPTS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """One whole checkpoint: ``path`` holds ``bytes`` bytes with that SHA-256; ``saved_at`` is in seconds (Unix)."""
+    """A complete checkpoint: ``path`` holds ``bytes`` bytes with that SHA-256; ``saved_at`` is in seconds (Unix)."""
 
     step: int
     path: Path
@@ -40,10 +40,10 @@ class CheckpointError(EunomiaError):
 
 
 class CheckpointStore:
-    """The checkpoints of one job in ``folder``, newest ``keep`` good ones kept.
+    """The checkpoints of one job in ``folder``; the newest ``keep`` good ones are kept.
 
-    Newest means the latest incarnation first, then the highest step: an incarnation that had to fall back to an
-    earlier step replaces what came after it. Files of other names in the folder are left alone.
+    Newest means the latest incarnation first, then the highest step: an incarnation that had to resume from an
+    earlier step replaces the checkpoints after that step. Files with other names in the folder are not touched.
 
     Args:
         folder: made at the first save.
@@ -62,7 +62,7 @@ class CheckpointStore:
         self._digests: dict[tuple[str, int, int, int], str] = {}
 
     def check_writable(self) -> None:
-        """Find out before any work is done whether checkpoints can be written.
+        """Check before any work is done that checkpoints can be written.
 
         Raises:
             InputError: the folder cannot be made, or nothing can be written in it.
@@ -80,7 +80,7 @@ class CheckpointStore:
         """Write a checkpoint atomically and drop the oldest beyond ``keep``.
 
         Args:
-            step: optimizer step whose state it holds.
+            step: the optimizer step of the saved state.
             write: writes the data to the path given to it (a temporary file in the same folder).
             incarnation: which incarnation of the job writes, from 1.
 
@@ -227,7 +227,7 @@ class CheckpointStore:
         )
 
     def _clean_leftovers(self) -> None:
-        """Complete saves that stopped between their renames, delete what other unfinished saves left."""
+        """Complete saves that stopped between their renames, and delete the files of other unfinished saves."""
         for leftover in self.folder.glob(".*.json.*.tmp"):
             stem = leftover.name.split(".")[1]
             try:
@@ -239,7 +239,7 @@ class CheckpointStore:
             leftover.unlink(missing_ok=True)
 
     def _retain(self, newest: Checkpoint) -> None:
-        """Delete checkpoints older than the newest ``keep`` good ones; corrupt ones do not count."""
+        """Delete checkpoints older than the newest ``keep`` good ones; corrupt checkpoints do not count."""
         kept = 1
         for record in list(self._records()):
             if record.stem == newest.path.stem:

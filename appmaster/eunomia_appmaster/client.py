@@ -157,7 +157,7 @@ class Client:
         Args:
             path: the file; its folder is the workers' working folder.
             text: what it says, if it is not to be read.
-            user: whose app it is where the file names none; None: the login name.
+            user: the app's owner if the file names none; None: the login name.
 
         Raises:
             InputErrors: all that is wrong with it.
@@ -234,7 +234,7 @@ class Client:
         return self._call(self._stub.Resume, pb.ResumeRequest())
 
     def import_profile(self, path: Path | str) -> pb.SetProfileResponse:
-        """Replace the rates that the arbiter knows of a kind of job by those of the kind's file.
+        """Replace the rates of a kind of job that the arbiter keeps by those of a file.
 
         Raises:
             InputError: the file has holes, or is another cluster's; nothing was changed.
@@ -242,7 +242,7 @@ class Client:
         return self._call(self._stub.SetProfile, pb.SetProfileRequest(file=_text(Path(path))))
 
     def drop_profile(self, kind: str) -> pb.SetProfileResponse:
-        """Drop the rates that the arbiter knows of a kind of job.
+        """Drop the rates of a kind of job that the arbiter keeps.
 
         Raises:
             InputError: none are known.
@@ -250,9 +250,9 @@ class Client:
         return self._call(self._stub.SetProfile, pb.SetProfileRequest(drop=_utf8(kind, "a kind's name")), retry=False)
 
     def _call(self, method: Callable[..., A], request: object, *, retry: bool = True) -> A:
-        """Call; the call is repeated for a while if the arbiter restarts.
+        """Make a call, and repeat it for a while if the arbiter restarts.
 
-        Every call may be repeated: a submission has an id of its own.
+        Every call may be repeated: a submission has a unique id.
         """
         deadline = time.monotonic() + (RETRIES_SECONDS if retry and self._was_here() else 0.0)
         while True:
@@ -307,7 +307,7 @@ class Client:
 
 
 def _found(named: str | None, *files: Path, state_dir: Path | None) -> Address:
-    """Return the given address, else that of the first existing address file."""
+    """Return the given address, else the address in the first existing address file."""
     target = named or os.environ.get("EUNOMIA_ADDRESS")
     if target:
         check_target(target, "--address" if named else "EUNOMIA_ADDRESS")

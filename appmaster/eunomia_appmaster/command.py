@@ -40,7 +40,7 @@ class Command:
 
     @classmethod
     def parse(cls, text: str, *, parameters: Sequence[str], place: str | None = None) -> Self:
-        """Split a command line as a shell would, but for expansion, pipes and the like.
+        """Split a command line as a shell does, but without expansion, pipes and redirection.
 
         Raises:
             InputErrors: open quotes, no word at all, an unknown placeholder, or ``{args}`` inside a word.

@@ -50,7 +50,7 @@ def describe(state: State, row: int, now: float, *, until: float | None = None) 
 
 
 def iterations_done(state: State, row: int, now: float) -> float:
-    """Iterations that a job has done by now, at its last rate."""
+    """Iterations that a job has done so far, at its last rate."""
     jobs = state.jobs.live
     since, done, most = float(jobs.since[row]), float(jobs.done[row]), float(jobs.iterations[row])
     if not math.isnan(since):

@@ -1,9 +1,9 @@
-"""Locks of this machine's GPUs, so that one arbiter offers each of them; and a note of arbiters that use the CPUs.
+"""Locks of this machine's GPUs, so that only one arbiter offers each GPU; and notes of arbiters that use the CPUs.
 
-A lock is ``flock`` on a file named by the GPU's UUID (of a MIG part: its own), in folders that all users share,
-whatever state folder they serve from. The kernel gives it back when the last process that holds the open file is gone.
-Other users may have put anything into those folders: links are not followed, and nothing is written but regular files
-that have one name.
+A lock is ``flock`` on a file named by the GPU's UUID (of a MIG part: the part's own UUID), in folders that all
+users share, whatever state folder they serve from. The kernel releases the lock when the last process that holds
+the open file ends. Other users may have put any files into those folders: links are not followed, and only regular
+files with one name are written.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from eunomia.model.shapes import value
 from eunomia_appmaster.submission import login_name
 
 BASES: Final = (Path("/run/lock"), Path("/tmp"))
-"""Parents of the folders of locks. Every usable one is used, so that two users share at least one if they can."""
+"""Parents of the folders of locks. Every usable one is used, so that two users share at least one if possible."""
 FOLDER: Final = "eunomia"
 MOST_LETTERS: Final = 4096
 MOST_NOTES: Final = 1000
@@ -39,7 +39,7 @@ class Holder:
     state_dir: str = ""
     user: str = ""
     cpus: tuple[int, ...] = ()
-    """CPUs that it may use."""
+    """CPUs that the arbiter may use."""
 
     def words(self) -> str:
         """Returns the holder as text."""
@@ -68,7 +68,7 @@ class GpuLocks:
         self.close()
 
     def close(self) -> None:
-        """Release the locks; a process that was given the same open files keeps holding them."""
+        """Release the locks; a process that inherited the open files keeps holding them."""
         if self._note is not None:
             with contextlib.suppress(OSError):
                 os.unlink(self._note[1], dir_fd=self._note[0])
@@ -122,7 +122,10 @@ class GpuLocks:
         return True
 
     def note_cpus(self, state_dir: Path) -> list[Holder]:
-        """Note that an arbiter uses this process' CPUs; return others that use some of them. Nothing is refused."""
+        """Record that an arbiter uses this process's CPUs; return other arbiters that use some of them.
+
+        Nothing is refused.
+        """
         me = _me(state_dir)
         folder = next(_folders(), None)
         if folder is None:
@@ -242,7 +245,7 @@ def _noted(folder: int, name: str) -> Holder | None:
 
 
 def inherited(text: str) -> Sequence[int]:
-    """Open files that another process handed on, from its command line; workers do not get them.
+    """Return the open files that another process passed on its command line; workers do not inherit them.
 
     Raises:
         InputError: no list of open files.

@@ -142,7 +142,7 @@ def find_gpus() -> tuple[FoundGpu, ...]:
 
 
 def visible(gpus: Sequence[FoundGpu], variable: str | None) -> tuple[FoundGpu, ...]:
-    """GPUs that ``CUDA_VISIBLE_DEVICES`` leaves, in its order; as in CUDA, the first unknown entry ends the list."""
+    """Return the GPUs of ``CUDA_VISIBLE_DEVICES``, in its order; as in CUDA, the first unknown entry ends the list."""
     if variable is None:
         return tuple(gpus)
     chosen: list[FoundGpu] = []
@@ -199,13 +199,13 @@ def _text(name: str | bytes) -> str:
 
 
 def usable_cpus(root: Path = Path("/")) -> float:
-    """CPUs by affinity, cut by the tightest cgroup quota above this process."""
+    """Return the CPUs by affinity, limited by the tightest cgroup quota above this process."""
     quotas = [_quota(folder) for folder in _cgroups(root, "cpu")]
     return min([float(len(os.sched_getaffinity(0))), *(quota for quota in quotas if quota is not None)])
 
 
 def usable_memory_gib(root: Path = Path("/")) -> float:
-    """Memory of the machine, cut by the tightest cgroup limit above this process."""
+    """Return the memory of the machine, limited by the tightest cgroup limit above this process."""
     text = (root / "proc/meminfo").read_text()
     found = re.search(r"^MemTotal:\s+(\d+) kB", text, re.MULTILINE)
     if found is None:

@@ -6,7 +6,7 @@ from eunomia.errors import InputError
 from eunomia.words import closest, did_you_mean
 
 MOST_NAMED = 6
-"""Most names in one message; of more names, the first ones and the last."""
+"""Greatest number of names in a message; of more names, the first ones and the last."""
 
 
 def no_such_app(name: str, apps: Sequence[str], *, place: str | None = None) -> InputError:

@@ -1,8 +1,8 @@
 """Runs a command that gets a signal when its parent dies: ``python -I -S parent_death.py SIGNAL PARENT COMMAND...``.
 
 The process requests the signal with `prctl` and becomes the command, under the same pid. A ``preexec_fn`` of
-`subprocess` would run Python between fork and exec, where gRPC's fork handlers restart threads if the parent is an
-arbiter's client: two of a hundred children end with SIGABRT then. Standard library only.
+`subprocess` would run Python between fork and exec, where gRPC's fork handlers restart threads if the parent is a
+client of the arbiter: two of a hundred children then end with SIGABRT. Standard library only.
 """
 
 import ctypes

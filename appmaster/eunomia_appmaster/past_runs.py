@@ -196,7 +196,7 @@ def _named(job: str, name: str) -> bool:
 
 
 def _weight(state: State, row: int) -> int:
-    """Rank a point in time: best if the job waits and no slot is promised to it, then any wait, then a pause."""
+    """Rank a point in time: highest if the job waits and no slot is reserved for it, then any wait, then a pause."""
     kind = JobState(int(state.jobs.live.state[row]))
     if kind is JobState.WAITING:
         under_way = any(state.leaving.values()) or _granted(state, int(state.jobs.live.app[row]))

@@ -46,7 +46,7 @@ class CurveStoppingOptions(BaseModel):
     agree: int = Field(default=2, ge=2, le=5)
     """Number of families of curves that must each agree alone."""
     converged: float = Field(default=0.0, ge=0.0, lt=1.0)
-    """A trial is done at the first milestone where only this part of its curve's fall is left; 0: never."""
+    """A trial ends at the first milestone where at most this fraction of its curve's total fall remains; 0: never."""
     optimism: float = Field(default=0.95, ge=0.5, lt=1.0)
     """Probability that a curve has converged by the time that is taken as its convergence: a greater one is later."""
 

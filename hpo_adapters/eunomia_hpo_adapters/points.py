@@ -37,7 +37,7 @@ class Points:
         return sorted(self._of)
 
     def count(self, trial: int) -> int:
-        """The number of its finite points."""
+        """Return the number of finite points."""
         return sum(math.isfinite(point.value) for point in self.of(trial))
 
     def level(self, trial: int) -> float:

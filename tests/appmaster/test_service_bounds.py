@@ -297,7 +297,7 @@ def test_an_app_has_at_most_so_many_jobs(lab: Any, monkeypatch: pytest.MonkeyPat
     errors = master.beat(jobs_added=[job("ana/3"), job("ana/4")]).refused
     for _ in range(20):
         errors = errors or master.beat().refused
-    assert list(errors) == ["an app must have at most 3 jobs, but got 2 beside 1 and 1 that have ended (ana)"]
+    assert list(errors) == ["an app must have at most 3 jobs, but got 2 in addition to 1 and 1 that have ended (ana)"]
     assert [one.job for one in lab.seen().jobs] == before
     master.beat(jobs_added=[job("ana/3")])
     assert "ana/3" in [one.job for one in lab.seen().jobs]

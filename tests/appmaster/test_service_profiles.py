@@ -96,6 +96,6 @@ def test_the_command_names_all_errors_of_a_file_before_it_looks_for_an_arbiter(
     assert cli.run(("profiles", "import", str(file), "--state-dir", str(tmp_path))) == 2
     said = capsys.readouterr().err
     assert "rate must be given, but got none (resnet.toml, point 1)" in said
-    assert "gpus must be a whole number of 1 or more, but got 0 (resnet.toml, point 1)" in said
+    assert "gpus must be a whole number from 1 to 1000000, but got 0 (resnet.toml, point 1)" in said
     file.write_text(GOOD)
     assert cli.run(("profiles", "import", str(file), "--state-dir", str(tmp_path))) == 4

@@ -55,7 +55,7 @@ def test_made_certificates_are_private_and_good_for_this_machine(tmp_path: Path)
 
 def test_certificates_that_no_client_would_take_are_refused_before_anything_starts(tmp_path: Path) -> None:
     one, other = make(tmp_path / "one"), make(tmp_path / "other")
-    with pytest.raises(InputError, match="must be of the key beside it"):
+    with pytest.raises(InputError, match="must match its key"):
         Certificates(cert=one.cert, key=other.key, ca=one.ca).check("localhost")
     with pytest.raises(InputError, match="must be signed by the CA"):
         Certificates(cert=one.cert, key=one.key, ca=other.ca).check("localhost")
@@ -208,7 +208,7 @@ def test_a_new_certificate_is_shown_at_sighup_and_one_that_is_no_good_is_refused
             shutil.copy(make(tmp_path / "other").key, files.key)  # of another certificate
             made.reload()
             eventually(lambda: said("certificates.refused") == 1)
-            assert "must be of the key beside it" in (log_dir / "arbiter.log").read_text()
+            assert "must match its key" in (log_dir / "arbiter.log").read_text()
             assert _shown(made.address) == _shown(metrics) == before
             for name in ("cert", "key", "ca"):
                 shutil.copy(getattr(Certificates.inside(tmp_path / "other"), name), getattr(files, name))

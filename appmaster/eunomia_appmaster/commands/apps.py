@@ -81,7 +81,7 @@ def _facts(app: pb.App) -> dict[str, Any]:
 
 
 def _lines(client: Client, answer: pb.ListResponse, *, ended: bool) -> list[str]:
-    """Returns the answer as the lines of a table; where no app is live, asks for the number of those that are over."""
+    """Return the lines of the table; if no app is live, request the number of ended apps."""
     over = 0 if ended or answer.apps else len(client.list(ended=True).apps)
     return lines(answer, over=over)
 

@@ -15,7 +15,7 @@ def cancel(
     address: Address = None,
     state_dir: StateDir = None,
 ) -> None:
-    """Cancel an app: its jobs save and leave, and its slots go to others."""
+    """Cancel an app: its jobs save and leave, and its slots become free for other apps."""
     with Client(address, state_dir=state_dir) as client:
         answer = client.cancel(app)
     if as_json:

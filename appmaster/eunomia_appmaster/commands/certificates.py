@@ -19,7 +19,7 @@ def certificates(
     days: Annotated[int, typer.Option("--days", metavar="N", min=1, max=3650, help="How long it holds.")] = DAYS,
     as_json: AsJson = False,
 ) -> int:
-    """Make certificates for testing; the CA's key is thrown away."""
+    """Make certificates for testing; the CA's key is discarded."""
     names = list(dict.fromkeys((*own_names(), *(name or ()))))
     made = make(folder, names, days=days)
     if as_json:

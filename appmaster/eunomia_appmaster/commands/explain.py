@@ -1,4 +1,4 @@
-"""``eunomia explain``: shows why a job waits, which plugin decided that, what would start it, and when."""
+"""``eunomia explain``: shows why a job waits, the plugin that decided so, and what would start it."""
 
 import json
 import textwrap

@@ -36,9 +36,8 @@ def check(
 ) -> None:
     """Check that no slot was held twice, no gang ran in part, no app was lost, and every order was written first.
 
-    It reads the journal and the workers' own files with code of its own, then tries dry whether an arbiter begins with
-    the journal, and changes nothing; the arbiter may run.
-    Exit code 1 where it finds something.
+    The check reads the journal and the workers' own files with separate code, then tries without any change whether
+    an arbiter can start from the journal; the arbiter may be running. Exit code 1 if the check finds a violation.
     """
     report = check_folder(folder, over=over)
     _try(report, journal_of(folder))
@@ -51,10 +50,10 @@ def check(
 def salvage(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A state folder, a run's folder, or a journal.")],
 ) -> None:
-    """Write the undamaged part of a journal to a new file in its place; the damaged file is kept under another name.
+    """Replace a journal by its undamaged part; the damaged file is kept under another name.
 
-    Whether an arbiter begins with the new file is tried dry, before it takes the old one's place. Exit code 2 where it
-    does not; nothing is changed then.
+    Before the replacement, a trial run checks that an arbiter can start from the new file. Exit code 2 if it
+    cannot; nothing is changed then.
     """
     from eunomia.journal.salvage import lines as words
     from eunomia.journal.salvage import salvage as save

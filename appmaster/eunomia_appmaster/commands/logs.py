@@ -33,7 +33,7 @@ def logs(
     address: Address = None,
     state_dir: StateDir = None,
 ) -> None:
-    """Show what a job has written to stdout and stderr."""
+    """Show a job's stdout and stderr."""
     app, _, number = job.partition("/")
     if not (number or "1").isdecimal() or not app or app in (".", ".."):
         raise InputError("a job must be written app/number", value=f'"{job}"')

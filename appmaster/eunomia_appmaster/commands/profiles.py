@@ -31,7 +31,7 @@ def _profiles() -> None:
 
 @profiles.command("list")
 def list_kinds(folder: Folder, as_json: AsJson = False) -> None:
-    """List the kinds of job of which rates are known."""
+    """List the kinds of job with known rates."""
     known = profiles_of(journal_of(folder))
     if as_json:
         kinds = [{"kind": kind, "points": len(rates)} for kind, rates in sorted(known.items())]
@@ -43,7 +43,7 @@ def list_kinds(folder: Folder, as_json: AsJson = False) -> None:
 
 @profiles.command("show")
 def show(folder: Folder, kind: Kind, as_json: AsJson = False) -> None:
-    """Show the rates that are known of a kind."""
+    """Show the known rates of a kind."""
     _show(kind, _rates(folder, kind), as_json=as_json)
 
 
@@ -51,7 +51,7 @@ def show(folder: Folder, kind: Kind, as_json: AsJson = False) -> None:
 def check(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A kind's file.")], as_json: AsJson = False
 ) -> None:
-    """Read a kind's file and show it; all errors of the file come together."""
+    """Read a kind's file and show it; all errors of the file are reported together."""
     kind, rates = load_profile(file)
     _show(kind, rates, as_json=as_json)
 
@@ -77,7 +77,7 @@ def import_kind(
     address: Address = None,
     state_dir: StateDir = None,
 ) -> None:
-    """Replace the rates that the arbiter knows of a kind by those of a file; jobs that run use them from then on."""
+    """Replace the rates that the arbiter keeps for a kind by those of a file; running jobs use them from then on."""
     load_profile(file)  # all errors of the file, by its name, also without an arbiter
     with Client(address, state_dir=state_dir) as client:
         answer = client.import_profile(file)
@@ -86,7 +86,7 @@ def import_kind(
 
 @profiles.command("drop")
 def drop(kind: Kind, address: Address = None, state_dir: StateDir = None) -> None:
-    """Drop the rates that the arbiter knows of a kind."""
+    """Drop the rates that the arbiter keeps for a kind."""
     with Client(address, state_dir=state_dir) as client:
         answer = client.drop_profile(kind)
     typer.echo(f"{answer.kind}: {_points(answer.before)} dropped")

@@ -121,7 +121,7 @@ def _lines(machine: str, facts: dict[str, Any], notes: "Sequence[str]") -> list[
 
 
 class _Stop:
-    """Handles Ctrl-C and SIGTERM from its creation on, and SIGHUP if there are certificates to read again."""
+    """Handles Ctrl-C and SIGTERM from its creation on, and SIGHUP if there are certificates to reload."""
 
     def __init__(self, *, reloads: bool) -> None:
         self.exit_code = 0

@@ -40,7 +40,7 @@ class ServeFlags(BaseModel):
         Path | None, typer.Option("--state-dir", metavar="DIR", help="Journal and apps; made if it is not there.")
     ] = None
     journal_keep: Annotated[
-        Keep, typer.Option("--journal-keep", help="Old steps: compressed beside the journal, deleted, or left in it.")
+        Keep, typer.Option("--journal-keep", help="Old steps: compressed next to the journal, deleted, or left in it.")
     ] = DEFAULT_RETENTION.keep
     journal_segment_steps: Annotated[
         int, typer.Option("--journal-segment-steps", metavar="N", help="Steps that leave the journal at once.")

@@ -241,7 +241,7 @@ class Rows:
 
 
 def _sum(columns: Sequence[Any]) -> int:
-    """Returns the checksum of version 3: over text as it is and other values as Python formats them, a line each."""
+    """Return the checksum of version 3: over text as it is and other values as Python formats them, one line each."""
     lines = (column if isinstance(column, str) else repr(column) for column in columns)
     return zlib.crc32("".join(f"{line}\n" for line in lines).encode("utf-8", "surrogatepass"))
 

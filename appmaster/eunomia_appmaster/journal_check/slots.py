@@ -11,7 +11,7 @@ from eunomia_appmaster.journal_check.work import Work
 from eunomia_appmaster.journal_check.workers import Workers
 
 _LEASES_KEPT = 32
-"""Former leases of a slot whose late answers are known as such."""
+"""Number of former leases of a slot whose late answers are still recognised."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -174,7 +174,7 @@ class Slots:
         self._find(Rule.RELEASED_TWICE, f"lease {lease} gives slot {slot} back under epoch {epoch}{again}", slot=slot)
 
     def _give_up(self, event: dict[str, Any]) -> None:
-        """Drop the promises of leases that end, for which there is no order."""
+        """Drop the reservations of leases that end without an order."""
         match event["is"]:
             case "JobFinished" | "JobFailed" | "JobPaused":
                 self._drop_promises(*{each.lease for each in self.promised.values() if each.job == event["job"]})

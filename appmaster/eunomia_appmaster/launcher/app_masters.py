@@ -22,7 +22,7 @@ from eunomia_appmaster.protocol.tokens import node_token
 log = structlog.get_logger()
 
 MAX_RESTARTS = 3
-"""Restarts in a row without a healthy attempt and without progress of the app's workers."""
+"""Greatest number of consecutive restarts without a healthy attempt and without progress of the app's workers."""
 HEALTHY_SECONDS = 120.0
 """An attempt that ran this long resets the count of restarts."""
 HASTY_SECONDS = 10.0
@@ -30,8 +30,7 @@ HASTY_SECONDS = 10.0
 MOST_PAUSE_SECONDS = 30.0
 """The longest pause before a restart."""
 MOST_ENDED = 1000
-"""Ended app masters that are remembered: as many as an arbiter has apps at once, so that it gets each end, however long
-it was away."""
+"""Number of ended app masters that are kept, so that the arbiter learns of each end after any absence."""
 
 
 class AppMasterRecord:
@@ -59,7 +58,7 @@ class AppMasterRecord:
         return self.stopped.is_set() or exit_code == 0 or self.restarts >= allowed
 
     def judge(self, lasted: float, *, went_further: bool) -> None:
-        """Count an ended attempt: a good one resets the count of restarts, short ones lengthen the pause."""
+        """Evaluate an ended attempt: a healthy one resets the count of restarts, short ones lengthen the pause."""
         self.hasty = self.hasty + 1 if lasted < HASTY_SECONDS else 0
         if lasted >= HEALTHY_SECONDS or went_further:
             self.restarts = 0
@@ -101,7 +100,7 @@ class AppMasters:
     """All app masters of this node.
 
     Args:
-        node: whose they are.
+        node: the machine of the app masters.
         containers: runs them.
         arbiter: its address, passed to each app master.
         pause_seconds: before the first restart; doubles with each attempt that ends soon, up to
@@ -157,7 +156,7 @@ class AppMasters:
         await asyncio.gather(*self._lives, return_exceptions=True)
 
     def adopt(self) -> None:
-        """Take over the app masters that an earlier launcher left; their containers are adopted already."""
+        """Take over the app masters of an earlier launcher; their containers are adopted already."""
         for path in sorted((self._node.folder / "app_masters").glob("*.json")):
             master = AppMasterRecord.load(path)
             if master is None:
@@ -189,7 +188,7 @@ class AppMasters:
         life.add_done_callback(self._lives.discard)
 
     async def _live(self, master: AppMasterRecord) -> None:
-        """Run attempt after attempt until one is the last."""
+        """Run attempts until one of them is the last."""
         if master.status.state == pb.APP_MASTER_BACKING_OFF:  # adopted in a pause
             await self._pause(master)
         while not (master.stopped.is_set() and master.container is None):

@@ -17,7 +17,7 @@ from eunomia_appmaster.system import MACHINE, System
 RECORD, START, WORKER, EXIT, CLAIM = "container.json", "start.json", "worker.json", "exit.json", "claim"
 NO_SLOT = -1  # of an app master
 MOST_ANNOUNCEMENTS = 64
-"""Announcements of a worker that its status holds; of more, the oldest leave."""
+"""Number of announcements of a worker that its status holds; older ones are dropped."""
 MOST_NUMBER, MOST_ANNOUNCED = 1e15, 10_000
 """Bounds of a worker's report (numbers, letters of an announcement): the arbiter rejects every report of a machine that
 exceeds them."""
@@ -117,7 +117,7 @@ class Container:
         return True
 
     def heard(self, kind: str, content: dict[str, Any]) -> bool:
-        """Store a message of the worker; a malformed one raises KeyError, TypeError or ValueError.
+        """Store a message of the worker; a malformed message raises KeyError, TypeError or ValueError.
 
         Returns:
             Whether the worker made progress: a later step or a later checkpoint than it reported before.

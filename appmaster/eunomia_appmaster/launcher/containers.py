@@ -59,7 +59,7 @@ class Containers:
     """All containers of this node, app masters included.
 
     Args:
-        node: whose they are.
+        node: the machine of the containers.
         zygote: forks workers where a fork will do.
         zygote_wait_seconds: how long a start waits for the zygote before it falls back to exec.
     """
@@ -232,7 +232,7 @@ class Containers:
         log.info("container.completed", container=container.id, exit=str(status.exit).strip(), killed=status.killed)
 
     async def _clear(self, container: Container, *, overdue: bool = False) -> int:
-        """Kill processes of the container until two scans in a row find none; returns how many there were."""
+        """Kill processes of the container until two scans in a row find none; return how many there were."""
         killed, empty, pause = 0, 0, 0.005
         while empty < 2:
             found = members(container.mark, container.worker, container.shepherd)
@@ -331,7 +331,7 @@ class Containers:
     # -- adoption ------------------------------------------------------------------------------------------------------
 
     def adopt(self) -> None:
-        """Take over the containers that an earlier launcher left, from their files."""
+        """Take over the containers of an earlier launcher, from their files."""
         for link in sorted((self.node.folder / "live").iterdir()):
             container = Container.load(link, system=self.node.system)
             if container is None:
@@ -377,7 +377,7 @@ class Containers:
         container.read_worker()  # it may have written it as its last deed
 
     def forget(self, keep_seconds: float) -> None:
-        """Drop containers that ended longer ago than that; their folders stay."""
+        """Drop containers that ended longer ago than this; their folders stay."""
         for pid in [pid for pid, child in self._children.items() if child.poll() is not None]:
             del self._children[pid]  # of a start that failed
         horizon = self.node.system.unix_time() - keep_seconds
@@ -436,9 +436,10 @@ def _threads(cores: frozenset[int]) -> dict[str, Any]:
 
 
 def _drop(link: Path) -> None:
-    """Forget a container without a record: the launcher was killed before it wrote one, or it was lost with the power.
+    """Forget a container without a record: the launcher was killed before it wrote one, or a power failure lost it.
 
-    In the first case nothing was started, in the second nothing runs any more; should something run, it is killed.
+    In the first case nothing was started, in the second nothing runs any more; processes that run nevertheless are
+    killed.
     """
     lost = Container(pb.ContainerStatus(container_id=link.name), link.resolve())
     lost.read_worker()
@@ -447,13 +448,13 @@ def _drop(link: Path) -> None:
 
 
 def _never_began(container: Container, why: str) -> None:
-    """Count a start that certainly did not happen as suspended: nothing ran, nothing is lost."""
+    """Count a start that certainly did not happen as suspended, since nothing ran and nothing is lost."""
     container.status.exit.code = SUSPENDED
     container.status.diagnostics = why
 
 
 async def _read_to_end(fd: int) -> bytes:
-    """Read a pipe without blocking the others, and close it."""
+    """Read a pipe to its end without blocking other tasks, and close it."""
     reader = asyncio.StreamReader()
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(fd, "rb")

@@ -14,7 +14,7 @@ from eunomia_appmaster.launcher.processes import ProcessId
 log = structlog.get_logger()
 
 PASSES = 8
-"""Looks at the threads of a container, in case one starts another while they are bound."""
+"""Number of scans of a container's threads, in case a thread starts another while they are bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +47,11 @@ class Cores:
         return known.cores if known is not None and known.epoch >= epoch else None
 
     def epoch(self, slot: int) -> int:
-        """Epoch of the last order about a slot; 0: there was none."""
+        """Return the epoch of the last order about a slot; 0: there was none."""
         return self._slots[slot].epoch if slot in self._slots else 0
 
     def _chosen(self, slot: int, count: int) -> frozenset[int]:
-        """So many cores: those that the slot has, then those that the fewest other slots have."""
+        """Return this number of cores: first those that the slot has, then those that the fewest other slots have."""
         mine = self._slots[slot].cores if slot in self._slots else frozenset[int]()
         others = [core for number, known in self._slots.items() if number != slot for core in known.cores]
         ranked = sorted(self.every, key=lambda core: (core not in mine, others.count(core), core))
@@ -59,7 +59,7 @@ class Cores:
 
 
 def bind(processes: Iterable[ProcessId], cores: frozenset[int]) -> None:
-    """Bind all threads of processes to these cores; one that ends meanwhile is passed over."""
+    """Bind all threads of processes to these cores; a thread that ends meanwhile is skipped."""
     pids = [process.pid for process in processes]
     for _ in range(PASSES):
         if not [thread for pid in pids for thread in _threads(pid) if _moved(thread, cores)]:

@@ -1,4 +1,4 @@
-"""Versions of what changes on a node, and waiting for the next one."""
+"""Version numbers of changes on a node, and waiting for the next change."""
 
 import asyncio
 

@@ -58,7 +58,7 @@ class Node:
 
     @property
     def home(self) -> str:
-        """Identifies the state folder; a copy of the folder has another value."""
+        """Identifier of the state folder; a copy of the folder has another value."""
         lock = os.fstat(self._lock)
         return f"{self.machine.host}:{lock.st_dev}:{lock.st_ino}"
 
@@ -69,7 +69,7 @@ class Node:
 
     @property
     def last_address(self) -> str | None:
-        """Address of the launcher before this one, to be taken again if it is free."""
+        """Address of the previous launcher, which this one takes again if it is free."""
         record = read_json(self.launcher_file)
         return None if record is None else str(record["address"])
 

@@ -9,10 +9,10 @@ from eunomia_appmaster.local_machine import LocalMachine
 
 
 def numbered(machine: LocalMachine, path: Path) -> LocalMachine:
-    """Give each GPU the number that it had before; CPU slots have their own.
+    """Give each GPU its previous number; CPU slots have their own numbers.
 
-    A GPU that is gone leaves its number free, and a GPU that was never seen takes the smallest free one: a board
-    that is replaced is the same slot.
+    The number of a missing GPU stays free, and a new GPU takes the smallest free number: a replaced board is the
+    same slot.
 
     Args:
         machine: as it was detected.

@@ -60,12 +60,12 @@ class OrderSocket:
         self._workers: set[asyncio.StreamWriter] = set()
 
     async def serve(self) -> None:
-        """Accept workers from now on; those that connected since the binding were queued."""
+        """Accept workers from now on; those that connected after the binding were queued."""
         self._server = await asyncio.start_unix_server(self._talk, sock=self._listener, limit=LINE_BYTES)
 
     @property
     def connected(self) -> bool:
-        """Whether a worker that said hello is there."""
+        """Return whether a worker that sent hello is connected."""
         return bool(self._workers)
 
     def send(self, order: Message) -> bool:

@@ -1,9 +1,9 @@
-"""Processes as ``/proc`` shows them: their identity despite reuse of pids, and which ones belong to a container.
+"""Processes by ``/proc``: their identity despite reuse of pids, and the container of each process.
 
 A container's processes are found in three ways, so that children are found that forked, called ``setsid`` or lost
 their parents: as descendants of its shepherd or worker, by the worker's session, and by the mark
-``EUNOMIA_CONTAINER_ID`` in their environment. Only a process that evades all three escapes: one in a session of its
-own, with an emptied environment, whose shepherd was killed.
+``EUNOMIA_CONTAINER_ID`` in their environment. A process escapes only if it evades all three: with a session of its
+own, an emptied environment, and a killed shepherd.
 """
 
 import os
@@ -48,7 +48,7 @@ class ProcessId:
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """What ``/proc/<pid>/stat`` says of a process that is no zombie."""
+    """Fields of ``/proc/<pid>/stat`` of a process that is no zombie."""
 
     parent: int
     session: int
@@ -74,7 +74,7 @@ def identify(pid: int) -> ProcessId | None:
 
 
 def members(mark: str, worker: ProcessId | None, shepherd: ProcessId | None) -> list[ProcessId]:
-    """All processes of a container that are alive, its shepherd left out."""
+    """Return all living processes of a container, without its shepherd."""
     table = _table()
     roots = {known.pid for known in (worker, shepherd) if known is not None and known.alive}
     found = _descendants(table, roots)

@@ -44,7 +44,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class ContainerManager(rpc.ContainerManagerServicer):
-    """Answers app masters; the rules stand in launcher.proto."""
+    """Serves app masters by the rules in launcher.proto."""
 
     def __init__(self, node: Node, containers: Containers) -> None:
         self._node = node
@@ -93,7 +93,7 @@ class ContainerManager(rpc.ContainerManagerServicer):
     async def WatchContainers(  # noqa: N802
         self, request: pb.WatchContainersRequest, context: Context
     ) -> pb.WatchContainersResponse:
-        """Answer with the changed statuses of one app's containers, or wait for a change."""
+        """Return the changed statuses of one app's containers, or wait for a change."""
         try:
             check_node_token(request.node_token, self._node.secret, request.app, self._node.name)
         except EunomiaError as error:

@@ -119,7 +119,7 @@ def _wait(worker: int) -> int:
 
 
 def _clear() -> None:
-    """Kill what the worker left behind, until this process has no child."""
+    """Kill the processes that the worker left, until this process has no child."""
     pause = 0.001
     while True:
         try:

@@ -210,7 +210,7 @@ class Tracker:
         return versions | {_key(master.status): master.status.version for master in self._app_masters}
 
     def _obey(self, answer: pb.NodeHeartbeatResponse) -> bool:
-        """Carry out all orders; False if a write to disk failed, so that the arbiter must repeat them."""
+        """Carry out all orders; return False if a write to disk failed, so that the arbiter repeats them."""
         obeyed = True
         for fence in answer.fences:
             self._fence(fence)

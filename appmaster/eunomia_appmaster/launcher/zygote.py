@@ -43,7 +43,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-    """Serve forks until the launcher goes; a forked worker leaves through here as well."""
+    """Serve forks until the launcher ends; a forked worker also returns through this function."""
     control = socket.socket(fileno=int(sys.argv[1]))
     del sys.path[0]  # the working folder of the launcher is no part of a worker's path
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -59,7 +59,7 @@ def main() -> None:
 
 
 def _prepare(extras: list[str]) -> str | None:
-    """Import what workers need; returns what is wrong, or None."""
+    """Import what workers need; return an error, or None."""
     try:
         for name in IMPORTS:
             importlib.import_module(name)

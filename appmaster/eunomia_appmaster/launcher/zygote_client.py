@@ -25,7 +25,10 @@ _AT_START = ("PYTHON", "LD_", "MALLOC_", "KMP_", "GOMP_")  # read when a process
 
 
 def interpreter(name: str, env: Mapping[str, str]) -> str:
-    """What ``argv[0]`` stands for: "python" is this interpreter, unless ``env`` names another virtual environment."""
+    """Return the program for ``argv[0]``.
+
+    "python" is this interpreter, unless ``env`` names another virtual environment.
+    """
     environment = env.get("VIRTUAL_ENV") or sys.prefix
     if name in ("python", "python3") and Path(environment).resolve() == Path(sys.prefix).resolve():
         return sys.executable
@@ -94,7 +97,7 @@ class ZygoteClient:
         return not self._unavailable
 
     def fork(self, folder: Path, mark: str, report_fd: int) -> bool:
-        """Ask for a shepherd in ``folder`` that reports to ``report_fd``; False if the zygote has just died."""
+        """Request a shepherd in ``folder`` that reports to ``report_fd``; return False if the zygote has just died."""
         if self._control is None:
             return False
         message = json.dumps({"folder": str(folder), "mark": mark}).encode()

@@ -45,7 +45,7 @@ SILENT_SECONDS = 3.0
 IDLE_SECONDS = 1.0
 """Seconds after which slots that no job of the app can use are given back."""
 UNTOLD_EXITS = 1
-"""Exits with code 75 without an order, before they count as failures."""
+"""Number of exits with code 75 without an order before they count as failures."""
 
 
 class Conductor(AppJobs):
@@ -152,7 +152,7 @@ class Conductor(AppJobs):
                 self._stop(job, f"its tuner says {action.value}", now)
 
     def _count_by_logs(self, job: Job, gang: Gang, seen: NewPoints, now: float) -> None:
-        """Take the progress of a script without the helper from its logged steps."""
+        """Derive the progress of a script without the helper from its logged steps."""
         if seen.first_step is not None and gang.from_step == 0 and seen.first_step <= job.step and job.incarnation > 1:
             job.lost += job.step - seen.first_step
             gang.from_step = max(seen.first_step, 1)
@@ -257,7 +257,7 @@ class Conductor(AppJobs):
                 self._resume(job, run, now)
 
     def _stopped(self, job: Job, now: float, gpus: Sequence[int] = ()) -> None:
-        """End a job whose tuner has ended its trial."""
+        """End a job whose trial the tuner has ended."""
         job.state, job.why = JobState.STOPPED, ""
         self._note("stopped", job, now, gpus)
         self._around.outbox.put("lives", Life(what="finished"), key=self.id_of(job.number))

@@ -1,11 +1,12 @@
-"""How an app's GPUs are divided among its jobs: pure functions, no clock, no processes.
+"""Divides an app's GPUs among its jobs by pure functions, without clock or processes.
 
-Running jobs stay where they are. Free GPUs go to waiting jobs in the tuner's order, a whole gang each, to as many jobs
-as possible; the rest widens the jobs that start now, where that speeds them up. Widening a running job costs a restart
-and is decided separately (``widening``).
+Running jobs stay where they are. Free GPUs go to waiting jobs in the tuner's order, a whole gang each, to as many
+jobs as possible; remaining GPUs widen the jobs that start now, where that speeds them up. Widening a running job
+costs a restart and is decided separately (``widening``).
 
-A gang of n GPUs runs at n / S of the speed of one GPU. S is the slowdown of its locality, the same number by which
-the app's bid values the GPUs (Themis §4.3.1): more GPUs on another machine or in another rack may make a gang slower.
+A gang of n GPUs runs at n / S of the speed of one GPU. S is the slowdown of its locality, the same number with
+which the app's bid values the GPUs (Themis §4.3.1): more GPUs on another machine or in another rack may make a gang
+slower.
 """
 
 from collections import defaultdict
@@ -112,9 +113,9 @@ def widening(
 
 
 def extra_slots(*, size: int, most: int, seconds_left: float, restart_seconds: float) -> int:
-    """Return how many GPUs more are of use to a running job if they are as near as those it has; 0: none.
+    """Return how many more GPUs are useful to a running job if they are as near as those it holds; 0: none.
 
-    Where GPUs that the app may win will be is not known: its bid values each bundle by its own locality.
+    The location of GPUs that the app may win is not known: its bid values each bundle by the bundle's locality.
 
     Args:
         size: GPUs that it runs on.

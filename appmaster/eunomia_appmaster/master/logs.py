@@ -36,7 +36,7 @@ class NewPoints:
     last_step: int | None
     """The last step logged under any tag; None: nothing new."""
     first_step: int | None
-    """The first step among what is new; None: nothing new, or not known to be."""
+    """The first step of the new points; None: there are none, or it is not known whether they are new."""
 
 
 class JobLogs:

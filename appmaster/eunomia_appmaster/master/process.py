@@ -361,7 +361,7 @@ class AppMaster:
     # -- the other threads
 
     def _guarded(self, name: str, work: Callable[[], None]) -> None:
-        """End the process if one of its threads fails: the next attempt starts from the saved state."""
+        """End the process if one of its threads fails; the next attempt starts from the saved state."""
         try:
             work()
         except Exception as error:

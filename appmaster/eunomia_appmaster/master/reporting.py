@@ -33,7 +33,7 @@ FORECAST_CHANGE = 0.005
 RATE_CHANGE = 0.05
 """Least relative change of a measured rate for which it is reported again."""
 UNKNOWN_SPEED = Speed(seconds_per_iteration=0.1)
-"""Assumed until a trial is measured: only the ratios between apps matter, and only at first."""
+"""Speed that is assumed until a trial is measured; only ratios between apps matter, and only at first."""
 
 
 RateKey = tuple[str, int, Locality, str, float | None, float | None, float | None]

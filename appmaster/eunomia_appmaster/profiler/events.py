@@ -1,9 +1,10 @@
-"""Scalars out of Event protos, parsed by hand: one at a time, or whole columns of equally shaped events.
+"""Parses scalars of Event protos by hand: one at a time, or whole columns of equally shaped events.
 
 Field numbers (tensorflow event.proto, summary.proto, tensor.proto): Event: 1 wall_time, 2 step, 5 summary, 7
-session_log; Summary: 1 value; Value: 1 tag, 2 simple_value, 8 tensor, 9 metadata; SummaryMetadata: 1 plugin_data, whose
-1 is plugin_name; TensorProto: 1 dtype, 2 shape, 4 tensor_content, 5 float_val, 6 double_val, 7 int_val, 10 int64_val,
-13 half_val. Scalars are simple_value (TensorFlow 1, torch) and tensors of one number (TensorFlow 2, torch's new style).
+session_log; Summary: 1 value; Value: 1 tag, 2 simple_value, 8 tensor, 9 metadata; SummaryMetadata: 1 plugin_data,
+whose field 1 is plugin_name; TensorProto: 1 dtype, 2 shape, 4 tensor_content, 5 float_val, 6 double_val, 7 int_val,
+10 int64_val, 13 half_val. Scalars are simple_value (TensorFlow 1, torch) and tensors of one number (TensorFlow 2,
+torch's new style).
 """
 
 import struct
@@ -27,7 +28,7 @@ _FEW = 32  # events, below which numpy's fixed cost is not worth it
 
 
 class MalformedEventError(ValueError):
-    """The data of a record, whose CRC fits, are not an Event proto."""
+    """The data of a record with a valid CRC are not an Event proto."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,7 +140,7 @@ class LogFile:
             self._report_corrupt(self._bad_from, None, findings)
 
     def _follow(self, data: bytes, at_end: bool, new: list[tuple[str, Columns]], findings: list[Finding]) -> None:
-        """Take the records at the beginning of ``data``; at a corrupt one, begin to search."""
+        """Process the records at the beginning of ``data``; at a corrupt record, begin to search."""
         frames = walk(data)
         bad = self._take(data, frames, new, findings)
         stretches = _stretches(bad, frames)
@@ -234,7 +234,7 @@ class LogFile:
     # -- findings
 
     def _report_corrupt(self, first: int, end: int | None, findings: list[Finding]) -> None:
-        """Report a corrupt stretch, once: when its end is known, or before if the file ends in it."""
+        """Report a corrupt stretch once: when its end is known, or earlier if the file ends in it."""
         if first == self._reported_from:
             return
         self._reported_from = first

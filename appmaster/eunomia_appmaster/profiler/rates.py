@@ -28,7 +28,8 @@ class RateBasis(StrEnum):
     STEP_SECONDS = "step_seconds"
     """Logged, synchronised step times."""
     WALL_TIME = "wall_time"
-    """Differences of time stamps between the points of one tag: the weaker source, since CUDA is asynchronous."""
+    """Differences of time stamps between the points of one tag: the less accurate source, since CUDA is asynchronous.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

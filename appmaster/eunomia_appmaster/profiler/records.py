@@ -23,11 +23,11 @@ FEW_RECORDS = 16  # records of one length, below which numpy's fixed cost is not
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Frames:
-    """The records at the beginning of a buffer, as far as their lengths can be trusted.
+    """The records at the beginning of a buffer that have valid lengths.
 
     starts: where the data of each record begin (n); lengths: of the data in bytes (n); end: first byte after them;
-    next_fits: whether the CRC of the next header fits, None while it is not whole; whole_at: how long the buffer must
-    become before the record at ``end`` can be whole.
+    next_fits: whether the CRC of the next header is valid, None while the header is incomplete; whole_at: the
+    buffer length at which the record at ``end`` can be complete.
     """
 
     starts: NDArray[np.int64]
@@ -38,7 +38,7 @@ class Frames:
 
 
 def walk(data: bytes) -> Frames:
-    """Follow the lengths from the beginning of ``data``; the CRCs of the lengths are checked, those of data not."""
+    """Follow the lengths from the beginning of ``data``; checks the CRCs of the lengths, not those of the data."""
     starts, lengths, end, size = [], [], 0, len(data)
     last = size - FRAME_BYTES
     while end <= last:

@@ -64,7 +64,7 @@ class Certificates:
         chain, roots, own = _certificates(self.cert), _certificates(self.ca), public_key_of(self.key)
         cert = chain[0]
         if cert.public_key() != own:
-            raise InputError("a certificate must be of the key beside it", value=str(self.key), place=str(self.cert))
+            raise InputError("a certificate must match its key", value=str(self.key), place=str(self.cert))
         now = datetime.now(UTC)
         if not cert.not_valid_before_utc <= now <= cert.not_valid_after_utc:
             span = f"one from {cert.not_valid_before_utc:%Y-%m-%d} to {cert.not_valid_after_utc:%Y-%m-%d}"

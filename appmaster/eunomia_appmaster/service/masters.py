@@ -231,7 +231,7 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
         row = state.app_row(AppId(app.name))
         known = 0 if row == NONE else len(state.standing.jobs_of.get(row, ()))
         if added and added + known + len(app.ended_jobs) > MOST_JOBS:
-            value = f"{added} beside {known} and {len(app.ended_jobs)} that have ended"
+            value = f"{added} in addition to {known} and {len(app.ended_jobs)} that have ended"
             raise InputError(f"an app must have at most {MOST_JOBS} jobs", value=value, place=app.name)
         for event in found:
             if isinstance(event, RateMeasured):
