@@ -116,7 +116,7 @@ def _matched_first(snapshot: Snapshot, found: Instance, options: AlloxOptions) -
 
 
 def _ahead(kind: Ints, place: Ints, work: Reals, lines: Ints) -> Reals:
-    """By job, the part of its type's lines that is before it; within a place, jobs with less work go first."""
+    """Return by job the part of its type's queues before it; at one position, jobs with less work go first."""
     ahead = np.zeros(kind.size)
     for each in sorted(set(kind.tolist())):
         mine = np.flatnonzero(kind == each)

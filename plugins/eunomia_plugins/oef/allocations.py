@@ -54,7 +54,7 @@ class OefOptions(PluginOptions):
 
 
 class _Oef:
-    """What OEF's allocations share; a subclass has a name and a programme."""
+    """The shared part of OEF's allocations; a subclass has a name and a programme."""
 
     api = 1
     options_type = OefOptions
@@ -70,7 +70,7 @@ class _Oef:
 
     @hookimpl
     def eunomia_triggers(self) -> Triggers:
-        """Ask for a round at every arrival and whenever GPUs become free; the refiner asks for its own."""
+        """Request a round at every arrival and whenever GPUs become free; the refiner requests its own rounds."""
         return EVENTS
 
     @hookimpl
@@ -119,12 +119,12 @@ class _Oef:
 
 
 def _promising(*promises: Promise) -> Contracts:
-    """The contract of an allocation of the family that keeps these promises to users with jobs enough."""
+    """Return the contract of an allocation of the family that makes these promises to users with enough jobs."""
     return {Stage.ALLOCATION: dataclasses.replace(_Oef.contracts[Stage.ALLOCATION], promises=frozenset(promises))}
 
 
 class OefNoncooperative(_Oef):
-    """All claims have the same throughput by weight, as great as possible (9a to 9c)."""
+    """Gives all claims the same throughput per unit of weight, as great as possible (9a to 9c)."""
 
     name = "oef_noncooperative"
     contracts = _promising(Promise.STRATEGY_PROOF_OVER)
@@ -132,7 +132,7 @@ class OefNoncooperative(_Oef):
 
 
 class OefCooperative(_Oef):
-    """The greatest sum of throughputs at which no claim prefers the GPUs of another (10a to 10c)."""
+    """Maximises the sum of throughputs under which no claim prefers the GPUs of another (10a to 10c)."""
 
     name = "oef_cooperative"
     contracts = _promising(Promise.SHARING_INCENTIVE, Promise.ENVY_FREE)
@@ -140,7 +140,7 @@ class OefCooperative(_Oef):
 
 
 class OefEfficient(_Oef):
-    """The greatest sum of throughputs (4)."""
+    """Maximises the sum of throughputs (4)."""
 
     name = "oef_efficient"
     programme = Programme(solve_efficient, state_efficient)
@@ -154,7 +154,7 @@ def groups_of(claims: Claims, speedup: Reals, offer: Offer) -> Groups:
 
 
 def names_of(snapshot: Snapshot, claims: Claims) -> list[str]:
-    """By claim: its unit, row and kind, as a text that stays the same while the claim lives."""
+    """Return by claim its unit, row and kind, as a text that stays the same while the claim exists."""
     kinds = np.zeros(claims.rows.size, np.int64) if claims.job_kind is None else claims.job_kind
     table = {"user": snapshot.users.id, "group": snapshot.users.id, "app": snapshot.apps.id, "job": snapshot.jobs.id}
     ids = table[claims.unit.value]

@@ -1,4 +1,4 @@
-"""What a programme of OEF returns: GPUs by claim and type, and the proof that no allocation is better."""
+"""The result of OEF's programmes: GPUs by claim and type, and a certificate of optimality."""
 
 from eunomia.model.shapes import builds
 from eunomia.units import Reals

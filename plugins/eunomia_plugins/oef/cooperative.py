@@ -1,9 +1,9 @@
-"""Cooperative OEF (10a to 10c): the greatest throughput at which no claim would gain by another's GPUs.
+"""Cooperative OEF (10a to 10c): the greatest throughput at which no claim would gain from another's GPUs.
 
-The programme has a row for each pair of claims. Few of them bind: the programme starts with the pairs of claims whose
-speedups are most alike, the rows that its answer breaks most are added, and rows that are far from binding are left
-out, until the answer breaks none. The answer is then optimal for all rows, since leaving rows out can only raise the
-optimum: the last objective is its own bound. Each solve goes on from the last basis.
+The programme has a row for each pair of claims, of which few bind. It starts with the pairs of claims with the most
+similar speedups. The rows that the solution violates most are added, and rows that are far from binding are
+dropped, until the solution violates none. The solution is then optimal for all rows, since dropping rows can only
+raise the optimum: the last objective is its own bound. Each solve starts from the previous basis.
 """
 
 from typing import Final
@@ -17,21 +17,22 @@ from eunomia_plugins.oef.answers import Answer
 from eunomia_plugins.oef.groups import Groups
 
 NEIGHBOURS: Final = 8
-"""Claims whose speedups are most like its own, which a claim's first rows are about."""
+"""Number of claims with the most similar speedups in a claim's first rows."""
 ADDED: Final = 8
-"""Rows that a claim adds at most at a time: those by which it envies most."""
+"""Greatest number of rows that are added for a claim at a time: those with the most envy."""
 EVERY: Final = 2
-"""Solves from one time that rows are left out to the next."""
+"""Number of solves between two times at which rows are dropped."""
 FAR: Final = 0.01
-"""Part of the greatest throughput by unit of weight that a row is away from binding when it is left out."""
+"""A row is dropped if its slack exceeds this fraction of the greatest throughput per unit of weight."""
 MOST: Final = 600
-"""Claims that are not equal; so many take half a minute of CPU time, and time grows with more than their cube."""
+"""Greatest number of claims that are not equal; that many take half a minute of CPU time, which grows faster than their
+cube."""
 ENVY: Final = 1e-9
-"""Relative envy that counts as none."""
+"""Relative envy up to this value counts as none."""
 
 
 def solve_cooperative(groups: Groups) -> Answer:
-    """Solve (10a) to (10c), with weights: no claim prefers the GPUs of another claim, each taken by unit of weight.
+    """Solve (10a) to (10c) with weights: no claim prefers the GPUs of another claim, both per unit of weight.
 
     Args:
         groups: claims that are not equal, each running on a type that has GPUs.
@@ -61,7 +62,7 @@ def solve_cooperative(groups: Groups) -> Answer:
 
 
 def envy(groups: Groups, gpus: Reals) -> Reals:
-    """[claim, other] throughput by unit of weight that a claim would gain with the other's GPUs; at most 0: no envy."""
+    """Return [claim, other] the gain in throughput per unit of weight with the other's GPUs; at most 0: no envy."""
     each = gpus / groups.weight[:, None]
     with_others = groups.speedup @ each.T
     found: Reals = with_others - np.diag(with_others)[:, None]
@@ -69,7 +70,7 @@ def envy(groups: Groups, gpus: Reals) -> Reals:
 
 
 def _neighbours(groups: Groups) -> Ints:
-    """[pair, 2] each claim with those whose speedups are in proportions most like its own."""
+    """Return [pair, 2] each claim with the claims whose speedups have the most similar proportions."""
     count = groups.weight.size
     most = min(NEIGHBOURS, count - 1)
     if most <= 0:
@@ -84,12 +85,12 @@ def _neighbours(groups: Groups) -> Ints:
 
 
 def _greatest(groups: Groups, gpus: Reals) -> float:
-    """The greatest throughput by unit of weight; 1 at least."""
+    """Return the greatest throughput per unit of weight; at least 1."""
     return max(1.0, float(((groups.speedup * gpus).sum(axis=1) / groups.weight).max(initial=0.0)))
 
 
 def _envious(groups: Groups, gpus: Reals, gain: Reals, pairs: Ints) -> Ints:
-    """[pair, 2] the pairs without a row that envy most, at most ``ADDED`` of a claim."""
+    """Return [pair, 2] the pairs without a row that have the most envy, at most ``ADDED`` per claim."""
     gain = gain.copy()
     gain[pairs[:, 0], pairs[:, 1]] = -np.inf
     most = np.argpartition(-gain, min(ADDED, gain.shape[1] - 1), axis=1)[:, :ADDED]
@@ -100,7 +101,10 @@ def _envious(groups: Groups, gpus: Reals, gain: Reals, pairs: Ints) -> Ints:
 
 
 def _started(groups: Groups, pairs: Ints) -> LinearProgram:
-    """The GPUs of each type, then the envy rows of some pairs; variable ``claim * types + type`` is GPUs."""
+    """Return the programme with the GPUs of each type and the envy rows of some pairs.
+
+    Variable ``claim * types + type`` is GPUs.
+    """
     claims, types = groups.speedup.shape
     envies = _envy_rows(groups, pairs)
     index = (np.arange(claims)[None, :] * types + np.arange(types)[:, None]).ravel()

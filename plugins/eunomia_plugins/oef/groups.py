@@ -1,4 +1,4 @@
-"""The input of OEF's programmes: claims with speedups and weights, the GPUs of each type, and claims that are equal."""
+"""The input of OEF's programmes: claims with speedups and weights, GPUs of each type, and equal claims merged."""
 
 import numpy as np
 
@@ -24,7 +24,7 @@ class Groups:
 
 
 def check(groups: Groups, names: list[str], types: tuple[str, ...]) -> None:
-    """Refuse what no programme can be made of.
+    """Reject input without a valid programme.
 
     Args:
         groups: the claims.
@@ -48,7 +48,7 @@ def check(groups: Groups, names: list[str], types: tuple[str, ...]) -> None:
 
 
 def merged(groups: Groups) -> tuple[Groups, Ints]:
-    """Merge claims with equal speedups into one with the sum of their weights; an optimum of both is the same.
+    """Merge claims with equal speedups into one with the sum of their weights, which leaves the optimum unchanged.
 
     Returns:
         The merged claims, in order of speedups, and for each claim its merged one.

@@ -1,13 +1,14 @@
-"""Non-cooperative OEF (9a to 9c): all claims have the same throughput by weight, and it is as great as possible.
+"""Non-cooperative OEF (9a to 9c): all claims have the same throughput per unit of weight, as great as possible.
 
 With w_l the speedups, pi_l the weight and m_j the GPUs of type j, the programme is
 
     maximise t   with   sum_j w_lj x_lj = pi_l t,   sum_l x_lj <= m_j,   x >= 0.
 
-By duality 1/t is the greatest value of g(p) = sum_l pi_l min_j p_j / w_lj over prices p with sum_j m_j p_j = 1: a claim
-buys where a unit of its throughput is cheapest. Near the best prices almost every claim has one such type. So few
-columns matter: the programme over them gives new prices, and columns that are cheaper at these prices are added until
-there are none. Prices to begin with come from a few steps of raising those of types that are asked for too much.
+By duality 1/t is the greatest value of g(p) = sum_l pi_l min_j p_j / w_lj over prices p with sum_j m_j p_j = 1: a
+claim buys GPUs of the type on which a unit of its throughput is cheapest. Near the best prices almost every claim
+has one such type, so that few columns matter: the programme over them gives new prices, and columns that are
+cheaper at these prices are added until there are none. The first prices come from a few steps that raise the prices
+of types in excess demand.
 """
 
 from typing import Final
@@ -21,9 +22,10 @@ from eunomia_plugins.oef.groups import Groups
 
 PRICE_STEPS: Final = 60
 NEAR: Final = 0.02
-"""A type whose price for a unit of throughput is at most this part above a claim's cheapest gets a column at once."""
+"""A type gets a column at once if its price per unit of throughput exceeds a claim's cheapest by at most this fraction.
+"""
 DROPPED: Final = 0.5
-"""A column is dropped where its price is at least this part above the cheapest."""
+"""A column is dropped if its price exceeds the cheapest by at least this fraction."""
 CHEAPER: Final = 1e-10
 
 
@@ -53,14 +55,14 @@ def solve_noncooperative(groups: Groups) -> Answer:
 
 
 def _cost(groups: Groups) -> Reals:
-    """[claim, type] GPUs for a unit of throughput; infinite where the claim cannot run or there are no GPUs."""
+    """Return [claim, type] GPUs per unit of throughput; infinite where the claim cannot run or there are no GPUs."""
     able = (groups.speedup > 0.0) & (groups.gpus > 0.0)
     found: Reals = np.where(able, 1.0 / np.where(able, groups.speedup, 1.0), np.inf)
     return found
 
 
 def _first_prices(groups: Groups, cost: Reals) -> Reals:
-    """[type] prices after some steps in which those of types that are asked for too much rise."""
+    """Return [type] prices after some steps that raise the prices of types in excess demand."""
     gpus = np.maximum(groups.gpus, 1e-12)
     speed = np.where(groups.speedup > 0.0, groups.speedup, np.nan)
     typical = np.nan_to_num(np.exp(np.nanmean(np.log(speed), axis=0)), nan=1.0) if groups.weight.size else gpus
@@ -81,20 +83,23 @@ def _first_prices(groups: Groups, cost: Reals) -> Reals:
 
 
 def _paid(cost: Reals, price: Reals) -> Reals:
-    """[claim, type] what a unit of throughput costs; infinite where the claim cannot run, also at a price of 0."""
+    """Return [claim, type] the price of a unit of throughput.
+
+    Infinite where the claim cannot run, also at a price of 0.
+    """
     able = np.isfinite(cost)
     found: Reals = np.where(able, np.where(able, cost, 0.0) * price, np.inf)
     return found
 
 
 def _near(paid: Reals, within: float) -> Bools:
-    """[claim, type] whether a type is nearly the cheapest."""
+    """Return [claim, type] whether a type is nearly the cheapest."""
     found: Bools = paid <= paid.min(axis=1, keepdims=True) * (1.0 + within)
     return found & np.isfinite(paid)
 
 
 def _missing(paid: Reals, columns: Bools) -> Bools:
-    """[claim, type] the cheapest type of each claim that has no column for it or for one as cheap."""
+    """Return [claim, type] the cheapest type of each claim without a column for it or for an equally cheap one."""
     rows = np.arange(paid.shape[0])
     cheapest = paid.argmin(axis=1)
     known = np.where(columns, paid, np.inf).min(axis=1)
@@ -104,16 +109,19 @@ def _missing(paid: Reals, columns: Bools) -> Bools:
 
 
 def _bound(groups: Groups, cost: Reals, price: Reals) -> float:
-    """A level that no allocation exceeds: the worth of all GPUs over the cost of a unit of throughput of each claim."""
+    """Return an upper bound of the level.
+
+    The value of all GPUs over the cost of one unit of throughput for each claim.
+    """
     spent = float(groups.weight @ _paid(cost, price).min(axis=1))
     return float(groups.gpus @ price) / spent if spent > 0.0 else np.inf
 
 
 def _over(groups: Groups, columns: Bools) -> tuple[Reals, float, Reals]:
-    """Solve over some columns: GPUs, the common throughput of a unit of weight, and the price of each type.
+    """Solve over some columns; return GPUs, the common throughput per unit of weight, and the price of each type.
 
-    A claim with one column gets its weight times the level divided by its speedup there, so only claims with several
-    columns have variables of their own.
+    A claim with one column gets its weight times the level divided by its speedup there, so only claims with
+    several columns have variables.
     """
     one = columns.sum(axis=1) == 1
     alone = np.flatnonzero(one)

@@ -16,13 +16,13 @@ from eunomia_plugins.oef.groups import Groups
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class LastSolution:
-    """GPUs by claim and type, for inputs of this version."""
+    """GPUs by claim and type, with the version of the inputs that they solve."""
 
     version: ClassVar[int] = 1
     inputs: str
     gpus: tuple[tuple[float, ...], ...]
     since: float
-    """When it was found, in seconds since the start."""
+    """When the solution was found, in seconds since the start."""
 
     def to_bytes(self) -> bytes:
         """As JSON."""
@@ -48,7 +48,7 @@ def version_of(groups: Groups, names: list[str]) -> str:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SolutionRecord:
-    """One row a claim, with the certificate of the whole solution."""
+    """A row for each claim, with the certificate of the whole solution."""
 
     names: tuple[str, ...]
     throughput: tuple[float, ...]

@@ -11,12 +11,12 @@ from eunomia_plugins.oef.groups import Groups
 
 
 def state_noncooperative(groups: Groups) -> Answer:
-    """Solve (9a) to (9c); with weights, throughputs are equal by unit of weight (§4.2.3)."""
+    """Solve (9a) to (9c); with weights, throughputs are equal per unit of weight (§4.2.3)."""
     return _solved(groups, lambda cp, gpus: _equal(cp, groups, gpus))
 
 
 def state_cooperative(groups: Groups) -> Answer:
-    """Solve (10a) to (10c); with weights, a claim compares what it and the other have by unit of weight (§4.2.3)."""
+    """Solve (10a) to (10c); with weights, a claim compares amounts per unit of weight (§4.2.3)."""
     return _solved(groups, lambda cp, gpus: _envy_free(groups, gpus))
 
 

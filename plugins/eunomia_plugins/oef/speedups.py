@@ -1,4 +1,4 @@
-"""The plugin ``oef_speedups``: how much faster each GPU type is for each group of jobs."""
+"""The plugin ``oef_speedups``: speed of each group of jobs on each GPU type."""
 
 from typing import ClassVar, Literal
 
@@ -74,7 +74,7 @@ class OefSpeedups:
         return Valuations(claims=claims, forms=(ByType(speedup=speedup),))
 
     def _weights(self, snapshot: Snapshot, jobs: Rows, owner: Ints, groups: Ints) -> Reals:
-        """[group] the user's weight, divided over its kinds; real numbers."""
+        """Return [group] the user's weight, divided among its kinds; real numbers."""
         count = groups.shape[0]
         part: Reals = np.ones(count)
         if self.options.kinds == "priority":
@@ -89,7 +89,7 @@ class OefSpeedups:
 
 
 def _first(snapshot: Snapshot, jobs: Rows, owner: Ints, groups: int) -> Ints:
-    """[group] index of its job that arrived first."""
+    """Return [group] the index of its job that arrived first."""
     order = np.lexsort((jobs, snapshot.jobs.arrived[jobs]))[::-1]
     found = np.zeros(groups, np.int64)
     found[owner[order]] = order  # the earliest is written last
@@ -97,7 +97,10 @@ def _first(snapshot: Snapshot, jobs: Rows, owner: Ints, groups: int) -> Ints:
 
 
 def _rates(snapshot: Snapshot, menus: Menus, jobs: Rows, size: Ints, capacity: Ints) -> Reals:
-    """[job, type] rate at its greatest size in one machine; 0: it does not run there; all 1 where no rate is known."""
+    """Return [job, type] the rate at its greatest size in one machine; 0: it does not run there.
+
+    All 1: no rate is known.
+    """
     kind = snapshot.jobs.gpu_type[jobs]
     types = np.arange(capacity.size)
     able = ((kind[:, None] == -1) | (kind[:, None] == types)) & (size[:, None] > 0) & (size[:, None] <= capacity)
@@ -113,7 +116,10 @@ def _rates(snapshot: Snapshot, menus: Menus, jobs: Rows, size: Ints, capacity: I
 
 
 def _by_type(menus: Menus, curve: int, gpus: int, types: int) -> Reals:
-    """[type] rate of a curve at a size: the nearest locality, a rate for the type before one for any type."""
+    """Return [type] the rate of a curve at a size.
+
+    At the nearest locality, a rate for the type before one for any type.
+    """
     points = menus.points
     if curve < 0:
         return np.zeros(types)

@@ -114,15 +114,19 @@ def _work_left(snapshot: Snapshot, jobs: Rows, speed: Reals, otherwise: float) -
     """
     table = snapshot.jobs
     speed = np.where(speed > 0.0, speed, np.nan)
-    since, rate = table.since[jobs], table.rate[jobs]
-    runs = since == since  # NaN: it does not run
-    left = (table.iterations[jobs] - table.done[jobs] + np.where(runs, since * rate, 0.0)) / speed
-    slope = np.where(runs, -rate / speed, 0.0)
+    since, left = table.since[jobs], table.iterations[jobs] - table.done[jobs]
+    slope, until = np.zeros(jobs.size), np.full(jobs.size, np.inf)
+    runs = (since == since).nonzero()[0]  # NaN: it does not run
+    if runs.size:
+        rate = table.rate[jobs[runs]]
+        left[runs] += since[runs] * rate
+        slope[runs] = -rate / speed[runs]
+    left /= speed
     over = left + slope * snapshot.now <= 0.0
-    left, slope = np.where(over, 0.0, left), np.where(over, 0.0, slope)
+    left[over] = slope[over] = 0.0
     unknown = left != left
-    left, slope = np.where(unknown, otherwise, left), np.where(unknown, 0.0, slope)
-    until = np.full(jobs.size, np.inf)
-    falls = slope < 0.0
-    until[falls] = left[falls] / -slope[falls]
+    left[unknown], slope[unknown] = otherwise, 0.0
+    falls = (slope < 0.0).nonzero()[0]
+    if falls.size:
+        until[falls] = left[falls] / -slope[falls]
     return LinearKey(intercept=left, slope=slope, valid_until=until)

@@ -1,1 +1,1 @@
-"""Refiners that any profile can use: shares into whole GPUs, grants of users and apps into grants of jobs."""
+"""Refiners for any profile: shares to whole GPUs, grants of users and apps to grants of jobs."""

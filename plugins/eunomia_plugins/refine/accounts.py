@@ -1,4 +1,4 @@
-"""The memo of ``rounding``: by claim, the GPU-seconds that it was promised and has not received."""
+"""The memo of ``rounding``: by claim, the GPU-seconds promised to it and not yet received."""
 
 import dataclasses
 import json
@@ -15,18 +15,18 @@ Row = tuple[float, ...]
 
 
 class Seen(NamedTuple):
-    """One job at the last round."""
+    """A job at the last round."""
 
     claim: str
     received: Row
-    """GPU-seconds by then."""
+    """GPU-seconds received by then."""
     granted: Row
-    """GPUs that it has held since."""
+    """GPUs that the job holds since then."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """Claims by key and jobs by id, at one time."""
+    """Deficits of claims by key and jobs by id, at one time."""
 
     version: ClassVar[int] = 1
     at: float
@@ -39,7 +39,7 @@ class Account:
 
     @classmethod
     def opened(cls, now: float) -> Self:
-        """A new account, in which nothing is owed."""
+        """Return an account without deficits."""
         return cls(at=now, ideal={}, owed={}, jobs={})
 
     def to_bytes(self) -> bytes:
@@ -54,10 +54,10 @@ class Account:
         return cls(at=at, ideal=_rows(ideal), owed=_rows(owed), jobs=seen)
 
     def owed_now(self, snapshot: Snapshot, claims: Claims) -> Reals:
-        """[claim, type] GPU-seconds promised and not received, up to now.
+        """Return [claim, type] GPU-seconds promised and not received, up to now.
 
-        GPU-seconds received come from the ledger. A job that ended since the last round is no longer in the ledger and
-        counts as having kept its GPUs until now.
+        Received GPU-seconds come from the ledger. A job that ended since the last round is no longer in the ledger;
+        it counts as having kept its GPUs until now.
         """
         keys = claim_keys(snapshot, claims)
         index = {key: at for at, key in enumerate(keys)}
@@ -81,7 +81,7 @@ class Account:
 
 
 def claim_keys(snapshot: Snapshot, claims: Claims) -> list[str]:
-    """Ids of the claims, which stay valid when rows are reused."""
+    """Return ids of the claims that stay valid when rows are reused."""
     if claims.unit is Unit.JOB:
         return [str(name) for name in snapshot.jobs.id[claims.rows]]
     if claims.unit is Unit.APP:

@@ -1,4 +1,4 @@
-"""GPUs of each type among claims, in gangs, so that no claim stays far from what it was promised."""
+"""Divides GPUs of each type among claims in gangs, so that no claim stays far from what it was promised."""
 
 import heapq
 
@@ -7,14 +7,14 @@ import numpy as np
 from eunomia.units import Ints, Reals
 
 NO_JOB = np.iinfo(np.int64).max
-"""The gang of a claim without a job that can run."""
+"""The gang size of a claim without a job that can run."""
 
 
 def apportion(behind: Reals, gang: Ints, free: Ints) -> Ints:
-    """Whole GPUs by claim and type: gang by gang, each to the claim that is furthest behind.
+    """Return whole GPUs by claim and type; each gang goes to the claim with the largest deficit.
 
-    A gang is due when half of the GPUs besides its first are owed: claims of one GPU get GPUs while anything is owed to
-    them, and deficits and surpluses of gangs are of about the same size.
+    A gang is due when half of its GPUs besides the first are owed: claims of one GPU get GPUs while anything is
+    owed to them, and deficits and surpluses of gangs are of about the same size.
 
     Args:
         behind: [claim, type] GPUs that the claim should get now, fractional.

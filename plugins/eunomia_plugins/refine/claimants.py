@@ -1,4 +1,4 @@
-"""The claims that share GPUs in a round, and their jobs."""
+"""The claims that share the GPUs of a round, and their jobs."""
 
 from typing import NamedTuple
 
@@ -12,32 +12,33 @@ from eunomia_plugins.refine.turns import free_by_type, longest_waiting, owner_of
 
 
 class View(NamedTuple):
-    """The claims and their jobs now."""
+    """The claims and their jobs at this time."""
 
     jobs: Rows
     """Candidates that belong to a claim."""
     owner: Ints
-    """Index of the claim of each."""
+    """By candidate: the index of its claim."""
     kind: Rows
-    """The GPU type that each asks for; -1: any."""
+    """By candidate: the GPU type that it requests; -1: any."""
     size: Ints
-    """The smallest size of each."""
+    """By candidate: its smallest size."""
     turns: list[list[int]]
     """By claim: indices of its jobs, longest waiting first."""
     free: Ints
     """GPUs by type."""
     demand: Ints
-    """[claim] GPUs that all its active jobs could use."""
+    """[claim] GPUs that all its active jobs can use."""
     offered_demand: Ints
-    """[claim] GPUs that its candidates could use."""
+    """[claim] GPUs that its candidates can use."""
     kept: Ints
-    """[claim, type] GPUs that it holds outside the offer."""
+    """[claim, type] GPUs that the claim holds outside the offer."""
     gang: Ints
-    """[claim, type] the smallest size of its candidates that may run on the type; a large number where none may."""
+    """[claim, type] the smallest size of its candidates that may run on the type; a large number where there is none.
+    """
 
 
 def view_of(snapshot: Snapshot, menus: Menus, offer: Offer, claims: Claims) -> View:
-    """Look at the claims of an allocation."""
+    """Return the claims of an allocation and their jobs."""
     of_active = owner_of(snapshot, claims, snapshot.active)
     most = menus.span(snapshot.active)[1]
     count, types = claims.rows.size, len(snapshot.cluster.gpu_types)
@@ -61,7 +62,7 @@ def view_of(snapshot: Snapshot, menus: Menus, offer: Offer, claims: Claims) -> V
 
 
 def summed(granted: Ints, owner: Ints, claims: int) -> Reals:
-    """[claim, type] GPUs of its jobs."""
+    """Return [claim, type] GPUs, summed over the claim's jobs."""
     found = np.zeros((claims, granted.shape[1]))
     np.add.at(found, owner, granted)
     return found

@@ -1,4 +1,4 @@
-"""Grants of users, groups and apps into grants of their jobs."""
+"""Refiner ``divide``: grants of users, groups and apps become grants of their jobs."""
 
 import dataclasses
 from typing import ClassVar, Literal, NamedTuple
@@ -32,11 +32,14 @@ class DivideOptions(PluginOptions):
     """Options of ``divide``."""
 
     by: Literal["longest_waiting", "weight"] = "longest_waiting"
-    """Within a grant: the job that has not run for longest comes first, or apps get parts by their weights."""
+    """Order within a grant: the job that has not run for longest first, or apps in proportion to their weights."""
 
 
 class Divide:
-    """Divides each claim's GPUs among its jobs, each at the largest size left; grants of jobs pass unchanged."""
+    """Divides each claim's GPUs among its jobs, each at the largest size that is left.
+
+    Grants of jobs stay unchanged.
+    """
 
     name = "divide"
     api = 1
@@ -91,7 +94,7 @@ class Divide:
     def _divide(
         self, snapshot: Snapshot, menus: Menus, jobs: Rows, mine: Ints, budget: "_Budget", parts: "_Parts"
     ) -> None:
-        """Give the jobs of one claim their sizes; by weight, first each app's part, then the rest."""
+        """Set the sizes of one claim's jobs; by weight, first each app's part, then the rest."""
         if self.options.by == "weight":
             apps = snapshot.jobs.app[jobs[mine]]
             rows = np.unique(apps)
@@ -105,7 +108,7 @@ class Divide:
 
 
 def quotas(gpus: int, weights: Reals) -> Ints:
-    """Whole GPUs by weight, by largest remainder."""
+    """Return whole GPUs in proportion to weights, by largest remainder."""
     exact = gpus * weights / weights.sum() if weights.size and weights.sum() > 0.0 else np.zeros(weights.size)
     whole = np.floor(exact + 1e-9).astype(np.int64)
     rest = gpus - int(whole.sum()) if exact.any() else 0
@@ -115,7 +118,7 @@ def quotas(gpus: int, weights: Reals) -> Ints:
 
 @dataclasses.dataclass(slots=True)
 class _Budget:
-    """GPUs left of one grant, in all and by machine."""
+    """The GPUs left of one grant, in all and by machine."""
 
     gpus: int
     machines: dict[int, int]
@@ -144,18 +147,18 @@ class _Budget:
 
 
 def _best_machine(left: dict[int, int], gpus: int) -> int:
-    """The fullest machine that fits all GPUs, else the machine with most left."""
+    """Return the fullest machine that fits all GPUs, else the machine with the most GPUs left."""
     fits = [machine for machine in left if left[machine] >= gpus]
     return min(fits, key=left.__getitem__) if fits else max(left, key=left.__getitem__)
 
 
 class _Parts(NamedTuple):
-    """GPUs and pins of the jobs, filled in claim by claim."""
+    """GPUs and pins of jobs, filled claim by claim."""
 
     gpus: Ints
     order: list[int]
     pinned: list[tuple[int, int, int]]
-    """Job, machine, GPUs."""
+    """Rows of job, machine and GPUs."""
 
     @classmethod
     def empty(cls, jobs: int) -> "_Parts":

@@ -1,4 +1,4 @@
-"""One claim's GPUs among its jobs: gangs on one type, on two only where no division avoids it (OEF §4.4)."""
+"""Divides one claim's GPUs among its jobs: gangs on one type, on two only where no other division works (OEF §4.4)."""
 
 import heapq
 from collections.abc import Sequence
@@ -10,11 +10,13 @@ from eunomia.units import NONE, Ints, Reals
 from eunomia_plugins.refine.claimants import View, summed
 
 MOST_TRIED = 2000
-"""Steps of the search for a division of one claim's GPUs."""
+"""Greatest number of steps in the search for a division of one claim's GPUs."""
 
 
 def among_jobs(menus: Menus, view: View, real: Ints, behind: Reals, *, leftovers: bool, mixed: bool) -> Ints:
-    """[job, type] GPUs of each claim among its jobs; a claim with too few GPUs for any of its jobs saves up.
+    """Return [job, type] GPUs of each claim's jobs.
+
+    A claim with too few GPUs for any of its jobs accumulates a deficit.
 
     Args:
         menus: sizes of jobs.
@@ -41,7 +43,7 @@ def among_jobs(menus: Menus, view: View, real: Ints, behind: Reals, *, leftovers
 
 
 def _serve(menus: Menus, view: View, index: int, parts: "Parts") -> None:
-    """Give one job its largest size on the type with the fewest GPUs that has room for it, or make room."""
+    """Serve one job with its largest size on the type with the fewest GPUs that has room, or make room."""
     asked, left = int(view.kind[index]), parts.left
     kinds = np.arange(left.size) if asked == NONE else np.array([asked])
     size = menus.largest_at_most(int(view.jobs[index]), int(left[kinds].max()))
@@ -55,7 +57,7 @@ def _serve(menus: Menus, view: View, index: int, parts: "Parts") -> None:
 
 
 def _mix(view: View, jobs: list[int], parts: "Parts") -> None:
-    """Serve jobs on several types, with GPUs that no division uses otherwise."""
+    """Serve jobs on several types with GPUs that no division uses otherwise."""
     for index in jobs:
         size = int(view.size[index])
         if index not in parts.of and view.kind[index] == NONE and 0 < size <= int(parts.left.sum()):
@@ -63,7 +65,10 @@ def _mix(view: View, jobs: list[int], parts: "Parts") -> None:
 
 
 def _lend(menus: Menus, view: View, granted: Ints, behind: Reals) -> None:
-    """Let jobs without GPUs run on what is left, those of the claims that are furthest behind for the type first."""
+    """Let jobs without GPUs run on GPUs that are left.
+
+    Jobs of the claim with the largest deficit for the type come first.
+    """
     left = view.free - granted.sum(axis=0)
     if not left.any():
         return
@@ -84,7 +89,10 @@ def _lend(menus: Menus, view: View, granted: Ints, behind: Reals) -> None:
 
 
 def _first(menus: Menus, view: View, jobs: list[int], kind: int, left: int) -> tuple[int, int]:
-    """The first job that can use GPUs of a type, and its largest size on so many; size 0: there is none."""
+    """Return the first job that can use GPUs of a type, and its largest size within this number.
+
+    Size 0: there is none.
+    """
     for index in jobs:
         if view.size[index] <= left and view.kind[index] in (NONE, kind):
             size = menus.largest_at_most(int(view.jobs[index]), left)
@@ -94,7 +102,7 @@ def _first(menus: Menus, view: View, jobs: list[int], kind: int, left: int) -> t
 
 
 class Parts:
-    """The division of one claim's GPUs, job by job in order of service.
+    """The division of one claim's GPUs among its jobs, in order of service.
 
     Attributes:
         of: by job, its type and its GPUs; a mixed gang has several types.
@@ -104,13 +112,13 @@ class Parts:
         self.budget = budget
         self.of: dict[int, dict[int, int]] = {}
         self.asked: dict[int, int] = {}
-        """By job of one type, the type that it asks for; -1: any."""
+        """By job on one type, the type that the job requests; -1: any."""
         self.failed: set[tuple[int, int]] = set()
-        """Sizes and types asked for that found no place, with the jobs served now."""
+        """Requested sizes and types that cannot be placed, given the jobs served now."""
 
     @property
     def left(self) -> Ints:
-        """[type] GPUs that no job has."""
+        """[type] GPUs without a job."""
         left = self.budget.copy()
         for parts in self.of.values():
             for kind, gpus in parts.items():
@@ -118,13 +126,13 @@ class Parts:
         return left
 
     def give(self, job: int, kind: int, gpus: int, asked: int) -> None:
-        """Let a job run on one type."""
+        """Assign a job GPUs of one type."""
         self.of[job] = {kind: gpus}
         self.asked[job] = asked
         self.failed.clear()
 
     def make_room(self, job: int, gpus: int, asked: int) -> bool:
-        """Move the jobs served so far among types so that this one fits on one of them, if they can be."""
+        """Move jobs served so far to other types so that this job fits on one type; return whether that succeeds."""
         if (gpus, asked) in self.failed:
             return False
         jobs = list(self.of)
@@ -139,7 +147,7 @@ class Parts:
         return True
 
     def mix(self, job: int, gpus: int) -> None:
-        """Let a job run on several types, as few as possible; so many GPUs must be left."""
+        """Assign a job GPUs of several types, as few types as possible; enough GPUs must be left."""
         left = self.left
         parts: dict[int, int] = {}
         for kind in np.argsort(-left, kind="stable").tolist():
@@ -150,7 +158,9 @@ class Parts:
 
 
 def divide(sizes: Sequence[int], asked: Sequence[int], room: Sequence[int]) -> list[int] | None:
-    """A type for each gang so that all fit, by exhaustive search, largest first; None: there is none, or not in time.
+    """Return a type for each gang so that all fit, by exhaustive search, largest first.
+
+    None: not found within the limit.
 
     Args:
         sizes: GPUs of each gang.

@@ -1,4 +1,7 @@
-"""GPUs that an allocation leaves go to the served jobs that gain most (AFS §5.5; Altruistic scheduling, OSDI'16)."""
+"""Refiner ``leftovers``: unallocated GPUs go to the served jobs that gain most (AFS §5.5.
+
+Altruistic scheduling, OSDI'16).
+"""
 
 import dataclasses
 import heapq
@@ -14,10 +17,10 @@ from eunomia.units import Ints, Reals
 
 
 class Leftovers:
-    """Served jobs are raised step by step, the greatest gain in throughput per GPU first.
+    """Raises served jobs step by step, the greatest gain in throughput per GPU first.
 
-    Throughput is relative to that of the job's smallest size per GPU, so that jobs of different models compare. A job
-    that gets no GPUs from the allocation gets none here.
+    Throughput is relative to the per-GPU throughput at the job's smallest size, so that jobs of different models
+    compare. A job without GPUs from the allocation gets none here.
     """
 
     name = "leftovers"
@@ -28,7 +31,7 @@ class Leftovers:
 
     @hookimpl
     def eunomia_refine(self, snapshot: Snapshot, menus: Menus, offer: Offer, allocation: Allocation) -> Allocation:
-        """Raise jobs; pinned grants, and those of apps, users and groups, stay as they are."""
+        """Raise grants of jobs; pinned grants and grants of apps, users and groups stay unchanged."""
         grants = allocation.amount
         if not isinstance(grants, Grants):
             raise PluginError(f"{self.name} must get whole GPUs", value=type(grants).__name__)
@@ -51,7 +54,7 @@ class Leftovers:
 
 
 def _kinds(snapshot: Snapshot, allocation: Allocation, grants: Grants) -> Ints:
-    """By claim, the GPU type that it gets; -1: any."""
+    """Return by claim the GPU type of its grant; -1: any."""
     asked = snapshot.jobs.gpu_type[allocation.claims.rows].astype(np.int64)
     return asked if grants.gpu_type is None else np.where(grants.gpu_type >= 0, grants.gpu_type, asked)
 
@@ -64,14 +67,17 @@ class _Step(NamedTuple):
 
 
 class _Gains:
-    """Next sizes by claim; sizes and rates are read once per curve."""
+    """The next size of each claim; sizes and rates are read once per curve."""
 
     def __init__(self, menus: Menus, allocation: Allocation) -> None:
         self._menus, self._rows = menus, allocation.claims.rows.tolist()
         self._curves: dict[int, tuple[list[int], Reals]] = {}
 
     def after(self, claim: int, size: int) -> _Step | None:
-        """The nearest larger size at which the claim's job is faster; None: there is none, or rates are not known."""
+        """Return the nearest larger size at which the claim's job is faster.
+
+        None: there is none, or rates are not known.
+        """
         sizes, rates = self._curve(self._rows[claim])
         if size not in sizes or not rates[0] > 0.0:
             return None
@@ -92,14 +98,14 @@ class _Gains:
 
 
 def _raise(gains: _Gains, order: list[int], kinds: Ints, sizes: Ints, free: Ints) -> None:
-    """Raise the claim with the greatest gain per GPU, until none can be raised; ties go by order of service.
+    """Raise the claim with the greatest gain per GPU until none can be raised; ties go by order of service.
 
     Args:
         gains: next sizes by claim.
         order: claims that may be raised.
-        kinds: by claim, the GPU type that it gets.
-        sizes: by claim; changed.
-        free: by type, GPUs that are left; used up.
+        kinds: by claim, the GPU type of its grant.
+        sizes: by claim; modified.
+        free: by type, free GPUs; reduced.
     """
     queue = [
         (-step.gain, at, step.gpus) for at, claim in enumerate(order) if (step := gains.after(claim, int(sizes[claim])))

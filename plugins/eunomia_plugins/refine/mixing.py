@@ -8,7 +8,7 @@ from eunomia.units import Ints, Rows
 
 
 def pins_of(snapshot: Snapshot, offer: Offer, jobs: Rows, granted: Ints) -> Pins:
-    """Pins of the jobs that are granted GPUs of several types; a job that holds just these stays where it is.
+    """Return pins of jobs with GPUs of several types; a job that holds exactly these GPUs stays on its machines.
 
     Args:
         snapshot: the state of this moment.
@@ -39,7 +39,7 @@ def pins_of(snapshot: Snapshot, offer: Offer, jobs: Rows, granted: Ints) -> Pins
 
 
 def _taken(machine_type: Rows, room: Ints, granted: Ints) -> list[tuple[int, int]]:
-    """Machines and GPUs for one job, the roomiest machines of each type first; ``room`` is used up."""
+    """Return machines and GPUs for one job, the machines with most room of each type first; reduces ``room``."""
     found: list[tuple[int, int]] = []
     for kind in np.flatnonzero(granted).tolist():
         left = int(granted[kind])

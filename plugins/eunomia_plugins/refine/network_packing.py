@@ -1,4 +1,7 @@
-"""Sizes that leave at most one job on any machine with traffic to other machines (AFS §4.4 and Appendix E)."""
+"""Refiner ``network_packing``.
+
+Sizes with which at most one job on any machine has traffic to other machines (AFS §4.4, Appendix E).
+"""
 
 import bisect
 import dataclasses
@@ -33,7 +36,7 @@ class NetworkPacking:
 
     @hookimpl
     def eunomia_refine(self, snapshot: Snapshot, menus: Menus, offer: Offer, allocation: Allocation) -> Allocation:
-        """Change grants of jobs; pinned grants, and those of apps, users and groups, stay as they are."""
+        """Change the sizes of granted jobs; pinned grants and grants of apps, users and groups stay unchanged."""
         grants = allocation.amount
         if not isinstance(grants, Grants):
             raise PluginError(f"{self.name} must get whole GPUs", value=type(grants).__name__)
@@ -56,7 +59,7 @@ class NetworkPacking:
 
 
 class PackedSizes:
-    """The sizes of each job that network packing allows, read once per curve.
+    """The sizes that network packing allows for each job, read once per curve.
 
     Args:
         menus: sizes by job.
@@ -78,11 +81,11 @@ class PackedSizes:
 
 
 def packed_sizes(granted: Sequence[int], allowed: Sequence[Sequence[int]]) -> list[int]:
-    """Sizes near the granted ones, of those allowed, that together need at most as many GPUs.
+    """Return allowed sizes near the granted ones that together need at most as many GPUs.
 
-    Each job first gets the largest allowed size within its grant. Then, while GPUs are left, the job is raised by one
-    step whose size comes nearest to its grant for the GPUs that the step takes; the paper leaves this order open. Ties
-    go by order of service.
+    Each job first gets the largest allowed size within its grant. While GPUs are left, the step whose size comes
+    nearest to its job's grant, per GPU that the step takes, is applied; the paper leaves this order open. Ties go
+    by order of service.
 
     Args:
         granted: in order of service.
@@ -108,7 +111,7 @@ def packed_sizes(granted: Sequence[int], allowed: Sequence[Sequence[int]]) -> li
 
 
 def _raise(grant: int, allowed: Sequence[int], size: int, job: int) -> list[tuple[float, int, int]]:
-    """The next size of a job that has GPUs, after how far it moves from the grant for each GPU; empty: it has none."""
+    """Return the next size of a job with GPUs, after its distance from the grant per GPU; empty: there is none."""
     at = bisect.bisect_right(allowed, size)
     if size == 0 or at == len(allowed):
         return []

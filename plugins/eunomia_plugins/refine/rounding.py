@@ -1,4 +1,7 @@
-"""Device shares into grants, so that over time each claim receives what it was promised (OEF §4.3, §4.4)."""
+"""Refiner ``rounding``: shares become grants.
+
+Thus over time each claim receives what it was promised (OEF §4.3, §4.4).
+"""
 
 from typing import Annotated, ClassVar
 
@@ -46,20 +49,20 @@ class RoundingOptions(PluginOptions):
     """Options of ``rounding``."""
 
     round_length: Annotated[Duration, Field(gt=0.0)] = Seconds(300.0)
-    """Duration of a turn; GPUs granted in a round are held to its end."""
+    """Duration of a round; GPUs granted in a round are held until its end."""
     leftovers: bool = True
-    """Whether GPUs that a claim cannot use go to claims that can; these are charged for them."""
+    """Whether GPUs that a claim cannot use go to other claims, which are charged for them."""
     mixed: bool = False
-    """Whether a gang may run on two types, at the speed of the slower, where its claim's GPUs serve no job otherwise;
-    the placement must then honour pins."""
+    """Whether a gang may run on two types, at the speed of the slower one, where its claim's GPUs serve no job
+    otherwise. The placement must then honour pins."""
 
 
 class Rounding:
-    """Whole GPUs by cumulative deviation: GPU time promised to a claim minus time received, over all rounds so far.
+    """Whole GPUs by cumulative deviation: GPU time promised to a claim minus GPU time received, over all rounds so far.
 
-    OEF rounds each claim by itself, which in most rounds asks for more GPUs than exist; here the GPUs of a type go gang
-    by gang to the claim that is furthest behind. Within a claim the job that has not run for longest comes first. Jobs
-    are named in order of size, so that a placement finds room for large gangs on one machine (§4.3).
+    OEF rounds each claim by itself, which in most rounds requests more GPUs than exist; here the GPUs of a type go
+    gang by gang to the claim with the largest deficit. Within a claim the job that has not run for longest comes
+    first. Jobs are listed in order of size, so that a placement finds room for large gangs on one machine (§4.3).
     """
 
     name = "rounding"
@@ -126,7 +129,7 @@ class Rounding:
 
 
 def _usable(ideal: Reals, demand: Ints) -> Reals:
-    """Shares, scaled down to what a claim's jobs could use: a claim without jobs saves nothing up."""
+    """Return shares scaled down to what a claim's jobs can use: a claim without jobs accumulates no deficit."""
     total = ideal.sum(axis=1)
     part = np.where(total > demand, demand / np.where(total > 0.0, total, 1.0), 1.0)
     usable: Reals = ideal * part[:, None]
@@ -134,7 +137,7 @@ def _usable(ideal: Reals, demand: Ints) -> Reals:
 
 
 def _account(snapshot: Snapshot, claims: Claims, ideal: Reals, owed: Reals, view: View, granted: Ints) -> Account:
-    """The account as of now."""
+    """Return the account as of now."""
     keys = claim_keys(snapshot, claims)
     held = _held(snapshot, view.jobs, granted)
     rows = np.flatnonzero(snapshot.jobs.app >= 0).astype(np.int32)
@@ -154,7 +157,7 @@ def _account(snapshot: Snapshot, claims: Claims, ideal: Reals, owed: Reals, view
 
 
 def _held(snapshot: Snapshot, jobs: Rows, granted: Ints) -> Reals:
-    """[job row, type] GPUs from now on: those granted now, and those held outside the offer."""
+    """Return [job row, type] GPUs held from now on: those granted now, and those outside the offer."""
     held = np.zeros((snapshot.jobs.app.size, granted.shape[1]))
     holder = owners(snapshot, np.arange(snapshot.cluster.gpus), Unit.JOB)
     kept = np.flatnonzero((holder >= 0) & ~np.isin(holder, jobs))

@@ -1,4 +1,4 @@
-"""The memo of ``time_sharing``: the solution that it serves, since when, and what each job had received by then."""
+"""The memo of ``time_sharing``: the solution in use, when it was adopted, and what each job had received by then."""
 
 import dataclasses
 import json

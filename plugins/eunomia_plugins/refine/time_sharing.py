@@ -1,4 +1,4 @@
-"""Time shares into grants: the job that has received least of its share runs next (Gavel, OSDI'20, §5)."""
+"""Refiner ``time_sharing``: the job that has received the least of its share runs next (Gavel, OSDI'20, §5)."""
 
 import dataclasses
 from typing import Annotated, ClassVar, Literal
@@ -37,11 +37,11 @@ class TimeSharingOptions(PluginOptions):
     """Options of ``time_sharing``."""
 
     round_length: Annotated[Duration, Field(gt=0.0)] = Seconds(360.0)
-    """Duration of a turn; GPUs granted in a round are held to its end."""
+    """Duration of a round; GPUs granted in a round are held until its end."""
     least_between: Duration = Seconds(1800.0)
-    """The least time between two solutions: shares that arrive sooner wait."""
+    """Least time between two solutions; shares that arrive earlier are not adopted yet."""
     new_jobs: Literal["last", "equal"] = "equal"
-    """A new job has priority 0, or an equal share of the time, until the next solution."""
+    """Whether a new job has priority 0 until the next solution, or an equal share of the time."""
 
 
 class TimeSharing:
@@ -95,7 +95,7 @@ class TimeSharing:
         )
 
     def _solution(self, snapshot: Snapshot, jobs: Rows, share: Reals) -> Solution:
-        """The solution to serve: the last one, until it is old enough and the shares change."""
+        """Return the solution to serve: the previous one until it is old enough and the shares change."""
         last = snapshot.memos.of(self.name, Stage.REFINE)
         names = [str(name) for name in snapshot.jobs.id[jobs]]
         shares = dict(zip(names, map(tuple, share.tolist()), strict=True))
@@ -109,10 +109,12 @@ class TimeSharing:
         )
 
     def _priority(self, snapshot: Snapshot, solution: Solution, jobs: Rows, sizes: Ints, share: Reals) -> Reals:
-        """[job, type] share / part of the time received since the solution; -1: it may not run there.
+        """Return [job, type] share over the fraction of time received since the solution.
 
-        Jobs that received no time come before all others, the greatest share first. A job that is not in the solution
-        has priority 0, or an equal share.
+        -1: the job may not run there.
+
+        Jobs that received no time come before all others, the greatest share first. A job without a share in the
+        solution has priority 0, or an equal share.
         """
         names = [str(name) for name in snapshot.jobs.id[jobs]]
         known = np.array([name in solution.shares for name in names], dtype=bool)
@@ -132,11 +134,11 @@ class TimeSharing:
 
 
 _NEVER_RAN = 1e12
-"""Times its share: the priority of a job that received no time."""
+"""Factor on its share: the priority of a job that received no time."""
 
 
 def _candidates(allocation: Allocation, offer: Offer) -> Ints:
-    """Claims, in the allocation's order, of jobs that may be granted GPUs now."""
+    """Return the claims of jobs that may be granted GPUs now, in the allocation's order."""
     rest = np.setdiff1d(np.arange(allocation.claims.rows.size), allocation.order)
     every = np.concatenate([allocation.order, rest]).astype(np.int64)
     return every[np.isin(allocation.claims.rows[every], offer.candidates)]
@@ -164,7 +166,7 @@ def _serve(priority: Reals, sizes: Ints, free: Ints) -> tuple[Ints, Rows, Rows]:
 
 
 def _verdicts(given: Verdicts, late: Rows) -> Verdicts:
-    """The verdicts of the allocation; other jobs that wait have used up their shares for now."""
+    """Return the verdicts of the allocation; other waiting jobs have used up their shares for now."""
     rest = np.setdiff1d(late, given.rows).astype(np.int32)
     reasons = np.full(rest.size, int(Reason.SHARE_USED_UP), np.int32)
     return Verdicts(rows=np.concatenate([given.rows, rest]), reasons=np.concatenate([given.reasons, reasons]))

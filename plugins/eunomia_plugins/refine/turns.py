@@ -1,4 +1,4 @@
-"""Shared by refiners: rounds of one length, which begin at its multiples, and jobs by claim."""
+"""Rounds of one length that begin at its multiples, and jobs by claim: shared by refiners."""
 
 from typing import NamedTuple
 
@@ -10,15 +10,15 @@ from eunomia.units import Ints, Rows
 
 
 class Turn(NamedTuple):
-    """The round that runs now."""
+    """The present round."""
 
     lease: Seconds
-    """Time until the round ends; leases end no later, so the next round is offered their GPUs."""
+    """Seconds until the round ends; leases end no later, so that the next round is offered their GPUs."""
     ends_at: Seconds
 
 
 def turn(now: float, seconds: float) -> Turn:
-    """The round that ``now`` is in; a time just before a boundary belongs to the round that begins there."""
+    """Return the round of ``now``; a time just before a boundary belongs to the round that begins there."""
     end = (np.floor(now / seconds + 1e-9) + 1.0) * seconds
     lease = end - now
     while now + lease > end:
@@ -27,7 +27,7 @@ def turn(now: float, seconds: float) -> Turn:
 
 
 def owner_of(snapshot: Snapshot, claims: Claims, jobs: Rows) -> Ints:
-    """By job, the index of its claim; -1: it belongs to none."""
+    """Return by job the index of its claim; -1: the job belongs to none."""
     rows = (jobs if claims.unit is Unit.JOB else snapshot.jobs.app[jobs]).astype(np.int64)
     if claims.unit in (Unit.USER, Unit.GROUP):
         rows = snapshot.apps.user[rows].astype(np.int64)
@@ -43,13 +43,16 @@ def owner_of(snapshot: Snapshot, claims: Claims, jobs: Rows) -> Ints:
 
 
 def free_by_type(snapshot: Snapshot, offer: Offer, jobs: Rows) -> Ints:
-    """GPUs by type that these jobs may be given."""
+    """Return by type the GPUs that these jobs may be given."""
     gpus = usable(snapshot, offer, Claims(unit=Unit.JOB, rows=jobs))
     return np.bincount(snapshot.cluster.gpu_type[gpus], minlength=len(snapshot.cluster.gpu_types)).astype(np.int64)
 
 
 def longest_waiting(snapshot: Snapshot, jobs: Rows) -> Ints:
-    """Indices of jobs: the one that has not run for longest first; a job that never ran waits since its arrival."""
+    """Return indices of jobs, the job that has not run for longest first.
+
+    A job that never ran waits since its arrival.
+    """
     ran, arrived = snapshot.ledger.jobs.last_ran[jobs], snapshot.jobs.arrived[jobs]
     order: Ints = np.lexsort((arrived, np.where(np.isnan(ran), arrived, ran)))
     return order

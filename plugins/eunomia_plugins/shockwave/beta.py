@@ -4,11 +4,12 @@ import math
 from typing import Final
 
 _MOST: Final = 1000
-"""Terms of a continued fraction, and steps of a search; some dozen are enough unless parameters are in the millions."""
+"""Greatest number of terms of a continued fraction, and of steps of a search; parameters below millions need a few
+dozen."""
 _SMALL: Final = 1e-300
 _PRECISE: Final = 1e-14
 _NEAR: Final = 1e-6
-"""Relative size of a step that ends a search: the error of the next value is of its third power."""
+"""A step of at most this relative size ends a search: the error of the next value is of its third power."""
 _LARGEST: Final = 700.0
 """Largest exponent of a float."""
 _EDGE: Final = 1e-12
@@ -16,12 +17,12 @@ _EDGE: Final = 1e-12
 
 
 def beta_quantile(one: float, other: float, chance: float) -> float:
-    """Return x from 0 to 1 such that a Beta variable is at most x with this chance.
+    """Return the value in [0, 1] that a Beta variable does not exceed with this probability.
 
     Args:
         one: first parameter, above 0.
         other: second parameter, above 0.
-        chance: above 0 and below 1.
+        chance: the probability, above 0 and below 1.
     """
     low, high, at = 0.0, 1.0, _guess(one, other, chance)
     scale = math.lgamma(one + other) - math.lgamma(one) - math.lgamma(other)
@@ -44,7 +45,7 @@ def beta_quantile(one: float, other: float, chance: float) -> float:
 
 
 def _guess(one: float, other: float, chance: float) -> float:
-    """A first guess, from the powers as which the distribution begins and ends."""
+    """Return a first guess, from the powers that approximate the distribution near 0 and 1."""
     begins = math.exp(one * math.log(one / (one + other))) / one
     ends = math.exp(other * math.log(other / (one + other))) / other
     whole = begins + ends
@@ -58,7 +59,10 @@ def _guess(one: float, other: float, chance: float) -> float:
 
 
 def beta_part(one: float, other: float, at: float) -> float:
-    """Return the chance that a Beta variable is at most ``at``, above 0 and below 1: the incomplete Beta function."""
+    """Return the probability that a Beta variable is at most ``at``, above 0 and below 1.
+
+    The incomplete Beta function.
+    """
     if at > (one + 1.0) / (one + other + 2.0):
         return 1.0 - beta_part(other, one, 1.0 - at)
     scale = math.lgamma(one + other) - math.lgamma(one) - math.lgamma(other)
@@ -67,7 +71,7 @@ def beta_part(one: float, other: float, at: float) -> float:
 
 
 def _fraction(one: float, other: float, at: float) -> float:
-    """The continued fraction of the incomplete Beta function (DLMF 8.17.22), by Lentz's method."""
+    """Return the continued fraction of the incomplete Beta function (DLMF 8.17.22), by Lentz's method."""
     upper, lower = 1.0, 1.0 / _apart(1.0 - (one + other) * at / (one + 1.0))
     found = lower
     for turn in range(1, _MOST):

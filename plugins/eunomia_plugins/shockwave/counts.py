@@ -1,8 +1,8 @@
 """How many rounds each job is granted: concave hulls, a greedy over gains per GPU-round, and a certified bound.
 
-Utility and makespan bound depend on a plan only through the number of rounds of each job. Without the rounds
-themselves the programme is separable, but for capacity and for the longest job in H: the greedy on concave hulls then
-solves its continuous form, and no plan is better than that.
+Utility and makespan bound depend on a plan only through the number of rounds of each job. Apart from which rounds
+these are, the programme is separable except for capacity and for the longest job in H. The greedy on concave hulls
+solves its continuous form, whose value no plan exceeds.
 """
 
 from typing import NamedTuple
@@ -16,11 +16,12 @@ from eunomia_plugins.shockwave.instance import Instance
 SAME = 1e-9
 """Relative tolerance of comparisons."""
 MOST_TRIED = 1000
-"""Steps after the first one that does not fit that are tried: gangs are of a few sizes, so a small one comes soon."""
+"""Greatest number of steps that are tried after the first one that does not fit; gang sizes are few, so a small gang
+follows soon."""
 
 
 class Counted(NamedTuple):
-    """Rounds by job, and what no plan exceeds."""
+    """Rounds by job, and an upper bound for every plan."""
 
     counts: Ints
     bound: float
@@ -28,7 +29,7 @@ class Counted(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """All further rounds of all jobs, the greatest gain per GPU first; those without a gain are left out."""
+    """All further rounds of all jobs, the greatest gain per GPU first; rounds without a gain are left out."""
 
     job: Ints
     number: Ints
@@ -46,7 +47,7 @@ class Steps(NamedTuple):
 
 
 def count_rounds(instance: Instance) -> Counted:
-    """Grant rounds to jobs; where the longest job sets H, with limits on the time that jobs have left."""
+    """Grant rounds to jobs; where the longest job determines H, with limits on the time that jobs have left."""
     steps = sorted_steps(instance, 1.0)
     counts = granted(instance, steps, np.zeros(instance.jobs, np.int64))
     mean, longest = instance.terms(counts)
@@ -57,7 +58,7 @@ def count_rounds(instance: Instance) -> Counted:
 
 
 def sorted_steps(instance: Instance, mean: float) -> Steps:
-    """Gains of rounds, where H is this part of its first term, the mean."""
+    """Return the gains of rounds, where H is this fraction of its first term, the mean."""
     value = instance.value - (instance.price * mean * instance.part)[:, None] * instance.remaining()
     slopes = hull_slopes(value)
     gain = (slopes / instance.gpus[:, None]).ravel()
@@ -71,7 +72,7 @@ def sorted_steps(instance: Instance, mean: float) -> Steps:
 
 
 def granted(instance: Instance, steps: Steps, least: Ints) -> Ints:
-    """Rounds by job in order of gain, at least these."""
+    """Return rounds by job in order of gain, no fewer than these."""
     room = instance.capacity * instance.rounds - int(instance.gpus @ least)
     free = np.flatnonzero(steps.number >= least[steps.job])
     job, gpus = steps.job[free], steps.gpus[free]
@@ -88,18 +89,18 @@ def granted(instance: Instance, steps: Steps, least: Ints) -> Ints:
 
 
 def marginal(instance: Instance, steps: Steps) -> float:
-    """Gain per GPU-round of the first step for which no room is left; 0: all fit."""
+    """Return the gain per GPU-round of the first step without room; 0: all steps fit."""
     head = int(np.searchsorted(steps.used, instance.capacity * instance.rounds, side="right")) - 1
     return float(steps.gain[head] / steps.gpus[head]) if head < steps.job.size else 0.0
 
 
 def upper_bound(instance: Instance, steps: Steps, longest: Reals, price: float | None = None) -> float:
-    """What no plan exceeds, by duality: GPU-rounds at a price, and H at least a mean of its terms.
+    """Return an upper bound for every plan, by duality: GPU-rounds have a price, and H is at least a mean of its terms.
 
     Args:
         instance: the programme.
         steps: with the part of the first term in H.
-        longest: by job, the part of its time left in H; all parts with that of the first term sum to 1.
+        longest: by job, the part of its time left in H; these parts and that of the first term sum to 1.
         price: of a GPU-round; None: the gain of the first step that does not fit.
     """
     price = marginal(instance, steps) if price is None else price
@@ -118,24 +119,27 @@ def upper_bound(instance: Instance, steps: Steps, longest: Reals, price: float |
 # --- the longest job sets H -------------------------------------------------------------------------------------------
 
 SWEEP = 40
-"""Most levels that a sweep looks at; each narrows the interval of the best one by the golden section."""
+"""Greatest number of levels that a search visits; each narrows the interval of the best one by the golden section."""
 FINE = 1e-3
-"""Part of a round to which the best level is found."""
+"""Fraction of a round to which the best level is determined."""
 _GOLDEN = 0.6180339887498949
 
 
 class _Limited(NamedTuple):
-    """The continuous form where no job may have more than some time left."""
+    """The continuous form where no job may have more than a given time left."""
 
     value: float
-    """Value of the objective at that time H and this part of the mean; -inf: not possible."""
+    """Value of the objective with that time as H and this fraction of the mean; -inf: infeasible."""
     level: float
     price: float
     """Gain per GPU-round of the first step that does not fit."""
 
 
 def _with_longest(instance: Instance, first: Counted) -> Counted:
-    """The best of levels of the longest time left; H is that level, or half of it and half of the mean."""
+    """Return the best result over levels of the longest time left.
+
+    H is that level, or half of it and half of the mean.
+    """
     found, bounds = [first.counts], [first.bound]
     for mean in (0.0, 0.5):
         steps = sorted_steps(instance, mean)
@@ -151,7 +155,7 @@ def _with_longest(instance: Instance, first: Counted) -> Counted:
 
 
 def _least(instance: Instance, level: float) -> Ints:
-    """By job, the fewest rounds after which it has no more than that time left."""
+    """Return by job the fewest rounds after which it has at most that time left."""
     over = np.maximum(instance.left - level, 0.0)
     least: Ints = np.ceil(over / instance.seconds - SAME).astype(np.int64)
     return np.minimum(least, instance.rounds)
@@ -182,7 +186,10 @@ def _best_level(instance: Instance, steps: Steps, mean: float) -> _Limited:
 
 
 def _limited(instance: Instance, steps: Steps, long: Ints, mean: float, level: float) -> _Limited:
-    """The continuous form with rounds that jobs must have at this level; only steps at ``long`` can be among these."""
+    """Return the continuous form with the rounds that jobs need at this level.
+
+    Only steps at ``long`` can be among these.
+    """
     room = instance.capacity * instance.rounds
     jobs = steps.job[long]
     must = long[steps.number[long] < np.ceil((instance.left[jobs] - level) / instance.seconds - SAME)]
@@ -207,10 +214,10 @@ def _limited(instance: Instance, steps: Steps, long: Ints, mean: float, level: f
 
 
 def _bound_at(instance: Instance, steps: Steps, mean: float, best: _Limited) -> float:
-    """The bound with H as the mean of jobs' times left that a level suggests.
+    """Return the bound with H as the mean of jobs' times left that a level suggests.
 
-    A job that the level gives more rounds than their gain is worth counts in H by what its last round lacks; what
-    remains of the level's part counts by a job that has every round.
+    A job with more rounds at the level than their gain is worth counts in H by the gap of its last round; the
+    remainder of the level's part counts by a job with every round.
     """
     least = _least(instance, best.level)
     forced = np.flatnonzero(least > 0)

@@ -20,15 +20,15 @@ from eunomia_plugins.shockwave.forecast_record import ForecastRecord
 from eunomia_plugins.shockwave.forecast_words import explanation
 
 _NONE = Regimes(job=np.empty(0, np.int32), iterations=np.empty(0), rate=np.empty(0), batch_size=np.empty(0))
-"""The regimes of jobs that are expected to stay at their present batch sizes: none."""
+"""The coming regimes of a job that is expected to keep its present batch size: none."""
 
 
 class ShockwaveForecast:
-    """Forecasts of batch sizes by the mode that jobs declare, and of epochs by a Dirichlet posterior (Shockwave, §5).
+    """Forecasts batch sizes by the mode that jobs declare, and epochs by a Dirichlet posterior (Shockwave, §5).
 
-    A job needs epochs, samples an epoch, a batch size and the mode ``accordion`` or ``gns``. Others, and a job that
-    breaks the pattern of its mode, are expected to stay at their present batch size. Announced regimes come first.
-    Nothing is used but what jobs declared, the adaptations that happened, and rates that were measured.
+    A job needs epochs, samples an epoch, a batch size and the mode ``accordion`` or ``gns``. Other jobs, and a job
+    that breaks the pattern of its mode, are expected to keep their present batch size. Announced regimes take
+    precedence. Forecasts use only declarations of jobs, past adaptations, and measured rates.
     """
 
     name = "shockwave_forecast"
@@ -71,7 +71,7 @@ class ShockwaveForecast:
 
     @hookimpl
     def eunomia_explain(self, snapshot: Snapshot, job: JobId) -> Explanation | None:
-        """State the regimes that the job is expected to come to, and the time that it has left."""
+        """Return the expected coming regimes of the job, and its time left."""
         beliefs = snapshot.memos.of(self.name, Stage.ELASTICITY)
         rows = forecast_rows(snapshot)
         rows = rows[snapshot.jobs.id[rows] == job]

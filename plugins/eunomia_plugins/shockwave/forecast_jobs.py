@@ -1,4 +1,4 @@
-"""Forecasts of jobs: their coming regimes, kept until something is seen that changes them."""
+"""Forecasts of coming regimes by job, kept until an observation changes them."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ _ADAPTING: Final = (int(Adapts.ACCORDION), int(Adapts.GNS))
 
 
 class EpochsDone(NamedTuple):
-    """What a job has done, in epochs and by regime."""
+    """The progress of a job, in epochs and by regime."""
 
     past: Past
     batch_sizes: tuple[float, ...]
@@ -29,19 +29,19 @@ class EpochsDone(NamedTuple):
 
 
 class Forecast(NamedTuple):
-    """What is expected of a job, and what that was derived from."""
+    """The forecast of a job, and the values that it was derived from."""
 
     basis: tuple[object, ...]
     coming: tuple[ComingRegime, ...]
     belief: Belief
     until: float
-    """Iterations done from which the forecast has to be made again."""
+    """Iterations done from which the forecast is made again."""
 
 
 def forecast_rows(snapshot: Snapshot) -> Rows:
     """Return the active jobs that can be forecast: mode, epochs, samples an epoch and batch size are declared.
 
-    Of a job that has adapted, the batch size before its first adaptation must be known too.
+    For a job that has adapted, the batch size before its first adaptation must be known too.
     """
     jobs, rows = snapshot.jobs, snapshot.active
     known = (jobs.epochs[rows] > 0.0) & (jobs.samples_per_epoch[rows] > 0.0) & (jobs.batch_size[rows] > 0.0)
@@ -135,7 +135,7 @@ class Forecasts:
 
 
 def _basis(snapshot: Snapshot, job: int, total: float, rate: float) -> tuple[object, ...]:
-    """What a forecast is made from, apart from the iterations done."""
+    """Return the inputs of a forecast, apart from the iterations done."""
     return (
         total,
         rate,
@@ -158,10 +158,10 @@ def _coming(
     steps: Sequence[float],
     seconds: Sequence[float],
 ) -> tuple[ComingRegime, ...]:
-    """Regimes to come in the iterations in which the job's work is counted.
+    """Return coming regimes in the iterations in which the job's work is counted.
 
-    Work may be counted in steps of the present batch size, or in those of each regime. What is left behind the present
-    regime is divided by epochs, and rates are such that each regime takes its time.
+    Work may be counted in steps of the present batch size, or in those of each regime. Iterations after the present
+    regime are divided by epochs, and rates are such that each regime takes its time.
 
     Args:
         left: iterations left.

@@ -10,20 +10,20 @@ from eunomia_plugins.shockwave.forecast_posterior import Posterior
 
 @value
 class Belief:
-    """What is expected of one job."""
+    """The posterior of one job."""
 
     posterior: Posterior
     batch_sizes: tuple[float, ...]
-    """By regime, those finished included."""
+    """By regime, including finished ones."""
     seconds_per_epoch: tuple[float, ...]
-    """Seconds an epoch in the present regime and in each to come, at the job's largest size."""
+    """Seconds per epoch in the present regime and in each coming one, at the job's largest size."""
     known: tuple[bool, ...]
-    """Likewise, whether the rate at that batch size is known, of the job or of its kind; of the present one it is."""
+    """Likewise, whether the rate at that batch size is known of the job or of its kind; that of the present one is."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Beliefs:
-    """Beliefs by id of job."""
+    """Posteriors by id of job."""
 
     version: ClassVar[int] = 2
     by_job: dict[str, Belief]

@@ -1,4 +1,4 @@
-"""The sizes of ``shockwave_forecast``: each job's whole gang, at the rates that were measured or declared."""
+"""The menus of ``shockwave_forecast``: each job's whole gang, at measured or declared rates."""
 
 import numpy as np
 
@@ -12,9 +12,9 @@ from eunomia_plugins.shockwave.forecast_rates import KnownRates
 def gang_menus(snapshot: Snapshot, known: KnownRates) -> Menus:
     """Return menus of one size per job, its most GPUs.
 
-    A rate is as measured at the present batch size; else as declared; else in proportion to the rate at the nearest
-    size that was measured; else as the rate at another batch size suggests, of the job or of its kind. Where a rate is
-    known by GPU type or locality, the menu has a point for each.
+    A rate is the one measured at the present batch size; else the declared one; else in proportion to the rate at
+    the nearest measured size; else derived from the rate at another batch size, of the job or of its kind. Where a
+    rate is known by GPU type or locality, the menu has a point for each.
 
     Args:
         snapshot: the current state.
@@ -45,7 +45,7 @@ def gang_menus(snapshot: Snapshot, known: KnownRates) -> Menus:
 
 
 def _scaled(measured: tuple[Measured, ...], gpus: int) -> float:
-    """The rate at this size in proportion to that at the nearest measured one; NaN: none was measured."""
+    """Return the rate at this size in proportion to that at the nearest measured one; NaN: none was measured."""
     runs = [one for one in measured if one.rate > 0.0]
     if not runs:
         return float("nan")

@@ -1,4 +1,4 @@
-"""Which batch sizes a job takes next: Accordion goes back and forth between two, GNS doubles up to a limit (§5)."""
+"""The next batch sizes of a job: Accordion alternates between two, GNS doubles up to a limit (§5)."""
 
 import itertools
 import math
@@ -10,9 +10,9 @@ from eunomia.model.adaptations import Adapts
 def coming_batch_sizes(
     mode: Adapts, seen: Sequence[float], largest: float, accordion_regimes: int
 ) -> tuple[float, ...]:
-    """Return the batch sizes after the present one, as far as the pattern of the mode gives them.
+    """Return the batch sizes after the present one, as far as the pattern of the mode determines them.
 
-    Empty: the present one is expected to stay, also where the job has broken the pattern of its mode.
+    Empty: the job is expected to keep the present one, also if it has broken the pattern of its mode.
 
     Args:
         mode: as declared.
@@ -45,4 +45,4 @@ def _alternated(seen: Sequence[float], largest: float, regimes: int) -> tuple[fl
 
 _ROUNDING = 1e-9
 MOST_DOUBLINGS = 64
-"""Bound of the regimes of one forecast."""
+"""Greatest number of doublings in one forecast."""

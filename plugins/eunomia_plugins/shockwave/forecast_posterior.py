@@ -17,7 +17,7 @@ class Past(NamedTuple):
     finished: tuple[float, ...]
     """Epochs of each regime that ended."""
     present: float
-    """Epochs of the present regime until now."""
+    """Epochs of the present regime so far."""
 
     @property
     def done(self) -> float:
@@ -27,15 +27,15 @@ class Past(NamedTuple):
 
 @value
 class Posterior:
-    """Dirichlet parameters of a job's regimes: the epochs that each of them is expected to last have this proportion.
+    """Dirichlet parameters of a job's regimes: the expected epochs of the regimes are in proportion to them.
 
-    With no epoch observed it is the prior Dir(N/K, ..., N/K) of K regimes in N epochs.
+    Before any epoch it is the prior Dir(N/K, ..., N/K) of K regimes in N epochs.
     """
 
     epochs: float
     """N, epochs of the job."""
     parameters: tuple[float, ...]
-    """By regime, those finished included; all above 0 but those of finished regimes without an epoch."""
+    """By regime, including finished ones; all above 0, except for finished regimes without an epoch."""
     present: int
     """Index of the present regime."""
 
@@ -45,9 +45,9 @@ class Posterior:
         return tuple(self.epochs * each / whole for each in self.parameters)
 
     def left(self, past: Past) -> tuple[float, ...]:
-        """Return the epochs that the present regime and each coming one still last; they sum to the epochs left.
+        """Return the remaining epochs of the present regime and of each coming one; they sum to the epochs left.
 
-        A present regime that outlasts its mean is expected to end with its present epoch.
+        A present regime that lasts longer than its mean is expected to end with its present epoch.
         """
         left = max(self.epochs - past.done, 0.0)
         coming = self.mean()[self.present :]
@@ -62,9 +62,9 @@ class Posterior:
 def posterior(rule: Rule, epochs: float, regimes: int, past: Past) -> Posterior:
     """Return the posterior of a job's regimes.
 
-    ``restatement`` sets the parameters of finished regimes to their epochs, and divides the epochs that are left evenly
-    among the present regime and those to come. ``bayesian`` adds the observed epochs, those of the present regime
-    included, to the prior. ``last`` gives all epochs that are left to the present regime.
+    ``restatement`` sets the parameters of finished regimes to their epochs, and divides the remaining epochs evenly
+    among the present regime and the coming ones. ``bayesian`` adds the observed epochs, including those of the
+    present regime, to the prior. ``last`` gives all remaining epochs to the present regime.
 
     Args:
         rule: of the update.
@@ -82,24 +82,25 @@ def posterior(rule: Rule, epochs: float, regimes: int, past: Past) -> Posterior:
 
 
 _LEAST = 1e-9
-"""Epochs that are left at least, so that parameters of regimes to come are above 0."""
+"""Least number of remaining epochs, so that parameters of coming regimes are above 0."""
 
 
 def seconds_between(
     left: float, paces: Sequence[float], ratios: Sequence[float], counts: float, chance: float
 ) -> tuple[float, float]:
-    """Return bounds of the time that the epochs left take, such that it is between them with this chance.
+    """Return bounds between which the time of the remaining epochs lies with this probability.
 
-    The epochs left are divided among regimes by a symmetric Dirichlet distribution. Where the rate at a batch size is
-    not known, samples a second grow with a power of it, from 0 to 1, all of them equally likely and the same for all
-    regimes. The time is taken as a Beta distribution of the same mean and variance between its least and its most.
+    The remaining epochs are divided among regimes by a symmetric Dirichlet distribution. Where the rate at a batch
+    size is not known, samples a second grow with a power of it, uniform from 0 to 1 and the same for all regimes.
+    The time is taken as a Beta distribution of the same mean and variance between its minimum and maximum.
 
     Args:
         left: epochs left.
-        paces: seconds an epoch in the present regime and in each to come; where the rate is not known, as at present.
+        paces: seconds an epoch in the present regime and in each coming one; where the rate is not known, as at
+            present.
         ratios: by regime, its batch size over the present one where the rate is not known; else 1.
         counts: the distribution's parameter of each regime; 1: all divisions are equally likely.
-        chance: above 0 and below 1.
+        chance: the probability, above 0 and below 1.
     """
     ends = [pace / ratio**power for power in (0.0, 1.0) for pace, ratio in zip(paces, ratios, strict=True)]
     least, most = min(ends), max(ends)
@@ -120,4 +121,4 @@ def seconds_between(
 
 
 _POWERS = tuple((place + 0.5) / 8.0 for place in range(8))
-"""Powers that stand for all from 0 to 1."""
+"""Powers that represent the uniform distribution from 0 to 1."""

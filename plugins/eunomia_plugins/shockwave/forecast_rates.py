@@ -1,4 +1,4 @@
-"""Rates of jobs at batch sizes that they may come to: as known, else from the gain of larger batches seen so far."""
+"""Rates of jobs at batch sizes that they may adapt to: known ones, else from the observed gain of larger batches."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -18,11 +18,11 @@ class RateAt(NamedTuple):
     rate: float
     """Iterations a second."""
     known: bool
-    """Whether it was measured of the job, or of its kind; else it follows from the gain of larger batches."""
+    """Whether it was measured for the job or for its kind; else it follows from the gain of larger batches."""
 
 
 class KnownRates:
-    """What is known of rates by batch size in one snapshot: of each job, of its kind, and over all kinds.
+    """The known rates by batch size in one snapshot: of each job, of its kind, and over all kinds.
 
     Args:
         snapshot: with the rates that were measured, and those known of kinds of jobs.
@@ -65,9 +65,9 @@ class KnownRates:
         return found
 
     def now(self, job: int) -> float:
-        """Return iterations a second at the present batch size of a job that was not measured at it; NaN: not known.
+        """Return iterations a second at the present batch size for a job without a measurement there; NaN: not known.
 
-        The job's own rates count first, then those of its kind; of these the one at the nearest batch size, in
+        The job's own rates count first, then those of its kind; among these the one at the nearest batch size, in
         proportion to GPUs.
         """
         jobs = self._snapshot.jobs
@@ -81,11 +81,11 @@ class KnownRates:
         return self.at(job, (batch,), nearest.batch_size, nearest.rate * most / nearest.gpus)[0].rate
 
     def largest(self, job: int) -> float:
-        """Return the largest batch size seen of the job's kind; 0: none."""
+        """Return the largest observed batch size of the job's kind; 0: none."""
         return max((point.batch_size for point in self.points(job) if point.batch_size > 0.0), default=0.0)
 
     def _over_all(self) -> float:
-        """The mean over kinds with rates at several batch sizes; the option, where there is none."""
+        """Return the mean over kinds with rates at several batch sizes; the option where there is none."""
         if self._shared is None:
             known = [exponent(points) for points in self._snapshot.profiles.values()]
             known = [gain for gain in known if not math.isnan(gain)]
@@ -94,7 +94,10 @@ class KnownRates:
 
 
 def exponent(points: Iterable[Point]) -> float:
-    """Return g where samples a second grow with the g-th power of the batch size; NaN: not at two batch sizes known."""
+    """Return exponent g of samples a second as a power of the batch size.
+
+    NaN: rates at two batch sizes are not known.
+    """
     by_setting: Gains = {}
     for point in points:
         if point.batch_size > 0.0 and point.rate > 0.0:

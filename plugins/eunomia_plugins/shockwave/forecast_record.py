@@ -14,7 +14,7 @@ from eunomia_plugins.shockwave.forecast_words import times_left
 
 @value
 class ForecastRecord:
-    """Forecasts of jobs, by regime; finished regimes are in it with the epochs that they had."""
+    """Forecasts of jobs by regime; finished regimes have their actual epochs."""
 
     table: ClassVar[str] = "forecasts"
     jobs: Sequence[str]

@@ -1,4 +1,4 @@
-"""A job's forecast in words and numbers, for ``eunomia explain``."""
+"""A job's forecast as text and numbers, for ``eunomia explain``."""
 
 import math
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from eunomia_plugins.shockwave.forecast_posterior import Past, seconds_between
 
 
 class Times(NamedTuple):
-    """Seconds that a job still runs at its largest size; NaN: no rate of it is known."""
+    """Remaining seconds of a job at its largest size; NaN: no rate of it is known."""
 
     left: float
     low: float
@@ -18,7 +18,7 @@ class Times(NamedTuple):
 
 
 def times_left(belief: Belief, past: Past, options: ShockwaveForecastOptions) -> Times:
-    """Return the expected time left, and bounds of it; a job that stays at its present batch size is within them."""
+    """Return the expected time left and its bounds; keeping the present batch size is within them."""
     epochs = belief.posterior.left(past)
     paces = belief.seconds_per_epoch
     if not all(map(math.isfinite, paces)):
@@ -33,7 +33,7 @@ def times_left(belief: Belief, past: Past, options: ShockwaveForecastOptions) ->
 
 
 def explanation(belief: Belief, past: Past, ran: float, options: ShockwaveForecastOptions) -> Explanation:
-    """State the regimes that are expected, and the time that they take.
+    """Return the expected regimes and the time that they take.
 
     Args:
         belief: of the job.

@@ -5,7 +5,7 @@ import numpy as np
 from eunomia.units import Reals
 
 _STRAIGHT = 1e-12
-"""Relative bend that rounding makes: slopes that differ by less are one slope."""
+"""Relative difference of slopes that comes from rounding: such slopes count as equal."""
 
 
 def hull_slopes(value: Reals) -> Reals:
@@ -24,7 +24,7 @@ def hull_slopes(value: Reals) -> Reals:
 
 
 def _pooled(value: Reals) -> Reals:
-    """From one corner of the hull to the next, for all functions together: the steepest way on, as far as it goes."""
+    """Return the slopes from one corner of the hull to the next, for all functions together."""
     rows, points = value.shape
     slopes = np.empty((rows, points - 1))
     every, start = np.arange(rows), np.zeros(rows, np.int64)

@@ -1,4 +1,4 @@
-"""Rounds of a packed plan improved one at a time, where gangs of several sizes leave the packing short of its bound."""
+"""Improves a packed plan one round at a time, where gangs of several sizes keep the packing below its bound."""
 
 import numpy as np
 
@@ -6,13 +6,13 @@ from eunomia.units import Bools, Ints, Reals
 from eunomia_plugins.shockwave.instance import Instance
 
 PASSES = 8
-"""Most times that every round is looked at."""
+"""Greatest number of passes over all rounds."""
 BETTER = 1e-9
 """Least relative improvement."""
 
 
 def improve(instance: Instance, plan: Bools) -> Bools:
-    """Choose the best jobs of one round after the other, the other rounds as they stand, until none changes.
+    """Choose the best jobs of one round after the other, with the other rounds fixed, until none changes.
 
     Args:
         instance: the programme.
@@ -34,7 +34,10 @@ def improve(instance: Instance, plan: Bools) -> Bools:
 
 
 def _choices(instance: Instance, counts: Ints) -> list[Bools]:
-    """Jobs for one more round: as if the mean set H, and as if the longest job did, with or without that job."""
+    """Return the jobs for one more round.
+
+    As if the mean determined H, and as if the longest job did, with or without that job.
+    """
     every = np.arange(instance.jobs)
     gain = instance.value[every, counts + 1] - instance.value[every, counts]
     left = np.maximum(instance.left - instance.seconds * counts, 0.0)
@@ -48,7 +51,10 @@ def _choices(instance: Instance, counts: Ints) -> list[Bools]:
 
 
 def _knapsack(gain: Reals, gpus: Ints, capacity: int) -> Bools:
-    """The jobs of the greatest gain that fit together: the best of each size of gang, sizes by dynamic programme."""
+    """Return the jobs of the greatest gain that fit together.
+
+    The best of each gang size, sizes by dynamic programming.
+    """
     chosen = np.zeros(gain.size, dtype=bool)
     value = np.zeros(capacity + 1)
     taken: list[tuple[Ints, int, Ints]] = []

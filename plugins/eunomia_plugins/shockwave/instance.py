@@ -14,11 +14,11 @@ class Instance:
     gpus: Ints
     """Size of the gang."""
     value: Reals
-    """[job, rounds granted] weight times the logarithm of utility; never falls with more rounds."""
+    """[job, rounds granted] weight times the logarithm of utility; more rounds never lower it."""
     left: Reals
     """Seconds that the job still has to run at the start of the window."""
     total: Reals
-    """Seconds that it runs in all."""
+    """Total run time in seconds."""
     capacity: int
     """M."""
     seconds: float
@@ -45,27 +45,27 @@ class Instance:
 
     @property
     def price(self) -> float:
-        """λ N M / Z0: by how much a second of H lowers the objective, times N M."""
+        """Return λ N M / Z0: how much one second of H lowers the objective, times N M."""
         return self.regularizer * self.scale / max(float(self.total.sum()), 1.0)
 
     @property
     def part(self) -> Reals:
-        """By job, seconds of the mean in H for each second left: 1 / M, or its gang over M."""
+        """Return by job the seconds of the mean in H per second left: 1 / M, or its gang over M."""
         gang = self.gpus if self.by_gpus else np.ones(self.jobs)
         return gang / max(1.0, float(self.capacity))
 
     @property
     def useful(self) -> Ints:
-        """By job, rounds of the window in which it has work."""
+        """Return by job the rounds of the window in which it has work."""
         found: Ints = np.clip(np.ceil(self.left / self.seconds - 1e-9), 0, self.rounds).astype(np.int64)
         return found
 
     def remaining(self) -> Reals:
-        """[job, rounds granted] seconds left after the window, R."""
+        """Return [job, rounds granted] seconds left after the window, R."""
         return np.maximum(self.left[:, None] - self.seconds * np.arange(self.rounds + 1), 0.0)
 
     def terms(self, counts: Ints) -> tuple[float, float]:
-        """Both terms of H in seconds: all jobs' work spread over the GPUs, and the longest job's."""
+        """Return both terms of H in seconds: the work of all jobs spread over the GPUs, and the longest job's."""
         left = np.maximum(self.left - self.seconds * counts, 0.0)
         return float(self.part @ left), float(left.max(initial=0.0))
 
@@ -79,13 +79,13 @@ class Instance:
 
 
 def logarithmic(utility: Reals, weight: Reals, points: tuple[float, ...], origin: float) -> Reals:
-    """[job, rounds] weight times the piecewise-linear logarithm of utility (equation 8).
+    """Return [job, rounds] weight times the piecewise-linear logarithm of utility (equation 8).
 
     Args:
         utility: [job, rounds] from 0 on; a last round that counts as a whole one may end above 1.
         weight: by job.
         points: utilities between which the logarithm is linear, ascending from 0 to 1.
-        origin: utility whose logarithm stands for that of 0.
+        origin: utility that replaces 0 in the logarithm.
     """
     log = np.log(np.maximum(points, origin))
     beyond = (log[-1] - log[-2]) / (points[-1] - points[-2])

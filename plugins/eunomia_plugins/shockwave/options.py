@@ -14,22 +14,22 @@ class ShockwaveOptions(PluginOptions):
     regularizer: Annotated[float, Field(ge=0.0, le=1e6)] = 1.0
     """λ, the weight of the makespan bound: 1e-4 to 1e-2 in §6.1, 0.1 to 10 in Appendix G."""
     by_gpus: bool = False
-    """Whether the makespan bound counts GPU-seconds; equation (10) counts seconds, whatever the gang."""
+    """Whether the makespan bound counts GPU-seconds; equation (10) counts seconds for any gang."""
     log_points: Annotated[tuple[float, ...], Field(min_length=2, max_length=1000)] = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-    """Progress between which the logarithm of utility is a straight line, from 0 to 1. With many points jobs advance
+    """Progress values between which the logarithm of utility is linear, from 0 to 1. With many points jobs advance
     together; with two, a round of a short job is worth more than one of a long job, and short jobs come first."""
     log_origin: Annotated[float, Field(gt=0.0, lt=1.0)] = 1e-6
-    """Progress whose logarithm stands for that of none."""
+    """Progress that replaces 0 in the logarithm."""
     mode: Literal["reactive", "lazy"] = "reactive"
     """Whether a job that changes its batch size causes a plan at once, or is considered in the next one."""
     solver: Literal["fast", "reference"] = "fast"
     """``reference``: the integer programme, which takes seconds for dozens of jobs."""
     gap: Share = 1e-3
-    """With ``reference``: the relative gap to the optimum at which a plan is good enough."""
+    """With ``reference``: the relative gap to the optimum at which the search ends."""
     nodes: Annotated[int, Field(ge=1)] = 10_000
-    """With ``reference``: nodes of the search after which the best plan so far is taken."""
+    """With ``reference``: the number of search nodes after which the best plan so far is taken."""
     seconds: Duration = Seconds(0.0)
-    """With ``reference``: a time limit, as a last resort, since a run with it cannot be repeated exactly; 0: none."""
+    """With ``reference``: a time limit, as a last resort, since a run with it is not exactly reproducible; 0: none."""
     ends: Literal["clock", "executor"] = "clock"
     """Whether rounds end at multiples of their length, or when the executor says so, as with peers' rules."""
 

@@ -1,4 +1,4 @@
-"""What jobs have before them: their progress and run times, each coming regime at its own rate (Appendix G)."""
+"""The remaining work of jobs: progress and run times, each coming regime at its own rate (Appendix G)."""
 
 import dataclasses
 
@@ -14,29 +14,31 @@ class Outlook:
     """Forecasts of jobs, one entry or row per job."""
 
     progress: Reals
-    """Fraction of its epochs that a job has done; of its iterations, where no epochs are declared."""
+    """Fraction of its epochs that a job has done; without declared epochs, of its iterations."""
     iterations: Reals
-    """[job, regime] iterations of the present regime and of those to come."""
+    """[job, regime] iterations of the present regime and of coming ones."""
     seconds: Reals
-    """[job, regime] how long they take at the job's own size; NaN: not known."""
+    """[job, regime] seconds at the job's own size; NaN: not known."""
     attained: Reals
     """Seconds that a job has run, L."""
 
     @property
     def left(self) -> Reals:
-        """Seconds that a job still has to run, R; NaN: not known."""
+        """Return the remaining run time of a job in seconds, R; NaN: not known."""
         found: Reals = self.seconds.sum(axis=1)
         return found
 
     @property
     def total(self) -> Reals:
-        """Seconds that a job runs in all, P; NaN: not known."""
+        """Return the total run time of a job in seconds, P; NaN: not known."""
         return self.attained + self.left
 
     def progress_after(self, rounds: int, length: float) -> Reals:
-        """[job, round] progress after 0 to so many rounds; a job's last round counts as a whole one, as in (7).
+        """Return [job, round] progress after 0 to this many rounds.
 
-        Were only the rest of the work counted, the last round of a job would be worth least of all, and jobs would not
+        A job's last round counts as a whole one, as in (7).
+
+        If only the rest of the work counted, the last round of a job would have the least value, and jobs would not
         finish.
         """
         times = np.minimum(length * np.arange(rounds + 1), length * np.ceil(self.left[:, None] / length - _LITTLE))
@@ -58,9 +60,9 @@ _LITTLE = 1e-9
 
 
 def outlook(snapshot: Snapshot, menus: Menus, jobs: Rows) -> Outlook:
-    """Forecast jobs from their menus; a job without coming regimes stays at its present rate.
+    """Forecast jobs from their menus; a job without coming regimes keeps its present rate.
 
-    The coming regimes of a job are the last of its work. Of a job that has less work left than they have, the first
+    The coming regimes of a job are the last part of its work. If a job has less work left than they have, the first
     of them are done.
 
     Args:
@@ -84,7 +86,7 @@ def outlook(snapshot: Snapshot, menus: Menus, jobs: Rows) -> Outlook:
 
 
 def _stretches(regimes: Regimes, jobs: Rows, left: Reals, rate: Reals) -> tuple[Reals, Reals]:
-    """[job, regime] iterations and rates, the present regime first."""
+    """Return [job, regime] iterations and rates, the present regime first."""
     place = np.full(1 + max(int(jobs.max(initial=0)), int(regimes.job.max())), -1, np.int64)
     place[jobs] = np.arange(jobs.size)
     owner = place[regimes.job]
@@ -103,7 +105,7 @@ def _stretches(regimes: Regimes, jobs: Rows, left: Reals, rate: Reals) -> tuple[
 
 
 def _turns(owner: Ints) -> Ints:
-    """Place of each entry among those of its owner; the entries of an owner are adjacent."""
+    """Return the place of each entry among those of its owner; the entries of an owner are adjacent."""
     if owner.size == 0:
         return owner
     first: Bools = np.append(True, owner[1:] != owner[:-1])
@@ -113,7 +115,7 @@ def _turns(owner: Ints) -> Ints:
 
 
 def _progress(snapshot: Snapshot, jobs: Rows, left: Reals) -> Reals:
-    """F / E: epochs done over all epochs, from the batch sizes that jobs had; else iterations done over all."""
+    """Return F / E: epochs done over all epochs, from the batch sizes that jobs had; else iterations done over all."""
     table = snapshot.jobs
     total = table.iterations[jobs]
     done = np.maximum(total - left, 0.0)

@@ -1,4 +1,4 @@
-"""From rounds granted to a plan: which job runs in which round."""
+"""Turns numbers of rounds by job into a plan of which job runs in which round."""
 
 import numpy as np
 
@@ -6,11 +6,11 @@ from eunomia.units import Bools, Ints, Reals
 
 
 def pack(counts: Ints, useful: Ints, gpus: Ints, key: Reals, capacity: int, rounds: int) -> Bools:
-    """Plan the rounds of each job: those that it is granted, and more where GPUs would be idle.
+    """Plan the rounds of each job: those granted to it, and more where GPUs would be idle.
 
-    Round by round the jobs that need every round left come first, the widest of them first, since gangs fit together
-    only while few rounds are taken; then the others by key. A job therefore runs in one stretch, unless jobs that need
-    every round displace it.
+    In each round, jobs that need every remaining round come first, the widest of them first, since gangs fit
+    together only while few rounds are taken; then the others by key. A job therefore runs without a break, unless
+    jobs that need every round displace it.
 
     Args:
         counts: by job, rounds granted.
@@ -44,7 +44,7 @@ def pack(counts: Ints, useful: Ints, gpus: Ints, key: Reals, capacity: int, roun
 
 
 def fitting(gpus: Ints, room: int) -> Ints:
-    """Indices of the gangs that fit one after the other; one that does not fit is passed over."""
+    """Return the indices of gangs that fit one after the other; a gang that does not fit is skipped."""
     found: list[Ints] = []
     at, size = 0, gpus.size
     while at < size and room > 0:
@@ -60,7 +60,7 @@ def fitting(gpus: Ints, room: int) -> Ints:
 
 
 def repair(plan: Bools, counts: Ints, gpus: Ints, capacity: int) -> Bools:
-    """Give jobs the rounds that they lack where other jobs can move to rounds with idle GPUs.
+    """Give jobs their missing rounds where other jobs can move to rounds with idle GPUs.
 
     Args:
         plan: [job, round] whether the job runs.
@@ -98,7 +98,10 @@ def filled(plan: Bools, useful: Ints, gpus: Ints, key: Reals, capacity: int) -> 
 
 
 def _insert(plan: Bools, free: Ints, gpus: Ints, job: int) -> bool:
-    """Give a job one more round, if other jobs can leave it room; the round with the most idle GPUs is tried first."""
+    """Give a job one more round if other jobs can make room; the round with the most idle GPUs is tried first.
+
+    Return success.
+    """
     if int(free.sum()) < int(gpus[job]):
         return False
     for turn in np.argsort(-free, kind="stable").tolist():
@@ -118,7 +121,10 @@ def _insert(plan: Bools, free: Ints, gpus: Ints, job: int) -> bool:
 
 
 def _moves(plan: Bools, free: Ints, gpus: Ints, turn: int, needed: int) -> list[tuple[int, int]] | None:
-    """Jobs and the rounds to which they can move, so that so many more GPUs are idle in a round; None: not possible."""
+    """Return jobs and the rounds to which they can move so that this many more GPUs are idle in a round.
+
+    None: not possible.
+    """
     found: list[tuple[int, int]] = []
     if needed <= 0:
         return found
@@ -165,7 +171,9 @@ def pack_by_width(counts: Ints, gpus: Ints, key: Reals, capacity: int, rounds: i
 
 
 def sorted_rounds(plan: Bools, key: Reals) -> Bools:
-    """The same rounds in another order: those of the first job first, of these the ones of the second job, and so on.
+    """Return the same rounds in another order.
+
+    Those of the first job first, among these the ones of the second job, and so on.
 
     Args:
         plan: [job, round] whether the job runs.

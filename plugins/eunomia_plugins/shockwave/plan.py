@@ -11,7 +11,7 @@ import numpy as np
 from eunomia.units import Bools
 
 Spans = tuple[int, ...]
-"""Rounds of a job as first and end of each stretch: (0, 3, 5, 6) is the rounds 0, 1, 2 and 5."""
+"""Rounds of a job as start and end of each stretch: (0, 3, 5, 6) is the rounds 0, 1, 2 and 5."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -24,9 +24,9 @@ class Window:
     capacity: tuple[int, ...]
     """GPUs by type."""
     present: dict[str, int]
-    """All jobs that were present, with the number of their adaptations so far."""
+    """All jobs that were present, with the number of their adaptations by then."""
     turns: dict[str, Spans]
-    """Rounds of the jobs with at least one."""
+    """Rounds of jobs with at least one round."""
 
     @cached_property
     def encoded(self) -> str:
@@ -36,7 +36,7 @@ class Window:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RoundPlan:
-    """A window, and how far it is served."""
+    """A window, and how far it has been served."""
 
     version: ClassVar[int] = 1
     row: int

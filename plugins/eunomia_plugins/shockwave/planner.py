@@ -1,4 +1,4 @@
-"""A plan of a window on the fast path: rounds by job, packed, with its value and a certified bound."""
+"""Plans a window on the fast path: rounds by job, packed, with value and certified bound."""
 
 from typing import NamedTuple
 
@@ -12,20 +12,22 @@ from eunomia_plugins.shockwave.packing import filled, pack, pack_by_width, repai
 from eunomia_plugins.shockwave.record import PlanRecord
 
 FEW = 128
-"""Up to so many jobs, a plan is improved where gangs do not fit as counted: of more, gangs of all sizes fill rounds."""
+"""Up to this number of jobs, a plan is improved where gangs do not fit as counted; of more jobs, gangs of all sizes
+fill rounds."""
 TINY = 256
-"""Up to so many jobs times rounds, a plan is improved where GPUs stay idle for which jobs have work, and from several
-others, of which the best is taken."""
+"""Up to this number of jobs times rounds, a plan is improved where GPUs stay idle although jobs have work, and the best
+of several plans is taken."""
 GAP = 0.05
 """Relative gap above which a plan is improved round by round."""
 MOST_GIVEN_UP = 2
-"""Most rounds that a job gives up to others where GPUs stay idle."""
+"""Greatest number of rounds that a job gives up to others where GPUs stay idle."""
 STAY = 1.5
-"""How much greater the gain of another job must be before it displaces one that runs: a start costs time."""
+"""Factor by which the gain of another job must be greater before it displaces a running one, since a start costs time.
+"""
 
 
 class Planned(NamedTuple):
-    """A plan and what is known of it."""
+    """A plan with its value and bound."""
 
     rounds: Bools
     """[job, round] whether the job runs."""
@@ -33,7 +35,7 @@ class Planned(NamedTuple):
 
 
 def plan_window(instance: Instance, running: Bools) -> Planned:
-    """Count rounds by job, and pack them.
+    """Count rounds by job, and pack them into a plan.
 
     Args:
         instance: the programme.
@@ -51,7 +53,7 @@ def plan_window(instance: Instance, running: Bools) -> Planned:
 
 
 def _packed(instance: Instance, counts: Ints, running: Bools) -> Bools:
-    """A plan with these rounds by job, as far as gangs fit."""
+    """Return a plan with these rounds by job, as far as gangs fit."""
     key = start_order(instance, counts, running)
     rounds = pack(counts, instance.useful, instance.gpus, key, capacity=instance.capacity, rounds=instance.rounds)
     if instance.jobs <= FEW and (rounds.sum(axis=1) < counts).any():
@@ -62,13 +64,16 @@ def _packed(instance: Instance, counts: Ints, running: Bools) -> Bools:
 
 
 def _idles(instance: Instance, rounds: Bools) -> bool:
-    """Whether GPU-rounds are idle for which jobs have work."""
+    """Return whether GPU-rounds are idle for which jobs have work."""
     needed = int(instance.gpus @ instance.useful)
     return int(instance.gpus @ rounds.sum(axis=1)) < min(instance.capacity * instance.rounds, needed)
 
 
 def _improved(instance: Instance, rounds: Bools, counts: Ints, running: Bools) -> Bools:
-    """A better plan, in the usual order of starts: packed again, or if gangs do not fit so, its rounds sorted."""
+    """Return a better plan, in the usual order of starts.
+
+    Packed again, or its rounds sorted if gangs do not fit that way.
+    """
     key = start_order(instance, counts, running)
     other = pack_by_width(counts, instance.gpus, key, capacity=instance.capacity, rounds=instance.rounds)
     starts = (rounds, other, np.zeros_like(rounds)) if rounds.size <= TINY else (rounds,)
@@ -85,7 +90,10 @@ def _improved(instance: Instance, rounds: Bools, counts: Ints, running: Bools) -
 
 
 def _exchanged(instance: Instance, rounds: Bools, running: Bools) -> Bools:
-    """A better plan in which one job may give up rounds to others, where GPUs stay idle; the same, if none is found."""
+    """Return a better plan in which one job may give up rounds to others where GPUs stay idle.
+
+    The same plan if none is found.
+    """
     best, counts = rounds, rounds.sum(axis=1)
     key = start_order(instance, counts, running)
     for job in np.flatnonzero(counts > 0).tolist():
@@ -106,10 +114,10 @@ def _worth(instance: Instance, plan: Bools) -> float:
 
 
 def start_order(instance: Instance, counts: Ints, running: Bools) -> Reals:
-    """By job, a key of the order of starts, which (11) leaves open, lower first.
+    """Return by job a key of the order of starts, lower first; (11) leaves this order open.
 
-    First the jobs that end within the window, the shortest first, so that none waits for the rest of a longer one; then
-    by gain per GPU-round, the jobs on which the makespan bound hangs first of all.
+    First come jobs that end within the window, the shortest first, so that none waits for the rest of a longer one;
+    then jobs by gain per GPU-round, those that determine the makespan bound first.
     """
     every = np.arange(instance.jobs)
     left = np.maximum(instance.left - instance.seconds * counts, 0.0)

@@ -1,4 +1,4 @@
-"""From a snapshot to a plan: the programme of the jobs present, solved, as a memo with its record."""
+"""From a snapshot to a plan: states and solves the programme of the present jobs, as a memo with its record."""
 
 import numpy as np
 
@@ -80,7 +80,7 @@ def _instance(
 
 
 def _solve(instance: Instance, running: Bools, options: ShockwaveOptions) -> Planned:
-    """By the solver of the options; the fast path where a limit ended the search without a plan."""
+    """Solve with the solver of the options; use the fast path where a limit ends the search without a plan."""
     if options.solver == "fast":
         return plan_window(instance, running)
     limits = Limits(gap=options.gap, nodes=options.nodes, seconds=float(options.seconds) or None)

@@ -1,4 +1,4 @@
-"""The plugin ``shockwave``: serves the next row of a plan, and plans where the last plan no longer holds."""
+"""The plugin ``shockwave``: serves the next row of a plan, and plans again where the plan no longer holds."""
 
 import dataclasses
 import math
@@ -41,7 +41,7 @@ from eunomia_plugins.shockwave.planning import planned, present
 from eunomia_plugins.shockwave.record import PlanRecord
 
 SOON = 1e-6
-"""Seconds before the end of a round at which a call belongs to the next one."""
+"""A call this many seconds before the end of a round belongs to the next round."""
 
 
 class Shockwave:
@@ -69,7 +69,7 @@ class Shockwave:
 
     @hookimpl
     def eunomia_triggers(self) -> Triggers:
-        """Ask for a round at each boundary, and to plan at events; only boundaries take GPUs from running jobs."""
+        """Request a round at each boundary, and planning at events; only boundaries take GPUs from running jobs."""
         on = {Cause.ARRIVED, Cause.FREED, Cause.LEASE_ENDED, Cause.CLUSTER_CHANGED}
         if self.options.mode == "reactive":
             on.add(Cause.ADAPTED)
@@ -77,7 +77,10 @@ class Shockwave:
 
     @hookimpl
     def eunomia_allocation(self, snapshot: Snapshot, menus: Menus, offer: Offer, valuations: Valuations) -> Allocation:
-        """Serve the next row of the plan, then what else fits: jobs whose turn comes sooner, jobs without a turn."""
+        """Serve the next row of the plan, then further jobs that fit.
+
+        Those with an earlier turn first, then jobs without a turn.
+        """
         if valuations.claims.unit is not Unit.JOB:
             raise PluginError(f"{self.name} must get utilities of jobs", value=valuations.claims.unit.value)
         form = valuations.form(OverTime)
@@ -98,7 +101,7 @@ class Shockwave:
         return dataclasses.replace(answer, record=record, memo=None if plan is last else plan)
 
     def _is_stale(self, plan: RoundPlan, snapshot: Snapshot, offer: Offer, form: OverTime) -> bool:
-        """Whether the plan does not hold any more."""
+        """Return whether the plan no longer holds."""
         window, jobs = plan.window, present(snapshot)
         if plan.row >= window.rounds or window.capacity != tuple(offer.capacity.tolist()):
             return True
@@ -107,7 +110,7 @@ class Shockwave:
         return window.present.keys() != jobs.keys() or (self.options.mode == "reactive" and window.present != jobs)
 
     def _ends(self, now: float, length: float) -> float:
-        """When the round that begins now ends; where the executor says so, an expectation."""
+        """Return when the round that begins now ends; where the executor decides that, an expectation."""
         if self.options.ends == "executor":
             return now + length
         return (math.floor((now + SOON) / length) + 1.0) * length
@@ -139,21 +142,21 @@ class Shockwave:
 
 
 class _Turns(NamedTuple):
-    """The candidates of a round."""
+    """The candidates of a round, with GPUs and reasons."""
 
     jobs: Rows
     gpus: Ints
-    """0: it waits."""
+    """GPUs of the job; 0: it waits."""
     served: Ints
-    """Indices of jobs, first served first."""
+    """Indices of jobs in order of service."""
     reasons: Rows
-    """Why it waits, if it does."""
+    """Why the job waits, if it does."""
     starts_at: Reals
     """When its next round in the plan begins, in seconds since the start; NaN: it has none."""
 
 
 def _turns(snapshot: Snapshot, menus: Menus, offer: Offer, plan: RoundPlan) -> _Turns:
-    """Candidates by their next round in the plan, then by arrival, while GPUs are left."""
+    """Return candidates by their next round in the plan, then by arrival, while GPUs are left."""
     jobs = offer.candidates
     starts = np.array([plan.starts_at(name) for name in snapshot.jobs.id[jobs].tolist()], dtype=float)
     sizes = menus.span(jobs)[1]

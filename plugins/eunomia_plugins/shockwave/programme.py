@@ -1,8 +1,9 @@
 """The specification of a plan: program (11) with the constraints of Appendix H, as an integer programme.
 
-The logarithm of a job's utility is given at every whole number of rounds, so its pieces are exact there. The order of
-regimes holds because the utility of n rounds is that of the first n rounds of work; work conservation because value
-grows with every round in which a job has work. Rounds that the optimum leaves open are then arranged for few starts.
+The logarithm of a job's utility is given at every whole number of rounds, so its pieces are exact there. The order
+of regimes holds because the utility of n rounds is that of the first n rounds of work; work conservation holds
+because value grows with every round in which a job has work. Rounds that the optimum leaves open are then arranged
+for few starts.
 """
 
 from typing import NamedTuple

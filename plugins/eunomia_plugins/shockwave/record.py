@@ -1,4 +1,4 @@
-"""What a plan journals: its size, its value and how near the optimum it is."""
+"""The journal record of a plan: its size, its value and its distance from the optimum."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -17,15 +17,15 @@ class PlanRecord:
     bound: float
     """No plan has a greater objective."""
     gap: float
-    """Their relative distance."""
+    """Relative distance between objective and bound."""
     makespan_bound: float
     """H in seconds, after the window."""
     starts: int
-    """Starts within the window, the jobs that run before it not counted."""
+    """Starts within the window, without the jobs that already run."""
     granted: int
     """GPU-rounds."""
     cut_short: bool
-    """A time limit ended the solver: another machine may plan otherwise."""
+    """Whether a time limit ended the solver: another machine may then find another plan."""
 
     @property
     def table(self) -> str:

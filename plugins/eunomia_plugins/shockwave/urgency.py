@@ -1,4 +1,7 @@
-"""Budgets by urgency: jobs that are short, on the critical path, near the time of a fair share, or that run."""
+"""Budgets by urgency.
+
+Of short jobs, jobs on the critical path, jobs close to the time of a fair share, and running jobs.
+"""
 
 import numpy as np
 
@@ -6,13 +9,13 @@ from eunomia.units import Bools, Ints, Reals
 from eunomia_plugins.shockwave.outlook import Outlook
 
 CRITICAL, LATE, STAYS = 0.5, 2.0, 0.1
-"""Weights of the critical path, of the time until ρ is 1 and of running already, over that of being short."""
+"""Weights of the critical path, of the time until ρ is 1 and of running already, relative to that of being short."""
 POWER = 4.0
-"""Exponent of the critical path and of the time until ρ is 1: both terms rise late."""
+"""Exponent of the critical path and of the time until ρ is 1: both terms rise only near the end."""
 
 
 def urgency(seen: Outlook, until: Reals, gpus: Ints, running: Bools, capacity: int) -> Reals:
-    """Return by job what a GPU-round of it is worth, from 0 to 3.6; a job of unknown length counts if it runs.
+    """Return by job the value of one of its GPU-rounds, from 0 to 3.6; a job of unknown length counts only if it runs.
 
     Args:
         seen: run times.

@@ -28,14 +28,14 @@ from eunomia_plugins.shockwave.outlook import Outlook, outlook
 from eunomia_plugins.shockwave.urgency import urgency
 
 MOST_WEIGHT = 1e12
-"""Bound of ρ^k: sums with smaller weights stay exact enough."""
+"""Bound of ρ^k, with which sums keep small weights exact enough."""
 
 
 class ShockwaveUtilityOptions(PluginOptions):
     """Options of ``shockwave_utility``."""
 
     window: Annotated[int, Field(ge=1, le=1000)] = 20
-    """T, the number of rounds that are planned: 20 in §6.1, 30 in Appendix G."""
+    """T, the number of planned rounds: 20 in §6.1, 30 in Appendix G."""
     round_length: Annotated[Duration, Field(gt=0.0)] = Seconds(120.0)
     """D, the length of a round."""
     k: Annotated[float, Field(ge=0.0, le=100.0)] = 5.0
@@ -43,11 +43,11 @@ class ShockwaveUtilityOptions(PluginOptions):
     contention: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 0.0
     """N_avg, a job's run time under a fair share over its own; 0: apps per GPU over the life of its app, at least 1."""
     ahead: Literal["shared", "alone"] = "shared"
-    """How fast the work left is done, in ρ: at a fair share as in equation (9), or alone, if the job runs from now on.
-    With ``alone`` ρ reaches 1 when the job must run without a break to be fair, and urgent jobs stand out."""
+    """How fast the remaining work proceeds, for ρ: at a fair share as in equation (9), or alone, if the job runs from
+    now on. With ``alone`` ρ reaches 1 when the job must run without a break to be fair, and urgent jobs stand out."""
     budget: Literal["rho", "urgency"] = "rho"
-    """What a job weighs: ρ^k as in equation (9), or by urgency, in which a GPU-round of a job is worth the more, the
-    shorter it is, the more it is on the critical path, and the nearer ρ is to 1; the paper does not have this."""
+    """The weight of a job: ρ^k as in equation (9), or by urgency, where a GPU-round is worth more for a shorter job, a
+    job on the critical path, and a job with ρ near 1. The paper does not have urgency."""
 
 
 class ShockwaveUtility:
@@ -82,7 +82,7 @@ class ShockwaveUtility:
 
     @hookimpl
     def eunomia_explain(self) -> Explanation:
-        """State what a job's weight is made of."""
+        """Return the factors of a job's weight."""
         text = "A job weighs the more, the later it is expected to finish compared with a fair share."
         if self.options.budget == "urgency":
             text = "A job weighs the more, the shorter it is, the nearer ρ is to 1, and on the critical path."
@@ -103,7 +103,7 @@ class ShockwaveUtility:
         return found
 
     def _stretch(self, snapshot: Snapshot, offer: Offer, jobs: Rows) -> Reals:
-        """By job, its run time under a fair share over its own."""
+        """Return by job its run time under a fair share over its own."""
         if self.options.contention > 0.0:
             return np.full(jobs.size, self.options.contention)
         apps = np.nan_to_num(offer.contention[snapshot.jobs.app[jobs]], nan=1.0)

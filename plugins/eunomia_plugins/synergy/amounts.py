@@ -23,18 +23,18 @@ class Wanted:
     gpu_type: Ints
     """-1: any."""
     served: Bools
-    """Whether the claim takes part; else it waits on standby, or gets nothing."""
+    """Whether the claim takes part in the programme; a claim on standby, or one that gets nothing, does not."""
 
 
 class Group(NamedTuple):
-    """Equal jobs."""
+    """Jobs with equal points, which the programme treats as one group."""
 
     points: Points
     claims: Ints
 
 
 class Chosen(NamedTuple):
-    """What each claim gets, and the certificate."""
+    """The amounts of each claim, and the certificate of the programme."""
 
     amounts: Reals
     """[claim, 2] CPUs and GiB of all its GPUs."""
@@ -54,14 +54,17 @@ def wanted_of(snapshot: Snapshot, allocation: Allocation, grants: Grants) -> Wan
 
 
 class Programmes:
-    """The programmes of a round."""
+    """The programmes of a round, one for each GPU type."""
 
     def __init__(self, snapshot: Snapshot, offer: Offer, allocation: Allocation, demands: Demands) -> None:
         self._snapshot, self._demands = snapshot, demands
         self._room = Pool(snapshot, available(snapshot, offer, allocation))
 
     def choose(self, wanted: Wanted) -> Chosen:
-        """Choose a point for each claim that takes part; the others, and those that have no points, get their least."""
+        """Choose a point for each claim that takes part.
+
+        Other claims, and claims without points, get their least amounts.
+        """
         amounts = self._demands.of_jobs(wanted.jobs, wanted.gpus, wanted.gpu_type)[0]
         groups, takes = self._groups(wanted)
         value = bound = 0.0
@@ -77,7 +80,7 @@ class Programmes:
         return Chosen(amounts, value, bound)
 
     def _groups(self, wanted: Wanted) -> tuple[list[Group], Bools]:
-        """Equal jobs, and by claim whether it is in a group."""
+        """Return the groups of equal jobs, and by claim whether it is in a group."""
         table, takes = self._snapshot.jobs, wanted.served.copy()
         takes &= np.isnan(table.cpus[wanted.jobs]) & np.isnan(table.memory_gib[wanted.jobs])
         if len(self._snapshot.cluster.gpu_types) > 1:
@@ -98,7 +101,7 @@ class Programmes:
         return groups, takes
 
     def _solve(self, groups: list[Group], kind: int, fixed: Reals) -> ChosenPoints | None:
-        """The programme on the machines of a type, less what claims without points get."""
+        """Solve the programme on the machines of a GPU type, less the amounts that claims without points get."""
         machines = self._snapshot.cluster.machine_type
         mine = (machines == kind) | (kind < 0)
         room = self._room.cpus[mine].sum() - fixed[0], self._room.memory_gib[mine].sum() - fixed[1]

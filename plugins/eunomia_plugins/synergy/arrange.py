@@ -1,7 +1,8 @@
-"""Machines for jobs with fixed GPUs, CPUs and memory, as many as fit whole (Synergy A.1.3): by exchanges of jobs.
+"""Places jobs with fixed GPUs, CPUs and memory on machines, as many as fit undivided (Synergy A.1.3), by exchanges.
 
-First each job goes where its GPUs fit, the CPUs and memory of machines in balance. Then jobs with equal GPUs change
-places while that reduces what machines lack. Last, machines that still lack something give jobs up.
+First each job goes where its GPUs fit, with the CPUs and memory of machines in balance. Then jobs with equal
+numbers of GPUs change places while that reduces what machines lack. Last, machines that still lack CPUs or memory
+give up jobs.
 """
 
 from collections import Counter
@@ -16,7 +17,7 @@ from eunomia_plugins.synergy.room import Counts
 NEAR: Final = 1e-10
 TRIALS: Final = 10
 TURNS: Final = 4
-"""Exchanges that are tried, times the number of jobs."""
+"""Greatest number of exchanges that are tried, as a multiple of the number of jobs."""
 
 
 def arranged(need: Reals, room: Reals, scale: Reals, start: Sequence[Counts]) -> list[Counts]:
@@ -43,7 +44,7 @@ def _gpus(found: Sequence[Counts]) -> int:
 
 
 def _from(need: Reals, room: Reals, scale: Reals, start: Sequence[Counts]) -> list[Counts]:
-    """The best of some trials, each of which divides more jobs than the one before."""
+    """Return the best of several trials, each of which divides more jobs than the one before."""
     gpus = np.rint(need[:, 0]).astype(np.int64)
     divided: Bools = np.array([len(counts) > 1 for counts in start], dtype=bool)
     best: list[Counts] = [[] for _ in gpus]
@@ -66,7 +67,7 @@ def _from(need: Reals, room: Reals, scale: Reals, start: Sequence[Counts]) -> li
 
 
 def _places(start: Sequence[Counts], divided: Bools, parts: Ints) -> Ints:
-    """The machine at which each part starts."""
+    """Return the machine at which each part of a job starts."""
     places: list[int] = []
     for counts, whole, count in zip(start, (~divided).tolist(), parts.tolist(), strict=True):
         if not counts:
@@ -79,7 +80,7 @@ def _places(start: Sequence[Counts], divided: Bools, parts: Ints) -> Ints:
 
 
 def _counts(job: Ints, machine: Ints, each: Ints, lost: Bools) -> list[Counts]:
-    """By job, the GPUs on each machine; nothing for those that lost a part."""
+    """Return by job the GPUs on each machine; empty for jobs that lost a part."""
     found = [Counter[int]() for _ in range(lost.size)]
     for one, place in zip(job.tolist(), machine.tolist(), strict=True):
         if not lost[one]:
@@ -92,11 +93,11 @@ class _Arrangement:
         self._need, self._left = need / scale, room / scale
         self.machine = np.full(len(need), NONE)
         self.uneven: list[int] = []
-        """Jobs of several GPUs that keep machines from evening out: heavy ones where something lacks, light ones where
-        much is left."""
+        """Jobs of several GPUs that keep machines out of balance: heavy ones where a resource is lacking, light ones
+        where much of it is left."""
 
     def run(self, start: Ints) -> Ints:
-        """Seat, exchange, give up; returns the machine of each part.
+        """Place all parts, exchange them, give up what does not fit; return the machine of each part.
 
         Args:
             start: by part, the machine at which it starts; -1: none.
@@ -113,7 +114,7 @@ class _Arrangement:
         return self.machine
 
     def _seat(self) -> None:
-        """Large jobs first: each where its GPUs fit and most CPUs and memory are left for each GPU."""
+        """Place large jobs first, each where its GPUs fit and most CPUs and memory are left per GPU."""
         heavy = self._need[:, 1:].max(axis=1)
         for job in np.lexsort((-heavy, -self._need[:, 0])).tolist():
             if self.machine[job] != NONE:
@@ -136,7 +137,7 @@ class _Arrangement:
         return lack
 
     def _improve(self) -> bool:
-        """The best exchange or move from a machine that lacks most; whether there is one."""
+        """Apply the best exchange or move from one of the machines that lack most; return whether there was one."""
         lack = self._lack(self._left)
         for machine in np.argsort(-lack, kind="stable")[: int((lack > NEAR).sum())].tolist():
             here = np.flatnonzero(self.machine == machine)
@@ -153,7 +154,10 @@ class _Arrangement:
         return False
 
     def _exchange(self, machine: int, here: Ints, lack: Reals) -> tuple[float, int, int, int]:
-        """The best exchange of jobs with equal GPUs: what it saves, both jobs, and the other machine."""
+        """Return the best exchange of two jobs with equal numbers of GPUs.
+
+        Its gain, both jobs, and the other machine.
+        """
         there = np.flatnonzero((self.machine != machine) & (self.machine != NONE))
         if not there.size:
             return 0.0, NONE, NONE, NONE
@@ -166,7 +170,7 @@ class _Arrangement:
         return float(saved[first, second]), int(here[first]), int(there[second]), int(other[second])
 
     def _move(self, machine: int, here: Ints, lack: Reals) -> tuple[float, int, int, int]:
-        """The best move of one job to free GPUs."""
+        """Return the best move of one job to free GPUs."""
         need = self._need[here][:, None]
         fits = (self._left[:, 0] >= need[:, :, 0] - NEAR) & (np.arange(lack.size) != machine)
         after = self._lack(self._left[machine] + need) + self._lack(self._left - need)
@@ -185,7 +189,7 @@ class _Arrangement:
         return [job for job in found if job != NONE]
 
     def _extreme(self, machine: int, sign: float) -> int:
-        """The job of several GPUs with most (1) or least (-1) CPUs or memory a GPU."""
+        """Return the job of several GPUs that has the most (1) or the least (-1) CPUs or memory per GPU."""
         several = self._need[:, 0] > self._need[:, 0].min(initial=1.0) + NEAR
         here = np.flatnonzero((self.machine == machine) & several)
         if not here.size:
@@ -194,7 +198,10 @@ class _Arrangement:
         return int(here[(sign * each).argmax()])
 
     def _give_up(self) -> None:
-        """Machines that lack something give up the job with the fewest GPUs that suffices, or the heaviest."""
+        """Give up jobs on machines that lack CPUs or memory.
+
+        The job with the fewest GPUs that suffices, else the heaviest.
+        """
         for machine in np.flatnonzero(self._lack(self._left) > NEAR).tolist():
             while self._lack(self._left[machine]) > NEAR:
                 here = np.flatnonzero(self.machine == machine)

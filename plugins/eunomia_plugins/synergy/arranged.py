@@ -1,4 +1,7 @@
-"""Synergy-Opt's machines: all jobs of a round placed together, as few of them divided as can be (Synergy A.1.3)."""
+"""The placement ``synergy_arranged``.
+
+Places all jobs of a round together and divides as few as possible (Synergy A.1.3).
+"""
 
 from typing import ClassVar
 
@@ -63,7 +66,10 @@ class SynergyArranged:
 
 
 def _together(packing: Packing, claims: list[Claim]) -> list[tuple[Claim, Counts]]:
-    """The claims that find room together, those that stay first; on several GPU types, claims that name theirs."""
+    """Return the claims that can be placed together, with claims that stay first.
+
+    On several GPU types, only claims that name a type.
+    """
     cluster = packing.room.cluster
     found: list[tuple[Claim, Counts]] = []
     for kind in range(len(cluster.gpu_types)):
@@ -76,7 +82,7 @@ def _together(packing: Packing, claims: list[Claim]) -> list[tuple[Claim, Counts
 
 
 def _machines_of(packing: Packing, claims: list[Claim], machines: Ints) -> list[Counts]:
-    """By claim, its machines among those of one GPU type."""
+    """Return by claim its machines, among those of one GPU type."""
     room, cluster = packing.room, packing.room.cluster
     need = np.array([(claim.gpus, claim.gpus * claim.most[0], claim.gpus * claim.most[1]) for claim in claims])
     left = np.column_stack([room.free, room.cpus, room.memory_gib])[machines]

@@ -1,4 +1,4 @@
-"""The claims of a round as a placement of Synergy reads them, and the jobs beside them that keep their GPUs."""
+"""The claims of a round in the form that Synergy's placements use, and jobs without a claim that keep their GPUs."""
 
 import dataclasses
 from collections import Counter
@@ -27,12 +27,12 @@ class Claim:
     gpu_type: int
     """-1: any."""
     least: Vector
-    """CPUs and GiB of a GPU."""
+    """CPUs and GiB per GPU."""
     most: Vector
     held: Ints
-    """GPUs of the offer that it has."""
+    """GPUs of the offer that the claim holds."""
     pins: Counts
-    """Machines that it must have; empty: any."""
+    """Machines that the claim must have; empty: any."""
     gang: bool
     """Whether all its GPUs must be of one type."""
 
@@ -53,7 +53,8 @@ class Claims:
         self._each = cluster.machine_cpus / sizes, cluster.machine_memory_gib / sizes
         jobs = allocation.claims.unit is Unit.JOB
         self.fixed: dict[int, Ints] = {} if jobs else {index: self._fixed(index) for index in self._held}
-        """By claim of an app: GPUs that it keeps; they keep their CPUs and memory, since the app divides them."""
+        """By claim of an app: GPUs that the app keeps. They keep their CPUs and memory too, since the app divides
+        these."""
 
     @property
     def holding(self) -> list[int]:
@@ -65,7 +66,7 @@ class Claims:
         return int(self.grants.gpus[index]) - (self.fixed[index].size if index in self.fixed else 0)
 
     def claim(self, index: int) -> Claim:
-        """Return a claim by its index; a claim of an app without the GPUs that it keeps."""
+        """Return a claim by its index; a claim of an app excludes the GPUs that the app keeps."""
         gpus, job = int(self.grants.gpus[index]), self._job(index)
         kind = NONE if job == NONE else int(self.snapshot.jobs.gpu_type[job])
         if self.grants.gpu_type is not None and self.grants.gpu_type[index] >= 0:
@@ -77,7 +78,10 @@ class Claims:
         return Claim(index, gpus, kind, least, most, held, self._pins.get(index, []), job != NONE)
 
     def _fixed(self, index: int) -> Ints:
-        """The GPUs that an app has and keeps: at most those granted, of its type and on its pinned machines."""
+        """Return the GPUs that an app holds and keeps.
+
+        At most those granted, of its type and on its pinned machines.
+        """
         cluster, held = self.snapshot.cluster, self._held[index]
         keeps = self.snapshot.holdings.successor[held] == NONE
         if self.grants.gpu_type is not None and self.grants.gpu_type[index] >= 0:
@@ -98,7 +102,7 @@ class Claims:
         return int(claims.rows[index]) if claims.unit is Unit.JOB else NONE
 
     def _range(self, index: int, gpus: int, kind: int, job: int) -> tuple[Vector, Vector]:
-        """The range a GPU: of the grant, else as the job asks, else the proportional share."""
+        """Return the range per GPU: that of the grant, else what the job requests, else the proportional share."""
         table, mine = self.snapshot.jobs, self.room.of_type(kind)
         asked = (np.nan, np.nan) if job == NONE else (float(table.cpus[job]), float(table.memory_gib[job]))
         parts = []
@@ -109,7 +113,7 @@ class Claims:
         return (cpus, memory), (most_cpus, most_memory)
 
     def stays(self, claim: Claim) -> bool:
-        """Return whether a claim has exactly what it is granted, where its grant allows it."""
+        """Return whether a claim holds exactly the GPUs that it is granted, and its grant allows it to stay."""
         cluster = self.snapshot.cluster
         if claim.held.size != claim.gpus or not claim.gpus:
             return False
@@ -120,7 +124,7 @@ class Claims:
         return bool(self.room.pool.holds(claim.held).all())
 
     def current(self, gpus: Ints) -> Vector:
-        """Return the CPUs and GiB of a GPU that the holder of these GPUs has: the least of them."""
+        """Return the least CPUs and GiB per GPU that the holder of these GPUs has."""
         held = self.snapshot.holdings
         return float(np.nan_to_num(held.cpus[gpus]).min()), float(np.nan_to_num(held.memory_gib[gpus]).min())
 
@@ -150,7 +154,7 @@ class Claims:
         ]
 
     def _whole(self, job: int, gpus: list[int]) -> bool:
-        """Whether the job runs on one lease of its own that has only these GPUs, all with one range and amount."""
+        """Return whether the job runs on a single lease with only these GPUs, all with the same range and amounts."""
         held = self.snapshot.holdings
         lease = held.lease[gpus]
         if (lease != lease[0]).any() or (held.lease == lease[0]).sum() != len(gpus):
@@ -178,7 +182,7 @@ def _bounds(bounds: AmountRange | None, index: int, gpus: int, share: float) -> 
 
 
 def _by_claim(index: Ints, gpus: Ints) -> dict[int, Ints]:
-    """GPUs of the offer by the claim that has them."""
+    """Return by claim the GPUs of the offer that it holds."""
     owned: dict[int, list[int]] = {}
     for claim, gpu in zip(index.tolist(), gpus.tolist(), strict=True):
         if claim >= 0:

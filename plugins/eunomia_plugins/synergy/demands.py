@@ -1,4 +1,4 @@
-"""Demands of jobs: the least and the most CPUs and memory that a grant is to have."""
+"""Demands of jobs: the least and the most CPUs and memory that a grant should have."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from eunomia_plugins.synergy.matrices import Matrix, demand
 from eunomia_plugins.synergy.points import Points, points_of
 
 Known = dict[tuple[object, ...], tuple[float, float]]
-"""Demands by all that they follow from."""
+"""Demands, keyed by all the inputs that they depend on."""
 MANY = 4096
 
 
@@ -31,7 +31,7 @@ class Demands:
             known.clear()
 
     def share(self, gpu_type: int) -> tuple[float, float]:
-        """Return the CPUs and GiB of a GPU in proportion: the least share of the machines of a type (-1: of any)."""
+        """Return the proportional CPUs and GiB per GPU: the least share of the machines of a type (-1: of any type)."""
         return self._machines.share(gpu_type)
 
     def of_jobs(self, jobs: Ints, gpus: Ints, gpu_types: Ints) -> tuple[Reals, Reals]:
@@ -56,7 +56,7 @@ class Demands:
         return points_of(matrix, (cpus, memory_gib), self._machines.most(gpus, gpu_type))
 
     def _of_job(self, job: int, gpus: int, gpu_type: int) -> tuple[tuple[float, float], tuple[float, float]]:
-        """The least and the most of one job."""
+        """Return the least and the most of one job."""
         cpus, memory = (amount * gpus for amount in self.share(gpu_type))
         matrix = Matrix.of(self.menus, job, gpus, gpu_type) if gpus else None
         if matrix is None:

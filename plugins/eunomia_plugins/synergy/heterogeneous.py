@@ -15,7 +15,7 @@ _ROUND = 1e-6
 
 
 class TypedJob(NamedTuple):
-    """A job with the points among which it may run, each on one GPU type."""
+    """A job with the points at which it may run, each on one GPU type."""
 
     gpus: int
     gpu_type: Ints
@@ -26,7 +26,7 @@ class TypedJob(NamedTuple):
     rate: Reals
     """[point] iterations a second."""
     fair: float
-    """The rate that is fair to it, which it never falls below: an oracle's, such as `fair_rate`."""
+    """The rate below which the job never falls, such as `fair_rate` gives."""
 
 
 class Choice(NamedTuple):
@@ -37,18 +37,18 @@ class Choice(NamedTuple):
 
 
 class Filled(NamedTuple):
-    """What a round comes to."""
+    """The result of filling a cluster by repeated programmes."""
 
     choices: tuple[Choice, ...]
     """In order of service within each programme; jobs without a choice wait."""
     programmes: int
-    """How many were solved with a choice."""
+    """Number of programmes that were solved with at least one choice."""
     left: Reals
-    """[GPU type, 3] GPUs, CPUs and GiB that no job has."""
+    """[GPU type, 3] GPUs, CPUs and GiB that are not assigned."""
 
 
 def fair_rate(gpus: Ints, rate: Reals) -> float:
-    """Return the rate of an equal share of time on every GPU: the mean over types, weighted by their GPUs.
+    """Return the rate of a job with an equal share of time on every GPU: the mean over types, weighted by their GPUs.
 
     Args:
         gpus: [GPU type] in the cluster.
@@ -110,14 +110,14 @@ def best(jobs: Sequence[TypedJob], room: Reals) -> tuple[Choice, ...]:
 
 
 def _possible(job: TypedJob, room: Reals) -> list[int]:
-    """The points that are fast enough and fit alone."""
+    """Return the points that are fast enough and fit alone."""
     fits = (room[job.gpu_type] * (1.0 + _SAME) >= _needs(job).T).all(axis=1)
     found: list[int] = np.flatnonzero(fits & (job.rate >= job.fair * (1.0 - _SAME))).tolist()
     return found
 
 
 def _rows(jobs: Sequence[TypedJob], room: Reals, columns: Sequence[Choice]) -> list[tuple[Ints, Reals]]:
-    """The rows, each at most 1: parts of the GPUs, CPUs and GiB of each type, then one point for each job."""
+    """Return the rows, each at most 1: parts of the GPUs, CPUs and GiB of each type, then one row for each job."""
     owner = np.array([job for job, _ in columns])
     kind = np.array([jobs[job].gpu_type[at] for job, at in columns])
     need = np.column_stack([_needs(jobs[job])[:, at] for job, at in columns])
@@ -130,7 +130,7 @@ def _rows(jobs: Sequence[TypedJob], room: Reals, columns: Sequence[Choice]) -> l
 
 
 def _solved(rows: Sequence[tuple[Ints, Reals]], value: Reals, least: float) -> Reals:
-    """[column] 1 for the points that are taken: the greatest value with so many jobs at least."""
+    """Return by column 1 for the points that are chosen: the greatest value with at least this number of jobs."""
     programme = LinearProgram.of(
         value,
         rows=SparseRows.of([*rows, (np.arange(value.size), np.ones(value.size))]),
@@ -144,12 +144,12 @@ def _solved(rows: Sequence[tuple[Ints, Reals]], value: Reals, least: float) -> R
 
 
 def _needs(job: TypedJob) -> Reals:
-    """GPUs, CPUs and GiB by point."""
+    """Return GPUs, CPUs and GiB by point."""
     return np.stack([np.full(job.rate.size, float(job.gpus)), job.cpus, job.memory_gib])
 
 
 def _next_jobs(jobs: Sequence[TypedJob], queue: Sequence[int], gpus: float) -> list[int]:
-    """Of a queue, the jobs that fit so many GPUs, each in its turn."""
+    """Return the jobs of a queue that fit on this number of GPUs, in order."""
     taken = []
     for job in queue:
         if jobs[job].gpus <= gpus:

@@ -1,4 +1,4 @@
-"""The first programme of few jobs by a solver, with whole numbers of equal jobs at each point."""
+"""Solves Synergy-Opt's first programme for few jobs by an integer solver; equal jobs are counted by point."""
 
 import numpy as np
 

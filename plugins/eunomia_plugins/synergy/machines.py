@@ -7,7 +7,7 @@ from eunomia.units import Ints
 
 
 class Machines:
-    """CPUs and memory by GPU type (-1: any); a type without machines counts as any.
+    """CPUs and memory by GPU type (-1: any type); a type without machines counts as any type.
 
     Args:
         cluster: the CPUs and memory of every machine are known.
@@ -21,12 +21,12 @@ class Machines:
         self._totals = np.column_stack([cluster.machine_cpus, cluster.machine_memory_gib])
 
     def share(self, gpu_type: int) -> tuple[float, float]:
-        """Return the CPUs and GiB of a GPU in proportion: the least share of the machines of a type."""
+        """Return the proportional CPUs and GiB per GPU: the least share of the machines of a type."""
         cpus, memory_gib = self._each[self._of_type(gpu_type)].min(axis=0).tolist()
         return cpus, memory_gib
 
     def most(self, gpus: int, gpu_type: int) -> tuple[float, float]:
-        """CPUs and GiB of the fewest machines, taken from the best, that hold so many GPUs."""
+        """Return the CPUs and GiB of the fewest machines, in order of size, that have this number of GPUs."""
         of_type = self._of_type(gpu_type)
         totals, sizes = self._totals[of_type], self._sizes[of_type]
         machines = int(np.searchsorted(np.cumsum(np.sort(sizes)[::-1]), gpus)) + 1

@@ -13,9 +13,11 @@ SAME = 1e-9
 
 @builds
 class Matrix:
-    """Rates of a job at one size, in iterations a second, by the CPUs and GiB of all its GPUs; neither makes it slower.
+    """Rates of a job at one size, in iterations a second, by the CPUs and GiB of all its GPUs.
 
-    Between points rates are linear, below the first number of CPUs they fall in proportion.
+    More never makes it slower.
+
+    Rates are linear between points, and proportional to CPUs below the first number of CPUs.
     """
 
     cpus: Reals
@@ -40,7 +42,7 @@ class Matrix:
         return cls(cpus=rows, memory_gib=columns, rate=rate)
 
     def at(self, cpus: float, memory_gib: float) -> float:
-        """Return the rate with these amounts."""
+        """Return the rate with these CPUs and GiB."""
         by_cpus = [float(np.interp(memory_gib, self.memory_gib, row)) for row in self.rate]
         return float(np.interp(cpus, self.cpus, by_cpus)) * min(1.0, cpus / float(self.cpus[0]))
 

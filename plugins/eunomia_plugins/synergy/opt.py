@@ -15,7 +15,7 @@ from eunomia_plugins.synergy.amounts import Programmes, Wanted, wanted_of
 from eunomia_plugins.synergy.demands import Demands, Known
 
 NO_MORE_THAN_THE_SHARE = 1e-9
-"""The saturation at which a demand is the least that is as fast as the share."""
+"""A saturation for which a demand is the least that is as fast as the proportional share."""
 
 
 class OptOptions(PluginOptions):
@@ -32,9 +32,9 @@ class OptRecord:
     """One row: the value of a round's programme and the bound that certifies it."""
 
     value: float
-    """Sum of rates of all jobs that take part, each as a multiple of its rate at the proportional share."""
+    """Sum of rates of all jobs in the programme, each as a multiple of its rate at the proportional share."""
     bound: float
-    """No choice of points has a greater sum."""
+    """Upper bound: no choice of points has a greater sum."""
 
     @property
     def table(self) -> str:
@@ -42,7 +42,7 @@ class OptRecord:
         return "synergy_opt"
 
     def columns(self) -> Mapping[str, PlainColumn]:
-        """Value, bound, and the part of the bound by which the value may fall short."""
+        """Value, bound, and the greatest relative distance of the value from the optimum."""
         gap = max(0.0, 1.0 - self.value / self.bound) if self.bound > 0.0 else 0.0
         return {name: _one(amount) for name, amount in (("value", self.value), ("bound", self.bound), ("gap", gap))}
 
@@ -71,7 +71,7 @@ class SynergyOpt:
 
     @hookimpl
     def eunomia_refine(self, snapshot: Snapshot, menus: Menus, offer: Offer, allocation: Allocation) -> Allocation:
-        """Change only the ranges: least and most are the chosen point."""
+        """Set the ranges of grants: least and most are the chosen point. Nothing else changes."""
         grants = allocation.amount
         if not isinstance(grants, Grants) or allocation.claims.unit is not Unit.JOB or not grants.gpus.size:
             return allocation
@@ -86,7 +86,10 @@ class SynergyOpt:
 
 
 def _floor(amounts: Reals, demands: Demands, wanted: Wanted) -> Reals:
-    """[claim, 2] the proportional share where the chosen point is at least that in both respects; else the point."""
+    """Return [claim, 2] the proportional share where the chosen point is at least that in CPUs and memory.
+
+    Else the point.
+    """
     kinds = {kind: demands.share(kind) for kind in np.unique(wanted.gpu_type).tolist()}
     share = np.array([kinds[kind] for kind in wanted.gpu_type.tolist()]).reshape(-1, 2) * wanted.gpus[:, None]
     above: Bools = np.asarray((amounts >= share).all(axis=1))

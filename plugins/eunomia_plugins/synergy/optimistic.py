@@ -26,28 +26,28 @@ from eunomia_plugins.synergy.profiling import Asked, MatrixPoint, Profiling, Sto
 from eunomia_plugins.synergy.storage import Bandwidth, DataSet, Memory
 
 LEAST_STEP = 1e9 / 2**30
-"""GiB: a matrix of a large machine has no more than some thousands of amounts."""
+"""Least difference of two memory amounts, in GiB, which bounds the size of a matrix on a large machine."""
 
 
 class OptimisticOptions(PluginOptions):
     """Options of ``optimistic``."""
 
     until_profiled: Literal["wait", "assumed"] = "wait"
-    """While a kind is being measured, one of its jobs runs and the others wait; or all of them run, each with the share
-    of its GPUs."""
+    """Whether only one job of a kind runs while the kind is being measured, or all run, each with the share of its
+    GPUs."""
     threshold: Annotated[float, Field(gt=0.0, le=1.0, allow_inf_nan=False)] = 0.1
-    """More CPUs that make a job faster by at most this part end the search in their direction."""
+    """The search in a direction ends where more CPUs speed a job up by at most this fraction."""
     iterations: Annotated[int, Field(ge=1)] = 50
-    """Mini-batches that a job makes with each number of CPUs."""
+    """Mini-batches that a job runs with each number of CPUs."""
     data_sets: dict[str, DataSet] = Field(default_factory=dict)
-    """By kind of job, the data set: ``size``, ``samples`` and ``process``, the memory of each GPU's processes. A kind
-    that is not named is measured with its share of memory."""
+    """By kind of job, its data set: ``size``, ``samples`` and ``process``, the memory of each GPU's processes. For a
+    kind without an entry, rates are measured with the proportional memory only."""
     bandwidth: Bandwidth = Field(default="250MB/s", validate_default=True)
-    """What a job reads from storage in a second."""
+    """Bytes that a job reads from storage in a second."""
     memory_step: Memory = Field(default="50GB", validate_default=True)
-    """Between two amounts of memory of a matrix; at least 1GB."""
+    """Difference of two memory amounts in a matrix; at least 1GB."""
     again: Annotated[Duration, Field(gt=0.0)] = Seconds(30.0)
-    """Seconds between two rounds while there are CPUs to measure."""
+    """Time between two rounds while CPUs remain to be measured."""
 
     @field_validator("memory_step")
     @classmethod
@@ -58,11 +58,11 @@ class OptimisticOptions(PluginOptions):
 
 
 class Optimistic:
-    """Every job runs at its most GPUs; the rates of its kind by CPUs are measured, those by memory are computed.
+    """Gives every job its most GPUs, measures the rates of its kind by CPUs, and computes those by memory.
 
-    One job of a kind is measured with full memory, by binary search over CPUs. With less memory the rate is the smaller
-    of that and of what storage can serve of the data that are not cached. Rates that were imported are taken as they
-    are.
+    One job of a kind is measured with full memory, by binary search over CPUs. With less memory the rate is the
+    smaller of the measured rate and of the rate that storage allows for data that are not cached. Imported rates
+    are used as they are.
     """
 
     name = "optimistic"
@@ -81,7 +81,7 @@ class Optimistic:
 
     @hookimpl
     def eunomia_elasticity(self, snapshot: Snapshot) -> Menus:
-        """Give the jobs of a kind one curve, and ask for the CPUs with which the kind was not measured."""
+        """Give the jobs of a kind one curve, and request probes with CPUs at which the kind was not measured."""
         profiling = Profiling(snapshot, self._storage, self.options.threshold)
         curve = np.full(snapshot.jobs.most.size, -1, np.int32)
         curves: list[list[MatrixPoint]] = []

@@ -1,4 +1,4 @@
-"""Shared by the placements of Synergy: keep claims that stay, serve the others, and answer with amounts by GPU."""
+"""The steps that Synergy's placements share: keep claims that stay, serve the others, return amounts by GPU."""
 
 from collections.abc import Callable, Iterable
 
@@ -11,7 +11,7 @@ from eunomia_plugins.synergy.claims import NO_GPUS, Claim, Claims
 from eunomia_plugins.synergy.room import SLACK, Counts, Holder, Vector
 
 Choice = tuple[Counts, Vector]
-"""Machines with numbers of GPUs, and the CPUs and GiB of a GPU."""
+"""Machines with numbers of GPUs, and the CPUs and GiB per GPU."""
 
 
 class Packing:
@@ -30,7 +30,7 @@ class Packing:
             self.room.add(peer)
 
     def keep(self, indices: Iterable[int]) -> None:
-        """Keep the claims that have exactly what they are granted, with their CPUs and memory within their range."""
+        """Keep the claims that hold exactly what they are granted, with CPUs and memory within their ranges."""
         for index in indices:
             claim = self.claims.claim(index)
             if index not in self.placed and self.claims.stays(claim):
@@ -43,9 +43,9 @@ class Packing:
         self._relieve()
 
     def _relieve(self) -> None:
-        """Lower jobs on machines where claims that stay need more than is left, else let these claims be placed again.
+        """Lower jobs on machines where claims that stay need more than is left; otherwise place these claims again.
 
-        Such claims had less than their least, for instance under another profile.
+        Such claims held less than their least, for instance under another profile.
         """
         for machine in np.flatnonzero((self.room.cpus < -SLACK) | (self.room.memory_gib < -SLACK)).tolist():
             if self.room.lower(machine, 0, (0.0, 0.0)):
@@ -57,13 +57,13 @@ class Packing:
                     del self.placed[holder.key]
 
     def _fix(self, gpus: Ints) -> None:
-        """Take GPUs that an app keeps, with what they have."""
+        """Assign GPUs that an app keeps, with their present CPUs and memory."""
         held = self.claims.snapshot.holdings
         self.room.pool.take(gpus)
         self.room.pool.spend(gpus, np.nan_to_num(held.cpus[gpus]), np.nan_to_num(held.memory_gib[gpus]))
 
     def refuse(self, claim: Claim) -> None:
-        """Note that a claim cannot be placed, and why; an app that is pinned gives all its GPUs back."""
+        """Record that a claim cannot be placed, and why; an app with pins gives up all its GPUs."""
         self.refused[claim.index] = self.reason(claim)
         if claim.pins and claim.index in self.claims.fixed:
             held, gpus = self.claims.snapshot.holdings, self.claims.fixed.pop(claim.index)
@@ -71,11 +71,11 @@ class Packing:
             self.room.pool.spend(gpus, -np.nan_to_num(held.cpus[gpus]), -np.nan_to_num(held.memory_gib[gpus]))
 
     def place(self, claim: Claim, choice: Choice) -> None:
-        """Give a claim GPUs on these machines."""
+        """Give a claim GPUs, CPUs and memory on these machines."""
         self._settle(claim, gpus_on(self.room, claim, choice[0]), choice[1])
 
     def serve(self, order: Iterable[int], choose: Callable[[Claim], Choice | None], *, stop: bool) -> None:
-        """Serve claims in order.
+        """Serve claims in this order.
 
         Args:
             order: indices of claims.
@@ -95,7 +95,7 @@ class Packing:
                 return
 
     def reason(self, claim: Claim) -> Reason:
-        """Why a claim cannot be placed."""
+        """Return why a claim cannot be placed."""
         room = self.room
         mine = room.of_type(claim.gpu_type)
         if int(room.free.sum()) < claim.gpus:
@@ -109,7 +109,7 @@ class Packing:
         return Reason.FRAGMENTED
 
     def in_turn(self) -> list[Holder]:
-        """Claims that were placed in order of service, then the jobs that are no claims."""
+        """Return claims in order of service, then jobs without a claim."""
         order = [*self.allocation.order.tolist(), *standby_of(self.allocation)]
         return [*(self.placed[index] for index in order if index in self.placed), *self.peers]
 
@@ -132,7 +132,7 @@ class Packing:
         return self.allocation.on_misfit is Misfit.STOP
 
     def answer(self) -> Placement:
-        """The placement; claims that have GPUs of the offer and get none are named with 0 GPUs."""
+        """Return the placement; claims that hold GPUs of the offer and get none are named with 0 GPUs."""
         held = self.claims.snapshot.holdings
         parts: dict[int, list[tuple[Ints, Reals, Reals]]] = {index: [] for index in self.claims.holding}
         for index, gpus in self.claims.fixed.items():
@@ -157,7 +157,7 @@ class Packing:
         )
 
     def _retunes(self) -> Retunes | None:
-        """The jobs that are no claims and get other amounts."""
+        """Return the new amounts of jobs without a claim."""
         changed = [
             peer for peer in self.peers if not np.allclose(peer.now, self.claims.current(peer.gpus), rtol=1e-9, atol=0)
         ]
@@ -183,5 +183,5 @@ class Packing:
 
 
 def standby_of(allocation: Allocation) -> list[int]:
-    """Indices of the claims on standby."""
+    """Return the indices of the claims on standby."""
     return [] if allocation.standby is None else [int(index) for index in allocation.standby]

@@ -1,4 +1,4 @@
-"""The points of CPUs and memory that Synergy-Opt chooses from: none slower than the proportional share."""
+"""The points of CPUs and memory among which Synergy-Opt chooses: none slower than the proportional share."""
 
 from typing import NamedTuple
 
@@ -18,15 +18,18 @@ class Points(NamedTuple):
     """Rates as multiples of the rate at the proportional share."""
 
     def of(self, jobs: Ints) -> Reals:
-        """[job, 2] CPUs and GiB of numbers of jobs by point; points past the last are the first."""
+        """Return [job, 2] CPUs and GiB for numbers of jobs by point.
+
+        Columns after the last point repeat the first point.
+        """
         point = np.repeat(np.where(np.arange(jobs.size) < self.value.size, np.arange(jobs.size), 0), jobs)
         return np.stack([self.cpus[point], self.memory_gib[point]], axis=1)
 
 
 def points_of(matrix: Matrix, share: tuple[float, float], most: tuple[float, float]) -> Points:
-    """Return the points of a matrix and the share itself, without those that another beats in all respects.
+    """Return the points of a matrix and the proportional share, without points that another point dominates.
 
-    The first needs no more than the share.
+    The first point needs no more than the share.
 
     Args:
         matrix: of the job at its size.

@@ -1,4 +1,4 @@
-"""Kinds of job that are measured once for all their jobs, and what was measured of each by CPUs."""
+"""Kinds of job, each measured once for all its jobs, and the measured rates of each by CPUs."""
 
 import math
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ _SAME = 1e-6
 
 
 class Kind(NamedTuple):
-    """Jobs that are measured for each other: a kind of job at one size, batch size and GPU type asked for (-1: any)."""
+    """Jobs that share their measurements: a kind of job at one size, batch size and requested GPU type (-1: any)."""
 
     kind: int
     gpus: int
@@ -41,7 +41,10 @@ def kinds_of(snapshot: Snapshot) -> dict[Kind, Rows]:
 
 
 def rates_of(snapshot: Snapshot, kind: Kind, jobs: Rows, gpu_type: int) -> list[KnownRate | Measured]:
-    """The rates by CPUs that are known of a kind on a GPU type; of jobs without a declared kind, those of its jobs."""
+    """Return the known rates of a kind by CPUs on a GPU type.
+
+    For jobs without a declared kind, the rates of these jobs.
+    """
     known: Iterable[KnownRate | Measured] = snapshot.profiles.get(kind.kind, ())
     if kind.kind not in snapshot.profiles and snapshot.measured:
         known = [rate for job in jobs.tolist() for rate in snapshot.measured.get(job, ())]
@@ -57,7 +60,7 @@ def rates_of(snapshot: Snapshot, kind: Kind, jobs: Rows, gpu_type: int) -> list[
 
 
 def by_cpus(rates: Iterable[KnownRate | Measured], gpus: int, memory_gib: float) -> dict[int, float]:
-    """Rates by whole CPUs a GPU, as measured with so much memory or more; NaN: with any."""
+    """Return rates by whole CPUs per GPU, measured with at least this memory; NaN: with any memory."""
     found: dict[int, float] = {}
     for rate in rates:
         each = round(rate.cpus / gpus)
@@ -68,7 +71,7 @@ def by_cpus(rates: Iterable[KnownRate | Measured], gpus: int, memory_gib: float)
 
 
 class Running:
-    """Where jobs run, and what each could have there.
+    """The GPUs of running jobs, and the CPUs that each job could have there.
 
     Args:
         snapshot: the state of this moment.
@@ -86,13 +89,16 @@ class Running:
         self._on, self._cpus = on, held.cpus
 
     def roomiest(self, jobs: Rows) -> int | None:
-        """Of these jobs that run, the one that could have the most CPUs, then the first to arrive; None: none runs."""
+        """Return the running job that could have the most CPUs, then the first to arrive; None: no job runs."""
         rows = [job for job in jobs.tolist() if job in self.type_of]
         arrived = self._snapshot.jobs.arrived
         return min(rows, key=lambda job: (-self._room(job), float(arrived[job]), job)) if rows else None
 
     def _room(self, job: int) -> float:
-        """CPUs that the job has, and those that are free on its machines; the same while it is measured."""
+        """Return the CPUs that the job holds plus the free ones of its machines.
+
+        Unchanged while the job is measured.
+        """
         gpus = np.flatnonzero(self._on == job)
         machines = np.unique(self._snapshot.cluster.machine[gpus])
         return float(self._cpus[gpus].sum() + self._free[machines].sum())

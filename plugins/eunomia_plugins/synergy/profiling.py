@@ -1,4 +1,4 @@
-"""What is known of each kind of job by CPUs and memory, and what is to be measured next."""
+"""The known rates of each kind of job by CPUs and memory, and the next point to measure."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ class MatrixPoint(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """A setting at which a job is to be measured."""
+    """A setting in which a job should be measured."""
 
     job: int
     gpus: int
@@ -38,18 +38,18 @@ class Asked(NamedTuple):
 
 
 class Storage(NamedTuple):
-    """What the memory axis follows from."""
+    """Data sets and bandwidth, from which rates by memory are computed."""
 
     data_sets: Mapping[str, DataSet]
     """By kind of job."""
     bandwidth_gib: float
-    """GiB that a job reads in a second."""
+    """GiB per second that a job reads from storage."""
     step_gib: float
-    """Between two amounts of memory."""
+    """GiB between two memory amounts."""
 
 
 class Profiling:
-    """The kinds of one round.
+    """The kinds of job of one round.
 
     Args:
         snapshot: the current state; the CPUs and memory of every machine are known.
@@ -86,7 +86,7 @@ class Profiling:
         return first, next_point(seen, share, most, self._threshold)
 
     def asked(self, kind: Kind, job: int, point: NextPoint) -> Iterator[Asked]:
-        """Yield the settings of a job that runs: the CPUs that are wanted, then those that will do."""
+        """Yield the settings of a running job: first the preferred number of CPUs, then acceptable ones."""
         gpu_type = self._running.type_of.get(job)
         if gpu_type is not None:
             memory = self._full(kind, gpu_type)
@@ -94,13 +94,13 @@ class Profiling:
                 yield Asked(job, kind.gpus, gpu_type, float(cpus * kind.gpus), memory)
 
     def held_back(self, jobs: Rows, first: int) -> list[int]:
-        """Return the jobs of a kind that wait for the first one to be measured: those without GPUs."""
+        """Return the jobs of a kind without GPUs that wait until the first job of the kind is measured."""
         return [job for job in jobs.tolist() if job != first and job not in self._running.type_of]
 
     # --- what is known -----------------------------------------------------------------------------------------------
 
     def points(self, kind: Kind, jobs: Rows) -> list[MatrixPoint]:
-        """Return what is known of a kind, the fastest point first."""
+        """Return the known points of a kind, the fastest first."""
         seconds = float(self._snapshot.jobs.seconds_per_iteration[jobs[0]])
         declared = kind.gpus / seconds if seconds > 0.0 else math.nan
         how = Basis.ASSUMED if math.isnan(declared) else Basis.DECLARED
@@ -115,7 +115,10 @@ class Profiling:
         return sorted(found, key=_fastest_first)
 
     def room(self, kind: Kind, job: int, known: Sequence[MatrixPoint]) -> list[MatrixPoint]:
-        """Return the curve of a job while it is measured: it demands the CPUs and memory with which a search begins."""
+        """Return the curve of a job during its measurement.
+
+        It demands the CPUs and memory with which a search begins.
+        """
         rate = max((point.rate for point in known if point.rate > 0.0), default=math.nan)
         if math.isnan(rate):
             return list(known)
@@ -128,7 +131,7 @@ class Profiling:
         return made
 
     def _on(self, kind: Kind, jobs: Rows, gpu_type: int) -> list[MatrixPoint]:
-        """The sensitivity matrix on a GPU type, point by point: imported, else from what was measured."""
+        """Return the points of the sensitivity matrix on a GPU type: imported, else derived from measurements."""
         if gpu_type == NONE:
             return []
         rates = rates_of(self._snapshot, kind, jobs, gpu_type)
@@ -141,7 +144,7 @@ class Profiling:
         return [point for point in found if point.rate > 0.0]
 
     def _matrix(self, kind: Kind, gpu_type: int, rates: Iterable[KnownRate | Measured]) -> Iterator[MatrixPoint]:
-        """Each measured number of CPUs with several amounts of memory: the rate, as far as storage keeps up with it."""
+        """Yield each measured number of CPUs with several amounts of memory; storage bounds the rate."""
         full, data = self._full(kind, gpu_type), self._data(kind)
         amounts = np.array([self._machines.share(gpu_type)[1] * kind.gpus])
         bound = np.array([math.inf])
@@ -162,12 +165,15 @@ class Profiling:
         return sets.get(self._snapshot.kinds[kind.kind]) if sets else None
 
     def _full(self, kind: Kind, gpu_type: int) -> float:
-        """GiB with which the whole data set is cached, or the most that there is; NaN: the data set is not known."""
+        """Return the GiB with which the whole data set is cached, at most the available ones.
+
+        NaN: the data set is not known.
+        """
         data = self._data(kind)
         return math.nan if data is None else min(data.full(kind.gpus), self._machines.most(kind.gpus, gpu_type)[1])
 
     def _cpus(self, kind: Kind, gpu_type: int) -> tuple[int, int]:
-        """Whole CPUs a GPU: those in proportion, and the most."""
+        """Return whole CPUs per GPU: the proportional number, and the greatest."""
         share = max(1, math.floor(self._machines.share(gpu_type)[0] + 1e-9))
         return share, max(share, math.floor(self._machines.most(kind.gpus, gpu_type)[0] / kind.gpus + 1e-9))
 

@@ -1,8 +1,9 @@
-"""Synergy-Opt's first programme (OSDI'22, A.1): a point of CPUs and memory for each job, by two prices and repair.
+"""Synergy-Opt's first programme (OSDI'22, A.1) by two prices and repair: a point of CPUs and memory for each job.
 
-Each job takes one of its points; the sum of values is to be greatest, with sums of CPUs and memory at most those there
-are. At any prices of a CPU and a GiB, the best point of each job gives an upper bound; the least of these bounds
-certifies the answer. The prices come from the simplex method on three rows, whose columns are choices of all jobs.
+Each job takes one of its points; the programme maximises the sum of values, with sums of CPUs and memory within the
+capacity. At any prices of a CPU and a GiB, the best point of each job gives an upper bound; the least of these
+bounds certifies the solution. The prices come from the simplex method on three rows, with choices of points for all
+jobs as columns.
 """
 
 from typing import Final, NamedTuple
@@ -13,19 +14,22 @@ from eunomia.model.shapes import builds
 from eunomia.units import Ints, Reals
 
 STEPS: Final = 400
-"""Most columns that are tried."""
+"""Greatest number of columns that are tried."""
 SLACK: Final = 1e-9
 EXACT: Final = 1e-9
-"""A gap below this is 0."""
+"""Relative gaps below this one count as 0."""
 
 
 @builds
 class OptProgramme:
-    """Groups of equal jobs with their points; columns are [group, point], a group with fewer repeats its first."""
+    """Groups of equal jobs with their points.
+
+    Columns are [group, point], and a group with fewer points repeats its first.
+    """
 
     value: Reals
     need: Reals
-    """[CPUs and memory, group, point] as parts of what there is."""
+    """[CPUs and memory, group, point] as fractions of the capacity."""
     count: Ints
     """[group] jobs."""
 
@@ -37,7 +41,7 @@ class OptProgramme:
         return cls(value=value, need=np.stack([cpus / capacity[0], memory_gib / capacity[1]]), count=count)
 
     def of_points(self, point: Ints) -> Reals:
-        """[3] what a choice of a point for each group uses of CPUs, of memory, and its value."""
+        """Return [3] the CPUs, the memory and the value of a choice of one point for each group."""
         rows = np.arange(point.size)
         parts = [*(column[rows, point] for column in self.need), self.value[rows, point]]
         return np.array([part @ self.count for part in parts])
@@ -47,17 +51,17 @@ class OptProgramme:
         return bool((self.of_points(point)[:2] <= 1.0 + SLACK).all())
 
     def used(self, jobs: Ints) -> Reals:
-        """[2] the parts of CPUs and memory that numbers of jobs by point use."""
+        """Return [2] the fractions of CPUs and memory that these numbers of jobs by point use."""
         parts: Reals = (self.need * jobs).sum(axis=(1, 2))
         return parts
 
     def worth(self, jobs: Ints) -> float:
-        """The value of numbers of jobs by point."""
+        """Return the value of these numbers of jobs by point."""
         return float((self.value * jobs).sum())
 
 
 class Priced(NamedTuple):
-    """Prices of all CPUs and all memory, the bound that follows from them, and jobs by point, not whole numbers."""
+    """Prices of all CPUs and all memory, the bound that follows from them, and fractional numbers of jobs by point."""
 
     prices: Reals
     bound: float
@@ -65,11 +69,11 @@ class Priced(NamedTuple):
 
 
 def priced(instance: OptProgramme, start: Ints) -> Priced:
-    """Return the optimum of the relaxation in which jobs may be divided.
+    """Return the optimum of the relaxation, in which jobs may be divided.
 
     Args:
-        instance: what is to be solved.
-        start: a point for each group; all fit together.
+        instance: the programme.
+        start: a point for each group, such that all fit together.
     """
     table = _Table(instance, start)
     best, bound = np.zeros(2), np.inf
@@ -91,7 +95,7 @@ def priced(instance: OptProgramme, start: Ints) -> Priced:
 
 
 class _Table:
-    """A basis of three columns: choices of all jobs, or CPUs or memory left over."""
+    """A basis of three columns; each is a choice of points for all jobs, or slack of CPUs or memory."""
 
     def __init__(self, instance: OptProgramme, start: Ints) -> None:
         self._made = instance
@@ -102,12 +106,12 @@ class _Table:
         self._parts = np.array([1.0, 1.0 - used[0], 1.0 - used[1]])
 
     def prices(self) -> Reals:
-        """[3] of all CPUs, of all memory, and of the row by which the parts of the choices sum to 1."""
+        """Return [3] the prices of all CPUs, of all memory, and of the row in which the weights of choices sum to 1."""
         found: Reals = np.linalg.solve(self._columns.T, self._values)
         return found
 
     def enter(self, slack: int, point: Ints) -> None:
-        """Let a choice enter, or what is left over of CPUs (-1) or memory (-2)."""
+        """Bring a choice into the basis, or the slack of CPUs (-1) or memory (-2)."""
         if slack:
             column, worth, points = np.eye(3)[-1 - slack], 0.0, None
         else:
@@ -122,7 +126,7 @@ class _Table:
         self._columns[:, leaves], self._values[leaves], self._points[leaves] = column, worth, points
 
     def jobs(self) -> Reals:
-        """[group, point] jobs."""
+        """Return [group, point] numbers of jobs."""
         found = np.zeros(self._made.value.shape)
         rows = np.arange(self._made.count.size)
         for part, point in zip(self._parts, self._points, strict=True):

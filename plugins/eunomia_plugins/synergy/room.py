@@ -1,4 +1,4 @@
-"""The GPUs, CPUs and memory that a placement may give out, and the jobs that hold them, by machine."""
+"""The GPUs, CPUs and memory that a placement may assign on each machine, and the jobs that hold them."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ Counts = list[tuple[int, int]]
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Holder:
-    """A job, or a claim, on its GPUs, with its range; every GPU of it has the same CPUs and memory."""
+    """A job or a claim on its GPUs, with its range; all its GPUs have equal CPUs and memory."""
 
     key: int
     """The index of the claim, or the row of a job that is not a claim."""
@@ -31,16 +31,16 @@ class Holder:
 
     @property
     def surplus(self) -> Vector:
-        """CPUs and GiB of a GPU that it has above its least."""
+        """Return the CPUs and GiB per GPU above the least."""
         return max(0.0, self.now[0] - self.least[0]), max(0.0, self.now[1] - self.least[1])
 
 
 class Room:
-    """What is left on each machine while a placement is made.
+    """Free GPUs, CPUs and memory of each machine while a placement is made.
 
     Args:
         snapshot: the current state.
-        gpus: that may be given out; their holders keep only what they are given here.
+        gpus: GPUs that may be assigned; their holders keep only what they are given here.
     """
 
     def __init__(self, snapshot: Snapshot, gpus: Ints) -> None:
@@ -55,7 +55,7 @@ class Room:
         self._leaving = self._in_use_by_leavers(snapshot, gpus)
 
     def _in_use_by_leavers(self, snapshot: Snapshot, gpus: Ints) -> dict[int, Vector]:
-        """Take what leaving jobs still use off the room; the next holder of such a GPU gets it back."""
+        """Subtract what leaving jobs still use from the room; the next holder of such a GPU gets it back."""
         held = snapshot.holdings
         leaving = gpus[held.state[gpus] == int(GpuState.LEAVING)]
         self.pool.spend(leaving, np.nan_to_num(held.cpus[leaving]), np.nan_to_num(held.memory_gib[leaving]))
@@ -72,7 +72,7 @@ class Room:
         return np.maximum(room, 0)
 
     def fullness(self, machines: Ints) -> Reals:
-        """Return what is left on these machines, as the sum of the parts of GPUs, CPUs and memory."""
+        """Return the free fractions of GPUs, CPUs and memory of these machines, summed."""
         gpus, cpus, memory = self._scale
         left: Reals = self.free[machines] * gpus[machines] + self.cpus[machines] * cpus[machines]
         return left + self.memory_gib[machines] * memory[machines]
@@ -83,7 +83,7 @@ class Room:
         return mine
 
     def take(self, holder: Holder) -> None:
-        """Take a holder's GPUs and amounts."""
+        """Assign a holder's GPUs and amounts."""
         self.pool.take(holder.gpus)
         for gpu in holder.gpus.tolist() if self._leaving else ():
             freed = self._leaving.pop(gpu, None)
@@ -93,12 +93,12 @@ class Room:
         self.add(holder)
 
     def add(self, holder: Holder) -> None:
-        """Let a holder, whose amounts are taken off the room already, be lowered and raised."""
+        """Register a holder, with amounts that are subtracted already, so that it can be lowered and raised."""
         for machine, _ in holder.counts:
             self.on.setdefault(machine, []).append(holder)
 
     def drop(self, holder: Holder) -> None:
-        """Give back a holder's GPUs and amounts."""
+        """Free a holder's GPUs and amounts."""
         self.pool.give(holder.gpus)
         self._spend(holder, (-holder.now[0], -holder.now[1]))
         for machine, _ in holder.counts:
@@ -115,12 +115,12 @@ class Room:
             self.memory_gib[machine] -= count * each[1]
 
     def lower(self, machine: int, count: int, each: Vector) -> bool:
-        """Lower holders on a machine to their least until so many GPUs with these amounts fit.
+        """Lower holders on a machine to their least until this number of GPUs with these amounts fits.
 
-        The holder with the smallest surplus that suffices is lowered, else the one with the largest, and so on.
+        The holder with the smallest sufficient surplus is lowered, else the one with the largest, and so on.
 
         Returns:
-            Whether they fit now.
+            Whether the GPUs fit now.
         """
         while True:
             short = count * each[0] - self.cpus[machine], count * each[1] - self.memory_gib[machine]
@@ -148,7 +148,7 @@ class Room:
         return chosen
 
     def raise_all(self, holders: Sequence[Holder]) -> None:
-        """Raise holders below their most, in this order, as far as their machines have room."""
+        """Raise holders below their most, in this order, within the room of their machines."""
         for holder in holders:
             missing = holder.most[0] - holder.now[0], holder.most[1] - holder.now[1]
             if missing[0] <= SLACK and missing[1] <= SLACK:

@@ -1,8 +1,8 @@
-"""The rest of the way to the optimum where it is short: all answers whose loss at the prices is below the gap.
+"""Exhaustive search for the optimum: tries every solution with a loss at the prices below the gap.
 
-At the prices of the relaxation each point of a job loses something against its best; an answer falls short of the bound
-by the losses of its jobs and the price of what it leaves over. So an answer that is better than the one known consists
-of points with small losses only. Where these are few, all are tried.
+At the prices of the relaxation each point of a job loses something against the job's best point; a solution falls
+short of the bound by the losses of its jobs and the price of its slack. A better solution than the known one
+therefore consists of points with small losses only. Where these are few, all are tried.
 """
 
 from typing import Final, NamedTuple
@@ -13,29 +13,29 @@ from eunomia.units import Ints, Reals
 from eunomia_plugins.synergy.programme import EXACT, SLACK, OptProgramme, Priced
 
 STATES: Final = 4_000
-"""Most partial answers that are kept."""
+"""Greatest number of partial solutions that are kept."""
 TRIED: Final = 150_000
-"""Most partial answers that are tried."""
+"""Greatest number of partial solutions that are tried."""
 
 
 def search(instance: OptProgramme, found: Priced, value: float) -> tuple[Ints | None, bool]:
-    """Return a better answer, if one is found, and whether all were tried.
+    """Return a better solution, if one is found, and whether all candidates were tried.
 
     Args:
-        instance: what is solved.
+        instance: the programme.
         found: prices and bound.
-        value: of the best answer known.
+        value: of the best known solution.
     """
     return _Search(instance, found, value).run()
 
 
 class Trail(NamedTuple):
-    """Partial answers."""
+    """Partial solutions, from which whole ones are traced back."""
 
     state: Reals
     """[3, answer] the parts of CPUs and memory used, and the loss."""
     steps: list[tuple[int, Ints, Ints]]
-    """By job, the first first: its group, and by answer the partial answer before and the job's point."""
+    """By job in order: its group, and by solution the preceding partial solution and the job's point."""
 
 
 class _Search:
@@ -60,7 +60,10 @@ class _Search:
         return (None if trail is None else self._answer(settled, trail)), complete
 
     def _grow(self, state: Reals, order: list[int], few: list[Ints]) -> tuple[Trail | None, bool]:
-        """The partial answers, one job after the other; None: there is no better answer, or it is too far to it."""
+        """Return the partial solutions, extended job by job.
+
+        None: there is no better solution, or the search is too long.
+        """
         least, most = self._ranges(order, few)
         last, trail = np.full(1, -1), Trail(state, [])
         complete, tried = True, 0
@@ -80,7 +83,7 @@ class _Search:
         return trail, complete
 
     def _ranges(self, order: list[int], few: list[Ints]) -> tuple[Reals, Reals]:
-        """[turn, 2] the least and the most that the jobs from a turn on can use."""
+        """Return [turn, 2] the least and the most that the jobs from a turn on can use."""
         need = self._made.need
         if not order:
             return np.zeros((1, 2)), np.zeros((1, 2))
@@ -90,7 +93,7 @@ class _Search:
         return np.vstack([sums[0], np.zeros(2)]), np.vstack([sums[1], np.zeros(2)])
 
     def _grown(self, state: Reals, last: Ints | None, group: int, points: Ints) -> tuple[Reals, Ints, Ints]:
-        """Every partial answer with every point of a job; equal jobs take their points in one order."""
+        """Return every partial solution extended by every point of a job; equal jobs take their points in one order."""
         parent, point = np.divmod(np.arange(state.shape[1] * points.size), points.size)
         point = points[point]
         if last is not None:
@@ -100,7 +103,7 @@ class _Search:
         return state[:, parent] + step, parent, point
 
     def _possible(self, state: Reals, least: Reals, most: Reals) -> Ints:
-        """Partial answers from which one can come that is better than the best one known."""
+        """Return the partial solutions that can still lead to a better one than the best known."""
         left = np.maximum(1.0 - state[:2] - most[:, None], 0.0)
         short = state[2] + self._found.prices @ left
         fits = (state[:2] + least[:, None] <= 1.0 + SLACK).all(axis=0)

@@ -7,11 +7,11 @@ from eunomia.model.shapes import value
 
 @value
 class NextPoint:
-    """What is to be measured next.
+    """The next CPUs to measure.
 
     Attributes:
-        cpus: CPUs a GPU, the most wanted number first; the others where that cannot be had. Empty: nothing.
-        searched: whether the search is over for the CPUs that were had so far.
+        cpus: CPUs per GPU, the preferred number first, then acceptable ones. Empty: nothing to measure.
+        searched: whether the search is over for the CPUs that were available so far.
     """
 
     cpus: tuple[int, ...] = ()
@@ -19,11 +19,11 @@ class NextPoint:
 
 
 def next_point(rates: Mapping[int, float], share: int, most: int, threshold: float) -> NextPoint:
-    """Return the CPUs to be measured next, from those that were measured.
+    """Return the next CPUs to measure, given those measured.
 
-    The most CPUs come first, then the proportional share. The search goes on above the share, where the most CPUs are
-    faster by more than the threshold, and else below it: by halves, in the lower one where the middle is no slower than
-    its upper end by more than the threshold.
+    The most CPUs come first, then the proportional share. The search continues above the share where the most CPUs
+    are faster by more than the threshold, and else below it. It halves the interval: it takes the lower half where
+    the middle is slower than the upper end by at most the threshold.
 
     Args:
         rates: iterations a second by CPUs a GPU, at full memory.

@@ -1,4 +1,7 @@
-"""Refiner: the least and most CPUs and memory of each grant, by the sensitivity of its job (Synergy §3.2, §4.2)."""
+"""Refiner ``sensitivity``.
+
+The least and most CPUs and memory of each grant, by its job's sensitivity (Synergy §3.2, §4.2).
+"""
 
 import dataclasses
 from typing import Annotated, ClassVar
@@ -17,14 +20,14 @@ class SensitivityOptions(PluginOptions):
     """Options of ``sensitivity``."""
 
     saturation: Annotated[float, Field(gt=0.0, le=1.0, allow_inf_nan=False)] = 0.9
-    """A job's demand is the least CPUs and memory that reach this part of its best rate."""
+    """A job's demand is the least CPUs and memory that reach this fraction of its best rate."""
 
 
 class Sensitivity:
-    """Writes each grant's range: most is the demand, least the smaller of the demand and the proportional share.
+    """Sets each grant's range: most is the demand, least the smaller of the demand and the proportional share.
 
-    A job of which no rates by CPUs are known gets its share in proportion to its GPUs, a job that asks for CPUs or
-    memory what it asks for. A claim of an app gets the largest demand a GPU of the app's jobs.
+    A job without known rates by CPUs gets its proportional share, a job that requests CPUs or memory gets what it
+    requests. A claim of an app gets the largest demand per GPU of the app's jobs.
     """
 
     name = "sensitivity"
@@ -40,7 +43,7 @@ class Sensitivity:
 
     @hookimpl
     def eunomia_refine(self, snapshot: Snapshot, menus: Menus, allocation: Allocation) -> Allocation:
-        """Change only the ranges."""
+        """Set the ranges of grants; nothing else changes."""
         grants = allocation.amount
         if not isinstance(grants, Grants) or not allocation.claims.rows.size:
             return allocation
@@ -53,7 +56,7 @@ class Sensitivity:
 
 
 def _jobs(snapshot: Snapshot, allocation: Allocation, grants: Grants) -> tuple[Ints, Ints, Ints]:
-    """Rows, sizes and GPU types of the jobs of claims of jobs; empty columns for other claims."""
+    """Return rows, sizes and GPU types of claims of jobs; empty columns for other claims."""
     rows = allocation.claims.rows
     if allocation.claims.unit is not Unit.JOB:
         nothing = np.empty(0, np.int64)
@@ -65,7 +68,7 @@ def _jobs(snapshot: Snapshot, allocation: Allocation, grants: Grants) -> tuple[I
 
 
 def _of_apps(snapshot: Snapshot, allocation: Allocation, grants: Grants, demands: Demands) -> tuple[Reals, Reals]:
-    """By claim of an app: the largest least and most a GPU of its active jobs, times its GPUs."""
+    """Return by claim of an app the largest least and most per GPU of its active jobs, times the GPUs of the claim."""
     least, most = np.zeros((grants.gpus.size, 2)), np.zeros((grants.gpus.size, 2))
     apps = snapshot.jobs.app[snapshot.active]
     for claim, row in enumerate(allocation.claims.rows.tolist()):

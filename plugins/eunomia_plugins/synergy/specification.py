@@ -1,4 +1,4 @@
-"""Synergy-Opt's programmes as the paper states them (A.1), with whole jobs: the specifications of the fast paths."""
+"""Synergy-Opt's programmes as the paper states them (A.1), with whole jobs: specifications for the fast solvers."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from eunomia.units import Reals
 
 
 class Rates(NamedTuple):
-    """One job's matrix as a list of points, and its rate in proportion to its GPUs."""
+    """One job's matrix as a list of points, and its proportional rate."""
 
     cpus: Reals
     memory_gib: Reals

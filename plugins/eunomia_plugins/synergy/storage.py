@@ -1,4 +1,4 @@
-"""The rate of a job by its memory: a cache holds part of its data set, storage serves the rest (Synergy §3.1)."""
+"""Rate of a job by memory: a cache holds part of the data set, and storage serves the rest (Synergy §3.1)."""
 
 import math
 from typing import Annotated
@@ -40,19 +40,19 @@ Bandwidth = Annotated[
 
 
 class DataSet(BaseModel):
-    """What a kind of job reads once an epoch."""
+    """The data that a job of a kind reads once per epoch."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     size: Memory
-    """Of the whole data set."""
+    """GiB of the whole data set."""
     samples: Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
-    """In the data set."""
+    """Samples of the data set."""
     process: Memory = Field(default="20GB", validate_default=True)
-    """Memory of a job's processes for each GPU, which does not cache."""
+    """GiB of a job's processes per GPU, which hold no cached data."""
 
     def cached(self, memory_gib: Reals, gpus: int) -> Reals:
-        """Return the parts of the data set that these amounts of memory hold, in a cache as MinIO's."""
+        """Return the fractions of the data set that a cache such as MinIO's holds in these amounts of memory."""
         part: Reals = np.clip((memory_gib - gpus * self.process) / self.size, 0.0, 1.0)
         return part
 
@@ -61,7 +61,7 @@ class DataSet(BaseModel):
         return gpus * self.process + self.size
 
     def bound(self, memory_gib: Reals, gpus: int, batch_size: float, bandwidth_gib: float) -> Reals:
-        """Return the iterations a second for which storage can serve what is not cached; inf: all is.
+        """Return the iterations per second that storage allows for data that are not cached; inf: all data are cached.
 
         Args:
             memory_gib: amounts of all GPUs together.

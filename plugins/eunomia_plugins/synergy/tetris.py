@@ -1,4 +1,7 @@
-"""Tetris (SIGCOMM'14) over GPUs, CPUs and memory: alignment of demands with what machines have left, and short jobs."""
+"""The placement ``tetris`` (SIGCOMM'14) over GPUs, CPUs and memory.
+
+Aligns demands with free resources, short jobs first.
+"""
 
 from typing import Annotated, ClassVar
 
@@ -31,16 +34,16 @@ class TetrisOptions(PluginOptions):
     """Options of ``tetris``."""
 
     short_first: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 1.0
-    """Weight of short remaining work against alignment; 0: alignment alone."""
+    """Weight of short remaining work relative to alignment; 0: alignment alone."""
     tunes: bool = False
     """Whether demands fall to the proportional share where they do not fit, as with ``synergy_tune``."""
 
 
 class Tetris:
-    """Among jobs that fit, the next is the one whose demand matches best what a machine has left; short jobs first.
+    """Places next the fitting job with the demand that best matches a machine's free resources; short jobs get a bonus.
 
-    The order of the allocation is not used: claims on standby are equal to those served. A job that fits no machine
-    alone, or one that is pinned, is placed after the others.
+    The order of the allocation is not used: claims on standby are equal to those served. A job that fits on no
+    single machine, or one with pins, is placed after the others.
     """
 
     name = "tetris"
@@ -75,7 +78,7 @@ class Tetris:
         return packing.answer()
 
     def _last(self, packing: Packing, claim: Claim) -> None:
-        """Place a claim that fits no machine with its whole demand."""
+        """Place a claim that fits on no machine with its whole demand."""
         whole = claim if self.options.tunes else _without_range(claim)
         choice = fitted(packing.room, whole, lowers=self.options.tunes)
         if choice is None:
@@ -89,7 +92,10 @@ def _without_range(claim: Claim) -> Claim:
 
 
 def _shortness(snapshot: Snapshot, menus: Menus, allocation: Allocation, claims: list[Claim]) -> Reals:
-    """By claim of a job: 1 for the least work left, towards 0 for the most, in GPU-seconds; 0 where it is not known."""
+    """Return by claim of a job a bonus from 1 (least work left) towards 0 (most), by GPU-seconds.
+
+    0 where work is not known.
+    """
     if not claims or allocation.claims.unit is not Unit.JOB:
         return np.zeros(len(claims))
     rows = allocation.claims.rows[[claim.index for claim in claims]]
@@ -101,7 +107,7 @@ def _shortness(snapshot: Snapshot, menus: Menus, allocation: Allocation, claims:
 
 
 def _by_score(packing: Packing, claims: list[Claim], bonus: Reals) -> None:
-    """Place one claim after the other on one machine each, the best pair of claim and machine first."""
+    """Place claims one at a time, each on one machine, the best pair of claim and machine first."""
     if not claims:
         return
     room, cluster = packing.room, packing.room.cluster

@@ -17,16 +17,17 @@ class TuneOptions(PluginOptions):
     """Options of ``synergy_tune``."""
 
     moves: bool = True
-    """Whether a running job on the offer that is below its demand moves to machines that have room for it; with costs
-    of a restart it loses time by that."""
+    """Whether a running job of the offer with less than its demand moves to machines that have room for the demand. A
+    move costs a restart."""
 
 
 class SynergyTune:
-    """Every job served gets its GPUs, with the CPUs and memory of its demand, or less down to its proportional share.
+    """Gives every served job its GPUs with the CPUs and memory of its demand, or less, down to its proportional share.
 
-    Jobs are placed in order of GPUs, CPUs and memory, largest first. One that does not fit with its demand gets its
-    least; if that does not fit either, jobs on the machine that have more than their least are lowered. What is left
-    raises jobs below their demand. A job on several machines gets the same CPUs and memory for each of its GPUs.
+    Jobs are placed in order of GPUs, CPUs and memory, largest first. A job that does not fit with its demand gets
+    its least; if the least does not fit either, jobs on the machine with more than their least are lowered.
+    Resources that remain raise jobs below their demand. A job on several machines gets the same CPUs and memory for
+    each of its GPUs.
     """
 
     name = "synergy_tune"
@@ -63,7 +64,10 @@ class SynergyTune:
 
 
 def fitted(room: Room, claim: Claim, *, lowers: bool = True) -> Choice | None:
-    """Machines and amounts of a claim: its demand, else its least, else its least where other jobs are lowered."""
+    """Return the machines and amounts of a claim.
+
+    Its demand, else its least, else its least after other jobs are lowered.
+    """
     rule = at_pins if claim.pins else best_fit
     for each in (claim.most, claim.least):
         counts = rule(room, claim, each)

@@ -1,4 +1,7 @@
-"""From divided jobs to whole ones: rounding, repair by moves and pairs of moves, and search where it is small."""
+"""Turns divided jobs into whole jobs.
+
+By rounding, repair with moves and pairs of moves, and search on small instances.
+"""
 
 from typing import Final
 
@@ -11,16 +14,16 @@ from eunomia_plugins.synergy.programme import EXACT, SLACK, OptProgramme, Priced
 from eunomia_plugins.synergy.search import search
 
 MOVES: Final = 500
-"""Moves with the least loss that are tried in pairs."""
+"""Number of moves with the least loss that are tried in pairs."""
 FEW: Final = 24
-"""Jobs at most for which a solver finishes what the search does not."""
+"""Greatest number of jobs for which an integer solver completes what the search leaves open."""
 ROUNDS: Final = 60
-"""Most moves, or pairs of moves, of the repair."""
+"""Greatest number of moves, or pairs of moves, of the repair."""
 
 
 @builds
 class ChosenPoints:
-    """Points by group, with a bound on what any answer can reach."""
+    """Numbers of jobs by group and point, with a bound on the value of every solution."""
 
     jobs: Ints
     """[group, point] number of jobs."""
@@ -29,7 +32,7 @@ class ChosenPoints:
 
     @property
     def gap(self) -> float:
-        """The part of the bound by which the answer may fall short of the best one."""
+        """Return the greatest relative distance of the value from the optimum."""
         return max(0.0, 1.0 - self.value / self.bound) if self.bound > 0.0 else 0.0
 
 
@@ -57,7 +60,7 @@ def solve(instance: OptProgramme) -> ChosenPoints | None:
 
 
 def _rounded(instance: OptProgramme, parts: Reals, lightest: Ints) -> Ints:
-    """Whole jobs: those left over by rounding down take their lightest point."""
+    """Return whole numbers of jobs: jobs left over by rounding down take their lightest point."""
     jobs = np.floor(parts + 1e-6).astype(np.int64)
     over = np.maximum(jobs.sum(axis=1) - instance.count, 0)
     jobs[np.arange(lightest.size), jobs.argmax(axis=1)] -= over
@@ -66,21 +69,21 @@ def _rounded(instance: OptProgramme, parts: Reals, lightest: Ints) -> Ints:
 
 
 class _Repair:
-    """Moves of jobs to other points: until all fit, then while these raise the value."""
+    """Moves jobs to other points: first until all fit, then while moves raise the value."""
 
     def __init__(self, instance: OptProgramme, found: Priced, jobs: Ints) -> None:
         self._made, self._jobs = instance, jobs
         self._prices = found.prices
 
     def run(self) -> bool:
-        """Take the best move or pair of moves, until none raises the value; return whether all fit."""
+        """Apply the best move or pair of moves until none raises the value; return whether all jobs fit."""
         for _ in range(ROUNDS):
             if not (self._less() or self._single() or self._pair()):
                 break
         return bool((self._left() >= 0.0).all())
 
     def _moves(self) -> tuple[Ints, Ints, Ints, Reals, Reals]:
-        """By move: group, point before and after; what it gains, and [2, move] what it needs more."""
+        """Return by move: group, point before and after, gain, and [2, move] the additional need."""
         group, before = np.nonzero(self._jobs)
         gain = self._made.value[group] - self._made.value[group, before][:, None]
         more = self._made.need[:, group] - self._made.need[:, group, before][:, :, None]
@@ -92,7 +95,10 @@ class _Repair:
         return left
 
     def _less(self) -> bool:
-        """While too much is used: the move with the least loss for what it saves of that."""
+        """While the capacity is exceeded, apply the move with the least loss per resource freed.
+
+        Return whether all fit.
+        """
         left = self._left()
         if (left >= 0.0).all():
             return False
