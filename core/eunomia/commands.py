@@ -127,7 +127,7 @@ BUILT_IN: Final = (
     ),
     Command(
         name="resume",
-        help="Take up again an app whose app master ended for good.",
+        help="Resume an app that failed because its app master ended.",
         target="eunomia_appmaster.commands.resume:resume",
         needs=_CLIENT,
     ),

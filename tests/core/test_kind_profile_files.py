@@ -30,12 +30,23 @@ def test_a_profile_is_read_back_as_it_was_written() -> None:
     ("text", "rule"),
     [
         (GOOD.replace("gpus = 2\n", ""), "gpus must be given"),
-        (GOOD.replace("1.5", "-1.5"), "rate must be a number of 0 or more, not -1.5"),
-        (GOOD.replace("1.5", "nan"), "rate must be a number of 0 or more"),
-        (GOOD.replace("gpus = 2", "gpus = 0"), "gpus must be a whole number of 1 or more"),
+        (GOOD.replace("1.5", "-1.5"), "rate must be a number of 0 or more, at most 1e+09, but got -1.5"),
+        (GOOD.replace("1.5", "nan"), "rate must be a number of 0 or more, at most 1e+09, but got nan"),
+        (GOOD.replace("1.5", "inf"), "rate must be a number of 0 or more, at most 1e+09, but got inf"),
+        (GOOD.replace("1.5", "1e308"), "rate must be a number of 0 or more, at most 1e+09, but got 1e+308"),
+        (GOOD.replace("1.5", "9" * 400), "rate must be a number of 0 or more, at most 1e+09"),
+        (GOOD.replace("1.5", "true"), "rate must be a number of 0 or more, at most 1e+09, but got true"),
+        (GOOD.replace("gpus = 2", "gpus = 0"), "gpus must be a whole number from 1 to 1000000"),
+        (GOOD.replace("gpus = 2", "gpus = 1000000000"), "gpus must be a whole number from 1 to 1000000"),
+        (GOOD.replace('"V100"', '" "'), "gpu_type must be text that is not empty"),
+        (GOOD.replace('"resnet"', '""'), "kind must be text that is not empty"),
+        (GOOD + 'date = "yesterday"\n', 'date must be a day in quotes, such as "2026-11-23", but got "yesterday"'),
+        (GOOD + 'date = "20261123"\n', 'date must be a day in quotes, such as "2026-11-23"'),
+        (GOOD + "date = 2026-11-23\n", 'date must be a day in quotes, such as "2026-11-23"'),
+        (GOOD + "memory_gib = 1e308\n", "memory_gib must be a number above 0, at most 1e+15"),
         (GOOD.replace('"machine"', '"moon"'), "locality must be one of island, machine, rack, cluster"),
         (GOOD + "cpu = 2\n", 'did you mean "cpus"?'),
-        (GOOD + "cpus = 0\n", "cpus must be a number above 0"),
+        (GOOD + "cpus = 0\n", "cpus must be a number above 0, at most 1e+15"),
         (GOOD + GOOD.partition("\n")[2], "a setting must be given once"),
         ('kind = "resnet"\n', "[[point]] must be given"),
         (GOOD.replace('kind = "resnet"', "kind = 3"), "kind must be text"),
@@ -45,7 +56,7 @@ def test_a_profile_is_read_back_as_it_was_written() -> None:
 def test_a_profile_that_cannot_be_read_says_the_rule(text: str, rule: str) -> None:
     with pytest.raises(InputError) as error:
         parse_profile(text, place="bad.toml")
-    assert rule.split(", not")[0] in str(error.value)
+    assert rule in str(error.value)
     assert "bad.toml" in str(error.value)
 
 

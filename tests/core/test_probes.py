@@ -300,3 +300,18 @@ def test_a_type_that_the_job_does_not_ask_for_is_refused() -> None:
         run.drive.at(0.0, event)
     run.until(7.0)
     assert "a probe must be of the GPU type that the job asks for, V100, but got P100 (v/0)" in run.faults[0]
+
+
+class Undeclared(Asking):
+    """Asks for measurements without a word in its contract."""
+
+    contracts: ClassVar[dict[Stage, Contract]] = {
+        Stage.ELASTICITY: Contract(gives=frozenset({Feature.RATES, Feature.MANY_SIZES}))
+    }
+
+
+def test_measurements_without_their_feature_in_the_contract_are_a_fault_of_the_elasticity() -> None:
+    run = Run(Undeclared(since=0.0)).until(30.0)
+    assert run.faults
+    assert "an elasticity that probes must declare Feature.PROBES" in run.faults[0]
+    assert Run(Asking()).until(30.0).faults == []

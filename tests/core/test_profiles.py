@@ -11,6 +11,7 @@ from eunomia.contract.stages import DEFAULT_TRIGGERS
 from eunomia.errors import InputErrors
 from eunomia.platform.layers import NOTHING, merge, parse_setting
 from eunomia.platform.profile_resolver import FALLBACK
+from eunomia.platform.profiles import preset_keys_left_out
 from eunomia.platform.registry import Registry
 from eunomia.units import Cause, Scope
 
@@ -163,6 +164,15 @@ def test_a_lone_plugin_answers_its_stages_and_the_default_profile_the_rest() -> 
         Stage.ALLOCATION: "ordered",
         Stage.PLACEMENT: "spread",
     }
+
+
+def test_a_pair_names_what_the_preset_of_a_plugin_s_name_would_have_added() -> None:
+    registry = Registry.find(installed=False)
+    left_out = preset_keys_left_out("las+spread", registry)
+    assert left_out.keys() == {"las"}
+    assert "plugins.ordered.preemptive" in left_out["las"]
+    assert not [key for key in left_out["las"] if key.startswith("stages.") or key == "summary"]
+    assert preset_keys_left_out("edf+spread", registry) == preset_keys_left_out("las", registry) == {}
 
 
 def test_the_fallback_is_built_in() -> None:

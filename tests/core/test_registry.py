@@ -70,6 +70,17 @@ def test_a_file_without_a_plugin_is_refused(write: Write, body: str) -> None:
         Registry.find(paths=[write(body)], installed=False)
 
 
+def test_a_class_with_hooks_but_no_name_is_refused_by_its_name(write: Write) -> None:
+    unnamed = GOOD + GOOD.replace("Lottery", "Unnamed").replace('name = "lottery"', "weight = 1")
+    with pytest.raises(InputError, match=r"must have the attributes name and api.*got Unnamed"):
+        Registry.find(paths=[write(unnamed)], installed=False)
+
+
+def test_a_private_class_with_hooks_needs_no_name(write: Write) -> None:
+    base = GOOD + GOOD.replace("Lottery", "_Base").replace('name = "lottery"', "weight = 1")
+    assert "lottery" in Registry.find(paths=[write(base)], installed=False)
+
+
 def test_a_broken_plugin_is_listed_and_takes_no_other_down() -> None:
     broken = Found(name="curvy", target="nowhere_to_be_found:Curvy", origin="eunomia-curvy", version="0.3.0")
     registry = Registry({"curvy": broken, "fifo": Found(name="fifo", target=DEFAULT_PLUGINS["fifo"])})

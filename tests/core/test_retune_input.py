@@ -78,13 +78,15 @@ class Retuning:
         )
 
 
-def run(placement: Any, rest: Rest = Rest.KEEP, *events: tuple[float, Event]) -> tuple[Drive, list[str]]:
+def run(
+    placement: Any, rest: Rest = Rest.KEEP, *events: tuple[float, Event], cluster: str = "1x4 V100 24cpu 48GB"
+) -> tuple[Drive, list[str]]:
     def stages(chosen: Any) -> Any:
         return assemble(
             elasticity=lab.made("fixed"), valuation=lab.made("fifo"), allocation=Waiting(rest), placement=chosen
         )
 
-    arbiter = Arbiter(Cluster.parse("1x4 V100 24cpu 48GB"), stages(placement), stages(lab.made("packed")))
+    arbiter = Arbiter(Cluster.parse(cluster), stages(placement), stages(lab.made("packed")))
     arbiter.strict = False
     script = list(events)
     for time, name in ((0.0, "ana"), (10.0, "ben")):
@@ -161,6 +163,12 @@ def test_a_confirmation_of_a_lease_that_is_not_there_changes_nothing() -> None:
 def test_a_retune_needs_the_contract() -> None:
     _, faults = run(Retuning([0], [6.0], gives=False))
     assert "only if its contract gives RETUNES" in faults[0]
+
+
+def test_a_retune_needs_a_cluster_with_cpus_or_memory() -> None:
+    _, faults = run(Retuning([0], [6.0]), cluster="1x4 V100")
+    assert "only where the cluster gives CPUs or memory of machines" in faults[0]
+    assert 'such as "4x8 V100 24cpu 200GB"' in faults[0]
 
 
 def test_a_retune_within_the_range() -> None:

@@ -58,7 +58,7 @@ def check_version(database: sqlite3.Connection, path: Path, *, may_be_new: bool)
     """Refuse a file that is no journal, or one that this version cannot read.
 
     Raises:
-        InputError: with the way out.
+        InputError: the error says how to proceed.
     """
     version = version_of(database)
     (owner,) = database.execute("PRAGMA application_id").fetchone()
@@ -89,7 +89,7 @@ def check_pages(database: sqlite3.Connection, path: Path) -> None:
     """Refuse a file with damaged pages or indexes, which SQLite finds by itself.
 
     Raises:
-        InputError: with the way out.
+        InputError: the error says how to proceed.
     """
     with reading(path):
         (answer,) = database.execute("PRAGMA integrity_check(1)").fetchone()

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping
+from datetime import date
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +24,11 @@ LEVELS: Final = {level.name.lower(): level for level in Locality}
 AMOUNTS: Final = ("batch_size", "cpus", "memory_gib")
 NEEDED: Final = ("gpus", "gpu_type", "locality", "rate")
 KEYS: Final = (*NEEDED, "known", *AMOUNTS, "machine", "date")
+MOST_RATE: Final = 1e9
+"""Largest rate: an iteration takes a nanosecond."""
+MOST_AMOUNT: Final = 1e15
+"""Largest batch size, number of CPUs and memory, as in a training script's batch sizes."""
+MOST_GPUS: Final = 1_000_000
 
 
 def facts_of(rate: KnownRate) -> dict[str, Any]:
@@ -66,8 +72,8 @@ def parse_profile(text: str, *, place: str) -> tuple[str, tuple[KnownRate, ...]]
     tree = parse_toml(text, "a profile of a kind", place=place, bounds=LARGE)
     errors = [_unknown(key, ("kind", "point"), place) for key in tree if key not in ("kind", "point")]
     kind, points = tree.get("kind"), tree.get("point")
-    if not isinstance(kind, str) or not kind:
-        errors.append(InputError("kind must be text", value=_given(kind), place=place))
+    if not isinstance(kind, str) or not kind.strip():
+        errors.append(InputError("kind must be text that is not empty", value=_given(kind), place=place))
     if not isinstance(points, list) or not 1 <= len(points) <= MOST_POINTS:
         rule = f"[[point]] must be given 1 to {MOST_POINTS} times"
         errors.append(InputError(rule, value=str(len(points)) if isinstance(points, list) else "none", place=place))
@@ -101,17 +107,27 @@ def _wrong(point: object, place: str) -> list[InputError]:
 
 def _rule(key: str, given: object) -> str:
     """Return the rule that a key's value breaks; empty: the value is valid."""
-    number = isinstance(given, int | float) and not isinstance(given, bool) and math.isfinite(given)
     if key == "gpus":
-        return "" if type(given) is int and given >= 1 else "a whole number of 1 or more"
-    if key == "rate":
-        return "" if number and given >= 0 else "a number of 0 or more"  # type: ignore[operator]
-    if key in AMOUNTS:
-        return "" if number and given > 0 else "a number above 0"  # type: ignore[operator]
+        return "" if type(given) is int and 1 <= given <= MOST_GPUS else f"a whole number from 1 to {MOST_GPUS}"
+    if key == "rate" or key in AMOUNTS:
+        least, most = ("of 0 or more", MOST_RATE) if key == "rate" else ("above 0", MOST_AMOUNT)
+        number = isinstance(given, int | float) and not isinstance(given, bool) and 0 <= given <= most
+        return "" if number and (given or key == "rate") else f"a number {least}, at most {most:g}"
     if key in ("locality", "known"):
         words = LEVELS if key == "locality" else KNOWN
         return "" if isinstance(given, str) and given in words else f"one of {', '.join(words)}"
+    if key == "date":
+        return "" if isinstance(given, str) and _is_day(given) else 'a day in quotes, such as "2026-11-23"'
+    if key == "gpu_type":
+        return "" if isinstance(given, str) and given.strip() else "text that is not empty"
     return "" if isinstance(given, str) or key not in KEYS else "text"
+
+
+def _is_day(text: str) -> bool:
+    try:
+        return date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False
 
 
 def _rate(point: dict[str, Any]) -> KnownRate:

@@ -1,6 +1,6 @@
 """Reads, checks and makes profiles: the plugin of each stage, the round rules, and every plugin's options."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -208,6 +208,29 @@ def _of_plugins(names: Sequence[str], registry: Registry, presets: Mapping[str, 
     if DEFAULT in presets:
         base = _read_file(presets[DEFAULT], presets)
     return merge(base, {"stages": stages}, f"{flag} {'+'.join(names)}")
+
+
+def preset_keys_left_out(text: str, registry: Registry) -> dict[str, list[str]]:
+    """Return, for each plugin of a policy A+B with a preset of its name, the preset's keys that A+B does not have."""
+    presets = registry.presets()
+    if "+" not in text or text in presets or text in registry:
+        return {}
+    names = [part.strip() for part in text.split("+")]
+    made = {(path, str(item)) for path, item in _leaves(_of_plugins(names, registry, presets, "").tree)}
+    chosen = {f"stages.{stage.value}" for name in names for stage in registry.stages(name)} | {"summary"}
+    found = {}
+    for name in names:
+        tree = _read_file(presets[name], presets).tree if name in presets else {}
+        found[name] = [path for path, item in _leaves(tree) if path not in chosen and (path, str(item)) not in made]
+    return {name: keys for name, keys in found.items() if keys}
+
+
+def _leaves(tree: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, object]]:
+    for key, item in tree.items():
+        if isinstance(item, Mapping):
+            yield from _leaves(item, f"{path}{key}.")
+        else:
+            yield f"{path}{key}", item
 
 
 def _answered(name: str, registry: Registry, flag: str) -> Sequence[Stage]:

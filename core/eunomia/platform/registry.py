@@ -349,11 +349,16 @@ def _in_files(paths: Iterable[Path]) -> dict[str, Found]:
     return found
 
 
+def _has_hooks(kind: type) -> bool:
+    """Return whether a class implements a hook: a public class, since a base class is private."""
+    return not kind.__name__.startswith("_") and any(name.startswith("eunomia_") for name in vars(kind))
+
+
 def _in_file(path: Path) -> list[Found]:
     """Return the plugins that a file defines: classes with a name and an api.
 
     Raises:
-        InputError: the file is missing, does not load, or defines no plugin.
+        InputError: the file is missing, does not load, or defines no plugin or one without a name or an api.
     """
     if not path.is_file():
         raise InputError("a plugin path must name a file", value=f'"{path}"', place="--plugin-path")
@@ -367,6 +372,10 @@ def _in_file(path: Path) -> list[Found]:
         item for item in vars(module).values() if isinstance(item, type) and item.__module__ == module.__name__
     ]
     plugins = [kind for kind in kinds if hasattr(kind, "api") and isinstance(getattr(kind, "name", None), str)]
+    for kind in kinds:
+        if kind not in plugins and _has_hooks(kind) and not any(issubclass(plugin, kind) for plugin in plugins):
+            rule = "a class with hooks must have the attributes name and api, to be a plugin"
+            raise InputError(rule, value=kind.__qualname__, place=f"--plugin-path {path.name}")
     if not plugins:
         raise InputError("a plugin path must name a file with a plugin class", value=path.name, place="--plugin-path")
     return [Found(name=kind.name, target=f"{path}:{kind.__qualname__}", origin=path.name) for kind in plugins]

@@ -34,7 +34,8 @@ def check_retunes(state: State, offer: Offer, placement: Placement, given_up: In
         rule = "a placement may retune jobs only if its contract gives RETUNES"
         raise PlanError(_PLACEMENT, rule, value=f"{retunes.jobs.size} retunes")
     if not state.machine_shares.are_known:
-        raise PlanError(_PLACEMENT, "a placement may retune jobs only where CPUs or memory of machines are known")
+        rule = "a placement may retune jobs only where the cluster gives CPUs or memory of machines"
+        raise PlanError(_PLACEMENT, rule, value='neither; such as "4x8 V100 24cpu 200GB"')
     _check_form(state, retunes)
     taken = {*placement.gpus.tolist(), *given_up.tolist()}
     for job in retunes.jobs.tolist():

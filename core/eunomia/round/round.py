@@ -131,6 +131,9 @@ class Round:
         """Ask the elasticity; announced regimes are filled in where it forecasts none, and probes are checked."""
         menus = self._ask(_ELASTICITY, Menus, self.stages.elasticity, self.snapshot)
         if menus.probe is not None:
+            if Feature.PROBES not in self.stages.contract(_ELASTICITY).gives:
+                rule = "an elasticity that probes must declare Feature.PROBES in the gives of its contract"
+                raise PlanError(_ELASTICITY, rule, value="not declared")
             check_probes(self.state, menus.probe)
         coming = self.state.coming_regimes
         if coming and menus.regimes is None:

@@ -1,4 +1,4 @@
-"""A linear programme whose rows come and go between solves: HiGHS goes on from its last basis."""
+"""A linear programme with rows that are added and removed between solves; HiGHS starts from its last basis."""
 
 import dataclasses
 

@@ -97,7 +97,7 @@ def _single_job_ended(folding: Folding, event: SingleJobEnded) -> None:
 
 
 def _wake_retries(state: State) -> None:
-    """Make failed jobs wait again whose back-off has ended."""
+    """Make failed jobs wait again once their back-off has ended."""
     backing = state.standing.backing_off
     accounts, jobs = state.job_accounts.live, state.jobs.live
     for job in [job for job in sorted(backing) if backing[job] <= state.now]:

@@ -1,4 +1,4 @@
-"""Linear keys held against their promise: an allocation asks for a key again only when the job's row changes."""
+"""Tests linear keys: an allocation requests a key again only when the job's row changes, so it must hold until then."""
 
 import numpy as np
 

@@ -153,4 +153,4 @@ def _all_lies(instance: AuditInstance, kind: Property) -> Iterator[Lie]:
 
 
 TRIED_AGAIN: Final = 3
-"""Lies of each user of a pair that are tried on a smaller instance."""
+"""Number of lies of each user of a pair that are tried on a smaller instance."""

@@ -17,7 +17,7 @@ NOISE: Final = 0.15
 
 
 def _ordered(luck: np.random.Generator, users: int, types: int) -> Reals:
-    """Speedups are powers of the type's speed: whom a fast type speeds more, every faster one speeds more too."""
+    """Speedups are powers of the type's speed: a user that gains more from one type gains more from each faster one."""
     power = np.sort(luck.uniform(0.1, 1.6, users))
     found: Reals = np.array(TYPE_SPEEDS[:types])[None, :] ** power[:, None]
     return found

@@ -48,7 +48,7 @@ def over_reports(instance: AuditInstance, user: int) -> list[Row]:
 
 
 def under_reports(instance: AuditInstance, user: int) -> list[Row]:
-    """Rows nowhere above the truth, the slowest type as it is: less gain from others, or just beside another user."""
+    """Return rows nowhere above the truth, true for the slowest type: with less gain, or close to another user's."""
     own, slowest = _own(instance, user)
     least = own[slowest]
     rows = [np.where(own > 0.0, least + (own - least) * factor, 0.0) for factor in UNDER]
