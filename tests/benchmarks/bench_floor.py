@@ -102,6 +102,8 @@ def _result(
         iterations_lost=none,
         restarts=none.astype(np.int64),
         migrations=none.astype(np.int64),
+        resizes=none.astype(np.int64),
+        probes=none.astype(np.int64),
         ideal_seconds=ideal,
         exclusive_seconds=ideal,
         app_finish_seconds=finish[np.argsort(jobs.app, kind="stable")],

@@ -3,9 +3,11 @@
 Run with ``python tests/benchmarks/bench_synergy_opt.py [--servers 16,64,256] [--seeds 1,2,3] [--rounds 100]``. Servers
 have 8 GPUs, 24 CPUs and 500 GiB; jobs fill them, of one GPU or of 1 to 8, with the authors' matrices of ten models,
 each as it is (*alike*) or changed by up to 20 % for each job (*distinct*). The placement counts jobs that find machines
-with their chosen amounts. Last, contended rounds on 128 GPUs are drawn, in which jobs demand at least 1.5 times the
-CPUs: the sums of rates under Tune, for two saturations, and under Opt over the bound of the programme. Prints CPU
-milliseconds on one thread; asserts no timing. The profiles lie in ``../shared/data``; without them nothing is run.
+with their chosen amounts; next to it stands the paper's second programme (A.1.3) on the same amounts, by the dual
+simplex method, with the jobs that its vertex divides, those of one GPU among them, and Theorem A.2's bound of three a
+server; ``-``: not solved within 60 s. Last, contended rounds on 128 GPUs are drawn, in which jobs demand at least 1.5
+times the CPUs: the sums of rates under Tune, for two saturations, and under Opt over the bound of the programme. Prints
+CPU milliseconds on one thread; asserts no timing. The profiles lie in ``../shared/data``; without them nothing is run.
 """
 
 import argparse
@@ -18,11 +20,13 @@ from statistics import fmean
 from typing import Final, NamedTuple
 
 import numpy as np
+from scipy.optimize import linprog
+from scipy.sparse import csr_array
 
 from eunomia.contract.allocations import AmountRange, Grants
 from eunomia.testing.builders import World
 from eunomia.testing.inputs import grants_to
-from eunomia.units import Ints, Reals
+from eunomia.units import Bools, Ints, Reals
 from eunomia_plugins.synergy.arrange import arranged
 from eunomia_plugins.synergy.arranged import ArrangedOptions, SynergyArranged
 from eunomia_plugins.synergy.matrices import Matrix, demand
@@ -35,6 +39,7 @@ SIZES: Final = np.array([1, 2, 4, 8])
 CHANCES: Final = (0.70, 0.10, 0.15, 0.05)
 SHARE: Final = np.array([3.0, 62.5])
 SERVER: Final = np.array([8.0, 24.0, 500.0])
+LIMIT_SECONDS: Final = 60.0
 SATURATIONS: Final = (0.9, 1.0)
 
 
@@ -97,7 +102,7 @@ def scaled(model: Matrix, gpus: int, luck: np.random.Generator | None) -> Matrix
 def programmes(models: list[Matrix], servers: Sequence[int], seeds: Sequence[int]) -> None:
     """Time and gap of the programme, and what its placement comes to."""
     print(f"{'servers':>8}{'jobs':>6} {'GPUs':<9}{'matrices':<9}{'seed':>5}{'ms':>8}{'gap %':>9}", end="")
-    print(f"{'placed %':>10}{'divided':>8}{'ms':>8}")
+    print(f"{'placed %':>10}{'divided':>8}{'ms':>8}{'2nd: divided':>14}{'of 1 GPU':>9}{'A.2':>6}{'ms':>8}")
     for count in servers:
         for several in (False, True):
             for distinct in (False, True):
@@ -116,7 +121,26 @@ def measured(jobs: Jobs, servers: int) -> str:
     placing = 1000.0 * (time.process_time() - began)
     placed = sum(count for counts in places for _, count in counts) / (8 * servers)
     divided = sum(len(counts) > 1 for counts in places)
-    return f"{spent:>8.1f}{100.0 * found.gap:>9.4f}{100.0 * placed:>10.2f}{divided:>8}{placing:>8.0f}"
+    mine = f"{spent:>8.1f}{100.0 * found.gap:>9.4f}{100.0 * placed:>10.2f}{divided:>8}{placing:>8.0f}"
+    return mine + second_programme(need, servers)
+
+
+def second_programme(need: Reals, servers: int) -> str:
+    """Jobs that a vertex of programme (15) to (19) divides, those of one GPU among them, the bound of A.2, and time."""
+    jobs, began = len(need), time.process_time()
+    column = np.arange(servers * jobs)
+    server, job = column // jobs, column % jobs
+    rows = np.concatenate([resource * servers + server for resource in range(3)] + [3 * servers + job])
+    parts = np.concatenate([need[job, resource] / SERVER[resource] for resource in range(3)] + [-np.ones(column.size)])
+    matrix = csr_array((parts, (rows, np.tile(column, 4))), shape=(3 * servers + jobs, column.size))
+    most = np.concatenate([np.full(3 * servers, 1.0 + 1e-9), -np.ones(jobs)])
+    limit = {"time_limit": LIMIT_SECONDS}
+    solved = linprog(np.ones(column.size), A_ub=matrix, b_ub=most, method="highs-ds", options=limit)
+    spent = 1000.0 * (time.process_time() - began)
+    if solved.x is None or solved.status != 0:
+        return f"{'-':>14}{'-':>9}{3 * servers:>6}{spent:>8.0f}"
+    several: Bools = np.asarray((solved.x.reshape(servers, jobs) > 1e-7).sum(axis=0) > 1)
+    return f"{int(several.sum()):>14}{int((several & (need[:, 0] == 1)).sum()):>9}{3 * servers:>6}{spent:>8.0f}"
 
 
 def solution(jobs: Jobs, servers: int) -> tuple[float, ChosenPoints]:
