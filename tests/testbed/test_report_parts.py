@@ -389,7 +389,7 @@ def test_slots_are_judged_by_the_time_in_which_jobs_waited(tmp_path: Path) -> No
     folder.write("queue", rows, **key)
     text = Data(render(RunData.load(folder.path))).text
     assert "93.8 % busy while jobs waited" in text  # (60 x 4 + 20 x 3) / (80 x 4)
-    assert "31.0 % were in use" in text
+    assert "31.0 % were held" in text
 
 
 # -- large clusters

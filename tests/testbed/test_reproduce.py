@@ -354,3 +354,11 @@ def test_an_unknown_paper_is_refused(capsys: pytest.CaptureFixture[str]) -> None
     rule = f'paper must be one of: {", ".join(OWN)}, but got "themsi"; did you mean "themis"?'
     assert rule in capsys.readouterr().err
     assert find_paper("themis") is themis.PAPER
+
+
+@pytest.mark.parametrize("paper", paper_names())
+def test_the_keys_of_a_paper_are_named_where_one_is_wrong(paper: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["reproduce", paper, "--set", "keys"]) == 2
+    assert "--set must be KEY=VALUE with one of " in capsys.readouterr().err
+    assert run(["reproduce", "--help"]) == 0
+    assert "a wrong key lists" in " ".join(capsys.readouterr().out.split())

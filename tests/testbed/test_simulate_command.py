@@ -43,7 +43,7 @@ def simulate(*more: str, cluster: str = "2x2 V100") -> int:
 def test_the_screen_is_as_drawn(capsys: pytest.CaptureFixture[str]) -> None:
     assert simulate("--policy", "fifo", "--policy", "srtf", "--out", "out") == 0
     shown = capsys.readouterr()
-    assert shown.err.splitlines()[0] == "jobs.csv: 16 jobs read, 0 dropped (Eunomia format); 4 slots"
+    assert shown.err.splitlines()[0] == "jobs.csv: 16 jobs read, 0 dropped (Eunomia format); 4 slots on 2 machines"
     assert re.fullmatch(r"fifo, seed 0: .*1 of 2 done", shown.err.splitlines()[1])
     lines = shown.out.splitlines()
     heads = ["policy", "makespan s", "mean JCT s", "p99 JCT s", "worst ρ", "ρ>1.05 %", "in use %", "restarts"]
@@ -60,7 +60,7 @@ def test_machines_without_gpus_are_said_to_be_left_out(capsys: pytest.CaptureFix
     Path("machines.csv").write_text("machineId,number of GPUs\nm1,2\nm2,0\nm3,2\nm4,0\n")
     assert simulate("--policy", "fifo", "--out", "out", "--no-report", cluster="machines.csv") == 0
     first, second = capsys.readouterr().err.splitlines()[:2]
-    assert first.endswith("4 slots")
+    assert first.endswith("4 slots on 2 machines")
     assert second == (
         '  2 machines of the list left out, the first: a machine must have at least 1 GPU, but got 0 ("m2") '
         "(machines.csv, line 3)"
@@ -533,3 +533,13 @@ def test_a_search_that_cannot_be_is_refused_by_its_app(
 def test_a_folder_that_no_file_system_takes_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert simulate("--policy", "fifo", "--out", "x" * 300) == 2
     assert "--out must be a folder that can be made, but got File name too long" in capsys.readouterr().err
+
+
+def test_a_pair_of_plugins_says_which_settings_of_a_preset_it_lacks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["simulate", "--workload", "gavel", "--set", "gavel.jobs=2", "--cluster", "1x4 V100", "--no-report"]
+    assert run([*command, "--policy", "las+spread", "--out", str(tmp_path / "out")]) == 0
+    said = capsys.readouterr().err
+    assert "las+spread: las is the plugin, without rounds.on, " in said
+    assert "plugins.ordered.preemptive of the preset las" in said

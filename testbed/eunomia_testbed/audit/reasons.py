@@ -7,7 +7,9 @@ from eunomia.units import Stage
 
 BLIND = "no report of a rate changes what it gives, so it cannot know who gains most from which GPU type"
 IN_ORDER = "it serves claims in an order: one allocation gives the first claims all that they can use"
-FAIR = "the optimum gives a type to those whom it speeds most, which breaks the {fair} that held on all instances"
+FAIR = (
+    "the optimum gives a type to the users that gain most from it, which breaks the {fair} that held on all instances"
+)
 SCHUMMER = "with Pareto efficiency, which held on all instances, only a dictatorship is strategy-proof (Schummer 1997)"
 
 

@@ -41,7 +41,7 @@ class OverTime:
 
     @property
     def above_1(self) -> float:
-        """The part of the users whose rho is above 1."""
+        """Return the fraction of users with rho above 1."""
         return sum(each > 1.0 for each in self.rho) / len(self.rho)
 
 
@@ -66,7 +66,7 @@ def received(policy: AuditedPolicy, instance: AuditInstance, reports: Table | No
 
 
 def over_time(policy: AuditedPolicy, instance: AuditInstance, time_received: Received) -> OverTime:
-    """How late users are whose work ends, and how far time received is from ideal shares.
+    """Return how late users with limited work finish, and how far the time received is from ideal shares.
 
     Args:
         policy: the profile.

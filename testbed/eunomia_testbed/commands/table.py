@@ -78,10 +78,46 @@ def notes_of(metrics: pl.DataFrame, facts: RunFacts) -> list[str]:
         if count + failed.count(policy) < len(facts.seeds)
     ]
     unfinished = metrics.filter(pl.col("apps_finished") < pl.col("apps"))
+    until = facts.spec.get("until")
+    why = f"; --until {until} cut the run off" if until else "; see dropped.csv for jobs that could not go on"
     for row in unfinished.iter_rows(named=True):
         left = row["apps"] - row["apps_finished"]
-        lines.append(f"{row['policy']}, seed {row['seed']}: {left} of {row['apps']} apps did not finish")
-    return lines + faults_told(metrics)
+        lines.append(f"{row['policy']}, seed {row['seed']}: {left} of {row['apps']} apps did not finish{why}")
+    return lines + slower_alone(metrics, facts) + free_resizes(metrics, facts) + probed(metrics) + faults_told(metrics)
+
+
+def slower_alone(metrics: pl.DataFrame, facts: RunFacts) -> list[str]:
+    """Return a line for each policy of which Themis' rho counts sublinear speed-up against apps."""
+    if facts.rho != "themis" or "apps_slower_alone" not in metrics.columns:
+        return []
+    found = metrics.filter(pl.col("apps_slower_alone") > 0).group_by("policy", maintain_order=True)
+    return [
+        f"{policy}: {slower} of {apps} apps take longer alone than Themis' linear speed-up gives, which raises their ρ "
+        "under any policy; --rho contention judges by the time alone"
+        for policy, slower, apps in found.agg(pl.col("apps_slower_alone").max(), pl.col("apps").max()).iter_rows()
+    ]
+
+
+def free_resizes(metrics: pl.DataFrame, facts: RunFacts) -> list[str]:
+    """Return a line for each policy with resizes, in a run whose costs leave resizes free."""
+    if not facts.resizes_free or "resizes" not in metrics.columns:
+        return []
+    counted = metrics.group_by("policy", maintain_order=True).agg(pl.col("resizes").sum()).filter(pl.col("resizes") > 0)
+    return [
+        f"{policy}: {resizes} resizes took no time, although starts or saves do: --cost pause=30s gives each a time"
+        for policy, resizes in counted.iter_rows()
+    ]
+
+
+def probed(metrics: pl.DataFrame) -> list[str]:
+    """Return a line for each policy that had jobs measured by probes, each of which costs two restarts."""
+    if "probes" not in metrics.columns:
+        return []
+    counted = metrics.group_by("policy", maintain_order=True).agg(pl.col("probes").sum(), pl.col("jobs").sum())
+    return [
+        f"{policy}: {probes} probes in all, {probes / jobs:.1f} a job, each with two restarts"
+        for policy, probes, jobs in counted.filter(pl.col("probes") > 0).iter_rows()
+    ]
 
 
 def _row(metrics: pl.DataFrame, timings: pl.DataFrame, policy: str) -> list[str]:

@@ -57,6 +57,8 @@ def _arrivals(run: SimulatedRun, workload: Workload) -> Arrivals:
         iterations_lost=np.rint(run.iterations_lost),
         restarts=run.restarts,
         migrations=run.migrations,
+        resizes=run.resizes,
+        probes=run.probes,
     )
 
 

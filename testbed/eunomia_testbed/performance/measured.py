@@ -1,5 +1,6 @@
 """Measured speeds from files in several published formats; the content of a file shows its format."""
 
+import re
 from pathlib import Path
 from typing import Final
 
@@ -47,6 +48,8 @@ def _file(path: Path) -> PerformanceModel:
     text = read_text(path)
     if text.lstrip().startswith("{"):
         return GavelThroughputs.read(path)
+    if path.suffix == ".toml" or re.search(r"^\[\[point\]\]", text, re.MULTILINE):
+        raise InputError(_RULE, value="a TOML file; rates of a kind are for eunomia profiles import", place=str(path))
     header = text.split("\n", 1)[0].strip()
     columns = header.split(",")
     if columns[0] == ELASTICFLOW_CORNER:

@@ -35,7 +35,7 @@ DRAWN: Final = ("jct_mean_seconds", "jct_p99_seconds", "makespan_seconds", "rho_
                 "slots_in_use_share")  # fmt: skip
 """Metrics that the page compares as bars, in the order of the page."""
 LISTED: Final = ("jct_median_seconds", "jct_p95_seconds", "rho_mean", "rho_jain", "queue_length_mean", "wait_seconds",
-                 "restarts", "migrations", "faults", "fallback_round")  # fmt: skip
+                 "restarts", "migrations", "resizes", "faults", "fallback_round")  # fmt: skip
 """Further metrics of the table."""
 _DIGITS: Final = {"rho_worst": 2, "rho_mean": 2, "rho_jain": 3, "queue_length_mean": 1}
 

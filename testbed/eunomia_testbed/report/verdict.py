@@ -81,6 +81,11 @@ def _fair(view: View) -> Statement | None:
         f"{slower} of {count(summary.apps, 'app')} above 1; "
         "ρ is finish time over that on an equal share of one's own, at most 1 is fair"
     ]
+    if summary.apps_slower_alone and summary.rho_kind == "themis":
+        because.append(
+            f"{count(summary.apps_slower_alone, 'app')} would have a large ρ even alone: T_cluster assumes linear "
+            "speed-up, and --rho contention does not"
+        )
     waited = waiting_by_app(view.waits, [app]).get(app)
     if waited is not None:
         because.append(
@@ -115,12 +120,12 @@ def _busy(view: View) -> Statement | None:
         because.append(f"of that {percent(summary.run_share)} ran{idle}")
     pressed = busy_while_waiting(view.run, summary.slots)
     if pressed is not None:
-        because.append(f"until the last app finished {percent(summary.slots_in_use_share)} were in use")
+        because.append(f"until the last app finished {percent(summary.slots_in_use_share)} were held")
     judged = summary.slots_in_use_share if pressed is None else pressed
     return Statement(
         mark="good" if judged >= 0.9 else "poor" if judged >= 0.6 else "bad",
         question="Were the slots busy?",
-        answer=f"Slots in use {percent(judged)}" if pressed is None else f"{percent(judged)} busy while jobs waited",
+        answer=f"Slots held {percent(judged)}" if pressed is None else f"{percent(judged)} busy while jobs waited",
         because=_sentence(because),
     )
 
@@ -129,6 +134,8 @@ def _cost(run: RunData, summary: Summary) -> Statement | None:
     counted = [
         (summary.suspensions, "suspension", ""),
         (summary.restarts, "restart", ""),
+        (_resizes(summary), "resize", ""),
+        (summary.probes or None, "probe", ""),
         (summary.iterations_lost, "iteration", " done twice"),
     ]
     changes = ", ".join(count(number, noun) + after for number, noun, after in counted if number is not None)
@@ -141,12 +148,25 @@ def _cost(run: RunData, summary: Summary) -> Statement | None:
     if _unknown_and_free(run, cost):
         return _not_modelled(changes)
     because = [", ".join(f"{name} {percent(share)}" for name, share in named) + " of the slot time held", changes]
+    because += _free_resizes(run, summary)
     return Statement(
         mark="good" if cost <= 0.1 and not summary.iterations_lost else "poor",
         question="What did sharing cost?",
         answer=f"{percent(cost)} of slot time",
         because=_sentence(because),
     )
+
+
+def _resizes(summary: Summary) -> int | None:
+    """Return how often running gangs grew or shrank; None: never, or not known."""
+    return summary.resizes or None
+
+
+def _free_resizes(run: RunData, summary: Summary) -> list[str]:
+    resizes = _resizes(summary)
+    if run.facts is None or not run.facts.resizes_free or resizes is None:
+        return []
+    return [f"{count(resizes, 'resize')} took no time: --cost pause=30s gives each a time"]
 
 
 def _unknown_and_free(run: RunData, cost: float) -> bool:

@@ -36,7 +36,10 @@ class ReproduceFlags(BaseModel):
     seeds: Annotated[str, typer.Option(metavar="0-4", help="Seeds, such as 0-4 or 0,3.")] = "0-4"
     apps: Annotated[int | None, typer.Option(min=2, help="Apps of each workload, on every cluster.")] = None
     settings: Annotated[
-        Texts, typer.Option("--set", metavar="KEY=VALUE", help="Another value in what the paper fixes.")
+        Texts,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Another value in what the paper fixes; a wrong key lists them."
+        ),
     ] = ()
     within: Annotated[str, typer.Option(metavar="60m", help="Begin no simulation after this time.")] = "60m"
     processes: Annotated[

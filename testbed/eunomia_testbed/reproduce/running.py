@@ -83,7 +83,7 @@ def run_cells(
     """Run the cells without stored figures in worker processes; return the figures of all finished cells.
 
     Args:
-        paper: whose cells these are.
+        paper: the paper of the cells.
         cells: what to run.
         store: where figures are kept.
         processes: how many at a time; 1: in this one.

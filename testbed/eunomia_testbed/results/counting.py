@@ -20,6 +20,8 @@ from eunomia_testbed.results.slots import numbered
 GANGS: Final = ((1, "1"), (2, "2"), (4, "4"), (8, "8"), (16, "16"), (math.inf, "more"))
 """Classes of gang sizes: the largest of each, and its name."""
 _PART: Final = 65_536
+_CLEARLY: Final = 1.05
+"""A time alone above this multiple of T_cluster is more than rounding."""
 OWN_CHOICE: Final = "paused_by_app"
 """The reason of a tuner's own pauses, which do not count as waiting."""
 
@@ -33,6 +35,20 @@ def rho_column(run: RunData) -> str:
     """Return the column of apps and jobs with the rho that judges the run."""
     kind = "themis" if run.facts is None else run.facts.rho
     return "rho" if kind == "themis" else f"rho_{kind}"
+
+
+def slower_alone(run: RunData) -> int | None:
+    """Return the apps of which a finished job, alone, takes clearly longer than Themis' T_cluster of its app.
+
+    T_cluster assumes linear speed-up (Themis, section 4.2), so that such an app has a large rho under any policy. None:
+    the run has no times alone.
+    """
+    alone = run.apps.select("app", "alone_seconds").drop_nulls()
+    if alone.is_empty() or not run.jobs["exclusive_seconds"].count():
+        return None
+    longest = run.jobs.filter(pl.col("state") == "finished").group_by("app").agg(pl.col("exclusive_seconds").max())
+    both = longest.join(alone, on="app")
+    return both.filter(pl.col("exclusive_seconds") > _CLEARLY * pl.col("alone_seconds")).height
 
 
 def slot_count(run: RunData) -> int | None:

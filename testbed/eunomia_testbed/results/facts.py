@@ -55,6 +55,7 @@ class RunFacts:
     unfair_above: float = 1.05  # rho above which an app counts as treated unfairly
     loads: dict[str, float] = dataclasses.field(default_factory=dict)  # by policy: how much faster jobs arrived
     costs_given: bool | None = None  # of a simulation: whether starts, saves, restores or moves were given a time
+    resizes_free: bool = False  # of a simulation: whether such changes take time, but growing and shrinking do not
     spec: dict[str, Any] = dataclasses.field(default_factory=dict)  # of a simulation: what differs from the defaults
     notes: tuple[str, ...] = ()  # what a reader changed, what did not fit: a sentence each
     inputs: tuple[InputFile, ...] = ()

@@ -63,12 +63,18 @@ class Summary:
         float | None, col("share", "of the apps: those with ρ above the run's limit", label="apps treated unfairly")
     ]
     rho_jain: Annotated[float | None, col("", "Jain's index of 1 / ρ", label="Jain's index", better="high")]
+    apps_slower_alone: Annotated[
+        int | None, col("apps", "with a job that takes over 1.05 times its app's T_cluster when it runs alone")
+    ]
     slots: Annotated[int | None, col("GPUs", "of the cluster")]
     slots_in_use_share: Annotated[
         float | None,
-        col("share", "of the GPUs' time until the last finish: under lease", label="slots in use", better="high"),
+        col("share", "of the GPUs' time until the last finish: under lease", label="slots held", better="high"),
     ]
-    utilization: Annotated[float | None, col("share", "of the GPUs' time until the last finish: progress")]
+    utilization: Annotated[
+        float | None,
+        col("share", "of the GPUs' time until the last finish: progress", label="in use", better="high"),
+    ]
     slot_seconds: Annotated[float, col("GPU-s", "under lease")]
     run_share: Annotated[float | None, col("share", "of the held GPU time: progress")]
     start_share: Annotated[float | None, col("share", "of the held GPU time: starts")]
@@ -91,6 +97,8 @@ class Summary:
     ]
     restarts: int | None
     migrations: int | None
+    resizes: int | None
+    probes: int | None
     iterations_lost: int | None
     wait_seconds: Annotated[float | None, col("s", "waited by all jobs, pauses by their app left out", label="waited")]
     faults: Annotated[int, col("", "of plugins and machines", label="faults")]
@@ -150,6 +158,7 @@ def summary_of(run: RunData, policy: str, seed: int) -> Summary:
         apps=judged.height,
         apps_finished=judged.filter(pl.col("state") == "finished").height,
         jobs=one.jobs.height,
+        apps_slower_alone=counting.slower_alone(one),
         rounds=counting.total(one.counts["rounds"]) or one.rounds.height,
         lease_extension_share=counting.extension_share(one.rounds),
         wait_seconds=counting.waited_seconds(one, reasons),

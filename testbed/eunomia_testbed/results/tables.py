@@ -59,6 +59,12 @@ class JobRow:
     exclusive_seconds: Annotated[float | None, col("s", "run time alone, what ρ is held against")] = None
     busy_slot_seconds: Annotated[float | None, col("GPU-s", "of slot_seconds, those that made progress")] = None
     placement_score: Annotated[float | None, col("", "1 / slowdown by placement, over its GPU time")] = None
+    resizes: Annotated[
+        int | None, col("", "times that it grew or shrank while it ran", figure("resizes", "sum", "resizes"))
+    ] = None
+    probes: Annotated[
+        int | None, col("", "measurements of its rate in other settings", figure("probes", "sum", "probes"))
+    ] = None
 
 
 @value
@@ -159,7 +165,9 @@ class LeaseRow:
     epoch: Annotated[int | None, col("", "of the order that granted it")] = None
     start_seconds: Annotated[float, col("s", "when the lease got the slot")]
     end_seconds: Annotated[float | None, col("s", "when the slot was free again; null: still held")] = None
-    ended_by: Annotated[str | None, col("", "expired, released, preempted, lost, probed")] = None
+    ended_by: Annotated[
+        str | None, col("", "expired, released, preempted, lost, probed; divided: by the app, among its jobs")
+    ] = None
 
 
 @value

@@ -115,6 +115,8 @@ class Arrivals:
     iterations_lost: Column
     restarts: Column
     migrations: Column = None
+    resizes: Column = None
+    probes: Column = None
 
 
 @builds

@@ -214,6 +214,7 @@ def _facts(plan: Plan) -> RunFacts:
     texts = {label: plan.profiles[label].resolved() for label in plan.profiles}
     cells = plan.cells()
     notes = [note for workload in plan.workloads.values() for note in workload.notes]
+    notes += plan.notes
     return RunFacts(
         kind="simulate",
         command=plan.command,
@@ -227,6 +228,7 @@ def _facts(plan: Plan) -> RunFacts:
         unfair_above=plan.unfair_above,
         loads=labels_by_load(cells),
         costs_given=_costs_given(plan),
+        resizes_free=_resizes_free(plan),
         spec=dict(plan.spec),
         notes=tuple(dict.fromkeys(notes)),
         inputs=plan.inputs,
@@ -241,6 +243,12 @@ def _costs_given(plan: Plan) -> bool | None:
         return None
     costs = plan.options.costs
     return any(getattr(costs, each.name) > 0.0 for each in dataclasses.fields(costs) if each.name != "checkpoint_every")
+
+
+def _resizes_free(plan: Plan) -> bool:
+    """Return whether starts, saves or restores take time, while a gang that grows or shrinks does not pause."""
+    costs = plan.options.costs
+    return bool(_costs_given(plan)) and costs.join == 0.0 and costs.pause == 0.0
 
 
 def _report(tables: RunData, counted: Mapping[tuple[str, int], Summary], path: Path) -> Path:

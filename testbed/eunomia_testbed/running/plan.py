@@ -45,7 +45,7 @@ class Plan:
         workloads: by seed; the same object under all of them, or one generated with each.
         profiles: by name, in the order in which policies are shown.
         loads: factors by which jobs arrive faster.
-        peer: whose round rules hold; the profiles are as these want them.
+        peer: the simulator that the round rules are from; the profiles follow these rules. None: Eunomia's rules.
         rho: the kind of rho to be judged by.
         csv: whether tables are written as CSV too.
         spec: what of the spec differs from its defaults, for ``run.json``.
@@ -65,6 +65,8 @@ class Plan:
     inputs: tuple[InputFile, ...] = ()
     command: tuple[str, ...] = ()
     spec: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    """Sentences on the combination of its parts, for ``run.json`` and the page."""
 
     @property
     def seeds(self) -> tuple[int, ...]:

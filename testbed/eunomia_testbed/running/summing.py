@@ -11,7 +11,7 @@ COMPARED: Final = (
     "makespan_seconds", "jct_mean_seconds", "jct_median_seconds", "jct_p95_seconds", "jct_p99_seconds", "rho_worst",
     "rho_mean", "rho_unfair_share", "rho_jain", "utilization", "slots_in_use_share", "slot_seconds",
     "placement_score_mean", "queue_length_mean", "cluster_efficiency_mean", "blocking_index_mean",
-    "lease_extension_share", "restarts", "migrations", "wait_seconds",
+    "lease_extension_share", "restarts", "migrations", "resizes", "probes", "wait_seconds",
 )  # fmt: skip
 """The metrics that policies are compared by."""
 

@@ -17,6 +17,7 @@ from eunomia_testbed.simulator.simulation_state import SimulationState
 from eunomia_testbed.simulator.tunes import Tunes
 
 _PROCESS = (Charge.START, Charge.MIGRATE)
+_RESIZE = (Charge.JOIN, Charge.PAUSE)
 _RETUNE, _PROBE = TransitionKind.RETUNE, TransitionKind.PROBE
 
 
@@ -33,6 +34,8 @@ class Executor:
         self.restarts = [0] * jobs
         """By job, starts after the first."""
         self.migrations = [0] * jobs
+        self.resizes = [0] * jobs
+        """By job, how often its gang grew or shrank while it ran."""
         self._luck = np.random.default_rng([sim.seed, 0xDE1A])
         self._tight: tuple[float, frozenset[int]] = (-1.0, frozenset())
         """The time of the last step, and the leases that waited for CPUs or memory after it."""
@@ -358,9 +361,11 @@ class Executor:
         return (None, None) if self._shares is None else self._beside(gpus, self._shares)
 
     def count_start(self, job: int, kind: TransitionKind) -> None:
-        """Count a restart or a migration."""
+        """Count a restart, a resize or a migration."""
         if kind.effect.charge is Charge.MIGRATE:
             self.migrations[job] += 1
+        elif kind.effect.charge in _RESIZE:
+            self.resizes[job] += 1
         elif kind.effect.charge is Charge.START and self._ever[job]:
             self.restarts[job] += 1
         self._ever[job] = True

@@ -14,7 +14,7 @@ class MachineFaults:
     Args:
         sim: the state of the simulation.
         executor: stops what runs on a machine.
-        apps: whose jobs lose their GPUs.
+        apps: the apps with jobs that lose GPUs.
     """
 
     def __init__(self, sim: SimulationState, executor: Executor, apps: SimulatedApps) -> None:

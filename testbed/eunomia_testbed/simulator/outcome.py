@@ -42,6 +42,8 @@ def outcome(sim: SimulationState, executor: Executor, log: StepLog) -> Simulated
         iterations_lost=reals(work.lost),
         restarts=ints(executor.restarts),
         migrations=ints(executor.migrations),
+        resizes=ints(executor.resizes),
+        probes=ints(executor.probes.reported),
         ideal_seconds=ideal,
         exclusive_seconds=ideal if declared is None else np.where(np.isnan(declared), ideal, declared),
         app_finish_seconds=reals(sim.app_finish),

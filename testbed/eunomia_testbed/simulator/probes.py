@@ -26,6 +26,7 @@ class Probes:
 
     Attributes:
         leased: by job that is measured now, all GPUs of its lease.
+        reported: by job, measurements that ended with a report.
     """
 
     def __init__(self, sim: SimulationState, epochs: list[int]) -> None:
@@ -33,6 +34,7 @@ class Probes:
         self._ordered: dict[tuple[int, int], ProbeOrder] = {}
         """By lease and epoch."""
         self.leased: dict[int, tuple[int, ...]] = {}
+        self.reported = [0] * len(epochs)
 
     def note(self, order: Transition) -> None:
         """Keep a setting until its lease begins there."""
@@ -60,6 +62,7 @@ class Probes:
     def _report(self, job: int, probe: ProbeOrder, epoch: int) -> None:
         work, reporter = self._sim.work, self._sim.reporter
         if work.on[job] and self._epochs[job] == epoch:  # else it has been stopped, or has ended
+            self.reported[job] += 1
             self._sim.out.append(reporter.probed(job, probe))
             self._sim.urgent = True
 

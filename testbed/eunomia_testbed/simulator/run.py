@@ -67,6 +67,10 @@ class SimulatedRun:
     restarts: Ints
     """Starts after the first."""
     migrations: Ints
+    resizes: Ints
+    """Changes of the number of GPUs of a running job."""
+    probes: Ints
+    """Measurements of the job's rate in other settings."""
     ideal_seconds: Reals
     """Seconds that the job would take alone on this cluster, at its largest gang and best placement."""
     exclusive_seconds: Reals

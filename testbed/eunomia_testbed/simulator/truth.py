@@ -20,6 +20,8 @@ UNKNOWN_SPEED: Final = (
     "a job's speed on a GPU type of the cluster must be known, from seconds_per_iteration or from its model in --speeds"
 )
 
+NO_LEAST: Final = "a job's smallest gang (least_gpus) must be a size at which its model has a speed in --speeds"
+
 
 class GangShape(NamedTuple):
     """The properties of a job's GPUs that determine its speed."""
@@ -290,6 +292,38 @@ class Speeds:
             default=0,
         )
         return GangShape(gpus, kind, Locality.RACK if gpus <= in_rack else Locality.CLUSTER, machines)
+
+    def without_least(self) -> Unfit | None:
+        """Returns the first job that runs at a larger size of its own, but not at its smallest one; None: no such job.
+
+        Any policy may give a job its smallest size, so that a lack of speed there is a contradiction of the input.
+        """
+        jobs = self._workload.jobs
+        elastic = (jobs.least >= 1) & (jobs.least < jobs.most) & (jobs.model >= 0)
+        seen: set[tuple[object, ...]] = set()
+        for job in np.flatnonzero(elastic).tolist() if self._models is not None else []:
+            named = None if jobs.gpu_type is None else jobs.gpu_type[job]
+            batch = self._batch[job]
+            key = (self._model[job], int(jobs.least[job]), self._most[job], named, None if batch != batch else batch)
+            if key not in seen or self.regimes(job):
+                seen.add(key)
+                found = self._without_least(job)
+                if found is not None:
+                    return found
+        return None
+
+    def _without_least(self, job: int) -> Unfit | None:
+        least = int(self._workload.jobs.least[job])
+        for kind in self._types_of(job):
+            sizes = range(least, min(self._most[job], int(self._cluster.capacity[kind])) + 1)
+            for regime in self.regimes(job) or (None,):
+                runs = (size for size in sizes if self.at(job, self._nearest(size, kind), regime=regime) < math.inf)
+                smallest = next(runs, least)
+                if smallest > least:
+                    model, gpu_type = self._workload.models[self._model[job]], self._types[kind]
+                    value = f'{least}; "{model}" has a speed on {gpu_type} from {smallest} GPUs on'
+                    return Unfit(job=job, rule=NO_LEAST, value=value)
+        return None
 
     # --- what cannot run ---------------------------------------------------------------------------------------------
 

@@ -8,13 +8,14 @@ from typing import Final
 from eunomia.errors import InputError
 from eunomia.model.cluster import Cluster
 from eunomia.platform.cluster_file import ClusterFile, cluster_toml, read_cluster
-from eunomia.platform.profiles import Profile
+from eunomia.platform.profiles import Profile, preset_keys_left_out
 from eunomia.units import parse_duration
 from eunomia_testbed.metrics.fairness import KINDS
 from eunomia_testbed.performance import ByAmounts, known_of
 from eunomia_testbed.running.peers import Peer
 from eunomia_testbed.running.plan import Plan
 from eunomia_testbed.simulator import Costs, Failures, Keep, SimulationOptions
+from eunomia_testbed.simulator.options import FACTS, Fact
 from eunomia_testbed.spec.outages import check_machines, failures_of
 from eunomia_testbed.spec.reports import reports_of
 from eunomia_testbed.spec.settings import filled, load_list, seed_list
@@ -54,8 +55,11 @@ def plan_of(spec: SimulationSpec) -> tuple[Plan, list[str]]:
         spec=spec.given(),
     )
     _check_plan(plan, spec)
-    notes = [*source.notes, *_left_out(where), *_of_peer(peer, spec, profiles)]
-    return plan, [f"{source.heading}; {where.cluster.gpus} slots", *(f"  {note}" for note in notes)]
+    plan = dataclasses.replace(plan, notes=_unknown_speeds(plan, spec))
+    notes = [*source.notes, *_left_out(where), *_of_peer(peer, spec, profiles), *_of_pairs(profiles), *plan.notes]
+    machines = len(where.cluster.machines)
+    slots = f"{where.cluster.gpus} slots on {machines} machine{'s' * (machines > 1)}"
+    return plan, [f"{source.heading}; {slots}", *(f"  {note}" for note in notes)]
 
 
 def _check_plan(plan: Plan, spec: SimulationSpec) -> None:
@@ -68,6 +72,7 @@ def _check_plan(plan: Plan, spec: SimulationSpec) -> None:
         check_machines(plan.options.failures, (machine.name for machine in plan.cluster.machines), spec.failures)
     _check_searches(plan)
     _check_amounts(plan, spec)
+    _check_least(plan)
     if spec.strict:
         _refuse_unfit(plan)
 
@@ -81,6 +86,44 @@ def _check_amounts(plan: Plan, spec: SimulationSpec) -> None:
         if not isinstance(models, ByAmounts) or not known_of(models, workload.models):
             rule = "rates by CPUs and memory must be in --speeds where app masters know amounts"
             raise InputError(rule, value=f'none of the models of "{workload.name}"', place=spec.place("know"))
+
+
+def _check_least(plan: Plan) -> None:
+    """Refuse an elastic job without a speed at its smallest size, where any policy may put it."""
+    if plan.models is None:
+        return
+    from eunomia_testbed.simulator.truth import Speeds
+
+    for workload in {id(each): each for each in plan.workloads.values()}.values():
+        found = Speeds(workload, plan.cluster, plan.models).without_least()
+        if found is not None:
+            raise InputError(found.rule, value=found.value, place=f"{workload.name}, job {workload.jobs.id[found.job]}")
+
+
+def _unknown_speeds(plan: Plan, spec: SimulationSpec) -> tuple[str, ...]:
+    """State that policies do not know the speeds that are given, where these differ by size or GPU type."""
+    models, reports = plan.models, plan.options.reports
+    if models is None or (spec.speeds is None and spec.models is None):
+        return ()
+    workloads = {id(each): each for each in plan.workloads.values() if known_of(models, each.models)}.values()
+    elastic = any(bool((each.jobs.least < each.jobs.most).any()) for each in workloads)
+    differ: dict[Fact, bool] = {"sizes": elastic, "types": bool(workloads) and len(plan.cluster.gpu_types) > 1}
+    missing = {fact for fact, counts in differ.items() if counts} - reports.facts
+    if not missing:
+        return ()
+    words = ",".join(fact for fact in FACTS if fact in reports.facts | missing)
+    known = "do not know" if reports.know == "declared" else "know only by measurement"
+    by = " and ".join(text for fact, text in (("sizes", "size"), ("types", "GPU type")) if fact in missing)
+    return (f"policies {known} the speeds of {spec.place('speeds')} by {by}: --know {words} lets them know these",)
+
+
+def _of_pairs(profiles: Mapping[str, Profile]) -> list[str]:
+    """Name the settings of presets that a policy A+B does not have, since it is made of the plugins of these names."""
+    return [
+        f"{name}: {part} is the plugin, without {', '.join(keys)} of the preset {part}"
+        for name, profile in profiles.items()
+        for part, keys in preset_keys_left_out(name, profile.registry).items()
+    ]
 
 
 def _of_peer(peer: Peer | None, spec: SimulationSpec, profiles: Mapping[str, Profile]) -> list[str]:

@@ -140,7 +140,7 @@ def fifo_hours(runs: SynergyRuns) -> Measured:
 
 
 def no_worse(split: tuple[float, float, float]) -> Callable[[SynergyRuns], Measured]:
-    """Figure 11: Tune is never worse than proportional; Greedy beside it."""
+    """Figure 11: Tune is never worse than proportional, with Greedy for comparison."""
 
     def measure(runs: SynergyRuns) -> Measured:
         by = runs.by_policy(lambda scheme, seed: runs.grid.split(split, scheme, seed), ALL)
