@@ -1,1 +1,4 @@
-"""Tests the promises that a policy makes to its users: on drawn instances, one-shot and over simulated rounds."""
+"""Tests the properties that a policy claims for its users, on single allocations and over simulated rounds.
+
+Instances are drawn from generators.
+"""

@@ -1,4 +1,4 @@
-"""Audits a profile over simulated rounds: time received is judged like an allocation; lies are on rates by type."""
+"""Audits a profile over simulated rounds by the GPU time that users receive; users lie about rates by type."""
 
 import time
 from collections.abc import Collection, Iterator, Sequence
@@ -25,14 +25,14 @@ OVER_ROUNDS: Final = (*JUDGES, Property.OVER_REPORTS, Property.UNDER_REPORTS)
 def over_rounds(
     policy: AuditedPolicy, workload: str, *, count: int, until: float, kinds: Sequence[Property]
 ) -> tuple[dict[Property, Tally], list[OverTime]]:
-    """Judge a profile on instances that are simulated.
+    """Judge a profile on simulated instances.
 
     Args:
         policy: the profile, with the seed of all draws.
         workload: a generator, or ``mixed``.
-        count: instances.
-        until: CPU time of the process, in seconds; no further run is begun after it, and an instance whose runs are
-            not all made by then does not count.
+        count: number of instances.
+        until: limit on the CPU time of the process, in seconds. No run starts after it, and an instance with
+            unfinished runs does not count.
         kinds: the properties that are judged.
     """
     tallies = {kind: Tally(kind=kind, least=LEAST) for kind in OVER_ROUNDS if kind in kinds}
@@ -61,7 +61,7 @@ def _judged(
     lies: Iterator[Lie],
     until: float,
 ) -> dict[Property, Violation] | None:
-    """The largest violation of each property; None: time is up before all lies are tried."""
+    """Return the largest violation of each property; None: the time limit was reached before all lies were tried."""
     best = {kind: judged_over_rounds(policy, kind, instance, honest) for kind in JUDGES if kind in kinds}
     for lie in lies:
         if lie.kind not in kinds:
@@ -75,7 +75,7 @@ def _judged(
 
 
 def _lies(instance: AuditInstance, luck: np.random.Generator) -> Iterator[Lie]:
-    """A lie of each user and kind."""
+    """Yield a lie for each user and each kind of lie."""
     for make, alone, _ in KINDS:
         for user in range(instance.users):
             rows = make(instance, user)
@@ -84,7 +84,7 @@ def _lies(instance: AuditInstance, luck: np.random.Generator) -> Iterator[Lie]:
 
 
 def judged_over_rounds(policy: AuditedPolicy, kind: Property, instance: AuditInstance, honest: Received) -> Violation:
-    """Judge time received by a property."""
+    """Judge the GPU time received by one property."""
     size, users, other = JUDGES[kind](instance, honest)
     return Violation(
         kind=kind,
@@ -99,13 +99,13 @@ def judged_over_rounds(policy: AuditedPolicy, kind: Property, instance: AuditIns
 
 
 def lied_over_rounds(policy: AuditedPolicy, instance: AuditInstance, honest: Received, lie: Lie) -> Violation:
-    """What a lie gains in throughput over the run."""
+    """Return the throughput over the run that a user gains by a lie."""
     outcome = received(policy, instance, lie.reports(instance))
     return violation_of(instance, (honest, outcome), lie, seed=policy.seed, over_rounds=True)
 
 
 def judged_again_over_rounds(policy: AuditedPolicy, found: Violation) -> Violation:
-    """Judge a violation over rounds again."""
+    """Judge a stored violation over rounds again."""
     honest = received(policy, found.instance)
     if not found.kind.by_lying or found.reports is None:
         return judged_over_rounds(policy, found.kind, found.instance, honest)

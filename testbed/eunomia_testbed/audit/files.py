@@ -1,4 +1,4 @@
-"""Counterexamples as files: written by an audit, read back and judged again."""
+"""Stores counterexamples as files, which a later audit reads and judges again."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ SCHEMA: Final = "eunomia/counterexample@1"
 
 @value
 class Stored:
-    """A counterexample as its file has it: the violation, and the profile that it was found with."""
+    """A counterexample as stored in its file: the violation and the profile that violates the property."""
 
     profile: str
     settings: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Audits a profile one-shot, then over simulated rounds."""
+"""Audits a profile on single allocations, then over simulated rounds."""
 
 import dataclasses
 import time
@@ -20,14 +20,14 @@ BEGUN: Final = 0.95
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class FullAudit:
-    """What was found of a profile.
+    """The results of an audit of one profile.
 
     Attributes:
-        once: by one allocation of each instance.
-        over_rounds: by time received in simulated rounds.
+        once: violations by a single allocation of each instance.
+        over_rounds: violations by the GPU time received in simulated rounds.
         times: how late users were, by simulated instance.
-        cpu_seconds: of all.
-        cut_short: whether time was up before all instances were judged.
+        cpu_seconds: CPU time of the whole audit, in seconds.
+        cut_short: whether the time limit was reached before all instances were judged.
     """
 
     once: Audit
@@ -38,12 +38,12 @@ class FullAudit:
 
     @property
     def name(self) -> str:
-        """The profile's name."""
+        """Return the profile's name."""
         return self.once.policy.profile.name
 
     @property
     def tallies(self) -> tuple[Tally, ...]:
-        """All tallies, those over rounds last."""
+        """Return all tallies; those over rounds come last."""
         return (*self.once.tallies.values(), *self.over_rounds.values())
 
 
@@ -61,10 +61,10 @@ def full_audit(
     Args:
         policy: the profile, with the seed of all draws.
         workload: a generator, or ``mixed``.
-        counts: instances judged one-shot, and instances judged over simulated rounds.
-        seconds: of CPU time, smaller counterexamples and simulated rounds included.
+        counts: number of instances judged by a single allocation, and number judged over simulated rounds.
+        seconds: limit on CPU time, in seconds; the search for smaller counterexamples and simulated rounds count.
         kinds: the properties that are judged.
-        said: called with the number of instances done one-shot.
+        said: called with the number of instances judged so far by a single allocation.
     """
     began = time.process_time()
     simulates = counts[1] > 0 and any(kind in OVER_ROUNDS for kind in kinds)
@@ -81,5 +81,5 @@ def full_audit(
 
 
 def replayed(policy: AuditedPolicy, found: Violation) -> Violation | None:
-    """Judge a stored violation again, the way it was found."""
+    """Judge a stored violation again, by a single allocation or over rounds as when it was found."""
     return judged_again_over_rounds(policy, found) if found.over_rounds else judged_again(policy, found.instance, found)

@@ -1,4 +1,4 @@
-"""One self-contained page of an audit: a row a profile, a column a property."""
+"""Makes one self-contained page of an audit: a row for each profile, a column for each property."""
 
 import html
 from collections.abc import Mapping, Sequence
@@ -22,11 +22,11 @@ vertical-align: top; border-bottom: 1px solid var(--line); font-size: .92em; }
 
 
 def page(audits: Sequence[FullAudit], title: str) -> str:
-    """The page as HTML.
+    """Return the page as HTML.
 
     Args:
-        audits: a row each.
-        title: its heading.
+        audits: the audits, one row each.
+        title: heading of the page.
     """
     once = _table([(made, made.once.tallies) for made in audits])
     over = _table([(made, made.over_rounds) for made in audits if made.over_rounds])
@@ -43,7 +43,7 @@ def page(audits: Sequence[FullAudit], title: str) -> str:
 
 
 def _table(rows: Sequence[tuple[FullAudit, Mapping[Property, Tally]]]) -> str:
-    """A row a profile, a column a property that any of them was judged by; nothing where there is none."""
+    """Return the table; a property by which no profile was judged has no column."""
     kinds = [kind for kind in Property if any(kind in tallies for _, tallies in rows)]
     if not kinds:
         return "<p>not simulated</p>"

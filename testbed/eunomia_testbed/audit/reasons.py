@@ -1,4 +1,4 @@
-"""Known impossibilities: why a policy cannot have a property, by its contract and by what it gives."""
+"""Explains why a policy cannot have a property, from the policy's contract and allocations."""
 
 from eunomia.contract.contracts import Feature
 from eunomia.testing.audit.auditing import Audit
@@ -14,7 +14,7 @@ SCHUMMER = "with Pareto efficiency, which held on all instances, only a dictator
 
 
 def reason(made: Audit, kind: Property) -> str:
-    """Why the audited policy cannot have a property that it violates; empty: no reason is known.
+    """Return why the audited policy cannot have a property that it violates; empty: no reason is known.
 
     Args:
         made: the audit of the policy.

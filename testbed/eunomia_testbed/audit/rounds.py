@@ -1,4 +1,4 @@
-"""Runs a profile on an instance over simulated rounds, and reads what users received over time."""
+"""Runs a profile on an instance over simulated rounds, and computes the GPU time that users received."""
 
 from typing import Final
 
@@ -28,12 +28,12 @@ NOWHERE: Final = 1e-9
 
 @value
 class OverTime:
-    """What users had over a run.
+    """The GPU time of users over a run, compared with their shares.
 
     Attributes:
-        rho: [user] the time of its work, relative to the time on an equal share of the cluster.
-        deviation: part of the GPU time that other users received than by their ideal shares: those of the allocation
-            before rounding, or equal shares where whole GPUs are granted.
+        rho: [user] the time of the user's work, relative to its time on an equal share of the cluster.
+        deviation: fraction of the GPU time that other users received than by their ideal shares: those of the
+            allocation before rounding, or equal shares where the policy grants whole GPUs.
     """
 
     rho: tuple[float, ...]
@@ -46,18 +46,18 @@ class OverTime:
 
 
 def round_seconds(policy: AuditedPolicy) -> float:
-    """The time between rounds of the profile, or a lease where that is shorter; six minutes at most."""
+    """Return seconds between rounds of the profile, or the length of a lease if that is shorter; at most 360."""
     rounds = policy.profile.rounds
     given = (each for each in (rounds.every, rounds.lease) if each is not None and each > 0.0)
     return min([ROUND, *map(float, given)])
 
 
 def received(policy: AuditedPolicy, instance: AuditInstance, reports: Table | None = None) -> Received:
-    """[user, type] GPUs that users held on average, where jobs do not end.
+    """Return the mean number of GPUs that each user held, [user, type], where jobs do not end.
 
     Args:
         policy: the profile.
-        instance: with the true speedups.
+        instance: the instance with true speedups.
         reports: the speedups that users report; None: the true ones.
     """
     horizon = ROUNDS * round_seconds(policy)
@@ -85,7 +85,7 @@ def over_time(policy: AuditedPolicy, instance: AuditInstance, time_received: Rec
 def _run(
     policy: AuditedPolicy, instance: AuditInstance, iterations: Reals, reports: Table | None, *, until: float
 ) -> SimulatedRun:
-    """Simulate with true rates known, or as they are lied about.
+    """Simulate a policy that knows the true rates, or the rates that users report.
 
     Raises:
         RunErrors: a stage failed.
@@ -110,7 +110,7 @@ def _run(
 
 
 def _factors(instance: AuditInstance, reports: Table) -> dict[str, dict[str, float]]:
-    """By app, the factors on its true rates by GPU type."""
+    """Return the factors on an app's true rates by GPU type, for each app."""
     pairs = enumerate(zip(instance.speedup, reports, strict=True))
     return {
         user_name(user): {
@@ -124,7 +124,7 @@ def _factors(instance: AuditInstance, reports: Table) -> dict[str, dict[str, flo
 
 
 def _workload(instance: AuditInstance, iterations: Reals) -> Workload:
-    """All users at time 0, each with one app, whose jobs are alike."""
+    """Return a workload in which all users arrive at time 0 with one app each; the jobs of an app are equal."""
     users, jobs = instance.users, np.array(instance.jobs)
     names, owner = [user_name(user) for user in range(users)], np.repeat(np.arange(users), jobs)
     number = np.concatenate([np.arange(count) for count in jobs])
@@ -162,7 +162,7 @@ def _speeds(instance: AuditInstance) -> DeclaredSpeeds:
 
 
 def _held(run: SimulatedRun, instance: AuditInstance, horizon: float) -> Reals:
-    """[user, type] GPU-seconds held until the horizon."""
+    """Return GPU-seconds held until the horizon, [user, type]."""
     cluster, leases = cluster_of(instance.gpus), run.leases
     end = np.minimum(np.where(np.isnan(leases.end_seconds), horizon, leases.end_seconds), horizon)
     found = np.zeros((instance.users, instance.types))

@@ -1,4 +1,4 @@
-"""An audit as lines of a screen, and as plain values."""
+"""Formats an audit as lines of text and as plain values."""
 
 import textwrap
 from typing import Any, Final
@@ -13,12 +13,12 @@ WIDTH: Final = 118
 
 
 def file_name(found: Violation) -> str:
-    """The name of a counterexample's file in its profile's folder."""
+    """Return the name of a counterexample's file in its profile's folder."""
     return f"{'rounds_' if found.over_rounds else ''}{found.kind.value}.json"
 
 
 def screen_lines(made: FullAudit) -> list[str]:
-    """The table of a profile, its counterexamples in words, and why it cannot have some properties."""
+    """Return the table of a profile, its counterexamples in words, and why it cannot have some properties."""
     lines = [f"{'property':<40} {'instances':>9} {'violated':>9}   {'largest':<28} smallest counterexample"]
     lines += [_line(tally) for tally in made.once.tallies.values()]
     if made.over_rounds:
@@ -34,7 +34,7 @@ def screen_lines(made: FullAudit) -> list[str]:
 
 
 def times_text(made: FullAudit) -> str:
-    """How late users were over rounds, and how far their time was from ideal shares; empty: nothing was simulated."""
+    """Return how late users were over rounds, and how far their time was from ideal shares; empty: no simulation."""
     if not made.times:
         return ""
     worst = max(rho for each in made.times for rho in each.rho)
@@ -47,7 +47,7 @@ def times_text(made: FullAudit) -> str:
 
 
 def summary(made: FullAudit) -> str:
-    """The last line: how it was judged, the seed, and the CPU time."""
+    """Return the last line: the method of the audit, the seed, and the CPU time."""
     judged = "whole GPUs" if made.once.policy.whole else "shares before rounding"
     count = next(iter(made.once.tallies.values())).instances
     cut = "; --within ended it" if made.cut_short else ""
@@ -76,7 +76,7 @@ def _wrapped(text: str) -> list[str]:
 
 
 def plain_audit(made: FullAudit) -> dict[str, Any]:
-    """The same as plain values for JSON."""
+    """Return the audit as plain values for JSON."""
     return {
         "profile": made.name,
         "judged": "whole GPUs" if made.once.policy.whole else "shares",

@@ -1,4 +1,4 @@
-"""``eunomia audit``: tests what a policy promises its users, and searches for lies that pay."""
+"""``eunomia audit``: tests the properties that a policy claims for its users, and searches for lies that pay."""
 
 import json
 import sys
@@ -25,7 +25,7 @@ Texts = Annotated[tuple[str, ...], BeforeValidator(lambda given: given or ()), F
 
 
 class AuditFlags(BaseModel):
-    """What was given on the command line."""
+    """Flags of ``eunomia audit``."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -56,7 +56,7 @@ class AuditFlags(BaseModel):
 
 @with_flags(AuditFlags)
 def audit(flags: AuditFlags) -> int:
-    """Test what a policy promises its users, and search for lies that pay."""
+    """Test the properties that a policy claims for its users, and search for lies that pay."""
     if flags.replay is not None:
         return _replay(flags.replay, flags)
     from eunomia.testing.audit.generators import chosen_generators
@@ -78,10 +78,10 @@ def audit(flags: AuditFlags) -> int:
 
 
 def _profiles(flags: AuditFlags) -> "list[Profile]":
-    """The profiles, all checked before the first is audited.
+    """Return the profiles; all are checked before the first is audited.
 
     Raises:
-        InputErrors: everything that is wrong with one.
+        InputErrors: all errors of one profile.
         InputError: a profile is named twice.
     """
     from eunomia.platform.profiles import Profile
@@ -127,7 +127,7 @@ def _audited(profile: "Profile", flags: AuditFlags, seconds: float, kinds: "Sequ
 
 
 def _write(audits: "Sequence[FullAudit]", folder: Path, flags: AuditFlags) -> None:
-    """Write the counterexamples, ``audit.json`` and ``report.html``, and print what was asked for."""
+    """Write the counterexamples, ``audit.json`` and ``report.html``, and print the requested output."""
     from eunomia_testbed.audit.page import page
     from eunomia_testbed.audit.table import plain_audit, screen_lines
 
@@ -164,7 +164,7 @@ def _store(made: "FullAudit", name: str, folder: Path, flags: AuditFlags) -> Non
 
 
 def _replay(path: Path, flags: AuditFlags) -> int:
-    """Judge a stored counterexample again, with the profile that it names or the one given."""
+    """Judge a stored counterexample again, with its own profile or the given one."""
     from eunomia.platform.profiles import Profile
     from eunomia.testing.audit.policy import AuditedPolicy
     from eunomia.testing.audit.wording import sentence, size_text

@@ -1,4 +1,4 @@
-"""Turns garbage collection off while a command imports and reads, since those objects live to its end."""
+"""Disables garbage collection while a command imports and reads, since those objects stay alive until it ends."""
 
 import contextlib
 import gc

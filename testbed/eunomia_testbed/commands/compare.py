@@ -18,7 +18,7 @@ from eunomia_testbed.results.facts import FailedRun, RunFacts
 
 @value
 class Metric:
-    """The comparison of a metric: shares in points, others in per cent of the first."""
+    """A metric to compare: shares are compared in points, other metrics in per cent of the first policy's value."""
 
     name: str
     label: str
@@ -157,7 +157,7 @@ def _failures(side: Side) -> list[FailedRun]:
 
 
 def _faults(side: Side) -> list[str]:
-    """A line for each run of the policy that failed, or in which faults of a plugin were tolerated."""
+    """Return a line for each run of the policy that failed, or in which faults of a plugin were tolerated."""
     failed = [f"{side.name}, seed {each.seed}: failed: {each.error}" for each in _failures(side)]
     known = {"faults", "first_fault", "fallback_round"} <= set(side.metrics.columns)
     return failed + (faults_told(side.metrics) if known else [])
@@ -172,7 +172,7 @@ def _seeds(side: Side) -> str:
 
 @value
 class Compared:
-    """A metric of both policies, and the difference of the second: relative, or absolute for shares."""
+    """A metric of both policies, and the second's difference from the first: relative, or absolute for shares."""
 
     metric: Metric
     first: float
@@ -203,7 +203,7 @@ def _compared(metric: Metric, first: Side, second: Side, seeds: list[int]) -> Co
 
 
 def _alike(side: Side, seeds: list[int]) -> bool:
-    """Whether several seeds gave the same values of every metric: then nothing in the run is drawn by chance."""
+    """Return whether several seeds gave equal values of every metric, so that nothing in the run is random."""
     found = [_values(side, metric.name) for metric in METRICS]
     return len(seeds) > 1 and all(len({values.get(seed) for seed in seeds}) == 1 for values in found)
 

@@ -1,4 +1,4 @@
-"""``eunomia market``: the equilibrium of a small market over time, its prices, and whether its conditions hold."""
+"""``eunomia market``: prints the equilibrium of a small market, its prices, and whether its conditions hold."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""``eunomia serve``: runs the arbiter and this machine's launcher; at the end, writes tables and a page."""
+"""``eunomia serve``: runs the arbiter and this machine's launcher, and writes tables and a page at the end."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""``eunomia simulate``: a workload on a described cluster under one or many policies."""
+"""``eunomia simulate``: simulates a workload on a described cluster under one or more policies."""
 
 import json
 import shlex
@@ -25,7 +25,7 @@ OK, ANSWER_IS_NO, INTERRUPTED = 0, 1, 130
 
 @with_flags(SimulateFlags)
 def simulate(flags: SimulateFlags) -> int:
-    """Simulate a workload on a described cluster, under one or many policies."""
+    """Simulate a workload on a described cluster, under one or more policies."""
     if flags.resume and flags.out is None:
         raise InputError("--resume must stand with --out, the folder to go on with", value="none", place="--out")
     with uncollected():
@@ -117,7 +117,7 @@ def _tell(outcome: "Outcome", flags: SimulateFlags) -> int:
 
 
 def _dropped(rules: Mapping[str, int]) -> list[str]:
-    """What was not used, with the most frequent reason."""
+    """Return the jobs and apps that were not used, with the most frequent reason."""
     if not rules:
         return []
     rule, count = next(iter(rules.items()))

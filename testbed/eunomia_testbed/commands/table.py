@@ -1,4 +1,4 @@
-"""The table at the end of a simulation: a row a policy, means over seeds."""
+"""The table that ends a simulation's output: a row for each policy, with means over seeds."""
 
 from collections.abc import Sequence
 
@@ -20,9 +20,9 @@ def table_lines(metrics: pl.DataFrame, timings: pl.DataFrame, facts: RunFacts) -
     """Return the lines of the table, with policies in the order of the facts.
 
     Args:
-        metrics: a row a policy and seed, as in ``summary.csv``.
-        timings: the table of that name.
-        facts: of the run.
+        metrics: a row for each policy and seed, as in ``summary.csv``.
+        timings: the table ``timings``.
+        facts: facts of the run.
     """
     heads = ["makespan s", "mean JCT s", "p99 JCT s", "worst ρ", f"ρ>{facts.unfair_above:g} %", "in use %"]
     heads += ["restarts", "deciding s"]
@@ -46,7 +46,7 @@ def table_lines(metrics: pl.DataFrame, timings: pl.DataFrame, facts: RunFacts) -
 
 
 def _shown_name(metrics: pl.DataFrame, policy: str) -> str:
-    """Return the policy, with the first round that its fallback decided, if any."""
+    """Return the policy's name, followed by the first round in which its fallback decided, if any."""
     since = known(metrics.filter(pl.col("policy") == policy)["fallback_round"].to_list())
     return f"{policy} (fallback from round {min(since):.0f})" if since else policy
 

@@ -1,4 +1,4 @@
-"""Measures how often the final metric is within the interval predicted from a part of the run."""
+"""Measures how often a trial's final metric is within the interval predicted from a part of its run."""
 
 import math
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from eunomia_testbed.curves.table import RecordedCurve
 
 @value
 class Foretold:
-    """The prediction for one trial at one time."""
+    """The predicted final metric of one trial, with the actual one."""
 
     trial: int
     rank: float
@@ -26,7 +26,7 @@ class Foretold:
 
 
 def foretell(curves: Sequence[RecordedCurve], metric: Metric, fraction: float) -> list[Foretold]:
-    """Predict the ends of a model's trials, all of them at that fraction of their run."""
+    """Predict the final metrics of a model's trials, each at that fraction of its run."""
     sign = -1.0 if metric == "val/accuracy" else 1.0
     points = Points()
     whole = curves[0].iterations[-1]
@@ -39,7 +39,7 @@ def foretell(curves: Sequence[RecordedCurve], metric: Metric, fraction: float) -
 
 
 def _foretell(curve: RecordedCurve, points: Points, whole: int, end: float) -> Foretold | None:
-    """Predict one trial; None: its final metric is not finite, or it has too few points."""
+    """Predict one trial's final metric; None: the metric is not finite, or the trial has too few points."""
     best = min((points.level(other) for other in points.trials() if other != curve.trial), default=math.inf)
     fitted = Curves.fit(points.of(curve.trial), seen=Seen(best=best, spread=points.spread()))
     if fitted is None or not math.isfinite(end):

@@ -1,6 +1,6 @@
 """Measure tuners on recorded curves: ``python -m eunomia_testbed.curves.evaluate FILE``.
 
-Two tables: how well ends are predicted, and what each tuner stops, saves and loses.
+The first table shows how well final metrics are predicted, the second what each tuner stops, saves and loses.
 """
 
 import argparse

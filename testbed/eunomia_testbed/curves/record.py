@@ -1,8 +1,8 @@
 """Record learning curves: ``python -m eunomia_testbed.curves.record --out curves.csv``.
 
-Each trial is the demo's own training script, in a process forked from this one after torch is imported; what it logs
-is read as the app master reads it. Seeds are those of the search, one thread each, so that the same versions on the
-same kind of processor record the same curves.
+Each trial runs the demo's own training script in a process that is forked from this one after torch is imported. Its
+logs are read as the app master reads them. Trials use the seeds of the search and one thread each, so that equal
+versions on equal processors record equal curves.
 """
 
 import argparse
@@ -45,10 +45,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def record(out: Path, models: Sequence[str], trials: int, seed: int, max_iterations: int) -> None:
-    """Train every trial of the models, one after the other, and write their curves; go on where the file ends.
+    """Train every trial of the models, one after another, and write their curves; an interrupted file is continued.
 
     Raises:
-        InputError: fewer than one trial or iteration, a file of another command, or a training ended badly.
+        InputError: fewer than one trial or iteration, a file of another command, or a training that failed.
     """
     if min(trials, max_iterations) < 1:
         raise InputError("trials and max-iterations must be at least 1", value=str(min(trials, max_iterations)))
@@ -88,7 +88,7 @@ def _train(model: str, trial: int, seed: int, max_iterations: int) -> RecordedCu
 
 
 def _run_script(model: str, drawn: Parameters, seed: int, max_iterations: int, folder: str) -> None:
-    """Run the script in the forked process, as an app master would start it."""
+    """Run the script in the forked process, started as an app master starts it."""
     os.environ.update(EUNOMIA_RUN_DIR=folder, EUNOMIA_SEED=str(seed), EUNOMIA_MAX_ITERATIONS=str(max_iterations))
     module = SEARCHES[model].module
     sys.argv = [module, *arguments(drawn)]

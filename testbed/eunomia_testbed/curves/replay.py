@@ -1,4 +1,4 @@
-"""Replays a search with a live tuner on recorded curves."""
+"""Replays a search on recorded curves with a live tuner."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -32,17 +32,17 @@ def replay(
     options: Mapping[str, Any] | None = None,
     slots: int = 0,
 ) -> Replay:
-    """Run a search of a model's trials, a point of each running trial after the other.
+    """Run a search over a model's trials: each running trial in turn reports one point.
 
     Args:
         kind: the tuner, as an app file names it.
-        curves: the trials of one model, all of the same iterations.
-        metric: what the tuner hears.
-        options: of the tuner, as an app file gives them.
-        slots: trials that run at once, the first that the tuner names; 0: all.
+        curves: the trials of one model, all with the same number of iterations.
+        metric: the metric that is reported to the tuner.
+        options: options of the tuner, as in an app file.
+        slots: number of trials that run at once, the first that the tuner names; 0: all.
 
     Raises:
-        InputError: no such tuner, options that do not fit, or a tuner that wants nothing and is not done.
+        InputError: an unknown tuner, unsuitable options, or a tuner that wants no trial and is not done.
     """
     tuner = _tuner(kind, curves, metric, options or {})
     points = {curve.trial: list(zip(curve.iterations, curve.metrics(metric), strict=True)) for curve in curves}

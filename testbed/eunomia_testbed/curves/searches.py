@@ -1,4 +1,4 @@
-"""The searches whose trials are recorded: the demo's three models, over spaces wide enough to hold bad trials."""
+"""The searches with recorded trials: the demo's three models, over spaces wide enough to contain bad trials."""
 
 from collections.abc import Mapping
 
@@ -16,7 +16,7 @@ _MOMENTUM = Categorical(choices=(0.0, 0.9))
 
 @value
 class RecordedSearch:
-    """A model of the demo and the space that its trials are drawn from."""
+    """A model of the demo, and the space from which its trials are drawn."""
 
     module: str
     """The training script's module, run unchanged."""
@@ -50,6 +50,6 @@ def search_seed(model: str, seed: int = SEED) -> int:
 
 
 def parameters(model: str, trial: int, seed: int = SEED) -> Parameters:
-    """Draw a trial's parameters; floats are rounded to four digits, so that records equal runs."""
+    """Draw a trial's parameters; floats are rounded to four digits, so that recorded values equal those of the run."""
     drawn = random_point(SEARCHES[model].space, search_seed(model, seed), trial)
     return {name: float(f"{given:.4g}") if isinstance(given, float) else given for name, given in drawn.items()}

@@ -34,7 +34,7 @@ def outcome(
     options: Mapping[str, Any] | None = None,
     slots: int = 0,
 ) -> StoppingResult:
-    """Replay a search of one model and compare; arguments as for `replay`."""
+    """Replay a search of one model, and compare it with all trials run to the end; arguments as for `replay`."""
     run = replay(kind, curves, metric=metric, options=options, slots=slots)
     sign = -1.0 if metric == "val/accuracy" else 1.0
     ends = {curve.trial: sign * curve.metrics(metric)[-1] for curve in curves}

@@ -1,4 +1,4 @@
-"""The file of recorded curves: comment lines that say where it comes from, then CSV, a row a point."""
+"""The file of recorded curves: comment lines that state its origin, then CSV with a row for each point."""
 
 import csv
 import io
@@ -27,12 +27,12 @@ class RecordedCurve:
     """Cross entropy on the held-out fifth; NaN and infinity are kept."""
 
     def metrics(self, metric: str) -> tuple[float, ...]:
-        """The points of ``val/accuracy`` or ``val/loss``."""
+        """Return the ``val/accuracy`` or ``val/loss`` of each point."""
         return self.accuracies if metric == "val/accuracy" else self.losses
 
 
 def write(path: Path, curves: Iterable[RecordedCurve], provenance: Iterable[str]) -> None:
-    """Write curves in their order; accuracies to five digits (a held-out image is 0.00278), losses to five."""
+    """Write curves in their order; accuracies have five digits (one held-out image is 0.00278), losses five."""
     text = io.StringIO()
     text.writelines(f"# {line}\n" for line in provenance)
     rows = csv.writer(text, lineterminator="\n")
@@ -50,7 +50,7 @@ def read(path: Path) -> tuple[RecordedCurve, ...]:
     """Read curves, in the file's order.
 
     Raises:
-        InputError: the file cannot be read, its columns are others, or a row is no point after the one before it.
+        InputError: the file cannot be read, has other columns, or has a row that does not continue the one before it.
     """
     try:
         lines = path.read_text().splitlines()

@@ -1,1 +1,1 @@
-"""The demo: four apps share this machine under Themis' auctions, as real processes."""
+"""The demo: four apps share this machine under Themis' auctions, in real processes."""

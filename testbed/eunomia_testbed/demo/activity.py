@@ -1,4 +1,4 @@
-"""Activities of jobs on their slots, from the app masters' ``activity.jsonl``."""
+"""Reads the activities of jobs on their slots from the app masters' ``activity.jsonl``."""
 
 import dataclasses
 import json
@@ -12,7 +12,7 @@ ENDS = frozenset({"suspended", "paused", "finished", "stopped", "failed"})
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """An event of a job: ``event`` is the app master's word, ``at`` is Unix time."""
+    """An event of a job: ``event`` is the app master's name for it, ``at`` is Unix time."""
 
     at: float
     app: str
@@ -36,7 +36,7 @@ class Segment:
 
 
 class ActivityLog:
-    """Reads one app's ``activity.jsonl`` while it grows; an unfinished last line waits for its end."""
+    """Reads one app's ``activity.jsonl`` while it grows; an incomplete last line is read once it is complete."""
 
     def __init__(self, path: Path, app: str) -> None:
         self._path = path
@@ -73,7 +73,7 @@ class ActivityLog:
 
 
 def segments(lines: Sequence[Line], until: float) -> list[Segment]:
-    """Return each job's activities with their times; one without an end lasts to the next start, or to ``until``."""
+    """Return each job's activities with their times; one without an end lasts until the next start, or ``until``."""
     made: list[Segment] = []
     for job in dict.fromkeys(line.job for line in lines):
         made += _of_job([line for line in lines if line.job == job], until)

@@ -22,8 +22,8 @@ class AppSource:
     """An app file to submit.
 
     Attributes:
-        path: as errors name it; its folder is where the scripts are.
-        text: what it says.
+        path: path that errors name; the scripts are in its folder.
+        text: content of the file.
     """
 
     path: Path
@@ -31,7 +31,7 @@ class AppSource:
 
     @property
     def max_iterations(self) -> int:
-        """Whole work of a trial in steps."""
+        """Return the whole work of a trial, in steps."""
         return int(tomllib.loads(self.text)["job"]["max_iterations"])
 
     def with_seed(self, seed: int) -> "AppSource":
@@ -39,9 +39,9 @@ class AppSource:
         return dataclasses.replace(self, text=_SEED.sub(f"seed = {seed}", self.text))
 
     def with_setting(self, key: str, value: object) -> "AppSource":
-        """The same app with another plain value for a key that stands at the beginning of a line.
+        """Return the same app with another plain value for a key at the start of a line.
 
-        A tuner's first rung keeps its part of ``max_iterations``.
+        A tuner's first rung keeps its fraction of ``max_iterations``.
         """
         text = _put(self.text, key, value)
         first = tomllib.loads(self.text).get("tuner", {}).get("min_iterations")
@@ -55,14 +55,14 @@ def _put(text: str, key: str, value: object) -> str:
 
 
 def fitted(sources: Sequence[AppSource], *, slots: int, on_gpus: bool) -> list[AppSource]:
-    """Adapt the apps to a machine with this many slots: gangs that fit, and more work on GPUs."""
+    """Adapt the apps to a machine with this many slots: gangs fit the machine, and trials on GPUs have more work."""
     made = [source if slots >= 2 else source.with_setting("slots", 1) for source in sources]
     factor = GPU_FACTOR * slots if on_gpus else 1
     return [source.with_setting("max_iterations", factor * source.max_iterations) for source in made]
 
 
 def app_sources(seed: int = SEED) -> list[AppSource]:
-    """The demo's apps in order of name."""
+    """Return the demo's apps in order of their names."""
     here = Path(str(resources.files("eunomia_testbed.demo")))
     files = sorted((here / "apps").glob("*.toml"))
     return [

@@ -1,4 +1,4 @@
-"""``eunomia demo``: an arbiter and four apps on this machine, for about two minutes."""
+"""``eunomia demo``: runs an arbiter and four apps on this machine, for about two minutes."""
 
 import contextlib
 import dataclasses
@@ -182,7 +182,7 @@ def _tell(run: Any, folder: ResultFolder, facts: RunFacts, *, as_json: bool, qui
 
 
 def cluster_text(machine: local_machine.LocalMachine) -> str:
-    """Write this machine as a cluster file."""
+    """Return this machine as the text of a cluster file."""
     slots = machine.slots
     gpus = f"{len(slots)}x{slots[0].gpu_type}"
     return (

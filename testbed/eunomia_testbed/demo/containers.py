@@ -1,4 +1,4 @@
-"""Periods of worker processes on slots, from the files that the launcher's shepherds write."""
+"""Reads the periods of worker processes on slots from the files that the launcher's shepherds write."""
 
 import dataclasses
 import itertools
@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Stay:
-    """A worker's period on a slot in Unix times; ``end`` None: not recorded."""
+    """A worker's period on a slot in Unix times; an ``end`` of None was not recorded."""
 
     slot: int
     job: str
@@ -22,7 +22,7 @@ class Stay:
 
 
 def stays(folder: Path) -> list[Stay]:
-    """Every worker that ran below a state folder, by slot and time."""
+    """Return every worker that ran below a state folder, by slot and time."""
     found: list[Stay] = []
     for record in folder.glob("apps/*/*/containers/*/container.json"):
         container, worker, ended = (_read(record.with_name(f"{name}.json")) for name in ("container", "worker", "exit"))

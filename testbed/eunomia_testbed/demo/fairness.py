@@ -1,4 +1,4 @@
-"""Finish-time fairness of ended apps: their time over the time with an equal share."""
+"""Finish-time fairness of ended apps: an app's time in the shared cluster over its time with an equal share."""
 
 from collections.abc import Mapping
 
@@ -15,9 +15,9 @@ def contention(app: AppLife, apps: Mapping[str, AppLife], until: float) -> float
 
 
 def final_rho(app: AppLife, apps: Mapping[str, AppLife], slots: int) -> float | None:
-    """Return T_sh / T_id of an ended app (Themis eq. 1 and 2); None: it has not ended, or never reported work.
+    """Return T_sh / T_id of an ended app (Themis eq. 1 and 2); None: it has not ended, or never reported its work.
 
-    T_id is its whole work, as it last knew it, on all slots that it could use, times N_avg.
+    T_id is the app's whole work, as last reported, on all slots that it could use, times N_avg.
     """
     if app.ended_at is None or app.forecast is None or app.forecast.total_gpu_seconds <= 0.0 or not slots:
         return None

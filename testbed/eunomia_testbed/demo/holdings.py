@@ -1,6 +1,6 @@
-"""The holder of each slot over time, from a journal's events and decisions alone.
+"""The holder of each slot over time, derived only from a journal's events and decisions.
 
-It asks neither the arbiter's state nor its code, so that "no slot had two holders" is found out a second time.
+The module uses neither the arbiter's state nor its code, so that it checks independently that no slot has two holders.
 """
 
 import dataclasses
@@ -28,9 +28,9 @@ class Hold:
 
     Attributes:
         gpu: number of the slot in the cluster.
-        epoch: of the last order about it.
-        start: Unix time; of the step that gave the slot.
-        end: Unix time at which it was free again; None: not yet.
+        epoch: epoch of the last order that concerns it.
+        start: Unix time of the step that granted the slot.
+        end: Unix time at which the slot was free again; None: not yet.
         ended_by: expired, preempted, released or lost.
     """
 
@@ -57,7 +57,7 @@ class Holdings:
     """Derives holds from the steps of a journal.
 
     Args:
-        gpus_of: numbers of the slots by machine, for machines that are lost.
+        gpus_of: numbers of the slots of each machine, for machines that are lost.
     """
 
     def __init__(self, gpus_of: dict[str, list[int]]) -> None:
@@ -88,7 +88,7 @@ class Holdings:
         self._decide(step.decision, step.at)
 
     def _give_up(self, event: Event) -> None:
-        """Drop the promises to leases that end with their job or app, which need no order."""
+        """Drop the promised slots of leases that end with their job or app, for which no order is needed."""
         match event:
             case JobFinished(job=job) | JobFailed(job=job) | JobPaused(job=job):
                 self._drop({each.lease for each in self._promised.values() if each.job == str(job)})
@@ -105,7 +105,7 @@ class Holdings:
         self._promised = {gpu: promise for gpu, promise in self._promised.items() if promise.lease not in leases}
 
     def _lost(self, gpu: int, at: float) -> None:
-        """Process a lost machine: a gang that loses a part loses its promises on other machines too."""
+        """Process a lost machine: a gang that loses a part also loses its promised slots on other machines."""
         promise, hold = self._promised.pop(gpu, None), self._now.get(gpu)
         if promise is not None and promise.job is not None:
             self._drop({promise.lease})

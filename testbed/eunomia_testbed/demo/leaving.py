@@ -15,17 +15,17 @@ _PACKAGES = ("eunomia", "numpy", "grpcio", "polars")
 def leave_served(
     state: Path, folder: ResultFolder, command: tuple[str, ...], started_at: str, ended_at: str
 ) -> Path | None:
-    """Write facts, tables and page of all that a state folder's journal holds.
+    """Write facts, tables and page of everything in a state folder's journal.
 
     Args:
         state: the arbiter's state folder.
-        folder: for the results.
+        folder: the folder for the results.
         command: the words of the command.
-        started_at: of this run of the arbiter, UTC; earlier ones of the same state folder are in the tables too.
-        ended_at: likewise.
+        started_at: start of this run of the arbiter, UTC; earlier runs of the same state folder are in the tables too.
+        ended_at: end of this run, UTC.
 
     Returns:
-        The page; None where no app has come yet.
+        The page; None: no app has arrived yet.
     """
     record = LiveRecord(state)
     record.poll()

@@ -1,4 +1,4 @@
-"""The log of a live run, from its journal, the activity logs of its app masters and their trials."""
+"""The log of a live run, from its journal, the activity logs of its app masters, and their trials."""
 
 import math
 from collections import defaultdict
@@ -24,7 +24,7 @@ class LiveLog:
     """Reads the log of a live run.
 
     Args:
-        record: read to its end.
+        record: the record of the run, already read to its end.
     """
 
     def __init__(self, record: LiveRecord) -> None:
@@ -42,7 +42,7 @@ class LiveLog:
         self._jobs = {job: row for row, job in enumerate(listed)}
 
     def since(self, at: float) -> float:
-        """Returns seconds since the first arrival."""
+        """Return seconds since the first arrival."""
         return round(at - self._zero, 6)
 
     def ended(self, at: float | None) -> float | None:
@@ -63,10 +63,10 @@ class LiveLog:
         )
 
     def log(self, repeated: dict[str, int]) -> RunLog:
-        """Returns the columns.
+        """Return the columns of the log.
 
         Args:
-            repeated: by job, iterations that its event files hold twice; of other jobs as their trials say.
+            repeated: by job, the iterations that its event files hold twice; other jobs use their trials' number.
         """
         arrivals, apps = self._arrivals(repeated), self._app_log()
         leases, waits, activity = self._leases(), self._waits(), self._activity()
@@ -167,7 +167,7 @@ class LiveLog:
         )
 
     def _suspensions(self, rounds: Sequence[Round]) -> list[int]:
-        """Suspensions of unfinished jobs by round: each belongs to the last round before it that revoked slots."""
+        """Return by round the number of unfinished jobs suspended; the last round that revoked slots causes it."""
         counts = [0] * len(rounds)
         for line in self._record.lines:
             decided = [at for at, made in enumerate(rounds) if (made.decided_at or made.at) <= line.at]

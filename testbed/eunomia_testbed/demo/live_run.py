@@ -1,4 +1,4 @@
-"""A live run with supervisor, arbiter, launcher, app masters and workers as real processes."""
+"""A live run, in which supervisor, arbiter, launcher, app masters and workers are real processes."""
 
 import contextlib
 import dataclasses
@@ -31,9 +31,9 @@ class Look:
 
     Attributes:
         at: Unix time.
-        apps: as the arbiter lists them.
-        slots: as the arbiter lists them.
-        news: what the journal and the activity logs have that the last look did not.
+        apps: apps as the arbiter lists them.
+        slots: slots as the arbiter lists them.
+        news: new entries of the journal and the activity logs since the last look.
     """
 
     at: float
@@ -46,13 +46,13 @@ class LiveRun:
     """One run of some apps in its own folder; a context manager that ends all its processes.
 
     Args:
-        folder: state and results.
-        apps: to be submitted, in this order.
+        folder: folder for state and results.
+        apps: the apps, submitted in this order.
         policy: preset, profile file or plugin.
-        settings: ``KEY=VALUE`` for the profile.
-        slots: CPU slots where no GPU is found.
-        seed: the arbiter's.
-        cpu_only: CPU slots even where there are GPUs.
+        settings: ``KEY=VALUE`` settings of the profile.
+        slots: number of CPU slots if no GPU is found.
+        seed: seed of the arbiter.
+        cpu_only: use CPU slots even on a machine with GPUs.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class LiveRun:
 
     @property
     def client(self) -> Client:
-        """The client of the run's arbiter.
+        """Return the client of the run's arbiter.
 
         Raises:
             EunomiaError: the run has not begun.
@@ -136,10 +136,10 @@ class LiveRun:
         return not held or time.time() - max(at for at in ended if at is not None) > SETTLE_SECONDS
 
     def look(self) -> Look:
-        """Read new events and ask the arbiter; a restarting arbiter is asked again at the next call.
+        """Read new events and query the arbiter; a restarting arbiter is queried again at the next call.
 
         Raises:
-            EunomiaError: arbiter or launcher was given up.
+            EunomiaError: arbiter or launcher failed too often and was not restarted.
         """
         for child in (self.supervisor.arbiter, self.supervisor.launcher):
             if child is not None and child.failure is not None:
@@ -157,13 +157,13 @@ class LiveRun:
         return Look(at=now, apps=apps, slots=slots, news=self.record.poll())
 
     def _sample(self, app: pb.App, now: float) -> RhoSample:
-        """Record the ρ that the arbiter reports, once it knows the app's work."""
+        """Record the ρ that the arbiter reports, once the app's work is known."""
         life = self.record.apps.get(app.app)
         known = life is not None and life.forecast is not None and app.HasField("rho")
         return RhoSample(at=now, app=app.app, rho=app.rho if known else None, slots=app.slots)
 
     def stop(self) -> None:
-        """End every process, read its files, and remove the tokens, which are no longer valid."""
+        """End every process, read the files of the run, and remove the tokens, which are no longer valid."""
         if self._client is not None:
             self._client.close()
             self._client = None

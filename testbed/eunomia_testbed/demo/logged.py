@@ -16,7 +16,7 @@ LOSS = "train/loss"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Overlap:
-    """A resume: the incarnation that ended at ``reached`` was followed by one that began after ``resumed``."""
+    """A resumed job: one incarnation ended at ``reached``, and the next began after ``resumed``."""
 
     incarnation: int
     reached: int
@@ -24,7 +24,7 @@ class Overlap:
 
     @property
     def twice(self) -> int:
-        """Number of steps that were done twice."""
+        """Return the number of steps that were done twice."""
         return max(0, self.reached - self.resumed)
 
 
@@ -51,7 +51,7 @@ def read_logs(run_dir: Path) -> LogFolder:
 
 
 def overlaps(logs: LogFolder, tag: str = LOSS) -> list[Overlap]:
-    """Compare the steps that each incarnation logged with those of the ones before it."""
+    """Compare the steps that each incarnation logged with those of the earlier ones."""
     found: list[Overlap] = []
     reached: int | None = None
     for writer in logs.writers():
@@ -106,6 +106,6 @@ def model_of(app_dir: Path) -> str | None:
 
 
 def search_of(app_dir: Path) -> tuple[str, str]:
-    """The metric that an app's tuner compares, and its mode."""
+    """Return the metric that an app's tuner compares, and its mode."""
     tuner = _app_file(app_dir).get("tuner", {})
     return str(tuner.get("metric", "")), str(tuner.get("mode", "max"))

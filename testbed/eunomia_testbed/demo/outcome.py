@@ -1,4 +1,4 @@
-"""The results of a live run, for the demo's last table and its tests."""
+"""Computes the results of a live run, for the demo's final table and its tests."""
 
 import dataclasses
 import json
@@ -18,7 +18,7 @@ FAILED = "failed"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class AppOutcome:
-    """One app at the end; ``twice`` counts iterations that were done a second time."""
+    """The results of one app; ``twice`` counts iterations that were done a second time."""
 
     app: str
     state: str
@@ -43,13 +43,13 @@ class DemoOutcome:
     """The results of a finished run.
 
     Attributes:
-        seconds: from the first arrival to the last end, or to where it was broken off.
-        contested: auctions in which two or more apps bid and some c_i is below 1.
-        suspensions: of unfinished jobs.
-        resumed: suspensions after which the job went on.
-        in_use: share of all slot time that was held.
-        held_twice: every sign, from the journal and from the workers' own files, of a slot with two holders.
-        twice_at_most: the most iterations that one resume did a second time.
+        seconds: time from the first arrival to the last end, or to the interruption.
+        contested: number of auctions with at least two bids and a c_i below 1.
+        suspensions: number of suspensions of unfinished jobs.
+        resumed: number of suspensions after which the job ran again.
+        in_use: fraction of all slot time under lease.
+        held_twice: every sign, in the journal and in the workers' own files, of a slot with two holders.
+        twice_at_most: largest number of iterations that one resume repeated.
     """
 
     apps: tuple[AppOutcome, ...]
@@ -66,12 +66,12 @@ class DemoOutcome:
 
     @property
     def failed_trials(self) -> int:
-        """Number of trials of all apps that failed permanently."""
+        """Return the number of trials of all apps that failed permanently."""
         return sum(app.failed for app in self.apps)
 
     @property
     def finished(self) -> int:
-        """Number of finished apps."""
+        """Return the number of finished apps."""
         return sum(app.state == "finished" for app in self.apps)
 
     def to_json(self) -> dict[str, Any]:
@@ -80,7 +80,7 @@ class DemoOutcome:
 
 
 def outcome_of(record: LiveRecord) -> DemoOutcome:
-    """Compute the results of a run; ``record`` is read to its end."""
+    """Compute the results of a run from ``record``, already read to its end."""
     start = record.arrived_at or record.last_at
     until = max([record.last_at, *(life.ended_at or 0.0 for life in record.apps.values())])
     ends = [life.ended_at for life in record.apps.values()]
@@ -149,7 +149,7 @@ def _last_error(record: LiveRecord, app: str, trials: Sequence[Trial]) -> str:
 
 
 def _doubles(record: LiveRecord, app: str, trial: Trial) -> list[int]:
-    """Iterations done again at each resume of a trial."""
+    """Return the iterations repeated at each resume of a trial."""
     return [each.twice for each in overlaps(read_logs(record.app_dir(app) / trial.job.rpartition("/")[2]))]
 
 

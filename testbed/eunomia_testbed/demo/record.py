@@ -30,7 +30,7 @@ class AppLife:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class News:
-    """The results of a poll."""
+    """What a poll has read."""
 
     steps: tuple[Step, ...]
     lines: tuple[Line, ...]
@@ -40,7 +40,7 @@ class LiveRecord:
     """Reads a run's folder incrementally, also while the run continues.
 
     Args:
-        folder: with ``journal.sqlite`` and ``apps/``.
+        folder: the folder with ``journal.sqlite`` and ``apps/``.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -65,31 +65,31 @@ class LiveRecord:
 
     @property
     def holdings(self) -> Holdings:
-        """Holders by slot; empty before the machines have registered."""
+        """Return the holders by slot; empty before the machines have registered."""
         return self._holdings or Holdings({})
 
     @property
     def machines(self) -> tuple[Machine, ...]:
-        """The machines of the cluster."""
+        """Return the machines of the cluster."""
         return () if self._cluster is None else self._cluster.machines
 
     @property
     def slots(self) -> int:
-        """Number of slots."""
+        """Return the number of slots."""
         return 0 if self._cluster is None else self._cluster.gpus
 
     @property
     def cluster(self) -> Cluster | None:
-        """The cluster; None before the machines have registered."""
+        """Return the cluster; None before the machines have registered."""
         return self._cluster
 
     @property
     def arrived_at(self) -> float | None:
-        """Unix time of the first arrival, from which tables count seconds."""
+        """Return the Unix time of the first arrival, from which tables count seconds."""
         return min((life.arrived_at for life in self.apps.values()), default=None)
 
     def meta(self, key: str) -> Any:
-        """Return a setting of the whole run by key; None: it has none."""
+        """Return a setting of the whole run by key; None: it is not set."""
         return None if self._journal is None else self._journal.meta.get(key)
 
     def notes(self) -> dict[str, Any]:
@@ -97,7 +97,7 @@ class LiveRecord:
         return {} if self._journal is None else self._journal.notes("app")
 
     def poll(self) -> News:
-        """Read what is new."""
+        """Read new entries."""
         steps = tuple(self._new_steps())
         for step in steps:
             self._take(step)
@@ -113,7 +113,7 @@ class LiveRecord:
             self._journal = None
 
     def app_dir(self, app: str) -> Path:
-        """Folder of an app."""
+        """Return the folder of an app."""
         return self.folder / "apps" / app
 
     def _new_steps(self) -> list[Step]:

@@ -1,4 +1,4 @@
-"""Rounds and auctions, read from a journal's decisions."""
+"""Reads rounds and auctions from a journal's decisions."""
 
 import dataclasses
 from collections import Counter
@@ -12,17 +12,17 @@ from eunomia_testbed.results.record_names import COLUMNS
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class Round:
-    """A round of the arbiter, from its cause to its decision; with bids these are two steps.
+    """A round of the arbiter, from its cause to its decision; a round with bids spans two steps of the journal.
 
     Attributes:
-        at: Unix time at which it began.
-        decided_at: Unix time at which it was decided; None: not yet.
-        offered: slots on offer.
-        shown_to: apps that were shown the offer; None: all.
-        busy: slots that were held when the round began.
-        kept: leases that were renewed.
-        revoked: slots that their holders had to give back.
-        changes: how many leases were started, grown and so on, by the past tense of the transition's kind.
+        at: Unix time of its begin.
+        decided_at: Unix time of the decision; None: not yet.
+        offered: number of slots on offer.
+        shown_to: apps that received the offer; None: all.
+        busy: number of slots held when the round began.
+        kept: number of leases renewed.
+        revoked: number of slots that their holders had to give back.
+        changes: number of leases by the past tense of the transition's kind, such as started or grown.
         records: rows of each plugin's record.
     """
 
@@ -44,17 +44,17 @@ class Round:
 
     @property
     def lines(self) -> list[dict[str, Any]]:
-        """Rows of its auction; none where it held none."""
+        """Return the rows of the round's auction; empty: no auction was held."""
         return [row for rows in self.records.values() for row in rows if "c" in row]
 
     @property
     def bidders(self) -> int:
-        """Apps that bid in its auction."""
+        """Return the number of apps that bid in its auction."""
         return sum(bool(row["bidder"]) for row in self.lines)
 
     @property
     def paid(self) -> bool:
-        """Whether an app paid: some c_i is below 1."""
+        """Return whether an app paid: some c_i is below 1."""
         return any(row["c"] is not None and row["c"] < 1.0 - 1e-9 for row in self.lines)
 
 
@@ -66,16 +66,16 @@ class Rounds:
 
     @property
     def auctions(self) -> list[Round]:
-        """Rounds in which an auction was held."""
+        """Return the rounds in which an auction was held."""
         return [each for each in self.rounds if each.lines]
 
     @property
     def contested(self) -> list[Round]:
-        """Auctions in which two or more apps bid and some c_i is below 1."""
+        """Return the auctions with at least two bids and a c_i below 1."""
         return [each for each in self.auctions if each.bidders >= 2 and each.paid]
 
     def take(self, step: Step, *, running: int, waiting: int, busy: int) -> None:
-        """Apply one step; the numbers are those before it."""
+        """Apply one step; the numbers describe the state before it."""
         decision = step.decision
         if not decision.causes:
             return

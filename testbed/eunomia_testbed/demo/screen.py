@@ -1,4 +1,4 @@
-"""The demo's screen as lines of text: jobs on slots, progress of apps, and the last auction."""
+"""Draws the demo's screen as lines of text: jobs on slots, progress of apps, and the last auction."""
 
 import math
 from collections import deque
@@ -104,10 +104,10 @@ class Screen:
     """Draws the state of a live run.
 
     Args:
-        record: of the run.
+        record: record of the run.
         title: the first line.
-        about_seconds: how long it takes as a rule; what the apps have done corrects it while they run.
-        started_at: Unix time.
+        about_seconds: usual duration in seconds; corrected by the apps' progress while they run.
+        started_at: Unix time of the start.
     """
 
     def __init__(self, record: LiveRecord, *, title: str, about_seconds: float, started_at: float) -> None:
@@ -210,7 +210,7 @@ class Screen:
 
 
 def title_of(made: Round) -> str:
-    """Such as ``auction 14: 2 slots offered to the 3 worst-off of 4 apps``."""
+    """Return a title such as ``auction 14: 2 slots offered to the 3 worst-off of 4 apps``."""
     lines = made.lines
     offered = lines[0]["offered_slots"] if lines else made.offered
     shown = made.shown_to if made.shown_to is not None else made.bidders
@@ -219,7 +219,7 @@ def title_of(made: Round) -> str:
 
 
 def bid_of(row: dict[str, object], letter: dict[str, str]) -> str:
-    """A line of an auction."""
+    """Return a line of an auction."""
     app = str(row["app"])
     least = row["won_slots"] or row["asked_least"]
     then = row["rho_won"] if row["rho_won"] is not None else row["rho_least"]

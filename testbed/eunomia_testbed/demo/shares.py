@@ -1,8 +1,8 @@
 """Measures the cost of sharing: searches together under Themis, and each search alone on its share.
 
 ``python -m eunomia_testbed.demo.shares`` runs the demo's three searches together on three slots, and each alone on one
-slot of an arbiter of its own. All run at the same time, so that other load on the machine slows their steps equally.
-The measured ρ is the time together over the time alone; the predicted ρ is the arbiter's own value meanwhile.
+slot of a separate arbiter. All run at the same time, so that other load on the machine slows their steps equally.
+The measured ρ is the time together over the time alone; the predicted ρ is the arbiter's own value during the run.
 """
 
 import argparse
@@ -29,15 +29,15 @@ LIMIT_SECONDS = 1200.0
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """A search's time with the others, and alone on its share.
+    """The time of a search together with the others, and alone on its share.
 
     Attributes:
-        app: its name.
-        together_seconds: from submission to end, with the others.
-        alone_seconds: the same, alone.
-        first: ρ as the arbiter said first.
-        middle: the median of what it said, a sample a second.
-        last: ρ by its whole work as known in the end, and by how many apps there were (Themis eq. 1 and 2).
+        app: name of the search.
+        together_seconds: seconds from submission to end, with the others.
+        alone_seconds: seconds from submission to end, alone.
+        first: the first ρ that the arbiter reported.
+        middle: the median of the reported ρ, sampled once a second.
+        last: ρ from the whole work, as known at the end, and the number of apps (Themis eq. 1 and 2).
     """
 
     app: str
@@ -49,7 +49,7 @@ class Share:
 
     @property
     def measured(self) -> float:
-        """Measured ρ: T_sh over the time on 1/N of the machine."""
+        """Return the measured ρ: T_sh over the time on 1/N of the machine."""
         return self.together_seconds / self.alone_seconds
 
 
@@ -63,13 +63,13 @@ def searches(seed: int, scale: float = 1.0) -> list[AppSource]:
 
 
 def measure(folder: Path, sources: Sequence[AppSource], *, policy: str = "demo", seed: int = SEED) -> list[Share]:
-    """Run searches together on as many slots as there are searches, and each alone on one.
+    """Run searches together on as many slots as there are searches, and each alone on one slot.
 
     Args:
-        folder: of the runs; new.
+        folder: new folder for the runs.
         sources: the searches.
-        policy: a profile whose valuation is Themis'.
-        seed: the arbiter's.
+        policy: a profile with Themis' valuation.
+        seed: seed of the arbiter.
 
     Raises:
         EunomiaError: an app did not finish in time.

@@ -1,4 +1,4 @@
-"""A live run's tables: those of its log, and those made of its event files, trials and auctions."""
+"""A live run's tables: those of its log, and those made from its event files, trials and auctions."""
 
 import dataclasses
 import functools
@@ -30,7 +30,7 @@ _WORDS = {"paused": "paused at its rung", "failed": "failed", "suspended": "susp
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RhoSample:
-    """An app's ρ and slots at a moment, as the arbiter showed them; Unix time."""
+    """An app's ρ and slots at a Unix time, as the arbiter reported them."""
 
     at: float
     app: str
@@ -42,9 +42,9 @@ class Tables:
     """The tables of one run.
 
     Args:
-        record: read to its end.
-        samples: ρ over time, as it was watched; empty: what the auctions recorded.
-        registry: of the plugins whose metrics are added; None: those found in this process.
+        record: record of the run, already read to its end.
+        samples: ρ over time, sampled during the run; empty: the values recorded by auctions are used.
+        registry: the plugins whose metrics are added; None: all that are installed.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Tables:
         folder.write_summary()
 
     def _measured(self, tables: MadeTables) -> tuple[Added, Mapping[str, pl.DataFrame]]:
-        """The tables with the metrics of plugins; without any if one fails, since a live run cannot be repeated."""
+        """Return the tables with the metrics of plugins; without any if one fails, as a live run cannot be repeated."""
         try:
             added, made = added_by([self._plugins]), with_metrics(tables, metrics_of(self._plugins))
             return added, dict(made.items())
@@ -75,7 +75,7 @@ class Tables:
             return {}, tables
 
     def _tables(self, policy: str, seed: int) -> MadeTables:
-        """Return the tables of the log, and those made of rows."""
+        """Return the tables of the log, and those made from rows."""
         rows: dict[str, Callable[[], Iterable[Any]]] = {
             "rho": self._rho,
             "searches": self._searches,

@@ -1,4 +1,4 @@
-"""Waits of jobs with the arbiter's reasons, from a journal's events and decisions."""
+"""Derives waits of jobs with the arbiter's reasons, from a journal's events and decisions."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ from eunomia.journal.journal import Step
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class Wait:
-    """A period in which a job wanted slots and had none, for one reason; Unix times."""
+    """A period in Unix time in which a job wanted slots and had none, for one reason."""
 
     job: str
     start: float
@@ -41,12 +41,12 @@ class Waits:
 
     @property
     def waiting(self) -> int:
-        """Number of jobs that wait now, without their tuners' own pauses."""
+        """Return the number of jobs that wait now, without those paused by their tuners."""
         return sum(wait.reason != Reason.PAUSED_BY_APP.word for wait in self._now.values())
 
     @property
     def running(self) -> int:
-        """Number of jobs that run now."""
+        """Return the number of jobs that run now."""
         return sum(map(len, self._divided.values()))
 
     def take(self, step: Step) -> None:

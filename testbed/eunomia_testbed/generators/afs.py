@@ -1,7 +1,7 @@
-"""AFS' workloads (NSDI'21, Appendix F): Philly's virtual clusters with one of nine models drawn for each job.
+"""AFS' workloads (NSDI'21, Appendix F): Philly's virtual clusters, with one of nine models drawn for each job.
 
-A job's model is drawn among those whose throughput still grows at the GPUs that it requests (Table 4); its iterations
-are such that on these GPUs it runs as long as in Philly's trace.
+The model is drawn among those whose throughput still grows at the number of GPUs that the job requests (Table 4). Its
+number of iterations is such that the job runs on these GPUs as long as in Philly's trace.
 """
 
 import dataclasses
@@ -56,10 +56,10 @@ class AfsOptions(GeneratorOptions):
 
 
 def generate(options: AfsOptions, seed: int) -> Workload:
-    """Reads one cluster of Philly's trace, and gives its jobs models.
+    """Read one cluster of Philly's trace, and draw models for its jobs.
 
     Raises:
-        InputError: a cluster that is not of Table 3, a file that cannot be read, or a job that no model fits.
+        InputError: a cluster that is not in Table 3, a file that cannot be read, or a job that no model fits.
     """
     cluster = _cluster(options.cluster)
     scaling = None if options.scaling is None else AfsScaling.read(options.scaling)
@@ -72,7 +72,7 @@ def generate(options: AfsOptions, seed: int) -> Workload:
 
 
 def with_drawn_models(workload: Workload, seed: int) -> Workload:
-    """Returns the workload with a model for each job, drawn among those that can use its gang.
+    """Return the workload with a model for each job, drawn among those that can use its gang.
 
     Raises:
         InputError: a job that requests more GPUs than any model can use.
@@ -90,12 +90,12 @@ def with_drawn_models(workload: Workload, seed: int) -> Workload:
 
 
 def with_scaling(workload: Workload, scaling: AfsScaling, *, elastic: bool) -> Workload:
-    """Returns the workload with steps of its models in place of seconds: as many as fill the trace's time.
+    """Return the workload with steps of its models in place of seconds, as many as fill the trace's time.
 
     Args:
-        workload: of durations: iterations times seconds per iteration at the requested GPUs.
-        scaling: seconds per step of the models by GPUs.
-        elastic: whether a job can use 1 GPU to its model's most.
+        workload: the workload in durations: iterations times seconds per iteration at the requested GPUs.
+        scaling: seconds per step of each model by number of GPUs.
+        elastic: whether a job can use any number of GPUs from 1 to its model's maximum.
 
     Raises:
         InputError: a model that ``scaling`` does not have.

@@ -1,4 +1,4 @@
-"""Gavel's and Synergy's derived traces: durations 10^x minutes, Poisson arrivals, models and gangs by probability."""
+"""Draws Gavel's and Synergy's derived traces: durations of 10^x minutes, Poisson arrivals, random models and gangs."""
 
 from typing import Final
 
@@ -56,10 +56,10 @@ class SynergyOptions(GeneratorOptions):
 
 
 def generate_gavel(options: GavelOptions, seed: int) -> Workload:
-    """Draws a trace as Gavel (OSDI'20) does; a gang of more than one GPU gets a model that can be distributed.
+    """Draw a trace as Gavel (OSDI'20) does; a gang of more than one GPU gets a model that can be distributed.
 
     Raises:
-        InputError: throughputs that cannot be read, or without any job type that runs with such a gang.
+        InputError: throughputs that cannot be read, or that lack a job type that runs with such a gang.
     """
     count = options.jobs
     rates = None if options.throughputs is None else GavelThroughputs.read(options.throughputs)
@@ -88,10 +88,10 @@ def generate_gavel(options: GavelOptions, seed: int) -> Workload:
 
 
 def generate_synergy(options: SynergyOptions, seed: int) -> Workload:
-    """Draws a production-derived trace as Synergy (OSDI'22, §5.1) does, without Philly's own arrivals.
+    """Draw a production-derived trace as Synergy (OSDI'22, §5.1) does, without Philly's own arrivals.
 
     Raises:
-        InputError: profiles that cannot be read, or without one of the models.
+        InputError: profiles that cannot be read, or that lack one of the models.
     """
     count = options.jobs
     task = picked(stream(seed, "tasks"), count, options.split)
@@ -123,7 +123,7 @@ def _kinds(gpus: Ints, place: Reals, rates: GavelThroughputs | None, gpu_type: s
 
 
 def _eligible(gang: int, rates: GavelThroughputs | None, gpu_type: str) -> list[JobType]:
-    """The job types that run with such a gang; if none has a rate, the first raises an error."""
+    """Return the job types that run with such a gang; if none has a rate, the first raises an error."""
     kinds = [kind for kind in GAVEL if gang == 1 or kind.distributed]
     if rates is None:
         return kinds
@@ -134,12 +134,12 @@ def _eligible(gang: int, rates: GavelThroughputs | None, gpu_type: str) -> list[
 
 
 def _steps(seconds: Reals, per_step: Reals) -> Reals:
-    """By job: its work in whole steps."""
+    """Return each job's work in whole steps."""
     return np.maximum(1.0, np.floor(seconds / per_step))
 
 
 def _passes(models: list[str], steps: Reals) -> dict[str, Reals]:
-    """The columns of epochs and samples an epoch; NaN where the model's data set is unknown."""
+    """Return the columns of epochs and samples per epoch; NaN where the size of the model's data set is unknown."""
     passes = np.array([passes_of(model, work) for model, work in zip(models, steps.tolist(), strict=True)])
     return {"epochs": passes[:, 0], "samples_per_epoch": passes[:, 1]}
 

@@ -18,7 +18,7 @@ class Steps:
     source: str
 
     def at(self, uniform: Reals) -> Reals:
-        """Return the values at these cumulative probabilities; below the first point's it is the first value."""
+        """Return the values at these cumulative probabilities; below that of the first point, the first value."""
         values, chances = zip(*self.points, strict=True)
         found: Reals = np.interp(uniform, chances, values)
         return found
@@ -31,7 +31,7 @@ class Steps:
 
     @property
     def mean(self) -> float:
-        """Returns the mean."""
+        """Return the mean."""
         total = self.points[0][0] * self.points[0][1]
         for (low, below), (high, above) in zip(self.points, self.points[1:], strict=False):
             total += (above - below) * (low + high) / 2.0
@@ -39,7 +39,7 @@ class Steps:
 
 
 def stream(seed: int, quantity: str) -> np.random.Generator:
-    """Returns the random numbers of one quantity, such as ``arrivals``; equal for equal seeds on every machine.
+    """Return the random numbers of one quantity, such as ``arrivals``; equal for equal seeds on every machine.
 
     Raises:
         InputError: a negative seed.
@@ -50,7 +50,7 @@ def stream(seed: int, quantity: str) -> np.random.Generator:
 
 
 def poisson_arrivals(draws: np.random.Generator, count: int, mean_seconds: float) -> Reals:
-    """Returns ``count`` arrivals of a Poisson process, the first at 0; a mean of 0: all at once."""
+    """Return ``count`` arrivals of a Poisson process, the first at 0; with a mean of 0 all arrive at once."""
     gaps = draws.exponential(1.0, size=max(0, count - 1)) * mean_seconds
     return np.concatenate([np.zeros(min(count, 1)), np.cumsum(gaps)])
 
@@ -74,10 +74,10 @@ def picked(draws: np.random.Generator, count: int, chances: Sequence[float]) -> 
 
 
 def check_chances(chances: Sequence[float], most: int) -> Sequence[float]:
-    """Checks probabilities of an option.
+    """Check the probabilities of an option.
 
     Raises:
-        ValueError: none or too many of them, a negative one, or a sum that is not 1.
+        ValueError: no or too many probabilities, a negative one, or a sum that is not 1.
     """
     if not 0 < len(chances) <= most or min(chances) < 0.0 or abs(sum(chances) - 1.0) > 1e-6:
         raise ValueError(f"must be 1 to {most} probabilities that add up to 1")

@@ -1,7 +1,7 @@
-"""Identical apps that all arrive at once: for questions where differences between apps would be noise.
+"""Makes identical apps that arrive together, for experiments in which differences between apps would be noise.
 
-Themis' experiment on truth-telling (§6.3) has eight of them, with the same preferences, on one machine of 8 GPUs and 28
-of 2; the paper does not give the number and length of their jobs.
+Themis' experiment on truth-telling (§6.3) uses eight apps with equal preferences on one machine of 8 GPUs and 28
+machines of 2; the paper does not give the number and length of their jobs.
 """
 
 from typing import Annotated
@@ -35,10 +35,10 @@ class IdenticalOptions(GeneratorOptions):
 
 
 def generate(options: IdenticalOptions, seed: int) -> Workload:
-    """Makes identical apps; the seed has no effect.
+    """Make identical apps; the seed has no effect.
 
     Raises:
-        InputError: jobs that take no time.
+        InputError: jobs with a duration of 0.
     """
     if options.time <= 0.0:
         raise InputError("time must be positive", value=str(options.time), place="--set identical.time")

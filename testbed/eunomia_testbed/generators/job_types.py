@@ -22,7 +22,7 @@ class JobType:
 
     @property
     def model(self) -> str:
-        """The job type's name in throughput files."""
+        """Return the job type's name in throughput files."""
         return named_model(self.family, self.batch_size)
 
 

@@ -1,4 +1,4 @@
-"""Generators by name: each makes a workload from settings."""
+"""The generators by name; each makes a workload from settings."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,7 +17,7 @@ from eunomia_testbed.workload import Workload
 
 @value
 class Generator:
-    """A way to draw a workload."""
+    """A named generator of workloads."""
 
     summary: str
     options_type: type[GeneratorOptions]
@@ -81,16 +81,16 @@ GENERATORS: Final[Mapping[str, Generator]] = {
 
 
 def generate_workload(name: str, settings: Mapping[str, object] | None = None, seed: int = 0) -> Workload:
-    """Draws a workload; equal names, settings and seeds give equal workloads.
+    """Draw a workload; equal names, settings and seeds give equal workloads.
 
     Args:
-        name: of ``GENERATORS``.
+        name: a key of ``GENERATORS``.
         settings: options by name, as text or as values.
         seed: at least 0.
 
     Raises:
         InputError: an unknown generator or option, an option out of bounds, an option's file that cannot be read, or a
-            negative seed; all bad options together.
+            negative seed; all invalid options are reported together.
     """
     options = generator_options(name, settings)
     if seed < 0:
@@ -99,10 +99,10 @@ def generate_workload(name: str, settings: Mapping[str, object] | None = None, s
 
 
 def generated_speeds(name: str, settings: Mapping[str, object] | None = None) -> PerformanceModel | None:
-    """Returns the performance model of a generated workload; None: the workload's own times are used.
+    """Return the performance model of a generated workload; None: the workload's own times are used.
 
     Args:
-        name: of ``GENERATORS``.
+        name: a key of ``GENERATORS``.
         settings: the same as for the workload.
 
     Raises:
@@ -112,7 +112,7 @@ def generated_speeds(name: str, settings: Mapping[str, object] | None = None) ->
 
 
 def generator_options(name: str, settings: Mapping[str, object] | None = None) -> GeneratorOptions:
-    """Checks settings, and returns the options that they make.
+    """Check settings, and return the options that they define.
 
     Raises:
         InputErrors: every setting that is unknown or out of bounds.
@@ -131,7 +131,7 @@ def generator_options(name: str, settings: Mapping[str, object] | None = None) -
 
 
 def generator_named(name: str) -> Generator:
-    """Returns a generator.
+    """Return a generator.
 
     Raises:
         InputError: no generator has this name.
@@ -152,7 +152,7 @@ def _read(path: Path | None) -> PerformanceModel | None:
 
 
 def describe_generator(name: str) -> dict[str, dict[str, object]]:
-    """Returns a generator's options with type, bounds, default and description.
+    """Return a generator's options with type, bounds, default and description.
 
     Raises:
         InputError: no generator has this name.

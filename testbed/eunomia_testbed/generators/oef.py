@@ -1,8 +1,8 @@
-"""OEF's tenants: each trains many jobs of one type, with its own speed-up on faster GPUs (OEF, §6).
+"""OEF's tenants: each trains many jobs of one type, which has its own speed-up on faster GPUs (OEF, §6).
 
-The paper prints two speed-ups of the RTX 3090 over the 3070: VGG 1.39 and LSTM 2.15. Their GPUs' memory bandwidths,
-448, 760 and 936 GB/s (data sheets), have the ratio 2.09, so a speed-up is taken as a power of that ratio: 0.45 for
-VGG, 1.04 for LSTM, and evenly spaced between for the four other models (assumed).
+The paper gives two speed-ups of the RTX 3090 over the 3070: 1.39 for VGG and 2.15 for LSTM. The memory bandwidths of
+these GPUs, 448 and 936 GB/s (data sheets; 760 GB/s for the 3080), have the ratio 2.09. A speed-up is assumed to be a
+power of that ratio: 0.45 for VGG, 1.04 for LSTM, and evenly spaced exponents between them for the four other models.
 """
 
 import math
@@ -48,7 +48,7 @@ class OefOptions(GeneratorOptions):
 
 
 def generate(options: OefOptions, seed: int) -> Workload:
-    """Draws tenants and their jobs; durations have the shape of Philly's, scaled to the load.
+    """Draw tenants and their jobs; the distribution of durations has the shape of Philly's, scaled to the load.
 
     Raises:
         InputError: a negative seed.
@@ -77,7 +77,7 @@ def generate(options: OefOptions, seed: int) -> Workload:
 
 
 def oef_speeds() -> DeclaredSpeeds:
-    """Speeds of these models: linear in GPUs, with the speed-ups by GPU type that the module's docstring gives."""
+    """Return the speeds of these models: linear in GPUs, with the speed-ups by GPU type of the module's docstring."""
     ratio = math.log(BANDWIDTH["RTX3090"] / BANDWIDTH["RTX3070"])
     powers = np.linspace(math.log(PRINTED["VGG"]) / ratio, math.log(PRINTED["LSTM"]) / ratio, len(MODELS))
     slowest = min(BANDWIDTH.values())

@@ -1,4 +1,4 @@
-"""Searches for simulation: loss curves known in advance, and the work that a tuner lets each trial do."""
+"""Makes searches for simulation: loss curves known in advance, and the work that a tuner allows each trial."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -25,21 +25,21 @@ def draw_curves(draws: np.random.Generator, trials: int) -> Reals:
 
 
 def losses(curves: Reals, iteration: int) -> Reals:
-    """Returns every trial's loss after a number of iterations."""
+    """Return every trial's loss after a number of iterations."""
     asymptote, amplitude, exponent = curves.T
     loss: Reals = asymptote + amplitude * (iteration + 1.0) ** -exponent
     return loss
 
 
 def halving_rungs(trials: int, iterations: int, reduction_factor: int, rungs: Rungs) -> tuple[list[int], list[int]]:
-    """Returns, by phase, the number of trials that run, and the iteration at which the phase ends."""
+    """Return for each phase the number of trials that run, and the iteration at which the phase ends."""
     sizes = phase_sizes(trials, reduction_factor)
     place = equal_budget_rungs if rungs == "equal_budget" else geometric_rungs
     return sizes, place(iterations, len(sizes), reduction_factor)
 
 
 def halving_iterations(curves: Reals, iterations: int, reduction_factor: int, rungs: Rungs) -> Ints:
-    """Returns how many iterations each trial runs before successive halving drops it, with these curves."""
+    """Return the number of iterations that each trial runs before successive halving drops it, with these curves."""
     sizes, ends = halving_rungs(len(curves), iterations, reduction_factor, rungs)
     done = np.zeros(len(curves), dtype=np.int64)
     members: Sequence[int] = range(len(curves))

@@ -1,8 +1,8 @@
-"""Shockwave's traces (NSDI'23), drawn as its public generator does: same parameters, same trace.
+"""Shockwave's traces (NSDI'23), drawn as by its public generator: equal parameters give an equal trace.
 
 The file ``120_0.2_5_100_40_25_0,0.5,0.5_0.6,0.3,0.09,0.01_multigpu_dynamic.trace`` of their repository equals,
-line by line, the trace drawn here from the parameters in its name and their throughputs of TACC's cluster. Python's and
-numpy's classic generators are used for that, one per quantity, with seeds S to S + 4.
+line by line, the trace drawn here from the parameters in its name and their throughputs of TACC's cluster. For this
+equality, Python's and numpy's classic generators are used, one per quantity, with seeds S to S + 4.
 """
 
 import math
@@ -66,7 +66,7 @@ class ShockwaveOptions(GeneratorOptions):
 
     @classmethod
     def of_name(cls, name: str, throughputs: Path) -> tuple[Self, int]:
-        """Reads options and seed from the name of one of their traces.
+        """Read options and seed from the name of one of their traces.
 
         Raises:
             InputError: the name has another form.
@@ -84,10 +84,10 @@ class ShockwaveOptions(GeneratorOptions):
 
 
 def generate(options: ShockwaveOptions, seed: int) -> Workload:
-    """Draws a trace and reads it with the reader of their files.
+    """Draw a trace, and read it with the reader of their files.
 
     Raises:
-        InputError: throughputs that cannot be read, or without a job type that is drawn.
+        InputError: throughputs that cannot be read, or that lack a drawn job type.
     """
     rates = GavelThroughputs.read(options.throughputs)
     text = "".join(f"{line}\n" for line in trace_lines(options, seed, rates))
@@ -96,7 +96,7 @@ def generate(options: ShockwaveOptions, seed: int) -> Workload:
 
 
 def trace_lines(options: ShockwaveOptions, seed: int, rates: GavelThroughputs) -> Iterator[str]:
-    """Draws the lines of a trace: their twelve columns, abridged where only a real run needs them.
+    """Yield the lines of a trace with their twelve columns; values that only a real run needs are abridged.
 
     Raises:
         InputError: a job type without a rate.

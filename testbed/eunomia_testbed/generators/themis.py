@@ -1,7 +1,7 @@
 """Themis' workloads 1 and 2 (NSDI'20, §6.1): apps that search, with the distributions of Figures 2, 4 and 8.
 
-The tasks of an app's jobs are drawn from Figure 4 and summed to the app's GPU time: the jobs of an app search around
-one model and have a typical length in common, which is drawn, and lengths around it.
+The task durations of an app's jobs are drawn from Figure 4 and summed to the app's GPU time. The jobs of an app search
+around one model, so that their lengths lie around a typical length, which is drawn for each app.
 """
 
 from collections.abc import Sequence
@@ -91,7 +91,7 @@ class _App:
 
 
 def generate_themis1(options: ThemisOptions, seed: int) -> Workload:
-    """Draws workload 1: few GPUs per job, many jobs per app, each job as long as in the trace.
+    """Draw workload 1: few GPUs per job, many jobs per app, each job as long as in the trace.
 
     Raises:
         InputError: a negative seed.
@@ -100,7 +100,7 @@ def generate_themis1(options: ThemisOptions, seed: int) -> Workload:
 
 
 def generate_themis2(options: Themis2Options, seed: int) -> Workload:
-    """Draws workload 2: workload 1's arrivals of the same seed, fewer jobs, more GPUs per job, successive halving.
+    """Draw workload 2: workload 1's arrivals with the same seed, fewer jobs, more GPUs per job, successive halving.
 
     Raises:
         InputError: a negative seed.
@@ -125,7 +125,7 @@ def _generate(number: int, options: ThemisOptions, seed: int) -> Workload:
 
 
 def draw_models(network_intensive: float | None, count: int, seed: int) -> Ints:
-    """Draws models of Table 4 by its mix, or by the mix within network-intensive and other models."""
+    """Draw models of Table 4 by its mix, or by the mix within network-intensive and within other models."""
     draws = stream(seed, "models")
     if network_intensive is None:
         return picked(draws, count, SHARES)
@@ -136,14 +136,14 @@ def draw_models(network_intensive: float | None, count: int, seed: int) -> Ints:
 
 
 def _app(options: ThemisOptions, draws: np.random.Generator, jobs: int, gpus: int, task_seconds: float) -> _App:
-    """Draws an app's jobs, so that together they take the GPU time of all its tasks under its search.
+    """Draw an app's jobs; under its search, they take in total the GPU time of all its tasks.
 
     Args:
-        options: of the workload.
-        draws: of the app.
-        jobs: how many.
-        gpus: tasks of a job.
-        task_seconds: the typical GPU time of a task, about the median of the app's.
+        options: options of the workload.
+        draws: random numbers of the app.
+        jobs: number of jobs.
+        gpus: tasks of each job.
+        task_seconds: the typical GPU time of a task, about the median within the app.
     """
     pace = 1.0 + options.spread * (2.0 * draws.random(jobs) - 1.0)
     curves = draw_curves(draws, jobs)
@@ -188,7 +188,7 @@ def _laid_out(name: str, options: ThemisOptions, arrivals: Reals, apps: Sequence
 
 
 def _search(options: ThemisOptions, app: _App) -> SimulatedSearch:
-    """The search of an app; without one its jobs still have the losses that SLAQ uses."""
+    """Return the search of an app; without one, its jobs still have the losses that SLAQ uses."""
     kind = options.search if app.iterations.size > 1 else "none"
     details: dict[str, object] = {}
     if kind == "successive_halving":
@@ -202,5 +202,8 @@ def _search(options: ThemisOptions, app: _App) -> SimulatedSearch:
 
 
 def _rounded_up(amount: Reals) -> Ints:
-    """Amounts rounded up, so that no more lie at or below a point than the curve gives; rounding noise is ignored."""
+    """Round amounts up, so that no point of the curve has more of them below it than the curve states.
+
+    Rounding noise is ignored.
+    """
     return np.ceil(amount - 1e-9).astype(np.int64)

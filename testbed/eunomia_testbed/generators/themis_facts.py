@@ -1,6 +1,6 @@
-"""Facts behind Themis' workloads 1 and 2 (NSDI'20): the distributions of Figures 3 and 8, Table 4's mix, the slowdown.
+"""Facts of Themis' workloads 1 and 2 (NSDI'20): the distributions of Figures 3 and 8, Table 4's mix, the slowdown.
 
-The paper has only plots; the points are those that the public repository ``TuftsNATLab/PCS`` (MIT) read off them.
+The paper has only plots; the points are those that the public repository ``TuftsNATLab/PCS`` (MIT) took from them.
 """
 
 from collections.abc import Mapping
@@ -67,7 +67,7 @@ about 50 (§2.2)."""
 
 
 def themis_speeds() -> DeclaredSpeeds:
-    """Speeds of Themis' simulator: linear, network-intensive models slowed by 1.1 and 1.3 (footnote 3)."""
+    """Return the speeds of Themis' simulator: linear, network-intensive models slowed by 1.1 and 1.3 (footnote 3)."""
     return DeclaredSpeeds(
         {
             model: DeclaredModel(slowdown=NETWORK_INTENSIVE if model in NETWORK_INTENSIVE_MODELS else COMPUTE_INTENSIVE)

@@ -1,8 +1,8 @@
 """Volatile Fisher markets (Shockwave, §4 and Appendices C to F): equilibria of small instances, and their conditions.
 
-An analysis tool and an oracle for tests: no policy solves a market here. ``read_market`` reads an instance,
-``equilibrium`` solves the Eisenberg-Gale programme of Appendix C in cvxpy, ``conditions_of`` checks its answer without
-it, ``unfold`` passes through a market in which agents arrive by surprise, and ``stochastic`` holds Appendix F.
+A tool for analysis and for tests: no policy solves a market here. ``read_market`` reads an instance, ``equilibrium``
+solves the Eisenberg-Gale programme of Appendix C in cvxpy, ``conditions_of`` checks its solution independently,
+``unfold`` solves a market in which agents arrive unexpectedly, and ``stochastic`` covers Appendix F.
 """
 
 from eunomia_testbed.market.conditions import Conditions, conditions_of

@@ -13,7 +13,7 @@ TOLERANCE = 1e-3
 
 @builds
 class Conditions:
-    """Relative violations; 0: the condition holds."""
+    """Relative violations of the conditions; 0: the condition holds."""
 
     optimal_spending: float
     """Greatest relative utility that an agent could gain with its budget at these prices."""
@@ -31,7 +31,7 @@ class Conditions:
 
 
 def conditions_of(market: Market, found: Equilibrium) -> Conditions:
-    """Check an equilibrium: what each agent could buy at its prices follows from its best activity alone."""
+    """Check an equilibrium: the most that an agent can buy at its prices follows from its best activity alone."""
     sold = found.bought.sum(axis=0)
     left = np.maximum(market.supply - sold, 0.0)
     over = np.maximum(sold - market.supply, 0.0)
@@ -46,13 +46,13 @@ def conditions_of(market: Market, found: Equilibrium) -> Conditions:
 
 
 def spent(found: Equilibrium) -> Reals:
-    """[N] payment of each agent over all rounds."""
+    """Return each agent's payment over all rounds, [N]."""
     paid: Reals = (found.bought * found.price).sum(axis=(1, 2))
     return paid
 
 
 def affordable(market: Market, price: Reals) -> Reals:
-    """[N] greatest utility that each agent's budget buys at these prices; inf: the price is 0."""
+    """Return the greatest utility that each agent's budget buys at these prices, [N]; inf: the price is 0."""
     owner, gain, use = activities_of(market)
     cost = (use * price).sum(axis=(1, 2))
     by_budget = np.divide(gain, cost, out=np.full(gain.size, np.inf), where=cost > 0.0)

@@ -1,4 +1,4 @@
-"""An instance of a market, and the TOML file that holds one."""
+"""An instance of a market, and the TOML file that contains one."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -54,11 +54,11 @@ class Market:
 
     @property
     def rounds(self) -> int:
-        """Number of rounds."""
+        """Return the number of rounds."""
         return int(self.supply.shape[1])
 
     def utility_of(self, units: Reals) -> Reals:
-        """[N] the utility of [N, J, T] units over all rounds, those before an agent's arrival left out."""
+        """Return the utility of [N, J, T] units over all rounds, [N]; rounds before an agent's arrival do not count."""
         if self.utility is Utility.LINEAR:
             by_round = (self.worth * units).sum(axis=1)
         else:
@@ -69,7 +69,7 @@ class Market:
         return total
 
     def present(self) -> Reals:
-        """[N, T] 1 from an agent's arrival on, else 0."""
+        """Return 1 from an agent's arrival on and 0 before it, [N, T]."""
         here: Reals = (np.arange(self.rounds) >= self.arrives[:, None]).astype(float)
         return here
 
@@ -92,7 +92,7 @@ def read_market(path: Path) -> Market:
 
 
 class _Reader:
-    """Reads the tree of a file, and collects what is wrong."""
+    """Reads the tree of a file, and collects its errors."""
 
     def __init__(self, tree: Mapping[str, Any], place: str) -> None:
         self.tree, self.place = tree, place

@@ -12,10 +12,10 @@ from eunomia_testbed.market.instance import Market, Utility
 
 
 class Activities(NamedTuple):
-    """Ways in which agents use units: each activity has an owner, a utility, and units used.
+    """Ways in which agents use units: each activity has an owner, a utility, and the units that it uses.
 
     A linear agent has an activity for each resource and round, which uses one unit. A Leontief agent has one for each
-    round, which uses its needs.
+    round, which uses the units that the agent needs.
     """
 
     owner: Ints
@@ -66,7 +66,7 @@ def equilibrium(market: Market) -> Equilibrium:
     """Maximise the sum of budget x log(utility) within the supply (3).
 
     Raises:
-        SolveError: no solver gave an answer.
+        SolveError: no solver found a solution.
     """
     cp: Any = importlib.import_module("cvxpy")
     activities = activities_of(market)
@@ -99,12 +99,12 @@ def equilibrium(market: Market) -> Equilibrium:
 
 
 def _most(market: Market, activities: Activities) -> Reals:
-    """[K] largest amount of each activity within the supply, if it is the only one."""
+    """Return the largest amount of each activity that the supply allows if it is the only one, [K]."""
     use, supply = activities.use, np.broadcast_to(market.supply, activities.use.shape)
     allowed: Reals = np.divide(supply, use, out=np.full(use.shape, np.inf), where=use > 0.0).min(axis=(1, 2))
     return allowed
 
 
 def welfare_of(budget: Reals, utility: Reals) -> float:
-    """Nash social welfare over time (1)."""
+    """Return the Nash social welfare over time (1)."""
     return float(np.exp((budget * np.log(utility)).sum() / budget.sum()))

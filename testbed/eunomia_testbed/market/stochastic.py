@@ -1,7 +1,8 @@
-"""Appendix F: the policy that maximises Nash social welfare over time in expectation, on toy instances.
+"""Appendix F: the policy that maximises expected Nash social welfare over time, on small instances.
 
-The states of all jobs change at random by what each job is allocated. The programme (6) maximises the sum of budget x
-log(expected utility) over how often each allocation is made in each state and round; its optimum may mix policies.
+The states of jobs change at random, by the amounts that the jobs are allocated. The programme (6) maximises the sum of
+budget x log(expected utility) over the frequency of each allocation in each state and round; its optimum may mix
+policies.
 """
 
 import importlib
@@ -21,7 +22,7 @@ MOST_STATES = 4096
 
 @builds
 class Chain:
-    """The private states of one job; S states, A amounts that it may be allocated."""
+    """The states of one job, which other jobs do not know; S states, A amounts that the job may be allocated."""
 
     budget: float
     first: Reals
@@ -42,18 +43,18 @@ class StochasticMarket:
     rounds: int
 
     def allocations(self) -> list[tuple[int, ...]]:
-        """Indices of amounts by job, of all allocations that do not exceed the unit."""
+        """Return the indices of amounts by job, for all allocations that do not exceed the unit."""
         every = itertools.product(range(self.amounts.size), repeat=len(self.chains))
         return [one for one in every if self.amounts[list(one)].sum() <= 1.0 + 1e-12]
 
     def states(self) -> list[tuple[int, ...]]:
-        """States by job."""
+        """Return the combinations of states, by job."""
         return list(itertools.product(*(range(chain.first.size) for chain in self.chains)))
 
 
 @builds
 class ExpectedOptimum:
-    """The answer of the programme (6)."""
+    """The solution of the programme (6)."""
 
     visits: Reals
     """[T, joint state, allocation] probability of being there and allocating so."""
@@ -67,8 +68,8 @@ def expected_optimum(market: StochasticMarket) -> ExpectedOptimum:
     """Solve (6) over visits of joint states.
 
     Raises:
-        InputError: probabilities that do not sum to 1, or an instance that is no toy.
-        SolveError: no solver gave an answer.
+        InputError: probabilities that do not sum to 1, or an instance that is too large.
+        SolveError: no solver found a solution.
     """
     _check(market)
     cp: Any = importlib.import_module("cvxpy")
@@ -88,7 +89,7 @@ def expected_optimum(market: StochasticMarket) -> ExpectedOptimum:
 
 
 def joint(market: StochasticMarket) -> tuple[Reals, Reals, Reals]:
-    """The joint chain: [S] first, [A, S, S] moves, and [job, A, S] the expected gain of each job."""
+    """Return [S] first, [A, S, S] transition probabilities, and [job, A, S] the expected gain, of the joint chain."""
     states, allocations = market.states(), market.allocations()
     first = np.array([np.prod([c.first[s] for c, s in zip(market.chains, one, strict=True)]) for one in states])
     move = np.zeros((len(allocations), len(states), len(states)))

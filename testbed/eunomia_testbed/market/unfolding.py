@@ -1,4 +1,4 @@
-"""Solves a market over time: one equilibrium, or one at each surprise arrival."""
+"""Solves a market over time: one equilibrium, or one at each unexpected arrival."""
 
 import dataclasses
 
@@ -36,8 +36,8 @@ class MarketOutcome:
 def unfold(market: Market) -> MarketOutcome:
     """Solve the market for all rounds.
 
-    With known arrivals there is one equilibrium. With surprises there is one at each arrival, of the rounds left, among
-    the agents that are there, with the budgets that they have not spent.
+    With known arrivals there is one equilibrium. With unexpected arrivals there is one at each arrival, over the
+    remaining rounds, among the present agents, with their unspent budgets.
     """
     starts = sorted(set(market.arrives.tolist())) if market.surprise else [int(market.arrives.min())]
     bought, price = np.zeros_like(market.worth), np.zeros_like(market.supply)
@@ -65,7 +65,7 @@ def unfold(market: Market) -> MarketOutcome:
 
 
 def _at(market: Market, budget: Reals, start: int) -> tuple[Bools, Market, Equilibrium] | None:
-    """Return the equilibrium of the rounds from ``start`` on; None: no agent can buy anything useful."""
+    """Return the equilibrium of the rounds from ``start`` on; None: no agent can buy anything that gives it utility."""
     here = (market.arrives <= start) if market.surprise else np.ones(budget.size, dtype=bool)
     here = here & (budget > UNSPENT * market.budget)
     part = _part(market, budget, here, start)

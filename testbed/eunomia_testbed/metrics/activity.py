@@ -15,10 +15,10 @@ _SAME = 1e-6
 
 
 def segment_columns(run: SimulatedRun) -> tuple[Ints, Ints, Reals, Reals, list[str]]:
-    """Columns job (row), GPU, start, end (seconds), activity; empty without kept segments.
+    """Return the columns job (row), GPU, start, end (seconds), activity; empty if no segments were kept.
 
-    A lease before its job's first step is ``start``, or ``restore`` if the job had held GPUs before; after its last
-    step ``save`` if the job lost the lease unfinished, else ``idle``; stretches in between are also ``idle``.
+    A lease before its job's first step is ``start``, or ``restore`` if the job had held GPUs before. After the last
+    step it is ``save`` if the job lost the lease unfinished, else ``idle``. Periods in between are also ``idle``.
     """
     rows = [row for job, spans in _runs_by_job(run) for row in _of_job(job, spans)]
     job, gpu, start, end, activity = zip(*rows, strict=True) if rows else ((),) * 5

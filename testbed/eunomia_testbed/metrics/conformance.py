@@ -1,11 +1,11 @@
-"""The suite that a plugin with metrics inherits; under plain pytest, without fixtures.
+"""The test suite of metrics plugins: a plugin's test class inherits it and runs under plain pytest, without fixtures.
 
 ```python
 class TestTail(MetricsConformance):
     plugin = Tail
 ```
 
-A failure names the plugin, the rule and what broke it.
+A failure names the plugin, the rule and the value that violates it.
 """
 
 from collections.abc import Mapping
@@ -26,10 +26,10 @@ from eunomia_testbed.workload import Workload
 
 
 class MetricsConformance:
-    """Inherit this class and set ``plugin``.
+    """Base of a metrics plugin's test class, which sets ``plugin``.
 
     Attributes:
-        plugin: the class; its options have defaults.
+        plugin: the plugin's class; all its options need defaults.
     """
 
     plugin: ClassVar[type[Any]]
@@ -47,11 +47,11 @@ class MetricsConformance:
             self._broken("eunomia_metrics must list a metric, but lists none")
 
     def test_every_row_gets_a_value(self) -> None:
-        """Each metric can be computed on a run of a few jobs, one of which never fits, with one value for each row."""
+        """Check that each metric has one value for each row, on a run of a few jobs of which one never fits."""
         self._computed(_tables())
 
     def test_equal_tables_give_equal_values(self) -> None:
-        """Compute each metric twice and compare the values."""
+        """Check that two computations of a metric on equal tables give equal values."""
         tables = _tables()
         one, two = self._computed(tables), self._computed(tables)
         for name, values in one.items():
@@ -69,7 +69,7 @@ class MetricsConformance:
             self._broken(str(error))
 
     def _computed(self, tables: Mapping[str, pl.DataFrame]) -> dict[str, pl.Series]:
-        """Returns the columns of the plugin by name."""
+        """Return the columns of the plugin by name."""
         metrics = self._metrics()
         made = with_metrics(tables, metrics)
         try:
@@ -82,7 +82,7 @@ class MetricsConformance:
 
 
 def _tables() -> dict[str, pl.DataFrame]:
-    """The tables of four jobs on two GPUs: one waits, one is too large for the cluster."""
+    """Return the tables of four jobs on two GPUs: one job waits, one is too large for the cluster."""
     workload = Workload.single_jobs(
         "conformance",
         ids=["a", "b", "c", "large"],

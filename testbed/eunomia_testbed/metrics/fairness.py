@@ -20,7 +20,7 @@ UNFAIR_RHO: Final = 1.05
 
 
 def mean_present(arrival_seconds: Reals, finish_seconds: Reals) -> Reals:
-    """The mean number of apps (or jobs) present over the life of each, itself included; see ``Presence``."""
+    """Return the mean number of apps (or jobs) present over the life of each, itself included; see ``Presence``."""
     return Presence(arrival_seconds, finish_seconds).over(arrival_seconds, finish_seconds)
 
 
@@ -28,8 +28,8 @@ class Presence:
     """The number of apps (or jobs) present at any time.
 
     Args:
-        start_seconds: of each.
-        end_seconds: of each; NaN: never.
+        start_seconds: start of each.
+        end_seconds: end of each; NaN: never.
     """
 
     def __init__(self, start_seconds: Reals, end_seconds: Reals) -> None:
@@ -37,11 +37,11 @@ class Presence:
         self._area = np.concatenate([[0.0], np.cumsum(self.present[:-1] * np.diff(self.moments))])
 
     def over(self, arrival_seconds: Reals, finish_seconds: Reals) -> Reals:
-        """The mean number over each of these lives; for a life of length 0 the number at that time, at least 1.
+        """Return the mean number present over each life; for a life of length 0 the number at that time, at least 1.
 
         Args:
-            arrival_seconds: of each life.
-            finish_seconds: of each; NaN: never, which gives NaN.
+            arrival_seconds: start of each life.
+            finish_seconds: end of each life; NaN: it does not end, and its mean is NaN.
         """
         if not self.moments.size:
             return np.ones_like(arrival_seconds)
@@ -80,32 +80,35 @@ def accumulate(moments: Reals, change: Reals) -> tuple[Reals, Reals]:
 
 
 def alone_seconds(work_gpu_seconds: Reals, demand_gpus: Reals, cluster_gpus: int) -> Reals:
-    """T_cluster: the work on all GPUs that the app can use, with linear speed-up and no slowdown (Themis, 4.2).
+    """Return T_cluster: the time of the work on all GPUs that the app can use, with linear speed-up (Themis, 4.2).
 
     Args:
-        work_gpu_seconds: by app, of all its jobs.
-        demand_gpus: by app, the most that its jobs can use together.
+        work_gpu_seconds: by app, GPU-seconds of all its jobs.
+        demand_gpus: by app, the most GPUs that its jobs can use together.
         cluster_gpus: R_C.
     """
     return work_gpu_seconds / np.clip(demand_gpus, 1, max(1, cluster_gpus))
 
 
 def rho(jct_seconds: Reals, alone: Reals, contention: Reals | float = 1.0) -> Reals:
-    """Shared time over time alone times contention; NaN where the time alone is 0 or a value is unknown."""
+    """Return shared time over time alone times contention; NaN where the time alone is 0 or a value is unknown."""
     with np.errstate(divide="ignore", invalid="ignore"):
         found = jct_seconds / (alone * contention)
     return np.where(np.isfinite(found), found, np.nan)
 
 
 def static_contention(jobs: int, cluster_gpus: int) -> float:
-    """Jobs of the trace per GPU, at least 1 (``get_finish_time_fairness`` of Gavel's and Shockwave's simulator)."""
+    """Return jobs of the trace per GPU, at least 1.
+
+    Source: ``get_finish_time_fairness`` of Gavel's and Shockwave's simulator.
+    """
     return max(1.0, jobs / max(1, cluster_gpus))
 
 
 def jain(rhos: Reals) -> float | None:
-    """Jain's index of 1 / rho, the received part of the fair share: 1 if all are equal, 1 / n if one has all.
+    """Return Jain's index of 1 / rho, the received part of the fair share: 1 if all are equal, 1 / n if one has all.
 
-    (sum x)^2 / (n sum x^2) with x = received / fair (Jain, Chiu and Hawe 1984). None where no rho is known.
+    (sum x)^2 / (n sum x^2) with x = received / fair (Jain, Chiu and Hawe 1984). None: no rho is known.
     """
     with np.errstate(divide="ignore"):
         shares = 1.0 / rhos[rhos > 0.0]

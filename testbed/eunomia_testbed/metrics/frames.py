@@ -1,4 +1,4 @@
-"""A simulated run as the tables of a result folder, made from columns without an object per row."""
+"""Makes the tables of a result folder from a simulated run, by columns instead of an object for each row."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -24,9 +24,9 @@ Columns = Mapping[str, object]
 
 @builds
 class Frames:
-    """The tables of one policy and seed, by name, and the plugins' records, by plugin.
+    """The tables of one policy and seed by name, and the plugins' records by plugin.
 
-    Each table is made on access, and not kept: all tables of a long run at once take several times its memory.
+    Each table is made when it is read, and not kept: all tables of a long run together take several times its memory.
     """
 
     tables: Mapping[str, pl.DataFrame]
@@ -42,14 +42,14 @@ def frames_of(
     label: str = "",
     metrics: Sequence[PluginMetric] = (),
 ) -> Frames:
-    """Makes all tables of a run.
+    """Make all tables of a run.
 
     Args:
-        run: of that workload on that cluster.
-        workload: of the run.
-        cluster: of the run.
-        serial_seconds: by job, its work on one GPU; None: linear.
-        label: for the column ``policy``; empty: the run's policy.
+        run: the run of that workload on that cluster.
+        workload: workload of the run.
+        cluster: cluster of the run.
+        serial_seconds: by job, the seconds of its work on one GPU; None: linear speed-up.
+        label: value of the column ``policy``; empty: the run's policy.
         metrics: columns that plugins add.
     """
     judged = judge(run, workload, cluster, serial_seconds)
@@ -58,7 +58,7 @@ def frames_of(
 
 @builds
 class Alone:
-    """By job, seconds of a run alone on the cluster; NaN: unknown."""
+    """By job, the seconds of a run alone on the cluster; NaN: unknown."""
 
     ideal_seconds: Reals
     exclusive_seconds: Reals
@@ -146,7 +146,7 @@ class _Maker:
         }
 
     def _record(self, plugin: str) -> pl.DataFrame:
-        """A plugin's tables, concatenated, each row with its round and time."""
+        """Return a plugin's tables, concatenated, with round and time in each row."""
         columns: dict[str, list[Any]] = {}
         height = 0
         for at, number, table in self._run.records[plugin]:
@@ -161,6 +161,6 @@ class _Maker:
 
 
 def result_names(table: str, columns: Mapping[str, Any]) -> dict[str, Any]:
-    """A record's columns with the names of results: an auction's as in the demo, others as in the plugin."""
+    """Return a record's columns with the names of results: an auction's as in the demo, others as in the plugin."""
     known = COLUMNS if table == "auction" else {}
     return {known.get(name, name): column for name, column in columns.items()}

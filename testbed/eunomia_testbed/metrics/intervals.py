@@ -1,4 +1,4 @@
-"""Means over seeds with their interval: Student's t, two-sided."""
+"""Means over seeds with their confidence interval: Student's t, two-sided."""
 
 import math
 from collections.abc import Sequence
@@ -17,14 +17,14 @@ class Interval:
 
     @property
     def holds_zero(self) -> bool:
-        """Whether the interval contains 0; for a single value whether it is 0."""
+        """Return whether the interval contains 0; for a single value, whether it is 0."""
         if self.low is None or self.high is None:
             return self.mean == 0.0
         return self.low <= 0.0 <= self.high
 
 
 def interval(values: Sequence[float], confidence: float = 0.95) -> Interval | None:
-    """The mean of these values with its t interval; None for no values."""
+    """Return the mean of these values with its t interval; None for no values."""
     if not values:
         return None
     count = len(values)
@@ -37,13 +37,13 @@ def interval(values: Sequence[float], confidence: float = 0.95) -> Interval | No
 
 
 def enough_to_decide(differences: Sequence[float], most: int) -> int | None:
-    """Return how many paired differences would exclude 0, if more of them had the same mean and spread.
+    """Return how many paired differences with the same mean and spread would exclude 0.
 
-    The smallest count, above that of these, whose 95 % t interval leaves out 0.
+    This is the smallest count above the present one whose 95 % t interval excludes 0.
 
     Args:
         differences: at least two.
-        most: the largest count that is of use; None is returned where even this does not decide.
+        most: the largest useful count; None is returned if even that count does not decide.
     """
     count = len(differences)
     mean = math.fsum(differences) / count
@@ -62,7 +62,10 @@ def enough_to_decide(differences: Sequence[float], most: int) -> int | None:
 
 
 def t_quantile(probability: float, freedom: int) -> float:
-    """The quantile of Student's t with ``freedom`` degrees of freedom, to nine digits, for probabilities above 0.5."""
+    """Return the quantile of Student's t with ``freedom`` degrees of freedom, for probabilities above 0.5.
+
+    It is exact to nine digits.
+    """
     low, high = 0.0, 1.0
     while t_below(high, freedom) < probability:
         high *= 2.0
@@ -73,7 +76,7 @@ def t_quantile(probability: float, freedom: int) -> float:
 
 
 def t_below(t: float, freedom: int) -> float:
-    """The probability that Student's t is below ``t`` (at least 0): the finite sums for whole degrees of freedom.
+    """Return the probability that Student's t is below ``t`` (at least 0), by finite sums for whole degrees of freedom.
 
     Source: Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4.
     """

@@ -1,4 +1,4 @@
-"""Figures of a simulated run by job and app, as columns."""
+"""Computes the figures of a simulated run by job and app, as columns."""
 
 import numpy as np
 
@@ -60,12 +60,12 @@ class Judged:
 
 
 def judge(run: SimulatedRun, workload: Workload, cluster: Cluster, serial_seconds: Reals | None = None) -> Judged:
-    """Computes the figures of each job and app.
+    """Compute the figures of each job and app.
 
     Args:
-        run: of that workload on that cluster.
-        workload: its jobs and apps.
-        cluster: of the run.
+        run: the run of that workload on that cluster.
+        workload: the jobs and apps.
+        cluster: cluster of the run.
         serial_seconds: by job, seconds of its work on one GPU; None: its time alone times its gang (linear scaling).
     """
     jobs = workload.jobs
@@ -100,7 +100,7 @@ def judge(run: SimulatedRun, workload: Workload, cluster: Cluster, serial_second
 
 
 def done_share(run: SimulatedRun, workload: Workload) -> Reals:
-    """By job, the fraction of its work that its app needed: less than 1 if its tuner ended the job early."""
+    """Return by job the fraction of its work that its app needed: less than 1 if its tuner ended the job early."""
     with np.errstate(divide="ignore", invalid="ignore"):
         part = run.iterations_done / workload.jobs.iterations
     early = (run.state == "stopped") & np.isfinite(part)
@@ -108,7 +108,7 @@ def done_share(run: SimulatedRun, workload: Workload) -> Reals:
 
 
 def busy_slot_seconds(run: SimulatedRun, workload: Workload) -> Reals:
-    """By job, GPU-seconds that made progress; NaN if its size may have changed and no segments were kept."""
+    """Return by job the GPU-seconds of progress; NaN if the job's size may have changed and no segments were kept."""
     jobs = workload.jobs
     fixed = run.run_seconds * jobs.most
     if not run.segments.job.size:
@@ -119,9 +119,9 @@ def busy_slot_seconds(run: SimulatedRun, workload: Workload) -> Reals:
 
 
 def placement_score(run: SimulatedRun, workload: Workload, busy: Reals) -> Reals:
-    """By job, the mean of 1 / slowdown over its GPU time (Themis, section 6.1).
+    """Return by job the mean of 1 / slowdown over its GPU time (Themis, section 6.1).
 
-    That is the GPU time of its steps at its best placement over the time that they took. NaN: the job did not run, or
+    This is the GPU time of its steps at its best placement over the time that they took. NaN: the job did not run, or
     its sizes are unknown.
     """
     made = run.iterations_done + run.iterations_lost
@@ -132,13 +132,13 @@ def placement_score(run: SimulatedRun, workload: Workload, busy: Reals) -> Reals
 
 
 def sum_by(rows: Ints, values: Reals, size: int) -> Reals:
-    """The sum of the known values by row."""
+    """Return the sum of the known values by row."""
     summed: Reals = np.bincount(rows, np.nan_to_num(values, nan=0.0), minlength=size).astype(float)
     return summed
 
 
 class _Apps:
-    """Sums values of jobs by app; if every job is its own app, rows are equal and need no sums."""
+    """Sums values of jobs by app; if every job has its own app, rows are equal and no sums are needed."""
 
     def __init__(
         self, run: SimulatedRun, workload: Workload, cluster: Cluster, crowd: fairness.Presence, mean_jobs: Reals
@@ -189,5 +189,5 @@ class _Apps:
         return apps.over(arrival, finish), self._crowd.over(arrival, finish)
 
     def _sum(self, values: Reals) -> Reals:
-        """The sum of known values of jobs by app."""
+        """Return the sum of known values of jobs by app."""
         return np.nan_to_num(values, nan=0.0) if self._lone else sum_by(self._workload.jobs.app, values, self._size)

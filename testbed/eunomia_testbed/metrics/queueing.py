@@ -9,7 +9,7 @@ from eunomia_testbed.metrics.fairness import accumulate
 
 @builds
 class Waits:
-    """Periods in which jobs were pending, one row each; a period without an end has NaN."""
+    """Periods in which jobs were pending, one row each; an open period has the end NaN."""
 
     job: Ints
     start_seconds: Reals
@@ -33,7 +33,7 @@ class Series:
         return np.where(piece < 0, 0.0, found)
 
     def areas(self, moments: Reals) -> Reals:
-        """The integral up to each time."""
+        """Return the integral up to each time."""
         if not self.time_seconds.size:
             return np.zeros_like(moments)
         length = np.diff(self.time_seconds)
@@ -45,7 +45,7 @@ class Series:
     def means(self, moments: Reals, until: float) -> Reals:
         """Return the mean from each time to the next, and from the last to ``until``.
 
-        For equal times, the value there.
+        For equal times this is the value there.
         """
         length = np.diff(np.append(moments, max(until, moments[-1] if moments.size else until)))
         area = np.diff(self.areas(np.append(moments, moments[-1:] + length[-1:])))
@@ -56,13 +56,13 @@ class Series:
 def cluster_efficiency(
     start_seconds: Reals, end_seconds: Reals, serial_per_gpu_second: Reals, cluster_gpus: int
 ) -> Series:
-    """CE: the sum over running jobs of throughput now / throughput with one GPU, per GPU of the cluster.
+    """Return CE: the sum over running jobs of throughput now / throughput with one GPU, per GPU of the cluster.
 
     Args:
-        start_seconds: of each stretch for which a job held a GPU.
-        end_seconds: of each; no NaN.
+        start_seconds: start of each period in which a job held a GPU.
+        end_seconds: end of each period; no NaN.
         serial_per_gpu_second: seconds of work on one GPU per GPU-second of this job, on average: 1 if it scales
-            linearly. So the mean over time is exact, and so is each value if jobs keep their size.
+            linearly. The mean over time is exact, and each value is exact if jobs keep their size.
         cluster_gpus: M.
     """
     moments = np.concatenate([start_seconds, end_seconds])
@@ -74,7 +74,7 @@ def cluster_efficiency(
 def blocking_index(
     waits: Waits, arrival_seconds: Reals, finish_seconds: Reals, serial_seconds: Reals, until: float
 ) -> Series:
-    """BI: the mean over pending jobs of pending time so far / remaining time with one GPU.
+    """Return BI: the mean over pending jobs of pending time so far / remaining time with one GPU.
 
     Pending time sums over a job's waits. The fraction of its work that is left is that of its remaining time without
     waits; a job that never finishes has all its work left.
@@ -84,7 +84,7 @@ def blocking_index(
         arrival_seconds: by job.
         finish_seconds: by job; NaN: never.
         serial_seconds: by job, its whole work on one GPU.
-        until: the end of waits that are open.
+        until: end of open waits.
     """
     if not waits.job.size:
         return Series(time_seconds=np.empty(0), value=np.empty(0), slope=np.empty(0))

@@ -10,9 +10,9 @@ from eunomia_testbed.workload import Regime, Workload
 
 
 def serial_seconds(workload: Workload, cluster: Cluster, models: PerformanceModel | None) -> Reals | None:
-    """By job, seconds of its whole work on one GPU of its own type; NaN: it does not run on one GPU.
+    """Return by job the seconds of its whole work on one GPU of its own type; NaN: it does not run on one GPU.
 
-    None: no performance model, so every job scales linearly from the workload's time.
+    None: there is no performance model, so that every job scales linearly from the workload's time.
     """
     if models is None:
         return None

@@ -13,13 +13,13 @@ from eunomia_testbed.workload import Workload
 
 
 def log_of(run: SimulatedRun, workload: Workload, cluster: Cluster, apps: AppFigures) -> RunLog:
-    """Returns the log of a run of a workload on a cluster.
+    """Return the log of a run of a workload on a cluster.
 
     Args:
-        run: of that workload on that cluster.
-        workload: its jobs and apps.
-        cluster: of the run.
-        apps: figures by app: how many jobs it has, and what it held.
+        run: the run of that workload on that cluster.
+        workload: the jobs and apps.
+        cluster: cluster of the run.
+        apps: by app, its number of jobs and the GPU time that it held.
     """
     jobs = workload.jobs
     lone = apps.jobs[jobs.app] == 1
@@ -78,7 +78,7 @@ def _apps(run: SimulatedRun, workload: Workload, figures: AppFigures) -> AppLog:
 
 
 def user_names(workload: Workload) -> pl.Series:
-    """Returns the names of the users."""
+    """Return the names of the users."""
     return pl.Series("user", list(workload.users.id), pl.String())
 
 

@@ -1,4 +1,4 @@
-"""Figures by user, over all their apps."""
+"""Computes figures of each user, over all apps of the user."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from eunomia_testbed.workload import Workload
 
 
 def user_columns(run: SimulatedRun, workload: Workload, judged: Judged) -> dict[str, object]:
-    """By user of the workload, the columns of the table ``users``."""
+    """Return the columns of the table ``users``, with a row for each user of the workload."""
     apps, users = workload.apps, len(workload.users.id)
     figures = judged.apps
     slot_seconds = sum_by(apps.user, figures.slot_seconds, users)
@@ -33,20 +33,20 @@ def user_columns(run: SimulatedRun, workload: Workload, judged: Judged) -> dict[
 
 
 def _mean(rows: Ints, values: Reals, size: int) -> Reals:
-    """Mean of the known values by row; NaN where none is known."""
+    """Return the mean of the known values by row; NaN where none is known."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return sum_by(rows, values, size) / np.bincount(rows, ~np.isnan(values), minlength=size)
 
 
 def _reduced(reduce: np.ufunc, rows: Ints, values: Reals, size: int) -> Reals:
-    """Least or largest of the known values by row; NaN where none is known."""
+    """Return the least or largest of the known values by row; NaN where none is known."""
     found = np.full(size, np.nan)
     reduce.at(found, rows, values)
     return found
 
 
 def _quantile(rows: Ints, values: Reals, size: int, at: float) -> Reals:
-    """A quantile of the known values by row, linear between ranks; NaN where none is known."""
+    """Return a quantile of the known values by row, linear between ranks; NaN where none is known."""
     known = ~np.isnan(values)
     order = np.lexsort((values[known], rows[known]))
     ascending, count = values[known][order], np.bincount(rows[known], minlength=size)

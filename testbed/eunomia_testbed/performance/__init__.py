@@ -28,7 +28,7 @@ _HOME = {name: f"eunomia_testbed.performance.{module}" for module, names in _MOD
 
 
 def __getattr__(name: str) -> object:
-    """Imports a name from its module, once."""
+    """Import a name from its module, once."""
     if name not in _HOME:
         raise AttributeError(f"module 'eunomia_testbed.performance' has no attribute {name!r}")
     found = getattr(importlib.import_module(_HOME[name]), name)

@@ -42,11 +42,11 @@ class Links:
 
     @classmethod
     def ethernet(cls, gbit_per_second: float, *, oversubscription: float = 2.0) -> "Links":
-        """Returns the same machines on another network, with the utilization that Themis' Table 1 implies.
+        """Return the same machines on another network, with the utilization that Themis' Table 1 implies.
 
         Args:
-            gbit_per_second: of a machine's port.
-            oversubscription: by how many times a machine's bandwidth between racks is smaller.
+            gbit_per_second: bandwidth of a machine's port.
+            oversubscription: factor by which a machine's bandwidth between racks is smaller.
         """
         rack = 0.852 * gbit_per_second / 10.0
         default = cls()
@@ -66,12 +66,12 @@ class AnalyticModel:
         links: Links | None = None,
         gpu_speed: Mapping[str, float] | None = None,
     ) -> None:
-        """Makes the model from facts.
+        """Make the model from facts.
 
         Args:
-            models: by name.
-            links: None: ``Links()``.
-            gpu_speed: by GPU type, relative to each other; None: ``GPU_SPEED``.
+            models: facts of the models by name.
+            links: the network; None: ``Links()``.
+            gpu_speed: speed of each GPU type, relative to the others; None: ``GPU_SPEED``.
 
         Raises:
             InputError: a bandwidth, speed or fact that is not positive, or an overlap outside 0 to 1.
@@ -83,16 +83,16 @@ class AnalyticModel:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """Names and aliases of the models with known facts."""
+        """Return names and aliases of the models with known facts."""
         return (*self._facts, *(other for other, name in ALIASES.items() if name in self._facts))
 
     @property
     def gpu_types(self) -> tuple[str, ...]:
-        """The GPU types with speeds."""
+        """Return the GPU types with speeds."""
         return tuple(self._speed)
 
     def facts(self, model: str) -> ModelFacts:
-        """Returns the facts of a model, by its name or an alias, with or without a batch size after it.
+        """Return the facts of a model, by its name or an alias, with or without a batch size after it.
 
         Raises:
             InputError: an unknown model.
@@ -104,7 +104,7 @@ class AnalyticModel:
         raise unknown("model", model, tuple(self._facts), _PLACE)
 
     def rate(self, model: str, setting: Setting) -> float:
-        """Iterations per second.
+        """Return iterations per second.
 
         Raises:
             InputError: an unknown model or GPU type.
@@ -112,7 +112,7 @@ class AnalyticModel:
         return part_of_gpu(setting) / self.step_seconds(model, setting)
 
     def step_seconds(self, model: str, setting: Setting) -> float:
-        """Returns the seconds of one iteration, alone on its GPUs.
+        """Return the seconds of one iteration, alone on its GPUs.
 
         Raises:
             InputError: an unknown model or GPU type.
@@ -126,7 +126,7 @@ class AnalyticModel:
         return max(compute, load) + max(0.0, self.all_reduce_seconds(model, setting) - hidden)
 
     def all_reduce_seconds(self, model: str, setting: Setting) -> float:
-        """Returns the seconds in which a ring sums the gradients of all GPUs.
+        """Return the seconds in which a ring sums the gradients of all GPUs.
 
         Raises:
             InputError: an unknown model.
@@ -138,7 +138,7 @@ class AnalyticModel:
         return travel + 2.0 * others * self.links.latency_seconds[setting.locality]
 
     def is_network_intensive(self, model: str, *, gpus: int = 4, gpu_type: str = "P100", loss: float = 0.05) -> bool:
-        """Returns whether a model loses more than ``loss`` of its speed if its GPUs are on several machines of a rack.
+        """Return whether a model loses more than ``loss`` of its speed if its GPUs are on several machines of a rack.
 
         Raises:
             InputError: an unknown model or GPU type.

@@ -1,4 +1,4 @@
-"""Speed against the number of GPUs: measured at some counts, linear between them."""
+"""Speed as a function of the number of GPUs: measured at some counts, linear between them."""
 
 from collections.abc import Mapping
 
@@ -10,7 +10,7 @@ from eunomia.units import Ints, Reals
 
 @builds
 class Curve:
-    """Measured points by ascending number of GPUs; more GPUs than the last point's add no speed."""
+    """Measured points by ascending number of GPUs; beyond the last point, more GPUs do not raise the speed."""
 
     gpus: Ints
     rates: Reals
@@ -20,7 +20,7 @@ class Curve:
 
     @classmethod
     def of(cls, points: Mapping[int, float], *, of_times: bool = False) -> "Curve":
-        """Makes a curve from points ``{gpus: rate}``."""
+        """Make a curve from points ``{gpus: rate}``."""
         counts = sorted(points)
         return cls(
             gpus=np.array(counts, dtype=np.int64),

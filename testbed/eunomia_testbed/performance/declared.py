@@ -46,11 +46,11 @@ class DeclaredSpeeds:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The declared models."""
+        """Return the declared models."""
         return tuple(self._models)
 
     def rate(self, model: str, setting: Setting) -> float:
-        """Iterations per second: GPUs / (seconds on one GPU * S).
+        """Return iterations per second: GPUs / (seconds on one GPU * S).
 
         Raises:
             InputError: a model or a GPU type without a declared speed.

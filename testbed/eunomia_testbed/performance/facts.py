@@ -1,7 +1,7 @@
 """Public facts of models and GPU types for the analytic model, each with its source.
 
-A rate is that of one reference GPU, computing only. Where none is published, ``source`` says that it is assumed.
-Sources in short:
+A rate is that of one reference GPU, computing only. Where none is published, ``source`` states that it is assumed.
+Abbreviations of the sources:
 
 - TF: TensorFlow's benchmarks of May 2017 (tensorflow.org/performance/benchmarks), one GPU, real data.
 - AFS: seconds per step of the authors' published history, on the GTX 1080 of their §5.1. The times on one and four GPUs

@@ -51,13 +51,13 @@ class GavelThroughputs:
         self._known = frozenset(self._models)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickles to the same bytes in every process, by which a resumed run recognizes its throughputs."""
+        """Pickle to the same bytes in every process, by which a resumed run recognizes its throughputs."""
         made = functools.partial(type(self), place=self.place, placement=self.placement)
         return made, (self._alone, self._pairs)
 
     @classmethod
     def read(cls, path: Path | str, *, placement: bool = True) -> Self:
-        """Reads a file, gzipped or not.
+        """Read a file, gzipped or not.
 
         Raises:
             InputError: the file is missing, not JSON or of another format, or a rate is negative or not a number.
@@ -67,7 +67,7 @@ class GavelThroughputs:
 
     @classmethod
     def from_mapping(cls, content: object, *, place: str, placement: bool = True) -> Self:
-        """Checks the content of such a file and makes throughputs from it.
+        """Check the content of such a file, and make throughputs from it.
 
         Raises:
             InputError: see ``read``.
@@ -83,21 +83,21 @@ class GavelThroughputs:
         return cls({key: Curve.of(points) for key, points in alone.items()}, pairs, place=place, placement=placement)
 
     def without_placement(self) -> "GavelThroughputs":
-        """Returns the same throughputs without the effect of machines, as in the published simulations."""
+        """Return the same throughputs without the effect of machines, as in the published simulations."""
         return GavelThroughputs(self._alone, self._pairs, place=self.place, placement=False)
 
     @property
     def models(self) -> tuple[str, ...]:
-        """Job types, such as ``ResNet-18 (batch size 32)``, in the file's order."""
+        """Return job types, such as ``ResNet-18 (batch size 32)``, in the file's order."""
         return self._models
 
     @property
     def gpu_types(self) -> tuple[str, ...]:
-        """GPU types as in the file, without those that end in ``_unconsolidated``."""
+        """Return GPU types as in the file, without those that end in ``_unconsolidated``."""
         return tuple(name for name in self._names.values() if not name.endswith(_APART))
 
     def gangs(self, model: str) -> tuple[int, ...]:
-        """Returns the gangs that are measured for a job type on any GPU type."""
+        """Return the gangs that are measured for a job type on any GPU type."""
         curves = [curve for (_, name), curve in self._alone.items() if name == self._name(model, None)]
         return tuple(sorted({int(gang) for curve in curves for gang in curve.gpus}))
 

@@ -17,7 +17,7 @@ MOST_EPOCHS = 10_000
 
 
 def arguments(**defaults: float) -> argparse.Namespace:
-    """Read the trial's parameters off the command line."""
+    """Read the trial's parameters from the command line."""
     parser = argparse.ArgumentParser()
     for name, default in defaults.items():
         parser.add_argument(f"--{name}", type=type(default), default=default)
