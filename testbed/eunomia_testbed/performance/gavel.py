@@ -117,7 +117,7 @@ class GavelThroughputs:
         return self._pairs.get((kind, name, setting.gpus, self._name(setting.beside, None)), 0.0)
 
     def measured(self, model: str, gpus: int, gpu_type: str) -> float:
-        """Returns the rate alone on one machine of exactly this gang; the work of traces is computed from it.
+        """Return the rate alone on one machine with exactly this gang; the work of traces is computed from it.
 
         Raises:
             InputError: an unknown model or GPU type, a gang that is not measured, or a rate of 0.
@@ -132,7 +132,7 @@ class GavelThroughputs:
         return rate
 
     def is_measured(self, model: str, gpus: int, gpu_type: str) -> bool:
-        """Returns whether ``measured`` has a rate for these arguments.
+        """Return whether ``measured`` has a rate for these arguments.
 
         Raises:
             InputError: an unknown model or GPU type.
@@ -159,7 +159,7 @@ class GavelThroughputs:
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
-    """The time of a file's last change, and its size; None: unknown."""
+    """Return the time of a file's last change, and its size; None: unknown."""
     try:
         found = path.stat()
     except OSError:

@@ -1,4 +1,4 @@
-"""Measured speeds from files in several published formats; the content of a file shows its format."""
+"""Reads measured speeds from files in several published formats, recognized by their content."""
 
 import re
 from pathlib import Path
@@ -20,7 +20,7 @@ _RULE: Final = (
 
 
 def read_performance(path: Path | str) -> PerformanceModel:
-    """Reads measured speeds in any known format.
+    """Read measured speeds in any known format.
 
     Args:
         path: a file, gzipped or not, or a folder.

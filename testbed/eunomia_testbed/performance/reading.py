@@ -1,4 +1,4 @@
-"""Reading that all files of measured speeds share: text, tables of numbers, and their errors."""
+"""Functions that all readers of measured speeds share: text, tables of numbers, and their errors."""
 
 import csv
 import gzip
@@ -13,7 +13,7 @@ from eunomia.errors import InputError
 
 
 def read_text(path: Path) -> str:
-    """Reads a file, gzipped or not.
+    """Read a file, gzipped or not.
 
     Raises:
         InputError: the file is missing, unreadable or not text.
@@ -28,7 +28,7 @@ def read_text(path: Path) -> str:
 
 
 def rows_of(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, Mapping[str, str]]]:
-    """Yields the rows of a CSV file with their places; the header is line 1.
+    """Yield the rows of a CSV file with their places; the header is line 1.
 
     Raises:
         InputError: a column of ``columns`` is missing, a row has fewer fields than the header, or the file is not CSV.
@@ -55,10 +55,10 @@ def _rows(reader: "csv.DictReader[str]", path: Path, columns: Sequence[str]) -> 
 
 
 def number(text: object, *, name: str, place: str, least: float = 0.0, strictly: bool = False) -> float:
-    """Reads a finite number.
+    """Read a finite number.
 
     Raises:
-        InputError: not a finite number, or below ``least`` (or equal to it, where ``strictly``).
+        InputError: not a finite number, or below ``least`` (or equal to it, if ``strictly``).
     """
     try:
         amount = float(text) if isinstance(text, str | int | float) and not isinstance(text, bool) else math.nan
@@ -71,7 +71,7 @@ def number(text: object, *, name: str, place: str, least: float = 0.0, strictly:
 
 
 def whole(text: object, *, name: str, place: str) -> int:
-    """Reads a whole number of at least 1.
+    """Read a whole number of at least 1.
 
     Raises:
         InputError: anything else.
@@ -83,11 +83,11 @@ def whole(text: object, *, name: str, place: str) -> int:
 
 
 def unknown(what: str, name: str, known: Sequence[str], place: str) -> InputError:
-    """Makes the error for a name that a performance model does not know."""
+    """Make the error for a name that a performance model does not know."""
     listed = ", ".join(known[:8]) + (f" and {len(known) - 8} more" if len(known) > 8 else "")
     return InputError(f"{what} must be one that is known: {listed}", value=f'"{name}"', place=place)
 
 
 def plain(text: str) -> str:
-    """Returns letters and digits in lower case: RTX 3090, rtx-3090 and RTX3090 are one GPU type."""
+    """Return letters and digits in lower case: RTX 3090, rtx-3090 and RTX3090 are one GPU type."""
     return re.sub(r"[^a-z0-9]", "", text.lower())

@@ -19,8 +19,8 @@ _FOLDER: Final = "throughputs_"
 class AfsScaling:
     """Seconds per step of the models of AFS (NSDI'21, Table 4) by GPUs, at the global batch that ends their names.
 
-    The authors do not give the GPU type: any type has these speeds, at any locality. More GPUs than measured make a
-    job no faster.
+    The authors do not give the GPU type: any type has these speeds, at any locality. More GPUs than measured do
+    not make a job faster.
     """
 
     def __init__(self, curves: Mapping[str, Curve], *, place: str) -> None:
@@ -29,7 +29,7 @@ class AfsScaling:
 
     @classmethod
     def read(cls, path: Path | str) -> Self:
-        """Reads a CSV file with the columns ``model, global_batch, num_gpus, step_time_s``.
+        """Read a CSV file with the columns ``model, global_batch, num_gpus, step_time_s``.
 
         Raises:
             InputError: a missing column, a value that is not a number above 0, or the same model and GPUs twice.
@@ -48,11 +48,11 @@ class AfsScaling:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """Names such as ``VggnetModel256``."""
+        """Return names such as ``VggnetModel256``."""
         return tuple(self._curves)
 
     def most(self, model: str) -> int:
-        """Returns the largest number of GPUs that a model can use.
+        """Return the largest number of GPUs that a model can use.
 
         Raises:
             InputError: a model that is not in the file.
@@ -61,7 +61,7 @@ class AfsScaling:
         return int(curve.gpus[int(curve.rates.argmax())])
 
     def speedup(self, model: str, gpus: int) -> float:
-        """Returns the speed relative to one GPU.
+        """Return the speed relative to one GPU.
 
         Raises:
             InputError: a model that is not in the file.
@@ -70,7 +70,7 @@ class AfsScaling:
         return curve.at(gpus) / curve.at(1)
 
     def rate(self, model: str, setting: Setting) -> float:
-        """Iterations per second.
+        """Return iterations per second.
 
         Raises:
             InputError: a model that is not in the file.
@@ -78,7 +78,7 @@ class AfsScaling:
         return self.at(model, setting.gpus) * part_of_gpu(setting)
 
     def at(self, model: str, gpus: int) -> float:
-        """Returns iterations per second on a number of GPUs.
+        """Return iterations per second on a number of GPUs.
 
         Raises:
             InputError: a model that is not in the file.
@@ -94,8 +94,8 @@ class AfsScaling:
 class ElasticFlowTables:
     """Iterations per second by global batch and GPUs on one or several GPU types (ElasticFlow, ASPLOS'23).
 
-    Models are named as in Gavel: ``vgg16 (batch size 64)``. A count that is not measured is interpolated linearly;
-    more GPUs than measured make a job no faster; 0 in a table means that the job does not run so.
+    Models are named as in Gavel: ``vgg16 (batch size 64)``. Numbers of GPUs that are not measured are interpolated
+    linearly; more GPUs than measured do not make a job faster; a rate of 0 means that the job cannot run there.
     """
 
     def __init__(self, curves: Mapping[tuple[str, str], Curve], *, place: str) -> None:
@@ -106,7 +106,7 @@ class ElasticFlowTables:
 
     @classmethod
     def read(cls, path: Path | str) -> Self:
-        """Reads a folder of ``throughputs_<GPU type>`` folders, one such folder, or one table in it.
+        """Read a folder of ``throughputs_<GPU type>`` folders, one such folder, or one table in it.
 
         Raises:
             InputError: no table, a table of another form, or a rate that is negative or not a number.
@@ -123,11 +123,11 @@ class ElasticFlowTables:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """Names with batch sizes, in order."""
+        """Return names with batch sizes, in order."""
         return tuple(dict.fromkeys(model for _, model in self._curves))
 
     def rate(self, model: str, setting: Setting) -> float:
-        """Iterations per second; ``batch_size`` selects the line of that global batch.
+        """Return iterations per second; ``batch_size`` selects the line of that global batch.
 
         Raises:
             InputError: no table has the GPU type, or the model at that batch size on it.
@@ -165,7 +165,7 @@ def _lines(table: Path) -> Iterator[tuple[int, Curve]]:
 
 
 def _points(counts: list[int], fields: list[str], place: str) -> Iterator[tuple[int, float]]:
-    """The measured points; an empty field and ``nan`` are no measurements."""
+    """Yield the measured points; empty fields and ``nan`` are skipped."""
     for gpus, text in zip(counts, fields, strict=True):
         if text.strip() and not (text.strip().lower() == "nan" and math.isnan(float(text))):
             yield gpus, number(text, name=f"the rate with {gpus} GPUs", place=place)

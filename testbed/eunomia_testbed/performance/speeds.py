@@ -26,7 +26,7 @@ class Setting:
 
 
 def part_of_gpu(setting: Setting) -> float:
-    """Return the share of a GPU without measured pairs: two jobs alternate, with half the time each."""
+    """Return the share of a GPU if pairs are not measured: two jobs alternate, with half the time each."""
     return 1.0 if setting.beside is None else 0.5
 
 
@@ -35,7 +35,7 @@ class PerformanceModel(Protocol):
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The known models."""
+        """Return the known models."""
         ...
 
     def rate(self, model: str, setting: Setting) -> float:
@@ -61,6 +61,6 @@ class ByAmounts(Protocol):
 
 
 def known_of(speeds: PerformanceModel, names: Iterable[str]) -> frozenset[str]:
-    """Returns the names for which a performance model has speeds, with or without their batch size."""
+    """Return the names for which a performance model has speeds, with or without their batch size."""
     known = frozenset(speeds.models)
     return frozenset(name for name in names if name in known or split_model(name)[0] in known)

@@ -34,7 +34,7 @@ class Grid:
     relative: Reals
 
     def at(self, cpus: float, memory_gb: float) -> float:
-        """Interpolates: linear between points, in proportion to CPUs below the first, constant beyond the last."""
+        """Return relative throughput: linear, proportional to CPUs below the first point, constant beyond the last."""
         by_cpus = [float(np.interp(memory_gb, self.memory_gb, row)) for row in self.relative]
         return float(np.interp(cpus, self.cpus, by_cpus)) * min(1.0, cpus / float(self.cpus[0]))
 
@@ -65,7 +65,7 @@ class SynergyProfiles:
 
     @classmethod
     def read(cls, path: Path | str) -> Self:
-        """Reads a folder with ``profiles.csv`` and ``models.csv``, or either of the two files in it.
+        """Read a folder with ``profiles.csv`` and ``models.csv``, or either of the two files in it.
 
         Raises:
             InputError: a file or column is missing, a value is not a number, a model is in one file only, or its grid
@@ -81,7 +81,7 @@ class SynergyProfiles:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """Names such as ``res18``."""
+        """Return names such as ``res18``."""
         return tuple(self._grids)
 
     def demand(self, model: str) -> Demand:
@@ -105,7 +105,7 @@ class SynergyProfiles:
         return self._grids[model].cpus, self._grids[model].memory_gb / GB_PER_GIB
 
     def relative(self, model: str, cpus_per_gpu: float | None, memory_gib_per_gpu: float | None) -> float:
-        """Returns the throughput relative to the GPU-proportional share; None: that share.
+        """Return the throughput relative to the GPU-proportional share; None: that share.
 
         Raises:
             InputError: a model that is not profiled.
@@ -116,7 +116,7 @@ class SynergyProfiles:
         return self._grids[model].at(SHARE_CPUS if cpus_per_gpu is None else cpus_per_gpu, memory_gb)
 
     def rate(self, model: str, setting: Setting) -> float:
-        """Iterations per second.
+        """Return iterations per second.
 
         Raises:
             InputError: a model that is not profiled, or a GPU type other than V100.
@@ -153,7 +153,7 @@ def _grid(model: str, cells: Mapping[tuple[float, float], float], place: str) ->
 
 
 def _check_order(model: str, cpus: list[float], memory: list[float], relative: Reals, place: str) -> None:
-    """Refuse rates of 0, and rates that fall where CPUs or memory grow."""
+    """Refuse rates of 0, and rates that fall as CPUs or memory grow."""
     for at, other in np.argwhere(relative <= 0.0).tolist():
         rule = f"a rate in the grid of {model} must be above 0"
         raise InputError(rule, value=f"0 at {cpus[at]:g} CPUs and {memory[other]:g} GB", place=place)

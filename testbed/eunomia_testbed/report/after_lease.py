@@ -18,11 +18,11 @@ REASONS_TOLD: Final = 2
 def notes(run: RunData, bars: pl.DataFrame, *, waits: bool) -> tuple[list[str], pl.Series]:
     """Return the distinct texts, and for each bar the number of its text.
 
-    Such as ``lease expired at 41.2 s; then waited 6.1 s because ...``; empty where nothing is known.
+    A text is such as ``lease expired at 41.2 s; then waited 6.1 s because ...``; it is empty where nothing is known.
 
     Args:
-        run: with its leases and waits.
-        bars: with ``machine, slot, job, end_seconds``.
+        run: the run with its leases and waits.
+        bars: table with ``machine, slot, job, end_seconds``.
         waits: whether the notes include the wait afterwards.
     """
     ends = _lease_ends(run, bars)

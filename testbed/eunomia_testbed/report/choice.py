@@ -31,12 +31,12 @@ class Choice:
 
     @property
     def decided(self) -> bool:
-        """Whether the seeds distinguish the policy from every other policy."""
+        """Return whether the seeds distinguish the policy from every other policy."""
         return not self.alike
 
     @property
     def answer(self) -> str:
-        """The recommendation in words, such as ``Take las``, or ``Undecided: las or srtf``."""
+        """Return the recommendation in words, such as ``Take las``, or ``Undecided: las or srtf``."""
         if self.decided:
             return f"Take {self.policy}"
         *others, last = (self.policy, *self.alike)
@@ -46,12 +46,12 @@ class Choice:
 def choose(summaries: pl.DataFrame, order: Sequence[str], kind: str = "ρ") -> Choice | None:
     """Choose the policy with the smallest product of worst ρ and mean JCT, each relative to the best policy.
 
-    A policy under which fewer apps finished than under another is not taken. Where no ρ is known the mean JCT decides.
+    A policy under which fewer apps finished than under another is excluded. If no ρ is known, the mean JCT decides.
 
     Args:
-        summaries: a row a policy and seed, columns as in ``Summary``.
-        order: of the policies; the earlier wins a tie.
-        kind: of ρ, in words.
+        summaries: a row for each policy and seed, with the columns of ``Summary``.
+        order: order of the policies; the earlier wins a tie.
+        kind: the kind of ρ, in words.
     """
     seeds = {policy: summaries.filter(pl.col("policy") == policy).sort("seed") for policy in order}
     fast = {policy: over_seeds(rows, FAST) for policy, rows in seeds.items()}
@@ -143,7 +143,7 @@ def _as_good_as_equal(alike: Sequence[str], wanted: Sequence[int | None]) -> str
 
 
 def _seeds_to_decide(seeds: dict[str, pl.DataFrame], one: str, other: str, weighed: Sequence[str]) -> int | None:
-    """The fewest seeds that distinguish two policies in one of the metrics; None: more than ``MOST_SEEDS``."""
+    """Return the fewest seeds that distinguish two policies in one of the metrics; None: more than ``MOST_SEEDS``."""
     found = [enough_to_decide(_differences(seeds, metric, one, other), MOST_SEEDS) for metric in weighed]
     return min((count for count in found if count is not None), default=None)
 

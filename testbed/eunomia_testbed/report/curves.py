@@ -14,7 +14,7 @@ MOST_QUANTILES, MOST_STEPS, BUCKETS, TAIL = 300, 500, 240, 60
 
 
 def short(values: Reals, digits: int = 6) -> list[float]:
-    """Round floats to so many significant digits."""
+    """Round floats to a number of significant digits."""
     with np.errstate(divide="ignore"):
         size = np.where((values != 0) & np.isfinite(values), np.floor(np.log10(np.abs(values))), 0.0)
     scale = 10.0 ** (digits - 1 - size)
@@ -23,9 +23,9 @@ def short(values: Reals, digits: int = 6) -> list[float]:
 
 
 def distribution(values: Reals) -> Json:
-    """Points (value, share at or below) of the empirical distribution, every one exact.
+    """Return exact points (value, share at or below) of the empirical distribution.
 
-    Above ``MOST_QUANTILES`` values, evenly spread ones and, closer and closer, those of the upper tail.
+    Of more than ``MOST_QUANTILES`` values, evenly spaced ones are kept, with increasing density in the upper tail.
     """
     known = np.sort(values[np.isfinite(values)])
     size = len(known)
@@ -57,14 +57,14 @@ def last_of_each(moments: Reals, levels: Reals) -> tuple[Reals, Reals]:
 
 
 def steps(moments: Reals, levels: Reals, until: float) -> Json:
-    """A level that changes at moments, as ``points`` (seconds, level).
+    """Return a level that changes at given times, as ``points`` (seconds, level).
 
-    Very many as ``bands`` (seconds, mean, lowest, highest), a row a bucket of ``width`` seconds.
+    Many changes become ``bands`` (seconds, mean, lowest, highest), with a row for each bucket of ``width`` seconds.
 
     Args:
-        moments: seconds, in order, each once.
-        levels: from each moment on; before the first the level is 0.
-        until: where the last level ends.
+        moments: times in seconds, ascending and distinct.
+        levels: level from each time on; before the first time the level is 0.
+        until: end of the last level.
     """
     changed = np.append(True, levels[1:] != levels[:-1]) if len(levels) else np.zeros(0, dtype=bool)
     moments, levels = moments[changed], levels[changed]

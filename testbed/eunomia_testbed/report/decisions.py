@@ -36,7 +36,7 @@ def decisions(view: View) -> Part | None:
 
 
 def _of(title: str, rows: int, shown: int) -> str:
-    """Title with the number of rows, such as ``Rounds, 292``, or ``Rounds, the first 1500 of 9000``."""
+    """Return the title with the number of rows, such as ``Rounds, 292``, or ``Rounds, the first 1500 of 9000``."""
     return f"{title}, {rows}" if rows <= shown else f"{title}, the first {shown} of {rows}"
 
 
@@ -49,7 +49,7 @@ def _record(name: str, frame: pl.DataFrame, most: int) -> Table:
 
 
 def _payments(name: str, frame: pl.DataFrame, most: int) -> Json:
-    """Points (seconds or round, app, share paid, slots won) of a record with a hidden payment ``c`` by app."""
+    """Return points (seconds or round, app, share paid, slots won) of a record with a hidden payment ``c`` by app."""
     if not {"round", "app", "c"} <= set(frame.columns):
         return None
     paid = frame.filter(pl.col("c").is_not_null())
@@ -68,7 +68,7 @@ def _payments(name: str, frame: pl.DataFrame, most: int) -> Json:
 
 
 def _timings(timings: pl.DataFrame) -> Table:
-    """CPU and wall time by stage and plugin; a simulation has sums over all of its rounds only."""
+    """Return CPU and wall time by stage and plugin; a simulation only has sums over all of its rounds."""
     summed = timings["round"].n_unique() == 1
     timed = timings["wall_seconds"].null_count() < timings.height
     wall = pl.col("wall_seconds") * 1000

@@ -1,4 +1,4 @@
-"""Use by machine over time, for clusters with more slots than a Gantt chart has rows."""
+"""Draws use by machine over time, for clusters with more slots than a Gantt chart has rows."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ class Machines:
 
     @property
     def row_of(self) -> Ints:
-        """The row of each machine; neighbours share a row if there are more machines than rows."""
+        """Return the row of each machine; neighbours share a row if there are more machines than rows."""
         each = -(-len(self.names) // MOST_ROWS)
         return np.arange(len(self.names)) // each
 
 
 def heat_map(view: View, until: float) -> Json:
-    """Rows of machines with the part of their slots in use, a digit 0 to 9 and ``A`` (all) for each bucket of time."""
+    """Return rows of machines with the share of slots in use by bucket of time: a digit 0 to 9, or ``A`` for all."""
     leases = _ended_by(view.run.leases.select(HELD), until)
     machines = _machines(view)
     at = leases["machine"].cast(pl.Enum(machines.names)).to_physical().to_numpy()
@@ -71,7 +71,7 @@ def levels_of(shares: Reals) -> list[str]:
 
 
 def used_by_bucket(rows: Ints, starts: Reals, ends: Reals, height: int, until: float, columns: int = COLUMNS) -> Reals:
-    """Slots in use by row and bucket of time, on average over the bucket."""
+    """Return the mean number of slots in use by row and bucket of time."""
     width = until / columns
     level = np.zeros(height * (columns + 1))
     for moments, sign in ((starts, 1.0), (ends, -1.0)):
@@ -101,7 +101,7 @@ def _machines(view: View) -> Machines:
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
-    """Sort key for names: ``m2`` before ``m10``."""
+    """Return a sort key for names: ``m2`` before ``m10``."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 

@@ -1,4 +1,4 @@
-"""The page around the parts: one file, with its data as JSON, its styles and its scripts."""
+"""Makes the page from its parts: one file with data as JSON, styles and scripts."""
 
 from __future__ import annotations
 
@@ -69,11 +69,11 @@ class Section:
 
 
 def render(run: RunData, counted: Mapping[tuple[str, int], Summary] | None = None) -> str:
-    """The page of a run of one policy or several, with one seed or several.
+    """Return the page of a run of one or more policies, with one or more seeds.
 
     Args:
-        run: its tables.
-        counted: summaries by policy and seed, where they have been counted already.
+        run: tables of the run.
+        counted: summaries by policy and seed, if they have been computed already.
     """
     whole = whole_of(run, counted)
     until = _until(whole)
@@ -107,21 +107,21 @@ def render(run: RunData, counted: Mapping[tuple[str, int], Summary] | None = Non
 def write_report(
     folder: Path, run: RunData | None = None, counted: Mapping[tuple[str, int], Summary] | None = None
 ) -> Path:
-    """Read a result folder and write its ``report.html``; returns the file.
+    """Read a result folder and write its ``report.html``; return the file.
 
     Args:
-        folder: what a run left.
-        run: its tables, where they have been read already.
-        counted: summaries by policy and seed, where they have been counted already.
+        folder: the result folder.
+        run: tables of the run, if they have been read already.
+        counted: summaries by policy and seed, if they have been computed already.
 
     Raises:
-        InputError: no such folder, or a table in it is not as this version writes it.
+        InputError: there is no such folder, or a table in it does not have this version's columns.
     """
     return write_page(render(RunData.load(folder) if run is None else run, counted), folder)
 
 
 def write_page(page: str, folder: Path) -> Path:
-    """Put a page into a folder as ``report.html``, in one move; returns the file."""
+    """Write a page into a folder as ``report.html``, in one atomic rename; return the file."""
     target = folder / "report.html"
     part = target.with_name(".report.html.part")
     part.write_text(page, encoding="utf-8")
@@ -166,7 +166,7 @@ def _data(part: Part | None) -> Json:
 
 
 def _table(table: Table) -> Json:
-    """The table's fields, without the copies of every cell that ``asdict`` makes."""
+    """Return the table's fields, without the copies of every cell that ``asdict`` makes."""
     fields = {field.name: getattr(table, field.name) for field in dataclasses.fields(table)}
     return fields | {"columns": [dataclasses.asdict(column) for column in table.columns]}
 

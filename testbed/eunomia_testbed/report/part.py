@@ -90,7 +90,7 @@ def rounded(value: object, digits: int = 4) -> Json:
 
 
 def rounded_all(values: Iterable[object]) -> list[Json]:
-    """``rounded`` over a row."""
+    """Apply ``rounded`` to every value of a row."""
     return [rounded(value) for value in values]
 
 

@@ -1,7 +1,7 @@
 """Takes a picture of a report with headless Chromium.
 
-``python -m eunomia_testbed.report.picture eunomia-out/latest docs/report.png`` is how the README's picture is made.
-Without ``--height`` the picture shows the whole page. Chromium is the Debian package ``chromium``.
+``python -m eunomia_testbed.report.picture eunomia-out/latest docs/report.png`` makes the README's picture. Without
+``--height`` the picture shows the whole page. Chromium is the Debian package ``chromium``.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ LIMIT_SECONDS = 60.0
 
 
 def browser() -> str | None:
-    """The path of a Chromium or Chrome on this machine, if there is one."""
+    """Return the path of a Chromium or Chrome on this machine; None: there is none."""
     found = (shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome"))
     return next((path for path in found if path), None)
 
 
 def browse(page: Path, *options: str, address: str = "", dark: bool = False) -> str:
-    """Open a page headless without a network, run its scripts, and return what the options make Chromium print.
+    """Open a page headless without a network, run its scripts, and return what Chromium prints for the options.
 
     Args:
         page: an HTML file.
-        options: of Chromium, such as ``--dump-dom``.
-        address: what follows the file's name in the address, such as ``#app=halving``.
-        dark: the page as a browser set to dark pages shows it.
+        options: options of Chromium, such as ``--dump-dom``.
+        address: text after the file's name in the address, such as ``#app=halving``.
+        dark: show the page as in a browser set to dark pages.
 
     Raises:
         InputError: there is no Chromium.
-        EunomiaError: it failed or took longer than a minute.
+        EunomiaError: Chromium failed or took longer than a minute.
     """
     path = browser()
     if path is None:

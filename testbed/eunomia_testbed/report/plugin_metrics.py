@@ -1,4 +1,4 @@
-"""Metrics that plugins add to the tables: their figures by policy and seed, with unit and meaning."""
+"""Shows the metrics that plugins add to the tables: their figures by policy and seed, with unit and meaning."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from eunomia_testbed.results.summary import Summary
 
 @value
 class Compared:
-    """A column of the summary on the page, as its declaration says; ``drawn`` as bars, or only in the table."""
+    """A column of the summary, as declared, on the page; ``drawn`` as bars, or only in the table."""
 
     name: str
     label: str
@@ -41,7 +41,7 @@ _DIGITS: Final = {"rho_worst": 2, "rho_mean": 2, "rho_jain": 3, "queue_length_me
 
 
 def compared(whole: Whole) -> list[Compared]:
-    """Returns the columns with a label, which the page compares policies by; those that plugins declare come last."""
+    """Return the labelled columns by which the page compares policies; those that plugins declare come last."""
     specs = {name: (spec, spec.label, spec.better) for name, spec in declared(Summary).items()}
     specs |= {figure.name: (spec, figure.label, figure.better) for _, _, spec, figure in all_of(whole.run)}
     of_plugins = [figure.name for columns in whole.run.added.values() for s in columns.values() for figure in s.summary]

@@ -126,7 +126,7 @@ class _SlotTime:
         return sum(max(0.0, min(end, moment) - start) for start, end in self._leases[app])
 
     def total(self, app: str) -> float:
-        """Return the slot-seconds held in all."""
+        """Return the total of slot-seconds held."""
         return sum(end - start for start, end in self._leases[app] if end != float("inf"))
 
 

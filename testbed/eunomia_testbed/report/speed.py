@@ -46,9 +46,9 @@ def speed(view: View) -> Part | None:
 
 
 def by_size(jobs: pl.DataFrame) -> pl.DataFrame:
-    """Over finished jobs by gang size: count, mean wait and run, mean, median and p95 of JCT, in seconds.
+    """Return by gang size, over finished jobs: count, mean wait and run, mean, median and p95 of JCT, in seconds.
 
-    Run is the time from arrival to finish for which a job did not wait; so restarts count in it.
+    The run of a job is the time from arrival to finish during which it did not wait; it includes restarts.
     """
     jct, wait = pl.col("jct_seconds"), pl.col("wait_seconds")
     since = pl.col("start_seconds") - pl.col("arrival_seconds")

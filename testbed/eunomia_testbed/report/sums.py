@@ -11,15 +11,15 @@ from eunomia.units import Reals
 
 
 def sums_by(frame: pl.DataFrame, keys: Sequence[str], *values: str, ordered: bool = True) -> pl.DataFrame:
-    """A row for each group of ``keys`` with the count ``len`` and the sums of the columns ``values``.
+    """Return a row for each group of ``keys`` with the count ``len`` and the sums of the columns ``values``.
 
-    Unknown values count as nothing.
+    Unknown values are skipped.
 
     Args:
-        frame: any.
-        keys: columns.
-        values: columns of numbers.
-        ordered: whether groups come in the order of their keys, or as they appear, which is quicker.
+        frame: any frame.
+        keys: names of the columns that define groups.
+        values: names of columns of numbers.
+        ordered: sort groups by their keys; otherwise they come in order of appearance, which is faster.
     """
     if frame.is_empty():
         return frame.select(

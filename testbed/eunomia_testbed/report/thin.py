@@ -9,11 +9,11 @@ Point = TypeVar("Point", bound=Sequence[float | int | None])
 
 
 def thin(points: Sequence[Point], *, at_most: int, value: int = 1) -> list[Point]:
-    """The first and last point, and the lowest and highest of each bucket between, in their order.
+    """Return the first and last point, and the lowest and highest of each bucket between them, in their order.
 
     Args:
-        points: in order; unknown values (None) count as in the middle.
-        at_most: points to keep, at least 4; fewer points than that come back as they are.
+        points: points in order; unknown values (None) are never the lowest or highest of a bucket with known ones.
+        at_most: number of points to keep, at least 4; fewer points are returned unchanged.
         value: position of the value within a point.
     """
     if len(points) <= at_most:

@@ -1,4 +1,4 @@
-"""The table of users: requested, received, and waiting time."""
+"""Makes the table of users: requested and received slot time, and waiting time."""
 
 from __future__ import annotations
 

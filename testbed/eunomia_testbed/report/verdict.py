@@ -25,7 +25,7 @@ _MARKS = {"good": "✓", "poor": "!", "bad": "✕", "plain": "·"}
 
 @value
 class Statement:
-    """A short answer, and the figures behind it."""
+    """A short answer, and the figures from which it follows."""
 
     mark: Literal["good", "poor", "bad", "plain"]
     question: str
@@ -158,7 +158,7 @@ def _cost(run: RunData, summary: Summary) -> Statement | None:
 
 
 def _resizes(summary: Summary) -> int | None:
-    """Return how often running gangs grew or shrank; None: never, or not known."""
+    """Return the number of times running gangs grew or shrank; None: never, or unknown."""
     return summary.resizes or None
 
 
@@ -186,7 +186,7 @@ def _not_modelled(changes: str) -> Statement:
 
 
 def _uncounted(summary: Summary, changes: str) -> Statement | None:
-    """State the number of changes, for a run without measured slot times; None: not known."""
+    """Return the number of changes, for a run without measured slot times; None: unknown."""
     if summary.restarts is None:
         return None
     if not summary.restarts and not summary.suspensions and not summary.iterations_lost:
@@ -226,7 +226,7 @@ def _trust(run: RunData, summary: Summary) -> Statement | None:
 
 
 def _which(view: View) -> Statement | None:
-    """State the recommended policy, and whether this view shows it; None: no policies are compared."""
+    """Return the recommended policy, and whether this view shows it; None: no policies are compared."""
     if view.choice is None:
         return None
     this = view.choice.policy == view.policy and view.choice.decided

@@ -1,4 +1,4 @@
-"""The data behind the parts: the runs that the page shows one at a time, and their comparison."""
+"""The data of the parts: the runs that the page shows one at a time, and their comparison."""
 
 from __future__ import annotations
 
@@ -58,17 +58,17 @@ class Whole:
 
     @property
     def rho_kind(self) -> str:
-        """The kind of ρ that the runs are compared by."""
+        """Return the kind of ρ by which runs are compared."""
         return "themis" if self.run.facts is None else self.run.facts.rho
 
     @property
     def app_count(self) -> int:
-        """Number of apps in the workload."""
+        """Return the number of apps in the workload."""
         return max((view.summary.apps for view in self.views), default=0)
 
     @property
     def time_unit(self) -> str:
-        """Unit of the compared times: the largest in which the shortest mean JCT is at least 3."""
+        """Return the unit of the compared times: the largest in which the shortest mean JCT is at least 3."""
         known = self.summaries["jct_mean_seconds"].cast(pl.Float64).fill_nan(None)
         shortest = known.min()
         least = float(shortest) if isinstance(shortest, int | float) else 0.0
@@ -76,13 +76,13 @@ class Whole:
 
     @property
     def first(self) -> int:
-        """Index of the view with which the page opens: the recommended policy, if there is one."""
+        """Return the index of the view that the page opens first: the recommended policy, if there is one."""
         taken = [choice.policy for choice in self.choices.values()]
         return next((at for at, view in enumerate(self.views) if view.policy in taken), 0)
 
     @property
     def names(self) -> list[str]:
-        """Name of each view: its policy, with its seed where several seeds are shown."""
+        """Return the name of each view: its policy, with its seed if several seeds are shown."""
         several = len({view.seed for view in self.views}) > 1
         return [f"{view.policy}, seed {view.seed}" if several else view.policy for view in self.views]
 
@@ -91,8 +91,8 @@ def whole_of(run: RunData, counted: Mapping[tuple[str, int], Summary] | None = N
     """Summarize every policy and seed once, and choose the runs that the page shows.
 
     Args:
-        run: of one policy or several.
-        counted: summaries by policy and seed, where they have been counted already.
+        run: a run of one or more policies.
+        counted: summaries by policy and seed, if they have been computed already.
     """
     parts = split(run) or {("", 0): run}
     order = _in_order(run, list(dict.fromkeys(policy for policy, _ in parts)))

@@ -17,7 +17,7 @@ OWN_CHOICE = "paused_by_app"
 
 @value
 class Waiting:
-    """Job-seconds that an app waited in all, and the reason with the most, with its plugin."""
+    """Job-seconds that an app waited in total, and the reason with the most, with its plugin."""
 
     seconds: float
     reason: str
@@ -26,14 +26,14 @@ class Waiting:
 
     @property
     def words(self) -> str:
-        """The reason in words, such as ``it was outbid: others gained more from the slots``."""
+        """Return the reason in words, such as ``it was outbid: others gained more from the slots``."""
         return reason_in_words(self.reason)
 
 
 def waits_with_apps(run: RunData) -> pl.DataFrame:
     """Return finished waits except the apps' own pauses, each with ``seconds``, ``app`` and ``user``.
 
-    A job that no table knows belongs to the app before the last slash of its name.
+    A job that is in no table belongs to the app before the last slash of its name.
     """
     ended = run.waits.filter(pl.col("end_seconds").is_not_null() & (pl.col("reason") != OWN_CHOICE))
     spans = ended.select("job", "reason", "plugin", (pl.col("end_seconds") - pl.col("start_seconds")).alias("seconds"))
@@ -47,8 +47,8 @@ def waiting_by_app(waits: pl.DataFrame, apps: Sequence[str] | None = None) -> di
     """Return for every app that waited its total wait and its main reason.
 
     Args:
-        waits: of ``waits_with_apps``.
-        apps: None: all.
+        waits: the result of ``waits_with_apps``.
+        apps: names of apps; None: all.
     """
     if apps is not None:
         waits = waits.filter(pl.col("app").is_in(list(apps)))

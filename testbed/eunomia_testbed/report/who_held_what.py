@@ -29,7 +29,7 @@ def who_held_what(view: View, until: float) -> Part | None:
 
     Args:
         view: the run.
-        until: the last moment of the page's time axes.
+        until: the last time on the page's time axes.
     """
     run = view.run
     slots = pl.concat([slots_of(run.leases), slots_of(run.segments)]).unique().sort(SLOT)
@@ -65,10 +65,10 @@ def _gantt(view: View, slots: pl.DataFrame, until: float) -> Json:
 
 
 def _bars(run: RunData, most: int) -> tuple[pl.DataFrame, pl.DataFrame, str]:
-    """Return the bars of slots, the leases too many to draw, and a note about these.
+    """Return the bars of slots, the leases that are not drawn, and a note about these.
 
-    Of too many stretches the leases are bars, of too many leases the longest.
-    Where only leases are known, each is a bar.
+    Periods of activity are bars if the page can hold them; otherwise leases are, the longest if there are too many.
+    If only leases are known, each is a bar.
     """
     order = [*SLOT, "start_seconds"]
     if 0 < run.segments.height <= most:

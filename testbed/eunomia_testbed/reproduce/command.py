@@ -96,11 +96,11 @@ def chosen(claims: "Sequence[Claim[Any, Any, Any]]", names: Sequence[str]) -> "S
     """Select the claims of these figures; all claims if no figure is named.
 
     Args:
-        claims: of the paper.
+        claims: claims of the paper.
         names: figures in any case, with or without spaces: ``fig9`` is ``Fig 9``.
 
     Raises:
-        InputError: a name of no claim.
+        InputError: no claim has this name.
     """
     figures = {_plain(claim.figure): claim.figure for claim in claims}
     wanted = set()
@@ -121,7 +121,7 @@ def _grid(paper: "Paper[Any, Any, Any]", flags: ReproduceFlags) -> Any:
     """Return the paper's grid with the requested seeds and sizes.
 
     Raises:
-        InputError: a setting that the grid lacks, or a value that does not suit.
+        InputError: a setting that the grid lacks, or an invalid value.
     """
     from eunomia_testbed.spec.settings import filled, seed_list
 
@@ -136,10 +136,10 @@ def _grid(paper: "Paper[Any, Any, Any]", flags: ReproduceFlags) -> Any:
 
 
 def _open(paper: "Paper[Any, Any, Any]", grid: Any, flags: ReproduceFlags) -> "tuple[Path, Store[Any, Any]]":
-    """Open the folder of a run, and write the settings that the run is fixed to.
+    """Open the folder of a run, and write the settings of the run.
 
     Raises:
-        InputError: the folder is of another run, or is there and is not to be gone on with.
+        InputError: the folder belongs to another run, or exists and ``--resume`` is not given.
     """
     from eunomia_testbed.reproduce.running import Store
     from eunomia_testbed.reproduce.table import plain_grid
@@ -222,4 +222,4 @@ def _say(lines: Sequence[str]) -> None:
 
 
 def _say_nothing(lines: Sequence[str]) -> None:
-    """Shows nothing."""
+    """Ignore the lines."""

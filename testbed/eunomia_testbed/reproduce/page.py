@@ -27,13 +27,13 @@ _CLASS = {
 
 
 def page(title: str, rows: Sequence[Row], pictures: Sequence[Picture], fixed: Sequence[str]) -> str:
-    """The page as HTML.
+    """Return the page as HTML.
 
     Args:
-        title: its heading.
-        rows: claims as measured.
-        pictures: bars of what is behind them.
-        fixed: what was decided before the first run, a sentence each.
+        title: heading of the page.
+        rows: the measured claims.
+        pictures: bars of the measured numbers.
+        fixed: the decisions made before the first run, one sentence each.
     """
     body = "".join(
         f"<tr><td>{html.escape(claim.figure)}</td><td>{html.escape(claim.text)}</td><td>{html.escape(claim.printed)}</td>"

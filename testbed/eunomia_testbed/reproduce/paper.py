@@ -1,9 +1,9 @@
-"""The interface of a paper: what the folder of a paper defines as ``PAPER`` in its module ``paper``.
+"""The interface of a paper, which the folder of a paper implements as ``PAPER`` in its module ``paper``.
 
-A paper has a *grid* (a frozen dataclass with the seeds, the sizes, and all that is fixed before the first run),
-*claims* (what the paper says, the cells behind it, and how these are measured), *cells* (one simulation each, its
-settings as fields) and *figures* (what a cell came to). Cells and figures are dataclasses of plain values, since they
-travel between processes and are kept as JSON.
+A paper has a *grid* (a frozen dataclass with the seeds, the sizes, and everything fixed before the first run),
+*claims* (the paper's statements with their cells and measures), *cells* (one simulation each, with its settings as
+fields) and *figures* (the results of a cell). Cells and figures are dataclasses of plain values, since they are passed
+between processes and stored as JSON.
 """
 
 import dataclasses
@@ -34,7 +34,7 @@ class PaperFigures(Protocol):
 
     @property
     def cpu_seconds(self) -> float:
-        """CPU time of the simulation."""
+        """Return the CPU time of the simulation."""
         ...
 
 
@@ -45,7 +45,7 @@ class PaperGrid(Protocol):
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """Seeds that every cell runs with."""
+        """Return the seeds that every cell runs with."""
         ...
 
 
@@ -63,7 +63,7 @@ class Runs(Generic[G, C, F]):
     """By key of the cell."""
 
     def of(self, make: Callable[[int], C]) -> list[F]:
-        """The figures of a cell for each seed that has been run."""
+        """Return the figures of a cell for each seed that has been run."""
         keys = [make(seed).key for seed in self.grid.seeds]
         return [self.done[key] for key in keys if key in self.done]
 
@@ -133,12 +133,12 @@ def cells_of(seeds: Iterable[int], claims: Sequence[Claim[Any, C, Any]]) -> tupl
 
 
 def cell_key(cell: Any, version: int, *names: object) -> str:
-    """A key from the names and a hash of all fields.
+    """Return a key made from the names and a hash of all fields.
 
     Args:
         cell: a dataclass.
-        version: raised when figures of earlier versions must not be used again.
-        names: at the beginning, such as the policy and the seed.
+        version: increased when figures of earlier versions must not be used again.
+        names: text at the start of the key, such as the policy and the seed.
     """
     text = json.dumps([version, dataclasses.asdict(cell)], sort_keys=True)
     return "-".join([*map(str, names), hashlib.sha256(text.encode()).hexdigest()[:12]])

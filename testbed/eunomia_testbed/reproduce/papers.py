@@ -16,7 +16,7 @@ GROUP: Final = "eunomia.papers"
 
 
 def paper_names() -> list[str]:
-    """Names of all papers, sorted."""
+    """Return the names of all papers, sorted."""
     return sorted({*_own(), *_installed()})
 
 

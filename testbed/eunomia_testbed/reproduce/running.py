@@ -14,10 +14,10 @@ from eunomia_testbed.reproduce.paper import C, F, Paper
 
 
 class Store(Generic[C, F]):
-    """A folder with a file a cell.
+    """A folder with one file for each cell.
 
     Args:
-        folder: made where it is not there.
+        folder: created if it does not exist.
         kind: the dataclass of figures.
     """
 
@@ -30,7 +30,7 @@ class Store(Generic[C, F]):
         """Return the figures of stored cells, by key.
 
         Raises:
-            InputError: a file that is not what was written.
+            InputError: a file with content that this version did not write.
         """
         found = {}
         for cell in cells:
@@ -51,7 +51,7 @@ class Store(Generic[C, F]):
         """Remove the folder if no cell was run, so that a corrected command may use it.
 
         Args:
-            others: files that were written into the run's folder before the first cell.
+            others: files in the run's folder that were written before the first cell.
         """
         if any(self.folder.iterdir()):
             return
@@ -84,14 +84,14 @@ def run_cells(
 
     Args:
         paper: the paper of the cells.
-        cells: what to run.
-        store: where figures are kept.
-        processes: how many at a time; 1: in this one.
-        seconds: after which no further cell is begun.
-        done_one: called with each cell that is done, its figures, and how many of how many are.
+        cells: the cells to run.
+        store: where figures are stored.
+        processes: number of processes; 1: this process.
+        seconds: time after which no further cell starts.
+        done_one: called after each cell with the cell, its figures, and the numbers of finished and of all cells.
 
     Raises:
-        EunomiaError: what a cell raised; those that were done stay.
+        EunomiaError: a cell failed; the figures of finished cells are kept.
     """
     done = store.load(cells)
     left = [cell for cell in cells if cell.key not in done]
@@ -129,5 +129,5 @@ def _each(paper: Paper[Any, C, F], cells: Sequence[C], processes: int, until: fl
 
 
 def processes_here() -> int:
-    """CPUs that this process may use."""
+    """Return the number of CPUs that this process may use."""
     return len(os.sched_getaffinity(0))

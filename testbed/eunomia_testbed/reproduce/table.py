@@ -12,12 +12,12 @@ WIDTH = 118
 
 
 def fixed_lines(sentences: Sequence[str]) -> list[str]:
-    """Wrap sentences as lines of a screen."""
+    """Wrap sentences to lines of text."""
     return [line for part in sentences for line in textwrap.wrap(part, WIDTH, subsequent_indent="  ")]
 
 
 def screen_lines(rows: Sequence[Row]) -> list[str]:
-    """Return the table, with the reason under each claim that does not plainly hold."""
+    """Return the table, with the reason below each claim that does not hold without reservation."""
     lines = [f"{'claim':<74} {'paper':<24} {'here':<22} verdict"]
     for claim, found in rows:
         named = f"{claim.figure:<9} {claim.text}"
@@ -29,7 +29,7 @@ def screen_lines(rows: Sequence[Row]) -> list[str]:
 
 
 def count_line(rows: Sequence[Row]) -> str:
-    """Return how many claims hold, as a line."""
+    """Return the number of claims that hold, as a line of text."""
     count = Counter(found.verdict for _, found in rows)
     return (
         f"{count[Verdict.HOLDS]} of {len(rows)} claims hold, {count[Verdict.DIRECTION]} in direction only, "

@@ -45,10 +45,10 @@ def judged(here: float, printed: float, *, direction: bool, better: bool = False
     """Compare a measured number with the printed one.
 
     Args:
-        here: as measured.
-        printed: in the paper.
-        direction: whether it goes the way that is claimed.
-        better: it goes further that way than printed, which holds as well.
+        here: the measured number.
+        printed: the paper's number.
+        direction: whether the number has the claimed direction.
+        better: whether the number exceeds the printed one in that direction, which holds as well.
     """
     if not math.isfinite(here):
         return Verdict.FAILS
@@ -58,7 +58,7 @@ def judged(here: float, printed: float, *, direction: bool, better: bool = False
 
 
 def all_of(verdicts: "list[Verdict]") -> Verdict:
-    """The verdict of a claim that makes several: the least favourable."""
+    """Return the verdict of a claim that consists of several: the least favourable."""
     for verdict in (Verdict.UNMEASURED, Verdict.NOT_MEASURABLE, Verdict.FAILS, Verdict.DIRECTION):
         if verdict in verdicts:
             return verdict

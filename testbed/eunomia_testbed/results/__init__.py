@@ -1,6 +1,6 @@
 """The result folder of a run: typed tables, and the facts needed to repeat the run.
 
-``tables`` says what the tables hold, ``ResultFolder`` writes them, ``RunData`` reads them, ``summarise`` counts.
+``tables`` declares the tables, ``ResultFolder`` writes them, ``RunData`` reads them, ``summarise`` computes figures.
 """
 
 from eunomia_testbed.results.facts import InputFile, RunFacts, sha256_of

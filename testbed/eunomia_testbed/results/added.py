@@ -1,4 +1,4 @@
-"""Columns that plugins added to a run's tables: their declarations, kept in the folder as ``columns.json``."""
+"""Columns that plugins added to a run's tables; their declarations are stored in the folder as ``columns.json``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FILE: Final = "columns.json"
 
 
 def read_added(folder: Path) -> Added:
-    """Returns the declarations that a folder holds; none where it has no such file."""
+    """Return the declarations in a folder; empty: the folder has no such file."""
     path = folder / FILE
     if not path.is_file():
         return NO_COLUMNS
@@ -29,7 +29,7 @@ def read_added(folder: Path) -> Added:
 
 
 def write_added(added: Added, folder: Path) -> None:
-    """Writes the declarations into a folder; no file where there are none."""
+    """Write the declarations into a folder; without declarations no file is written."""
     if added:
         plain = {
             table: {name: dataclasses.asdict(spec) for name, spec in each.items()} for table, each in added.items()

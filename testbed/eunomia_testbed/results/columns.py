@@ -25,13 +25,13 @@ WAYS: Final[tuple[Way, ...]] = typing.get_args(Way)
 
 @value
 class Figure:
-    """A number of ``summary.csv`` by policy and seed, taken from a column.
+    """A number of ``summary.csv`` by policy and seed, computed from a column.
 
     Attributes:
-        name: of the column of ``summary.csv``.
-        way: how it is computed.
-        label: on the page; empty: the page's comparison of policies does not show it.
-        better: which way of it is better; None: neither.
+        name: name of the column of ``summary.csv``.
+        way: method of computation.
+        label: label on the page; empty: the page's comparison of policies does not show it.
+        better: which direction is better; None: neither.
     """
 
     name: str
@@ -42,14 +42,14 @@ class Figure:
 
 @value
 class ColumnSpec:
-    """What a column holds.
+    """The declaration of a column.
 
     Attributes:
         unit: ``s``, ``GPU-s``, ``GPUs``, ``share`` (a fraction of 1), ``jobs`` and the like; empty: none.
         meaning: a clause without a full stop.
-        summary: the figures that are taken from it.
-        label: on the page, of a column of ``summary.csv`` that is computed in another way.
-        better: which way of it is better.
+        summary: the figures computed from the column.
+        label: label on the page, for a column of ``summary.csv`` that is computed in another way.
+        better: which direction is better.
     """
 
     unit: str
@@ -60,7 +60,7 @@ class ColumnSpec:
 
 
 def col(unit: str, meaning: str, *summary: Figure, label: str = "", better: Better | None = "low") -> ColumnSpec:
-    """Returns the declaration of a column, for the annotation of its field."""
+    """Return the declaration of a column, for the annotation of its field."""
     return ColumnSpec(unit=unit, meaning=meaning, summary=summary, label=label, better=better)
 
 

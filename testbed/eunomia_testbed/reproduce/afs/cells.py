@@ -120,10 +120,10 @@ class AfsFigures:
 
 @lru_cache(maxsize=4)
 def make_workload(trace: str, scaling: str, cluster: str, seed: int, sizes: str) -> Workload:
-    """The jobs of a virtual cluster of the trace.
+    """Return the jobs of a virtual cluster of the trace.
 
     Raises:
-        InputError: the trace or the curves are not where the grid says.
+        InputError: the trace or the curves are not at the grid's path.
     """
     for name, path in (("trace", trace), ("scaling", scaling)):
         if not Path(path).is_file():

@@ -27,7 +27,7 @@ class AfsGrid:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the clusters.
+        """Return the names of the clusters.
 
         Raises:
             InputError: Table 3 has no such cluster.
@@ -53,7 +53,7 @@ class AfsGrid:
 
 
 def number_of(cluster: str) -> str:
-    """``#9`` for the ninth cluster of Table 3."""
+    """Return a number such as ``#9`` for the ninth cluster of Table 3."""
     return f"#{ORDER.index(cluster) + 1}"
 
 

@@ -17,27 +17,27 @@ Variant = Callable[[AfsGrid, str, str, int], AfsCell]
 
 
 def jct(one: AfsFigures) -> float:
-    """Mean JCT in seconds."""
+    """Return the mean JCT in seconds."""
     return one.mean_jct_seconds
 
 
 def tail(one: AfsFigures) -> float:
-    """The 99th percentile of JCTs, in seconds."""
+    """Return the 99th percentile of JCTs, in seconds."""
     return one.p99_jct_seconds
 
 
 def queue_length(one: AfsFigures) -> float:
-    """Mean number of waiting jobs."""
+    """Return the mean number of waiting jobs."""
     return one.queue
 
 
 def cluster_efficiency(one: AfsFigures) -> float:
-    """Cluster efficiency."""
+    """Return the mean cluster efficiency."""
     return one.efficiency
 
 
 def blocking_index(one: AfsFigures) -> float:
-    """Blocking index."""
+    """Return the mean blocking index."""
     return one.blocking
 
 
@@ -81,16 +81,16 @@ def gains(
     *,
     variant: Variant = AfsGrid.cell,
 ) -> Callable[[AfsRuns], Measured]:
-    """Divide the best other policy's number by the own policy's, by cluster; report least and greatest ratio.
+    """Divide the best other policy's number by the own policy's, by cluster; report the least and greatest ratio.
 
-    The greatest is judged where all clusters of Table 3 are run: the paper's may be on another cluster.
+    The greatest ratio is judged only if all clusters of Table 3 are run: the paper's may be on another cluster.
 
     Args:
         own: a policy.
-        others: policies that it is compared with.
+        others: policies to compare it with.
         printed: the paper's least and greatest ratio.
-        number: of figures.
-        variant: how a cell is made.
+        number: selects the number from figures.
+        variant: makes a cell.
     """
 
     def measure(runs: AfsRuns) -> Measured:
@@ -118,7 +118,7 @@ def near(own: str, base: str, printed: float, *, least: bool = False) -> Callabl
         own: a policy.
         base: a policy.
         printed: the paper's ratio.
-        least: a smaller ratio holds as well.
+        least: whether a smaller ratio holds as well.
     """
 
     def measure(runs: AfsRuns) -> Measured:
@@ -180,7 +180,7 @@ def _quarter(number: int) -> Number:
 
 
 def blowup(pairs: Mapping[str, str], printed: float) -> Callable[[AfsRuns], Measured]:
-    """Measure the greatest ratio of average JCT if a policy gives each job its most GPUs."""
+    """Measure the greatest ratio of average JCT if a policy gives each job its maximum number of GPUs."""
 
     def measure(runs: AfsRuns) -> Measured:
         by = found(runs, runs.grid.cell, (*pairs, *pairs.values()), jct)

@@ -1,4 +1,4 @@
-"""One cell of the reproduction: an allocation of the tenants' GPUs, or a simulation of their jobs."""
+"""One cell of the reproduction: an allocation of GPUs to tenants, or a simulation of their jobs."""
 
 import dataclasses
 import time
@@ -51,7 +51,7 @@ LEAVES, JOINS = "leaves", "joins"
 
 @value
 class OefCell:
-    """What is run."""
+    """One allocation or simulation of the reproduction."""
 
     what: str
     """``allocation``: shares alone; ``rounds``: jobs that do not end, simulated; ``completion``: jobs that end;
@@ -72,18 +72,18 @@ class OefCell:
 
     @property
     def key(self) -> str:
-        """A name that no other cell has."""
+        """Return the unique name of the cell."""
         return cell_key(dataclasses.replace(self, throughputs=""), VERSION, self.what, self.policy, self.seed)
 
     @property
     def drawn(self) -> Tenants:
-        """The tenants."""
+        """Return the tenants of the cell."""
         return Tenants(speeds=self.speeds, throughputs=self.throughputs, count=self.tenants, seed=self.seed)
 
 
 @value
 class OefFigures:
-    """What a cell came to; throughputs in GPUs of a tenant's slowest type."""
+    """The figures of a cell; throughputs are in GPUs of a tenant's slowest type."""
 
     before: tuple[float, ...] = ()
     """By tenant, up to the change."""
@@ -106,12 +106,12 @@ class OefFigures:
 
     @property
     def total(self) -> float:
-        """The sum of throughputs."""
+        """Return the sum of throughputs."""
         return sum(self.throughput)
 
 
 def make_profile(cell: OefCell) -> Profile:
-    """The preset, with rounds of five minutes under every policy, and the fastest GPUs first where types are filled."""
+    """Return the preset with rounds of five minutes; placements that fill types start with the fastest GPUs."""
     settings: dict[str, object] = {"stages.placement": cell.placement}
     if cell.policy in ROUNDED_BY_GAVEL:
         settings["plugins.gavel_rounds.round_length"] = ROUND
@@ -132,7 +132,7 @@ def run_cell(cell: OefCell) -> OefFigures:
 
 
 def _allocated(cell: OefCell) -> OefFigures:
-    """What shares come to, with all tenants and after the change."""
+    """Return the throughputs of the shares, with all tenants and after the change."""
     policy = AuditedPolicy(make_profile(cell), seed=cell.seed)
     models = list(cell.drawn.models)
     speedup, weight = cell.drawn.speedups(models), [1.0] * len(models)
@@ -164,7 +164,7 @@ def _shares(cell: OefCell, policy: AuditedPolicy, of: AuditInstance) -> OefFigur
 
 
 def _reports(cell: OefCell, of: AuditInstance) -> Reals:
-    """[tenant, type] the speedups that tenants report."""
+    """Return the speedups that tenants report, [tenant, type]."""
     luck = np.random.default_rng([cell.seed, 20])
     reports = of.speeds() * luck.uniform(1.0 - cell.error, 1.0 + cell.error, (of.users, of.types))
     reports[0] *= cell.lie ** (np.arange(of.types) / (of.types - 1))
@@ -175,7 +175,7 @@ def _reports(cell: OefCell, of: AuditInstance) -> Reals:
 
 
 def _rounds(cell: OefCell) -> OefFigures:
-    """Throughput over rounds, before and after the change."""
+    """Return throughputs over rounds, before and after the change."""
     groups = _groups(cell)
     run = _simulated(cell, endless(cell.drawn, groups), until=cell.hours * 3600.0)
     from_seconds = 2.0 * CHANGE if cell.change else 0.0
@@ -213,7 +213,7 @@ def _simulated(cell: OefCell, workload: Workload, *, until: float) -> SimulatedR
 
 
 def _throughput(run: SimulatedRun, groups: int, start: float, end: float) -> tuple[float, ...]:
-    """By group, iterations per second between two times: GPUs of its slowest type that would do as much."""
+    """Return for each group its iterations per second between two times, in GPUs of its slowest type."""
     rows = run.segments
     stretch = np.minimum(rows.end_seconds, end) - np.maximum(rows.start_seconds, start)
     done = np.maximum(stretch, 0.0) / rows.seconds_per_iteration
@@ -223,7 +223,7 @@ def _throughput(run: SimulatedRun, groups: int, start: float, end: float) -> tup
 
 
 def _apart(run: SimulatedRun, cell: OefCell) -> tuple[float, float]:
-    """The parts of the GPU time of gangs on several GPU types, and on several hosts."""
+    """Return the fractions of the GPU time of gangs that ran on several GPU types, and on several hosts."""
     cluster, leases = cell.drawn.cluster(), run.leases
     end = np.where(np.isnan(leases.end_seconds), run.end_seconds, leases.end_seconds)
     order = np.lexsort((leases.start_seconds, leases.job))
@@ -241,7 +241,7 @@ def _apart(run: SimulatedRun, cell: OefCell) -> tuple[float, float]:
 
 
 def _completion(cell: OefCell) -> OefFigures:
-    """Jobs that end: completion times, over a run as long as they need, at most 30 days."""
+    """Return completion times of jobs that end, from a run that is as long as they need, at most 30 days."""
     workload = ending(cell.drawn)
     run = _simulated(cell, workload, until=30.0 * 86_400.0)
     taken = run.app_finish_seconds - workload.apps.arrival_seconds
@@ -258,7 +258,7 @@ def _completion(cell: OefCell) -> OefFigures:
 
 
 def _overhead(cell: OefCell) -> OefFigures:
-    """CPU time of a round of an arbiter with tenants of one job each on ten GPU types (§6.4.1)."""
+    """Return the CPU time of a round of an arbiter with tenants of one job each on ten GPU types (§6.4.1)."""
     luck = np.random.default_rng([cell.seed, cell.tenants])
     types = 10
     speed = np.linspace(1.0, 4.0, types)[None, :] ** luck.uniform(0.1, 1.6, cell.tenants)[:, None]

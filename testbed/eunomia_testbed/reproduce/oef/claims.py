@@ -1,4 +1,4 @@
-"""The claims of OEF (Middleware'24), each under both sets of speeds, with the cells behind it."""
+"""The claims of OEF (Middleware'24), each under both sets of speeds, with their cells."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -19,7 +19,7 @@ NOT_DONE = (
 
 
 def claims(grid: OefGrid) -> Sequence[OefClaim]:
-    """All, in the paper's order."""
+    """Return all claims in the paper's order."""
     made = [
         each
         for part in (_strategy_proof, _sharing_incentive, _two_models, _envy, _efficiency, _completion, _errors)

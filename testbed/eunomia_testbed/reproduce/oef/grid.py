@@ -20,7 +20,7 @@ SPREAD = "spread"
 
 @value
 class OefGrid:
-    """What is run: fixed before anything is, and printed."""
+    """The settings of the reproduction, fixed and printed before the first run."""
 
     seeds: tuple[int, ...] = (0, 1, 2)
     throughputs: str = ""
@@ -36,11 +36,11 @@ class OefGrid:
 
     @property
     def sets(self) -> tuple[str, ...]:
-        """The sets of speeds."""
+        """Return the names of the sets of speeds."""
         return (GAVEL, PRINTED) if self.throughputs else (PRINTED,)
 
     def cell(self, what: str, policy: str, speeds: str, seed: int) -> OefCell:
-        """Four tenants."""
+        """Return a cell with four tenants."""
         return OefCell(
             what=what,
             policy=policy,
@@ -52,31 +52,31 @@ class OefGrid:
         )
 
     def lying(self, what: str, speeds: str, seed: int) -> OefCell:
-        """Figure 4(b)."""
+        """Return a cell of Figure 4(b)."""
         return dataclasses.replace(self.cell(what, "noncooperative", speeds, seed), lie=LIE)
 
     def changing(self, what: str, change: str, speeds: str, seed: int) -> OefCell:
-        """Figures 4(a) and 5(b)."""
+        """Return a cell of Figure 4(a) or 5(b)."""
         return dataclasses.replace(self.cell(what, "noncooperative", speeds, seed), change=change)
 
     def twenty(self, what: str, policy: str, speeds: str, seed: int) -> OefCell:
-        """Figures 7 and 8."""
+        """Return a cell of Figures 7 and 8."""
         return dataclasses.replace(self.cell(what, policy, speeds, seed), tenants=self.twenty_tenants)
 
     def spread(self, policy: str, speeds: str, seed: int) -> OefCell:
-        """Figures 7 and 8, under a placement that takes hosts in turn."""
+        """Return a cell of Figures 7 and 8, under a placement that uses hosts in turn."""
         return dataclasses.replace(self.twenty(ROUNDS, policy, speeds, seed), placement=SPREAD)
 
     def fifty(self, policy: str, speeds: str, seed: int) -> OefCell:
-        """Figure 9."""
+        """Return a cell of Figure 9."""
         return dataclasses.replace(self.cell(COMPLETION, policy, speeds, seed), tenants=self.fifty_tenants)
 
     def overhead(self, policy: str, tenants: int, seed: int) -> OefCell:
-        """Figure 10(a)."""
+        """Return a cell of Figure 10(a)."""
         return dataclasses.replace(self.cell(OVERHEAD, policy, PRINTED, seed), tenants=tenants)
 
     def wrong(self, what: str, error: float, speeds: str, seed: int) -> OefCell:
-        """Figure 10(b): cooperative, twenty tenants."""
+        """Return a cell of Figure 10(b): cooperative, twenty tenants."""
         return dataclasses.replace(self.twenty(what, "cooperative", speeds, seed), error=error)
 
 

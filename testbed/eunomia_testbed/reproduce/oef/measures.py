@@ -1,4 +1,4 @@
-"""How each claim of OEF is measured from cells."""
+"""Functions that measure OEF's claims."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -15,27 +15,27 @@ EQUAL = 0.1
 
 
 def percent(part: float) -> str:
-    """A part with its sign."""
+    """Return a fraction as a percentage with its sign."""
     return f"{100.0 * part:+.1f} %"
 
 
 def listed(values: Sequence[float]) -> str:
-    """Throughputs, in GPUs of the slowest type."""
+    """Return throughputs as text, in GPUs of the slowest type."""
     return ", ".join(f"{each:.2f}" for each in values)
 
 
 def averaged(rows: Sequence[Sequence[float]]) -> list[float]:
-    """By tenant, the mean over seeds."""
+    """Return the mean over seeds by tenant."""
     return [fmean(column) for column in zip(*rows, strict=True)]
 
 
 def spread_of(values: Sequence[float]) -> float:
-    """How much more the greatest is than the smallest."""
+    """Return by what fraction the largest value exceeds the smallest."""
     return max(values) / min(values) - 1.0 if min(values) > 0.0 else math.inf
 
 
 def equal_progress(make: Make) -> Measure:
-    """Figure 4(a): all tenants have the same throughput, before tenant 4 leaves and after."""
+    """Check that all tenants have equal throughput before and after tenant 4 leaves (Figure 4(a))."""
 
     def measure(runs: OefRuns) -> Measured:
         found = runs.of(make)
@@ -56,7 +56,7 @@ def equal_progress(make: Make) -> Measure:
 
 
 def lie_is_punished(honest: Make, lying: Make) -> Measure:
-    """Figure 4(b): the liar has less, the others more, all together about 10 % less."""
+    """Check that the tenant that lies has less, the others more, and all together about 10 % less (Figure 4(b))."""
 
     def measure(runs: OefRuns) -> Measured:
         true, false = runs.of(honest), runs.of(lying)
@@ -74,7 +74,7 @@ def lie_is_punished(honest: Make, lying: Make) -> Measure:
 
 
 def against_max_min(ours: Make, equal: Make, printed: float, *, each: bool) -> Measure:
-    """Figure 5(a): tenants' throughput over that of max-min; the greatest ratio is printed."""
+    """Measure tenants' throughput over that of max-min; the paper prints the greatest ratio (Figure 5(a))."""
 
     def measure(runs: OefRuns) -> Measured:
         own, other = runs.of(ours), runs.of(equal)
@@ -91,7 +91,7 @@ def against_max_min(ours: Make, equal: Make, printed: float, *, each: bool) -> M
 
 
 def two_models(make: Make) -> Measure:
-    """Figure 5(b): both models of tenant 1 have equal throughput, half of the other tenants' each."""
+    """Check that both models of tenant 1 have equal throughput, half of each other tenant's (Figure 5(b))."""
 
     def measure(runs: OefRuns) -> Measured:
         found = runs.of(make)
@@ -108,7 +108,7 @@ def two_models(make: Make) -> Measure:
 
 
 def no_envy(make: Make, printed: float) -> Measure:
-    """Figure 6: own throughput over the most with another's GPUs, and the greatest over that with tenant 1's."""
+    """Measure each tenant's throughput over the most that it could reach with another's GPUs (Figure 6)."""
 
     def measure(runs: OefRuns) -> Measured:
         found = runs.of(make)
@@ -126,13 +126,13 @@ def no_envy(make: Make, printed: float) -> Measure:
 
 
 def gain(ours: Make, others: Sequence[Make], printed: float, *, comparable: bool = False) -> Measure:
-    """Figures 7 and 8: the sum of throughputs over that of Gavel and Gandiva-fair; the greater gain is judged.
+    """Measure the gain in the sum of throughputs over Gavel and Gandiva-fair; the greater is judged (Figures 7 and 8).
 
     Args:
         ours: OEF's cell.
-        others: those of ``BASELINES``.
-        printed: the part that is claimed.
-        comparable: whether at most 10 % less holds.
+        others: the cells of ``BASELINES``.
+        printed: the claimed gain, as a fraction.
+        comparable: whether the claim also holds at up to 10 % less throughput.
     """
 
     def measure(runs: OefRuns) -> Measured:
@@ -162,7 +162,7 @@ def _several(cells: Sequence[Sequence[OefFigures]]) -> str:
 
 
 def faster(ours: Make, other: Make, printed: float) -> Measure:
-    """Figure 9: mean JCT over a baseline's."""
+    """Measure mean JCT over a baseline's (Figure 9)."""
 
     def measure(runs: OefRuns) -> Measured:
         own, rest = runs.of(ours), runs.of(other)
@@ -183,7 +183,7 @@ def faster(ours: Make, other: Make, printed: float) -> Measure:
 
 
 def stragglers(ours: Make, others: Sequence[Make]) -> Measure:
-    """§6.3.3: gangs on several GPU types, by GPU time."""
+    """Measure the GPU time of gangs on several GPU types (§6.3.3)."""
 
     def measure(runs: OefRuns) -> Measured:
         own, rest = runs.of(ours), [runs.of(make) for make in others]
@@ -209,7 +209,7 @@ def stragglers(ours: Make, others: Sequence[Make]) -> Measure:
 
 
 def overhead(make: Callable[[str, int, int], OefCell]) -> Measure:
-    """Figure 10(a): a cooperative allocation takes longer than a non-cooperative one, and far less than a round."""
+    """Check that a cooperative allocation takes longer than a non-cooperative one, far less than a round (10(a))."""
 
     def measure(runs: OefRuns) -> Measured:
         times: dict[str, list[float]] = {}
@@ -231,7 +231,7 @@ def overhead(make: Callable[[str, int, int], OefCell]) -> Measure:
 
 
 def deviation(make: Callable[[float, int], OefCell], what: str) -> Measure:
-    """Figure 10(b): throughput by true speedups against what reported ones promise, at an error of 20 %."""
+    """Measure throughput by true speedups over that promised by reported ones, at an error of 20 % (10(b))."""
 
     def measure(runs: OefRuns) -> Measured:
         found = {error: runs.of(lambda seed, error=error: make(error, seed)) for error in ERRORS}  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""OEF as a paper of ``eunomia reproduce``."""
+"""OEF for ``eunomia reproduce``: grid, claims, and descriptions."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from eunomia_testbed.reproduce.paper import Paper
 
 
 def fixed(grid: OefGrid) -> Sequence[str]:
-    """What is decided before the first run."""
+    """Return the decisions made before the first run."""
     sets = "Gavel's measured K80, P100, V100 rates of one GPU" if grid.throughputs else "none: --set throughputs=FILE"
     return (
         "cluster: 8 + 8 + 8 GPUs of three types, four on a host; rounds of five minutes under every policy; "
@@ -30,7 +30,7 @@ def fixed(grid: OefGrid) -> Sequence[str]:
 
 
 def said(cell: OefCell, figures: OefFigures) -> str:
-    """A cell by its settings, with its figure."""
+    """Describe a cell by its settings and its figure."""
     more = [cell.change, f"lie {cell.lie:g}" if cell.lie != 1.0 else "", f"error {cell.error:g}" if cell.error else ""]
     more.append(cell.placement if cell.placement != "packed" else "")
     what = ", ".join(

@@ -49,13 +49,13 @@ CHANGE: Final = 2400.0
 
 @value
 class Tenants:
-    """Which tenants share the cluster.
+    """The tenants that share the cluster.
 
     Attributes:
         speeds: ``printed`` or ``gavel``.
         throughputs: the file of Gavel's rates, for ``gavel``.
-        count: tenants.
-        seed: of models and gangs.
+        count: number of tenants.
+        seed: seed of models and gangs.
     """
 
     speeds: str
@@ -65,7 +65,7 @@ class Tenants:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """[tenant] the model of each; with more than four, all models in turn in a random order."""
+        """Return each tenant's model, [tenant]; more than four tenants take all models in turn in a random order."""
         if self.count == len(FOUR[self.speeds]):
             return FOUR[self.speeds]
         known = speeds_of(self.speeds, self.throughputs).models
@@ -73,17 +73,17 @@ class Tenants:
         return tuple(known[order[row % len(known)]] for row in range(self.count))
 
     def speedups(self, models: Sequence[str]) -> Reals:
-        """[row, type] speed of each model on one GPU, relative to its slowest type."""
+        """Return the speed of each model on one GPU relative to its slowest type, [row, type]."""
         truth = speeds_of(self.speeds, self.throughputs)
         return np.array([[truth.rate(model, _one(kind)) for kind in TYPES[self.speeds]] for model in models])
 
     def cluster(self) -> Cluster:
-        """Eight GPUs of each type, four on a host."""
+        """Return a cluster with eight GPUs of each type, four on a host."""
         return Cluster.parse(", ".join(f"{OF_A_TYPE // 4}x4 {kind}" for kind in TYPES[self.speeds]))
 
 
 def instance(speedup: Reals, weight: Sequence[float]) -> AuditInstance:
-    """The tenants, for one allocation: each has jobs enough for the whole cluster.
+    """Return the tenants as an instance for one allocation; each has enough jobs for the whole cluster.
 
     Args:
         speedup: [tenant, type].
@@ -101,10 +101,10 @@ def instance(speedup: Reals, weight: Sequence[float]) -> AuditInstance:
 
 @lru_cache(maxsize=4)
 def speeds_of(speeds: str, throughputs: str) -> DeclaredSpeeds:
-    """Speeds of models relative to their slowest type, linear in GPUs, with S of Themis' footnote 3 across hosts.
+    """Return speeds relative to the slowest type, linear in GPUs, with S of Themis' footnote 3 across hosts.
 
     Raises:
-        InputError: the throughputs are not where the grid says.
+        InputError: the throughputs are not at the grid's path.
     """
     measured: PerformanceModel = oef_speeds() if speeds == PRINTED else _gavel(throughputs)
     models = MODELS if speeds == PRINTED else measured.models
@@ -141,7 +141,7 @@ class Group:
 
 
 def endless(tenants: Tenants, groups: Sequence[Group]) -> Workload:
-    """Jobs of some groups, which arrive at once; all groups have the same gangs."""
+    """Return the jobs of some groups, which arrive together; all groups have the same gangs."""
     luck = np.random.default_rng([tenants.seed, JOBS])
     gangs = luck.choice(GANGS[0], size=JOBS, p=GANGS[1]).astype(np.int64)
     names = [f"tenant{group.tenant + 1}" for group in groups]
@@ -179,7 +179,7 @@ def endless(tenants: Tenants, groups: Sequence[Group]) -> Workload:
 
 
 def ending(tenants: Tenants) -> Workload:
-    """Three days of tenants with 20 jobs each on average (§6.3.2), as the generator ``oef`` draws them."""
+    """Return three days of tenants with 20 jobs each on average (§6.3.2), as the generator ``oef`` draws them."""
     drawn = generate_workload("oef", {"tenants": tenants.count}, tenants.seed)
     models, names = tenants.models, tuple(dict.fromkeys(tenants.models))
     by_tenant: Ints = np.array([names.index(model) for model in models])

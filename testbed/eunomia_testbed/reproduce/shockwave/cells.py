@@ -1,4 +1,4 @@
-"""One simulation of the reproduction: which trace, cluster and policy; and the figures that it comes to."""
+"""One simulation of the reproduction (trace, cluster, policy), and its figures."""
 
 import dataclasses
 import time
@@ -74,13 +74,13 @@ class ShockwaveCell:
 
     @property
     def key(self) -> str:
-        """A name that no other cell has."""
+        """Return the unique name of the cell."""
         return cell_key(dataclasses.replace(self, throughputs=""), VERSION, self.policy, self.seed)
 
 
 @value
 class ShockwaveFigures:
-    """What a simulation came to; lists by job, in order of arrival."""
+    """The figures of a simulation; lists are by job, in order of arrival."""
 
     rho: tuple[float, ...]
     """Static: JCT over exclusive time times jobs per GPU."""
@@ -98,25 +98,25 @@ class ShockwaveFigures:
 
     @property
     def worst_rho(self) -> float:
-        """The greatest of all jobs."""
+        """Return the greatest ρ of all jobs."""
         return max(self.rho)
 
     def part_above(self, limit: float) -> float:
-        """Part of the jobs with ρ above the limit."""
+        """Return the fraction of jobs with ρ above the limit."""
         return sum(rho > limit for rho in self.rho) / len(self.rho)
 
     @property
     def mean_jct(self) -> float:
-        """In seconds."""
+        """Return the mean JCT in seconds."""
         return sum(self.jct_seconds) / len(self.jct_seconds)
 
 
 @lru_cache(maxsize=2)
 def make_rates(throughputs: str) -> GavelThroughputs:
-    """Read the measured rates, which hold wherever a job's GPUs are.
+    """Read the measured rates; they do not depend on the placement of a job's GPUs.
 
     Raises:
-        InputError: they are not where the grid says.
+        InputError: they are not at the grid's path.
     """
     path = Path(throughputs)
     if not path.is_file():
@@ -130,7 +130,7 @@ def make_workload(cell: ShockwaveCell) -> Workload:
     """Draw the trace of a cell.
 
     Raises:
-        InputError: the throughputs are not where the grid says.
+        InputError: the throughputs are not at the grid's path.
     """
     make_rates(cell.throughputs)
     dynamic = (1.0 - cell.static) / 2.0
@@ -144,7 +144,7 @@ def make_workload(cell: ShockwaveCell) -> Workload:
 
 
 def make_profile(cell: ShockwaveCell) -> Profile:
-    """The profile of a cell, before the rules."""
+    """Return the profile of a cell, before the round rules are set."""
     preset, contention = POLICIES[cell.policy], cell.jobs / cell.gpus
     settings: dict[str, object] = {}
     if cell.policy in OURS:
@@ -180,7 +180,7 @@ def run_cell(cell: ShockwaveCell) -> ShockwaveFigures:
 
 
 def figures_of(run: SimulatedRun, workload: Workload, cluster: Cluster) -> ShockwaveFigures:
-    """What a run came to."""
+    """Compute the figures of a run."""
     jobs = judge(run, workload, cluster).jobs
     gaps = [gap for _, _, record in run.records.get("shockwave", ()) for gap in record.columns["gap"]]
     return ShockwaveFigures(

@@ -1,4 +1,4 @@
-"""The claims of Shockwave (NSDI'23) and the cells behind each, with the figures that are not measured and why."""
+"""The claims of Shockwave (NSDI'23), their cells, and the reasons for claims that are not measured."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
@@ -47,7 +47,7 @@ NOT_DONE = (
 
 
 def claims(grid: ShockwaveGrid) -> Sequence[ShockwaveClaim]:
-    """All, in the paper's order; those that nothing here can measure are named as such."""
+    """Return all claims in the paper's order, including those that cannot be measured here."""
     cells = _Cells(grid)
     measured = [
         *_of_knowledge(cells),
@@ -67,7 +67,7 @@ def _not_done(figure: str, text: str, printed: str, why: str) -> ShockwaveClaim:
 
 
 class _Cells:
-    """The cells of figures, with a seed."""
+    """The cells of each figure for one seed."""
 
     def __init__(self, grid: ShockwaveGrid) -> None:
         self._grid = grid

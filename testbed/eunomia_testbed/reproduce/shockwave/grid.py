@@ -31,7 +31,7 @@ CANONICAL_SEED = 25
 
 @value
 class ShockwaveGrid:
-    """What is run: fixed before anything is, and printed."""
+    """The settings of the reproduction, fixed and printed before the first run."""
 
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     throughputs: str = "tacc_throughputs.json.gz"
@@ -42,60 +42,66 @@ class ShockwaveGrid:
     """Generator's seed of the first fresh trace."""
 
     def cell(self, policy: str, seed: int) -> ShockwaveCell:
-        """Figure 7 with seed 0: 120 jobs on 32 GPUs; further traces with further seeds."""
+        """Return a cell of Figure 7 with seed 0 (120 jobs on 32 GPUs), or of another trace with another seed."""
         return ShockwaveCell(policy=policy, seed=seed, throughputs=self.throughputs, trace_seed=CANONICAL_SEED + seed)
 
     def known(self, policy: str, know: str, seed: int) -> ShockwaveCell:
-        """Figures 2 and 4: by what is known of coming regimes."""
+        """Return a cell of Figures 2 and 4; ``know`` states what is known of coming regimes."""
         return dataclasses.replace(self.cell(policy, seed), know=know)
 
     def makespan(self, know: str, seed: int) -> ShockwaveCell:
-        """Figure 4: the planner with the makespan bound alone, without a forecast unless regimes are known."""
+        """Return a cell of Figure 4: the planner with only the makespan bound.
+
+        It has no forecast unless regimes are known.
+        """
         cell = dataclasses.replace(self.known("shockwave", know, seed), k=0.0, regularizer=1000.0)
         return dataclasses.replace(cell, forecast=know == "regimes")
 
     def published(self, policy: str, *, forecast: bool = True) -> ShockwaveCell:
-        """The trace of Figure 7, whatever the seeds."""
+        """Return a cell with the trace of Figure 7, for any seeds."""
         cell = self.cell(policy, self.seeds[0])
         return dataclasses.replace(cell, trace_seed=CANONICAL_SEED, forecast=forecast)
 
     def setting(self, k: float, regularizer: float, seed: int) -> ShockwaveCell:
-        """Half and double of the preset's k and λ, on the trace of Figure 7."""
+        """Return a cell on the trace of Figure 7 with other values of k and λ."""
         return dataclasses.replace(
             self.cell("shockwave", seed), trace_seed=CANONICAL_SEED, k=k, regularizer=regularizer
         )
 
     def batch(self, policy: str, seed: int) -> ShockwaveCell:
-        """Figure 8: 50 jobs at once on 14 GPUs, the paper's smaller cluster."""
+        """Return a cell of Figure 8: 50 jobs that arrive together on 14 GPUs, the paper's smaller cluster."""
         return dataclasses.replace(self.cell(policy, seed), jobs=50, gpus=14, interarrival_seconds=0.0)
 
     def scaled(self, gpus: int, policy: str, seed: int) -> ShockwaveCell:
-        """Figure 9: the same contention on more GPUs."""
+        """Return a cell of Figure 9: the same contention on more GPUs."""
         jobs = {64: 220, 128: 460, 256: 900}.get(gpus, round(3.6 * gpus))
         gap = 40.0 * 32 / gpus
         return dataclasses.replace(self.cell(policy, seed), jobs=jobs, gpus=gpus, interarrival_seconds=gap)
 
     def mixed(self, static: float, policy: str, seed: int) -> ShockwaveCell:
-        """Figure 10."""
+        """Return a cell of Figure 10."""
         return dataclasses.replace(self.cell(policy, seed), static=static)
 
     def crowd(self, jobs: int, seed: int) -> ShockwaveCell:
-        """Figure 12: so many jobs at once on 256 GPUs, one round."""
+        """Return a cell of Figure 12: a number of jobs that arrive together on 256 GPUs, one round."""
         cell = dataclasses.replace(self.cell("shockwave", seed), jobs=jobs, gpus=256, interarrival_seconds=0.0)
         return dataclasses.replace(cell, until_seconds=60.0)
 
     def error(self, error: float, seed: int) -> ShockwaveCell:
-        """Figure 13."""
+        """Return a cell of Figure 13."""
         return dataclasses.replace(self.cell("shockwave", seed), error=error)
 
     def contended(self, contention: float, policy: str, seed: int) -> ShockwaveCell:
-        """Figure 16: 14 GPUs."""
+        """Return a cell of Figure 16: 14 GPUs."""
         gap = 40.0 * 32 / 14
         cell = dataclasses.replace(self.cell(policy, seed), jobs=round(contention * 14), gpus=14)
         return dataclasses.replace(cell, interarrival_seconds=gap)
 
     def fresh(self, policy: str, seed: int) -> ShockwaveCell:
-        """Fresh traces, three of 120 jobs, one of 220 and one of 460; every policy solves at every event."""
+        """Return the cells of fresh traces: three of 120 jobs, one of 220 and one of 460.
+
+        Every policy solves at every event.
+        """
         gpus = {3: 64, 4: 128}.get(seed % 5, 32)
         cell = self.cell(policy, seed) if gpus == 32 else self.scaled(gpus, policy, seed)
         return dataclasses.replace(cell, trace_seed=self.fresh_seed + seed, least_between_seconds=0.0)

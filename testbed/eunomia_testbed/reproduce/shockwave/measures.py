@@ -1,4 +1,4 @@
-"""The measures of Shockwave's claims."""
+"""Functions that measure Shockwave's claims."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,32 +28,32 @@ PUBLISHED = (24197.0, 9958.0, 1.784, 0.05)
 
 
 def makespan(one: ShockwaveFigures) -> float:
-    """In seconds."""
+    """Return the makespan in seconds."""
     return one.makespan_seconds
 
 
 def worst(one: ShockwaveFigures) -> float:
-    """Worst ρ."""
+    """Return the worst ρ."""
     return one.worst_rho
 
 
 def above_one(one: ShockwaveFigures) -> float:
-    """Part of the jobs with ρ above 1, the paper's unfair ones."""
+    """Return the fraction of jobs with ρ above 1, which the paper calls unfair."""
     return one.part_above(PAPER_UNFAIR)
 
 
 def jct(one: ShockwaveFigures) -> float:
-    """Mean, in seconds."""
+    """Return the mean JCT in seconds."""
     return one.mean_jct
 
 
 def mean(figures: Iterable[ShockwaveFigures], number: Number) -> float:
-    """Mean over seeds."""
+    """Return the mean over seeds."""
     return fmean(map(number, figures))
 
 
 def ratios(by: By, number: Number, base: str = "shockwave") -> dict[str, float]:
-    """By other policy, the mean of a number over the base's, of sums over seeds."""
+    """Return for each other policy a number over the base's, both summed over seeds."""
     own = sum(map(number, by[base]))
     return {
         policy: sum(map(number, runs)) / own if own else float("inf") for policy, runs in by.items() if policy != base
@@ -61,12 +61,12 @@ def ratios(by: By, number: Number, base: str = "shockwave") -> dict[str, float]:
 
 
 def named(numbers: Mapping[str, float], form: str = ".2f") -> str:
-    """``themis 1.21, gavel 1.30``."""
+    """Return numbers as text, such as ``themis 1.21, gavel 1.30``."""
     return ", ".join(f"{policy} {number:{form}}" for policy, number in numbers.items())
 
 
 def spread(values: Sequence[float], form: str = ".2f") -> str:
-    """The mean of values with its 95 % interval."""
+    """Return the mean of values with its 95 % interval as text."""
     found = interval(values)
     if found is None or found.low is None or found.high is None:
         return f"{fmean(values):{form}}"
@@ -79,7 +79,7 @@ def spread(values: Sequence[float], form: str = ".2f") -> str:
 def over(
     make: Callable[[ShockwaveRuns], Make], policies: Sequence[str], number: Number, printed: float
 ) -> Callable[[ShockwaveRuns], Measured]:
-    """Baselines' number over Shockwave's, the mean of the baselines: at least as much is better."""
+    """Measure the mean of the baselines' number over Shockwave's; at least the printed ratio holds."""
 
     def measure(runs: ShockwaveRuns) -> Measured:
         by = runs.by_policy(make(runs), ("shockwave", *policies))
@@ -100,22 +100,22 @@ def usual(runs: ShockwaveRuns) -> Make:
 
 
 def scaled(gpus: int) -> Callable[[ShockwaveRuns], Make]:
-    """The cells of Figure 9."""
+    """Return the cells of Figure 9."""
     return lambda runs: lambda policy, seed: runs.grid.scaled(gpus, policy, seed)
 
 
 def mixed(static: float) -> Callable[[ShockwaveRuns], Make]:
-    """The cells of Figure 10."""
+    """Return the cells of Figure 10."""
     return lambda runs: lambda policy, seed: runs.grid.mixed(static, policy, seed)
 
 
 def contended(contention: float) -> Callable[[ShockwaveRuns], Make]:
-    """The cells of Figure 16."""
+    """Return the cells of Figure 16."""
     return lambda runs: lambda policy, seed: runs.grid.contended(contention, policy, seed)
 
 
 def jct_alike(runs: ShockwaveRuns) -> Measured:
-    """Figure 7: mean JCT similar to Themis, Gavel and MST."""
+    """Check that the mean JCT is similar to those of Themis, Gavel and MST (Figure 7)."""
     by = runs.by_policy(runs.grid.cell, USUAL)
     if not by["shockwave"]:
         return NOT_RUN
@@ -126,7 +126,7 @@ def jct_alike(runs: ShockwaveRuns) -> Measured:
 
 
 def fairness_at_scale(runs: ShockwaveRuns) -> Measured:
-    """Figure 9: Shockwave's own worst ρ and part of jobs with ρ above 1."""
+    """Measure Shockwave's worst ρ and fraction of jobs with ρ above 1 (Figure 9)."""
     by_gpus = {gpus: runs.by_policy(scaled(gpus)(runs), LARGE)["shockwave"] for gpus in runs.grid.scales}
     found = [one for figures in by_gpus.values() for one in figures]
     if not found:
@@ -139,7 +139,7 @@ def fairness_at_scale(runs: ShockwaveRuns) -> Measured:
 
 
 def unfair_jobs(static: float, limits: Mapping[str, float]) -> Callable[[ShockwaveRuns], Measured]:
-    """Figure 10: the part of jobs with ρ above 1 by policy; Shockwave's is the least."""
+    """Check that Shockwave's fraction of jobs with ρ above 1 is the least (Figure 10)."""
 
     def measure(runs: ShockwaveRuns) -> Measured:
         by = runs.by_policy(mixed(static)(runs), ("shockwave", *FAIR))
@@ -159,12 +159,12 @@ def unfair_jobs(static: float, limits: Mapping[str, float]) -> Callable[[Shockwa
 
 
 def four_figures(one: ShockwaveFigures) -> tuple[float, float, float, float]:
-    """Makespan, mean JCT, worst ρ, and the part of jobs with ρ above 1.05, which the authors' code counts."""
+    """Return makespan, mean JCT, worst ρ, and the fraction of jobs with ρ above 1.05, the limit of the authors' code."""
     return one.makespan_seconds, one.mean_jct, one.worst_rho, one.part_above(UNFAIR_RHO)
 
 
 def settings(runs: ShockwaveRuns) -> Measured:
-    """The planner of (11) against the authors' published run, with half and double of k and λ."""
+    """Compare the planner of (11), also with half and double of k and λ, with the authors' published run."""
     texts, first = [], None
     for k, regularizer in SETTINGS:
         cell = runs.grid.setting(k, regularizer, runs.grid.seeds[0])
@@ -185,7 +185,7 @@ GOALS = (22000.0, 8500.0, 1.15, 0.01)
 
 
 def published(runs: ShockwaveRuns) -> Measured:
-    """Policies on the published trace; the first of them against the goals."""
+    """Measure policies on the published trace, and compare the first of them with the goals."""
     found = [runs.done.get(runs.grid.published(policy, forecast=on).key) for policy, on in PUBLISHED_TRACE]
     fours = [four_figures(one) for one in found if one is not None]
     if len(fours) < len(found):
@@ -200,7 +200,7 @@ def published(runs: ShockwaveRuns) -> Measured:
 
 
 def four_words(four: Sequence[float]) -> str:
-    """``21375, 7810, 1.02, 0.0 %``."""
+    """Return four figures as text, such as ``21375, 7810, 1.02, 0.0 %``."""
     return f"{four[0]:.0f}, {four[1]:.0f}, {four[2]:.2f}, {100 * four[3]:.1f} %"
 
 
@@ -208,7 +208,7 @@ def four_words(four: Sequence[float]) -> str:
 
 
 def reactive_fairness(runs: ShockwaveRuns) -> Measured:
-    """Figure 2: the worst ρ of jobs that adapt, reactive Themis and proactive Shockwave."""
+    """Measure the worst ρ of jobs that adapt, under reactive Themis and proactive Shockwave (Figure 2)."""
 
     def worst_of_adapting(one: ShockwaveFigures) -> float:
         return max((rho for rho, adapts in zip(one.rho, one.adapts, strict=True) if adapts), default=0.0)
@@ -225,7 +225,7 @@ def reactive_fairness(runs: ShockwaveRuns) -> Measured:
 
 
 def reactive_makespan(runs: ShockwaveRuns) -> Measured:
-    """Figure 4: makespan with initial and with present rates over that with known regimes."""
+    """Measure the makespan with initial and with present rates over that with known regimes (Figure 4)."""
     found = {know: runs.of(lambda seed, know=know: runs.grid.makespan(know, seed)) for know in KNOWLEDGE}  # type: ignore[misc]
     if not all(found.values()):
         return NOT_RUN
@@ -246,7 +246,7 @@ KNOWLEDGE = ("declared", "measured", "regimes")
 
 
 def batch(runs: ShockwaveRuns) -> Measured:
-    """Figure 8: 50 jobs."""
+    """Measure the figures of 50 jobs that arrive together (Figure 8)."""
     by = runs.by_policy(runs.grid.batch, ("shockwave", "allox", "gavel", "ossp"))
     if not by["shockwave"]:
         return NOT_RUN
@@ -260,7 +260,7 @@ def batch(runs: ShockwaveRuns) -> Measured:
 
 
 def overhead(runs: ShockwaveRuns) -> Measured:
-    """Figure 12: the gap of plans."""
+    """Measure the gap of plans (Figure 12)."""
     sizes = (500, 1000, 2000)
     found = {jobs: runs.of(lambda seed, jobs=jobs: runs.grid.crowd(jobs, seed)) for jobs in sizes}  # type: ignore[misc]
     if not all(found.values()):
@@ -275,7 +275,7 @@ def overhead(runs: ShockwaveRuns) -> Measured:
 
 
 def errors(runs: ShockwaveRuns) -> Measured:
-    """Figure 13: makespan, worst ρ and mean JCT by injected error."""
+    """Measure makespan, worst ρ and mean JCT by injected error (Figure 13)."""
     found = {part: runs.of(lambda seed, part=part: runs.grid.error(part, seed)) for part in ERRORS}  # type: ignore[misc]
     if not all(found.values()):
         return NOT_RUN
@@ -295,7 +295,7 @@ _NUMBERS: Mapping[str, Number] = {"makespan": makespan, "mean JCT": jct, "worst 
 
 
 def by_contention(runs: ShockwaveRuns) -> Measured:
-    """Figure 16: the gain in makespan falls with contention; worst ρ at contention 2."""
+    """Check that the gain in makespan falls with contention, and measure worst ρ at contention 2 (Figure 16)."""
     printed = dict(zip(CONTENTIONS, (0.35, 0.19, 0.08), strict=True))
     gains: dict[float, float] = {}
     rho = float("nan")
@@ -317,7 +317,10 @@ def by_contention(runs: ShockwaveRuns) -> Measured:
 
 
 def fresh(policy: str) -> Callable[[ShockwaveRuns], Measured]:
-    """Goals on fresh traces: makespan and JCT over OSSP's and SRTF's, unfair jobs, mean worst ρ."""
+    """Compare a policy with the goals on fresh traces.
+
+    The goals are makespan over OSSP's, JCT over SRTF's, unfair jobs, and mean worst ρ.
+    """
 
     def measure(runs: ShockwaveRuns) -> Measured:
         by = runs.by_policy(runs.grid.fresh, FRESH)
@@ -340,7 +343,7 @@ def fresh(policy: str) -> Callable[[ShockwaveRuns], Measured]:
 
 
 def _every_policy(by: By) -> str:
-    """Means over traces of makespan, mean JCT, worst ρ and ρ > 1.05, by policy."""
+    """Return by policy the means over traces of makespan, mean JCT, worst ρ and the fraction with ρ > 1.05, as text."""
     rows = []
     for policy, figures in by.items():
         four = [four_figures(one) for one in figures]

@@ -1,4 +1,4 @@
-"""Shockwave as a paper of ``eunomia reproduce``."""
+"""Shockwave for ``eunomia reproduce``: grid, claims, and descriptions."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from eunomia_testbed.reproduce.shockwave.grid import (
 
 
 def fixed(grid: ShockwaveGrid) -> Sequence[str]:
-    """What is decided before the first run."""
+    """Return the decisions made before the first run."""
     k, regularizer = SETTINGS[0]
     return (
         "round rules of the authors' simulator (--rules gavel): rounds of 120 s, a restart costs 20 s, a new solution "
@@ -39,7 +39,7 @@ def fixed(grid: ShockwaveGrid) -> Sequence[str]:
 
 
 def said(cell: ShockwaveCell, figures: ShockwaveFigures) -> str:
-    """A cell by what differs from the usual one, with its figures."""
+    """Describe a cell by its fields other than defaults, with its figures."""
     usual = ShockwaveCell(
         policy=cell.policy, seed=cell.seed, throughputs=cell.throughputs, trace_seed=CANONICAL_SEED + cell.seed
     )
@@ -54,7 +54,7 @@ def said(cell: ShockwaveCell, figures: ShockwaveFigures) -> str:
 
 
 def pictures(runs: ShockwaveRuns) -> Sequence[Picture]:
-    """Bars of Figures 7 and 13 and of the fresh traces; nothing where nothing was run."""
+    """Return bars of Figures 7 and 13 and of the fresh traces; empty: no cell was run."""
     made = []
     for title, make, policies in (
         ("Figure 7", runs.grid.cell, USUAL),

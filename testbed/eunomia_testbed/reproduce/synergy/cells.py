@@ -1,4 +1,4 @@
-"""One simulation of the reproduction: which trace, cluster, order and scheme; and the figures that it comes to."""
+"""One simulation of the reproduction (trace, cluster, order, scheme), and its figures."""
 
 import dataclasses
 import time
@@ -64,14 +64,14 @@ class SynergyCell:
 
     @property
     def key(self) -> str:
-        """A name that no other cell has, wherever the files are."""
+        """Return the unique name of the cell, which does not depend on the paths of files."""
         bare = dataclasses.replace(self, data="", trace="philly" if self.trace else "")
         return cell_key(bare, VERSION, self.scheme, self.order, self.seed)
 
 
 @value
 class SynergyFigures:
-    """What a simulation came to."""
+    """The figures of a simulation."""
 
     mean_jct_seconds: float
     """Mean JCT of the measured jobs."""
@@ -82,12 +82,12 @@ class SynergyFigures:
 
     @property
     def hours(self) -> float:
-        """Mean completion time in hours."""
+        """Return the mean completion time in hours."""
         return self.mean_jct_seconds / 3600.0
 
     @property
     def makespan_hours(self) -> float:
-        """Until the last job has finished."""
+        """Return the hours until the last job has finished."""
         return self.makespan_seconds / 3600.0
 
 
@@ -95,7 +95,7 @@ def make_workload(cell: SynergyCell) -> Workload:
     """Read or draw the jobs of a cell; its scheme and order do not matter.
 
     Raises:
-        InputError: the authors' files, or Philly's trace, are not where the grid says.
+        InputError: the authors' files, or Philly's trace, are not at the grid's path.
     """
     if cell.static:
         return static(cell.data)
@@ -107,7 +107,7 @@ def make_workload(cell: SynergyCell) -> Workload:
 
 
 def make_profile(cell: SynergyCell) -> Profile:
-    """The profile of a cell."""
+    """Return the profile of a cell."""
     preset, changes = SCHEMES[cell.scheme]
     settings: dict[str, object] = {"stages.valuation": ORDERS[cell.order], **changes}
     if settings.get("stages.allocation") == "drf":
@@ -116,7 +116,7 @@ def make_profile(cell: SynergyCell) -> Profile:
 
 
 def make_cluster(cell: SynergyCell) -> Cluster:
-    """Servers of 8 GPUs and 500 GB."""
+    """Return a cluster of servers with 8 GPUs and 500 GB."""
     servers = cell.gpus // SERVER_GPUS
     return Cluster.parse(f"{servers}x{SERVER_GPUS} V100 {SERVER_GPUS * cell.cpus_per_gpu:g}cpu {SERVER_GB}GB")
 

@@ -1,4 +1,4 @@
-"""The claims of Synergy (OSDI'22) and the cells behind each, with the figures that are not measured and why."""
+"""The claims of Synergy (OSDI'22), their cells, and the reasons for claims that are not measured."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
@@ -36,7 +36,7 @@ NOT_DONE = (
 
 
 def claims(grid: SynergyGrid) -> Sequence[SynergyClaim]:
-    """All, in the paper's order; those that nothing here can measure are named as such."""
+    """Return all claims in the paper's order, including those that cannot be measured here."""
     cells = _Cells(grid)
     return (
         *(_not_done(*row) for row in NOT_DONE),
@@ -57,7 +57,7 @@ def _not_done(figure: str, text: str, printed: str, why: str) -> SynergyClaim:
 
 
 class _Cells:
-    """The cells of figures, with a seed."""
+    """The cells of each figure for one seed."""
 
     def __init__(self, grid: SynergyGrid) -> None:
         self._grid = grid

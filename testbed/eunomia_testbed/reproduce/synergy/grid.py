@@ -26,7 +26,7 @@ PHILLY_GPUS = 512
 
 @value
 class SynergyGrid:
-    """What is run: fixed before anything is, and printed."""
+    """The settings of the reproduction, fixed and printed before the first run."""
 
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     data: str = "synergy"
@@ -50,11 +50,11 @@ class SynergyGrid:
     """Table 6: a range of the trace by submission, whose demand is 1.24 times 512 GPUs; its jobs are all measured."""
 
     def static(self, scheme: str, order: str, seed: int) -> SynergyCell:
-        """Table 5: the authors' static trace on four servers; it has one seed."""
+        """Return a cell of Table 5: the authors' static trace on four servers; it has one seed."""
         return SynergyCell(scheme=scheme, seed=0 * seed, data=self.data, order=order, static=True, gpus=32)
 
     def dynamic(self, scheme: str, seed: int) -> SynergyCell:
-        """Table 5's other rows: jobs of one GPU that arrive over time on four servers, under SRTF."""
+        """Return a cell of Table 5's other rows: one-GPU jobs that arrive over time on four servers, under SRTF."""
         return SynergyCell(
             scheme=scheme,
             seed=seed,
@@ -69,7 +69,7 @@ class SynergyGrid:
         )
 
     def philly(self, scheme: str, order: str, seed: int) -> SynergyCell:
-        """Table 6: a range of Philly's trace on 64 servers."""
+        """Return a cell of Table 6: a range of Philly's trace on 64 servers."""
         return SynergyCell(
             scheme=scheme,
             seed=seed,
@@ -84,10 +84,10 @@ class SynergyGrid:
         )
 
     def loads_of(self, *, multi: bool) -> tuple[float, ...]:
-        """Jobs an hour of Figures 7 to 9, ascending.
+        """Return the jobs an hour of Figures 7 to 9, ascending.
 
         Raises:
-            InputError: they are no positive numbers.
+            InputError: a load is not a positive number.
         """
         text = self.multi_loads if multi else self.loads
         try:
@@ -101,12 +101,12 @@ class SynergyGrid:
         return found
 
     def at_loads(self, scheme: str, order: str, seed: int, *, multi: bool) -> tuple[SynergyCell, ...]:
-        """Figures 7 to 9: a cell for each load, ascending."""
+        """Return a cell for each load of Figures 7 to 9, ascending."""
         one = dataclasses.replace(self.single(scheme, order, seed), multi=multi)
         return tuple(dataclasses.replace(one, jobs_per_hour=load) for load in self.loads_of(multi=multi))
 
     def single(self, scheme: str, order: str, seed: int) -> SynergyCell:
-        """Figure 12: jobs of one GPU."""
+        """Return a cell of Figure 12 with one-GPU jobs."""
         return SynergyCell(
             scheme=scheme,
             seed=seed,
@@ -119,15 +119,15 @@ class SynergyGrid:
         )
 
     def multi(self, scheme: str, order: str, seed: int) -> SynergyCell:
-        """Jobs of 1 to 8 GPUs."""
+        """Return a cell with jobs of 1 to 8 GPUs."""
         return dataclasses.replace(self.single(scheme, order, seed), multi=True, jobs_per_hour=MULTI_LOAD)
 
     def split(self, split: tuple[float, float, float], scheme: str, seed: int) -> SynergyCell:
-        """Figures 11 and 13: jobs of one or several GPUs, first come, first served."""
+        """Return a cell of Figures 11 and 13: jobs of one or several GPUs, first come, first served."""
         return dataclasses.replace(self.multi(scheme, "fifo", seed), split=split)
 
     def ratio(self, cpus_per_gpu: float, scheme: str, seed: int) -> SynergyCell:
-        """Figure 12: more CPUs a GPU."""
+        """Return a cell of Figure 12 with more CPUs per GPU."""
         return dataclasses.replace(self.single(scheme, "fifo", seed), cpus_per_gpu=cpus_per_gpu)
 
 

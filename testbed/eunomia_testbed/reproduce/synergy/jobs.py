@@ -25,7 +25,7 @@ def read_profiles(data: str) -> SynergyProfiles:
     """Read the authors' profiles.
 
     Raises:
-        InputError: they are not where the grid says.
+        InputError: they are not at the grid's path.
     """
     if not (Path(data) / "profiles.csv").is_file():
         rule = "data must be the folder with Synergy's profiles and static trace (--set data=FOLDER)"
@@ -35,10 +35,10 @@ def read_profiles(data: str) -> SynergyProfiles:
 
 @lru_cache(maxsize=1)
 def static(data: str) -> Workload:
-    """The jobs of the authors' static trace.
+    """Return the jobs of the authors' static trace.
 
     Raises:
-        InputError: it is not where the grid says.
+        InputError: it is not at the grid's path.
     """
     read_profiles(data)
     return read_trace(Path(data) / STATIC, strict=True)
@@ -48,10 +48,10 @@ def static(data: str) -> Workload:
 def drawn(
     data: str, count: int, jobs_per_hour: float, split: Split, gpu_split: tuple[float, ...], times: float, seed: int
 ) -> Workload:
-    """Jobs of the generator ``synergy``; ``times`` is a factor on their durations.
+    """Return jobs of the generator ``synergy``; ``times`` is a factor on their durations.
 
     Raises:
-        InputError: the authors' profiles are not where the grid says.
+        InputError: the authors' profiles are not at the grid's path.
     """
     read_profiles(data)
     options = {
@@ -70,10 +70,10 @@ def drawn(
 
 @lru_cache(maxsize=2)
 def of_philly(trace: str, data: str, jobs: range, split: Split, seed: int) -> Workload:
-    """Jobs of Philly's trace by order of submission, with drawn models; their durations hold at proportional shares.
+    """Return jobs of Philly's trace by submission, with drawn models; durations are those at proportional shares.
 
     Raises:
-        InputError: the trace or the profiles are not where the grid says, or the trace is shorter than the range.
+        InputError: the trace or the profiles are not at the grid's path, or the trace is shorter than the range.
     """
     if not Path(trace).is_file():
         rule = "trace must be the file of Philly's trace (--set trace=FILE)"
@@ -102,7 +102,7 @@ def of_philly(trace: str, data: str, jobs: range, split: Split, seed: int) -> Wo
 
 
 def _models(count: int, split: Split, seed: int) -> list[str]:
-    """A model a job: its task by the split, then any model of the task."""
+    """Return a model for each job: its task is drawn by the split, then any model of the task."""
     task, place = picked(stream(seed, "tasks"), count, split), stream(seed, "models").random(count)
     names = list(TASKS.values())
     return [names[kind][int(part * len(names[kind]))] for kind, part in zip(task, place, strict=True)]

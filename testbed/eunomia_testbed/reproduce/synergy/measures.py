@@ -1,4 +1,4 @@
-"""How the claims of Synergy are measured from what has been run."""
+"""Functions that measure Synergy's claims."""
 
 from collections.abc import Callable
 from statistics import fmean
@@ -19,12 +19,12 @@ EVERY_ORDER = 24
 
 
 def table_2(runs: SynergyRuns) -> Measured:
-    """Every job has its proportional share, in all orders of arrival."""
+    """Check that every job has its proportional share, in all orders of arrival."""
     return _orders(orders_as_table_2(), "each of the four jobs gets 12 CPUs and 250 GiB")
 
 
 def table_3(runs: SynergyRuns) -> Measured:
-    """Tune places J1 with J3 and J2 with J4, in all orders of arrival."""
+    """Check that Tune places J1 with J3 and J2 with J4, in all orders of arrival."""
     return _orders(orders_as_table_3(), "J1 with J3, J2 with J4, each with its whole demand, as the arbiter decides")
 
 
@@ -36,14 +36,14 @@ def _orders(found: int, reason: str) -> Measured:
 def static(
     scheme: str, order: str, number: Callable[[SynergyFigures], float], simulated: float, close: float
 ) -> Callable[[SynergyRuns], Measured]:
-    """A number of hours on the static trace, against that of the authors' simulator on the same file.
+    """Compare hours on the static trace with those of the authors' simulator on the same file.
 
     Args:
-        scheme: of CPUs and memory.
-        order: of jobs.
-        number: hours.
-        simulated: by their simulator.
-        close: by what part the hours may be off.
+        scheme: division of CPUs and memory.
+        order: order of jobs.
+        number: selects the hours from figures.
+        simulated: hours by the authors' simulator.
+        close: accepted relative difference.
     """
 
     def measure(runs: SynergyRuns) -> Measured:
@@ -60,7 +60,7 @@ def static(
 
 
 def hours_of(figures: SynergyFigures) -> float:
-    """Mean completion time in hours."""
+    """Return the mean completion time in hours."""
     return figures.hours
 
 
@@ -72,7 +72,7 @@ def gain(
     scheme: str = "tune",
     number: Callable[[SynergyFigures], float] = hours_of,
 ) -> Callable[..., Measured]:
-    """Hours, such as the mean completion time, under one scheme over those under another."""
+    """Measure hours, such as the mean completion time, under one scheme over those under another."""
 
     def measure(runs: SynergyRuns) -> Measured:
         by = runs.by_policy(lambda name, seed: make(runs, name, seed), (base, scheme))
@@ -93,7 +93,7 @@ def gain(
 
 
 def most_gain(order: str, multi: bool, printed: float) -> Callable[[SynergyRuns], Measured]:
-    """Figures 7 to 9: mean completion time under proportional over Tune's, at the load where that is greatest."""
+    """Measure mean completion time under proportional over Tune's, at the load with the greatest ratio (Figs 7-9)."""
 
     def measure(runs: SynergyRuns) -> Measured:
         of_load, said = [], []
@@ -122,7 +122,7 @@ def _at_load(runs: SynergyRuns, order: str, multi: bool, at: int) -> dict[str, l
 
 
 def fifo_hours(runs: SynergyRuns) -> Measured:
-    """Figure 9: hours at nine jobs an hour, under proportional and Tune."""
+    """Measure hours at nine jobs an hour, under proportional and Tune (Figure 9)."""
     by = _at_load(runs, "fifo", multi=False, at=-1)
     if not by["tune"]:
         return NOT_RUN
@@ -140,7 +140,7 @@ def fifo_hours(runs: SynergyRuns) -> Measured:
 
 
 def no_worse(split: tuple[float, float, float]) -> Callable[[SynergyRuns], Measured]:
-    """Figure 11: Tune is never worse than proportional, with Greedy for comparison."""
+    """Check that Tune is never worse than proportional, with Greedy for comparison (Figure 11)."""
 
     def measure(runs: SynergyRuns) -> Measured:
         by = runs.by_policy(lambda scheme, seed: runs.grid.split(split, scheme, seed), ALL)
@@ -162,7 +162,7 @@ def no_worse(split: tuple[float, float, float]) -> Callable[[SynergyRuns], Measu
 
 
 def greedy_breaks_down(split: tuple[float, float, float]) -> Callable[[SynergyRuns], Measured]:
-    """Figure 11c: Greedy is worse than proportional where all jobs are sensitive."""
+    """Check that Greedy is worse than proportional if all jobs are sensitive (Figure 11c)."""
 
     def measure(runs: SynergyRuns) -> Measured:
         by = runs.by_policy(lambda scheme, seed: runs.grid.split(split, scheme, seed), ALL)

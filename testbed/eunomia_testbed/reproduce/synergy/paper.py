@@ -1,4 +1,4 @@
-"""Synergy as a paper of ``eunomia reproduce``."""
+"""Synergy for ``eunomia reproduce``: grid, claims, and descriptions."""
 
 from collections.abc import Sequence
 from statistics import fmean
@@ -20,7 +20,7 @@ from eunomia_testbed.reproduce.synergy.jobs import STATIC
 
 
 def fixed(grid: SynergyGrid) -> Sequence[str]:
-    """What is decided before the first run."""
+    """Return the decisions made before the first run."""
     single, multi = (", ".join(f"{load:g}" for load in grid.loads_of(multi=many)) for many in (False, True))
     return (
         "servers of 8 V100, 24 CPUs (more in Figure 12) and 500 GB; rounds of 300 s; changes cost no time, as in the "
@@ -44,7 +44,7 @@ def fixed(grid: SynergyGrid) -> Sequence[str]:
 
 
 def said(cell: SynergyCell, figures: SynergyFigures) -> str:
-    """A cell by its scheme and order, with its figures."""
+    """Describe a cell by its scheme and order, with its figures."""
     drawn = f"{'multi' if cell.multi else 'single'}, {cell.cpus_per_gpu:g} CPUs a GPU, {cell.jobs_per_hour:g} an hour"
     kind = "static" if cell.static else "philly" if cell.trace else drawn
     return (
@@ -54,7 +54,7 @@ def said(cell: SynergyCell, figures: SynergyFigures) -> str:
 
 
 def pictures(runs: SynergyRuns) -> Sequence[Picture]:
-    """Bars of Table 5 and of Figure 11; nothing where nothing was run."""
+    """Return bars of Table 5 and of Figure 11; empty: no cell was run."""
     made = []
     by = runs.by_policy(lambda scheme, seed: runs.grid.static(scheme, "fifo", seed), ALL)
     bars = {scheme: done[0].makespan_hours for scheme, done in by.items() if done}

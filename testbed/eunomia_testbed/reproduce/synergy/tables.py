@@ -1,4 +1,4 @@
-"""Tables 2 and 3: four jobs on two servers, in every order of arrival, as the arbiter places them."""
+"""Tables 2 and 3: the arbiter places four jobs on two servers, in every order of arrival."""
 
 import itertools
 from collections.abc import Mapping
@@ -55,12 +55,12 @@ def placed(scheme: Mapping[str, object], order: tuple[str, ...]) -> Placed:
 
 
 def orders_as_table_3() -> int:
-    """In how many of the 24 orders Tune places J1 with J3 and J2 with J4, each with its whole demand."""
+    """Return in how many of the 24 orders Tune places J1 with J3 and J2 with J4, each with its whole demand."""
     return sum(_is_table_3(placed({}, order)) for order in itertools.permutations(DEMANDS))
 
 
 def orders_as_table_2() -> int:
-    """In how many of the 24 orders every job has its proportional share without sensitivity."""
+    """Return in how many of the 24 orders every job has its proportional share without sensitivity."""
     plain = {"stages.refiners": [], "stages.placement": "packed"}
     found = (placed(plain, order) for order in itertools.permutations(DEMANDS))
     return sum(len(one) == len(DEMANDS) and {row[1:] for row in one.values()} == {SHARE} for one in found)
@@ -79,7 +79,7 @@ def _is_table_3(found: Placed) -> bool:
 
 
 def _rates(name: str) -> tuple[KnownRate, ...]:
-    """Rates by which a job's demand is that of the table: more than its share is twice as fast, less is no slower."""
+    """Return rates that make a job's demand the table's: more than its share doubles the speed, less costs none."""
     demand = DEMANDS[name]
     more = any(wanted > share for wanted, share in zip(demand, SHARE, strict=True))
     points = [(demand, 2.0), (SHARE, 1.0)] if more else [(demand, 1.0)]

@@ -1,4 +1,4 @@
-"""Runs a cell: all apps together, or each app alone on the empty cluster, for a lower bound of its ρ."""
+"""Runs a cell: all apps together, or each app alone on the empty cluster for a lower bound of its ρ."""
 
 import dataclasses
 from collections.abc import Sequence

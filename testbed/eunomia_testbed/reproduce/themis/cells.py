@@ -63,12 +63,12 @@ class Cell:
 
     @property
     def key(self) -> str:
-        """A name that no other cell has."""
+        """Return the unique name of the cell."""
         return cell_key(self, VERSION, self.policy, self.seed)
 
     @property
     def label(self) -> str:
-        """The policy and the fields that differ from their defaults, without seed and number of apps."""
+        """Return the policy and the fields that differ from their defaults, without seed and number of apps."""
         usual = Cell(policy=self.policy, seed=self.seed)
         names = (field.name for field in dataclasses.fields(self) if field.name not in ("policy", "apps", "seed"))
         other = [f"{name} {getattr(self, name)}" for name in names if getattr(self, name) != getattr(usual, name)]
@@ -99,12 +99,12 @@ class Figures:
 
     @property
     def worst_rho(self) -> float:
-        """Greatest ρ of all apps."""
+        """Return the greatest ρ of all apps."""
         return max(self.rho)
 
     @property
     def gpu_hours(self) -> float:
-        """GPU-hours of all apps."""
+        """Return the GPU-hours of all apps."""
         return sum(self.gpu_seconds) / 3600.0
 
 
@@ -156,7 +156,7 @@ BASELINES = tuple(name for name in POLICIES if name != "themis")
 
 
 def make_profile(cell: Cell) -> Profile:
-    """The profile of a cell."""
+    """Return the profile of a cell."""
     preset, settings = POLICIES[cell.policy]
     times = {"rounds.lease": f"{cell.lease_seconds:g}s", "rounds.settle": f"{cell.pooled_seconds:g}s"}
     own: dict[str, object] = {**settings, **times}
@@ -184,7 +184,7 @@ last for some leases."""
 def make_workload(cell: Cell) -> Workload:
     """Make the workload of a cell, with arrivals as dense as the paper's 85 apps in two weeks on 64 GPUs.
 
-    For the larger cluster they arrive more densely, so that it is as full.
+    On the larger cluster apps arrive more densely, so that the load per GPU is equal.
     """
     if cell.workload == "identical":
         return identical_apps(cell.seed)
@@ -216,10 +216,10 @@ def shortened(workload: Workload, factor: float) -> Workload:
 
 
 def identical_apps(seed: int, apps: int = 8) -> Workload:
-    """Make eight equal apps, each of two network-intensive jobs on up to eight GPUs (§6.3, truth-telling).
+    """Make eight equal apps, each with two network-intensive jobs on up to eight GPUs (§6.3, truth-telling).
 
-    Together they ask for twice what there is. Their lengths differ by up to a tenth, by the seed, so that their leases
-    do not all end together.
+    Together they request twice the cluster's GPUs. Their lengths differ by up to a tenth, drawn by the seed, so that
+    their leases do not all end together.
     """
     luck = np.random.default_rng([seed, 0x11E])
     ids = [f"app{number}" for number in range(apps)]
@@ -274,9 +274,9 @@ def figures_of(run: SimulatedRun, workload: Workload, cluster: Cluster, serial: 
     """Compute the figures of a run by Themis' definitions.
 
     Args:
-        run: of that workload on that cluster.
-        workload: with the apps.
-        cluster: of the run.
+        run: the run of that workload on that cluster.
+        workload: the workload with the apps.
+        cluster: cluster of the run.
         serial: by job, seconds of its work on one GPU.
     """
     judged = judge(run, workload, cluster, serial)
@@ -305,7 +305,7 @@ def figures_of(run: SimulatedRun, workload: Workload, cluster: Cluster, serial: 
 
 
 def app_demands(workload: Workload) -> Reals:
-    """By app, app_demand_max of equation 2: the most GPUs that its jobs can use in any phase of its search."""
+    """Return app_demand_max of equation 2 by app: the most GPUs that its jobs can use in any phase of its search."""
     jobs = workload.jobs
     demands = np.bincount(jobs.app, jobs.most, minlength=len(workload.apps.id)).astype(float)
     for app, search in workload.searches.items():

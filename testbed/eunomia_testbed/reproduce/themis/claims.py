@@ -1,6 +1,6 @@
-"""The claims of Themis (NSDI'20) and the cells behind each: Figures 9 to 19, Tables 3 and 5, §6.2.3, and goals.
+"""The claims of Themis (NSDI'20) with their cells: Figures 9 to 19, Tables 3 and 5, §6.2.3, and goals.
 
-Each is made for every model of what distance costs, one after the other.
+Each claim is made for every model of slowdowns, one after another.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -260,7 +260,7 @@ def _of_knob_and_lease(cells: _Cells) -> Iterator[ThemisClaim]:
 
 
 def _goals(cells: _Cells) -> Iterator[ThemisClaim]:
-    """Yield goals that the paper does not print, or not as a number."""
+    """Yield goals that the paper does not print, or does not print as a number."""
     yield cells.claim(
         figure="Goal",
         text="GPU time on workload 2 over Gandiva's",

@@ -1,4 +1,4 @@
-"""Decides whether a workload can show a claim on ρ, by the lower bound (floor) of ρ and T_id in leases."""
+"""Decides whether a workload can show a claim on ρ, from the lower bound (floor) of ρ, and T_id in leases."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -35,17 +35,17 @@ class Floor:
 
     @property
     def part(self) -> float:
-        """Mean floor over mean worst ρ."""
+        """Return the mean floor over the mean worst ρ."""
         return fmean(self.floor) / fmean(self.worst)
 
     @property
     def measurable(self) -> bool:
-        """Whether the policy, rather than the app alone or a single lease, determines the worst ρ."""
+        """Return whether the policy, rather than the app alone or a single lease, determines the worst ρ."""
         return self.part <= LARGEST_PART and min(self.leases) >= 1.0
 
     @property
     def text(self) -> str:
-        """The mean values in a sentence."""
+        """Return the mean values as a sentence."""
         return (
             f"Floor {fmean(self.floor):.2f}, {self.part:.2f} of Themis' worst ρ {fmean(self.worst):.2f} (over "
             f"T_cluster alone {fmean(self.alone):.2f}); T_id of the worst app at least {min(self.leases):.1f} leases"
@@ -53,7 +53,7 @@ class Floor:
 
     @property
     def by_seed(self) -> Mapping[str, tuple[float, ...]]:
-        """The numbers by name."""
+        """Return the numbers by name."""
         return {"floor": self.floor, "ρ alone": self.alone, "T_id over lease": self.leases}
 
 
@@ -61,8 +61,8 @@ def with_floor(measure: Measure, bases: Bases) -> Measure:
     """Wrap the measure of a claim, so that its verdict states if the workload cannot show the claim.
 
     Args:
-        measure: as the paper has it.
-        bases: Themis' cells; the one that can least be measured counts.
+        measure: the measure of the claim.
+        bases: Themis' cells; the one with the highest floor counts.
     """
 
     def measured(runs: ThemisRuns) -> Measured:
@@ -102,6 +102,6 @@ def _floor(runs: ThemisRuns, cells: Sequence[Cell]) -> Floor | None:
 
 
 def ideals(one: Figures) -> Reals:
-    """T_id of each app, in seconds."""
+    """Return T_id of each app, in seconds."""
     seconds: Reals = np.array(one.jct_seconds) / np.array(one.rho)
     return seconds

@@ -43,7 +43,7 @@ class Grid:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """Names of the slowdown models."""
+        """Return the names of the slowdown models."""
         return tuple(self.slowdowns.split(","))
 
     def under(self, slowdowns: str) -> "Grid":

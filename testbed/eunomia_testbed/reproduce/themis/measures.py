@@ -26,7 +26,7 @@ Number = Callable[[Figures], float]
 
 
 def _mean(figures: Sequence[Figures], number: Number) -> float:
-    """Mean over seeds."""
+    """Return the mean over seeds."""
     return fmean(number(one) for one in figures) if figures else float("nan")
 
 
@@ -53,7 +53,7 @@ def _by_seed(by: Mapping[str, Sequence[Figures]], number: Number, what: str) -> 
 
 
 def _named(numbers: dict[str, float], digits: int = 2) -> str:
-    """``srsf 1.20 ... slaq 3.10``, least first."""
+    """Return numbers as text, such as ``srsf 1.20 ... slaq 3.10``, least first."""
     pairs = sorted(numbers.items(), key=lambda pair: pair[1])
     return ", ".join(f"{policy} {number:.{digits}f}" for policy, number in pairs)
 
@@ -68,7 +68,7 @@ def _ends(ratios: dict[str, list[float]]) -> tuple[float, float]:
 
 
 def worst_rho(workload: str) -> Callable[[ThemisRuns], Measured]:
-    """Figures 9 and 10: the worst ρ of every baseline over Themis'."""
+    """Measure the worst ρ of every baseline over Themis' (Figures 9 and 10)."""
 
     def measure(runs: ThemisRuns) -> Measured:
         by = runs.by_policy(lambda policy, seed: runs.grid.testbed(workload, policy, seed), POLICIES)
@@ -114,7 +114,7 @@ def _alike(by: dict[str, list[Figures]]) -> Measured:
 
 
 def gpu_time_over_themis(runs: ThemisRuns) -> Measured:
-    """Figure 12: GPU time on workload 2 over Themis'."""
+    """Measure GPU time on workload 2 over Themis' (Figure 12)."""
     by = runs.by_policy(lambda policy, seed: runs.grid.testbed("2", policy, seed), POLICIES)
     if not by["themis"]:
         return NOT_RUN
@@ -130,7 +130,7 @@ def gpu_time_over_themis(runs: ThemisRuns) -> Measured:
 
 
 def long_and_short(runs: ThemisRuns) -> Measured:
-    """Table 5: mean ρ of the third of the apps with most work, and of the third with least."""
+    """Measure the mean ρ of the third of the apps with the most work, and of the third with the least (Table 5)."""
     by = runs.by_policy(lambda policy, seed: runs.grid.testbed("2", policy, seed), ("themis", "tiresias"))
     if not by["themis"]:
         return NOT_RUN
@@ -164,7 +164,7 @@ def _short(one: Figures) -> float:
 
 
 def placement(runs: ThemisRuns) -> Measured:
-    """Figure 13: placement scores on both workloads."""
+    """Measure placement scores on both workloads (Figure 13)."""
     scores: dict[str, dict[str, float]] = {}
     seeds: dict[str, tuple[float, ...]] = {}
     for workload in ("1", "2"):
@@ -189,7 +189,7 @@ def placement(runs: ThemisRuns) -> Measured:
 
 
 def _score(one: Figures) -> float:
-    """Placement score of all GPU time."""
+    """Return the placement score of all GPU time."""
     weight = np.nan_to_num(np.array(one.gpu_seconds))
     score = np.array(one.placement_score)
     known = np.isfinite(score)
@@ -197,7 +197,7 @@ def _score(one: Figures) -> float:
 
 
 def contention(runs: ThemisRuns) -> Measured:
-    """Figure 14: worst ρ on clusters of fewer and fewer GPUs."""
+    """Measure worst ρ on clusters with decreasing numbers of GPUs (Figure 14)."""
     worst: dict[str, list[float]] = {policy: [] for policy in POLICIES}
     seeds: dict[str, tuple[float, ...]] = {}
     for shrink in CONTENTIONS:
@@ -226,7 +226,7 @@ def _network(runs: ThemisRuns, part: float) -> dict[str, list[Figures]]:
 
 
 def all_network(runs: ThemisRuns) -> Measured:
-    """Figure 15: worst ρ over Themis' where every app is network-intensive."""
+    """Measure worst ρ over Themis' if every app is network-intensive (Figure 15)."""
     by = _network(runs, 1.0)
     if not by["themis"]:
         return NOT_RUN
@@ -244,7 +244,7 @@ def all_network(runs: ThemisRuns) -> Measured:
 
 
 def every_network_part(runs: ThemisRuns) -> Measured:
-    """Figure 15: whether Themis' worst ρ is the least, for each part of network-intensive apps."""
+    """Check that Themis' worst ρ is the least, for each fraction of network-intensive apps (Figure 15)."""
     first, themis = [], []
     seeds: dict[str, tuple[float, ...]] = {}
     for part in NETWORK_PARTS:
@@ -263,7 +263,7 @@ def every_network_part(runs: ThemisRuns) -> Measured:
 
 
 def network_gpu_time(runs: ThemisRuns) -> Measured:
-    """Figure 16: GPU time over Themis' where every app is network-intensive."""
+    """Measure GPU time over Themis' if every app is network-intensive (Figure 16)."""
     by = _network(runs, 1.0)
     if not by["themis"]:
         return NOT_RUN
@@ -275,16 +275,16 @@ def network_gpu_time(runs: ThemisRuns) -> Measured:
 
 
 def compute_gpu_time(runs: ThemisRuns) -> Measured:
-    """Figure 16: GPU time of all schemes where no app is network-intensive."""
+    """Measure GPU time of all schemes if no app is network-intensive (Figure 16)."""
     by = _network(runs, 0.0)
     return _alike(by) if by["themis"] else NOT_RUN
 
 
 def errors(on: str) -> Callable[[ThemisRuns], Measured]:
-    """Figure 17: the rise of Themis' worst ρ with errors of reports.
+    """Measure the rise of Themis' worst ρ with errors of reports (Figure 17).
 
     Args:
-        on: what is reported with an error, of ``ERRED``.
+        on: the quantity that is reported with an error, one of ``ERRED``.
     """
 
     def measure(runs: ThemisRuns) -> Measured:
@@ -315,7 +315,7 @@ def _of_settings(
 
 
 def lies(runs: ThemisRuns) -> Measured:
-    """Figure 18: the gain of an app that overstates what distance costs it."""
+    """Measure the gain of an app that overstates its slowdown by distance (Figure 18)."""
     found = _of_settings(runs, LIES, runs.grid.lie)
     if len(found) < len(LIES):
         return NOT_RUN
@@ -334,12 +334,12 @@ def lies(runs: ThemisRuns) -> Measured:
 
 
 def _own_time(one: Figures) -> float:
-    """Completion time of the app that lies."""
+    """Return the completion time of the app that lies."""
     return one.jct_seconds[-1]
 
 
 def _time_of_others(one: Figures) -> float:
-    """Mean completion time of the truthful apps."""
+    """Return the mean completion time of the truthful apps."""
     return fmean(one.jct_seconds[:-1])
 
 
@@ -352,7 +352,7 @@ def _of_leases(runs: ThemisRuns) -> dict[float, list[Figures]]:
 
 
 def knob(runs: ThemisRuns) -> Measured:
-    """Figure 19a: worst ρ by f."""
+    """Measure worst ρ by f (Figure 19a)."""
     found = _of_knobs(runs)
     if len(found) < len(KNOBS):
         return NOT_RUN
@@ -365,25 +365,25 @@ def knob(runs: ThemisRuns) -> Measured:
 
 
 def lease_rho(runs: ThemisRuns) -> Measured:
-    """Figure 19a: worst ρ by the length of leases."""
+    """Measure worst ρ by the length of leases (Figure 19a)."""
     found = {f"{lease / 60:g} min": one for lease, one in _of_leases(runs).items()}
     return _trend(found, _worst, rises=True, what="worst ρ") if len(found) == len(LEASES) else NOT_RUN
 
 
 def knob_gpu_time(runs: ThemisRuns) -> Measured:
-    """Figure 19b: GPU time by f."""
+    """Measure GPU time by f (Figure 19b)."""
     found = {f"f {knob:g}": one for knob, one in _of_knobs(runs).items()}
     return _trend(found, _hours, rises=True, what="GPU hours") if len(found) == len(KNOBS) else NOT_RUN
 
 
 def lease_gpu_time(runs: ThemisRuns) -> Measured:
-    """Figure 19b: GPU time by the length of leases."""
+    """Measure GPU time by the length of leases (Figure 19b)."""
     found = {f"{lease / 60:g} min": one for lease, one in _of_leases(runs).items()}
     return _trend(found, _hours, rises=False, what="GPU hours") if len(found) == len(LEASES) else NOT_RUN
 
 
 def _trend(by: Mapping[str, Sequence[Figures]], number: Number, *, rises: bool, what: str) -> Measured:
-    """Check that a number rises (or falls) from the first setting to the last, and at most steps between."""
+    """Check that a number rises (or falls) from the first setting to the last, and in most steps between."""
     means = [_mean(found, number) for found in by.values()]
     change = means[-1] / means[0] - 1.0
     goes = change > 0.0 if rises else change < 0.0
@@ -395,7 +395,7 @@ def _trend(by: Mapping[str, Sequence[Figures]], number: Number, *, rises: bool, 
 
 
 def auction_time(runs: ThemisRuns) -> Measured:
-    """§6.2.3: mean CPU time of a round under Themis, in ms."""
+    """Measure the mean CPU time of a round under Themis, in ms (§6.2.3)."""
     by = {
         f"workload {workload}": runs.of(lambda seed, w=workload: runs.grid.testbed(w, "themis", seed))  # type: ignore[misc]
         for workload in ("1", "2")
@@ -418,13 +418,13 @@ def auction_time(runs: ThemisRuns) -> Measured:
 
 
 def goal_of_gpu_time(runs: ThemisRuns) -> Measured:
-    """GPU time on workload 2 over Gandiva's: at most a twentieth more."""
+    """Compare GPU time on workload 2 with Gandiva's: at most 5 % more."""
     by = runs.by_policy(lambda policy, seed: runs.grid.testbed("2", policy, seed), POLICIES)
     return _goal(by, _hours, "GPU hours", most=1.05, digits=0) if by["themis"] else NOT_RUN
 
 
 def goal_of_worst_rho(runs: ThemisRuns) -> Measured:
-    """Worst ρ on workload 2 over Gandiva's: no more."""
+    """Compare worst ρ on workload 2 with Gandiva's: no more."""
     by = runs.by_policy(lambda policy, seed: runs.grid.testbed("2", policy, seed), POLICIES)
     return _goal(by, _worst, "worst ρ", most=1.0) if by["themis"] else NOT_RUN
 

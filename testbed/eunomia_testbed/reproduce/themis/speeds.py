@@ -17,7 +17,7 @@ SLOWDOWNS: Final = {
 
 
 class AnalyticSlowdowns:
-    """Speeds linear in GPUs (Themis, §4.3.1), divided by the analytic model's S for the gang."""
+    """Speeds linear in GPUs (Themis, §4.3.1), divided by the analytic model's S of the gang."""
 
     models = MODELS
 
