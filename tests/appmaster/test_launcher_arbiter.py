@@ -35,7 +35,7 @@ app = os.environ["EUNOMIA_APP_DIR"]
 with open("attempts", "a") as file:
     file.write(os.environ["EUNOMIA_ATTEMPT"] + " " + str(os.getpid()) + "\\n")
 print("hello from", os.environ["EUNOMIA_APP"], flush=True)
-while not os.path.exists("end"):
+while not (os.path.exists("end") and open("end").read()):  # written in two steps: made, then filled
     time.sleep(0.02)
 sys.exit(int(open("end").read()))
 """

@@ -71,14 +71,14 @@ def figure(name: str, way: Way, label: str = "", better: Better | None = "low") 
 
 @functools.cache
 def declared(row: type) -> Mapping[str, ColumnSpec]:
-    """Returns the declarations of a row's fields by name, in their order; fields without one are left out."""
+    """Return the declarations of a row's fields by name, in their order; fields without one are skipped."""
     hints = typing.get_type_hints(row, include_extras=True)
     specs = {name: _spec(hint) for name, hint in hints.items()}
     return {name: spec for name, spec in specs.items() if spec is not None}
 
 
 def plain_type(hint: object) -> object:
-    """Returns ``str`` of ``Annotated[str | None, ...]``."""
+    """Return the type without its annotation, such as ``str`` of ``Annotated[str | None, ...]``."""
     if typing.get_origin(hint) is typing.Annotated:
         return plain_type(typing.get_args(hint)[0])
     if isinstance(hint, types.UnionType):

@@ -67,13 +67,16 @@ def faults_of(run: RunData) -> int:
 
 
 def first_fault(run: RunData) -> str | None:
-    """The first fault of a plugin, as ``plugin (stage): what``; None: there was none."""
+    """Return the first fault of a plugin, as ``plugin (stage): what``; None: there was none."""
     faults = run.rounds.filter(pl.col("fault").is_not_null()).sort("round")["fault"]
     return str(faults[0]) if faults.len() else None
 
 
 def held_twice(leases: pl.DataFrame) -> int:
-    """Leases that began before an earlier one of the same slot had ended; an open lease never ends."""
+    """Return the number of leases that began before an earlier one of the same slot had ended.
+
+    An open lease never ends.
+    """
     slots = _slots(leases)
     order = np.argsort(slots, kind="stable")
     starts, ends = leases["start_seconds"].to_numpy(), leases["end_seconds"].fill_null(math.inf).to_numpy()
@@ -83,7 +86,7 @@ def held_twice(leases: pl.DataFrame) -> int:
 
 
 def _overlaps(starts: Reals, ends: Reals, epochs: Ints) -> int:
-    """Leases of one slot that began before an earlier one had ended."""
+    """Return the number of leases of one slot that began before an earlier one had ended."""
     order = np.lexsort((epochs, starts))
     latest = np.maximum.accumulate(ends[order])
     return int((starts[order][1:] < latest[:-1] - 1e-9).sum())
@@ -102,7 +105,7 @@ def _slots(leases: pl.DataFrame) -> Ints:
 def held_seconds(run: RunData) -> float:
     """Return the slot-seconds under lease; an open lease counts to the last known time.
 
-    Where leases were not kept, what the jobs held.
+    If leases were not kept, the slot-seconds that the jobs held are returned.
     """
     if run.leases.is_empty():
         return _fsum(run.jobs["slot_seconds"].drop_nulls())
@@ -111,12 +114,12 @@ def held_seconds(run: RunData) -> float:
 
 
 def busy_seconds(run: RunData) -> float:
-    """Return the slot-seconds that made progress; a job without this figure counts with all that it held."""
+    """Return the slot-seconds of progress; a job without this figure counts with all slot-seconds that it held."""
     return _fsum(run.jobs["busy_slot_seconds"].fill_null(run.jobs["slot_seconds"]).drop_nulls())
 
 
 def by_activity(run: RunData) -> dict[str, float]:
-    """Share of the held slot time by activity."""
+    """Return the share of the held slot time by activity."""
     spent = _sums(run.segments["activity"], run.segments["end_seconds"] - run.segments["start_seconds"])
     total = math.fsum(spent.values())
     return {name: seconds / total for name, seconds in spent.items()} if total else {}
@@ -129,14 +132,14 @@ def by_reason(run: RunData) -> dict[str, float]:
 
 
 def waited_seconds(run: RunData, reasons: dict[str, float]) -> float | None:
-    """Return the seconds that jobs waited in all, without their apps' own pauses; None: unknown."""
+    """Return the total seconds that jobs waited, without their apps' own pauses; None: unknown."""
     if run.jobs["wait_seconds"].null_count() < run.jobs.height:
         return _fsum(run.jobs["wait_seconds"].drop_nulls())
     return math.fsum(seconds for reason, seconds in reasons.items() if reason != OWN_CHOICE) if reasons else None
 
 
 def jct_by_gang(jobs: pl.DataFrame) -> dict[str, float | None]:
-    """Mean JCT of jobs by the class of their gang."""
+    """Return the mean JCT of jobs by the class of their gang."""
     known = jobs.filter(pl.col("jct_seconds").is_not_null() & pl.col("slots_asked").is_not_null())
     gang, jct = known["slots_asked"].to_numpy(), known["jct_seconds"].to_numpy()
     found, least = {}, 0.0
@@ -155,7 +158,7 @@ def extension_share(rounds: pl.DataFrame) -> float | None:
 
 
 def time_mean(frame: pl.DataFrame, column: str, until: float | None) -> float | None:
-    """Mean over the time from 0 to ``until`` of a column whose rows hold from ``time_seconds`` to the next row."""
+    """Return the mean from 0 to ``until`` of a column whose rows hold until the next row's ``time_seconds``."""
     known = frame.filter(pl.col(column).is_not_null())
     if known.is_empty() or not until:
         return None
@@ -164,7 +167,7 @@ def time_mean(frame: pl.DataFrame, column: str, until: float | None) -> float | 
 
 
 def share_above(values: pl.Series, limit: float) -> float | None:
-    """The share of known values above the limit."""
+    """Return the share of known values above the limit."""
     known = values.drop_nulls()
     return int((known > limit).sum()) / known.len() if known.len() else None
 

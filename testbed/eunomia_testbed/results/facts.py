@@ -26,7 +26,7 @@ class InputFile:
 
 @value
 class FailedRun:
-    """A policy and seed that failed, so that the tables have no row of it."""
+    """A failed run of a policy and seed, which has no rows in the tables."""
 
     policy: str
     seed: int
@@ -37,10 +37,10 @@ class FailedRun:
 class RunFacts:
     """The content of ``run.json``.
 
-    ``profiles`` maps a policy's name to its resolved profile in TOML, every default written out; ``cluster`` is TOML
-    too. ``clock`` is ``wall`` or ``virtual``. ``ended`` says how: ``finished``, ``interrupted`` or ``failed``; None
-    while the run goes on. ``failures`` are the policies and seeds that failed. Moments are UTC, ISO 8601 with a Z.
-    What is empty here did not apply.
+    ``profiles`` maps a policy's name to its resolved profile in TOML, with every default written out; ``cluster``
+    is also TOML. ``clock`` is ``wall`` or ``virtual``. ``ended`` is ``finished``, ``interrupted`` or ``failed``;
+    None while the run continues. ``failures`` lists the policies and seeds that failed. Times are UTC, ISO 8601
+    with a Z. An empty field did not apply.
     """
 
     kind: str  # demo, simulate, replay, ...
@@ -66,12 +66,12 @@ class RunFacts:
     failures: tuple[FailedRun, ...] = ()
 
     def to_json(self) -> str:
-        """One JSON object, indented, its keys in the order above."""
+        """Return one indented JSON object, with its keys in the order above."""
         return json.dumps({"schema": SCHEMA} | dataclasses.asdict(self), indent=2, ensure_ascii=False) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read what ``to_json`` wrote; unknown keys are ignored."""
+        """Read the text that ``to_json`` returns; unknown keys are ignored."""
         found = json.loads(text)
         known = {field.name: found[field.name] for field in dataclasses.fields(cls) if field.name in found}
         known["command"] = tuple(known["command"])
@@ -83,13 +83,13 @@ class RunFacts:
 
 
 def sha256_of(path: Path) -> InputFile:
-    """The file by its name and the SHA-256 of its bytes."""
+    """Return the file by its name and the SHA-256 of its bytes."""
     with path.open("rb") as stream:
         return InputFile(path=str(path), sha256=hashlib.file_digest(stream, "sha256").hexdigest())
 
 
 def versions_of(*packages: str) -> dict[str, str]:
-    """The versions of Python, of the system and of these installed packages; one that is missing is left out."""
+    """Return the versions of Python, the system and these packages; packages that are not installed are skipped."""
     found = {"python": sys.version.split()[0], "system": f"{platform.system()} {platform.release()}"}
     for name in packages:
         try:

@@ -19,16 +19,16 @@ _QUANTILES: Final[Mapping[Way, float]] = {"median": 0.5, "p95": 0.95, "p99": 0.9
 
 
 def figures_of(run: RunData) -> dict[str, Number]:
-    """Returns the figures of one policy and seed by name, those of plugins' columns last.
+    """Return the figures of one policy and seed by name; those of plugins' columns come last.
 
-    Figures of ``apps`` are those of the jobs where the run has no apps.
+    If the run has no apps, figures of ``apps`` are those of the jobs.
     """
     until = counting.number(counting.apps_or_jobs(run)["finish_seconds"].max())
     return {figure.name: _figure(run, table, column, figure.way, until) for table, column, _, figure in all_of(run)}
 
 
 def all_of(run: RunData | None = None) -> Iterator[tuple[str, str, ColumnSpec, Figure]]:
-    """Yields table, column, declaration and figure of all that is declared, with those of a run's plugins last."""
+    """Yield table, column, declaration and figure of every declared figure; those of a run's plugins come last."""
     yield from _built_in()
     for table, columns in (run.added if run is not None else {}).items():
         for name, spec in columns.items():

@@ -28,7 +28,7 @@ _MARKS = ("run.json", "journal.sqlite")
 
 
 def new_folder_name(kind: str, now: datetime) -> str:
-    """Name of a new folder, such as ``demo-20261120T141530Z``."""
+    """Return the name of a new folder, such as ``demo-20261120T141530Z``."""
     return f"{kind}-{now.astimezone(UTC):%Y%m%dT%H%M%SZ}"
 
 
@@ -36,7 +36,7 @@ def is_there(path: Path) -> bool:
     """Return whether a result folder exists.
 
     Raises:
-        InputError: none can be, under such a name.
+        InputError: the name cannot be that of a folder.
     """
     try:
         return path.exists()
@@ -53,7 +53,7 @@ class ResultFolder:
 
     @classmethod
     def create(cls, path: Path, *, overwrite: bool = False, csv: bool = False) -> Self:
-        """Makes the folder, and lets the link ``latest`` in its parent point to it.
+        """Make the folder, and point the link ``latest`` in its parent to it.
 
         Raises:
             InputError: it exists and ``overwrite`` is not given, or what exists there is not a result folder.
@@ -71,11 +71,11 @@ class ResultFolder:
         return cls(path=path, csv=csv)
 
     def write(self, table: str, rows: Iterable[Row], *, policy: str, seed: int = 0) -> None:
-        """Write the rows of one policy and seed; rows of others stay, earlier ones of the same are replaced."""
+        """Write the rows of one policy and seed, in place of earlier rows of both; other rows stay."""
         self.write_frame(table, frame_of(table, rows, policy=policy, seed=seed))
 
     def write_frame(self, table: str, frame: pl.DataFrame) -> None:
-        """Write a frame that has the table's schema already; it replaces the rows of its policies and seeds."""
+        """Write a frame that already has the table's schema; it replaces the rows of its policies and seeds."""
         schema = schema_of(table, tuple(read_added(self.path).get(table, ())))
         if frame.schema != schema:
             raise InputError(f"table {table} must have the columns {list(schema)}", value=str(frame.columns))
@@ -84,8 +84,8 @@ class ResultFolder:
     def write_record(self, plugin: str, rows: Iterable[Mapping[str, object]], *, policy: str, seed: int = 0) -> None:
         """Write a plugin's own record: rows with columns of its choice, such as ``round, app, rho, c``.
 
-        The report shows any record as a table, groups one with a ``round`` by round, and draws ``c`` by app where
-        there are both. Lists and tables within a cell go as JSON text.
+        The report shows any record as a table, groups it by ``round`` if it has that column, and draws ``c`` by app if
+        it has both. Lists and tables within a cell are written as JSON text.
         """
         if not _PLUGIN_NAME.fullmatch(plugin):
             raise InputError("a plugin's name must match [a-z][a-z0-9_]*", value=f'"{plugin}"')
@@ -108,11 +108,11 @@ class ResultFolder:
     ) -> pl.DataFrame:
         """Summarize the tables, write ``summary.csv`` and return it: a row for each policy and seed.
 
-        The file has a row for each run that failed too, with the error in the column ``failure`` and nothing counted.
+        A failed run also has a row, with the error in the column ``failure`` and without figures.
 
         Args:
-            run: the folder's tables, where they have been read already.
-            counted: their summaries by policy and seed, where they have been counted already.
+            run: the folder's tables, if they have been read already.
+            counted: their summaries by policy and seed, if they have been computed already.
         """
         tables = RunData.load(self.path) if run is None else run
         summary = summarise(tables, counted)
@@ -120,7 +120,7 @@ class ResultFolder:
         return summary
 
     def _merge(self, name: str, frame: pl.DataFrame) -> None:
-        """Replace the rows of the frame's policies and seeds in the file; other rows and their order stay."""
+        """Replace the rows of the frame's policies and seeds in the file; other rows stay, in their order."""
         target = self.path / name
         if target.exists():
             others = pl.read_parquet(target).join(frame.select(*KEY).unique(), on=list(KEY), how="anti")

@@ -33,7 +33,7 @@ class PluginMetric:
 
 
 def metrics_of(registry: Registry) -> tuple[PluginMetric, ...]:
-    """Returns the metrics of all plugins that were found, by plugin and in their order.
+    """Return the metrics of all plugins that were found, by plugin and in their order.
 
     Raises:
         InputError: a plugin fails, or one of its metrics breaks a rule.
@@ -49,7 +49,7 @@ def metrics_of(registry: Registry) -> tuple[PluginMetric, ...]:
 
 
 def added_by(registries: Iterable[Registry]) -> Added:
-    """Returns the declarations of the columns that plugins add, by table and name."""
+    """Return the declarations of the columns that plugins add, by table and name."""
     added: dict[str, dict[str, ColumnSpec]] = {}
     for registry in dict.fromkeys(registries):
         for each in metrics_of(registry):
@@ -58,7 +58,7 @@ def added_by(registries: Iterable[Registry]) -> Added:
 
 
 def with_metrics(tables: Mapping[str, pl.DataFrame], metrics: Sequence[PluginMetric]) -> Mapping[str, pl.DataFrame]:
-    """Returns the tables with the columns of plugins; a metric of a table that the run does not have is left out."""
+    """Return the tables with the columns of plugins; metrics of tables that the run does not have are skipped."""
     return _Measured(tables, metrics) if metrics else tables
 
 

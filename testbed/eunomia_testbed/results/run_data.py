@@ -47,10 +47,10 @@ class RunData:
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """Read what the folder holds.
+        """Read a result folder.
 
         Raises:
-            InputError: no such folder, or a table is not as this version writes it.
+            InputError: there is no such folder, or a table does not have this version's columns.
         """
         if not folder.is_dir():
             raise InputError("a run must be a folder that Eunomia left", value=f'"{folder}"')
@@ -65,7 +65,7 @@ class RunData:
         )
 
     def table(self, name: str) -> pl.DataFrame:
-        """A table by its name in ``TABLES``."""
+        """Return a table by its name in ``TABLES``."""
         frame = getattr(self, name)
         if not isinstance(frame, pl.DataFrame):
             raise InputError("a table must be one of " + ", ".join(TABLES), value=f'"{name}"')
@@ -90,12 +90,12 @@ def read_table(folder: Path, table: str, added: Added = NO_COLUMNS) -> pl.DataFr
     """Read one table of a folder, empty if it is missing; columns that an earlier version lacked are null.
 
     Args:
-        folder: of the run.
-        table: its name.
+        folder: folder of the run.
+        table: name of the table.
         added: columns of plugins, by table and name.
 
     Raises:
-        InputError: it has other columns, or others than this version's types.
+        InputError: it has unknown columns, or columns of other types.
     """
     path, schema = folder / f"{table}.parquet", schema_of(table, tuple(added.get(table, ())))
     if not path.exists():

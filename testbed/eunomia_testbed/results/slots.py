@@ -13,7 +13,7 @@ SLOT: Final = ["machine", "slot"]
 
 
 def numbered(names: pl.Series) -> tuple[Ints, pl.Series]:
-    """Return by row the number of its name, and the distinct names in order."""
+    """Return for each row the number of its name, and the distinct names in order."""
     known = names.unique().sort()
     return names.cast(pl.Enum(known)).to_physical().to_numpy().astype(np.int64), known
 

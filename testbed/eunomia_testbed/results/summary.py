@@ -41,7 +41,7 @@ class Summary:
     """The figures of one policy and seed; None is unknown. Shares are fractions of 1.
 
     Fields without a declaration are figures that a column of a table declares (``columns.Figure``). ``rho_worst`` to
-    ``rho_jain`` are of the kind of rho that the run is judged by, which ``rho_kind`` names.
+    ``rho_jain`` are of the run's main kind of rho, which ``rho_kind`` names.
     """
 
     policy: str
@@ -134,11 +134,11 @@ def summaries_of(run: RunData) -> dict[tuple[str, int], Summary]:
 
 
 def summarise(run: RunData, counted: Mapping[tuple[str, int], Summary] | None = None) -> pl.DataFrame:
-    """One row for every policy and seed, columns as in ``Summary.flat``.
+    """Return one row for every policy and seed, with the columns of ``Summary.flat``.
 
     Args:
-        run: its tables.
-        counted: summaries by policy and seed, where they have been counted already.
+        run: tables of the run.
+        counted: summaries by policy and seed, if they have been computed already.
     """
     known = summaries_of(run) if counted is None else counted
     return pl.DataFrame([each.flat() for each in known.values()], infer_schema_length=None)
@@ -208,7 +208,7 @@ _RHO: Final = {kind: "rho" if kind == "themis" else f"rho_{kind}" for kind in KI
 
 
 def _spent(run: RunData, held: float) -> dict[str, float]:
-    """Return the fractions of held slot time by activity; without segments, only progress may be known."""
+    """Return the fractions of held slot time by activity; without segments, at most the fraction of progress."""
     if run.segments.height:
         found = counting.by_activity(run)
         return {name: found.get(name, 0.0) for name in ("run", *OVERHEADS)} if found else {}

@@ -1,8 +1,8 @@
-"""The tables of a result folder: one dataclass a row, which declares each column once.
+"""The tables of a result folder: one dataclass for each kind of row, which declares each column once.
 
-Rules that hold for all: a column named ``*_seconds`` is a float64, and a moment is counted from the first arrival;
-what is unknown is None (null), never -1; a job is named ``app/number``, or by its app alone where that has one job.
-The writer puts two columns in front of every table: ``policy`` and ``seed``.
+Rules for all tables: a column named ``*_seconds`` is a float64; times count from the first arrival; unknown values are
+None (null), never -1; a job is named ``app/number``, or by its app alone if the app has one job. The writer adds two
+columns at the front of every table: ``policy`` and ``seed``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Row(Protocol):
 
 @value
 class JobRow:
-    """A job: what it asked for, when it ran, what it got."""
+    """A job: what it requested, when it ran, what it received."""
 
     app: Annotated[str, col("", "its app")]
     job: Annotated[str, col("", "its name")]
@@ -112,7 +112,7 @@ class AppRow:
 
 @value
 class UserRow:
-    """A user: what all apps of one owner asked for and got."""
+    """A user: what all apps of one owner requested and received."""
 
     user: Annotated[str, col("", "the owner")]
     weight: Annotated[float | None, col("", "the weight among the users")] = None
@@ -133,7 +133,7 @@ class UserRow:
 
 @value
 class RoundRow:
-    """A round of the arbiter: why it was held, the state that it met, what it changed."""
+    """A round of the arbiter: its causes, the state before it, and its changes."""
 
     round: Annotated[int, col("", "its number")]
     time_seconds: Annotated[float, col("s", "when it began")]
@@ -184,7 +184,7 @@ class WaitRow:
 
 @value
 class QueueRow:
-    """The queue and the cluster from a moment on, until the next row; the last three are means over that time."""
+    """The queue and the cluster from a time until the next row; the last three columns are means over that period."""
 
     time_seconds: Annotated[float, col("s", "from this time on")]
     waiting_jobs: Annotated[
@@ -212,7 +212,7 @@ class QueueRow:
 
 @value
 class RhoRow:
-    """An app's finish-time fairness and its slots at a moment, as the arbiter saw them."""
+    """An app's finish-time fairness and its slots at a time, as known to the arbiter."""
 
     app: Annotated[str, col("", "the app")]
     time_seconds: Annotated[float, col("s", "when")]
@@ -358,7 +358,7 @@ _TYPES: Final[dict[object, pl.DataType]] = {str: pl.String(), int: pl.Int64(), f
 
 @functools.cache
 def schema_of(table: str, added: tuple[str, ...] = ()) -> pl.Schema:
-    """The schema of a table, policy and seed included, and of columns that plugins added; KeyError: no such table."""
+    """Return the schema of a table with policy, seed and the columns of plugins; KeyError: no such table."""
     hints = typing.get_type_hints(TABLES[table])
     own = {name: _TYPES[plain_type(hint)] for name, hint in hints.items()}
     return pl.Schema(KEY | own | dict.fromkeys(added, pl.Float64()))
@@ -380,14 +380,14 @@ def frame_of(table: str, rows: typing.Iterable[Row], *, policy: str, seed: int) 
 def frame_of_columns(
     table: str, columns: typing.Mapping[str, typing.Any], *, policy: str, seed: int, height: int
 ) -> pl.DataFrame:
-    """The columns as a frame with the table's schema, without a Row for each; what is not given is null.
+    """Return the columns as a frame with the table's schema, without a Row for each; missing columns are null.
 
     Args:
-        table: its name.
-        columns: by name numpy arrays, lists or series of ``height``; NaN counts as unknown.
-        policy: goes in front of every row.
-        seed: likewise.
-        height: how many rows there are.
+        table: name of the table.
+        columns: numpy arrays, lists or series of length ``height`` by name; NaN counts as unknown.
+        policy: value of the column ``policy``.
+        seed: value of the column ``seed``.
+        height: number of rows.
     """
     schema = schema_of(table)
     filled: list[pl.Series] = []
@@ -403,7 +403,7 @@ def frame_of_columns(
 
 
 def keyed(frame: pl.DataFrame, *, policy: str, seed: int) -> pl.DataFrame:
-    """Return the frame with policy and seed as first columns; in a large frame they take no memory by row."""
+    """Return the frame with policy and seed as first columns; a large frame stores them once, not by row."""
     keys = [pl.Series("policy", [policy], pl.String()), pl.Series("seed", [seed], pl.Int64())]
     if frame.height >= _LARGE:
         return frame.select(*(pl.lit(key).first().alias(key.name) for key in keys), pl.all())
@@ -413,7 +413,7 @@ def keyed(frame: pl.DataFrame, *, policy: str, seed: int) -> pl.DataFrame:
 
 
 def _series(name: str, given: typing.Any, dtype: pl.DataType) -> pl.Series:
-    """A column of a type; NaN is null."""
+    """Return a column of a type; NaN becomes null."""
     if isinstance(given, np.ndarray) and given.dtype == np.float64 and dtype == pl.Float64():
         return pl.Series(name, given, nan_to_null=True)
     series = given.alias(name) if isinstance(given, pl.Series) else pl.Series(name, given, strict=False)

@@ -24,7 +24,7 @@ def replacing(target: Path) -> Iterator[Path]:
     """Yield a temporary path, and move its file to ``target`` at the end.
 
     Raises:
-        DiskError: it cannot be written, such as on a full disk.
+        DiskError: the file cannot be written, for example on a full disk.
     """
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:

@@ -1,4 +1,4 @@
-"""The columns of a run: jobs and apps that arrived, leases, rounds, waits with their reasons, and what GPUs did."""
+"""The columns of a run: arrived jobs and apps, leases, rounds, waits with their reasons, and activities of GPUs."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
@@ -18,7 +18,7 @@ Column: TypeAlias = Any
 
 @builds
 class Leases:
-    """GPUs held, one row per GPU and lease: from the moment at which the lease got the GPU until it was free again."""
+    """Held GPUs, one row for each GPU and lease: from the time at which the lease got the GPU until it was free."""
 
     app: Ints
     job: Ints
@@ -142,10 +142,10 @@ class RunLog:
 
     Attributes:
         apps: names of the apps.
-        jobs: names of the jobs as tables show them; the first ones are the rows of ``arrivals``.
-        cluster: the one that the numbers of GPUs are of; None: nothing was held.
-        queue: None: not known.
-        activity: computes what GPUs did, each time that it is called.
+        jobs: names of the jobs in tables; the first ones are the rows of ``arrivals``.
+        cluster: the cluster in which GPUs are numbered; None: no GPU was held.
+        queue: the queue over time; None: unknown.
+        activity: computes the activities of GPUs at each call.
     """
 
     apps: Sequence[str]

@@ -1,4 +1,4 @@
-"""The result tables that follow from a run's log alone, made from columns without an object per row."""
+"""The result tables that follow from a run's log alone, made from columns without an object for each row."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
@@ -16,7 +16,7 @@ Maker = Callable[[], pl.DataFrame]
 
 
 class MadeTables(Mapping[str, pl.DataFrame]):
-    """Tables by name, made on access."""
+    """Tables by name, each made when it is read."""
 
     def __init__(self, makers: Mapping[str, Maker]) -> None:
         self._makers = makers
@@ -35,11 +35,11 @@ class LogTables:
     """Makes the tables ``jobs``, ``apps``, ``rounds``, ``leases``, ``waits`` and ``segments`` of a log.
 
     Args:
-        log: of the run.
-        policy: for the column ``policy``.
-        seed: for the column ``seed``.
-        jobs: dataclasses of further columns by job, each field under its name; fields that are no column are left out.
-        apps: the same by app.
+        log: log of the run.
+        policy: value of the column ``policy``.
+        seed: value of the column ``seed``.
+        jobs: dataclasses with further columns by job, each field under its name; fields that are no column are ignored.
+        apps: dataclasses with further columns by app.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class LogTables:
         self.jobs = own if self.lone else names
 
     def makers(self) -> dict[str, Maker]:
-        """Returns the function that makes each table, by name."""
+        """Return the function that makes each table, by name."""
         return {
             "jobs": self._job_table,
             "apps": self._app_table,
@@ -66,7 +66,7 @@ class LogTables:
         }
 
     def frame(self, table: str, columns: Mapping[str, Column], height: int) -> pl.DataFrame:
-        """Returns a table from its columns."""
+        """Return a table made from its columns."""
         return frame_of_columns(table, columns, policy=self._policy, seed=self._seed, height=height)
 
     def _job_table(self) -> pl.DataFrame:
@@ -134,7 +134,7 @@ class LogTables:
 
 
 def fields_of(table: str, *parts: Any) -> dict[str, Column]:
-    """Returns the fields of dataclasses that are columns of a table; a later part replaces an earlier one."""
+    """Return the fields of dataclasses that are columns of a table; a later part replaces an earlier one."""
     schema = schema_of(table)
     return {
         field.name: getattr(part, field.name)
@@ -145,17 +145,17 @@ def fields_of(table: str, *parts: Any) -> dict[str, Column]:
 
 
 def gathered(names: pl.Series, rows: Ints) -> pl.Series:
-    """Returns names by row; null where the row is -1."""
+    """Return names by row; null where the row is -1."""
     index = pl.Series("row", rows)
     return names.gather(index.set(index < 0, None))
 
 
 def words(texts: Any) -> pl.Series:
-    """Returns an array or a list of texts as a column."""
+    """Return an array or a list of texts as a column."""
     return pl.Series("words", texts if isinstance(texts, list) else texts.tolist(), pl.String())
 
 
 def or_null(texts: Any) -> pl.Series:
-    """Returns the same, with null for empty texts."""
+    """Return texts as a column, with null for empty ones."""
     series = words(texts)
     return series.set(series == "", None)

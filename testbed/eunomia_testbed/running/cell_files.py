@@ -1,4 +1,4 @@
-"""Runs one cell, and writes its files, which are merged when all cells are done."""
+"""Runs one cell and writes its files, which are merged when all cells are done."""
 
 import json
 import shutil
@@ -24,7 +24,7 @@ _DONE: Final = "done.json"
 
 
 def cell_path(folder: Path, cell: Cell) -> Path:
-    """The folder of a cell's files."""
+    """Return the folder of a cell's files."""
     return folder / CELLS / cell.folder
 
 
@@ -34,7 +34,7 @@ def is_done(folder: Path, cell: Cell) -> bool:
 
 
 def run_cell(plan: Plan, cell: Cell, folder: Path, progress: Callable[[Progress], None] | None = None) -> None:
-    """Simulates a cell and writes its tables; the last file marks the cell as complete."""
+    """Simulate a cell and write its tables; the last file marks the cell as complete."""
     workload = plan.workload_of(cell)
     run = simulate_one(
         workload,
@@ -63,7 +63,7 @@ def run_cell(plan: Plan, cell: Cell, folder: Path, progress: Callable[[Progress]
 
 
 def write_cell(path: Path, frames: Frames, dropped: list[dict[str, object]]) -> None:
-    """Writes the results of a cell, and removes those of an interrupted attempt."""
+    """Write the results of a cell, and remove those of an interrupted attempt."""
     shutil.rmtree(path, ignore_errors=True)
     for table, frame in frames.tables.items():
         if frame.height:
@@ -80,11 +80,11 @@ def dropped_of(folder: Path, cell: Cell) -> list[dict[str, object]]:
 
 
 def assemble(folder: Path, cells: list[Cell], *, csv: bool, keep: bool) -> None:
-    """Merges the tables of finished cells, ordered by policy and seed.
+    """Merge the tables of finished cells, ordered by policy and seed.
 
     Args:
-        folder: of the results.
-        cells: those that are done.
+        folder: folder of the results.
+        cells: the finished cells.
         csv: whether CSV is written in addition to Parquet.
         keep: whether cells are kept, for a run that is resumed later.
     """

@@ -17,8 +17,8 @@ def display(plan: Plan, *, done: int = 0) -> "Display":
     """Show a plan on stderr: bars on a terminal, else lines.
 
     Args:
-        plan: what runs.
-        done: how many of its cells an earlier run has done.
+        plan: the plan to run.
+        done: number of its cells that an earlier run has finished.
     """
     total = len(plan.cells())
     return Bars(total, done) if sys.stderr.isatty() else Lines(total, done, _write)
@@ -28,16 +28,16 @@ class Display(Silent):
     """A display that shows nothing; the base of the other displays."""
 
     def close(self) -> None:
-        """Removes outdated lines from the screen."""
+        """Remove outdated lines from the screen."""
 
 
 class Lines(Display):
     """Writes a line when a cell is done.
 
     Args:
-        total: cells of the plan.
-        done: of an earlier run.
-        write: takes a line.
+        total: number of cells of the plan.
+        done: number of cells that an earlier run has finished.
+        write: called with each line.
     """
 
     def __init__(self, total: int, done: int, write: Callable[[str], None]) -> None:
@@ -67,8 +67,8 @@ class Bars(Display):
     """Draws a progress bar for each running cell.
 
     Args:
-        total: cells of the plan.
-        done: of an earlier run.
+        total: number of cells of the plan.
+        done: number of cells that an earlier run has finished.
     """
 
     def __init__(self, total: int, done: int) -> None:
@@ -138,7 +138,7 @@ def bar_line(cell: Cell, seconds: float, progress: Progress | None) -> str:
 
 
 def simulated(seconds: float) -> str:
-    """Simulated time from the first arrival: ``0d 03:07:12``."""
+    """Return simulated time from the first arrival, such as ``0d 03:07:12``."""
     whole = max(0, int(seconds))
     days, rest = divmod(whole, 86_400)
     return f"{days}d {rest // 3600:02d}:{rest // 60 % 60:02d}:{rest % 60:02d}"

@@ -1,4 +1,4 @@
-"""Hashes of a run's inputs: an interrupted run is resumed only with equal inputs."""
+"""Hashes the inputs of a run: an interrupted run is resumed only with equal inputs."""
 
 import hashlib
 import json
@@ -45,12 +45,12 @@ def manifest_of(plan: Plan) -> dict[str, str]:
 
 
 def write_manifest(folder: Path, manifest: dict[str, str]) -> None:
-    """Writes the manifest to the folder."""
+    """Write the manifest to the folder."""
     (folder / NAME).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
 
 
 def check_manifest(folder: Path, manifest: dict[str, str]) -> None:
-    """Compares a folder's manifest with the present plan.
+    """Compare a folder's manifest with the present plan.
 
     Raises:
         InputError: the folder has none, or the plan differs.
@@ -70,7 +70,7 @@ def check_manifest(folder: Path, manifest: dict[str, str]) -> None:
 
 
 def workload_hash(workload: Workload) -> str:
-    """SHA-256 of the whole workload."""
+    """Return the SHA-256 of the whole workload."""
     digest = hashlib.sha256()
     for part in (workload.users, workload.apps, workload.jobs):
         for name in part.__dataclass_fields__:

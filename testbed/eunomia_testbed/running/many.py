@@ -37,10 +37,10 @@ class Outcome:
     """The outcome of a plan.
 
     Attributes:
-        facts: what ``run.json`` holds.
-        metrics: one row per policy and seed, as in ``summary.csv``.
-        ended: ``interrupted``: by Ctrl-C; what was finished is kept.
-        dropped: by rule that was broken, how many rows of traces were not used and jobs could not run here.
+        facts: content of ``run.json``.
+        metrics: one row for each policy and seed, as in ``summary.csv``.
+        ended: ``interrupted``: by Ctrl-C; finished cells are kept.
+        dropped: by violated rule, the number of unused rows of traces and of jobs that could not run.
     """
 
     folder: Path
@@ -65,20 +65,20 @@ def run_plan(
     report: bool = True,
     watch: Watch | None = None,
 ) -> Outcome:
-    """Runs every cell that is not done yet, and writes the folder.
+    """Run every cell that is not finished, and write the folder.
 
     Args:
-        plan: what to run.
-        out: the folder; it must not exist, but for ``overwrite`` and ``resume``.
-        processes: how many; None: as many as are worth it.
+        plan: the plan to run.
+        out: the folder, which must not exist unless ``overwrite`` or ``resume`` is set.
+        processes: number of processes; None: as many as shorten the run.
         overwrite: whether an earlier run's folder is replaced.
         resume: whether an interrupted run's folder is continued.
         report: whether ``report.html`` is written.
-        watch: is called with the progress.
+        watch: called with the progress.
 
     Raises:
         InputError: the plan or the folder is invalid; nothing was changed.
-        EunomiaError: a worker died, or the disk is full; what was finished before is kept.
+        EunomiaError: a worker died, or the disk is full; finished cells are kept.
     """
     plan.check()
     manifest = manifest_of(plan)
@@ -178,7 +178,7 @@ def _failure(failed: FailedCell) -> FailedRun:
 
 
 def _finish(folder: ResultFolder, plan: Plan, done: list[Cell], *, complete: bool) -> None:
-    """Merges the finished cells, so that they can be read; cells are kept while others are missing."""
+    """Merge the finished cells, so that they can be read; cells are kept while others are missing."""
     if not done:
         return
     write_text(_dropped_csv(folder.path, plan, done), folder.path / "dropped.csv")
@@ -200,7 +200,7 @@ def _dropped_csv(path: Path, plan: Plan, done: list[Cell]) -> str:
 
 
 def _dropped(path: Path) -> Mapping[str, int]:
-    """By rule that was broken: how many rows and jobs were not used; the most frequent first."""
+    """Return by violated rule the number of unused rows and jobs, the most frequent first."""
     import csv
 
     file = path / "dropped.csv"
@@ -279,6 +279,6 @@ def _utc() -> str:
 
 
 def deciding_seconds(timings: "pl.DataFrame", policy: str, seed: int) -> float | None:
-    """CPU seconds of the arbiter in one cell: all of ``step``; None: not measured."""
+    """Return the CPU seconds of the arbiter's ``step`` in one cell; None: not measured."""
     mine = timings.filter((timings["policy"] == policy) & (timings["seed"] == seed) & (timings["stage"] == "step"))
     return float(mine["cpu_seconds"].sum()) if mine.height else None

@@ -7,8 +7,8 @@ import gc
 def hand_back() -> None:
     """Collect garbage, and return free memory to the system if the C library supports it.
 
-    A simulation works with Python's and numpy's memory, tables and page with polars', which has an allocator of its
-    own: what one of them keeps for later is of no use to the other.
+    A simulation uses Python's and numpy's memory, tables and page that of polars, which has a separate allocator:
+    memory that one of them keeps for later cannot be used by the other.
     """
     gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's

@@ -31,7 +31,7 @@ class Names:
     """The names of options of plugins that get their values from the rules."""
 
     def get(self, name: str) -> Any:
-        """A name of the module."""
+        """Return a name of the module."""
         return getattr(importlib.import_module(self.module), name)
 
 
@@ -59,11 +59,11 @@ class Peer:
         """Return the rules of a peer.
 
         Args:
-            name: of ``PEERS``.
+            name: a key of ``PEERS``.
             fill: makes the options of their class; None: the defaults.
 
         Raises:
-            InputError: no peer of that name, or options that do not do.
+            InputError: no peer has this name, or its options are invalid.
         """
         if name not in PEERS:
             rule = f"rules must be one of {', '.join(PEERS)}"
@@ -84,7 +84,7 @@ class Peer:
         return made
 
     def overruled(self, settings: Iterable[str]) -> list[str]:
-        """Settings ``plugins.NAME.OPTION=VALUE`` that do not count under the rules, a sentence each."""
+        """Return a sentence for each setting ``plugins.NAME.OPTION=VALUE`` that has no effect under the rules."""
         keys = [text.partition("=")[0] for text in settings if text.startswith("plugins.")]
         given = PEERS[self.name].get(PEERS[self.name].given)
         return [

@@ -27,12 +27,12 @@ class Cell:
 
     @property
     def label(self) -> str:
-        """Name of the policy in tables, followed by the load unless that is 1."""
+        """Return the name of the policy in tables, followed by the load unless that is 1."""
         return self.policy if self.load == 1.0 else f"{self.policy} x{self.load:g}"
 
     @property
     def folder(self) -> str:
-        """Name of the cell's files, unique in its plan."""
+        """Return the name of the cell's files, unique in its plan."""
         plain = re.sub(r"[^A-Za-z0-9._-]", "_", self.policy)
         return f"{plain}-x{self.load:g}-seed{self.seed}"
 
@@ -42,13 +42,13 @@ class Plan:
     """All cells of a run, with their workloads, profiles, cluster and options.
 
     Attributes:
-        workloads: by seed; the same object under all of them, or one generated with each.
+        workloads: by seed; one object for all seeds, or one generated for each.
         profiles: by name, in the order in which policies are shown.
         loads: factors by which jobs arrive faster.
-        peer: the simulator that the round rules are from; the profiles follow these rules. None: Eunomia's rules.
-        rho: the kind of rho to be judged by.
-        csv: whether tables are written as CSV too.
-        spec: what of the spec differs from its defaults, for ``run.json``.
+        peer: the simulator that defines the round rules; the profiles follow these rules. None: Eunomia's rules.
+        rho: the main kind of rho.
+        csv: whether tables are also written as CSV.
+        spec: the fields of the spec that differ from their defaults, for ``run.json``.
     """
 
     workloads: Mapping[int, Workload]
@@ -70,11 +70,11 @@ class Plan:
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """Seeds, in order."""
+        """Return the seeds, in order."""
         return tuple(self.workloads)
 
     def cells(self) -> list[Cell]:
-        """Every cell: policy by policy, then load by load, then seed by seed."""
+        """Return every cell: by policy, then by load, then by seed."""
         return [
             Cell(policy=policy, seed=seed, load=load)
             for policy in self.profiles
@@ -94,14 +94,14 @@ class Plan:
 
     @property
     def jobs(self) -> int:
-        """Largest number of jobs of a cell."""
+        """Return the largest number of jobs of a cell."""
         return max((workload.size for workload in self.workloads.values()), default=0)
 
     def check(self) -> None:
         """Refuse a plan that cannot run.
 
         Raises:
-            InputError: nothing to run, two cells of one name, or a policy that does not suit the cluster.
+            InputError: a plan without cells, two cells with one name, or a policy that does not suit the cluster.
         """
         cells = self.cells()
         if not cells:

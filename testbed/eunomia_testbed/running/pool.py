@@ -1,4 +1,4 @@
-"""Runs cells one after the other in this process, or in parallel in worker processes, with equal results."""
+"""Runs cells one after another in this process, or in parallel in worker processes, with equal results."""
 
 import contextlib
 import functools
@@ -30,9 +30,9 @@ class WorkerDiedError(EunomiaError):
 
 
 def processes_for(plan: Plan, cells: Sequence[Cell], asked: int | None) -> int:
-    """Return the number of processes: as asked for, or one per CPU, but at most one per cell.
+    """Return the number of processes: as requested, or one per CPU, but at most one per cell.
 
-    One, which is this process, where little is to be done or the plugins are known to this process alone.
+    One process, this one, is enough for small plans, and needed if only this process knows the plugins.
     """
     if len(cells) < 2 or not can_travel(plan) or (asked is None and plan.jobs * len(cells) < WORTH_A_PROCESS):
         return 1
@@ -43,18 +43,18 @@ def run_cells(plan: Plan, cells: Sequence[Cell], folder: Path, *, processes: int
     """Run the cells and write their files.
 
     Args:
-        plan: of which these are cells.
-        cells: to be run.
-        folder: of the results.
-        processes: 1: here.
-        watch: is called with the progress.
+        plan: the plan of the cells.
+        cells: the cells to run.
+        folder: folder of the results.
+        processes: number of processes; 1: only this one.
+        watch: called with the progress.
 
     Returns:
-        Failed cells, such as by a fault of a plugin; the other cells are done.
+        Failed cells, for example by a fault of a plugin; the other cells are done.
 
     Raises:
-        DiskError: nothing more can be written; the cells that were done stay.
-        WorkerDiedError: a process was killed; the cells that were done stay.
+        DiskError: no more files can be written; finished cells are kept.
+        WorkerDiedError: a process was killed; finished cells are kept.
     """
     if processes > 1:
         return _Pool(plan, cells, folder, watch).run(processes)

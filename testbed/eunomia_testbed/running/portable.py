@@ -1,4 +1,4 @@
-"""A plan as bytes for another process: profiles are sent as text, and rebuilt there."""
+"""Encodes a plan as bytes for another process: profiles are sent as text, and rebuilt there."""
 
 import pickle
 

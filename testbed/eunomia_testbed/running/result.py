@@ -1,4 +1,4 @@
-"""A finished simulation in Python: its tables as polars frames, its summary, its report in a notebook."""
+"""The results of a finished simulation in Python: tables as polars frames, summary, and report in a notebook."""
 
 import functools
 import shutil
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 class SimulationResult:
     """The result of ``simulate``.
 
-    Frames hold the tables of all policies and seeds; their columns stand in ``docs/reference/results.md``.
+    Frames hold the tables of all policies and seeds; ``docs/reference/results.md`` describes their columns.
 
     Args:
-        folder: of the results.
+        folder: folder of the results.
         keeper: keeps a temporary folder as long as the result exists.
     """
 
@@ -40,62 +40,62 @@ class SimulationResult:
 
     @functools.cached_property
     def run(self) -> RunData:
-        """All tables, and the facts of the run."""
+        """Return all tables, and the facts of the run."""
         return RunData.load(self._folder)
 
     @property
     def jobs(self) -> "pl.DataFrame":
-        """A row a job."""
+        """Return a row for each job."""
         return self.run.jobs
 
     @property
     def apps(self) -> "pl.DataFrame":
-        """A row an app."""
+        """Return a row for each app."""
         return self.run.apps
 
     @property
     def users(self) -> "pl.DataFrame":
-        """A row a user."""
+        """Return a row for each user."""
         return self.run.users
 
     @property
     def rounds(self) -> "pl.DataFrame":
-        """A row a round."""
+        """Return a row for each round."""
         return self.run.rounds
 
     @property
     def leases(self) -> "pl.DataFrame":
-        """A row a GPU and lease."""
+        """Return a row for each GPU and lease."""
         return self.run.leases
 
     @property
     def waits(self) -> "pl.DataFrame":
-        """A row a stretch of waiting."""
+        """Return a row for each wait."""
         return self.run.waits
 
     @property
     def records(self) -> Mapping[str, "pl.DataFrame"]:
-        """The plugins' own records."""
+        """Return the plugins' own records."""
         return self.run.records
 
     @functools.cached_property
     def metrics(self) -> "pl.DataFrame":
-        """Every metric, a row a policy and seed, as in ``summary.csv``."""
+        """Return every metric, with a row for each policy and seed, as in ``summary.csv``."""
         from eunomia_testbed.results.summary import summarise
 
         return summarise(self.run)
 
     def summary(self) -> "pl.DataFrame":
-        """A row a policy: mean and 95 % interval over seeds of the metrics that policies are compared by."""
+        """Return a row for each policy: mean and 95 % interval over seeds of the metrics that compare policies."""
         from eunomia_testbed.running.summing import over_seeds
 
         return over_seeds(self.metrics)
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> Path:
-        """Write the folder that ``eunomia simulate`` leaves, report included.
+        """Write the folder that ``eunomia simulate`` writes, including the report.
 
         Raises:
-            InputError: it exists, and is not to be overwritten.
+            InputError: the folder exists and ``overwrite`` is not set.
         """
         from eunomia_testbed.report import write_report
         from eunomia_testbed.results.folder import ResultFolder
@@ -106,7 +106,7 @@ class SimulationResult:
         return target
 
     def _repr_html_(self) -> str:
-        """The report, as notebooks show it."""
+        """Return the report, as notebooks show it."""
         import html
 
         from eunomia_testbed.report.page import render
@@ -115,14 +115,14 @@ class SimulationResult:
         return f'<iframe srcdoc="{page}" style="width: 100%; height: 50rem; border: 0"></iframe>'
 
     def __repr__(self) -> str:
-        """Policies and seeds."""
+        """Return policies and seeds as text."""
         facts = self.run.facts
         seeds = "" if facts is None else f", seeds {', '.join(map(str, facts.seeds))}"
         return f"SimulationResult({', '.join(dict.fromkeys(policy for policy, _ in self.run.runs()))}{seeds})"
 
 
 class SimulationKeywords(TypedDict, total=False):
-    """Keywords of ``simulate``: fields of ``SimulationSpec``, and how its runs are carried out."""
+    """Keywords of ``simulate``: fields of ``SimulationSpec``, and how its runs are executed."""
 
     seeds: Iterable[int] | str
     """Seeds of all randomness: numbers, or text such as ``"0-4"``; by default 0."""
@@ -167,17 +167,17 @@ def simulate(
     policies: Sequence[str | Profile] = ("themis",),
     **spec: Unpack[SimulationKeywords],
 ) -> SimulationResult:
-    """Simulates a workload on a cluster under policies, with each seed.
+    """Simulate a workload on a cluster under policies, with each seed.
 
     Args:
         workload: a trace that was read, or a generator that makes one from a seed.
-        cluster: or its short form, such as ``"4x8 V100"``, or a cluster file.
+        cluster: a cluster, its short form such as ``"4x8 V100"``, or a cluster file.
         policies: presets, profile files, plugins or profiles.
-        spec: fields of ``SimulationSpec``, as the flags of ``eunomia simulate`` are; see ``SimulationKeywords``.
+        spec: fields of ``SimulationSpec``, equal to the flags of ``eunomia simulate``; see ``SimulationKeywords``.
 
     Raises:
         InputError: a value is invalid, or two contradict each other.
-        EunomiaError: a policy failed, such as with a fault of its plugin.
+        EunomiaError: a policy failed, for example with a fault of its plugin.
     """
     given: dict[str, Any] = {"workload": workload, "cluster": cluster, "policies": policies, **spec}
     progress, processes = given.pop("progress", False), given.pop("processes", None)

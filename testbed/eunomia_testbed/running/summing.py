@@ -17,10 +17,12 @@ COMPARED: Final = (
 
 
 def over_seeds(metrics: pl.DataFrame) -> pl.DataFrame:
-    """A row a policy: ``seeds``, then of each metric its mean, ``..._low`` and ``..._high`` (null for one seed).
+    """Return a row for each policy: ``seeds``, and the mean, ``..._low`` and ``..._high`` of each metric.
+
+    The last two are null for one seed.
 
     Args:
-        metrics: a row a policy and seed, as in ``summary.csv``.
+        metrics: a row for each policy and seed, as in ``summary.csv``.
     """
     rows: list[dict[str, object]] = []
     for policy in metrics["policy"].unique(maintain_order=True):

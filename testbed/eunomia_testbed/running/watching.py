@@ -26,10 +26,10 @@ class Silent:
     """An observer that does nothing."""
 
     def began(self, cell: Cell) -> None:
-        """Does nothing."""
+        """Do nothing."""
 
     def moved(self, cell: Cell, progress: Progress) -> None:
-        """Does nothing."""
+        """Do nothing."""
 
     def ended(self, cell: Cell) -> None:
-        """Does nothing."""
+        """Do nothing."""

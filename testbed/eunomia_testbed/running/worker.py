@@ -24,7 +24,7 @@ _KINDS: Final[dict[str, type[EunomiaError]]] = {"input": InputError, "disk": Dis
 
 
 def main() -> None:
-    """Runs the cells that standard input names."""
+    """Run the cells that standard input names."""
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what a plugin prints goes to stderr, not between the answers
     given = _received(requests)
@@ -88,7 +88,7 @@ def _plain(error: Exception) -> dict[str, Any]:
 
 
 def raised(message: dict[str, Any]) -> Exception:
-    """The error that a worker reported."""
+    """Return the error that a worker reported."""
     if message["kind"] == "fault":
         return RuntimeError(f"in a worker:\n{message['text']}")
     kind = _KINDS.get(message["kind"], EunomiaError)

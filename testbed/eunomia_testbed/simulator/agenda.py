@@ -19,17 +19,17 @@ class Agenda:
         self._count = 0
 
     def call(self, time: float, happens: Happens) -> None:
-        """Schedules a call; calls at the same time are made in the order in which they were scheduled."""
+        """Schedule a call; calls at the same time are made in the order in which they were scheduled."""
         self._count += 1
         heapq.heappush(self.heap, (time, self._count, happens, -1, 0))
 
     def end(self, time: float, job: int, turn: int) -> None:
-        """Schedules the end of a job's run; the entry is ignored if the job has begun another run by then."""
+        """Schedule the end of a job's run; the entry is ignored if the job has begun another run by then."""
         self._count += 1
         heapq.heappush(self.heap, (time, self._count, None, job, turn))
 
     def next_time(self, turns: list[int]) -> float:
-        """Returns the time of the next event; drops ends of runs that are over."""
+        """Return the time of the next event; drop ends of runs that are over."""
         heap = self.heap
         while heap:
             time, _, happens, job, turn = heap[0]

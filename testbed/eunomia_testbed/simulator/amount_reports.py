@@ -1,4 +1,4 @@
-"""The rates of a kind of job by CPUs and memory, which the operator declares before the first job of the kind."""
+"""Reports the rates of a kind of job by CPUs and memory, which the operator declares before its first job."""
 
 import math
 
@@ -17,13 +17,13 @@ class AmountReports:
     """Makes the events that declare the rates of kinds of job; a job's kind is its model.
 
     Args:
-        workload: with the jobs.
-        cluster: with the GPU types.
+        workload: the workload with the jobs.
+        cluster: the cluster with the GPU types.
         speeds: the true speeds.
         known: whether these rates are known at all.
 
     Raises:
-        InputError: they are to be known, but the speeds have no such rates of any model of the workload.
+        InputError: they should be known, but the speeds have no such rates for any model of the workload.
     """
 
     def __init__(self, workload: Workload, cluster: Cluster, speeds: Speeds, *, known: bool) -> None:

@@ -9,7 +9,7 @@ class AppLeases:
     """The GPUs of apps' own leases, and the jobs that app masters placed on them.
 
     Args:
-        gpus: what is on each GPU.
+        gpus: processes by GPU.
         jobs: the states of jobs.
     """
 

@@ -1,7 +1,7 @@
 """Simulated app masters: each represents one app and divides the GPUs that the app wins among its jobs.
 
 The engine keeps the true progress; an app master receives only what a live one receives, and answers with events.
-are served by ``PlainAppMaster``; a simulated search is another class behind the same protocol.
+Apps of independent jobs have a ``PlainAppMaster``; a simulated search is another class with the same protocol.
 """
 
 from collections.abc import Sequence
@@ -16,35 +16,35 @@ from eunomia_testbed.simulator.desk import Desk
 class AppMaster(Protocol):
     """Represents one app. Jobs are identified by their rows of the workload.
 
-    The simulation also carries out the events that it returns: a job that it pauses stops, a job that it finishes
+    The simulation carries out the returned events: a job that the app master pauses stops, a job that it finishes
     leaves.
     """
 
     def arrive(self, now: float) -> Sequence[Event]:
-        """Returns the registration: ``AppArrived``, and the jobs that exist from the beginning (``desk.added``)."""
+        """Return the registration: ``AppArrived``, and the jobs that exist from the beginning (``desk.added``)."""
         ...
 
     def reached(self, job: int, now: float) -> Sequence[Event]:
-        """Answers a running job that did the iterations set by ``desk.aim`` (all its work, if none were set).
+        """Answer a running job that did the iterations set by ``desk.aim`` (all its work, if none were set).
 
         The job makes no step until the answer: return ``JobPaused`` or ``JobFinished``, or set another aim.
         """
         ...
 
     def hear(self, event: Event, now: float) -> Sequence[Event]:
-        """Answers a job's loss of GPUs to a failure; ``JobReported`` holds its progress at its last checkpoint."""
+        """Answer a job's loss of GPUs to a failure; ``JobReported`` holds its progress at its last checkpoint."""
         ...
 
     def wishes(self) -> Sequence[int]:
-        """Returns the jobs that should run now, by priority; running jobs stay in the list."""
+        """Return the jobs that should run now, by priority; running jobs stay in the list."""
         ...
 
     def span(self, job: int) -> tuple[int, int]:
-        """Returns the fewest and most GPUs that a job can use now."""
+        """Return the fewest and most GPUs that a job can use now."""
         ...
 
     def forecast(self, now: float) -> Forecast | None:
-        """Returns the app's forecast of its remaining work; None: unchanged."""
+        """Return the app's forecast of its remaining work; None: unchanged."""
         ...
 
 
@@ -52,9 +52,9 @@ class PlainAppMaster:
     """Represents independent jobs that run as soon as they have GPUs.
 
     Args:
-        app: row.
+        app: row of the app.
         jobs: rows of its jobs.
-        desk: the queries that the simulation answers.
+        desk: answers the app master's queries.
         reports: whether it reports a forecast.
     """
 
@@ -77,7 +77,7 @@ class PlainAppMaster:
         return ended if self._left else [*ended, AppFinished(app=self._desk.app_id(self._app))]
 
     def hear(self, event: Event, now: float) -> Sequence[Event]:
-        """Does nothing."""
+        """Do nothing."""
         return ()
 
     def wishes(self) -> Sequence[int]:

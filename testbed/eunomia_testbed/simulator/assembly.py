@@ -47,17 +47,17 @@ def assemble(
     registry: Registry | None = None,
     observers: Observers = (),
 ) -> Engine:
-    """Returns the engine of one run, ready to run once.
+    """Return the engine of one run, ready to run once.
 
     Args:
-        workload: what arrives.
+        workload: the apps and jobs that arrive.
         cluster: the machines and GPUs.
         profile: the plugins that decide.
-        options: of the simulation.
-        models: a performance model; None: speeds are those of the workload.
-        seed: of all random draws.
+        options: options of the simulation.
+        models: a performance model; None: the workload's own speeds.
+        seed: seed of all random draws.
         registry: the plugins of the fallback; None: the profile's.
-        observers: see every step, and the end.
+        observers: called at every step, and at the end.
 
     Raises:
         InputError: invalid options, or a cluster that does not suit the profile.

@@ -1,4 +1,4 @@
-"""The queries that a simulated app master may make: its app, its jobs' progress, and the reported values."""
+"""The queries of simulated app masters: their app, the progress of its jobs, and reported values."""
 
 from typing import Protocol
 

@@ -1,8 +1,8 @@
 """The engine: advances virtual time from event to event, and drives the arbiter of the live cluster.
 
-It has no round mechanism of its own: it hands the arbiter what happened, carries out what was decided, and steps again
-at the next event or when the arbiter asked to be woken. Everything of one moment is one step. Where the GPUs of a job
-that ended come back at that moment by an order of the arbiter's, what arrives then waits for the step in which they do.
+It has no round mechanism of its own: it passes events to the arbiter, carries out the decisions, and steps again at the
+next event or at the time that the arbiter requested. All events of one time are one step. If an ended job gives its
+GPUs back at that time by an order of the arbiter, arrivals wait for the step in which the GPUs are free.
 """
 
 import math
@@ -46,10 +46,10 @@ class Engine:
         executor: carries decisions out.
         apps: the app masters.
         bidders: answer offers.
-        failures: of machines; None: no machine fails.
+        failures: failures of machines; None: no machine fails.
         log: counts and logs every step.
         drive: moves the engine from step to step.
-        observers: see the run.
+        observers: called at every step, and at the end.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Engine:
         return outcome(self.sim, self._executor, self.log)
 
     def run_freely(self) -> None:
-        """Steps at every event and at every time for which the arbiter asked, until all jobs are over."""
+        """Step at every event and at every time that the arbiter requested, until all jobs are over."""
         sim = self.sim
         until, jobs = sim.options.until, sim.jobs
         while (now := Seconds(self._next_time())) <= until and now < math.inf:
@@ -125,7 +125,7 @@ class Engine:
         return min(soon, self._failures.next_time())
 
     def step_at(self, time_seconds: float, *, admits: bool = True) -> None:
-        """Steps at the boundary of a peer's round: with all consequences of this moment, or only the events at hand."""
+        """Step at the boundary of a peer's round, with all consequences of this time or only the given events."""
         now = Seconds(time_seconds)
         self._step(now, admits=admits)
         while admits and self.sim.urgent:

@@ -1,7 +1,7 @@
 """The executor: tracks the processes on each GPU, and carries decisions out with the configured costs and delays.
 
-The arbiter hears of it through events only. Where nothing costs time, orders are carried out on the spot, and the
-events that say so are handed in with the next step that is due, each with the moment at which it was so.
+The arbiter learns of it only through events. If changes cost no time, orders are carried out immediately, and their
+events are passed on in the next step, each with the time at which it occurred.
 """
 
 import numpy as np
@@ -94,7 +94,7 @@ class Executor:
     def _look_again(self, decision: Decision, now: Seconds) -> None:
         """Make another step at this time, so that leases that wait for CPUs or memory get those just released.
 
-        Where the last step at this instant changed nothing, they wait for what comes back later, as of a probe.
+        If the last step at this time changed nothing, they wait for a later release, for example by a probe.
         """
         seen = (now, frozenset(self._sim.arbiter.state.amounts.tight))
         if seen[1] and (seen != self._tight or decision.transitions or decision.orders):
@@ -138,7 +138,7 @@ class Executor:
         return float(self._delays.order * self._luck.uniform(0.5, 1.0))
 
     def _takes(self, seconds: float) -> float:
-        """Return the time that a cost takes: all of it, or a random part."""
+        """Return the time that a cost takes: all of it, or a random fraction."""
         if seconds <= 0.0 or self._delays.jitter <= 0.0:
             return seconds
         return float(seconds * self._luck.uniform(1.0 - self._delays.jitter, 1.0))
@@ -189,7 +189,7 @@ class Executor:
         return sorted({self._gpus.job_on[gpu] for gpu in gpus if self._gpus.holder[gpu] == order.lease} - {NO_HOLDER})
 
     def _save(self, job: int, now: Seconds) -> float:
-        """Stop a job that has not ended; return how long saving takes."""
+        """Stop a job that has not ended; return the seconds of its save."""
         if self._sim.work.on[job]:
             self._sim.work.stop(job, now)
         self._ever[job] = True
@@ -214,7 +214,7 @@ class Executor:
         return self._sim.work.done[job] >= self._sim.work.goal[job] > 0.0
 
     def ready_at(self, gpus: tuple[int, ...]) -> float:
-        """Return when the last job on these GPUs has saved its checkpoint."""
+        """Return the time at which the last job on these GPUs has saved its checkpoint."""
         return max([self._ready[gpu] for gpu in gpus])
 
     def _gone(self, order: Transition, gpus: list[int], now: Seconds, why: str) -> None:
@@ -386,7 +386,7 @@ class Executor:
     def lose(self, gpus: range, now: Seconds) -> list[int]:
         """Remove all processes from the GPUs of a failed machine; return the jobs that ran or were starting there.
 
-        It is fenced before it counts as lost: orders on their way find a newer epoch.
+        The GPUs are fenced before they count as lost: orders in transit find a newer epoch.
         """
         epoch = self._sim.arbiter.state.last_epoch + 1
         hit = sorted({self._gpus.job_on[gpu] for gpu in gpus} - {NO_HOLDER})

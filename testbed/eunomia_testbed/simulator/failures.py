@@ -1,4 +1,4 @@
-"""Machines that fail and are repaired: from a list, or drawn from the seed."""
+"""Schedules failures and repairs of machines, from a list or drawn from the seed."""
 
 import math
 from collections.abc import Callable
@@ -18,10 +18,10 @@ class FailurePlan:
 
     Args:
         failures: known outages, and mean times of random ones.
-        cluster: its machines.
-        seed: each machine draws from a generator of its own.
-        lose: called with a machine's number and the time.
-        repair: likewise.
+        cluster: the cluster with the machines.
+        seed: each machine draws from a separate generator.
+        lose: called with a failed machine's number and the time.
+        repair: called with a repaired machine's number and the time.
 
     Raises:
         InputError: an outage names no machine of the cluster.

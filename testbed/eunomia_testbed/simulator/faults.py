@@ -8,7 +8,7 @@ class PluginFailedError(EunomiaError):
     """A plugin failed in a round, so the run ends (exit code 1).
 
     Args:
-        fault: of a stage.
+        fault: the fault of a stage.
         place: policy, seed and round.
     """
 

@@ -159,7 +159,7 @@ def unfair_jobs(static: float, limits: Mapping[str, float]) -> Callable[[Shockwa
 
 
 def four_figures(one: ShockwaveFigures) -> tuple[float, float, float, float]:
-    """Return makespan, mean JCT, worst ρ, and the fraction of jobs with ρ above 1.05, the limit of the authors' code."""
+    """Return makespan, mean JCT, worst ρ, and the fraction of jobs with ρ above 1.05 (the authors' limit)."""
     return one.makespan_seconds, one.mean_jct, one.worst_rho, one.part_above(UNFAIR_RHO)
 
 
