@@ -59,14 +59,14 @@ class PeriodicSaves:
         return self._steps_at(self._at[job] + ran) - self._steps_at(self._at[job])
 
     def stop(self, job: int, now: float, gpus: tuple[int, ...], *, ran: float, pace: float, done: float) -> float:
-        """Ends a job's run; returns the seconds of steps that it made.
+        """End a job's run; return the seconds of steps that it made.
 
         Args:
-            job: row.
+            job: row of the job.
             now: the time.
-            gpus: on which it ran.
-            ran: for how many seconds.
-            pace: seconds an iteration.
+            gpus: the GPUs on which it ran.
+            ran: seconds for which it ran.
+            pace: seconds per iteration.
             done: iterations before the run.
         """
         before = self._steps_at(self._at[job])

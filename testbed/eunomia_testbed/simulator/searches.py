@@ -1,7 +1,7 @@
 """Simulated hyperparameter searches: the app master of a search, with the same tuner as in a live search.
 
-Trials are the jobs of the app, in their order. The workload gives each trial a
-curve of its metric; the tuner sees a point of it whenever the trial has done enough iterations, as in a live search.
+Trials are the jobs of the app, in their order. The workload gives each trial a curve of its metric; the tuner receives
+a point of it whenever the trial has done enough iterations, as in a live search.
 """
 
 import dataclasses
@@ -25,16 +25,16 @@ FORECAST_CHANGE = 0.005
 def make_tuner(
     search: SimulatedSearch, gangs: Sequence[tuple[int, int]], iterations: Sequence[float], seed: int
 ) -> Tuner:
-    """Makes the tuner of a simulated search, as an app file's ``[tuner]`` would.
+    """Make the tuner of a simulated search, as from an app file's ``[tuner]``.
 
     Args:
-        search: its kind and options.
-        gangs: by trial, least and most GPUs.
-        iterations: by trial, its whole work; a search has one number for all, the greatest.
-        seed: of the search.
+        search: kind and options of the tuner.
+        gangs: least and most GPUs of each trial.
+        iterations: whole work of each trial; the search uses the greatest for all.
+        seed: seed of the search.
 
     Raises:
-        InputError: no such tuner, options that do not fit, or numbers of curves and trials that differ.
+        InputError: an unknown tuner, invalid options, or different numbers of curves and trials.
     """
     place = f"search of {len(gangs)} trials"
     if search.curves and len(search.curves) != len(gangs):
@@ -103,11 +103,11 @@ class SearchAppMaster:
     """Represents a search. It has no clock: its state changes only when one of its methods is called.
 
     Args:
-        app: row.
-        jobs: rows of its jobs, one a trial, in order of number.
-        desk: the queries that the simulation answers.
+        app: row of the app.
+        jobs: rows of its jobs, one for each trial, in order of number.
+        desk: answers the app master's queries.
         search: tuner and curves.
-        seed: of the search.
+        seed: seed of the search.
         reports: whether it reports a forecast.
     """
 
@@ -206,7 +206,7 @@ class SearchAppMaster:
         return math.ceil(self._desk.iterations(self._jobs[number - 1]))
 
     def _look(self) -> None:
-        """Reads the runs that the tuner wants now."""
+        """Read the runs that the tuner requests now."""
         self._runs = {run.trial: run for run in self.tuner.runs()}
 
     # --- reports -----------------------------------------------------------------------------------------------------
@@ -252,10 +252,9 @@ class SearchAppMaster:
         }
 
     def forecast(self, now: float) -> Forecast | None:
-        """Returns the remaining phases as the tuner forecasts them (Figure 7); None: unchanged.
+        """Return the remaining phases as the tuner forecasts them (Figure 7); None: unchanged.
 
-        The total work stays as at the beginning: a search is entitled by its budget, whatever becomes of its trials
-        (§4.3.2).
+        The total work stays that of the beginning: a search is entitled by its budget, however its trials end (§4.3.2).
         """
         if not self._reports or self.tuner.is_done():
             return None

@@ -24,15 +24,15 @@ def simulate_one(
     progress: Callable[[Progress], None] | None = None,
     registry: Registry | None = None,
 ) -> SimulatedRun:
-    """Simulates a workload under one profile, driving the arbiter of the live cluster in virtual time.
+    """Simulate a workload under one profile, driving the arbiter of the live cluster in virtual time.
 
     Args:
-        workload: the jobs and when they arrive.
+        workload: the jobs and their arrivals.
         cluster: the machines and GPUs.
-        profile: the plugins that decide, and when.
+        profile: the plugins that decide.
         options: costs, failures, reports, rules, and the logs to keep.
         models: speeds of models; None: those of the workload.
-        seed: of all random draws.
+        seed: seed of all random draws.
         progress: called from time to time with the progress of the run.
         registry: the available plugins; None: the profile's.
 

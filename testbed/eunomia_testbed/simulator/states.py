@@ -21,7 +21,7 @@ class JobStates:
     """States by job row. A job that holds GPUs counts as running, whether it makes steps or not.
 
     Args:
-        most: by job, its largest gang.
+        most: the largest gang of each job.
         waits: the log of waits; None: not kept.
     """
 

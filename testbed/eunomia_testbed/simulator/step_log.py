@@ -17,7 +17,7 @@ class StepLog:
     Args:
         sim: the state of the simulation.
         unfit: jobs that cannot run on the cluster.
-        timings: of the arbiter; None: not measured.
+        timings: CPU times of the arbiter; None: not measured.
     """
 
     def __init__(self, sim: SimulationState, unfit: list[Unfit], timings: Timings | None) -> None:

@@ -1,7 +1,7 @@
 """CPU time of an arbiter's stages: times each callable of a profile.
 
-Reading a clock of CPU time costs more than a small stage. So wall time is measured, which is nearly free, and at the
-end of a run it is scaled by the fraction of the wall time in which the process had a CPU.
+Reading a clock of CPU time costs more than a small stage. Therefore wall time is measured, which is nearly free, and at
+the end of a run it is scaled by the fraction of the wall time in which the process had a CPU.
 """
 
 import time
@@ -23,7 +23,7 @@ class Timings:
         self._cpu = time.process_time_ns()
 
     def seconds(self) -> dict[str, float]:
-        """CPU seconds by name so far: by stage, ``step`` (the whole arbiter), ``driver`` (everything else)."""
+        """Return CPU seconds by name so far: by stage, ``step`` (the whole arbiter), ``driver`` (everything else)."""
         wall, cpu = time.perf_counter_ns() - self._wall, time.process_time_ns() - self._cpu
         scale = cpu / (wall * 1e9) if wall else 0.0
         seconds = {name: spent * scale for name, spent in sorted(self.spent.items()) if spent or name == "step"}

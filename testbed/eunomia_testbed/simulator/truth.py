@@ -34,16 +34,16 @@ class GangShape(NamedTuple):
 
 
 class Speeds:
-    """Seconds an iteration of each job, by GPUs, type, locality, CPUs, memory and regime.
+    """Seconds per iteration of each job, by GPUs, type, locality, CPUs, memory and regime.
 
-    Where the workload gives the time of an iteration, it holds at the job's ``most`` GPUs on one machine, of the type
-    that the trace means (the job's own, else the workload's, else the cluster's most frequent). A performance model
-    then gives only how much slower other settings are; where the cluster lacks that type, it gives the rates itself.
-    Without a model a job is equally fast on any GPUs, and proportionally slower on fewer.
+    A workload's time per iteration is that of the job's ``most`` GPUs on one machine, of the trace's type (the job's
+    own, else the workload's, else the cluster's most frequent). A performance model then only gives how much slower
+    other settings are; if the cluster lacks that type, it gives the rates themselves. Without a model a job is equally
+    fast on any GPUs, and proportionally slower on fewer.
 
     Args:
-        workload: with the jobs.
-        cluster: with the GPUs.
+        workload: the workload with the jobs.
+        cluster: the cluster with the GPUs.
         models: a performance model; None: only the times of the workload are used.
     """
 
@@ -70,11 +70,11 @@ class Speeds:
         self._memory = _Shares(cluster, cluster.machine_memory_gib, jobs.memory_gib_per_gpu)
 
     def regimes(self, job: int) -> tuple[Regime, ...]:
-        """The job's regimes; empty: a single one for its whole work."""
+        """Return the job's regimes; empty: a single one for its whole work."""
         return self._workload.regimes.get(job, ONE_REGIME)
 
     def own_type(self, job: int) -> int:
-        """The GPU type for which the trace gives a job's times."""
+        """Return the GPU type for which the trace gives a job's times."""
         named = None if self._workload.jobs.gpu_type is None else self._workload.jobs.gpu_type[job]
         return self._types.index(named) if named in self._types else self._usual
 
@@ -88,15 +88,15 @@ class Speeds:
         memory_gib: float | None = None,
         beside: Sequence[str] = (),
     ) -> float:
-        """Seconds per iteration on these GPUs; inf: the job does not run there.
+        """Return seconds per iteration on these GPUs; inf: the job does not run there.
 
         Args:
-            job: row.
-            gpus: of the cluster.
+            job: row of the job.
+            gpus: GPUs of the cluster.
             regime: the job's present regime; None: it has a single one.
-            cpus: per GPU; None: the machine's share, with several machines the least.
-            memory_gib: likewise.
-            beside: the models that share any of the GPUs, named as by ``called``.
+            cpus: CPUs per GPU; None: the machine's share, on several machines the least.
+            memory_gib: GiB per GPU; None: the machine's share, on several machines the least.
+            beside: the models that share any of the GPUs, with the names of ``called``.
         """
         if self.plain and not beside:
             return self.by_count(job, len(gpus), regime)
@@ -155,10 +155,11 @@ class Speeds:
         memory_gib: float | None = None,
         beside: str | None = None,
     ) -> float:
-        """Seconds per iteration on a gang of GPUs; inf: the job does not run.
+        """Return seconds per iteration on a gang of GPUs; inf: the job does not run.
 
-        CPUs and memory of None mean what the job requests, else the share of the best machine of the type, else that of
-        the performance model's own machines. ``beside`` is the model that shares the GPUs; None: no model does.
+        CPUs and memory of None mean the amounts that the job requests, else the share of the best machine of the type,
+        else that of the performance model's own machines. ``beside`` is the model that shares the GPUs; None: no model
+        does.
         """
         kind = self._model[job]
         name = self._workload.models[kind] if kind >= 0 else None
@@ -294,9 +295,9 @@ class Speeds:
         return GangShape(gpus, kind, Locality.RACK if gpus <= in_rack else Locality.CLUSTER, machines)
 
     def without_least(self) -> Unfit | None:
-        """Returns the first job that runs at a larger size of its own, but not at its smallest one; None: no such job.
+        """Return the first job that runs at a larger size but not at its smallest one; None: no such job.
 
-        Any policy may give a job its smallest size, so that a lack of speed there is a contradiction of the input.
+        Any policy may give a job its smallest size, so a missing speed there contradicts the input.
         """
         jobs = self._workload.jobs
         elastic = (jobs.least >= 1) & (jobs.least < jobs.most) & (jobs.model >= 0)
@@ -367,9 +368,9 @@ class _Shares:
     """The share of a machine's CPUs, or of its memory, per GPU.
 
     Args:
-        cluster: with the machines.
+        cluster: the cluster with the machines.
         amounts: [machine] the amount of each; NaN: unknown.
-        asked: [job] per GPU; NaN, or None for all: not given.
+        asked: [job] amount per GPU that the job requests; NaN, or None for all: not given.
     """
 
     def __init__(self, cluster: Cluster, amounts: Reals, asked: Reals | None) -> None:

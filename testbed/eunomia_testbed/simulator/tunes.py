@@ -1,4 +1,4 @@
-"""Carries out orders about CPUs and memory of leases that keep their GPUs; they cost no time, and no restart."""
+"""Carries out orders on CPUs and memory of leases that keep their GPUs; they cost no time and no restart."""
 
 from collections.abc import Callable
 
@@ -17,9 +17,9 @@ class Tunes:
 
     Args:
         sim: the state of the simulation.
-        late: returns the seconds that an order is on its way.
-        luck: of lost answers.
-        beside: returns the CPUs and memory by which a job on these GPUs now runs.
+        late: returns the delay of an order in seconds.
+        luck: decides whether an answer is lost.
+        beside: returns the CPUs and memory with which a job on these GPUs now runs.
     """
 
     def __init__(

@@ -15,9 +15,9 @@ class Work:
     """Progress by job row, in plain lists: one read or write costs less than a numpy scalar's.
 
     Args:
-        workload: with the jobs.
+        workload: the workload with the jobs.
         speeds: the true speeds.
-        agenda: in which the ends of runs are scheduled.
+        agenda: the event queue, in which the ends of runs are scheduled.
         checkpoint_every: seconds between two checkpoints of a running job, which cost nothing.
         saves: checkpoints that take time, in place of these; None: there are none.
         segments: the log of runs; None: not kept.
@@ -98,16 +98,16 @@ class Work:
         )
 
     def present_regime(self, job: int) -> Regime | None:
-        """The present regime of a job; None: it has a single one."""
+        """Return the present regime of a job; None: it has a single one."""
         regimes = self.speeds.regimes(job)
         return regimes[self.regime[job]] if regimes else None
 
     def coming(self, job: int) -> tuple[Regime, ...]:
-        """The regimes of a job after its present one."""
+        """Return the regimes of a job after its present one."""
         return self.speeds.regimes(job)[self.regime[job] + 1 :]
 
     def stop(self, job: int, now: float, *, at_border: bool = False, leaves: bool = True) -> None:
-        """Stops a running job and records its progress. A job that leaves its GPUs, or is reassembled, is saved."""
+        """Stop a running job and record its progress. A job that leaves its GPUs, or changes its gang, is saved."""
         ran = now - self.since[job]
         pace, steps = self.pace[job], ran
         if self._saves is not None:

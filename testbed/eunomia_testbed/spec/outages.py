@@ -1,4 +1,4 @@
-"""Reads ``--failures``: random ones, ``between=30d,repair=1h``, or known ones from a CSV file."""
+"""Reads ``--failures``: random outages, ``between=30d,repair=1h``, or known ones from a CSV file."""
 
 import csv
 from collections.abc import Iterable, Iterator
@@ -20,10 +20,10 @@ def failures_of(text: str, checkpoint_every: float | None = None) -> Failures:
     Args:
         text: ``between=30d,repair=1h,checkpoint_every=30m``, or a CSV file with the columns ``time_seconds, machine,
             state`` (``down`` or ``up``).
-        checkpoint_every: seconds, where the file cannot say it; None: the default.
+        checkpoint_every: seconds between checkpoints, for a CSV file; None: the default.
 
     Raises:
-        InputError: no such file, no CSV, or a row that does not do.
+        InputError: no such file, no CSV, or an invalid row.
     """
     if "=" in text:
         return filled(Failures, text.split(","), "--failures")
@@ -37,7 +37,7 @@ def check_machines(failures: Failures | None, machines: Iterable[str], path: str
     """Refuse a file that names machines outside the cluster.
 
     Raises:
-        InputError: it names the first.
+        InputError: names the first such machine.
     """
     there = set(machines)
     for outage in () if failures is None else failures.outages:

@@ -29,7 +29,7 @@ OPTION_FIELDS: Final = ("cost", "failures", "know", "error", "lie", "agents", "u
 
 
 def plan_of(spec: SimulationSpec) -> tuple[Plan, list[str]]:
-    """Returns the plan, and lines on what was read or generated.
+    """Return the plan, and lines that describe what was read or generated.
 
     Raises:
         InputError: a value of the spec is invalid, or two contradict each other.
@@ -78,7 +78,7 @@ def _check_plan(plan: Plan, spec: SimulationSpec) -> None:
 
 
 def _check_amounts(plan: Plan, spec: SimulationSpec) -> None:
-    """Refuse that app masters know rates by CPUs and memory if no speeds have them."""
+    """Refuse a plan in which app masters know rates by CPUs and memory but no speeds have them."""
     if "amounts" not in plan.options.reports.facts:
         return
     models = plan.models
@@ -89,7 +89,7 @@ def _check_amounts(plan: Plan, spec: SimulationSpec) -> None:
 
 
 def _check_least(plan: Plan) -> None:
-    """Refuse an elastic job without a speed at its smallest size, where any policy may put it."""
+    """Refuse an elastic job without a speed at its smallest size, which any policy may give it."""
     if plan.models is None:
         return
     from eunomia_testbed.simulator.truth import Speeds
@@ -101,7 +101,7 @@ def _check_least(plan: Plan) -> None:
 
 
 def _unknown_speeds(plan: Plan, spec: SimulationSpec) -> tuple[str, ...]:
-    """State that policies do not know the speeds that are given, where these differ by size or GPU type."""
+    """State that policies do not know the given speeds, if these differ by size or GPU type."""
     models, reports = plan.models, plan.options.reports
     if models is None or (spec.speeds is None and spec.models is None):
         return ()

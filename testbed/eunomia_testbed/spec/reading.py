@@ -1,4 +1,4 @@
-"""Options of trace readers as ``--set trace.KEY=VALUE`` takes them."""
+"""Options of trace readers, as given by ``--set trace.KEY=VALUE``."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -23,10 +23,10 @@ class ReaderFlags:
 
 
 def reader_options(texts: Sequence[str]) -> dict[str, Any]:
-    """Arguments of ``read_trace`` from ``KEY=VALUE`` texts.
+    """Return arguments of ``read_trace`` from ``KEY=VALUE`` texts.
 
     Raises:
-        InputErrors: unknown keys and values that do not suit.
+        InputErrors: unknown keys and invalid values.
     """
     mapped = [text.removeprefix(_COLUMNS) for text in texts if text.startswith(_COLUMNS)]
     flags = filled(ReaderFlags, [text for text in texts if not text.startswith(_COLUMNS)], "--set trace")
@@ -50,7 +50,7 @@ _COLUMNS: Final = "columns."
 
 
 def _mapping(texts: Sequence[str]) -> dict[str, str]:
-    """Columns by key, from ``KEY=NAME`` or ``KEY=NAME:UNIT``."""
+    """Return columns by key, from ``KEY=NAME`` or ``KEY=NAME:UNIT``."""
     found: dict[str, str] = {}
     for text in texts:
         key, equals, name = text.partition("=")

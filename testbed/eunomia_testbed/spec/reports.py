@@ -20,12 +20,12 @@ def reports_of(spec: SimulationSpec, apps: Iterable[str], gpu_types: Sequence[st
     """Return the knowledge and the reports of app masters.
 
     Args:
-        spec: with ``know``, ``error`` and ``lie``.
+        spec: spec with ``know``, ``error`` and ``lie``.
         apps: ids of all apps of the workloads.
-        gpu_types: of the cluster.
+        gpu_types: GPU types of the cluster.
 
     Raises:
-        InputError: an unknown word, or a lie of an app or on a GPU type that is not there.
+        InputError: an unknown word, or a lie that names an unknown app or GPU type.
     """
     error, errors = _errors(spec.error, spec.place("error"))
     of_work, of_types = _lies(factors(spec.lie, spec.place("lie")), apps, gpu_types, spec.place("lie"))

@@ -23,17 +23,17 @@ _NUMBER: Final = re.compile(r"[-+]?\d+(\.\d+)?([eE][-+]?\d+)?")
 def filled(kind: type[T], texts: Sequence[str], flag: str, *, durations: bool = False) -> T:
     """Make an option class from ``KEY=VALUE`` texts.
 
-    A key is a field's name, with or without ``_seconds``; a value a number, a duration with its unit, true, false or a
-    word, as the field takes it.
+    A key is a field's name, with or without ``_seconds``. A value is a number, a duration with its unit, true, false or
+    a word, by the type of the field.
 
     Args:
         kind: a dataclass whose fields have defaults.
         texts: in any order, each key once.
-        flag: where the texts stood, for errors.
-        durations: whether every number of this class is a duration; else those are whose name ends in ``_seconds``.
+        flag: the flag that holds the texts, for errors.
+        durations: whether every number of this class is a duration; otherwise those with a name in ``_seconds`` are.
 
     Raises:
-        InputErrors: unknown keys and values that do not suit, all together.
+        InputErrors: all unknown keys and invalid values together.
     """
     hints = typing.get_type_hints(kind)
     names = {field.name.removesuffix(_SECONDS): field.name for field in _fields(kind) if _is_plain(hints[field.name])}
@@ -100,7 +100,7 @@ def factors(texts: Sequence[str], flag: str) -> Mapping[str, float]:
     """Parse ``APP=FACTOR`` texts as numbers by name.
 
     Raises:
-        InputError: not of that form, or no positive number.
+        InputError: another form, or a number that is not positive.
     """
     found: dict[str, float] = {}
     for text in texts:
@@ -115,7 +115,7 @@ def seed_list(text: str) -> tuple[int, ...]:
     """Parse ``0-4`` or ``0,3,5-7`` as distinct numbers.
 
     Raises:
-        InputError: not of that form, a range that runs backwards, more than ten thousand, or one that no table holds.
+        InputError: another form, a descending range, more than ten thousand seeds, or one too large for tables.
     """
     rule = "seeds must be numbers and ranges such as 0-4 or 0,3,5-7"
     found: dict[int, None] = {}
@@ -136,7 +136,7 @@ def load_list(text: str) -> tuple[float, ...]:
     """Parse ``1,2`` as distinct factors.
 
     Raises:
-        InputError: no positive numbers, or such as no trace bears.
+        InputError: numbers that are not positive, or too large or small for any trace.
     """
     found: dict[float, None] = {}
     for part in text.split(","):

@@ -1,4 +1,4 @@
-"""``SimulationSpec``: what is simulated, as flags, Python keywords and ``run.json`` give it."""
+"""``SimulationSpec``: the settings of a simulation, as given by flags, Python keywords and ``run.json``."""
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -31,7 +31,7 @@ else:  # `--help` imports no simulator; the planning checks these values
 
 
 def _listed(given: object) -> object:
-    """Returns numbers in any container as a tuple, and text as it is."""
+    """Return numbers in any container as a tuple, and text unchanged."""
     if given is None or isinstance(given, str | tuple):
         return given
     if not isinstance(given, Iterable):
@@ -40,7 +40,7 @@ def _listed(given: object) -> object:
 
 
 def _error(given: object) -> object:
-    """Returns a number as it is, and texts as a tuple; 0 where the flag was not given."""
+    """Return a number unchanged, and texts as a tuple; 0 if the flag was not given."""
     return 0.0 if given is None else given if isinstance(given, float | int) else _listed(given)
 
 
@@ -52,7 +52,7 @@ class SimulationSpec(BaseModel):
     """The settings of a simulation: workload, cluster, policies, costs, failures and reports.
 
     A field holds the text of its flag, or in Python the object itself. ``options`` replaces the fields from ``cost`` to
-    ``until``, ``models`` replaces ``speeds``; the command line has no flag for either.
+    ``until``, and ``models`` replaces ``speeds``; the command line has no flag for either.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
@@ -167,26 +167,29 @@ class SimulationSpec(BaseModel):
 
     @property
     def owner(self) -> str:
-        """Prefix of settings for the reader or the generator."""
+        """Return the prefix of settings for the reader or the generator."""
         return f"{self.workload if isinstance(self.workload, str) else 'trace'}."
 
     def place(self, field: str) -> str:
-        """Name of a field in errors: its keyword."""
+        """Return the name of a field in errors: its keyword."""
         return field
 
     def command(self) -> tuple[str, ...]:
-        """The command as ``run.json`` records it."""
+        """Return the command as ``run.json`` records it."""
         return ("simulate",)
 
     def given(self) -> dict[str, Any]:
-        """Fields that differ from their defaults, as JSON values: a policy by its name, other objects by their type."""
+        """Return the fields that differ from their defaults, as JSON values.
+
+        A policy is given by its name, other objects by their type.
+        """
         names = SimulationSpec.model_fields
         changed = {name: getattr(self, name) for name, field in names.items() if getattr(self, name) != field.default}
         return {name: _plain(value) for name, value in changed.items()}
 
 
 def spec_of(given: Mapping[str, Any]) -> SimulationSpec:
-    """The spec of a script's keywords.
+    """Return the spec of a script's keywords.
 
     Raises:
         TypeError: a name that is no field.
@@ -231,9 +234,9 @@ class SimulateFlags(SimulationSpec):
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the folder's path alone.")] = False
 
     def place(self, field: str) -> str:
-        """Name of a field in errors: its flag."""
+        """Return the name of a field in errors: its flag."""
         return flag_name(type(self), field)
 
     def command(self) -> tuple[str, ...]:
-        """The command line."""
+        """Return the command line."""
         return ("eunomia", *sys.argv[1:]) if len(sys.argv) > 1 else ("eunomia", "simulate")

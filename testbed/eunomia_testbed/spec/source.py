@@ -1,4 +1,4 @@
-"""Where a simulation's workload comes from: a trace or a generator; and how fast its jobs really are."""
+"""The workload of a simulation, from a trace or a generator, and the true speeds of its jobs."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @value
 class Request:
-    """What the flags say."""
+    """The values of the flags that select a workload."""
 
     trace: str | None = None
     workload: str | None = None
@@ -40,12 +40,12 @@ class Request:
 
 @builds
 class Source:
-    """What is simulated, in words too.
+    """The simulated workloads, with a description in words.
 
     Attributes:
         workloads: by seed.
-        heading: how many jobs were read or generated.
-        notes: what a reader changed without dropping it.
+        heading: states the number of jobs that were read or generated.
+        notes: changes by a reader that dropped no row.
     """
 
     workloads: Mapping[int, Workload]
@@ -56,7 +56,7 @@ class Source:
 
     @property
     def jobs(self) -> int:
-        """Jobs of a workload, at most."""
+        """Return the largest number of jobs of a workload."""
         return max((workload.size for workload in self.workloads.values()), default=0)
 
 
@@ -64,7 +64,7 @@ def read_source(request: Request, cluster: ClusterFile, seeds: Sequence[int]) ->
     """Read the trace, or generate a workload with each seed.
 
     Raises:
-        InputError: both or neither are given, or what is given does not do.
+        InputError: both or neither are given, or the given one is invalid.
     """
     if (request.trace is None) == (request.workload is None):
         rule = "a simulation must have either a trace or --workload"
@@ -77,10 +77,10 @@ def read_source(request: Request, cluster: ClusterFile, seeds: Sequence[int]) ->
 def source_of(
     workload: Workload | Callable[[int], Workload], request: Request, cluster: ClusterFile, seeds: Sequence[int]
 ) -> Source:
-    """A workload that a script has, or a generator of its own.
+    """Return the source of a script's workload or generator.
 
     Raises:
-        InputError: a trace is given too, or the speeds are invalid.
+        InputError: a trace is also given, or the speeds are invalid.
     """
     if request.trace is not None:
         raise InputError("a simulation must have either a trace or --workload", value="both")
@@ -93,7 +93,7 @@ def check_owner(settings: Sequence[str], workload: str | None) -> None:
     """Reject settings that lack the prefix of the reader or the generator (``jobs=4`` instead of ``gavel.jobs=4``).
 
     Args:
-        settings: those for the profiles, ``KEY=VALUE``.
+        settings: settings for the profiles, ``KEY=VALUE``.
         workload: the generator's name; None: the jobs come from a trace.
 
     Raises:
@@ -176,7 +176,7 @@ def _generate(request: Request, cluster: ClusterFile, seeds: Sequence[int]) -> S
 
 
 def parted(text: str) -> tuple[str, object]:
-    """``KEY=VALUE`` as both, the value still a text."""
+    """Split ``KEY=VALUE`` into both; the value stays text."""
     key, equals, word = text.partition("=")
     if not equals or not key.strip():
         raise InputError("--set must be KEY=VALUE", value=f'"{text}"', place="--set")
@@ -184,7 +184,10 @@ def parted(text: str) -> tuple[str, object]:
 
 
 def _models(request: Request, cluster: ClusterFile) -> PerformanceModel | None:
-    """How fast jobs are: as asked for; else as throughputs say where types differ or rules hold; else as declared."""
+    """Return the speeds of jobs: the requested ones; else throughputs, if needed; else declared ones.
+
+    Throughputs are needed if GPU types differ or rules hold.
+    """
     if request.speeds == "analytic":
         from eunomia_testbed.performance import AnalyticModel
 
@@ -201,7 +204,7 @@ def _models(request: Request, cluster: ClusterFile) -> PerformanceModel | None:
 
 
 def _links(cluster: ClusterFile) -> "Links":
-    """How the cluster's GPUs are joined: as its file says, else as the analytic model assumes."""
+    """Return the network of the cluster's GPUs: from its file, else as the analytic model assumes."""
     from eunomia_testbed.performance import Links
 
     assumed = Links()

@@ -1,4 +1,4 @@
-"""Builds a workload from checked columns: the good rows in order of arrival, with models drawn where none are given."""
+"""Builds a workload from checked columns: good rows in order of arrival, with drawn models if the trace has none."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -63,16 +63,16 @@ def build(
     absolute: bool = False,
     reference_type: str | None = None,
 ) -> Workload:
-    """Makes the workload of the good rows.
+    """Make the workload of the good rows.
 
     Args:
         rows: the good rows, and the dropped ones.
         jobs: their columns.
-        options: of the user.
+        options: the user's options.
         source: the format, as text.
         ordered: the column by which the format requires order; strict refuses the first row out of order.
-        absolute: whether arrivals are calendar times: then the first arrival becomes 0.
-        reference_type: the GPU type of the times of an iteration; None: the trace names none.
+        absolute: whether arrivals are calendar times, of which the first becomes 0.
+        reference_type: the GPU type of the times per iteration; None: the trace names none.
 
     Raises:
         InputError: strict and a row was dropped or out of order, or no row is left.
@@ -107,10 +107,10 @@ def build(
 
 
 def drawn_model(models: Sequence[str], job: str, seed: int) -> str:
-    """Draws a model for a job whose trace gives none; it depends only on the job's id and the seed.
+    """Draw a model for a job without one in its trace, by the job's id and the seed alone.
 
-    The first 8 bytes of BLAKE2b over ``<seed>/<id>``, as a big-endian number modulo the number of models. A model
-    that is listed twice comes twice as often.
+    The index is the first 8 bytes of BLAKE2b over ``<seed>/<id>``, as a big-endian number modulo the number of models.
+    A model that is listed twice is drawn twice as often.
     """
     digest = hashlib.blake2b(f"{seed}/{job}".encode(), digest_size=8).digest()
     return models[int.from_bytes(digest, "big") % len(models)]

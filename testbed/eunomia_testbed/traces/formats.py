@@ -32,39 +32,39 @@ READERS: Final[Mapping[str, str]] = {
 
 @runtime_checkable
 class TraceReader(Protocol):
-    """Reads one format. Made without arguments, once for each trace."""
+    """Reads one format; an object without arguments is made for each trace."""
 
     format: ClassVar[str]
 
     def matches(self, name: str, head: str) -> bool:
-        """Returns whether a trace is of this format; the first reader that accepts it reads it.
+        """Return whether a trace has this format; the first reader that returns true reads it.
 
         Args:
             name: the file's name, or ``stdin``.
-            head: its first 64 KiB, unpacked, as text; ``PAR1`` of a Parquet file.
+            head: its first 64 KiB, unpacked, as text; ``PAR1`` for a Parquet file.
         """
         ...
 
     def read(self, source: TraceSource, options: ReadOptions) -> Workload:
-        """Reads a trace.
+        """Read a trace.
 
         Args:
             source: its bytes, unpacked.
-            options: of the user.
+            options: the user's options.
 
         Returns:
             The workload; ``dropped`` holds every dropped row with the broken rule.
 
         Raises:
-            InputError: the trace is not of this format, no job is left, or strict and a row would be dropped.
+            InputError: the trace has another format, no job is left, or strict and a row would be dropped.
         """
         ...
 
 
 def reader_formats(registry: Registry) -> dict[str, str]:
-    """Returns ``module:class`` by format: the built-in readers, and those that plugins name.
+    """Return ``module:class`` by format: the built-in readers, and those of plugins.
 
-    A plugin that fails is left out, and a built-in format cannot be replaced.
+    A plugin that fails is skipped, and a built-in format cannot be replaced.
     """
     import structlog
 

@@ -60,11 +60,11 @@ class GavelReader:
 
 
 class ShockwaveReader:
-    """Reads Gavel's columns plus epochs, batch sizes and times of jobs that change their batch size.
+    """Reads Gavel's columns, and epochs, batch sizes and times of jobs that change their batch size.
 
-    ``exclusive_seconds`` is the sum of its ``duration_every_epoch``, with whole epochs even if the last one is
-    not finished; a job without a change of batch has the trace's steps as its work. Without throughputs the column
-    ``duration`` gives the time of a step at the first batch size.
+    ``exclusive_seconds`` is the sum of its ``duration_every_epoch``, with whole epochs even if the last one is not
+    finished. The work of a job without a change of batch is the trace's number of steps. Without throughputs the column
+    ``duration`` gives the time per step at the first batch size.
     """
 
     format: ClassVar[str] = "shockwave"
@@ -168,12 +168,12 @@ class _Lives:
 
 
 def _passes(types: list[str], steps: Reals) -> Reals:
-    """Returns by row epochs and samples per epoch; NaN where the model's data set is unknown."""
+    """Return by row epochs and samples per epoch; NaN where the size of the model's data set is unknown."""
     return np.array([passes_of(model, work) for model, work in zip(types, steps.tolist(), strict=True)]).reshape(-1, 2)
 
 
 def _fields(head: str) -> int:
-    """The number of fields in the first line, if the format is one of these; else 0."""
+    """Return the number of fields in the first line if the format is one of these; else 0."""
     fields = head.split("\n", 1)[0].rstrip("\r").split("\t")
     return len(fields) if len(fields) >= len(GAVEL) and "python" in fields[1] else 0
 

@@ -1,6 +1,6 @@
-"""Tables of jobs with arbitrary column names: a mapping gives the meaning and unit of each column.
+"""Reads tables of jobs with arbitrary column names: a mapping gives the meaning and unit of each column.
 
-The least is when a job was submitted, how long it ran (or when it ended), and its GPUs.
+Required are the submission time of a job, its run time (or the time of its end), and its GPUs.
 """
 
 from collections.abc import Mapping
@@ -115,7 +115,7 @@ def _models(rows: Rows, name: str) -> list[str | None]:
 
 
 def _moments(rows: Rows, column: Column) -> Reals:
-    """A column of times in seconds."""
+    """Return a column of times in seconds."""
     if column.unit != CALENDAR:
         factor = SECONDS[column.unit]
         kind = f"a number of {column.unit}"
@@ -127,7 +127,7 @@ def _moments(rows: Rows, column: Column) -> Reals:
 
 
 def _durations(rows: Rows, columns: Mapping[str, Column], arrivals: Reals) -> Reals:
-    """Run times in seconds, above 0: as given, or from submission to the end."""
+    """Return run times in seconds, above 0: from their column, or from submission to the end."""
     if "duration" in columns:
         name, unit = columns["duration"]
         factor = SECONDS[unit]

@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 
 class OwnReader:
-    """Reads traces of ``write_trace``, and tables made by hand that have the four required columns."""
+    """Reads traces of ``write_trace``, and other tables that have the four required columns."""
 
     format: ClassVar[str] = "eunomia"
 
@@ -94,7 +94,7 @@ class _Own:
         self.searches = self.parsed("search", _search)
 
     def _check_regimes(self) -> None:
-        """Drop jobs whose regimes are more work than the job, or begin at another batch size than the job does."""
+        """Drop jobs whose regimes are more work than the job, or begin at another batch size than the job."""
         whole, batch = self.iterations, self.numbers.get("batch_size")
         made, first = np.zeros(self.rows.size), np.full(self.rows.size, np.nan)
         for row, life in self.regimes.items():
@@ -120,7 +120,7 @@ class _Own:
         self.rows.refuse(more, rule, lambda row: f"{made[row]:.6g} of {epochs[row]:g}")
 
     def at_least(self) -> Ints:
-        """The smallest gang; where it is not given, the largest."""
+        """Return the smallest gang; if it is not given, the largest."""
         given = self.number("least_gpus", kind="a whole number", least=1.0)
         rule = "least_gpus must be a whole number"
         self.rows.refuse(np.isfinite(given) & (given != np.floor(given)), rule, lambda row: f"{given[row]:g}")
@@ -145,7 +145,7 @@ class _Own:
         return self.rows.text(name, otherwise=otherwise) if self.has(name) else [otherwise] * self.rows.size
 
     def parsed(self, name: str, parse: Callable[[Any], T]) -> dict[int, T]:
-        """The values of a JSON column by row; a row that cannot be read is dropped."""
+        """Return the values of a JSON column by row; a row that cannot be parsed is dropped."""
         found: dict[int, T] = {}
         for row, text in enumerate(self.texts(name, "")):
             if not text or not self.rows.good[row]:
@@ -254,7 +254,7 @@ def _csv(source: TraceSource) -> TextTable:
 
 
 def _parquet(source: TraceSource) -> TextTable:
-    """A Parquet file as a table of text; its rows count from 1."""
+    """Return a Parquet file as a table of text; its rows count from 1."""
     try:
         frame = pl.read_parquet(source.data).cast(pl.String)
     except (pl.exceptions.PolarsError, OSError) as error:
@@ -267,12 +267,12 @@ def _parquet(source: TraceSource) -> TextTable:
 
 
 def _first(app_of: Ints) -> Ints:
-    """The first job of each app."""
+    """Return the first job of each app."""
     return np.unique(app_of, return_index=True)[1].astype(np.int64)
 
 
 def _regimes(tree: Any) -> tuple[Regime, ...]:
-    """``[[iterations, batch size, seconds per iteration or null], ...]``."""
+    """Parse ``[[iterations, batch size, seconds per iteration or null], ...]``."""
     life = tuple(
         Regime(
             iterations=float(iterations),
@@ -289,6 +289,6 @@ def _regimes(tree: Any) -> tuple[Regime, ...]:
 
 
 def _search(tree: Mapping[str, Any]) -> SimulatedSearch:
-    """The fields of ``SimulatedSearch``."""
+    """Parse the fields of ``SimulatedSearch``."""
     curves = tuple(tuple(float(number) for number in curve) for curve in tree.get("curves", ()))
     return SimulatedSearch(**{**tree, "curves": curves})

@@ -29,7 +29,10 @@ _LINE: Final = re.compile(rf"[0-9a-f]+,\w+,[\d.]*,{_STATUS},[\d.]*,[\d.]*,[\d.]*
 
 
 class PaiReader:
-    """Fractions of GPUs are summed over a job's tasks and rounded up to a gang; assigned GPU types are no demands."""
+    """Reads jobs: fractions of GPUs are summed over a job's tasks and rounded up to a gang.
+
+    The GPU types on which the tasks ran are not demands.
+    """
 
     format: ClassVar[str] = "pai"
 
@@ -64,7 +67,7 @@ class PaiReader:
 
 
 def _tasks(source: TraceSource) -> Rows:
-    """Tasks with valid numbers; a task that never ran is dropped."""
+    """Return tasks with valid numbers; a task that never ran is dropped."""
     names = None if resembles(source.head, TASKS) else TASKS
     rows = Rows.of(read_table(source, required=TASKS, names=names, format_name="pai"))
     rows.text("job_name")
@@ -101,7 +104,7 @@ def _jobs(tasks: Rows) -> Rows:
 
 
 def _submissions(source: TraceSource, rows: Rows) -> tuple[list[str] | None, Reals]:
-    """Users and times of submission from the job table in the same folder; None and NaN where there is none."""
+    """Return users and submission times from the job table in the same folder; None and NaN if there is none."""
     beside = source.beside("pai_job_table.csv")
     if beside is None or rows.frame is None:
         rows.note("no pai_job_table.csv next to it: one user, and a job arrives when its first task started")

@@ -1,6 +1,6 @@
-"""Microsoft's Philly trace as it was published: ``cluster_job_log``, JSON with every attempt of a job.
+"""Microsoft's Philly trace as published: ``cluster_job_log``, JSON with every attempt of a job.
 
-Source: ``msr-fiddle/philly-traces`` (Jeon et al., ATC'19). Its clocks are those of the American west coast.
+Source: ``msr-fiddle/philly-traces`` (Jeon et al., ATC'19). Its times are in US Pacific Time.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Reads a trace: detects its format, reads it, and refuses files that are no workload."""
+"""Reads a trace: detects its format, parses it, and refuses files without a workload."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -42,12 +42,12 @@ class ReadKeywords(TypedDict, total=False):
 def read_trace(
     path: str | Path, *, format: str | None = None, registry: Registry | None = None, **options: Unpack[ReadKeywords]
 ) -> Workload:
-    """Reads a trace, gzipped or not; ``-`` is stdin.
+    """Read a trace, gzipped or not; ``-`` is stdin.
 
     Args:
-        path: of the trace.
-        format: of ``reader_formats``; None: detected from the first 64 KiB.
-        registry: with the plugins that may add readers; None: the installed plugins.
+        path: path of the trace.
+        format: a key of ``reader_formats``; None: detected from the first 64 KiB.
+        registry: the plugins that may add readers; None: the installed plugins.
         options: see ``ReadKeywords``.
 
     Raises:

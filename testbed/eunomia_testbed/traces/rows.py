@@ -29,13 +29,13 @@ Values = Callable[[int], object]
 
 
 class Rows:
-    """The rows of a file, and whether each is good.
+    """The rows of a file, each good or dropped.
 
     Args:
-        file: for messages.
-        lines: by row.
-        frame: columns of text; None: the reader has columns of its own.
-        dropped: rows that were dropped before.
+        file: name of the file, for messages.
+        lines: line number of each row.
+        frame: columns of text; None: the reader has its own columns.
+        dropped: rows that were already dropped.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Rows:
         """Return the rows of a table.
 
         Raises:
-            InputError: the table has none.
+            InputError: the table has no rows.
         """
         rows = cls(table.file, table.lines, table.frame, table.dropped)
         if not rows.size:
@@ -60,24 +60,24 @@ class Rows:
 
     @property
     def size(self) -> int:
-        """The number of rows, dropped ones included."""
+        """Return the number of rows, including dropped ones."""
         return int(self.lines.size)
 
     def refuse(self, broken: Bools, rule: str, values: Values) -> None:
-        """Drops the rows that break a rule; a row keeps the first rule that it broke."""
+        """Drop the rows that break a rule; a row keeps the first rule that it broke."""
         for row in np.flatnonzero(broken & self.good).tolist():
             entry = Dropped(file=self.file, line=int(self.lines[row]), rule=rule, value=brief(values(row)))
             self.dropped.append(entry)
         self.good &= ~broken
 
     def raw(self, name: str) -> "pl.Series":
-        """A column as text, without surrounding blanks."""
+        """Return a column as text, without surrounding blanks."""
         if self.frame is None:
             raise LookupError(name)
         return self.frame[name].str.strip_chars()
 
     def text(self, name: str, *, otherwise: str | None = None) -> list[str]:
-        """A column of names; an empty one becomes ``otherwise``, or the row is dropped."""
+        """Return a column of names; an empty one becomes ``otherwise``, or the row is dropped."""
         column = self.raw(name)
         empty = (column.is_null() | (column == "")).to_numpy()
         if otherwise is None:
@@ -87,7 +87,7 @@ class Rows:
         return [text or otherwise or "" for text in column.to_list()]
 
     def ids(self, name: str) -> list[str]:
-        """A column of unique names; the first of equal ones is kept."""
+        """Return a column of unique names; the first of equal ones is kept."""
         texts = self.text(name)
         column = self.raw(name)
         if column.is_duplicated().any():
@@ -104,15 +104,15 @@ class Rows:
         most: float = np.inf,
         optional: bool = False,
     ) -> Reals:
-        """A column of numbers; a row with an invalid number, or one out of bounds, is dropped.
+        """Return a column of numbers; a row with an invalid number, or one out of bounds, is dropped.
 
         Args:
-            name: of the column.
-            kind: of number, for the rule.
+            name: name of the column.
+            kind: kind of number, for the rule.
             least: the smallest allowed number.
             above: exclusive lower bound.
             most: the largest allowed number.
-            optional: whether an empty field is allowed: NaN.
+            optional: whether an empty field is allowed; it becomes NaN.
         """
         import polars as pl
 
@@ -147,7 +147,7 @@ class Rows:
             self.refuse(numbers > most, f"{name} must be at most {most:g}", say)
 
     def whole(self, name: str, *, least: int, most: int) -> Ints:
-        """A column of whole numbers, ``4`` or ``4.0``."""
+        """Return a column of whole numbers, ``4`` or ``4.0``."""
         numbers = self.numbers(name, kind="a whole number", least=least, most=most)
         self.refuse(
             np.isfinite(numbers) & (numbers != np.floor(numbers)),
@@ -157,31 +157,31 @@ class Rows:
         return np.where(self.good, numbers, 0).astype(np.int64)
 
     def gpus(self, name: str) -> Ints:
-        """A column of gangs: whole numbers, at least 1."""
+        """Return a column of gangs: whole numbers, at least 1."""
         return self.whole(name, least=1, most=MAX_GPUS)
 
     def durations(self, name: str, *, zero: bool = False) -> Reals:
-        """A column of run times in seconds, above 0."""
+        """Return a column of run times in seconds, above 0."""
         bound = {"least": 0.0} if zero else {"above": 0.0}
         return self.numbers(name, kind="a number of seconds", most=MOST_SECONDS, **bound)  # type: ignore[arg-type]
 
     def arrivals(self, name: str, *, least: float | None = 0.0) -> Reals:
-        """A column of times in seconds, all of one unit."""
+        """Return a column of times in seconds, all of one unit."""
         times = self.numbers(name, kind="a number of seconds", least=least, most=MOST_STAMP)
         self.one_unit(name, times)
         return times
 
     def stamps(self, name: str, *, zone: str | None = None) -> Reals:
-        """A column of times such as ``2020-06-09 18:41:01``, in seconds since 1970; NaN where it is not a time.
+        """Return a column of times such as ``2020-06-09 18:41:01``, in seconds since 1970; NaN: not a time.
 
         Args:
-            name: of the column.
+            name: name of the column.
             zone: the time zone of the clocks, for summer time; None: UTC.
         """
         return seconds_of(self.raw(name), zone)
 
     def one_unit(self, name: str, times: Reals) -> None:
-        """Drops times of another magnitude than the others, such as milliseconds among seconds."""
+        """Drop times of another magnitude than the others, such as milliseconds among seconds."""
         usable = times[self.good]
         if usable.size < 3:
             return
@@ -212,14 +212,14 @@ class Rows:
 
 
 def _median(numbers: Reals) -> float:
-    """Returns numpy's ``median`` without its import of masked arrays."""
+    """Return numpy's ``median`` without its import of masked arrays."""
     low, high = (numbers.size - 1) // 2, numbers.size // 2
     ordered = np.partition(numbers, (low, high))
     return float((ordered[low] + ordered[high]) / 2)
 
 
 def seconds_of(column: "pl.Series", zone: str | None) -> Reals:
-    """Times such as ``2020-06-09 18:41:01`` in seconds since 1970; NaN where the text is not a time."""
+    """Return times such as ``2020-06-09 18:41:01`` in seconds since 1970; NaN where the text is not a time."""
     import polars as pl
 
     moments = column.str.strip_chars().str.replace("T", " ", literal=True).str.slice(0, 19)

@@ -1,4 +1,4 @@
-"""The bytes of a trace, from a file, gzipped or not, or from stdin; and the checks for any text."""
+"""The bytes of a trace, from a file (gzipped or not) or from stdin, and checks that apply to any text."""
 
 import gzip
 import io
@@ -25,9 +25,9 @@ class TraceSource:
     """A trace's bytes, unpacked.
 
     Args:
-        name: in messages: the file's name, or ``stdin``.
+        name: name in messages: the file's name, or ``stdin``.
         data: the bytes.
-        path: of the file; None: the bytes came from elsewhere.
+        path: path of the file; None: the bytes are not from a file.
     """
 
     def __init__(self, name: str, data: bytes, path: Path | None = None) -> None:
@@ -35,17 +35,17 @@ class TraceSource:
 
     @property
     def is_parquet(self) -> bool:
-        """Whether it is a Parquet file."""
+        """Return whether it is a Parquet file."""
         return self.data.startswith(PARQUET)
 
     @property
     def head(self) -> str:
-        """The first 64 KiB as text, to detect the format; ``PAR1`` for a Parquet file."""
+        """Return the first 64 KiB as text, to detect the format; ``PAR1`` for a Parquet file."""
         return PARQUET.decode() if self.is_parquet else self.data[:HEAD].decode("utf-8-sig", errors="replace")
 
     @cached_property
     def text(self) -> str:
-        """The whole trace as text.
+        """Return the whole trace as text.
 
         Raises:
             InputError: the bytes are not UTF-8 text.

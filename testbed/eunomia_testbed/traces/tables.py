@@ -1,4 +1,4 @@
-"""Tables of text: fields by column as strings, the line of each row, and the lines that are not rows."""
+"""Tables of text: fields by column as strings, the line number of each row, and the lines that are not rows."""
 
 import csv
 from collections.abc import Iterator, Sequence
@@ -33,12 +33,12 @@ class TextTable:
 
 
 def header_of(head: str, separator: str = ",") -> list[str]:
-    """The names in the first line of a text."""
+    """Return the names in the first line of a text."""
     return [name.strip().strip('"') for name in head.split("\n", 1)[0].split(separator)]
 
 
 def resembles(head: str, columns: Sequence[str]) -> bool:
-    """Whether the first line names at least half of these columns, and at least two."""
+    """Return whether the first line names at least half of these columns, and at least two."""
     return len(set(columns) & set(header_of(head))) >= max(2, (len(columns) + 1) // 2)
 
 
@@ -50,14 +50,14 @@ def read_table(
     separator: str = ",",
     format_name: str,
 ) -> TextTable:
-    """Reads a table of one line per row; quotes do not span lines, blank lines are skipped.
+    """Read a table with one row in each line; quotes do not span lines, blank lines are skipped.
 
     Args:
         source: the file.
         required: columns that must exist.
-        names: of all columns, if the file has no header; None: the first line names them.
-        separator: between fields.
-        format_name: for messages.
+        names: names of all columns, if the file has no header; None: the first line names them.
+        separator: separator of fields.
+        format_name: name of the format, for messages.
 
     Raises:
         InputError: a required column is missing, or one is named twice.
@@ -87,7 +87,7 @@ def _check_header(file: str, names: Sequence[str], required: Sequence[str], form
 
 
 def _unit_twin(wanted: str, given: str) -> bool:
-    """``duration_ms`` for ``duration_s``: the same quantity in another unit."""
+    """Return whether both name one quantity in different units, such as ``duration_ms`` and ``duration_s``."""
     stem = wanted.removesuffix("_seconds").removesuffix("_s")
     return given != wanted and given in {
         f"{stem}_{unit}" for unit in ("ms", "us", "ns", "min", "minutes", "h", "hours")
@@ -95,7 +95,7 @@ def _unit_twin(wanted: str, given: str) -> bool:
 
 
 def _fast(source: TraceSource, names: Sequence[str], separator: str, start: int) -> TextTable | None:
-    """Reads the whole table at once; None if a line is irregular, so that lines must be read one by one."""
+    """Read the whole table at once; return None if a line is irregular, so that lines must be read one by one."""
     import polars as pl
 
     data = source.data
@@ -142,7 +142,7 @@ def _careful(file: str, text: str, names: Sequence[str], separator: str, start: 
 def _fields(
     text: str, width: int, separator: str, start: int
 ) -> Iterator[tuple[int, list[str], tuple[str, str] | None]]:
-    """Line number, fields, and for a line that is not a row the broken rule and the value."""
+    """Yield line number, fields, and for a line that is not a row the broken rule and the value."""
     for line, content in enumerate(text.split("\n"), 1):
         if line <= start or not content.strip():
             continue
@@ -165,11 +165,11 @@ def _split(content: str, separator: str) -> list[str]:
 
 
 def brief(text: object) -> str:
-    """A field as in ``dropped.csv``: shortened if it is long."""
+    """Return a field as in ``dropped.csv``: shortened if it is long."""
     words = "" if text is None else str(text)
     return words if len(words) <= SHOWN else words[: SHOWN - 3] + "..."
 
 
 def quoted(value: str) -> str:
-    """A field as in a message."""
+    """Return a field as in a message."""
     return shown(value) if value else "nothing"

@@ -14,10 +14,10 @@ from eunomia_testbed.workload import Regime, Workload
 
 
 def write_trace(workload: Workload, path: str | Path) -> None:
-    """Writes a workload; ``read_trace`` reads the same one back, without the list of dropped rows.
+    """Write a workload; ``read_trace`` reads it back unchanged, without the list of dropped rows.
 
     Args:
-        workload: to write.
+        workload: the workload.
         path: a new file, ``.csv`` or ``.parquet``.
 
     Raises:
@@ -88,7 +88,7 @@ def _life(regimes: tuple[Regime, ...]) -> str | None:
 
 
 def _searches(workload: Workload) -> list[str | None]:
-    """By job row: the search of an app is in the row of its first job."""
+    """Return by job row the search of an app, in the row of its first job."""
     first = dict(zip(*(column.tolist() for column in np.unique(workload.jobs.app, return_index=True)), strict=True))
     texts: list[str | None] = [None] * workload.size
     for app, search in workload.searches.items():

@@ -129,7 +129,7 @@ def passes_of(model: str, total_steps: float) -> tuple[float, float]:
 
 
 def steps_per_epoch(model: str, batch: int) -> int:
-    """Returns the optimizer steps of one pass over the model's data set, rounded up.
+    """Return the optimizer steps of one pass over the model's data set, rounded up.
 
     Raises:
         InputError: a model with an unknown data set, or a batch below 1.

@@ -1,4 +1,4 @@
-"""A workload: users, apps and jobs with their demands and arrivals, as columns instead of an object per job.
+"""A workload: users, apps and jobs with their demands and arrivals, as columns instead of an object for each job.
 
 It holds the arrivals and the values of the trace; true speeds of jobs are in ``eunomia_testbed.performance``.
 """
@@ -17,7 +17,7 @@ from eunomia_testbed.workload.search import SimulatedSearch
 
 @value
 class Regime:
-    """A stretch of a job's life with one batch size."""
+    """A part of a job's work that has one batch size."""
 
     iterations: float
     """Optimizer steps of this stretch, at its own batch size."""
@@ -109,7 +109,7 @@ class Workload:
 
     @property
     def size(self) -> int:
-        """The number of jobs."""
+        """Return the number of jobs."""
         return len(self.jobs.id)
 
     @classmethod
@@ -126,18 +126,18 @@ class Workload:
         models: Sequence[str | None] | None = None,
         **more: object,
     ) -> Self:
-        """Makes each job an app of its own, named like the job, with the job ``app/0``; rows may be in any order.
+        """Make each job a separate app, named like the job, with the job ``app/0``; rows may be in any order.
 
         Args:
-            name: of the workload, such as the file's.
-            ids: of the apps, all different.
-            users: by app; None: one user, ``all``.
-            arrival_seconds: by app.
-            gpus: by app, its gang.
-            iterations: by app.
+            name: name of the workload, such as the file's.
+            ids: distinct ids of the apps.
+            users: user of each app; None: one user, ``all``.
+            arrival_seconds: arrival of each app.
+            gpus: gang of each app.
+            iterations: iterations of each app.
             seconds_per_iteration: by app, at its gang; NaN: from the performance model.
-            models: by app; None: unknown.
-            more: further fields of ``JobColumns`` (in the order given) and ``Workload``.
+            models: model of each app; None: unknown.
+            more: further fields of ``JobColumns`` (in the given order) and ``Workload``.
         """
         order = np.lexsort((np.arange(len(ids)), arrival_seconds))
         of_job = {field.name for field in dataclasses.fields(JobColumns)}
