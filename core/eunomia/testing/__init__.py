@@ -1,1 +1,1 @@
-"""Shipped for tests of policies, ours and strangers': builders, drivers, a conformance suite."""
+"""Tools for testing policies, built-in or not: builders, drivers, a conformance suite."""

@@ -1,4 +1,4 @@
-"""Stages assembled from plugins without a profile, for tests."""
+"""Assembles stages from plugins without a profile, for tests."""
 
 from typing import Any
 
@@ -28,11 +28,11 @@ def assemble(
     """Bind plugins to stages, as a profile does.
 
     Args:
-        elasticity: instance that answers the elasticity; the others likewise.
-        valuation: see above.
-        allocation: see above; its triggers and its offer count too.
-        placement: see above.
-        refiners: in calling order.
+        elasticity: the instance that implements the elasticity.
+        valuation: the instance that implements the valuation.
+        allocation: the instance that implements the allocation; its triggers and its offer are used too.
+        placement: the instance that implements the placement.
+        refiners: the refiners, in calling order.
         rounds: the profile's ``[rounds]``.
         profile: a name for messages.
     """

@@ -1,4 +1,4 @@
-"""Runs a policy on scenes in virtual time, and collects what broke a rule."""
+"""Runs a policy on scenes in virtual time, and collects violations of rules."""
 
 import contextlib
 import dataclasses
@@ -104,14 +104,14 @@ class Run:
 
 
 class HungError(BaseException):
-    """A call did not return in time; a plugin cannot catch it by ``except Exception``."""
+    """A call did not return in time; a plugin cannot catch this error by ``except Exception``."""
 
 
 @contextlib.contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Raise ``HungError`` in the main thread after so many seconds; in others nothing is watched.
+    """Raise ``HungError`` in the main thread after some seconds; other threads have no limit.
 
-    The timer is shared with others, such as a test runner's: it is set back to what is left of theirs.
+    The timer is shared with others, such as a test runner's, and is set back to their remaining time.
     """
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
         yield
@@ -133,14 +133,14 @@ def time_limit(seconds: float) -> Iterator[None]:
 
 
 class Bench:
-    """A plugin in a profile, ready to be run.
+    """A plugin in a profile, ready to run.
 
     Args:
         plugin: the class.
-        options: of the plugin.
+        options: options of the plugin.
         profile: the other stages, ``{"elasticity": "range"}``, or any dotted key of a profile.
-        registry: where the others come from; None: this process's.
-        limit: seconds that a run may take.
+        registry: the other plugins; None: those of this process.
+        limit: time limit of a run in seconds.
 
     Raises:
         InputErrors: the plugin does not load, or the profile is refused.
@@ -175,11 +175,11 @@ class Bench:
         return stage in self.registry.stages(self.name)
 
     def contract(self, stage: Stage) -> Contract:
-        """The plugin's contract for a stage."""
+        """Return the plugin's contract for a stage."""
         return contract_of(self.make(), stage)
 
     def stages(self, cluster: Cluster | None = None, scene: Scene | None = None) -> Stages:
-        """Fresh stages, with the rounds of a scene.
+        """Return fresh stages, with the rounds of a scene.
 
         Raises:
             InputErrors: the cluster does not suit the plugins.
@@ -211,14 +211,14 @@ class Bench:
         after: Callable[[Arbiter, Scene], None] | None = None,
         before: Callable[[Arbiter, Stages], None] | None = None,
     ) -> Run:
-        """Drive a scene.
+        """Run a scene.
 
         Args:
-            scene: the world.
-            promises: whether to hold what is promised against brute force, call by call.
-            twice: whether to ask every question twice.
+            scene: the scene.
+            promises: whether promises are compared with brute force, call by call.
+            twice: whether every question is asked twice.
             after: called after every step.
-            before: called once, with the stages that serve.
+            before: called once, with the stages of the run.
         """
         run = Run(scene=scene.name)
         cluster = Cluster.parse(scene.cluster)
@@ -250,7 +250,7 @@ class Bench:
 
 
 class _Watch:
-    """Holds every call and every decision of a run against the rules."""
+    """Checks every call and every decision of a run against the rules."""
 
     def __init__(self, bench: Bench, run: Run, cluster: Cluster, scene: Scene, *, promises: bool) -> None:
         self.bench = bench
@@ -360,7 +360,7 @@ class _Watch:
 
 
 def _gives(snapshot: Snapshot, answer: object) -> Iterator[Feature]:
-    """Features of an answer, as they can be seen in it."""
+    """Yield the features that an answer uses."""
     if isinstance(answer, Menus):
         if any(answer.sizes(job).size > 1 for job in snapshot.active.tolist()):
             yield Feature.MANY_SIZES

@@ -41,11 +41,11 @@ from eunomia.units import (
 
 
 class World:
-    """A cluster with apps, jobs and holders. Methods that add return the world, so that they chain.
+    """A cluster with apps, jobs and holders. Methods that add return the world, so that calls can be chained.
 
     Args:
         cluster: a cluster, or its short form such as ``"2x4 V100"``.
-        seed: what ``snapshot.rng`` draws from.
+        seed: seed of ``snapshot.rng``.
     """
 
     def __init__(self, cluster: Cluster | str = "1x4 V100", *, seed: int = 0) -> None:
@@ -72,7 +72,7 @@ class World:
         self._leases = 0
 
     def row(self, name: str) -> int:
-        """Row of a job, or of an app where no job has that name."""
+        """Return the row of a job, or of an app if no job has that name."""
         return self._job_rows[name] if name in self._job_rows else self._app_rows[name]
 
     def app(
@@ -107,16 +107,16 @@ class World:
         state: JobState = JobState.WAITING,
         **columns: float,
     ) -> Self:
-        """Add a job ``app/number``; its app is added where it is not there.
+        """Add a job ``app/number``; its app is added if it does not exist.
 
         Args:
-            name: the job; what stands before the first ``/`` is its app.
+            name: the job; the text before the first ``/`` is its app.
             gpus: size of its gang, or least and most.
             arrived: seconds since the arbiter's start.
-            gpu_type: the only type that it runs on.
+            gpu_type: the only type on which it runs.
             kind: jobs of a kind share a menu.
-            received: GPU-seconds that it got, of the first type, or by type.
-            state: where it stands.
+            received: GPU-seconds that it received, of the first type, or by type.
+            state: state of the job.
             **columns: further columns of ``Jobs``: ``cpus``, ``iterations``, ``seconds_per_iteration``, ...
         """
         app = name.split("/", 1)[0]
@@ -194,12 +194,12 @@ class World:
         """Add a measured rate of a job, in iterations per second.
 
         Args:
-            job: its name.
+            job: name of the job.
             gpus: the size.
             rate: iterations per second.
-            locality: how far apart its GPUs are.
+            locality: locality of its GPUs.
             gpu_type: None: the cluster's first.
-            **columns: further columns of ``Measured``: ``batch_size``, ``cpus``, ``memory_gib``; NaN: any, not known.
+            **columns: further columns of ``Measured``: ``batch_size``, ``cpus``, ``memory_gib``; NaN: any, or unknown.
         """
         row = self._job_rows[job]
         kind = self.cluster.gpu_types[0] if gpu_type is None else gpu_type
@@ -227,18 +227,18 @@ class World:
         return self
 
     def active(self) -> Rows:
-        """Rows of jobs that are not paused, by arrival."""
+        """Return rows of jobs that are not paused, by arrival."""
         states = self._jobs.live.state[: self._jobs.used]
         rows = np.flatnonzero((states != JobState.EMPTY) & (states != JobState.PAUSED))
         return rows[np.argsort(self._jobs.live.arrived[rows], kind="stable")].astype(np.int32)
 
     def needs(self, *features: Feature) -> Self:
-        """Let stages of the profile need these features, so that optional columns are filled."""
+        """Declare that stages of the profile need these features, so that optional columns are filled."""
         self._needs |= frozenset(features)
         return self
 
     def snapshot(self, now: float = 0.0, *, causes: frozenset[Cause] = frozenset(), round: int = 1) -> Snapshot:
-        """The world at ``now``."""
+        """Return the world at ``now``."""
         apps = np.arange(self._apps.used)
         by_arrival = np.argsort(self._apps.live.arrived[: self._apps.used], kind="stable")
         return Snapshot(
@@ -267,7 +267,7 @@ class World:
         )
 
     def _rates(self, *, present: bool) -> dict[int, tuple[Measured, ...]]:
-        """By job row: its rates at its present batch size, or those at others."""
+        """Return by job row its rates at its present batch size, or those at other batch sizes."""
         batch = self._jobs.live.batch_size
         rates = {
             row: tuple(seen for seen in all_of_it if is_present(seen, float(batch[row])) is present)

@@ -1,4 +1,4 @@
-"""Which cells of the combination table run where there are too many to run all of them."""
+"""Selects the cells of the combination table that run if there are too many to run all of them."""
 
 import hashlib
 import itertools
@@ -12,16 +12,16 @@ Choices = tuple[object, ...]
 def sampled(
     cells: Sequence[C], most: int, choices: Callable[[C], Choices], neighbours: Callable[[C], Iterable[C]]
 ) -> list[C]:
-    """Choose cells so that each pair of choices that some cell has is in one of those chosen.
+    """Choose cells so that the chosen ones contain each pair of choices that some cell has.
 
-    The order does not depend on that of the cells. After the pairs, neighbours of those chosen are added: a cell can
+    The order does not depend on that of the cells. After the pairs, neighbours of chosen cells are added: a cell can
     only be compared with neighbours that run.
 
     Args:
-        cells: that can run.
-        most: number of cells to choose; more are chosen where the pairs need more.
-        choices: the choice of a cell on each axis.
-        neighbours: cells that differ from a cell on one axis.
+        cells: the cells that can run.
+        most: number of cells to choose; more are chosen if the pairs need more.
+        choices: returns the choice of a cell on each axis.
+        neighbours: returns the cells that differ from a cell on one axis.
 
     Returns:
         All cells if there are at most ``most``.
@@ -46,11 +46,11 @@ def sampled(
 
 
 def _in_turn(parts: Sequence[Sequence[C]]) -> Iterator[C]:
-    """The first of each part, then the second of each, and so on."""
+    """Yield the first of each part, then the second of each, and so on."""
     for turn in range(max((len(part) for part in parts), default=0)):
         yield from (part[turn] for part in parts if turn < len(part))
 
 
 def pairs_of(choices: Choices) -> Iterator[object]:
-    """Each two choices of a cell, with their axes."""
+    """Yield each two choices of a cell, with their axes."""
     return itertools.combinations(enumerate(choices), 2)

@@ -1,6 +1,6 @@
-"""Every combination of stages there is: each runs a small crowded world, or is refused at load with its reason.
+"""All combinations of stages: each runs a small crowded world, or is refused at load with its reason.
 
-Where more than some hundred combinations load, a sample of them runs; what is refused is always found for all.
+If more than some hundred combinations load, a sample of them runs; refusals are always found for all.
 """
 
 import dataclasses
@@ -39,7 +39,7 @@ UNREAD: Final = FALLBACK[Stage.VALUATION.value]
 
 @dataclasses.dataclass(frozen=True, slots=True, order=True)
 class Combination:
-    """One combination."""
+    """A plugin for each stage."""
 
     elasticity: str
     valuation: str
@@ -49,7 +49,7 @@ class Combination:
 
     @property
     def steps(self) -> list[tuple[Stage, str]]:
-        """Stages and plugins in calling order."""
+        """Return stages and plugins in calling order."""
         refiners = [(Stage.REFINE, name) for name in self.refiners]
         first = [
             (Stage.ELASTICITY, self.elasticity),
@@ -60,11 +60,11 @@ class Combination:
 
     @property
     def choices(self) -> tuple[object, ...]:
-        """Its choice on each axis."""
+        """Return its choice on each axis."""
         return tuple(getattr(self, axis) for axis in AXES)
 
     def but(self, axis: str, other: Any) -> "Combination":
-        """The same with another choice."""
+        """Return the combination with another choice on one axis."""
         return dataclasses.replace(self, **{axis: other})
 
 
@@ -76,8 +76,8 @@ class CombinationResult:
         refused: the first error of its profile; None: it loads.
         refused_on: clusters that it does not suit, with the error.
         decisions: a digest of each run's transitions: time, kind, job, GPUs, CPUs and memory.
-        faults: what went wrong after it was loaded; there must be none.
-        started: jobs that were started.
+        faults: faults after it was loaded; there must be none.
+        started: number of started jobs.
     """
 
     refused: str | None = None
@@ -88,7 +88,7 @@ class CombinationResult:
 
     @property
     def ran(self) -> bool:
-        """Whether it was refused neither as a profile nor on every cluster."""
+        """Return whether its profile loads and suits at least one cluster."""
         return bool(self.decisions)
 
 
@@ -98,11 +98,11 @@ class Combinations:
     Args:
         registry: the plugins.
         processes: number of processes that share the work.
-        most_run: number of cells that run at most, unless more are needed for each pair of plugins to run together.
+        most_run: most cells that run, unless more are needed for each pair of plugins to run together.
 
     Attributes:
         one_type: the scene that all cells run.
-        two_types: the scene that cells run in addition whose stages distinguish GPU types.
+        two_types: the additional scene of cells with stages that distinguish GPU types.
     """
 
     def __init__(self, registry: Registry, *, processes: int = 1, most_run: int = MOST_RUN) -> None:
@@ -114,13 +114,13 @@ class Combinations:
 
     @cached_property
     def plugins(self) -> dict[Stage, tuple[str, ...]]:
-        """Plugins by stage, of those that can be made without options."""
+        """Return by stage the plugins that need no options."""
         made = {name for name in self.registry.names if self._made(name) is not None}
         return {stage: tuple(name for name in self.registry.answering(stage) if name in made) for stage in Stage}
 
     @cached_property
     def contracts(self) -> dict[tuple[Stage, str], Contract]:
-        """By stage and plugin."""
+        """Return contracts by stage and plugin."""
         return {
             (stage, name): contract_of(self._made(name), stage)
             for stage, names in self.plugins.items()
@@ -129,13 +129,13 @@ class Combinations:
 
     @cached_property
     def chains(self) -> tuple[tuple[str, ...], ...]:
-        """No refiner, each one, and each two of which the second takes what the first gives."""
+        """Return chains of refiners: none, each one, and each two of which the second takes what the first gives."""
         refiners = self.plugins[Stage.REFINE]
         alone = [(), *((name,) for name in refiners)]
         return (*alone, *(pair for pair in itertools.permutations(refiners, 2) if self._follows(*pair)))
 
     def cells(self) -> Iterator[Combination]:
-        """Every combination."""
+        """Yield every combination."""
         by = self.plugins
         for choice in itertools.product(
             by[Stage.ELASTICITY], by[Stage.VALUATION], by[Stage.ALLOCATION], self.chains, by[Stage.PLACEMENT]
@@ -144,12 +144,12 @@ class Combinations:
 
     @cached_property
     def refused(self) -> dict[Combination, str | None]:
-        """By cell, the first error of its profile; None: it loads."""
+        """Return by cell the first error of its profile; None: it loads."""
         return {cell: self.walked(cell) for cell in self.cells()}
 
     @cached_property
     def suited(self) -> tuple[Combination, ...]:
-        """Cells that load and suit the cluster of a scene."""
+        """Return cells that load and suit the cluster of a scene."""
         clusters = [Cluster.parse(scene.cluster) for scene in (self.one_type, self.two_types)]
         loading = (cell for cell, refused in self.refused.items() if refused is None)
         return tuple(
@@ -198,7 +198,7 @@ class Combinations:
         return str(errors[0]) if errors else None
 
     def load(self, cell: Combination) -> Profile:
-        """The cell as a profile.
+        """Return the cell as a profile.
 
         Raises:
             InputErrors: it is refused.
@@ -208,7 +208,7 @@ class Combinations:
         return Profile.load("default", settings=settings, registry=self.registry)
 
     def tells_types(self, cell: Combination) -> bool:
-        """Whether one of its stages distinguishes GPU types."""
+        """Return whether one of its stages distinguishes GPU types."""
         contracts = [self.contracts[step] for step in cell.steps]
         return any(BY_TYPE & (contract.needs | contract.gives) for contract in contracts)
 
@@ -216,15 +216,15 @@ class Combinations:
 
     @cached_property
     def running(self) -> tuple[Combination, ...]:
-        """Cells that run."""
+        """Return the cells that run."""
         return tuple(cell for cell, outcome in self.outcomes.items() if outcome.ran)
 
     def neighbours(self, cell: Combination) -> Iterator[Combination]:
-        """Cells that ran and differ from it in one stage."""
+        """Yield cells that ran and differ from it in one stage."""
         return (near for near in self._near(cell) if near in self.outcomes and self.outcomes[near].ran)
 
     def _near(self, cell: Combination) -> Iterator[Combination]:
-        """Cells that differ from it in one stage."""
+        """Yield cells that differ from it in one stage."""
         for axis in AXES:
             choices: Iterable[Any] = self.chains if axis == "refiners" else self.plugins[Stage(axis)]
             for other in choices:
@@ -233,7 +233,7 @@ class Combinations:
                     yield near
 
     def twins(self, cell: Combination) -> list[Combination]:
-        """Neighbours that decide the same; empty: the cell differs from every neighbour.
+        """Return neighbours with equal decisions; empty: the cell differs from every neighbour.
 
         An elasticity that gives coming regimes is not compared with one that gives none: no job of the scenes adapts.
         """
@@ -267,7 +267,7 @@ def _part(registry: Registry, cells: Sequence[Combination]) -> list[tuple[Combin
 
 
 class _Run:
-    """One cell driven through a scene."""
+    """A run of one cell through a scene."""
 
     def __init__(self) -> None:
         self.digest = hashlib.blake2b(digest_size=16)

@@ -1,4 +1,4 @@
-"""The table of combinations as pages: ``python -m eunomia.testing.combinations docs/reference``."""
+"""Writes the table of combinations as pages: ``python -m eunomia.testing.combinations docs/reference``."""
 
 import itertools
 import re
@@ -14,7 +14,7 @@ from eunomia.units import Stage
 
 
 def pages(table: Combinations) -> dict[str, str]:
-    """The table as pages of the reference, by path: the counts, and what runs and is refused for each family."""
+    """Return the pages of the reference by path: the counts, and what runs and is refused for each family."""
     families = {name: family_of(table.registry, name) for names in table.plugins.values() for name in names}
     own = sorted(set(families.values()))
     made = {f"combinations/{family}.md": _family_page(table, family, families) for family in own}
@@ -22,7 +22,7 @@ def pages(table: Combinations) -> dict[str, str]:
 
 
 def family_of(registry: Registry, name: str) -> str:
-    """The family of a plugin: its folder in the package of plugins, else the last part of its module."""
+    """Return the family of a plugin: its folder in the package of plugins, else the last part of its module's name."""
     module = registry.listed(name).found.target.partition(":")[0].removesuffix(".py")
     parts = module.rpartition("/")[2].split(".")
     return parts[1] if len(parts) > 1 else parts[0]
@@ -54,7 +54,7 @@ def _summary(table: Combinations, families: dict[str, str]) -> str:
 
 
 def _family_page(table: Combinations, family: str, families: dict[str, str]) -> str:
-    """The page of a family; empty: nothing to show."""
+    """Return the page of a family; empty: it has no content."""
     cells = [cell for cell in table.suited if families[cell.allocation] == family]
     outcomes = [outcome for outcome in table.outcomes.values() if _blamed(outcome.refused, families) == family]
     unsuited = _unsuited(table.outcomes.values(), family, families)
@@ -76,7 +76,7 @@ def _family_page(table: Combinations, family: str, families: dict[str, str]) -> 
 
 
 def _blamed(rule: str | None, families: dict[str, str]) -> str:
-    """The family of the plugin that an error names first; empty: of none."""
+    """Return the family of the plugin that an error names first; empty: it names none."""
     found = None if rule is None else _FIRST_NAME.search(rule)
     return "" if found is None else families.get(found.group(1), "")
 
@@ -104,7 +104,7 @@ _HEAD = (
 
 
 def _running(table: Combinations, cells: Sequence[Combination]) -> Iterator[str]:
-    """A row for each set of cells that is a full product of plugins."""
+    """Yield a row for each set of cells that is a full product of plugins."""
     by_chain: dict[tuple[str, tuple[str, ...]], dict[str, set[tuple[str, str]]]] = {}
     for cell in cells:
         by_valuation = by_chain.setdefault((cell.allocation, cell.refiners), {})
@@ -129,7 +129,7 @@ def _reads_none(table: Combinations, allocation: str) -> bool:
 
 
 def _products(pairs: frozenset[tuple[str, str]]) -> Iterator[tuple[list[str], list[str]]]:
-    """Cut a set of pairs into full products."""
+    """Divide a set of pairs into full products."""
     placements: dict[str, list[str]] = {}
     for elasticity, placement in sorted(pairs):
         placements.setdefault(elasticity, []).append(placement)
@@ -147,7 +147,7 @@ def _unsuited(outcomes: Iterable[CombinationResult], family: str, families: dict
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Write the pages into the folder named, or to standard output."""
+    """Write the pages into the named folder, or to standard output."""
     made = pages(Combinations(Registry.find(installed=False), processes=2))
     if not arguments:
         sys.stdout.write("\n".join(made.values()))

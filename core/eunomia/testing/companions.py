@@ -1,4 +1,4 @@
-"""A profile around one plugin, found by trying: the fewest stages other than those of ``default``."""
+"""Finds a profile around one plugin by trial, with as few stages as possible that differ from ``default``."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -17,14 +17,14 @@ def companions(name: str, registry: Registry) -> dict[str, object]:
     """Find other stages with which a plugin's profile loads.
 
     Args:
-        name: of the plugin.
+        name: name of the plugin.
         registry: the plugins to choose from.
 
     Returns:
         The settings, as ``PolicyConformance.profile`` takes them; empty: ``default`` suits.
 
     Raises:
-        InputErrors: nothing does; the error is that of the plugin in ``default``.
+        InputErrors: no combination loads; the error is that of the plugin in ``default``.
     """
     first: InputErrors | None = None
     for setting in _settings(registry.stages(name), name, registry):
@@ -38,7 +38,7 @@ def companions(name: str, registry: Registry) -> dict[str, object]:
 
 
 def _settings(own: Sequence[Stage], name: str, registry: Registry) -> Iterator[dict[str, object]]:
-    """Candidates for the other stages, the fewest changes first."""
+    """Yield candidates for the other stages, the fewest changes first."""
     choices: dict[str, list[object]] = {
         stage.value: [other for other in _answering(stage, registry) if other != FALLBACK[stage.value]]
         for stage in SINGLE
@@ -57,7 +57,7 @@ def _settings(own: Sequence[Stage], name: str, registry: Registry) -> Iterator[d
 
 
 def _answering(stage: Stage, registry: Registry) -> tuple[str, ...]:
-    """Plugins that answer a stage and can be made with their defaults."""
+    """Return plugins that implement a stage and need no options."""
     return tuple(name for name in registry.answering(stage) if _makes(name, registry))
 
 

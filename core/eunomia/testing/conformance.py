@@ -63,10 +63,11 @@ class PolicyConformance:
 
     Attributes:
         plugin: the class.
-        options: of the plugin; what is not named has its default.
+        options: options of the plugin; others have their defaults.
         profile: the other stages, ``{"elasticity": "range", "refiners": ["lottery", "rounding"]}``, and any other
-            dotted key of a profile. What is neither named nor answered by the plugin is as in ``default``.
-        time_limit: seconds after which a run counts as one that hangs.
+            dotted key of a profile. Stages that are neither named nor implemented by the plugin are those of
+            ``default``.
+        time_limit: seconds after which a run counts as hanging.
     """
 
     plugin: ClassVar[type[Any]]
@@ -91,7 +92,7 @@ class PolicyConformance:
             self._broken(error.rule, error.value or "that")
 
     def test_it_is_made_from_its_options_alone(self) -> None:
-        """It can be made, twice, with the options of its profile; nothing happens when it is made."""
+        """Check that the plugin can be made twice with the options of its profile, without side effects."""
         bench = self._bench()
         with time_limit(self.time_limit):
             one, two = bench.make(), bench.make()
@@ -114,7 +115,7 @@ class PolicyConformance:
             self._broken("the defaults of all options must be valid together", str(error).splitlines()[0])
 
     def test_its_contracts_are_of_its_stages(self) -> None:
-        """Contracts map the stages that it answers to what they need, give and promise."""
+        """Check that contracts map the plugin's stages to what these need, give and promise."""
         try:
             check_contracts(self._bench().make())
         except EunomiaError as error:
@@ -123,7 +124,7 @@ class PolicyConformance:
     # --- in an ordinary round ---------------------------------------------------------------------------------------
 
     def test_no_round_is_faulty(self) -> None:
-        """Every stage answers, with the type of its hook, and the arbiter can do what it says."""
+        """Check that every stage returns the type of its hook, and that the arbiter can carry the answer out."""
         self._hold(self._town(), Rule.FAULTS, Rule.SCRIPT_ENDS, Rule.RETURNS)
 
     def test_gangs_run_whole(self) -> None:
@@ -143,15 +144,15 @@ class PolicyConformance:
         self._hold(self._town(), Rule.REASONS)
 
     def test_inputs_are_untouched(self) -> None:
-        """Columns, menus, offers and memos are the same after a call: copied ones replaced, and bases written to."""
+        """Check that columns, menus, offers and memos are unchanged after a call, also through the base of a view."""
         self._hold(self._town(), Rule.INPUTS)
 
     def test_it_explains_its_verdicts(self) -> None:
-        """Where ``eunomia_explain`` is implemented, it answers for each job that the plugin turned down."""
+        """Check that ``eunomia_explain``, if implemented, answers for each job that the plugin gave no GPUs."""
         self._hold(self._town(), Rule.EXPLAINS)
 
     def test_it_serves_two_gpu_types(self) -> None:
-        """All rules hold with two GPU types, unless a stage declares that it needs one type."""
+        """Check all rules with two GPU types, unless a stage declares that it needs one type."""
         try:
             self._bench().stages(Cluster.parse(scenes.two_kinds().cluster))
         except InputErrors:
@@ -161,12 +162,12 @@ class PolicyConformance:
     # --- what decisions may follow from -----------------------------------------------------------------------------
 
     def test_the_same_seed_gives_the_same_decisions(self) -> None:
-        """A second run with the same seed makes the same decisions."""
+        """Check that a second run with the same seed makes the same decisions."""
         again = self._bench().once(scenes.town(), "again")
         self._same(again, "the same seed must give the same decisions")
 
     def test_cold_and_warm_caches_are_equal(self) -> None:
-        """Plugins created for every round make the same decisions as plugins kept between rounds."""
+        """Check that plugins created for every round make the same decisions as plugins kept between rounds."""
 
         def recreate(arbiter: Arbiter, scene: Scene) -> None:
             arbiter.use(self._bench().stages(arbiter.state.cluster, scene))
@@ -176,7 +177,7 @@ class PolicyConformance:
         self._same(cold, rule)
 
     def test_nothing_is_kept_between_arbiters(self) -> None:
-        """The same plugins serve a second arbiter between the rounds of the first, and answer twice alike."""
+        """Check that plugins that serve a second arbiter between the rounds of the first make the same decisions."""
         shared: list[Stages] = []
         others: list[Arbiter] = []
 
@@ -194,7 +195,7 @@ class PolicyConformance:
         self._same(run, rule)
 
     def test_memos_are_read_back_from_bytes(self) -> None:
-        """With memos read from their own bytes after every round, the decisions are the same."""
+        """Check that decisions are equal with memos that are read from their own bytes after every round."""
         types = {(name, stage): kind for name, stage, kind in self._bench().stages().memo_types}
 
         def reread(arbiter: Arbiter, scene: Scene) -> None:
@@ -208,7 +209,7 @@ class PolicyConformance:
     # --- what is declared and promised ------------------------------------------------------------------------------
 
     def test_it_gives_what_it_declares(self) -> None:
-        """A stage gives each feature that it declares, and declares each that it gives beyond whole GPUs."""
+        """Check that a stage gives each feature that it declares, and declares each that it gives beyond whole GPUs."""
         runs = [self._town(), self._bench().once(scenes.one_gpu()), self._bench().once(scenes.lost_machine())]
         for stage in self._answered():
             gives = self._bench().contract(stage).gives - CLUSTER_FEATURES
@@ -222,7 +223,7 @@ class PolicyConformance:
                 self._broken("valuation must declare the units of its values by size", f"it gives {given_units}")
 
     def test_it_needs_what_it_asks_for(self) -> None:
-        """A stage declares as a need each form that it reads from a valuation."""
+        """Check that a stage declares as a need each form that it reads from a valuation."""
         declared = {feature for stage in self._answered() for feature in self._bench().contract(stage).needs}
         own = Stage.VALUATION in self._answered()
         for feature, form in FORMS.items():
@@ -237,7 +238,10 @@ class PolicyConformance:
             self._broken("allocation must declare the units that it reads", f"it reads {names}")
 
     def test_promises_are_of_their_stages(self) -> None:
-        """WORK_CONSERVING is an allocation's to promise, SEPARABLE a valuation's, HONOURS_PINS a placement's."""
+        """Check the stage of each promise.
+
+        Allocations promise WORK_CONSERVING, valuations SEPARABLE, placements HONOURS_PINS.
+        """
         stages_of = {
             Promise.WORK_CONSERVING: (Stage.ALLOCATION, Stage.REFINE),
             Promise.SEPARABLE: (Stage.VALUATION,),
@@ -251,21 +255,21 @@ class PolicyConformance:
                     self._broken(f"{promise.name} must be promised by its stage", stage.value)
 
     def test_work_conserving_leaves_no_usable_gpu(self) -> None:
-        """Where it is promised: tries to place every claim without GPUs on the GPUs left."""
+        """Check WORK_CONSERVING, if promised: no claim without GPUs can be placed on the GPUs left."""
         self._hold(self._town(), Rule.WORK_CONSERVING)
         for scene in (scenes.one_gpu(), scenes.lost_machine(), scenes.paused()):
             self._hold(self._bench().once(scene, promises=True), Rule.WORK_CONSERVING)
 
     def test_separable_values_stand_alone(self) -> None:
-        """Where it is promised: each app valued again on ``snapshot.only(app)``, as its agent does."""
+        """Check SEPARABLE, if promised: each app has the same values on ``snapshot.only(app)``, as in its agent."""
         self._hold(self._town(), Rule.SEPARABLE)
 
     def test_linear_keys_hold(self) -> None:
-        """Where keys are given: each is computed again in every round, alone and among others, and compared."""
+        """Check linear keys, if given: each is computed again in every round, alone and among others, and compared."""
         self._hold(self._town(), Rule.KEYS)
 
     def test_promises_to_users_hold(self) -> None:
-        """Where they are promised: instances are drawn and judged as ``eunomia audit`` does."""
+        """Check promises to users, if there are any: instances are drawn and judged as by ``eunomia audit``."""
         promised = self._bench().contract(Stage.ALLOCATION).promises if Stage.ALLOCATION in self._answered() else ()
         kinds = [AUDITED[promise] for promise in promised if promise in AUDITED]
         if not kinds:
@@ -277,7 +281,7 @@ class PolicyConformance:
                 self._broken(f"{kind.label} must hold where it is promised", sentence(tally.smallest))
 
     def test_pins_are_honoured(self) -> None:
-        """Where it is promised: random pins that fit are placed where they are pinned."""
+        """Check HONOURS_PINS, if promised: random pins that fit are placed on their machines."""
         bench = self._bench()
         if not bench.answers(Stage.PLACEMENT):
             return
@@ -289,31 +293,31 @@ class PolicyConformance:
     # --- adversarial worlds -----------------------------------------------------------------------------------------
 
     def test_one_gpu(self) -> None:
-        """A cluster of one GPU."""
+        """Check all rules on a cluster of one GPU."""
         self._hold_all(self._bench().once(scenes.one_gpu()))
 
     def test_no_jobs(self) -> None:
-        """A cluster without apps, and one with an app without jobs."""
+        """Check all rules on a cluster without apps, and with one app without jobs."""
         for world in (World("2x4 V100 16cpu 64GB"), World("2x4 V100 16cpu 64GB").app("ana")):
             self._ask(world)
 
     def test_all_gangs_are_too_large(self) -> None:
-        """Every gang is larger than the cluster: no job starts, and all rules hold."""
+        """Check all rules if every gang is larger than the cluster: no job starts."""
         run = self._bench().once(scenes.too_large())
         self._hold_all(run)
         if run.started:
             self._broken("a gang larger than the cluster must wait", f"{sorted(run.started)} started")
 
     def test_a_machine_is_lost_in_mid_round(self) -> None:
-        """Machines go while offers, starts and releases are on their way."""
+        """Check all rules if machines are lost while offers, starts and releases are in transit."""
         self._hold_all(self._bench().once(scenes.lost_machine()))
 
     def test_everyone_is_paused(self) -> None:
-        """All jobs stop, and some come back."""
+        """Check all rules if all jobs stop, and some come back."""
         self._hold_all(self._bench().once(scenes.paused()))
 
     def test_ten_thousand_jobs(self) -> None:
-        """Time is not judged, but a round must end."""
+        """Check that a round with ten thousand jobs ends; its time is not judged."""
         self._hold_all(self._bench().once(scenes.many()))
 
     # --- how --------------------------------------------------------------------------------------------------------
@@ -325,7 +329,7 @@ class PolicyConformance:
 
     @classmethod
     def _bench(cls) -> Bench:
-        """The bench of this class: made once."""
+        """Return the bench of this class, made once."""
         if "_made" not in vars(cls):
             try:
                 made = Bench(cls.plugin, options=cls.options, profile=cls.profile, limit=cls.time_limit)
@@ -350,7 +354,7 @@ class PolicyConformance:
 
     @classmethod
     def _hold(cls, run: Run, *rules: Rule) -> None:
-        """Fail if a run broke one of these rules."""
+        """Fail if a run violated one of these rules."""
         for rule in rules:
             if rule in run.problems:
                 cls._broken(rule.value, _listed(run.problems[rule]))
@@ -361,7 +365,7 @@ class PolicyConformance:
 
     @classmethod
     def _same(cls, run: Run, rule: str) -> None:
-        """Fail if a run of the town decided otherwise than the first one."""
+        """Fail if a run of the town decided differently from the first one."""
         cls._hold(run, Rule.RETURNS, Rule.SCRIPT_ENDS)
         first = cls._town().decisions
         if run.decisions == first:
@@ -405,7 +409,7 @@ class PolicyConformance:
         return read
 
     def _ask(self, world: World) -> None:
-        """Ask all stages of a world in which the arbiter itself would ask none."""
+        """Call all stages for a world in which the arbiter itself would call none."""
         stages = self._bench().stages()
         snapshot, offer = world.snapshot(now=1.0), world.offer(now=1.0)
         try:
@@ -420,7 +424,7 @@ class PolicyConformance:
 
 
 def _through(stages: Stages, snapshot: Snapshot, offer: Offer) -> int:
-    """Ask the stages in order; how many GPUs were placed."""
+    """Call the stages in order; return the number of GPUs placed."""
     menus = stages.elasticity(snapshot)
     if stages.offer is not None:
         empty = dataclasses.replace(offer, gpus=np.empty(0, np.int64), free_gpus=0)
@@ -433,7 +437,7 @@ def _through(stages: Stages, snapshot: Snapshot, offer: Offer) -> int:
 
 
 def _undocumented(kind: type[PluginOptions], within: str = "") -> Iterable[str]:
-    """Options without a docstring or a default, those of tables within included."""
+    """Yield options without a docstring or a default, including those of nested tables."""
     said = descriptions(kind)
     for name, field in kind.model_fields.items():
         if not said.get(name, "").strip():
@@ -446,7 +450,7 @@ def _undocumented(kind: type[PluginOptions], within: str = "") -> Iterable[str]:
 
 
 def _other(stages: Stages, bench: Bench) -> Arbiter:
-    """A second arbiter with the same plugins; its versions are far off, so that plugins rebuild their caches."""
+    """Return a second arbiter with the same plugins; its versions are far off, so that plugins rebuild their caches."""
     cluster = Cluster.parse("1x4 V100 16cpu 64GB")
     fallback = Profile.fallback(registry=bench.registry).stages(cluster)
     made = Arbiter(cluster, stages, fallback, seed=3)

@@ -46,11 +46,11 @@ _SENSITIVE = {"ann/1": 2.0, "ann/2": 8.0, "bob/1": 6.0, "cat/1": 6.0, "dan/2": 9
 
 
 def contended(cluster: str = ONE_TYPE, *, until: float = 30.0) -> Scene:
-    """More than fits, with leases that end: by arrival, size, work, weight, user, deadline, scaling and CPUs apart.
+    """Return a scene with more jobs than fit, which differ in every property that a policy reads.
 
     Args:
         cluster: its short form.
-        until: when it is looked away, in seconds.
+        until: end of the run in seconds.
     """
     script: list[tuple[float, Event]] = []
     work: dict[JobId, float] = {}
@@ -73,7 +73,7 @@ def contended(cluster: str = ONE_TYPE, *, until: float = 30.0) -> Scene:
 
 
 def _name(number: int) -> str:
-    """The name of a job, by its row in the table."""
+    """Return the name of a job by its row in the table."""
     app = _JOBS[number][0]
     return f"{app}/{[job[0] for job in _JOBS[:number]].count(app)}"
 
@@ -94,7 +94,7 @@ def _added(name: JobId, least: int, most: int, seconds: float, cpus: float) -> J
 
 
 def _rates(name: str, gpu_type: str) -> tuple[KnownRate, ...]:
-    """Rates of a kind by CPUs at every size of its job."""
+    """Return rates of a kind by CPUs at every size of its job."""
     least, most = next(job[1:3] for number, job in enumerate(_JOBS) if _name(number) == name)
     enough = _SENSITIVE[name]
     return tuple(

@@ -1,7 +1,7 @@
-"""A driver in virtual time: carries out an arbiter's decisions with delays, losses and overtaking, and watches.
+"""A driver in virtual time: carries out an arbiter's decisions with delays, losses and reordering, and checks them.
 
-It holds what is really true: which lease has processes on which GPU. The arbiter hears of it through events only, so
-what the arbiter believes and what is so can be held against each other at every step.
+It holds the true state: which lease has processes on which GPU. The arbiter learns of it only through events, so that
+the arbiter's state can be compared with the true one at every step.
 """
 
 import dataclasses
@@ -91,11 +91,11 @@ class Drive:
     """One run of a script.
 
     Args:
-        arbiter: fresh.
-        work: seconds that each job runs on one GPU; on more GPUs it runs that much faster.
-        delays: of the executor.
-        seed: of the delays.
-        watch: called after every step, such as with a check of invariants.
+        arbiter: a new arbiter.
+        work: seconds that each job runs on one GPU; it runs proportionally faster on more GPUs.
+        delays: delays of the executor.
+        seed: seed of the delays.
+        watch: called after every step, for example to check invariants.
         keep: whether to keep every decision.
     """
 
@@ -130,11 +130,11 @@ class Drive:
         self._count = itertools.count()
 
     def at(self, time: float, event: Event) -> None:
-        """Have an event happen."""
+        """Schedule an event."""
         self._later(time, lambda now: self._happens(event, now))
 
     def run(self, script: Iterable[tuple[float, Event]], *, until: float = math.inf, steps: int = 100_000) -> Outcome:
-        """Drive until nothing is left to happen.
+        """Run until no event is left.
 
         Raises:
             EunomiaError: more steps than allowed, or a step that is due no later than the last one.
@@ -208,7 +208,7 @@ class Drive:
                 self._later(now + self._some(self.delays.order), lambda then, t=tuned: self._retune(t, then))  # type: ignore[misc]
 
     def _retune(self, order: _Tuned, now: float) -> Event | None:
-        """Set other CPUs and memory for a lease's processes, unless a newer order has come, and acknowledge."""
+        """Set other CPUs and memory for a lease's processes, unless a newer order has arrived, and acknowledge."""
         if order.epoch >= self._amounts.get(order.lease, (0, {}))[0]:
             self._amounts[order.lease] = order.epoch, order.amounts
             for gpu, each in order.amounts.items():
@@ -293,7 +293,7 @@ class Drive:
         return kind(lease=start.lease, epoch=start.epoch)
 
     def _measure(self, job: JobId, probe: Probing, now: float) -> None:
-        """Let a job that runs at a setting say its rate after so many iterations."""
+        """Report the rate of a job that runs at a setting, after its iterations."""
         seconds = self._some(probe.iterations / probe.gpus.size)
         turn = self._runs[job].turn
         self._later(now + seconds, lambda _: self._measured(job, turn, probe))

@@ -33,11 +33,11 @@ class Call:
     """One call of a hook.
 
     Attributes:
-        hook: its name.
-        stage: the stage that it serves.
-        plugin: the plugin that was called.
-        inputs: by name of the argument.
-        answer: None if it raised.
+        hook: name of the hook.
+        stage: the stage that it implements.
+        plugin: the called plugin.
+        inputs: arguments by name.
+        answer: the returned value; None if the call raised.
     """
 
     hook: str
@@ -72,7 +72,7 @@ class Guard:
         """Units in which the plugin requested values by size."""
 
     def around(self, stages: Stages) -> Stages:
-        """The same stages, watched."""
+        """Return the same stages, with all calls recorded."""
         names = stages.names
         wrapped: dict[str, Any] = {
             stage.value: self._watched(HOOKS[stage], stage, names[stage], getattr(stages, stage.value))
@@ -138,12 +138,12 @@ class _Asked(Valuations):
 
 
 def prints(item: Mapping[str, Any]) -> Print:
-    """What can be reached from some values, as plain comparable values by path."""
+    """Return everything reachable from some values, as plain comparable values by path."""
     return {path: found for name, part in item.items() for path, found in _walk(name, part)}
 
 
 def difference(before: Print, now: Print) -> list[str]:
-    """Paths whose values differ, sorted."""
+    """Return the paths with different values, sorted."""
     return sorted(path for path in {*before, *now} if before.get(path) != now.get(path))
 
 

@@ -33,7 +33,7 @@ class MenuPoint(NamedTuple):
 
 
 def menus_of(world: World, points: Mapping[str, Sequence[MenuPoint]]) -> Menus:
-    """Build menus with a curve of its own for each job named, its points sorted by GPUs; other jobs have none."""
+    """Build menus with a separate curve for each named job, its points sorted by GPUs; other jobs have none."""
     curve = np.full(world.snapshot().jobs.most.size, NONE, np.int32)
     rows = []
     for number, (job, mine) in enumerate(points.items()):

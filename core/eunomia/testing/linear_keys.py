@@ -61,7 +61,7 @@ class KeyCheck:
 
 
 def _misranked(snapshot: Snapshot, valuations: Valuations, scores: Scores) -> str | None:
-    """Say where scores and keys order the claims differently."""
+    """Describe a difference between the orders of claims by scores and by keys; None: there is none."""
     jobs, key = valuations.claims.rows, scores.linear_key
     if key is None or jobs.size == 0:
         return None

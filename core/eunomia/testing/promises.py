@@ -25,17 +25,17 @@ from eunomia.units import NONE, Ints, Rows, Unit
 def left_out(
     snapshot: Snapshot, menus: Menus, offer: Offer, allocation: Allocation, placement: Placement
 ) -> str | None:
-    """Find a claim without GPUs of which a menu size fits on the GPUs left (WORK_CONSERVING).
+    """Find a claim without GPUs for which a size on its menu fits on the GPUs left (WORK_CONSERVING).
 
     Args:
-        snapshot: before the plan is adopted.
-        menus: of the round.
-        offer: of the round.
-        allocation: after the last refiner.
-        placement: of the round.
+        snapshot: state before the plan is adopted.
+        menus: menus of the round.
+        offer: offer of the round.
+        allocation: allocation after the last refiner.
+        placement: placement of the round.
 
     Returns:
-        A description of the claim left out; None: no claim was.
+        A description of the claim; None: there is no such claim.
     """
     grants = allocation.amount
     if not isinstance(grants, Grants):
@@ -58,7 +58,7 @@ def left_out(
 
 
 def _waiting(snapshot: Snapshot, offer: Offer, allocation: Allocation) -> Iterator[int]:
-    """Job rows that got nothing: waiting candidates, of apps that hold nothing where claims are apps."""
+    """Yield job rows without GPUs: waiting candidates, of apps that hold nothing if claims are apps."""
     claims, grants = allocation.claims, allocation.amount
     if not isinstance(grants, Grants):
         return
@@ -78,16 +78,16 @@ def _waiting(snapshot: Snapshot, offer: Offer, allocation: Allocation) -> Iterat
 
 
 def inseparable(stages: Stages, snapshot: Snapshot, offer: Offer, whole: Valuations) -> str | None:
-    """Find an app whose values differ when it is valued alone, on ``snapshot.only(app)``.
+    """Find an app with other values when it is valued alone, on ``snapshot.only(app)``.
 
     Args:
-        stages: fresh ones, as an app's agent has.
-        snapshot: of the arbiter.
-        offer: that was valued.
+        stages: new stages, as an app's agent has.
+        snapshot: the arbiter's snapshot.
+        offer: the offer that was valued.
         whole: the arbiter's valuation.
 
     Returns:
-        Where the two differ, in words; None: nowhere.
+        A description of the difference; None: there is none.
     """
     unit = whole.claims.unit
     if unit not in (Unit.JOB, Unit.APP):
@@ -126,7 +126,7 @@ def _name(snapshot: Snapshot, unit: Unit, row: int) -> str:
 
 
 def _row(form: Form, claim: int) -> Mapping[str, Any]:
-    """The values of one claim in a form."""
+    """Return the values of one claim in a form."""
     if isinstance(form, Scores):
         return {"score": form.score[claim]}
     if isinstance(form, ByType):
@@ -159,10 +159,10 @@ def _alike(left: Mapping[str, Any], right: Mapping[str, Any]) -> bool:
 
 
 def unpinned(stages: Stages, *, trials: int = 24, seed: int = 7) -> str | None:
-    """Ask a placement for random pins that fit, and find one that it does not honour (HONOURS_PINS).
+    """Call a placement with random pins that fit, and find one that it does not honour (HONOURS_PINS).
 
     Returns:
-        What was asked and what came, in words; None: all are honoured.
+        A description of the pins and the placement; None: all pins are honoured.
     """
     luck = np.random.default_rng(seed)
     for _ in range(trials):

@@ -1,4 +1,4 @@
-"""Small worlds in which a policy is tried: an ordinary one with everything in it, and the adversarial ones."""
+"""Small worlds for testing a policy: an ordinary one with every kind of event, and adversarial ones."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -25,17 +25,17 @@ Script = tuple[tuple[float, Event], ...]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """A cluster and what happens on it.
+    """A cluster, and the events that occur on it.
 
     Attributes:
-        name: for messages.
+        name: name for messages.
         cluster: its short form.
         script: events with their times in seconds.
         work: by job, the seconds that it runs on one GPU.
-        until: when it is looked away.
+        until: end of the run in seconds.
         lease: length of leases in seconds; None: the profile's.
-        deadline: seconds that app masters have to bid, where the valuation lets them; None: no bids are collected.
-        delays: of the executor.
+        deadline: seconds in which app masters must bid, if the valuation accepts bids; None: no bids are collected.
+        delays: delays of the executor.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Scene:
 
 @dataclasses.dataclass(slots=True)
 class _Script:
-    """A script in the making."""
+    """Builds a script."""
 
     events: list[tuple[float, Event]] = dataclasses.field(default_factory=list)
     work: dict[JobId, float] = dataclasses.field(default_factory=dict)
@@ -90,7 +90,10 @@ class _Script:
 
 
 def town(cluster: str = "3x4 V100 16cpu 64GB", *, name: str = "town") -> Scene:
-    """Users with apps of one and of many jobs, rigid and elastic; failures, pauses, a lost machine, short leases."""
+    """Return a scene with apps of one and of many jobs, rigid and elastic.
+
+    It has failures, pauses, a lost machine and short leases.
+    """
     made = _Script()
     made.app("ana", 0.0)
     made.jobs("ana", 0.0, [(4, 4), (1, 1), (2, 2)], work=60.0)
@@ -116,12 +119,12 @@ def town(cluster: str = "3x4 V100 16cpu 64GB", *, name: str = "town") -> Scene:
 
 
 def two_kinds() -> Scene:
-    """The town on two GPU types."""
+    """Return the town on two GPU types."""
     return dataclasses.replace(town("2x4 V100 16cpu 64GB, 1x4 P100 16cpu 64GB", name="two GPU types"), until=60.0)
 
 
 def one_gpu() -> Scene:
-    """Four apps compete for the only GPU."""
+    """Return a scene in which four apps compete for the only GPU."""
     made = _Script()
     for number in range(4):
         made.app(f"app{number}", 0.2 * number)
@@ -130,7 +133,7 @@ def one_gpu() -> Scene:
 
 
 def too_large() -> Scene:
-    """Every gang is larger than the cluster."""
+    """Return a scene in which every gang is larger than the cluster."""
     made = _Script()
     for number in range(3):
         made.app(f"app{number}", 0.2 * number, divides=number == 2)
@@ -139,7 +142,7 @@ def too_large() -> Scene:
 
 
 def lost_machine() -> Scene:
-    """Machines are lost while starts, releases and offers are on their way; acknowledgements are lost too."""
+    """Return a scene in which machines are lost while starts, releases, offers and acknowledgements are in transit."""
     made = _Script()
     for number in range(4):
         made.app(f"app{number}", 0.3 * number, divides=number % 2 == 0)
@@ -153,7 +156,7 @@ def lost_machine() -> Scene:
 
 
 def paused() -> Scene:
-    """All jobs are paused by their apps, and half of them resumed."""
+    """Return a scene in which all jobs are paused by their apps, and half of them resumed."""
     made = _Script()
     for number in range(3):
         made.app(f"app{number}", 0.0)
@@ -168,7 +171,7 @@ def paused() -> Scene:
 
 
 def many(jobs: int = 10_000, apps: int = 100) -> Scene:
-    """Very many jobs, nearly all of which have to wait."""
+    """Return a scene with very many jobs, most of which have to wait."""
     made = _Script()
     sizes = [(1, 1), (2, 2), (4, 4), (1, 4), (8, 8)]
     for number in range(apps):

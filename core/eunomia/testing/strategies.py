@@ -23,14 +23,14 @@ from eunomia.units import AppId, JobId, Seconds, UserId
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Scenario:
-    """A cluster, what happens on it, and how slow the executor is.
+    """A cluster, the events that occur on it, and the delays of the executor.
 
     Attributes:
         machines: GPUs of each machine.
         script: events with their times in seconds.
         work: seconds that each job runs on one GPU.
-        delays: of the executor.
-        seed: of whatever else is random.
+        delays: delays of the executor.
+        seed: seed of all other random draws.
     """
 
     machines: tuple[int, ...]
@@ -41,12 +41,12 @@ class Scenario:
 
     @property
     def cluster(self) -> Cluster:
-        """The machines, in two racks."""
+        """Return the machines, in two racks."""
         return cluster_of(self.machines)
 
 
 def cluster_of(machines: tuple[int, ...]) -> Cluster:
-    """Machines ``n0``, ``n1``, ... of so many GPUs of one type, alternately in two racks."""
+    """Return machines ``n0``, ``n1``, ... with these numbers of GPUs of one type, alternately in two racks."""
     made = [Machine(name=f"n{i}", gpu_type="V100", gpus=gpus, rack=f"r{i % 2}") for i, gpus in enumerate(machines)]
     return Cluster.build(made)
 
@@ -56,9 +56,9 @@ def clusters(draw: st.DrawFn, *, machines: int = 4, gpus: int = 4) -> Cluster:
     """Draw a cluster of one GPU type.
 
     Args:
-        draw: hypothesis'.
-        machines: the most machines.
-        gpus: the most GPUs of one.
+        draw: hypothesis' function.
+        machines: largest number of machines.
+        gpus: largest number of GPUs of one machine.
     """
     return cluster_of(tuple(draw(st.lists(st.integers(1, gpus), min_size=1, max_size=machines))))
 
@@ -70,10 +70,10 @@ def workloads(
     """Draw apps with jobs, rigid and elastic, that arrive over 40 seconds.
 
     Args:
-        draw: hypothesis'.
+        draw: hypothesis' function.
         largest: GPUs of the largest gang.
-        apps: the most apps.
-        jobs: the most jobs of one.
+        apps: largest number of apps.
+        jobs: largest number of jobs of one app.
 
     Returns:
         The script, and by job the seconds that it runs on one GPU.
@@ -89,7 +89,7 @@ def workloads(
 
 
 def delays() -> st.SearchStrategy[Delays]:
-    """Delays of an executor: none, short or long, with and without lost acknowledgements."""
+    """Return delays of an executor: none, short or long, with and without lost acknowledgements."""
     delay = st.sampled_from([0.0, 0.3, 3.0])
     return st.builds(Delays, order=delay, start=delay, release=delay, lost=st.sampled_from([0.0, 0.3]))
 
@@ -118,7 +118,10 @@ def scenarios(draw: st.DrawFn) -> Scenario:
 def _app(
     luck: np.random.Generator, number: int, jobs: int, widest: int, largest: int, *, fails: float = 0.0
 ) -> tuple[list[tuple[float, Event]], dict[JobId, float]]:
-    """Draw an app with its jobs: gangs of at most ``widest`` at least and ``largest`` at most; some fail on the way."""
+    """Draw an app with its jobs, some of which fail during the run.
+
+    A gang has at most ``widest`` GPUs at least and ``largest`` at most.
+    """
     app, time = AppId(f"app{number}"), float(luck.uniform(0, 40))
     script: list[tuple[float, Event]] = [
         (time, AppArrived(app=app, user=UserId("ana"), divides=bool(luck.random() < 0.8)))

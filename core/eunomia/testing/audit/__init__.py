@@ -1,1 +1,1 @@
-"""Judges the allocations of a profile: fairness, efficiency, and lies that pay, on drawn instances."""
+"""Judges the allocations of a profile on drawn instances: fairness, efficiency, and profitable lies."""

@@ -1,4 +1,4 @@
-"""Audits a profile: draws instances, judges what users get, and searches for lies that pay."""
+"""Audits a profile: draws instances, judges the GPUs that users receive, and searches for profitable lies."""
 
 import dataclasses
 import time
@@ -24,7 +24,7 @@ LIES: Final = 0x11E
 
 @dataclasses.dataclass(slots=True)
 class Audit:
-    """What was found of a profile."""
+    """The results of an audit of one profile."""
 
     policy: AuditedPolicy
     tallies: dict[Property, Tally]
@@ -38,7 +38,7 @@ class Audit:
 
     @property
     def insensitive(self) -> bool:
-        """Whether lies were tried, and no report changed what users got."""
+        """Return whether lies were tried and no report changed the GPUs that users received."""
         return self.lies > 0 and not self.sensitive
 
 
@@ -56,11 +56,11 @@ def audit(
     Args:
         policy: the profile, with the seed of all draws.
         workload: a generator, or ``mixed``.
-        count: instances.
-        seconds: of CPU time; no further instance is begun after four fifths of it, and no smaller counterexample is
-            looked for after all of it.
+        count: number of instances.
+        seconds: limit on CPU time. No instance starts after four fifths of it, and the search for smaller
+            counterexamples ends with it.
         kinds: the properties that are judged.
-        said: called with the number of instances done.
+        said: called with the number of instances judged so far.
     """
     began = time.process_time()
     made = Audit(policy=policy, tallies={each: Tally(kind=each) for each in kinds})
@@ -77,7 +77,7 @@ def audit(
 
 
 def _make_smaller(made: Audit, until: float) -> None:
-    """Make the counterexamples smaller until a CPU time of the process, in seconds."""
+    """Make the counterexamples smaller until the process has used a CPU time, in seconds."""
 
     def judge(instance: AuditInstance, found: Violation) -> Violation | None:
         if time.process_time() > until:
@@ -125,7 +125,7 @@ def _judged(policy: AuditedPolicy, kind: Property, instance: AuditInstance, hone
 def judged_again(policy: AuditedPolicy, instance: AuditInstance, found: Violation) -> Violation | None:
     """Judge an instance by the property of a violation found on another; None: it does not apply.
 
-    A lie is searched for again among all lies of the users of the instance; on the same instance it is the same lie.
+    For a lie, all lies of the instance's users are searched again; on the same instance the result is the same lie.
     """
     honest = policy.outcome(instance)
     if not found.kind.by_lying:

@@ -1,4 +1,4 @@
-"""Generators of instances: ordered users, noisy catalogues of models, adversarial corners."""
+"""Generators of instances: ordered users, noisy catalogues of models, adversarial corner cases."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
@@ -17,20 +17,23 @@ NOISE: Final = 0.15
 
 
 def _ordered(luck: np.random.Generator, users: int, types: int) -> Reals:
-    """Speedups are powers of the type's speed: a user that gains more from one type gains more from each faster one."""
+    """Return speedups that are powers of the type's speed.
+
+    A user that gains more from one type gains more from each faster type.
+    """
     power = np.sort(luck.uniform(0.1, 1.6, users))
     found: Reals = np.array(TYPE_SPEEDS[:types])[None, :] ** power[:, None]
     return found
 
 
 def _models(luck: np.random.Generator, users: int, types: int) -> Reals:
-    """Power laws with noise, so that the slowest type differs between users and orders cross."""
+    """Return power laws with noise, so that the slowest type differs between users and orders cross."""
     found: Reals = _ordered(luck, users, types) * luck.lognormal(0.0, NOISE, (users, types))
     return found
 
 
 def _corners(luck: np.random.Generator, users: int, types: int) -> Reals:
-    """Nearly equal users, one user with extreme speedups, reversed orders, a type on which a user cannot run."""
+    """Return nearly equal users, one with extreme speedups, reversed orders, or a type on which a user cannot run."""
     kind = int(luck.integers(4))
     table = _ordered(luck, users, types)
     if kind == 0:
@@ -53,7 +56,7 @@ MIXED: Final = "mixed"
 
 
 def chosen_generators(name: str) -> tuple[str, ...]:
-    """The generators that a ``--workload`` stands for.
+    """Return the generators that a value of ``--workload`` selects.
 
     Raises:
         InputError: there is no such generator.
@@ -68,11 +71,11 @@ def chosen_generators(name: str) -> tuple[str, ...]:
 
 
 def instances(workload: str, seed: int, *, whole: bool) -> Iterator[AuditInstance]:
-    """Draw instances without end; the n-th depends on the seed and n alone.
+    """Yield instances without end; the n-th depends only on the seed and n.
 
     Args:
         workload: a generator, or ``mixed``.
-        seed: of the draws.
+        seed: seed of the draws.
         whole: whether each user's equal share is a whole number of GPUs of every type.
     """
     names = chosen_generators(workload)

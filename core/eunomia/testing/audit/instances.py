@@ -15,13 +15,13 @@ Table = tuple[Row, ...]
 
 @value
 class AuditInstance:
-    """Users that share GPUs; every job takes one GPU, and a user's jobs are alike.
+    """Users that share GPUs; every job takes one GPU, and the jobs of a user are equal.
 
     Attributes:
         speedup: [user, type] true speed of one GPU, relative to the user's slowest type; 0: its jobs do not run there.
         weight: [user] positive.
-        gpus: [type] GPUs.
-        jobs: [user] jobs, and so the GPUs that the user can use at a time.
+        gpus: [type] number of GPUs.
+        jobs: [user] number of jobs, and so the most GPUs that the user can use at a time.
         source: the generator.
     """
 
@@ -33,39 +33,39 @@ class AuditInstance:
 
     @property
     def users(self) -> int:
-        """How many users share."""
+        """Return the number of users."""
         return len(self.weight)
 
     @property
     def types(self) -> int:
-        """How many GPU types there are."""
+        """Return the number of GPU types."""
         return len(self.gpus)
 
     @property
     def size(self) -> tuple[int, int, int]:
-        """What makes an instance small: users, then GPU types, then GPUs."""
+        """Return the size for comparisons: users, then GPU types, then GPUs."""
         return self.users, self.types, sum(self.gpus)
 
     def speeds(self) -> Reals:
-        """[user, type] the speedups as an array."""
+        """Return the speedups as an array, [user, type]."""
         return np.array(self.speedup, dtype=float).reshape(self.users, self.types)
 
     def throughput(self, gpus: Reals) -> Reals:
-        """[user] what each gets of its own row of ``gpus`` [user, type], on the best GPUs that its jobs can use."""
+        """Return throughput by user from its row of ``gpus`` [user, type], on the best that its jobs can use."""
         speeds = self.speeds()
         return np.array([_best(speeds[user], gpus[user], self.jobs[user]) for user in range(self.users)])
 
     def throughput_of(self, user: int, gpus: Reals) -> float:
-        """What a user would get of some GPUs by type."""
+        """Return a user's throughput from GPUs by type."""
         return _best(np.array(self.speedup[user]), gpus, self.jobs[user])
 
     def equal_share(self) -> Reals:
-        """[user] the throughput of each with its part, by weight, of every GPU type."""
+        """Return each user's throughput, [user], with its part by weight of every GPU type."""
         part = np.array(self.weight) / sum(self.weight)
         return self.throughput(part[:, None] * np.array(self.gpus, dtype=float))
 
     def without_user(self, user: int) -> Self:
-        """The instance without one user."""
+        """Return the instance without one user."""
         kept = [row for row in range(self.users) if row != user]
         return type(self)(
             speedup=tuple(self.speedup[row] for row in kept),
@@ -76,7 +76,7 @@ class AuditInstance:
         )
 
     def plain(self) -> dict[str, Any]:
-        """The instance as plain values for JSON."""
+        """Return the instance as plain values for JSON."""
         return {
             "speedup": [list(row) for row in self.speedup],
             "weight": list(self.weight),
@@ -87,7 +87,7 @@ class AuditInstance:
 
 
 def _best(speed: Reals, gpus: Reals, jobs: int) -> float:
-    """Throughput on the fastest of the GPUs, at most ``jobs`` of them."""
+    """Return the throughput on the fastest of the GPUs, at most ``jobs`` of them."""
     left, total = float(jobs), 0.0
     for kind in np.argsort(-speed, kind="stable").tolist():
         used = min(left, float(gpus[kind]))
@@ -100,11 +100,11 @@ def instance_from(plain: object, place: str) -> AuditInstance:
     """Read and check an instance.
 
     Args:
-        plain: what ``AuditInstance.plain`` gave, as read from JSON.
+        plain: the result of ``AuditInstance.plain``, as read from JSON.
         place: the file, for errors.
 
     Raises:
-        InputError: a part is missing, or a number does not suit.
+        InputError: a part is missing, or a number is invalid.
     """
     if not isinstance(plain, dict):
         raise InputError("an instance must be a JSON object", value=type(plain).__name__, place=place)

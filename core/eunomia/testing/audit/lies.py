@@ -1,4 +1,4 @@
-"""Searches for profitable lies: users who report other speedups than they have, alone and in pairs."""
+"""Searches for profitable lies: users that report other speedups than their own, alone and in pairs."""
 
 from collections.abc import Iterator
 from itertools import combinations
@@ -25,7 +25,7 @@ TRIED: Final = 3
 
 @value
 class Lie:
-    """Reports of users who lie together, and the property that a profit of theirs violates."""
+    """Reports of users that lie together, and the property that their profit violates."""
 
     kind: Property
     users: tuple[int, ...]
@@ -33,13 +33,16 @@ class Lie:
     """By user of ``users``, the speedups that it reports."""
 
     def reports(self, instance: AuditInstance) -> Table:
-        """What all users report."""
+        """Return the reports of all users."""
         stated = dict(zip(self.users, self.rows, strict=True))
         return tuple(stated.get(user, row) for user, row in enumerate(instance.speedup))
 
 
 def over_reports(instance: AuditInstance, user: int) -> list[Row]:
-    """Rows nowhere below the truth, the slowest type as it is: faster types by a factor, or just above another user."""
+    """Return rows with no value below the truth, true for the slowest type.
+
+    Faster types are scaled by a factor, or set just above another user's.
+    """
     own, slowest = _own(instance, user)
     fast = (np.arange(own.size) != slowest) & (own > 0.0)
     rows = [np.where(fast, own * factor, own) for factor in OVER]
@@ -59,7 +62,7 @@ def under_reports(instance: AuditInstance, user: int) -> list[Row]:
 
 
 def _own(instance: AuditInstance, user: int) -> tuple[Reals, int]:
-    """A user's speedups, and the type that is its slowest: reports are relative to it, so it is never lied about."""
+    """Return a user's speedups and its slowest type, for which no lie is tried since reports are relative to it."""
     own = np.array(instance.speedup[user])
     return own, int(np.where(own > 0.0, own, np.inf).argmin())
 
@@ -80,11 +83,11 @@ KINDS: Final = (
 
 
 def lies_of(instance: AuditInstance, luck: np.random.Generator) -> Iterator[Lie]:
-    """A few lies of each user, and of each pair of users, over-reports and under-reports apart.
+    """Yield a few lies of each user and of each pair of users; over-reports and under-reports are separate.
 
     Args:
-        instance: with the truth.
-        luck: draws which lies are tried.
+        instance: the instance with the true speedups.
+        luck: draws the lies to try.
     """
     for make, alone, in_pairs in KINDS:
         rows = [make(instance, user) for user in range(instance.users)]
@@ -98,7 +101,7 @@ def lies_of(instance: AuditInstance, luck: np.random.Generator) -> Iterator[Lie]
 
 
 def gain_of(policy: AuditedPolicy, instance: AuditInstance, honest: Received, lie: Lie) -> Violation:
-    """What a lie gains, in true throughput relative to that of honest users; of a pair, what gains less."""
+    """Return the gain of a lie in true throughput relative to honesty; for a pair, the smaller gain."""
     outcome = policy.outcome(instance, lie.reports(instance))
     return violation_of(instance, (honest, outcome), lie, seed=policy.seed)
 
@@ -106,7 +109,7 @@ def gain_of(policy: AuditedPolicy, instance: AuditInstance, honest: Received, li
 def violation_of(
     instance: AuditInstance, given: tuple[Received, Received], lie: Lie, *, seed: int, over_rounds: bool = False
 ) -> Violation:
-    """A lie's gain from what users get when they are honest, and what they get with the lie."""
+    """Return the violation by a lie: the gain over what honest users receive."""
     honest, outcome = given
     before, after = instance.throughput(honest.gpus), instance.throughput(outcome.gpus)
     share = instance.equal_share()

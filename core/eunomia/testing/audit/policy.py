@@ -1,4 +1,4 @@
-"""Runs a profile on an instance, one-shot: the arbiter makes one round, and the GPUs of each user are read."""
+"""Runs one round of the arbiter on an instance, and reads the GPUs that each user receives."""
 
 import dataclasses
 import math
@@ -31,11 +31,11 @@ SMALLEST: Final = AuditInstance(speedup=((1.0, 1.5), (1.0, 1.5)), weight=(1.0, 1
 
 @builds
 class Received:
-    """What users get.
+    """The GPUs that users receive.
 
     Attributes:
         gpus: [user, type] GPUs.
-        whole: whether the allocation granted whole GPUs; else shares, as they are before refiners round them.
+        whole: whether the allocation granted whole GPUs; else they are shares, before refiners round them.
     """
 
     gpus: Reals
@@ -43,11 +43,11 @@ class Received:
 
 
 class AuditedPolicy:
-    """A profile, asked one round at a time.
+    """A profile that answers one round at a time.
 
     Args:
-        profile: any.
-        seed: of the policy's own draws.
+        profile: any profile.
+        seed: seed of the policy's own draws.
     """
 
     def __init__(self, profile: Profile, seed: int = 0) -> None:
@@ -60,7 +60,7 @@ class AuditedPolicy:
         """Whether it grants whole GPUs."""
 
     def outcome(self, instance: AuditInstance, reports: Table | None = None) -> Received:
-        """What users get when they report some speedups; None: the true ones.
+        """Return the GPUs that users receive for some reported speedups; None: they report the true ones.
 
         Raises:
             InputErrors: a cluster of these GPUs does not suit the profile.
@@ -87,17 +87,17 @@ class AuditedPolicy:
 
 
 def cluster_of(gpus: tuple[int, ...]) -> Cluster:
-    """A machine for each GPU type, named ``type1`` and so on."""
+    """Return a cluster with one machine for each GPU type, named ``type1`` and so on."""
     return Cluster.parse(", ".join(f"1x{count} type{kind + 1} 64cpu 256GB" for kind, count in enumerate(gpus)))
 
 
 def user_name(user: int) -> str:
-    """The name of a user and its app; also what errors and texts call it."""
+    """Return the name of a user and its app, also in errors and texts."""
     return f"user{user + 1}"
 
 
 def events_of(instance: AuditInstance, reports: Table) -> list[Event]:
-    """All users arrive with an app each, whose jobs report a rate on every GPU type."""
+    """Return events in which all users arrive with one app each, whose jobs report a rate on every GPU type."""
     events: list[Event] = []
     for user in range(instance.users):
         app = AppId(user_name(user))
@@ -117,7 +117,7 @@ def _rate(job: JobId, kind: int, rate: float) -> RateMeasured:
 
 
 class _Watch:
-    """The allocation stage, whose shares are noted."""
+    """The allocation stage, with its shares recorded."""
 
     def __init__(self, stage: AllocationStage) -> None:
         self._stage = stage
@@ -132,7 +132,7 @@ class _Watch:
 
 
 def _shares(snapshot: Snapshot, menus: Menus, answer: Allocation) -> dict[str, Reals] | None:
-    """By user, the GPUs of each type that shares of time or of devices come to; None: whole GPUs are granted."""
+    """Return by user the GPUs of each type that shares of time or devices amount to; None: whole GPUs are granted."""
     amount = answer.amount
     if isinstance(amount, Grants):
         return None
@@ -164,7 +164,7 @@ def _padded(shares: dict[str, Reals], instance: AuditInstance) -> Reals:
 
 
 def _granted(decision: Decision, cluster: Cluster, instance: AuditInstance) -> Reals:
-    """[user, type] GPUs that the decision starts jobs or apps on; an app is named like its user."""
+    """Return the GPUs on which the decision starts jobs or apps, [user, type]; an app is named like its user."""
     rows = {user_name(user): user for user in range(instance.users)}
     found = np.zeros((instance.users, instance.types))
     for order in decision.transitions:

@@ -19,23 +19,23 @@ class Best(NamedTuple):
 
 
 def dominating(instance: AuditInstance, least: Reals, *, whole: bool) -> Best:
-    """The allocation in which no user has less, and the sum of throughputs in equal shares is greatest.
+    """Return the allocation in which no user has less and the sum of throughputs, in equal shares, is greatest.
 
     Args:
         instance: users and GPUs.
-        least: [user] throughput that each has at least.
+        least: [user] lower bound of the user's throughput.
         whole: whether GPUs are whole.
     """
     return _solved(instance, 1.0 / np.maximum(instance.equal_share(), 1e-12), least * (1.0 - 1e-9), whole=whole)
 
 
 def optimum(instance: AuditInstance, *, whole: bool) -> Best:
-    """The allocation with the greatest sum of throughputs, each relative to the user's slowest type."""
+    """Return the allocation with the greatest sum of throughputs, each relative to the user's slowest type."""
     return _solved(instance, np.ones(instance.users), None, whole=whole)
 
 
 def _solved(instance: AuditInstance, value: Reals, least: Reals | None, *, whole: bool) -> Best:
-    """Maximise the sum of value times throughput; variable ``user * types + type`` is GPUs."""
+    """Maximise the sum of value times throughput; the variable ``user * types + type`` is a number of GPUs."""
     users, types, speeds = instance.users, instance.types, instance.speeds()
     count = users * types
     blocks = [np.kron(np.ones((1, users)), np.eye(types)), np.kron(np.eye(users), np.ones((1, types)))]

@@ -16,7 +16,7 @@ NOTHING: Final = 1e-4
 
 
 class Judged(NamedTuple):
-    """By how much a property is violated."""
+    """The size of a violation of a property."""
 
     size: float
     users: tuple[int, ...] = ()
@@ -24,7 +24,7 @@ class Judged(NamedTuple):
 
 
 def sharing_incentive(instance: AuditInstance, outcome: Received) -> Judged:
-    """The part of its equal share that the worst-off user lacks (OEF, §2.3)."""
+    """Measure the part of its equal share that the worst-off user lacks (OEF, §2.3)."""
     share = instance.equal_share()
     lacks = 1.0 - instance.throughput(outcome.gpus) / np.maximum(share, 1e-12)
     worst = int(lacks.argmax())
@@ -32,7 +32,7 @@ def sharing_incentive(instance: AuditInstance, outcome: Received) -> Judged:
 
 
 def envy_freeness(instance: AuditInstance, outcome: Received) -> Judged:
-    """How much more, in equal shares, a user would have with the GPUs of another, each by unit of weight."""
+    """Measure how much more, in equal shares, a user would have with the GPUs of another, each per unit of weight."""
     own, share = instance.throughput(outcome.gpus), np.maximum(instance.equal_share(), 1e-12)
     worst = Judged(0.0)
     for user in range(instance.users):
@@ -45,7 +45,7 @@ def envy_freeness(instance: AuditInstance, outcome: Received) -> Judged:
 
 
 def pareto_efficiency(instance: AuditInstance, outcome: Received) -> Judged:
-    """How much more, in equal shares of one user, users could have in all while none has less."""
+    """Measure how much more, in equal shares of one user, users could have in total while none has less."""
     own, share = instance.throughput(outcome.gpus), np.maximum(instance.equal_share(), 1e-12)
     best = dominating(instance, own, whole=outcome.whole)
     gain = (best.throughput - own) / share
@@ -54,7 +54,7 @@ def pareto_efficiency(instance: AuditInstance, outcome: Received) -> Judged:
 
 
 def work_conservation(instance: AuditInstance, outcome: Received) -> Judged:
-    """The part of the GPUs that is idle while a user has a job without a GPU that runs there."""
+    """Measure the part of the GPUs that is idle while a user has a job without a GPU that runs there."""
     idle = np.maximum(np.array(instance.gpus, float) - outcome.gpus.sum(axis=0), 0.0)
     left = np.array(instance.jobs, float) - outcome.gpus.sum(axis=1)
     runs = instance.speeds() > 0.0
@@ -64,7 +64,7 @@ def work_conservation(instance: AuditInstance, outcome: Received) -> Judged:
 
 
 def efficiency(instance: AuditInstance, outcome: Received) -> Judged:
-    """The part of the greatest sum of throughputs that is missing."""
+    """Measure the part of the greatest sum of throughputs that is missing."""
     best = optimum(instance, whole=outcome.whole)
     missing = 1.0 - float(instance.throughput(outcome.gpus).sum()) / max(float(best.throughput.sum()), 1e-12)
     return Judged(missing, (), table(best.gpus))
@@ -81,5 +81,5 @@ JUDGES: Final[Mapping[Property, Judge]] = {
 
 
 def table(gpus: Reals) -> Table:
-    """An array as rows of plain numbers."""
+    """Return an array as rows of plain numbers."""
     return tuple(map(tuple, gpus.tolist()))

@@ -1,4 +1,4 @@
-"""Makes a counterexample smaller: fewer users, fewer GPU types, rounder numbers, as long as it stays one."""
+"""Makes a counterexample smaller while it stays one: fewer users, fewer GPU types, rounder numbers."""
 
 import dataclasses
 from collections.abc import Callable, Iterator
@@ -14,10 +14,10 @@ Judge = Callable[[AuditInstance, Violation], Violation | None]
 
 
 def smaller(found: Violation, judge: Judge) -> Violation:
-    """The smallest counterexample that one-step changes lead to; each keeps at least a fifth of the violation.
+    """Return the smallest counterexample that one-step changes reach; each keeps at least a fifth of the violation.
 
     Args:
-        found: to begin with.
+        found: the first counterexample.
         judge: judges a changed instance.
     """
     for _ in range(ROUNDS):
@@ -36,7 +36,7 @@ def _tried(found: Violation, judge: Judge) -> Iterator[Violation | None]:
 
 
 def _simpler(instance: AuditInstance) -> Iterator[AuditInstance]:
-    """Instances that are one step simpler."""
+    """Yield instances that are one step simpler."""
     if instance.users > 2:
         yield from (_fitted(instance.without_user(user), instance) for user in range(instance.users))
     if instance.types > 2:
@@ -52,7 +52,7 @@ def _simpler(instance: AuditInstance) -> Iterator[AuditInstance]:
 
 
 def _fitted(instance: AuditInstance, before: AuditInstance) -> AuditInstance:
-    """GPUs that divide among the users as they did before, and as many jobs as GPUs where that was so."""
+    """Return the instance with as many GPUs per user as before, and as many jobs as GPUs if that was so before."""
     gpus = instance.gpus
     if all(count % before.users == 0 for count in before.gpus):
         gpus = tuple(count // before.users * instance.users for count in gpus)
@@ -63,7 +63,7 @@ def _fitted(instance: AuditInstance, before: AuditInstance) -> AuditInstance:
 
 
 def _without_type(instance: AuditInstance, kind: int) -> AuditInstance | None:
-    """The instance without a GPU type, speedups relative to what is the slowest then."""
+    """Return the instance without a GPU type, with speedups relative to the new slowest type."""
     kept = [other for other in range(instance.types) if other != kind]
     rows = [tuple(row[other] for other in kept) for row in instance.speedup]
     if any(max(row) <= 0.0 for row in rows):

@@ -8,7 +8,7 @@ from eunomia.testing.audit.violations import Property, Violation
 
 @dataclasses.dataclass(slots=True)
 class Tally:
-    """How often a property was violated, and the violations to show."""
+    """The number of violations of a property, and the violations to show."""
 
     kind: Property
     instances: int = 0
@@ -34,10 +34,10 @@ class Tally:
 
     @property
     def share(self) -> float:
-        """The part of the instances that violate the property."""
+        """Return the fraction of the instances that violate the property."""
         return self.violated / self.instances if self.instances else 0.0
 
     @property
     def mean(self) -> float:
-        """The mean violation over all instances."""
+        """Return the mean violation over all instances."""
         return self.total / self.instances if self.instances else 0.0

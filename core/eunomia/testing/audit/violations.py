@@ -1,4 +1,4 @@
-"""What the auditor finds: the property that an instance violates, and by how much."""
+"""The results of an audit: the property that an instance violates, and the size of the violation."""
 
 from collections.abc import Sequence
 from enum import Enum
@@ -24,17 +24,17 @@ class Property(Enum):
 
     @property
     def label(self) -> str:
-        """As tables show it."""
+        """Return the property's name in tables."""
         return _LABELS[self]
 
     @property
     def by_lying(self) -> bool:
-        """Whether it is violated by a profitable lie."""
+        """Return whether a profitable lie violates it."""
         return self in LYING
 
     @property
     def unit(self) -> str:
-        """What the size of a violation is a part of."""
+        """Return the whole of which the size of a violation is a part."""
         return _UNITS.get(self, "of a share")
 
 
@@ -69,14 +69,14 @@ class Violation:
 
     Attributes:
         kind: the property.
-        size: the violation; see ``Property.unit``.
+        size: the size of the violation; see ``Property.unit``.
         instance: the instance.
-        gpus: [user, type] what the policy gives when all users are honest.
-        users: the users who are worse off, who envy and are envied, or who lie.
-        reports: [user, type] the speedups that were reported; None: the true ones.
-        other: [user, type] the dominating or best allocation, or what the policy gives after the lie.
-        seed: of the audit.
-        over_rounds: whether time received in simulated rounds was judged, not one allocation.
+        gpus: [user, type] the policy's allocation when all users are honest.
+        users: the users that are worse off, that envy and are envied, or that lie.
+        reports: [user, type] the reported speedups; None: the true ones.
+        other: [user, type] the dominating or best allocation, or the policy's allocation after the lie.
+        seed: seed of the audit.
+        over_rounds: whether GPU time in simulated rounds was judged instead of one allocation.
     """
 
     kind: Property
@@ -91,12 +91,12 @@ class Violation:
 
     @property
     def rank(self) -> tuple[int, int, int, float]:
-        """Smaller is easier to check by hand: users, GPU types, GPUs, then the greater violation."""
+        """Return a key that is smaller for easier instances: users, GPU types, GPUs, then the greater violation."""
         return (*self.instance.size, -self.size)
 
 
 def property_of(name: str, place: str, known: Sequence[str] = ()) -> Property:
-    """The property of a name.
+    """Return the property with a name.
 
     Raises:
         InputError: there is no such property.

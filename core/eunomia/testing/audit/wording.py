@@ -1,4 +1,4 @@
-"""Violations in sentences that one can check by hand."""
+"""Describes violations in sentences that can be checked by hand."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -10,7 +10,7 @@ from eunomia.testing.audit.violations import Property, Violation
 
 
 def size_text(kind: Property, size: float) -> str:
-    """A violation's size, such as ``+181 %`` or ``0.58 of a share``."""
+    """Return a violation's size as text, such as ``+181 %`` or ``0.58 of a share``."""
     if kind.by_lying or kind is Property.PARETO_EFFICIENT:
         return f"+{100.0 * size:.3g} %"
     if kind in (Property.WORK_CONSERVING, Property.EFFICIENT):
@@ -19,7 +19,7 @@ def size_text(kind: Property, size: float) -> str:
 
 
 def sentence(found: Violation) -> str:
-    """The instance, what the policy gives, and what is wrong with it."""
+    """Return the instance, the policy's allocation, and its defect as text."""
     over = "On average over rounds: " if found.over_rounds else ""
     return f"{_instance(found)} {over}{_SENTENCES.get(found.kind, _lie)(found)}"
 
