@@ -1,4 +1,4 @@
-"""Figures that mislead without a sentence: free resizes, and Themis' rho where speed-up is not linear."""
+"""Figures that mislead: free resizes, GPUs that wait to join, and Themis' rho where speed-up is not linear."""
 
 from pathlib import Path
 
@@ -9,6 +9,7 @@ from eunomia.cli import run
 
 MODEL = "Inception4Model256"
 HALVING = ((1, 2.0), (2, 1.2), (4, 0.8))
+TABLES = ("segments", "jobs")
 FLAT = ((1, 2.0), (2, 1.9), (4, 1.8))
 
 
@@ -47,6 +48,17 @@ def test_resizes_with_a_cost_need_no_sentence(tmp_path: Path, capsys: pytest.Cap
     found = simulate(tmp_path, HALVING, "--cost", "start=20s", "--cost", "pause=10s", "--no-report")
     assert found["resizes"][0] > 0
     assert "took no time" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("costs", [("join=40s",), ("join=40s", "pause=10s"), ("pause=10s",), ()])
+def test_gpus_that_wait_to_join_a_running_job_do_not_count_as_running(tmp_path: Path, costs: tuple[str, ...]) -> None:
+    simulate(tmp_path, HALVING, "--no-report", *(part for cost in costs for part in ("--cost", cost)))
+    tables = {name: pl.concat(map(pl.read_parquet, (tmp_path / "run").rglob(f"{name}.parquet"))) for name in TABLES}
+    segments = tables["segments"].with_columns(seconds=pl.col("end_seconds") - pl.col("start_seconds"))
+    by_activity = dict(segments.group_by("activity").agg(pl.col("seconds").sum()).iter_rows())
+    assert by_activity["run"] == pytest.approx(tables["jobs"]["busy_slot_seconds"].sum())
+    assert sum(by_activity.values()) == pytest.approx(tables["jobs"]["slot_seconds"].sum())
+    assert ("start" in by_activity) == ("join=40s" in costs)
 
 
 @pytest.mark.parametrize(("rho", "says"), [("themis", True), ("contention", False)])

@@ -18,7 +18,8 @@ def segment_columns(run: SimulatedRun) -> tuple[Ints, Ints, Reals, Reals, list[s
     """Return the columns job (row), GPU, start, end (seconds), activity; empty if no segments were kept.
 
     A lease before its job's first step is ``start``, or ``restore`` if the job had held GPUs before. After the last
-    step it is ``save`` if the job lost the lease unfinished, else ``idle``. Periods in between are also ``idle``.
+    step it is ``save`` if the job lost the lease unfinished, else ``idle``. Periods in between are also ``idle``. A GPU
+    that a running job adds is in ``start`` until a run uses it (``--cost join``).
     """
     rows = [row for job, spans in _runs_by_job(run) for row in _of_job(job, spans)]
     job, gpu, start, end, activity = zip(*rows, strict=True) if rows else ((),) * 5
@@ -43,23 +44,41 @@ def merged_runs(job: Ints, start: Reals, end: Reals) -> tuple[Ints, Reals, Reals
 
 
 class _Held(NamedTuple):
-    """A job's periods of running, each list ascending, and its leases: GPU, start, end, cause of the end."""
+    """A job's leases, its periods of running, and its runs of one gang; each list is ascending.
+
+    Attributes:
+        starts: start of each period of running.
+        ends: end of each period of running.
+        leases: GPU, start, end, cause of the end.
+        run_starts: start of each run of one gang.
+        run_ends: end of each run.
+        run_gpus: GPUs of each run.
+    """
 
     starts: list[float]
     ends: list[float]
     leases: list[tuple[int, float, float, str]]
+    run_starts: Reals
+    run_ends: Reals
+    run_gpus: Ints
 
 
 def _runs_by_job(run: SimulatedRun) -> list[tuple[int, _Held]]:
-    if not run.segments.job.size:
+    log = run.segments
+    if not log.job.size:
         return []
-    job, start, end = merged_runs(run.segments.job, run.segments.start_seconds, run.segments.end_seconds)
-    bounds = np.searchsorted(job, np.arange(run.state.size + 1)).tolist()
+    job, start, end = merged_runs(log.job, log.start_seconds, log.end_seconds)
+    every = np.arange(run.state.size + 1)
+    bounds = np.searchsorted(job, every).tolist()
     starts, ends = start.tolist(), end.tolist()
+    order = np.lexsort((log.start_seconds, log.job))
+    single = np.searchsorted(log.job[order], every).tolist()
+    run_starts, run_ends, run_gpus = log.start_seconds[order], log.end_seconds[order], log.gpus[order]
     found = []
     for row, leases in sorted(_leases_by_job(run).items()):
-        of_job = slice(bounds[row], bounds[row + 1])
-        found.append((row, _Held(starts=starts[of_job], ends=ends[of_job], leases=leases)))
+        of_job, runs = slice(bounds[row], bounds[row + 1]), slice(single[row], single[row + 1])
+        held = _Held(starts[of_job], ends[of_job], leases, run_starts[runs], run_ends[runs], run_gpus[runs])
+        found.append((row, held))
     return found
 
 
@@ -79,8 +98,31 @@ def _of_job(job: int, held: _Held) -> Iterator[tuple[int, int, float, float, str
     first_start = min(begin for _, begin, _, _ in held.leases)
     for gpu, begin, end, ended_by in held.leases:
         again, lost = begin > first_start + _SAME, ended_by in _LOST
-        for start, stop, activity in _cut(begin, end, held, again=again, lost=lost):
-            yield job, gpu, start, stop, activity
+        joined = _joins(begin, held) if again else None
+        if joined is not None:
+            yield job, gpu, begin, min(joined, end), "start"
+            begin = joined
+        if begin < end - _SAME:
+            for start, stop, activity in _cut(begin, end, held, again=again, lost=lost):
+                yield job, gpu, start, stop, activity
+
+
+def _joins(begin: float, held: _Held) -> float | None:
+    """Return when a GPU that was added during a run is first used by one; None: it was not added during a run.
+
+    A run uses the GPUs that its job held at its start. If these are as many as the run has, a GPU that the job got
+    later waits for the next run.
+    """
+    before = bisect_left(held.starts, begin - _SAME) - 1
+    if before < 0 or held.ends[before] <= begin + _SAME:
+        return None
+    at = int(np.searchsorted(held.run_starts, begin - _SAME)) - 1
+    start, end = float(held.run_starts[at]), float(held.run_ends[at])
+    if end <= begin + _SAME or held.run_gpus[at] != sum(
+        since <= start + _SAME and until >= begin + _SAME for _, since, until, _ in held.leases
+    ):
+        return None
+    return float(held.run_starts[at + 1]) if at + 1 < held.run_starts.size else end
 
 
 def _cut(begin: float, end: float, held: _Held, *, again: bool, lost: bool) -> list[tuple[float, float, str]]:
