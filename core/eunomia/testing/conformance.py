@@ -316,6 +316,10 @@ class PolicyConformance:
         """Check all rules if all jobs stop, and some come back."""
         self._hold_all(self._bench().once(scenes.paused()))
 
+    def test_jobs_adapt(self) -> None:
+        """Check all rules if jobs change their batch sizes, as announced or not."""
+        self._hold_all(self._bench().once(scenes.adapting()))
+
     def test_ten_thousand_jobs(self) -> None:
         """Check that a round with ten thousand jobs ends; its time is not judged."""
         self._hold_all(self._bench().once(scenes.many()))

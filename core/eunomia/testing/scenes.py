@@ -1,9 +1,11 @@
 """Small worlds for testing a policy: an ordinary one with every kind of event, and adversarial ones."""
 
 import dataclasses
+import math
 from collections.abc import Iterable
 
 from eunomia.contract.events import (
+    Adapted,
     AppArrived,
     AppCancelled,
     Event,
@@ -15,7 +17,11 @@ from eunomia.contract.events import (
     JobResumed,
     MachineBack,
     MachineLost,
+    RateMeasured,
+    RegimesAnnounced,
 )
+from eunomia.model.adaptations import Adapts, ComingRegime
+from eunomia.model.cluster import Locality
 from eunomia.model.forecasts import Forecast, JobForecast, Phase
 from eunomia.testing.drive import Delays
 from eunomia.units import AppId, JobId, Seconds, UserId
@@ -75,6 +81,14 @@ class _Script:
                 batch_size=32.0,
             )
             self.events.append((at, added))
+
+    def declare(self, app: str, adapts: Adapts, *, batch_size: float) -> None:
+        """Declare how the jobs added for an app adapt; without a batch size, they declare nothing else."""
+        known = batch_size == batch_size
+        for row, (time, event) in enumerate(self.events):
+            if isinstance(event, JobAdded) and event.app == app:
+                passes = {"epochs": 10.0, "samples_per_epoch": 32.0 * event.iterations / 10.0} if known else {}
+                self.events[row] = (time, dataclasses.replace(event, adapts=adapts, batch_size=batch_size, **passes))
 
     def forecast(self, app: str, at: float, most: int) -> None:
         jobs = (JobForecast(iterations_left=400.0, seconds_per_iteration=0.1, least=1, most=most),)
@@ -168,6 +182,35 @@ def paused() -> Scene:
     made.at(10.0, MachineLost(machine="m02"))
     made.at(12.0, MachineBack(machine="m02"))
     return made.scene("everyone paused", "2x4 V100 16cpu 64GB", 60.0, lease=5.0)
+
+
+def adapting() -> Scene:
+    """Return a scene in which jobs change their batch sizes, announced or not, running, waiting and paused.
+
+    Some declare batch size, epochs and way of adapting, some nothing; rates at some batch sizes are known.
+    """
+    made = _Script()
+    for number, adapts in enumerate(Adapts):
+        app = f"app{number}"
+        made.app(app, 0.2 * number, user=f"user{number % 2}")
+        made.jobs(app, 0.2 * number, [(2, 2), (1, 4)], work=30.0)
+        made.declare(app, adapts, batch_size=math.nan if number == 0 else 32.0)
+    for number, app in enumerate(("app1", "app2", "app3")):
+        coming = (ComingRegime(iterations=90.0, rate=20.0, batch_size=64.0), ComingRegime(iterations=60.0, rate=5.0))
+        made.at(0.9, RegimesAnnounced(job=JobId(f"{app}/{number % 2}"), regimes=coming))
+    for number, batch_size in enumerate((64.0, 128.0, 64.0, 32.0)):
+        for turn, job in enumerate(("app0/0", "app2/0", "app2/1", "app3/1", "app4/0")):
+            at = 3.0 + 8.0 * number + turn
+            made.at(at, Adapted(job=JobId(job), batch_size=batch_size, iterations_done=10.0 + 5.0 * number))
+        rate = RateMeasured(
+            job=JobId("app2/0"), gpus=2, locality=Locality.MACHINE, rate=6.0, gpu_type="V100", batch_size=batch_size
+        )
+        made.at(4.5 + 8.0 * number, rate)
+    made.at(6.0, JobPaused(job=JobId("app4/0")))
+    made.at(20.0, JobResumed(job=JobId("app4/0")))
+    made.at(26.0, RegimesAnnounced(job=JobId("app3/0"), regimes=()))
+    made.at(30.0, JobReported(job=JobId("app2/1"), iterations_done=200.0, rate=8.0))
+    return made.scene("jobs that adapt", "2x4 V100 16cpu 64GB", 60.0, lease=6.0)
 
 
 def many(jobs: int = 10_000, apps: int = 100) -> Scene:
