@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from eunomia.model.shapes import value
+from eunomia_testbed.evidence.draws import NO_DRAWS, DrawKind, Draws
 
 SCHEMA = "eunomia/run@1"
 
@@ -46,6 +47,7 @@ class RunFacts:
     kind: str  # demo, simulate, replay, ...
     command: tuple[str, ...]
     seeds: tuple[int, ...] = (0,)
+    draws: Draws = NO_DRAWS  # what the runs of a policy are draws of, and so which intervals hold
     profiles: dict[str, str] = dataclasses.field(default_factory=dict)
     cluster: str = ""
     machine: str = ""  # in words, as `local:` says it
@@ -67,7 +69,8 @@ class RunFacts:
 
     def to_json(self) -> str:
         """Return one indented JSON object, with its keys in the order above."""
-        return json.dumps({"schema": SCHEMA} | dataclasses.asdict(self), indent=2, ensure_ascii=False) + "\n"
+        plain = dataclasses.asdict(self) | {"draws": self.draws.to_plain()}
+        return json.dumps({"schema": SCHEMA} | plain, indent=2, ensure_ascii=False) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -76,10 +79,18 @@ class RunFacts:
         known = {field.name: found[field.name] for field in dataclasses.fields(cls) if field.name in found}
         known["command"] = tuple(known["command"])
         known["seeds"] = tuple(known.get("seeds", (0,)))
+        known["draws"] = _draws(found.get("draws"), known["seeds"])
         known["notes"] = tuple(known.get("notes", ()))
         known["inputs"] = tuple(InputFile(**each) for each in known.get("inputs", ()))
         known["failures"] = tuple(FailedRun(**each) for each in known.get("failures", ()))
         return cls(**known)
+
+
+def _draws(given: dict[str, Any] | None, seeds: tuple[int, ...]) -> Draws:
+    """Return the draws as written; of a run before they were written, its seeds."""
+    if given is not None:
+        return Draws.from_plain(given)
+    return Draws(kind=DrawKind.SEEDS, count=len(seeds)) if len(seeds) > 1 else NO_DRAWS
 
 
 def sha256_of(path: Path) -> InputFile:

@@ -15,6 +15,7 @@ from eunomia_testbed.results.added import NO_COLUMNS, Added, read_added
 from eunomia_testbed.results.facts import RunFacts
 from eunomia_testbed.results.tables import KEY, TABLES, keyed, schema_of
 
+RESAMPLES: Final = "resamples.parquet"
 _LARGE: Final = 1024**2
 """Least size in bytes of a file for which reading the keys first saves time."""
 
@@ -42,6 +43,8 @@ class RunData:
     counts: pl.DataFrame
     timings: pl.DataFrame
     records: Mapping[str, pl.DataFrame]
+    resamples: pl.DataFrame = dataclasses.field(default_factory=pl.DataFrame)
+    """A row for each policy and resample of the trace, with the columns of ``summary.csv``; empty: none was made."""
     added: Added = dataclasses.field(default_factory=dict)
     """Columns that plugins added to the tables, by table and name."""
 
@@ -60,6 +63,7 @@ class RunData:
             name=folder.resolve().name,
             facts=RunFacts.from_json(facts.read_text(encoding="utf-8")) if facts.exists() else None,
             records={path.stem: pl.read_parquet(path) for path in sorted(folder.glob("plugins/*.parquet"))},
+            resamples=pl.read_parquet(folder / RESAMPLES) if (folder / RESAMPLES).exists() else pl.DataFrame(),
             added=added,
             **{table: read_table(folder, table, added) for table in TABLES},
         )

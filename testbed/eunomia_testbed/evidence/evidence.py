@@ -1,0 +1,91 @@
+"""The figures of every policy by draw, and what they show of a policy and of the difference between two."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import polars as pl
+
+from eunomia.model.shapes import builds
+from eunomia_testbed.evidence.draws import NO_DRAWS, DrawKind, Draws
+from eunomia_testbed.evidence.intervals import Estimate, difference, estimate, log_ratio
+
+if TYPE_CHECKING:
+    from eunomia_testbed.results.run_data import RunData
+
+MAXIMA: Final = frozenset({"makespan_seconds", "queue_length_max"})
+"""Figures that are a maximum over a trace, as are those that end in ``_worst``: resampling gives them no interval."""
+
+
+@builds
+class Evidence:
+    """The figures of every policy, by draw.
+
+    Attributes:
+        draws: what the rows of ``drawn`` are draws of.
+        drawn: a row for each policy and draw (column ``seed``), with the columns of ``summary.csv``.
+        whole: of resamples, a row for each policy with the figures of the trace itself; else None.
+    """
+
+    draws: Draws
+    drawn: pl.DataFrame
+    whole: pl.DataFrame | None = None
+
+    def figure(self, policy: str, name: str) -> Estimate | None:
+        """Return a policy's figure with its interval; None: not known.
+
+        A maximum over resamples has no interval: it is a figure of this trace.
+        """
+        whole = self._of_trace(policy, name)
+        if self._is_maximum_of_resamples(name):
+            return None if whole is None else Estimate(value=whole, low=None, high=None, count=1)
+        return estimate(list(self._by_draw(policy, name).values()), self.draws, whole=whole)
+
+    def ratio(self, one: str, other: str, name: str) -> Estimate | None:
+        """Return ln(other's figure / one's figure), paired by draw; None: not known."""
+        return self._paired(one, other, name, relative=True)
+
+    def difference(self, one: str, other: str, name: str) -> Estimate | None:
+        """Return other's figure - one's figure, paired by draw; None: not known."""
+        return self._paired(one, other, name, relative=False)
+
+    def _paired(self, one: str, other: str, name: str, *, relative: bool) -> Estimate | None:
+        here, there = self._of_trace(one, name), self._of_trace(other, name)
+        whole = None if here is None or there is None else (here, there)
+        if self._is_maximum_of_resamples(name):
+            first, second = ([], []) if whole is None else ([whole[0]], [whole[1]])
+            return (log_ratio if relative else difference)(first, second, NO_DRAWS)
+        mine, others = self._by_draw(one, name), self._by_draw(other, name)
+        both = sorted(mine.keys() & others.keys())
+        first, second = [mine[draw] for draw in both], [others[draw] for draw in both]
+        return (log_ratio if relative else difference)(first, second, self.draws, whole=whole)
+
+    def _is_maximum_of_resamples(self, name: str) -> bool:
+        return self.draws.kind is DrawKind.RESAMPLES and (name in MAXIMA or name.endswith("_worst"))
+
+    def _by_draw(self, policy: str, name: str) -> dict[int, float]:
+        if name not in self.drawn.columns:
+            return {}
+        mine = self.drawn.filter(pl.col("policy") == policy).select(
+            "seed", pl.col(name).cast(pl.Float64).fill_nan(None)
+        )
+        return {int(seed): float(figure) for seed, figure in mine.drop_nulls().iter_rows()}
+
+    def _of_trace(self, policy: str, name: str) -> float | None:
+        if self.whole is None or name not in self.whole.columns:
+            return None
+        mine = self.whole.filter(pl.col("policy") == policy)[name].cast(pl.Float64).fill_nan(None).drop_nulls()
+        return float(mine[0]) if mine.len() else None
+
+
+def evidence_of(run: RunData, summaries: pl.DataFrame) -> Evidence:
+    """Return the evidence of a run.
+
+    Args:
+        run: the tables and facts of the run.
+        summaries: a row for each policy and seed, as in ``summary.csv``.
+    """
+    draws = NO_DRAWS if run.facts is None else run.facts.draws
+    if draws.kind is DrawKind.RESAMPLES:
+        return Evidence(draws=draws, drawn=run.resamples, whole=summaries)
+    return Evidence(draws=draws, drawn=summaries)

@@ -1,0 +1,100 @@
+"""Estimates with 95 % intervals: percentiles over resamples of one trace, Student's t over independent draws.
+
+Resamples are draws of one trace's uncertainty and not observations: a t interval over N resamples shrinks as N grows,
+and covers far less than 95 %. Percentiles of the resampled figures do not (Efron and Tibshirani, An Introduction to the
+Bootstrap, 13.3).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from eunomia.model.shapes import value
+from eunomia_testbed.evidence.draws import DrawKind, Draws
+from eunomia_testbed.metrics.intervals import interval
+
+FEWEST_RESAMPLES: Final = 39
+"""The fewest resamples that give a 95 % percentile interval: the outermost values of 39 are its ends."""
+LOW, HIGH = 2.5, 97.5
+"""Percentiles of the ends of an interval."""
+
+
+@value
+class Estimate:
+    """A figure with its 95 % interval.
+
+    Attributes:
+        value: of resamples, the figure of the trace itself; else the mean of the draws.
+        low: lower end of the interval; None: nothing is known about chance.
+        high: upper end.
+        count: number of draws.
+    """
+
+    value: float
+    low: float | None
+    high: float | None
+    count: int
+
+    @property
+    def known(self) -> bool:
+        """Return whether the estimate has an interval."""
+        return self.low is not None and self.high is not None
+
+    @property
+    def holds_zero(self) -> bool:
+        """Return whether the interval contains 0; without an interval, True: chance may explain anything."""
+        return self.low is None or self.high is None or self.low <= 0.0 <= self.high
+
+
+def estimate(values: Sequence[float], draws: Draws, *, whole: float | None = None) -> Estimate | None:
+    """Return the estimate of a figure from its draws; None: no value is known.
+
+    Args:
+        values: the figure by draw, in any order.
+        draws: what the values are draws of.
+        whole: of resamples, the figure of the trace itself; None: the mean of the resamples.
+    """
+    known = [each for each in values if math.isfinite(each)]
+    if not known:
+        return None if whole is None else Estimate(value=whole, low=None, high=None, count=1)
+    if draws.kind is DrawKind.RESAMPLES:
+        return _percentiles(known, whole)
+    found = interval(known if draws.kind is not DrawKind.ONE else known[:1])
+    return None if found is None else Estimate(value=found.mean, low=found.low, high=found.high, count=found.count)
+
+
+def log_ratio(
+    first: Sequence[float], second: Sequence[float], draws: Draws, *, whole: tuple[float, float] | None = None
+) -> Estimate | None:
+    """Return the estimate of ln(second / first), paired by draw; None: no pair of positive values.
+
+    Args:
+        first: a figure of one policy, by draw.
+        second: the same figure of another policy, on the same draws.
+        draws: what the values are draws of.
+        whole: of resamples, both figures of the trace itself.
+    """
+    pairs = [math.log(b / a) for a, b in zip(first, second, strict=True) if a > 0.0 and b > 0.0]
+    of_trace = None if whole is None or min(whole) <= 0.0 else math.log(whole[1] / whole[0])
+    return estimate(pairs, draws, whole=of_trace)
+
+
+def difference(
+    first: Sequence[float], second: Sequence[float], draws: Draws, *, whole: tuple[float, float] | None = None
+) -> Estimate | None:
+    """Return the estimate of second - first, paired by draw, for figures that may be 0; None: no pair is known."""
+    pairs = [b - a for a, b in zip(first, second, strict=True)]
+    return estimate(pairs, draws, whole=None if whole is None else whole[1] - whole[0])
+
+
+def _percentiles(values: Sequence[float], whole: float | None) -> Estimate:
+    count = len(values)
+    mean = math.fsum(values) / count if whole is None else whole
+    if count < FEWEST_RESAMPLES:
+        return Estimate(value=mean, low=None, high=None, count=count)
+    low, high = np.percentile(np.asarray(values, float), [LOW, HIGH], method="weibull").tolist()
+    return Estimate(value=mean, low=low, high=high, count=count)
