@@ -21,10 +21,9 @@ from eunomia.contract.events import (
     RegimesAnnounced,
 )
 from eunomia.model.adaptations import Adapts, ComingRegime
-from eunomia.model.cluster import Locality
 from eunomia.model.forecasts import Forecast, JobForecast, Phase
 from eunomia.testing.drive import Delays
-from eunomia.units import AppId, JobId, Seconds, UserId
+from eunomia.units import AppId, JobId, Locality, Seconds, UserId
 
 Script = tuple[tuple[float, Event], ...]
 
@@ -87,8 +86,11 @@ class _Script:
         known = batch_size == batch_size
         for row, (time, event) in enumerate(self.events):
             if isinstance(event, JobAdded) and event.app == app:
-                passes = {"epochs": 10.0, "samples_per_epoch": 32.0 * event.iterations / 10.0} if known else {}
-                self.events[row] = (time, dataclasses.replace(event, adapts=adapts, batch_size=batch_size, **passes))
+                epochs, samples = (10.0, 32.0 * event.iterations / 10.0) if known else (math.nan, math.nan)
+                declared = dataclasses.replace(
+                    event, adapts=adapts, batch_size=batch_size, epochs=epochs, samples_per_epoch=samples
+                )
+                self.events[row] = (time, declared)
 
     def forecast(self, app: str, at: float, most: int) -> None:
         jobs = (JobForecast(iterations_left=400.0, seconds_per_iteration=0.1, least=1, most=most),)
