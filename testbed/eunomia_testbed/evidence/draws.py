@@ -44,6 +44,7 @@ class Draws:
         block_apps: apps in a block of a resample; None: no resamples, or blocks by time.
         block_seconds: seconds in a block of a resample that begins at the same time of day; None: blocks of apps.
         seed: the seed of the resamples.
+        fixed: policies whose runs draw nothing on a workload that is the same for all seeds; each was simulated once.
     """
 
     kind: DrawKind = DrawKind.ONE
@@ -52,6 +53,7 @@ class Draws:
     block_apps: int | None = None
     block_seconds: float | None = None
     seed: int = 0
+    fixed: tuple[str, ...] = ()
 
     @property
     def shows_chance(self) -> bool:
@@ -67,12 +69,13 @@ class Draws:
             "block_apps": self.block_apps,
             "block_seconds": self.block_seconds,
             "seed": self.seed,
+            "fixed": list(self.fixed),
         }
 
     @classmethod
     def from_plain(cls, given: Mapping[str, Any]) -> Self:
         """Return the draws of the JSON object that ``to_plain`` makes."""
-        return cls(**{**given, "kind": DrawKind(given["kind"])})
+        return cls(**{**given, "kind": DrawKind(given["kind"]), "fixed": tuple(given.get("fixed", ()))})
 
 
 NO_DRAWS: Final = Draws()

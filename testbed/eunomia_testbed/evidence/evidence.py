@@ -56,9 +56,16 @@ class Evidence:
             first, second = ([], []) if whole is None else ([whole[0]], [whole[1]])
             return (log_ratio if relative else difference)(first, second, NO_DRAWS)
         mine, others = self._by_draw(one, name), self._by_draw(other, name)
+        mine, others = self._repeated(one, mine, others), self._repeated(other, others, mine)
         both = sorted(mine.keys() & others.keys())
         first, second = [mine[draw] for draw in both], [others[draw] for draw in both]
         return (log_ratio if relative else difference)(first, second, self.draws, whole=whole)
+
+    def _repeated(self, policy: str, mine: dict[int, float], others: dict[int, float]) -> dict[int, float]:
+        """Return the figure of a policy that draws nothing for each draw of the other policy."""
+        if policy not in self.draws.fixed or len(mine) != 1:
+            return mine
+        return dict.fromkeys(others, next(iter(mine.values()))) if others else mine
 
     def _is_maximum_of_resamples(self, name: str) -> bool:
         return self.draws.kind is DrawKind.RESAMPLES and (name in MAXIMA or name.endswith("_worst"))

@@ -166,6 +166,19 @@ def time_mean(frame: pl.DataFrame, column: str, until: float | None) -> float | 
     return float((known[column].to_numpy() * np.diff(np.append(begin, until))).sum() / until)
 
 
+def efficiency_while_waiting(run: RunData) -> float | None:
+    """Return the mean cluster efficiency over the time in which a job waits; None: unknown, or no job waits.
+
+    Cluster efficiency is AFS' (NSDI'21, section 2.2): the work done, relative to one GPU's, per GPU of the cluster.
+    """
+    known = run.queue.select("time_seconds", "waiting_jobs", "efficiency").drop_nulls().sort("time_seconds")
+    if known.height < 2:
+        return None
+    lengths = np.append(np.diff(known["time_seconds"].to_numpy()), 0.0) * (known["waiting_jobs"].to_numpy() > 0)
+    total = float(lengths.sum())
+    return float(lengths @ known["efficiency"].to_numpy()) / total if total > 0.0 else None
+
+
 def share_above(values: pl.Series, limit: float) -> float | None:
     """Return the share of known values above the limit."""
     known = values.drop_nulls()

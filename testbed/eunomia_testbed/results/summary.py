@@ -32,6 +32,8 @@ __all__ = [
     "summary_of",
 ]
 
+RHO_WAYS: Final = ("worst", "p99", "p90", "mean", "above_1_share", "unfair_share")
+"""The figures of each kind of ρ over the apps."""
 OVERHEADS: Final = ("start", "restore", "save", "idle")
 """Activities of a held GPU other than progress."""
 
@@ -87,6 +89,15 @@ class Summary:
     contention_mean: float | None
     cluster_efficiency_mean: float | None
     blocking_index_mean: float | None
+    work_while_waiting: Annotated[
+        float | None,
+        col(
+            "",
+            "AFS' cluster efficiency over the time in which jobs wait",
+            label="work done while jobs waited",
+            better="high",
+        ),
+    ]
     rounds: Annotated[int, col("", "of the arbiter")]
     quiet_rounds: int | None
     stage_calls: int | None
@@ -97,6 +108,7 @@ class Summary:
     ]
     restarts: int | None
     migrations: int | None
+    moves_per_job: Annotated[float | None, col("", "restarts and migrations, divided by the jobs", label="moves a job")]
     resizes: int | None
     probes: int | None
     iterations_lost: int | None
@@ -107,8 +119,8 @@ class Summary:
     slots_held_twice: Annotated[int, col("", "leases that began on a slot before an earlier one had ended")]
     jct_mean_by_gang: Mapping[str, float | None]
     """Mean JCT in seconds by class of gang sizes."""
-    rho_worst_by_kind: Mapping[str, float | None]
-    rho_unfair_by_kind: Mapping[str, float | None]
+    rho_by_kind: Mapping[str, float | None]
+    """Figures of every kind of ρ, by the names of ``RHO_FIGURES``."""
     wait_by_reason: Mapping[str, float]
     """Seconds that jobs waited, by reason; a missing reason counts as 0."""
     more_by_name: Mapping[str, float | None]
@@ -118,14 +130,14 @@ class Summary:
         """Return the row of ``summary.csv``, with each number in its own column."""
         plain = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)[: -len(_NESTED)]}
         plain |= {f"jct_mean_gang_{name}_seconds": self.jct_mean_by_gang.get(name) for _, name in counting.GANGS}
-        for kind in KINDS:
-            plain[f"rho_{kind}_worst"] = self.rho_worst_by_kind.get(kind)
-            plain[f"rho_{kind}_unfair_share"] = self.rho_unfair_by_kind.get(kind)
+        plain |= {name: self.rho_by_kind.get(name) for name in RHO_FIGURES}
         waited = {f"wait_{each.word}_seconds": self.wait_by_reason.get(each.word, 0.0) for each in Reason}
         return plain | waited | dict(self.more_by_name)
 
 
-_NESTED = ("jct_mean_by_gang", "rho_worst_by_kind", "rho_unfair_by_kind", "wait_by_reason", "more_by_name")
+_NESTED = ("jct_mean_by_gang", "rho_by_kind", "wait_by_reason", "more_by_name")
+RHO_FIGURES: Final = tuple(f"rho_{kind}_{way}" for kind in KINDS for way in RHO_WAYS)
+"""The figures of ρ in ``summary.csv``, such as ``rho_static_p90``."""
 
 
 def summaries_of(run: RunData) -> dict[tuple[str, int], Summary]:
@@ -162,6 +174,8 @@ def summary_of(run: RunData, policy: str, seed: int) -> Summary:
         rounds=counting.total(one.counts["rounds"]) or one.rounds.height,
         lease_extension_share=counting.extension_share(one.rounds),
         wait_seconds=counting.waited_seconds(one, reasons),
+        work_while_waiting=counting.efficiency_while_waiting(one),
+        moves_per_job=_moves_per_job(one),
         faults=faults_of(one),
         first_fault=counting.first_fault(one),
         slots_held_twice=held_twice(one.leases),
@@ -185,8 +199,23 @@ def _fairness(run: RunData, judged: pl.DataFrame) -> dict[str, object]:
         "rho_above_1_share": counting.share_above(rho[name], 1.0),
         "rho_unfair_share": counting.share_above(rho[name], limit),
         "rho_jain": jain(rho[name].to_numpy()),
-        "rho_worst_by_kind": {kind: counting.number(judged[column].max()) for kind, column in _RHO.items()},
-        "rho_unfair_by_kind": {kind: counting.share_above(judged[column], limit) for kind, column in _RHO.items()},
+        "rho_by_kind": {
+            f"rho_{kind}_{way}": figure
+            for kind, column in _RHO.items()
+            for way, figure in _rho_figures(judged[column], limit).items()
+        },
+    }
+
+
+def _rho_figures(rho: pl.Series, limit: float) -> dict[str, float | None]:
+    """Return the figures of one kind of ρ, by the names of ``RHO_WAYS``."""
+    return {
+        "worst": counting.number(rho.max()),
+        "p99": counting.number(rho.quantile(0.99, "linear")),
+        "p90": counting.number(rho.quantile(0.9, "linear")),
+        "mean": counting.mean(rho),
+        "above_1_share": counting.share_above(rho, 1.0),
+        "unfair_share": counting.share_above(rho, limit),
     }
 
 
@@ -202,6 +231,12 @@ def _usage(run: RunData, held: float, makespan: float | None) -> dict[str, objec
         "slot_seconds": held,
         **{f"{activity}_share": spent.get(activity) for activity in ("run", *OVERHEADS)},
     }
+
+
+def _moves_per_job(run: RunData) -> float | None:
+    moves = [counting.total(run.jobs[name]) for name in ("restarts", "migrations")]
+    known = [each for each in moves if each is not None]
+    return sum(known) / run.jobs.height if known else None
 
 
 _RHO: Final = {kind: "rho" if kind == "themis" else f"rho_{kind}" for kind in KINDS}

@@ -1,0 +1,209 @@
+"""Judges policies by goal: which are best as far as the runs can tell, and how much more evidence would decide."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import polars as pl
+
+from eunomia.model.shapes import builds, value
+from eunomia_testbed.evidence.draws import DrawKind
+from eunomia_testbed.evidence.evidence import Evidence
+from eunomia_testbed.evidence.goals import FAIRNESS, Goal, fairness_goals, plain_goals
+from eunomia_testbed.evidence.intervals import Estimate
+from eunomia_testbed.metrics.fairness import KINDS
+
+MOST_MORE: Final = 100.0
+"""The largest factor of further evidence that an answer names; beyond it, policies count as equally good."""
+EQUAL: Final = 1e-9
+"""Differences up to this part of a figure are rounding."""
+
+
+@builds
+class GoalAnswer:
+    """The policies that are best by one goal.
+
+    Attributes:
+        goal: the goal.
+        best: the policies that the runs cannot tell from the best, the best by its own figure first; of one run, the
+            policies of the least figure.
+        decided: whether intervals show one policy, or several equal ones, to be better than all others.
+        figures: by policy, its figure with the interval; policies without a known figure are left out.
+        against: by policy other than the best, its difference from the best: of relative goals ln(policy / best).
+        factor: how many times as much evidence would probably tell all of ``best`` apart; None: decided, or no factor
+            up to ``MOST_MORE`` does.
+        shows_chance: whether there are intervals at all.
+    """
+
+    goal: Goal
+    best: tuple[str, ...]
+    decided: bool
+    figures: Mapping[str, Estimate]
+    against: Mapping[str, Estimate]
+    factor: float | None
+    shows_chance: bool
+
+
+@value
+class Unfinished:
+    """A policy under which fewer apps finished than under another, which no goal compares."""
+
+    policy: str
+    finished: int
+    apps: int
+
+
+@builds
+class Answers:
+    """The answers of one comparison.
+
+    Attributes:
+        goals: an answer for each goal that does not depend on the kind of ρ.
+        fairness: by kind of ρ, an answer for each of its figures; the first is the 90th percentile.
+        front: policies that no other policy beats in both mean JCT and the 90th percentile of the chosen kind of ρ.
+        kind: the kind of ρ that judges the run.
+        unfinished: policies that are left out.
+    """
+
+    goals: Sequence[GoalAnswer]
+    fairness: Mapping[str, Sequence[GoalAnswer]]
+    front: tuple[str, ...]
+    kind: str
+    unfinished: Sequence[Unfinished]
+
+    def of(self, name: str) -> GoalAnswer | None:
+        """Return the answer to a goal by the word of ``--goal``; None: no policy has the figure."""
+        if name == FAIRNESS:
+            return next(iter(self.fairness.get(self.kind, ())), None)
+        return next((each for each in self.goals if each.goal.name == name), None)
+
+    def fairest_by_kind(self) -> dict[str, tuple[str, ...]]:
+        """Return the fairest policies by kind of ρ, by the 90th percentile."""
+        return {kind: answers[0].best for kind, answers in self.fairness.items() if answers}
+
+
+def judge(evidence: Evidence, policies: Sequence[str], *, kind: str = "themis") -> Answers:
+    """Judge policies by every goal.
+
+    A policy under which fewer apps finished than under another is left out. Without intervals an answer names the
+    policy of the best figure and claims nothing.
+
+    Args:
+        evidence: the figures of every policy.
+        policies: the policies to compare, in the order in which ties are shown.
+        kind: the kind of ρ that judges the run.
+    """
+    able, unfinished = _able(evidence, policies)
+    apps = _apps(evidence)
+    goals = [found for goal in plain_goals() if (found := judge_goal(evidence, able, goal)) is not None]
+    fairness = {
+        each: [found for goal in fairness_goals(each, apps) if (found := judge_goal(evidence, able, goal)) is not None]
+        for each in KINDS
+    }
+    return Answers(
+        goals=goals,
+        fairness={each: found for each, found in fairness.items() if found},
+        front=_front(goals[0] if goals else None, next(iter(fairness.get(kind, ())), None)),
+        kind=kind,
+        unfinished=unfinished,
+    )
+
+
+def judge_goal(evidence: Evidence, policies: Sequence[str], goal: Goal) -> GoalAnswer | None:
+    """Judge policies by one goal; None: no policy has the figure."""
+    figures = {each: found for each in policies if (found := evidence.figure(each, goal.figure)) is not None}
+    if not figures:
+        return None
+    sign = -1.0 if goal.more_is_better else 1.0
+    first = min(figures, key=lambda policy: (sign * figures[policy].value, policies.index(policy)))
+    compare = evidence.ratio if goal.relative and figures[first].value > 0.0 else evidence.difference
+    against = {each: found for each in figures if each != first and (found := compare(first, each, goal.figure))}
+    shows = any(each.known for each in against.values())
+    if not shows:
+        best = [each for each in figures if each == first or _equal(against.get(each))]
+        alike = [each for each in against if not _equal(against[each])]
+    else:
+        alike = [each for each in figures if each != first and _not_told_apart(against.get(each))]
+        best = [first, *alike]
+    return GoalAnswer(
+        goal=goal,
+        best=tuple(sorted(best, key=lambda policy: (policy != first, policies.index(policy)))),
+        decided=shows and all(_equal(against.get(each)) for each in alike),
+        figures=figures,
+        against=against,
+        factor=_factor([against[each] for each in alike if each in against]) if shows else None,
+        shows_chance=shows,
+    )
+
+
+def _not_told_apart(found: Estimate | None) -> bool:
+    return found is None or found.holds_zero
+
+
+def _equal(found: Estimate | None) -> bool:
+    """Return whether two policies have the same figure in every draw."""
+    if found is None or abs(found.value) > EQUAL:
+        return False
+    return (found.low is None or abs(found.low) <= EQUAL) and (found.high is None or abs(found.high) <= EQUAL)
+
+
+def _factor(differences: Sequence[Estimate]) -> float | None:
+    """Return the factor of further evidence at which the narrowed intervals would exclude 0; None: beyond the limit.
+
+    An interval narrows with the root of the evidence.
+    """
+    wanted = []
+    for each in differences:
+        if each.low is None or each.high is None:
+            return None
+        half = max(each.high - each.value, each.value - each.low)
+        if abs(each.value) <= EQUAL or half <= 0.0:
+            return None
+        wanted.append((half / abs(each.value)) ** 2)
+    most = max(wanted, default=None)
+    return most if most is not None and 1.0 < most <= MOST_MORE else None
+
+
+def _front(fast: GoalAnswer | None, fair: GoalAnswer | None) -> tuple[str, ...]:
+    if fast is None or fair is None:
+        return ()
+    both = [each for each in fast.figures if each in fair.figures]
+    at = {each: (fast.figures[each].value, fair.figures[each].value) for each in both}
+    return tuple(each for each in both if not any(_dominates(at[other], at[each]) for other in both))
+
+
+def _dominates(one: tuple[float, float], other: tuple[float, float]) -> bool:
+    return one != other and one[0] <= other[0] and one[1] <= other[1]
+
+
+def _rows(evidence: Evidence) -> pl.DataFrame:
+    return evidence.drawn if evidence.whole is None else evidence.whole
+
+
+def _apps(evidence: Evidence) -> int:
+    rows = _rows(evidence)
+    most = rows["apps"].max() if rows.height and "apps" in rows.columns else None
+    return int(most) if isinstance(most, int | float) else 0
+
+
+def _able(evidence: Evidence, policies: Sequence[str]) -> tuple[list[str], list[Unfinished]]:
+    """Return the policies under which the largest part of the apps finished, and the others with their counts."""
+    rows = _rows(evidence)
+    if not {"apps", "apps_finished"} <= set(rows.columns):
+        return list(policies), []
+    sums = {
+        str(policy): (int(finished), int(apps))
+        for policy, finished, apps in rows.group_by("policy").agg(pl.col("apps_finished", "apps").sum()).iter_rows()
+    }
+    parts = {policy: done / apps if apps else 0.0 for policy, (done, apps) in sums.items() if policy in policies}
+    most = max(parts.values(), default=0.0)
+    able = [each for each in policies if each in parts and math.isclose(parts[each], most, abs_tol=1e-12)]
+    left = [each for each in policies if each in parts and each not in able]
+    return able, [Unfinished(policy=each, finished=sums[each][0], apps=sums[each][1]) for each in left]
+
+
+def draws_in_words(kind: DrawKind) -> str:
+    """Return what further evidence consists of."""
+    return {DrawKind.SEEDS: "seeds", DrawKind.WINDOWS: "windows", DrawKind.TRACES: "traces"}.get(kind, "apps")

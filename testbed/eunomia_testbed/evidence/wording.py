@@ -1,0 +1,183 @@
+"""Answers in words, for the screen and the page: what each goal's answer is, and what remains open."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from eunomia.model.shapes import value
+from eunomia_testbed.evidence.draws import DrawKind, Draws
+from eunomia_testbed.evidence.goals import FAIRNESS, Goal
+from eunomia_testbed.evidence.intervals import Estimate
+from eunomia_testbed.evidence.judging import Answers, GoalAnswer
+
+ONE_RUN: Final = "One run: nothing is known about chance (--resample 100)."
+FAIRNESS_PAGE: Final = "docs/explanation/fairness.md"
+LEFT_OPEN: Final = "not decided"
+KIND_WORDS: Final = {"themis": "Themis'", "static": "static", "contention": "contention", "exclusive": "exclusive"}
+"""The kinds of ρ in words that precede it."""
+TIME_UNITS: Final = {"d": 86_400.0, "h": 3_600.0, "min": 60.0, "s": 1.0}
+
+
+@value
+class Line:
+    """The answer to one goal: its label, the answer, and whether intervals support it."""
+
+    label: str
+    text: str
+    supported: bool
+
+
+def unit_of(least_seconds: float) -> str:
+    """Return the largest unit of time in which a time is at least 3."""
+    return next((name for name, size in TIME_UNITS.items() if least_seconds >= 3 * size), "s")
+
+
+def seconds_in(unit: str) -> Callable[[float], str]:
+    """Return a function that shows seconds in a unit, with two to three digits."""
+    size = TIME_UNITS[unit]
+
+    def show(seconds: float) -> str:
+        number = seconds / size
+        return f"{number:.1f}" if abs(number) < 9.95 else f"{number:,.0f}"
+
+    return show
+
+
+def with_interval(found: Estimate | None, show: Callable[[float], str], unit: str = "") -> str:
+    """Return a figure such as ``9.4 h (8.6 to 10.3)``; ``-``: not known."""
+    if found is None:
+        return "-"
+    text = f"{show(found.value)}{f' {unit}' if unit else ''}"
+    return text if found.low is None or found.high is None else f"{text} ({show(found.low)} to {show(found.high)})"
+
+
+def relative(found: Estimate) -> str:
+    """Return a log ratio in per cent, such as ``-5 % (-11 to +1 %)``."""
+    low, high = found.low, found.high
+    text = f"{_percent(found.value)} %"
+    return text if low is None or high is None else f"{text} ({_percent(low)} to {_percent(high)} %)"
+
+
+def _percent(log_ratio: float) -> str:
+    part = 100.0 * math.expm1(log_ratio)
+    return f"{part:+.1f}" if abs(part) < 2.0 else f"{part:+.0f}"
+
+
+def difference(found: Estimate, goal: Goal) -> str:
+    """Return a policy's difference from another by a goal, relative or in the goal's own unit."""
+    if goal.relative:
+        return relative(found)
+    text = f"{found.value:+.2f}"
+    return text if found.low is None or found.high is None else f"{text} ({found.low:+.2f} to {found.high:+.2f})"
+
+
+def lines_of(answers: Answers, draws: Draws, *, apps: int) -> list[Line]:
+    """Return a line for each goal, in the order of the goals; fairness names the fairest by each kind of ρ.
+
+    Args:
+        answers: the judgement.
+        draws: what the runs are draws of.
+        apps: apps of the trace, from which follows the length of a trace that probably decides.
+    """
+    lines = []
+    for each in answers.goals:
+        if each.goal.name == "moves":
+            lines += _fairness(answers, draws, apps)
+        lines.append(_line(each, draws, apps))
+    return (
+        lines
+        if any(each.goal.name == "moves" for each in answers.goals)
+        else [*lines, *_fairness(answers, draws, apps)]
+    )
+
+
+def _line(found: GoalAnswer, draws: Draws, apps: int) -> Line:
+    label = found.goal.label
+    if not found.shows_chance:
+        where = "in this trace" if draws.kind is DrawKind.RESAMPLES else "in this run"
+        return Line(label=label, text=f"{_listed(found.best)} {where}, {_figure(found)}", supported=False)
+    if found.decided:
+        return Line(label=label, text=_decided(found), supported=True)
+    first, *others = found.best
+    told = f"{LEFT_OPEN}: {_listed(found.best, 'or')}"
+    if len(others) == 1 and others[0] in found.against:
+        told = f"{LEFT_OPEN}: {others[0]} against {first} {difference(found.against[others[0]], found.goal)}"
+    return Line(label=label, text=f"{told}; {_further(found, draws, apps)}", supported=False)
+
+
+def _decided(found: GoalAnswer) -> str:
+    """Return the best policies and the difference of the next one from them."""
+    rest = {policy: each for policy, each in found.against.items() if policy not in found.best}
+    best = _listed(found.best)
+    if not rest:
+        return f"{best}, equal in every draw"
+    sign = -1.0 if found.goal.more_is_better else 1.0
+    second = min(rest, key=lambda policy: sign * rest[policy].value)
+    return f"{best}; next {second} {difference(rest[second], found.goal)}"
+
+
+def _further(found: GoalAnswer, draws: Draws, apps: int) -> str:
+    """Return what would decide: a longer trace, more seeds, or nothing of reasonable size."""
+    if found.factor is None:
+        return "as good as equal here"
+    if draws.kind is DrawKind.RESAMPLES:
+        return f"a trace of about {_rounded(found.factor * apps):,} apps probably would"
+    words = {DrawKind.SEEDS: "seeds", DrawKind.WINDOWS: "windows", DrawKind.TRACES: "traces"}
+    return f"about {math.ceil(found.factor * draws.count):,} {words.get(draws.kind, 'runs')} probably would"
+
+
+def _rounded(number: float) -> int:
+    """Return a number to two significant digits, upwards."""
+    size = 10 ** max(0, math.floor(math.log10(max(number, 1.0))) - 1)
+    return int(math.ceil(number / size) * size)
+
+
+def _fairness(answers: Answers, draws: Draws, apps: int) -> list[Line]:
+    by_kind = answers.fairest_by_kind()
+    if not by_kind:
+        return []
+    own = answers.of(FAIRNESS)
+    if own is None or _agree(list(by_kind.values())):
+        found = own or next(iter(answers.fairness.values()))[0]
+        line = _line(found, draws, apps)
+        return [Line(label="Fairest", text=f"{line.text} (90th percentile of ρ, every kind)", supported=line.supported)]
+    told = "; ".join(f"{KIND_WORDS[kind]} {_listed(best, 'or')}" for kind, best in by_kind.items())
+    return [
+        Line(
+            label="Fairest",
+            text=f"it depends on ρ: {told} (what each asks: {FAIRNESS_PAGE})",
+            supported=False,
+        )
+    ]
+
+
+def _agree(sets: Sequence[tuple[str, ...]]) -> bool:
+    """Return whether some policy is among the fairest by every kind of ρ."""
+    return bool(set(sets[0]).intersection(*map(set, sets[1:]))) if sets else False
+
+
+def _figure(found: GoalAnswer) -> str:
+    estimate = found.figures[found.best[0]]
+    if found.goal.unit == "s":
+        unit = unit_of(estimate.value)
+        return f"{seconds_in(unit)(estimate.value)} {unit}"
+    return f"{estimate.value:.2f}"
+
+
+def _listed(names: Sequence[str], word: str = "and") -> str:
+    *others, last = names
+    return f"{', '.join(others)} {word} {last}" if others else last
+
+
+def method(draws: Draws, apps: int | None = None) -> str:
+    """Return how the intervals were made, such as ``100 resamples of jobs.csv in blocks of 18 apps: 95 % ...``."""
+    if not draws.shows_chance:
+        return ONE_RUN
+    if draws.kind is DrawKind.RESAMPLES:
+        block = f"{draws.block_apps} apps" if draws.block_seconds is None else f"{draws.block_seconds / 86_400:g} days"
+        source = f" of {draws.source}" if draws.source else ""
+        return f"{draws.count} resamples{source} by circular blocks of {block}: 95 % intervals are percentiles."
+    parts = {DrawKind.WINDOWS: f"windows of {draws.source}", DrawKind.TRACES: "traces", DrawKind.SEEDS: "seeds"}
+    return f"{draws.count} {parts[draws.kind]}: 95 % intervals are Student's t."
