@@ -21,7 +21,7 @@ TIME_UNITS: Final = {"d": 86_400.0, "h": 3_600.0, "min": 60.0, "s": 1.0}
 
 
 @value
-class Line:
+class AnswerLine:
     """The answer to one goal: its label, the answer, and whether intervals support it."""
 
     label: str
@@ -73,7 +73,7 @@ def difference(found: Estimate, goal: Goal) -> str:
     return text if found.low is None or found.high is None else f"{text} ({found.low:+.2f} to {found.high:+.2f})"
 
 
-def lines_of(answers: Answers, draws: Draws, *, apps: int) -> list[Line]:
+def lines_of(answers: Answers, draws: Draws, *, apps: int) -> list[AnswerLine]:
     """Return a line for each goal, in the order of the goals; fairness names the fairest by each kind of ρ.
 
     Args:
@@ -93,18 +93,18 @@ def lines_of(answers: Answers, draws: Draws, *, apps: int) -> list[Line]:
     )
 
 
-def _line(found: GoalAnswer, draws: Draws, apps: int) -> Line:
+def _line(found: GoalAnswer, draws: Draws, apps: int) -> AnswerLine:
     label = found.goal.label
     if not found.shows_chance:
         where = "in this trace" if draws.kind is DrawKind.RESAMPLES else "in this run"
-        return Line(label=label, text=f"{_listed(found.best)} {where}, {_figure(found)}", supported=False)
+        return AnswerLine(label=label, text=f"{_listed(found.best)} {where}, {_figure(found)}", supported=False)
     if found.decided:
-        return Line(label=label, text=_decided(found), supported=True)
+        return AnswerLine(label=label, text=_decided(found), supported=True)
     first, *others = found.best
     told = f"{LEFT_OPEN}: {_listed(found.best, 'or')}"
     if len(others) == 1 and others[0] in found.against:
         told = f"{LEFT_OPEN}: {others[0]} against {first} {difference(found.against[others[0]], found.goal)}"
-    return Line(label=label, text=f"{told}; {_further(found, draws, apps)}", supported=False)
+    return AnswerLine(label=label, text=f"{told}; {_further(found, draws, apps)}", supported=False)
 
 
 def _decided(found: GoalAnswer) -> str:
@@ -134,7 +134,7 @@ def _rounded(number: float) -> int:
     return int(math.ceil(number / size) * size)
 
 
-def _fairness(answers: Answers, draws: Draws, apps: int) -> list[Line]:
+def _fairness(answers: Answers, draws: Draws, apps: int) -> list[AnswerLine]:
     by_kind = answers.fairest_by_kind()
     if not by_kind:
         return []
@@ -142,10 +142,14 @@ def _fairness(answers: Answers, draws: Draws, apps: int) -> list[Line]:
     if own is None or _agree(list(by_kind.values())):
         found = own or next(iter(answers.fairness.values()))[0]
         line = _line(found, draws, apps)
-        return [Line(label="Fairest", text=f"{line.text} (90th percentile of ρ, every kind)", supported=line.supported)]
+        return [
+            AnswerLine(
+                label="Fairest", text=f"{line.text} (90th percentile of ρ, every kind)", supported=line.supported
+            )
+        ]
     told = "; ".join(f"{KIND_WORDS[kind]} {_listed(best, 'or')}" for kind, best in by_kind.items())
     return [
-        Line(
+        AnswerLine(
             label="Fairest",
             text=f"it depends on ρ: {told} (what each asks: {FAIRNESS_PAGE})",
             supported=False,
