@@ -58,7 +58,7 @@ def test_policies_that_the_seeds_do_not_tell_apart_are_all_best_and_the_further_
 def test_one_run_names_the_policy_of_the_least_figure_and_claims_nothing() -> None:
     found = answer(evidence(DrawKind.ONE, a=[100.0], b=[200.0]))
     assert (found.best, found.decided, found.shows_chance) == (("a",), False, False)
-    lines = lines_of(judge(evidence(DrawKind.ONE, a=[100.0], b=[200.0]), ["a", "b"]), NO_DRAWS, apps=10)
+    lines = lines_of(judge(evidence(DrawKind.ONE, a=[100.0], b=[200.0]), ["a", "b"]), NO_DRAWS)
     assert [line.supported for line in lines] == [False] * len(lines)
     assert method(NO_DRAWS) == ONE_RUN
 
@@ -101,7 +101,7 @@ def test_the_front_holds_the_policies_that_no_other_beats_in_speed_and_fairness(
     answers = judge(Evidence(draws=NO_DRAWS, drawn=rows), ["fast", "fair", "neither"])
     assert answers.front == ("fast", "fair")
     assert answers.fairest_by_kind() == {"themis": ("fair",), "static": ("fast",)}
-    told = [line.text for line in lines_of(answers, NO_DRAWS, apps=5) if line.label == "Fairest"]
+    told = [line.text for line in lines_of(answers, NO_DRAWS) if line.label == "Fairest"]
     assert told == ["it depends on ρ: Themis' fair; static fast (what each asks: docs/explanation/fairness.md)"]
 
 

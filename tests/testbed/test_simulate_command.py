@@ -46,12 +46,15 @@ def test_the_screen_is_as_drawn(capsys: pytest.CaptureFixture[str]) -> None:
     assert shown.err.splitlines()[0] == "jobs.csv: 16 jobs read, 0 dropped (Eunomia format); 4 slots on 2 machines"
     assert re.fullmatch(r"fifo, seed 0: .*1 of 2 done", shown.err.splitlines()[1])
     lines = shown.out.splitlines()
-    heads = ["policy", "makespan s", "mean JCT s", "p99 JCT s", "worst ρ", "ρ>1.05 %", "in use %", "restarts"]
-    assert re.split(r"\s{2,}", lines[0]) == [*heads, "deciding s"]
+    heads = ["policy", "mean JCT", "p99 JCT", "end", "ρ: p90, > 1, worst here", "contention ρ: p90, > 1", "in use"]
+    assert re.split(r"\s{2,}", lines[0]) == [*heads, "moves a job", "deciding"]
     assert [line.split()[0] for line in lines[1:3]] == ["fifo", "srtf"]
-    makespan, jct = (float(text) for text in lines[1].split()[1:3])
     jobs = RunData.load(Path("out")).only("fifo", 0).jobs
-    assert (makespan, jct) == (round(jobs["finish_seconds"].max()), round(jobs["jct_seconds"].mean()))  # type: ignore[arg-type]
+    jct, unit = jobs["jct_seconds"].mean(), {"s": 1.0, "min": 60.0, "h": 3600.0}
+    cells = re.split(r"\s{2,}", lines[1])
+    assert float(cells[1].split()[0]) * unit[cells[1].split()[1]] == pytest.approx(jct, rel=0.06)
+    assert "One run: nothing is known about chance (--resample 100)." in lines
+    assert not [line for line in lines if "Take" in line or "✓" in line]
     assert lines[-2:] == ["Results  out", "Report   out/report.html"]
     assert Path("out/report.html").stat().st_size > 10_000
 
@@ -372,9 +375,10 @@ def test_published_figures_come_out_of_the_command(capsys: pytest.CaptureFixture
     shared = shared_data("shockwave")
     arguments = [str(shared / "canonical_120jobs_32gpus.trace"), "--cluster", "32x1 V100", "--rules", "gavel"]
     arguments += ["--throughputs", str(shared / "tacc_throughputs.json.gz"), "--policy", "max_min_fairness"]
-    assert run(["simulate", *arguments, "--out", "out", "--no-report", "--no-progress"]) == 0
-    row = capsys.readouterr().out.splitlines()[1].split()
-    makespan, jct, _, worst_rho, unfair, in_use = (float(text) for text in row[1:7])
+    assert run(["simulate", *arguments, "--out", "out", "--no-report", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    makespan, jct, worst_rho = row["makespan_seconds"], row["jct_mean_seconds"], row["rho_worst"]
+    unfair, in_use = 100.0 * row["rho_unfair_share"], 100.0 * row["utilization"]
     assert makespan == pytest.approx(33208, rel=0.005)
     assert jct == pytest.approx(11274, rel=0.01)
     assert worst_rho == pytest.approx(2.947, rel=0.02)

@@ -82,10 +82,13 @@ def _run(plan: "Plan", folder: Path, flags: SimulateFlags) -> "Outcome":
 
 
 def _tell(outcome: "Outcome", flags: SimulateFlags) -> int:
-    from eunomia_testbed.commands.table import json_rows, notes_of, table_lines
+    from eunomia_testbed.commands.answers_json import answers_json
+    from eunomia_testbed.commands.table import answer_lines, json_rows, notes_of, table_lines
+    from eunomia_testbed.evidence.evidence import evidence_in
     from eunomia_testbed.results.run_data import read_table
 
     metrics, timings = outcome.metrics, read_table(outcome.folder, "timings")
+    evidence = evidence_in(outcome.folder, outcome.facts, metrics)
     if flags.as_json:
         rows = json_rows(metrics, timings)
         failed = [{"policy": each.policy, "seed": each.seed, "error": each.error} for each in outcome.facts.failures]
@@ -94,11 +97,15 @@ def _tell(outcome: "Outcome", flags: SimulateFlags) -> int:
             "report": None if outcome.report is None else str(outcome.report),
             "dropped": sum(outcome.dropped.values()),
         }
-        typer.echo(json.dumps(plain | said | {"rows": rows, "failed": failed}, ensure_ascii=False))
+        answers = answers_json(evidence, outcome.facts)
+        typer.echo(json.dumps(plain | said | {"rows": rows, "failed": failed} | answers, ensure_ascii=False))
     elif flags.quiet:
         typer.echo(outcome.folder)
     else:
-        lines = [*table_lines(metrics, timings, outcome.facts), "", *notes_of(metrics, outcome.facts)]
+        answers_told = answer_lines(evidence, outcome.facts)
+        lines = [*table_lines(metrics, timings, outcome.facts, evidence), ""]
+        lines += [*answers_told, ""] if answers_told else []
+        lines += notes_of(metrics, outcome.facts)
         lines = lines if outcome.done or outcome.failed else []
         lines += _dropped(outcome.dropped)
         left = f"{len(outcome.failed)} of {outcome.cells} simulations; {_goes_on(outcome.folder)}"

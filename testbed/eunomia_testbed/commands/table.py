@@ -1,12 +1,15 @@
-"""The table that ends a simulation's output: a row for each policy, with means over seeds."""
+"""The table that ends a simulation's output: a row for each policy with intervals, and a line for each goal."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import polars as pl
 
+from eunomia_testbed.evidence.evidence import Evidence
+from eunomia_testbed.evidence.judging import judge, policies_by_load
+from eunomia_testbed.evidence.wording import lines_of, method, seconds_in, unit_of, with_interval
 from eunomia_testbed.results.facts import RunFacts
 from eunomia_testbed.running.many import deciding_seconds
-from eunomia_testbed.running.summing import known, mean_of
+from eunomia_testbed.running.summing import known
 
 LEGEND = {
     "themis": "Themis': the time alone x apps over its life",
@@ -16,33 +19,97 @@ LEGEND = {
 }
 
 
-def table_lines(metrics: pl.DataFrame, timings: pl.DataFrame, facts: RunFacts) -> list[str]:
+def table_lines(metrics: pl.DataFrame, timings: pl.DataFrame, facts: RunFacts, evidence: Evidence) -> list[str]:
     """Return the lines of the table, with policies in the order of the facts.
 
     Args:
         metrics: a row for each policy and seed, as in ``summary.csv``.
         timings: the table ``timings``.
         facts: facts of the run.
+        evidence: the figures with their intervals.
     """
-    heads = ["makespan s", "mean JCT s", "p99 JCT s", "worst ρ", f"ρ>{facts.unfair_above:g} %", "in use %"]
-    heads += ["restarts", "deciding s"]
     done = set(metrics["policy"].to_list()) if metrics.width else set()
     failed = {each.policy for each in facts.failures}
-    rows = [
-        (_shown_name(metrics, policy), _row(metrics, timings, policy))
-        if policy in done
-        else (f"{policy}: failed", ["-"] * len(heads))
-        for policy in facts.profiles
-        if policy in done | failed
+    shown = [policy for policy in facts.profiles if policy in done | failed]
+    columns = _columns(evidence, facts, [policy for policy in shown if policy in done])
+    columns["deciding"] = lambda policy: _deciding(metrics, timings, policy)
+    names = {policy: _shown_name(metrics, policy) if policy in done else f"{policy}: failed" for policy in shown}
+    cells = {policy: [column(policy) if policy in done else "-" for column in columns.values()] for policy in shown}
+    first = max([18, *(len(name) + 1 for name in names.values())])
+    widths = [max(len(head), *(len(mine[at]) for mine in cells.values()), 0) for at, head in enumerate(columns)]
+    lines = [
+        f"{'policy':<{first}}" + "".join(f"   {head:<{width}}" for head, width in zip(columns, widths, strict=True))
     ]
-    first = max([18, *(len(name) + 1 for name, _ in rows)])
-    lines = [f"{'policy':<{first}}" + "".join(f"   {head:>{_width(head)}}" for head in heads)]
-    for policy, cells in rows:
-        lines.append(
-            f"{policy:<{first}}"
-            + "".join(f"   {cell:>{_width(head)}}" for head, cell in zip(heads, cells, strict=True))
-        )
+    for policy in shown:
+        row = "".join(f"   {cell:<{width}}" for cell, width in zip(cells[policy], widths, strict=True))
+        lines.append(f"{names[policy]:<{first}}{row}")
     return [line.rstrip() for line in lines]
+
+
+def _columns(evidence: Evidence, facts: RunFacts, policies: Sequence[str]) -> dict[str, Callable[[str], str]]:
+    """Return the text of a policy's cell by head of column; all times have one unit."""
+    figure = evidence.figure
+    known = [found.value for each in policies if (found := figure(each, "jct_mean_seconds")) is not None]
+    unit = unit_of(min(known, default=0.0))
+    show = seconds_in(unit)
+    other = "contention" if facts.rho != "contention" else "static"
+    return {
+        "mean JCT": lambda policy: with_interval(figure(policy, "jct_mean_seconds"), show, unit),
+        "p99 JCT": lambda policy: with_interval(figure(policy, "jct_p99_seconds"), show, unit),
+        "end": lambda policy: with_interval(figure(policy, "makespan_seconds"), show, unit),
+        f"{_rho_named(facts.rho)}: p90, > 1, worst here": lambda policy: _rho(evidence, policy, facts.rho, worst=True),
+        f"{_rho_named(other)}: p90, > 1": lambda policy: _rho(evidence, policy, other, worst=False),
+        "in use": lambda policy: with_interval(figure(policy, "utilization"), _percent),
+        "moves a job": lambda policy: with_interval(figure(policy, "moves_per_job"), lambda number: f"{number:.1f}"),
+    }
+
+
+def _rho_named(kind: str) -> str:
+    return "ρ" if kind == "themis" else f"{kind} ρ"
+
+
+def _rho(evidence: Evidence, policy: str, kind: str, *, worst: bool) -> str:
+    """Return 90th percentile with its interval, the part of apps above 1, and the worst ρ of this run."""
+    above, most = (evidence.figure(policy, f"rho_{kind}_{way}") for way in ("above_1_share", "worst"))
+    parts = [with_interval(evidence.figure(policy, f"rho_{kind}_p90"), lambda number: f"{number:.2f}")]
+    parts.append("-" if above is None else _percent(above.value))
+    parts += ["-" if most is None else f"{most.value:.2f}"] if worst else []
+    return ", ".join(parts)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def _deciding(metrics: pl.DataFrame, timings: pl.DataFrame, policy: str) -> str:
+    """Return the CPU seconds of the arbiter's decisions, the mean over seeds."""
+    seeds = metrics.filter(pl.col("policy") == policy)["seed"].to_list()
+    found = known([deciding_seconds(timings, policy, seed) for seed in seeds])
+    return f"{sum(found) / len(found):.2f} s" if found else "-"
+
+
+def answer_lines(evidence: Evidence, facts: RunFacts) -> list[str]:
+    """Return a line for each goal with its answer, and a line on how the intervals were made; empty: one policy.
+
+    Args:
+        evidence: the figures with their intervals.
+        facts: facts of the run, which name the policies and their loads.
+    """
+    lines: list[str] = []
+    by_load = policies_by_load(facts)
+    for load, policies in by_load.items():
+        if len(policies) < 2:
+            continue
+        answers = judge(evidence, policies, kind=facts.rho)
+        told = lines_of(answers, evidence.draws)
+        width = max((len(line.label) for line in told), default=0)
+        lines += [f"At {load:g} times the load:"] if len(by_load) > 1 else []
+        lines += [f"{line.label:<{width}}   {line.text}" for line in told]
+        lines += [
+            f"{each.policy}: {each.finished} of {each.apps} apps finished, and no goal compares it"
+            for each in answers.unfinished
+        ]
+    return [*lines, method(evidence.draws)] if lines else []
 
 
 def _shown_name(metrics: pl.DataFrame, policy: str) -> str:
@@ -118,34 +185,6 @@ def probed(metrics: pl.DataFrame) -> list[str]:
         f"{policy}: {probes} probes in all, {probes / jobs:.1f} a job, each with two restarts"
         for policy, probes, jobs in counted.filter(pl.col("probes") > 0).iter_rows()
     ]
-
-
-def _row(metrics: pl.DataFrame, timings: pl.DataFrame, policy: str) -> list[str]:
-    mine = metrics.filter(pl.col("policy") == policy)
-    deciding = known([deciding_seconds(timings, policy, seed) for seed in mine["seed"].to_list()])
-    return [
-        _shown(mine, "makespan_seconds", 0),
-        _shown(mine, "jct_mean_seconds", 0),
-        _shown(mine, "jct_p99_seconds", 0),
-        _shown(mine, "rho_worst", 3),
-        _shown(mine, "rho_unfair_share", 1, 100.0),
-        _shown(mine, "utilization", 1, 100.0),
-        _shown(mine, "restarts", 0),
-        _digits(sum(deciding) / len(deciding), 2) if deciding else "-",
-    ]
-
-
-def _shown(mine: pl.DataFrame, name: str, digits: int, scale: float = 1.0) -> str:
-    found = mean_of(mine, name)
-    return "-" if found is None else _digits(found.mean * scale, digits)
-
-
-def _digits(number: float, digits: int) -> str:
-    return f"{number:.{digits}f}"
-
-
-def _width(head: str) -> int:
-    return max(7, len(head))
 
 
 def json_rows(metrics: pl.DataFrame, timings: pl.DataFrame) -> Sequence[dict[str, object]]:

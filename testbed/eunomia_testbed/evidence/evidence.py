@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import polars as pl
@@ -11,8 +12,10 @@ from eunomia_testbed.evidence.draws import NO_DRAWS, DrawKind, Draws
 from eunomia_testbed.evidence.intervals import Estimate, difference, estimate, log_ratio
 
 if TYPE_CHECKING:
-    from eunomia_testbed.results.run_data import RunData
+    from eunomia_testbed.results.facts import RunFacts
 
+RESAMPLES: Final = "resamples.parquet"
+"""The file of a result folder with a row for each policy and resample."""
 MAXIMA: Final = frozenset({"makespan_seconds", "queue_length_max"})
 """Figures that are a maximum over a trace, as are those that end in ``_worst``: resampling gives them no interval."""
 
@@ -85,14 +88,21 @@ class Evidence:
         return float(mine[0]) if mine.len() else None
 
 
-def evidence_of(run: RunData, summaries: pl.DataFrame) -> Evidence:
+def evidence_of(facts: RunFacts | None, summaries: pl.DataFrame, resamples: pl.DataFrame | None = None) -> Evidence:
     """Return the evidence of a run.
 
     Args:
-        run: the tables and facts of the run.
+        facts: the facts of the run; None: a run of one draw.
         summaries: a row for each policy and seed, as in ``summary.csv``.
+        resamples: a row for each policy and resample, for a run that resamples a trace.
     """
-    draws = NO_DRAWS if run.facts is None else run.facts.draws
-    if draws.kind is DrawKind.RESAMPLES:
-        return Evidence(draws=draws, drawn=run.resamples, whole=summaries)
-    return Evidence(draws=draws, drawn=summaries)
+    draws = NO_DRAWS if facts is None else facts.draws
+    if draws.kind is DrawKind.RESAMPLES and resamples is not None and resamples.height:
+        return Evidence(draws=draws, drawn=resamples, whole=summaries)
+    return Evidence(draws=draws if draws.kind is not DrawKind.RESAMPLES else NO_DRAWS, drawn=summaries)
+
+
+def evidence_in(folder: Path, facts: RunFacts | None, summaries: pl.DataFrame) -> Evidence:
+    """Return the evidence of a run's folder, whose resamples are read from it."""
+    path = folder / RESAMPLES
+    return evidence_of(facts, summaries, pl.read_parquet(path) if path.exists() else None)

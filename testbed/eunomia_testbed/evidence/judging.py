@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
 from eunomia.model.shapes import builds, value
-from eunomia_testbed.evidence.draws import DrawKind
 from eunomia_testbed.evidence.evidence import Evidence
 from eunomia_testbed.evidence.goals import FAIRNESS, Goal, fairness_goals, plain_goals
 from eunomia_testbed.evidence.intervals import Estimate
 from eunomia_testbed.metrics.fairness import KINDS
+
+if TYPE_CHECKING:
+    from eunomia_testbed.results.facts import RunFacts
 
 MOST_MORE: Final = 100.0
 """The largest factor of further evidence that an answer names; beyond it, policies count as equally good."""
@@ -72,6 +74,8 @@ class Answers:
     front: tuple[str, ...]
     kind: str
     unfinished: Sequence[Unfinished]
+    apps: int
+    """Apps of the workload, from which follows the length of a trace that probably decides."""
 
     def of(self, name: str) -> GoalAnswer | None:
         """Return the answer to a goal by the word of ``--goal``; None: no policy has the figure."""
@@ -108,6 +112,7 @@ def judge(evidence: Evidence, policies: Sequence[str], *, kind: str = "themis") 
         front=_front(goals[0] if goals else None, next(iter(fairness.get(kind, ())), None)),
         kind=kind,
         unfinished=unfinished,
+        apps=apps,
     )
 
 
@@ -204,6 +209,15 @@ def _able(evidence: Evidence, policies: Sequence[str]) -> tuple[list[str], list[
     return able, [Unfinished(policy=each, finished=sums[each][0], apps=sums[each][1]) for each in left]
 
 
-def draws_in_words(kind: DrawKind) -> str:
-    """Return what further evidence consists of."""
-    return {DrawKind.SEEDS: "seeds", DrawKind.WINDOWS: "windows", DrawKind.TRACES: "traces"}.get(kind, "apps")
+def policies_by_load(facts: RunFacts, among: Collection[str] | None = None) -> dict[float, list[str]]:
+    """Return the policies of a run by load, each in the order of the command.
+
+    Args:
+        facts: facts of the run.
+        among: the policies to name; None: all.
+    """
+    found: dict[float, list[str]] = {}
+    for policy in facts.profiles:
+        if among is None or policy in among:
+            found.setdefault(facts.loads.get(policy, 1.0), []).append(policy)
+    return dict(sorted(found.items()))

@@ -73,15 +73,14 @@ def difference(found: Estimate, goal: Goal) -> str:
     return text if found.low is None or found.high is None else f"{text} ({found.low:+.2f} to {found.high:+.2f})"
 
 
-def lines_of(answers: Answers, draws: Draws, *, apps: int) -> list[AnswerLine]:
+def lines_of(answers: Answers, draws: Draws) -> list[AnswerLine]:
     """Return a line for each goal, in the order of the goals; fairness names the fairest by each kind of ρ.
 
     Args:
         answers: the judgement.
         draws: what the runs are draws of.
-        apps: apps of the trace, from which follows the length of a trace that probably decides.
     """
-    lines = []
+    lines, apps = [], answers.apps
     for each in answers.goals:
         if each.goal.name == "moves":
             lines += _fairness(answers, draws, apps)
@@ -175,7 +174,7 @@ def _listed(names: Sequence[str], word: str = "and") -> str:
     return f"{', '.join(others)} {word} {last}" if others else last
 
 
-def method(draws: Draws, apps: int | None = None) -> str:
+def method(draws: Draws) -> str:
     """Return how the intervals were made, such as ``100 resamples of jobs.csv in blocks of 18 apps: 95 % ...``."""
     if not draws.shows_chance:
         return ONE_RUN

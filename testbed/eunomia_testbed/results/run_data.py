@@ -11,11 +11,11 @@ import polars as pl
 
 from eunomia.errors import InputError
 from eunomia.model.shapes import builds
+from eunomia_testbed.evidence.evidence import RESAMPLES
 from eunomia_testbed.results.added import NO_COLUMNS, Added, read_added
 from eunomia_testbed.results.facts import RunFacts
 from eunomia_testbed.results.tables import KEY, TABLES, keyed, schema_of
 
-RESAMPLES: Final = "resamples.parquet"
 _LARGE: Final = 1024**2
 """Least size in bytes of a file for which reading the keys first saves time."""
 
