@@ -34,7 +34,7 @@ class Scaling:
 
 def elastic() -> Any:
     """Three jobs of 1 to 6 GPUs."""
-    made = runs([(0.0, 6, 100.0)] * 3, models=["net"] * 3)
+    made = runs([(0.0, 6, 100.0)] * 3, models=["net"] * 3, reference_type="V100")
     return dataclasses.replace(made, jobs=dataclasses.replace(made.jobs, least=np.ones(3, dtype=np.int64)))
 
 

@@ -80,6 +80,9 @@ def test_gpu_types_match_however_they_are_written():
     fast = ANALYTIC.rate("ResNet-50", setting(gpu_type="V100"))
     for written in ("v100", "Tesla V100-SXM2-16GB", "V100M32"):
         assert ANALYTIC.rate("ResNet-50", setting(gpu_type=written)) == fast
+    for other in ("A10G", "GTX 1080Ti", "K2000", "RTX T400"):
+        with pytest.raises(InputError, match="GPU type must be one that is known"):
+            ANALYTIC.rate("ResNet-50", setting(gpu_type=other))
     a100, a10 = (ANALYTIC.rate("ResNet-50", setting(gpu_type=kind)) for kind in ("NVIDIA A100", "A10"))
     assert a100 > fast > a10
     assert fast / ANALYTIC.rate("ResNet-50", setting()) == pytest.approx(1.48)

@@ -125,8 +125,9 @@ def test_where_no_pair_is_measured_they_run_in_turns(models: PerformanceModel | 
 
 
 def test_a_model_that_the_file_lacks_takes_turns() -> None:
-    speeds = Speeds(jobs("A", "nobody knows"), CLUSTER, PAIRS)
-    assert speeds.seconds_per_iteration(0, (0,), beside=("nobody knows",)) == 2.0
+    workload = dataclasses.replace(jobs("A", "other"), assumed_speeds={"other": None})
+    speeds = Speeds(workload, CLUSTER, PAIRS)
+    assert speeds.called(1) == UNKNOWN_MODEL
     assert speeds.seconds_per_iteration(0, (0,), beside=(UNKNOWN_MODEL,)) == 2.0
     assert speeds.seconds_per_iteration(1, (0,), beside=("A",)) == 2.0
     assert speeds.seconds_per_iteration(0, (0,), beside=("A",)) == pytest.approx(1.0 / 0.6)

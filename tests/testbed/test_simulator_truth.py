@@ -23,7 +23,7 @@ from eunomia_testbed.simulator import (
     assemble,
     simulate_one,
 )
-from eunomia_testbed.simulator.truth import UNKNOWN_SPEED
+from eunomia_testbed.simulator.truth import NO_TIME, UNKNOWN_SPEED
 from eunomia_testbed.workload import Regime
 
 TWO = Cluster.parse("2x2 V100")
@@ -67,12 +67,45 @@ def test_a_job_that_runs_nowhere_here_is_rejected() -> None:
 
 def test_a_job_put_where_it_makes_no_step_is_told_of() -> None:
     """A policy that looks at no type puts it on the K80: nobody moves it, and the run says so."""
-    run = watched(runs([(0.0, 1, 10.0)], models=["big"]), "1x1 K80, 1x1 V100", "fifo", models=Halved())
+    workload = runs([(0.0, 1, 10.0)], models=["big"], reference_type="V100")
+    run = watched(workload, "1x1 K80, 1x1 V100", "fifo", models=Halved())
     if run.leases.gpu.tolist() == [0]:
         assert run.state.tolist() == ["rejected"]
         assert run.dropped[0].rule == "fifo must put a job where it makes progress"
     else:
         assert run.state.tolist() == ["finished"]
+
+
+def test_a_time_of_a_type_on_which_the_model_does_not_run_is_no_time() -> None:
+    """The speeds say that "big" cannot have run on the K80 of its times: nothing scales them to the V100."""
+    workload = runs([(0.0, 1, 10.0)] * 2, models=["big", "net"], reference_type="k80")
+    run = watched(workload, "1x1 K80, 1x1 V100", "fifo", models=Halved())
+    assert run.state.tolist() == ["rejected", "finished"]
+    assert run.dropped[0].rule == NO_TIME
+
+
+def test_times_of_a_type_that_the_cluster_lacks_are_scaled_from_it() -> None:
+    """10 s on a V100 are 30 s on a K80, which is all that the cluster has."""
+    run = watched(runs([(0.0, 1, 10.0)], models=["net"], reference_type="V100"), "1x1 K80", "fifo", models=Halved())
+    assert run.finish_seconds.tolist() == [30.0]
+
+
+def test_no_type_of_a_time_is_inferred_from_the_cluster() -> None:
+    timed = runs([(0.0, 1, 10.0)], models=["net"])
+    with pytest.raises(InputError, match="must say on which GPU type they were measured"):
+        watched(timed, "3x1 K80, 1x1 V100", "fifo", models=Halved())
+    jobs = dataclasses.replace(timed.jobs, measured_on=["V100"])
+    run = watched(dataclasses.replace(timed, jobs=jobs), "3x1 K80", "fifo", models=Halved())
+    assert run.finish_seconds.tolist() == [30.0]
+
+
+def test_no_model_runs_at_speeds_that_were_not_given() -> None:
+    other = runs([(0.0, 1, 10.0)], models=["other"])
+    with pytest.raises(InputError, match=r'model must be one that is known: net, big, but got "other"'):
+        watched(other, "1x1 K80", "fifo", models=Halved())
+    for assumed, ends in ((None, 10.0), ("net", 30.0)):
+        workload = dataclasses.replace(other, assumed_speeds={"other": assumed}, reference_type="V100")
+        assert watched(workload, "1x1 K80", "fifo", models=Halved()).finish_seconds.tolist() == [ends]
 
 
 def test_regimes_change_the_speed_and_are_announced() -> None:

@@ -13,6 +13,7 @@ from eunomia.model.shapes import builds, value
 from eunomia.words import list_of
 from eunomia_testbed.commands.table import faults_told
 from eunomia_testbed.metrics.intervals import Interval, interval
+from eunomia_testbed.results.assumptions import assumption_sentences
 from eunomia_testbed.results.facts import FailedRun, RunFacts
 
 
@@ -44,7 +45,7 @@ NOTHING: Final = 0.0005
 
 
 WORLD: Final = (
-    *("speeds", "throughputs", "rules", "rule", "cost", "failures"),
+    *("speeds", "unknown_models", "throughputs", "rules", "rule", "cost", "failures"),
     *("know", "error", "lie", "agents", "until", "loads", "options"),
 )
 """Fields of the spec that must be equal in a comparison of policies."""
@@ -88,14 +89,24 @@ def compare(
     known = [row for row in rows if row is not None]
     notes = [line for side in (first, second) for line in _faults(side)]
     others = _differences(first, second)
+    assumed = _assumed(first, second)
     if as_json:
         typer.echo(
-            json.dumps(_facts(first, second, seeds, known) | {"differs": others, "faults": notes}, ensure_ascii=False)
+            json.dumps(
+                _facts(first, second, seeds, known) | {"differs": others, "faults": notes, "assumed": assumed},
+                ensure_ascii=False,
+            )
         )
     else:
         typer.echo(
             "\n".join(
-                [*_lines(first, second, compared, known), *_seeds_change_nothing(seeds, compared), *others, *notes]
+                [
+                    *assumed,
+                    *_lines(first, second, compared, known),
+                    *_seeds_change_nothing(seeds, compared),
+                    *others,
+                    *notes,
+                ]
             )
         )
     return ANSWER_IS_NO if any(_failures(side) for side in (first, second)) else OK
@@ -289,6 +300,14 @@ def _differences(first: Side, second: Side) -> list[str]:
 
 def _written(given: object) -> str:
     return "the default" if given is None else ", ".join(map(str, given)) if isinstance(given, list) else str(given)
+
+
+def _assumed(first: Side, second: Side) -> list[str]:
+    """Return what both runs assumed of speeds, or what each of them did."""
+    one, other = (assumption_sentences(side.facts.assumptions) if side.facts else [] for side in (first, second))
+    if one == other:
+        return one
+    return [f"{side.name}: {line}" for side, lines in ((first, one), (second, other)) for line in lines]
 
 
 def _facts(first: Side, second: Side, seeds: list[int], rows: list[Compared]) -> dict[str, Any]:

@@ -85,6 +85,7 @@ def _tell(outcome: "Outcome", flags: SimulateFlags) -> int:
     from eunomia_testbed.commands.answers_json import answers_json
     from eunomia_testbed.commands.table import answer_lines, json_rows, notes_of, table_lines
     from eunomia_testbed.evidence.evidence import evidence_in
+    from eunomia_testbed.results.assumptions import assumption_sentences
     from eunomia_testbed.results.run_data import read_table
 
     metrics, timings = outcome.metrics, read_table(outcome.folder, "timings")
@@ -96,6 +97,7 @@ def _tell(outcome: "Outcome", flags: SimulateFlags) -> int:
         said = {
             "report": None if outcome.report is None else str(outcome.report),
             "dropped": sum(outcome.dropped.values()),
+            "assumed": assumption_sentences(outcome.facts.assumptions),
         }
         answers = answers_json(evidence, outcome.facts)
         typer.echo(json.dumps(plain | said | {"rows": rows, "failed": failed} | answers, ensure_ascii=False))
@@ -103,7 +105,8 @@ def _tell(outcome: "Outcome", flags: SimulateFlags) -> int:
         typer.echo(outcome.folder)
     else:
         answers_told = answer_lines(evidence, outcome.facts)
-        lines = [*table_lines(metrics, timings, outcome.facts, evidence), ""]
+        assumed = assumption_sentences(outcome.facts.assumptions)
+        lines = [*assumed, *table_lines(metrics, timings, outcome.facts, evidence), ""]
         lines += [*answers_told, ""] if answers_told else []
         lines += notes_of(metrics, outcome.facts)
         lines = lines if outcome.done or outcome.failed else []

@@ -83,6 +83,7 @@ def generate_gavel(options: GavelOptions, seed: int) -> Workload:
         models,
         batch_size=np.array([float(kind.batch_size or np.nan) for kind in kinds]),
         **({} if rates is None else _passes(models, _steps(seconds, per_step))),
+        reference_type=None if rates is None else options.gpu_type,
         source="generated as Gavel's derived traces",
     )
 
@@ -110,6 +111,7 @@ def generate_synergy(options: SynergyOptions, seed: int) -> Workload:
         per_step,
         models,
         batch_size=np.array([demands[model].batch_size for model in models]) if demands else None,
+        reference_type=None if profiles is None else profiles.gpu_types[0],
         source="generated as Synergy's derived traces",
     )
 

@@ -72,6 +72,7 @@ def generate(options: OefOptions, seed: int) -> Workload:
         iterations=np.maximum(1.0, np.floor(seconds)),
         seconds_per_iteration=np.ones(owner.size),
         models=[MODELS[kind] for kind in kinds[owner].tolist()],
+        reference_type=min(BANDWIDTH, key=lambda kind: BANDWIDTH[kind]),
         source="generated as OEF's tenants",
     )
 

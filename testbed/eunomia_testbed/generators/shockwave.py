@@ -92,7 +92,7 @@ def generate(options: ShockwaveOptions, seed: int) -> Workload:
     rates = GavelThroughputs.read(options.throughputs)
     text = "".join(f"{line}\n" for line in trace_lines(options, seed, rates))
     source = TraceSource(f"shockwave-{options.jobs}-seed{seed}", text.encode())
-    return ShockwaveReader().read(source, ReadOptions(throughputs=rates, gpu_type=GPU_TYPE, strict=True))
+    return ShockwaveReader().read(source, ReadOptions(throughputs=rates, reference_type=GPU_TYPE, strict=True))
 
 
 def trace_lines(options: ShockwaveOptions, seed: int, rates: GavelThroughputs) -> Iterator[str]:

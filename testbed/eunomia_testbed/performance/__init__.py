@@ -6,7 +6,8 @@ Models and the readers of their files are imported when they are first used.
 import importlib
 from typing import TYPE_CHECKING
 
-from eunomia_testbed.performance.speeds import ByAmounts, PerformanceModel, Setting, known_of
+from eunomia_testbed.performance.names import known_of, knows
+from eunomia_testbed.performance.speeds import ByAmounts, PerformanceModel, Setting
 
 if TYPE_CHECKING:
     from eunomia_testbed.performance.analytic import AnalyticModel, Links
@@ -49,5 +50,6 @@ __all__ = [
     "Setting",
     "SynergyProfiles",
     "known_of",
+    "knows",
     "read_performance",
 ]

@@ -12,6 +12,7 @@ an item, bytes four per parameter, and o the fraction of computing that overlaps
 of the last layers are sent while the first are computed. Bandwidth and latency are those of the gang's locality.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Final
@@ -82,6 +83,11 @@ class AnalyticModel:
         _check(self.links, self._facts, self._speed)
 
     @property
+    def place(self) -> str:
+        """Return the name of the model in errors."""
+        return _PLACE
+
+    @property
     def models(self) -> tuple[str, ...]:
         """Return names and aliases of the models with known facts."""
         return (*self._facts, *(other for other, name in ALIASES.items() if name in self._facts))
@@ -91,17 +97,25 @@ class AnalyticModel:
         """Return the GPU types with speeds."""
         return tuple(self._speed)
 
+    def knows(self, model: str, batch_size: float | None) -> bool:
+        """Return whether a model has facts; its speed is computed at any batch size."""
+        return self._found(model) is not None
+
     def facts(self, model: str) -> ModelFacts:
         """Return the facts of a model, by its name or an alias, with or without a batch size after it.
 
         Raises:
             InputError: an unknown model.
         """
-        for name in (model, split_model(model)[0]):
-            known = self._facts.get(name) or self._facts.get(ALIASES.get(name, ""))
-            if known is not None:
-                return known
-        raise unknown("model", model, tuple(self._facts), _PLACE)
+        known = self._found(model)
+        if known is None:
+            raise unknown("model", model, tuple(self._facts), _PLACE)
+        return known
+
+    def _found(self, model: str) -> ModelFacts | None:
+        names = (model, split_model(model)[0])
+        known = (self._facts.get(name) or self._facts.get(ALIASES.get(name, "")) for name in names)
+        return next((each for each in known if each is not None), None)
 
     def rate(self, model: str, setting: Setting) -> float:
         """Return iterations per second.
@@ -164,9 +178,14 @@ class AnalyticModel:
 
 @lru_cache(maxsize=1024)
 def _known_type(gpu_type: str, known: tuple[str, ...]) -> str | None:
-    """Return the longest known type within a name: V100 in ``Tesla V100-SXM2``, A100 rather than A10."""
-    written = plain(gpu_type)
-    return max((kind for kind in known if plain(kind) in written), key=len, default=None)
+    """Return the longest known type among the words of a name.
+
+    V100 in ``Tesla V100-SXM2`` and in ``V100M32``, whose end is its memory in GiB; none in ``A10G`` and ``GTX 1080Ti``,
+    which are other types.
+    """
+    words = [re.sub(r"(?<=\d)m\d+$", "", word) for word in re.findall(r"[a-z0-9]+", gpu_type.lower())]
+    runs = {"".join(words[start:end]) for start in range(len(words)) for end in range(start + 1, len(words) + 1)}
+    return max((kind for kind in known if plain(kind) in runs), key=len, default=None)
 
 
 def _check(links: Links, models: Mapping[str, ModelFacts], speed: Mapping[str, float]) -> None:

@@ -49,6 +49,14 @@ class DeclaredSpeeds:
         """Return the declared models."""
         return tuple(self._models)
 
+    def knows(self, model: str, batch_size: float | None) -> bool:
+        """Return whether a model is declared; its time is in proportion to the batch, or the same for every batch."""
+        return model in self._models
+
+    def ignores_type(self, model: str) -> bool:
+        """Return whether a model is declared without speeds by GPU type."""
+        return model in self._models and model not in self._speed
+
     def rate(self, model: str, setting: Setting) -> float:
         """Return iterations per second: GPUs / (seconds on one GPU * S).
 

@@ -60,7 +60,8 @@ class GavelThroughputs:
         """Read a file, gzipped or not.
 
         Raises:
-            InputError: the file is missing, not JSON or of another format, or a rate is negative or not a number.
+            InputError: the file is missing, not JSON or of another format, names a job type or GPU type twice, or a
+                rate is negative or not a number.
         """
         found = _read_once(str(path), _stamp(Path(path)))
         return cls(found._alone, found._pairs, place=found.place, placement=placement)
@@ -75,7 +76,10 @@ class GavelThroughputs:
         alone: dict[_Key, dict[int, float]] = {}
         pairs: dict[tuple[str, str, int, str], float] = {}
         for kind, model, gang, rates, where in _entries(content, place):
-            alone.setdefault((kind, model), {})[gang] = number(rates.get("null"), name="null", place=where)
+            of_model = alone.setdefault((kind, model), {})
+            if gang in of_model:
+                raise InputError("a job type must stand once for a gang and GPU type", value="it twice", place=where)
+            of_model[gang] = number(rates.get("null"), name="null", place=where)
             for other, rate in _beside(rates, gang, where):
                 pairs[kind, model, gang, other] = rate
         if not alone:
@@ -90,6 +94,10 @@ class GavelThroughputs:
     def models(self) -> tuple[str, ...]:
         """Return job types, such as ``ResNet-18 (batch size 32)``, in the file's order."""
         return self._models
+
+    def knows(self, model: str, batch_size: float | None) -> bool:
+        """Return whether a job type is in the file, at a batch size or at that of its name."""
+        return _job_type(model, batch_size, self._known) is not None
 
     @property
     def gpu_types(self) -> tuple[str, ...]:
@@ -171,7 +179,10 @@ def _stamp(path: Path) -> tuple[int, int] | None:
 def _read_once(place: str, stamp: tuple[int, int] | None) -> GavelThroughputs:
     """Read one version of a file once; the trace reader and the simulation's true speeds share the result."""
     try:
-        content = json.loads(read_text(Path(place)))
+        content = json.loads(read_text(Path(place)), object_pairs_hook=_once)
+    except _TwiceError as error:
+        rule = "a name must stand once in a table of throughputs"
+        raise InputError(rule, value=f"{error} twice", place=place) from None
     except json.JSONDecodeError as error:
         raise InputError("throughputs must be JSON", value=str(error), place=place) from error
     except RecursionError as error:
@@ -179,6 +190,18 @@ def _read_once(place: str, stamp: tuple[int, int] | None) -> GavelThroughputs:
             "throughputs must be tables in tables", value="thousands in each other", place=place
         ) from error
     return GavelThroughputs.from_mapping(content, place=place)
+
+
+class _TwiceError(Exception):
+    """A key that a JSON object has twice, of which a plain reader keeps the last alone."""
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise _TwiceError(next(key for key in keys if keys.count(key) > 1))
+    return found
 
 
 @functools.lru_cache(maxsize=4096)
@@ -190,6 +213,12 @@ def _job_type(model: str, batch: float | None, known: frozenset[str]) -> str | N
 
 
 def _entries(content: object, place: str) -> Iterator[tuple[str, str, int, Mapping[str, Any], str]]:
+    kinds = [kind.lower() for kind in _mapping(content, place)]
+    if len(set(kinds)) < len(kinds):
+        twice = sorted({kind for kind in kinds if kinds.count(kind) > 1})
+        raise InputError(
+            "a GPU type must stand once, whatever its case", value=f"{', '.join(twice)} twice", place=place
+        )
     for kind, job_types in _mapping(content, place).items():
         for text, rates in _mapping(job_types, f"{place}, {kind}").items():
             where = f"{place}, {kind}, {text}"

@@ -21,10 +21,16 @@ class AfsScaling:
 
     The authors do not give the GPU type: any type has these speeds, at any locality. More GPUs than measured do
     not make a job faster.
+
+    Args:
+        curves: iterations per second by model.
+        place: the file, for errors.
+        batches: the global batch of each model; a model that is not in it has these speeds at any batch size.
     """
 
-    def __init__(self, curves: Mapping[str, Curve], *, place: str) -> None:
+    def __init__(self, curves: Mapping[str, Curve], *, place: str, batches: Mapping[str, float] | None = None) -> None:
         self._curves = dict(curves)
+        self._batches = dict(batches or {})
         self.place = place
 
     @classmethod
@@ -32,24 +38,41 @@ class AfsScaling:
         """Read a CSV file with the columns ``model, global_batch, num_gpus, step_time_s``.
 
         Raises:
-            InputError: a missing column, a value that is not a number above 0, or the same model and GPUs twice.
+            InputError: a missing column, a value that is not a number above 0, the same model and GPUs twice, or one
+                model with two global batches.
         """
         points: dict[str, dict[int, float]] = {}
+        batches: dict[str, float] = {}
         for place, row in rows_of(Path(path), AFS_COLUMNS):
             gpus = whole(row["num_gpus"], name="num_gpus", place=place)
             seconds = number(row["step_time_s"], name="step_time_s", place=place, strictly=True)
             rates = points.setdefault(row["model"], {})
+            batch = number(row["global_batch"], name="global_batch", place=place, strictly=True)
+            if batches.setdefault(row["model"], batch) != batch:
+                rule = "a model must have one global_batch; curves of several need several names"
+                raise InputError(
+                    rule, value=f"{row['model']} with {batches[row['model']]:g} and {batch:g}", place=place
+                )
             if gpus in rates:
                 raise InputError("a model and num_gpus must stand once", value=f"{row['model']}, {gpus}", place=place)
             rates[gpus] = 1.0 / seconds
         if not points:
             raise InputError("the file must have at least one row", value="none", place=str(path))
-        return cls({model: Curve.of(rates, of_times=True) for model, rates in points.items()}, place=str(path))
+        curves = {model: Curve.of(rates, of_times=True) for model, rates in points.items()}
+        return cls(curves, place=str(path), batches=batches)
 
     @property
     def models(self) -> tuple[str, ...]:
         """Return names such as ``VggnetModel256``."""
         return tuple(self._curves)
+
+    def knows(self, model: str, batch_size: float | None) -> bool:
+        """Return whether a model is in the file, measured at this global batch size; None: at its own."""
+        return model in self._curves and batch_size in (None, self._batches.get(model, batch_size))
+
+    def ignores_type(self, model: str) -> bool:
+        """Return true: the file has no GPU types."""
+        return True
 
     def most(self, model: str) -> int:
         """Return the largest number of GPUs that a model can use.
@@ -103,6 +126,7 @@ class ElasticFlowTables:
         """By GPU type in lower case and model."""
         self.place = place
         self._types = {kind for kind, _ in curves}
+        self._models = frozenset(model for _, model in curves)
 
     @classmethod
     def read(cls, path: Path | str) -> Self:
@@ -116,7 +140,10 @@ class ElasticFlowTables:
         for table in _tables(root):
             kind = table.parent.name.removeprefix(_FOLDER).lower()
             for batch, curve in _lines(table):
-                curves[kind, named_model(table.stem, batch)] = curve
+                name = named_model(table.stem, batch)
+                if (kind, name) in curves:
+                    raise InputError("a batch size of a model must stand once", value=name, place=str(table))
+                curves[kind, name] = curve
         if not curves:
             raise InputError("there must be tables of throughputs", value="none", place=str(root))
         return cls(curves, place=str(root))
@@ -126,22 +153,32 @@ class ElasticFlowTables:
         """Return names with batch sizes, in order."""
         return tuple(dict.fromkeys(model for _, model in self._curves))
 
+    def knows(self, model: str, batch_size: float | None) -> bool:
+        """Return whether a model is measured at a global batch size, or at that of its name, on some GPU type."""
+        return _of_batch(model, batch_size) in self._models
+
     def rate(self, model: str, setting: Setting) -> float:
-        """Return iterations per second; ``batch_size`` selects the line of that global batch.
+        """Return iterations per second; 0 where the model is measured on other GPU types only.
+
+        ``batch_size`` selects the line of that global batch.
 
         Raises:
-            InputError: no table has the GPU type, or the model at that batch size on it.
+            InputError: no table has the GPU type, or the model at that batch size on any type.
         """
         kind = setting.gpu_type.lower()
         if kind not in self._types:
             raise unknown("GPU type", setting.gpu_type, sorted(self._types), self.place)
-        family, own = split_model(model)
-        name = named_model(family, own if setting.batch_size is None else int(setting.batch_size))
+        name = _of_batch(model, setting.batch_size)
+        if name not in self._models:
+            raise unknown("model", name, self.models, self.place)
         curve = self._curves.get((kind, name))
-        if curve is None:
-            known = [model for there, model in self._curves if there == kind]
-            raise unknown(f"model on {setting.gpu_type}", name, known, self.place)
-        return curve.at(setting.gpus) * part_of_gpu(setting)
+        return 0.0 if curve is None else curve.at(setting.gpus) * part_of_gpu(setting)
+
+
+def _of_batch(model: str, batch_size: float | None) -> str:
+    """Return the name of a model at a batch size; None: at that of its name."""
+    family, own = split_model(model)
+    return named_model(family, own if batch_size is None else int(batch_size))
 
 
 def _tables(root: Path) -> list[Path]:

@@ -1,11 +1,9 @@
 """The protocol of performance models: iterations per second of a model in a setting."""
 
-from collections.abc import Iterable
 from typing import Protocol, runtime_checkable
 
 from eunomia.model.shapes import value
 from eunomia.units import Locality, Reals
-from eunomia_testbed.workload.adaptation import split_model
 
 
 @value
@@ -58,9 +56,3 @@ class ByAmounts(Protocol):
             InputError: an unknown model.
         """
         ...
-
-
-def known_of(speeds: PerformanceModel, names: Iterable[str]) -> frozenset[str]:
-    """Return the names for which a performance model has speeds, with or without their batch size."""
-    known = frozenset(speeds.models)
-    return frozenset(name for name in names if name in known or split_model(name)[0] in known)

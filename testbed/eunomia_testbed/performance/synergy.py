@@ -84,6 +84,10 @@ class SynergyProfiles:
         """Return names such as ``res18``."""
         return tuple(self._grids)
 
+    def knows(self, model: str, batch_size: float | None) -> bool:
+        """Return whether a model is profiled, at this batch size; None: at its own."""
+        return model in self._grids and batch_size in (None, self._demands[model].batch_size)
+
     def demand(self, model: str) -> Demand:
         """Return the least CPUs and memory at full speed, as the authors' profiler computes them.
 
@@ -166,13 +170,16 @@ def _check_order(model: str, cpus: list[float], memory: list[float], relative: R
 
 
 def _demands(path: Path) -> dict[str, Demand]:
-    return {
-        row["model"]: Demand(
+    found: dict[str, Demand] = {}
+    for place, row in rows_of(path, MODEL_COLUMNS):
+        if row["variant"] != _VARIANT or row["gpus"] != "1":
+            continue
+        if row["model"] in found:
+            raise InputError("a model must stand once for one GPU", value=f'"{row["model"]}" twice', place=place)
+        found[row["model"]] = Demand(
             cpus=number(row["demand_cpu"], name="demand_cpu", place=place),
             memory_gib=number(row["demand_mem_gb"], name="demand_mem_gb", place=place) / GB_PER_GIB,
             batch_size=number(row["batch"], name="batch", place=place, strictly=True),
             seconds_per_iteration=number(row["iter_time_base_s"], name="iter_time_base_s", place=place, strictly=True),
         )
-        for place, row in rows_of(path, MODEL_COLUMNS)
-        if row["variant"] == _VARIANT and row["gpus"] == "1"
-    }
+    return found

@@ -14,6 +14,7 @@ from eunomia_testbed.report.sums import highest
 from eunomia_testbed.report.view import View
 from eunomia_testbed.report.waiting import waiting_by_app
 from eunomia_testbed.report.words import RHO_NAMES, count, duration, percent
+from eunomia_testbed.results.assumptions import assumption_sentences
 from eunomia_testbed.results.counting import apps_or_jobs, rho_column
 from eunomia_testbed.results.run_data import RunData
 from eunomia_testbed.results.summary import OVERHEADS, UNFAIR_RHO, Summary
@@ -44,9 +45,18 @@ def verdict(view: View) -> Part | None:
         name="verdict",
         title="Verdict",
         question="Is this run good, and can it be trusted?",
-        html='<ul class="statements">' + "".join(_markup(each) for each in statements if each is not None) + "</ul>",
+        html=_assumed(run)
+        + '<ul class="statements">'
+        + "".join(_markup(each) for each in statements if each is not None)
+        + "</ul>",
         tables=[_app_table(view)],
     )
+
+
+def _assumed(run: RunData) -> str:
+    """Return a paragraph on speeds that were assumed; empty: none were."""
+    lines = [] if run.facts is None else assumption_sentences(run.facts.assumptions)
+    return f'<p class="assumed"><strong>{html.escape(" ".join(lines))}</strong></p>' if lines else ""
 
 
 def _finished(run: RunData, summary: Summary) -> Statement:

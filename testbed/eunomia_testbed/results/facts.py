@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from eunomia.model.shapes import value
 from eunomia_testbed.evidence.draws import NO_DRAWS, DrawKind, Draws
+from eunomia_testbed.results.assumptions import SpeedAssumption
 
 SCHEMA = "eunomia/run@1"
 
@@ -58,6 +59,7 @@ class RunFacts:
     loads: dict[str, float] = dataclasses.field(default_factory=dict)  # by policy: how much faster jobs arrived
     costs_given: bool | None = None  # of a simulation: whether starts, saves, restores or moves were given a time
     resizes_free: bool = False  # of a simulation: whether such changes take time, but growing and shrinking do not
+    assumptions: tuple[SpeedAssumption, ...] = ()  # of a simulation: what was assumed of speeds that were not given
     spec: dict[str, Any] = dataclasses.field(default_factory=dict)  # of a simulation: what differs from the defaults
     notes: tuple[str, ...] = ()  # what a reader changed, what did not fit: a sentence each
     inputs: tuple[InputFile, ...] = ()
@@ -82,6 +84,7 @@ class RunFacts:
         known["draws"] = _draws(found.get("draws"), known["seeds"])
         known["notes"] = tuple(known.get("notes", ()))
         known["inputs"] = tuple(InputFile(**each) for each in known.get("inputs", ()))
+        known["assumptions"] = tuple(SpeedAssumption.from_mapping(each) for each in known.get("assumptions", ()))
         known["failures"] = tuple(FailedRun(**each) for each in known.get("failures", ()))
         return cls(**known)
 

@@ -15,6 +15,7 @@ from eunomia.contract.verdicts import Reason
 from eunomia.model.shapes import value
 from eunomia_testbed.metrics.fairness import KINDS, UNFAIR_RHO, jain
 from eunomia_testbed.results import counting
+from eunomia_testbed.results.assumptions import share_of
 from eunomia_testbed.results.columns import col
 from eunomia_testbed.results.counting import apps_or_jobs, faults_of, held_twice, rho_column, slot_count
 from eunomia_testbed.results.figures import figures_of
@@ -67,6 +68,12 @@ class Summary:
     rho_jain: Annotated[float | None, col("", "Jain's index of 1 / ρ", label="Jain's index", better="high")]
     apps_slower_alone: Annotated[
         int | None, col("apps", "with a job that takes over 1.05 times its app's T_cluster when it runs alone")
+    ]
+    speeds_assumed_jobs: Annotated[
+        int | None, col("jobs", "whose speeds were assumed, since the speed source lacks them (``--unknown-models``)")
+    ]
+    speeds_assumed_share: Annotated[
+        float | None, col("share", "of the trace's GPU hours: jobs with assumed speeds; unknown without times")
     ]
     slots: Annotated[int | None, col("GPUs", "of the cluster")]
     slots_in_use_share: Annotated[
@@ -164,6 +171,7 @@ def summary_of(run: RunData, policy: str, seed: int) -> Summary:
     named = {name: figures[name] for name in figures if name in Summary.__dataclass_fields__}
     held, reasons = counting.held_seconds(one), counting.by_reason(one)
     counted: dict[str, Any] = {**named, **_fairness(one, judged), **_usage(one, held, figures["makespan_seconds"])}
+    counted |= _assumed(one, seed)
     return Summary(
         policy=policy,
         seed=seed,
@@ -184,6 +192,14 @@ def summary_of(run: RunData, policy: str, seed: int) -> Summary:
         more_by_name={name: figures[name] for name in figures if name not in named},
         **counted,
     )
+
+
+def _assumed(run: RunData, seed: int) -> dict[str, object]:
+    """Return the fields about assumed speeds, which only a simulation has."""
+    if run.facts is None or run.facts.kind != "simulate":
+        return {"speeds_assumed_jobs": None, "speeds_assumed_share": None}
+    found = share_of(run.facts.assumptions, seed)
+    return {"speeds_assumed_jobs": found.jobs, "speeds_assumed_share": found.gpu_hours_share}
 
 
 def _fairness(run: RunData, judged: pl.DataFrame) -> dict[str, object]:

@@ -80,7 +80,9 @@ def workload_hash(workload: Workload) -> str:
                 digest.update(np.ascontiguousarray(column).data)
             elif column is not None:
                 digest.update("\0".join(map(str, column)).encode())
-    for rest in (workload.models, sorted(workload.regimes.items()), sorted(workload.searches.items())):
+    assumed = sorted((name, other or "") for name, other in workload.assumed_speeds.items())
+    told = (workload.models, workload.reference_type, assumed)
+    for rest in (*told, sorted(workload.regimes.items()), sorted(workload.searches.items())):
         digest.update(repr(rest).encode())
     if workload.exclusive_seconds is not None:
         digest.update(np.ascontiguousarray(workload.exclusive_seconds).data)

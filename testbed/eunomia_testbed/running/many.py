@@ -231,6 +231,7 @@ def _facts(plan: Plan) -> RunFacts:
         loads=labels_by_load(cells),
         costs_given=_costs_given(plan),
         resizes_free=_resizes_free(plan),
+        assumptions=plan.assumptions,
         spec=dict(plan.spec),
         notes=tuple(dict.fromkeys(notes)),
         inputs=plan.inputs,

@@ -11,6 +11,7 @@ from eunomia.model.shapes import builds, value
 from eunomia.platform.profiles import Profile
 from eunomia_testbed.metrics.fairness import UNFAIR_RHO
 from eunomia_testbed.performance.speeds import PerformanceModel
+from eunomia_testbed.results.assumptions import SpeedAssumption
 from eunomia_testbed.results.facts import InputFile
 from eunomia_testbed.running.peers import Peer
 from eunomia_testbed.simulator import SimulationOptions
@@ -65,6 +66,8 @@ class Plan:
     inputs: tuple[InputFile, ...] = ()
     command: tuple[str, ...] = ()
     spec: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    assumptions: tuple[SpeedAssumption, ...] = ()
+    """What is assumed of speeds that are not given."""
     notes: tuple[str, ...] = ()
     """Sentences on the combination of its parts, for ``run.json`` and the page."""
 

@@ -143,7 +143,10 @@ class SimulationKeywords(TypedDict, total=False):
     models: PerformanceModel | None
     """A performance model; None: ``speeds``, else the speeds of the workload."""
     speeds: str | None
-    """A file or folder of measured speeds, or ``"analytic"``."""
+    """A file or folder of measured speeds, ``"analytic"``, or ``"equal"``: all GPU types are equally fast."""
+    unknown_models: Sequence[str]
+    """What models that the speeds lack take: ``["ResNet-50"]`` (its speeds), ``["equal"]``, ``["drop"]``, or by model
+    ``["own-net=equal"]``."""
     rules: str | Peer | None
     """A peer's round rules, such as ``"gavel"``."""
     rule: Sequence[str]

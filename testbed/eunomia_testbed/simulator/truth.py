@@ -8,17 +8,19 @@ import numpy as np
 
 from eunomia.model.cluster import Cluster
 from eunomia.units import Ints, Locality, Reals
-from eunomia_testbed.performance import ByAmounts, PerformanceModel, Setting, known_of
+from eunomia_testbed.performance import ByAmounts, PerformanceModel, Setting
+from eunomia_testbed.performance.names import SpeedNames, Taken
+from eunomia_testbed.simulator.hours import UNKNOWN_MODEL, looked_up_in, no_hours, times_of, without_hours
 from eunomia_testbed.simulator.run import Unfit
 from eunomia_testbed.workload import Regime, Workload
 from eunomia_testbed.workload.adaptation import named_model, split_model
 
 ONE_REGIME: tuple[Regime, ...] = ()
-UNKNOWN_MODEL: Final = ""
-"""The model name of a neighbour whose model is unknown."""
 UNKNOWN_SPEED: Final = (
     "a job's speed on a GPU type of the cluster must be known, from seconds_per_iteration or from its model in --speeds"
 )
+
+NO_TIME: Final = "a job's model must have a speed in --speeds on the GPUs on which the trace's time was measured"
 
 NO_LEAST: Final = "a job's smallest gang (least_gpus) must be a size at which its model has a speed in --speeds"
 
@@ -36,15 +38,20 @@ class GangShape(NamedTuple):
 class Speeds:
     """Seconds per iteration of each job, by GPUs, type, locality, CPUs, memory and regime.
 
-    A workload's time per iteration is that of the job's ``most`` GPUs on one machine, of the trace's type (the job's
-    own, else the workload's, else the cluster's most frequent). A performance model then only gives how much slower
-    other settings are; if the cluster lacks that type, it gives the rates themselves. Without a model a job is equally
-    fast on any GPUs, and proportionally slower on fewer.
+    A workload's time per iteration is that of the job's ``most`` GPUs on one machine, of the GPU type on which it was
+    measured: the one that the job requires, else its ``measured_on``, else the workload's ``reference_type``. A
+    performance model then only gives how much slower other settings are; for jobs without a time it gives the rates
+    themselves. Without a performance model a job is equally fast on any GPUs, and proportionally slower on fewer; so is
+    a job whose model is assumed to be equally fast everywhere (``Workload.assumed_speeds``).
 
     Args:
         workload: the workload with the jobs.
         cluster: the cluster with the GPUs.
         models: a performance model; None: only the times of the workload are used.
+
+    Raises:
+        InputError: a model that the performance model lacks without an assumption, or a time whose GPU type is unknown
+            where the cluster has several.
     """
 
     def __init__(self, workload: Workload, cluster: Cluster, models: PerformanceModel | None = None) -> None:
@@ -56,12 +63,15 @@ class Speeds:
         self._most: list[int] = jobs.most.tolist()
         self._model: list[int] = jobs.model.tolist()
         self._types = cluster.gpu_types
-        meant, there = (workload.reference_type or "").lower(), [name.lower() for name in cluster.gpu_types]
-        self._usual = there.index(meant) if meant in there else int(np.argmax(cluster.capacity))
-        self._elsewhere = bool(meant) and meant not in there
-        """Whether the cluster lacks the GPU type of the trace's times, so that the model's own rates apply."""
-        self._known = frozenset(() if models is None else known_of(models, workload.models))
-        self._batch: list[float] = [math.nan] * workload.size if jobs.batch_size is None else jobs.batch_size.tolist()
+        batch = jobs.batch_size
+        self._batch: list[float] = [math.nan] * workload.size if batch is None else batch.tolist()
+        self._names = None if models is None else SpeedNames(models, workload.assumed_speeds)
+        self._taken: list[Taken | None] = self._all_taken()
+        self._hours = times_of(workload, cluster)
+        taken = [None if each is None else each.name for each in self._taken]
+        if models is not None and without_hours(workload, cluster, models, taken).size:
+            raise no_hours(cluster, "Workload.reference_type")
+        self._own: dict[int, int] = {}
         self._settings: dict[tuple[object, ...], float] = {}
         self._near: dict[tuple[int, int], GangShape] = {}
         self.plain = models is None
@@ -73,10 +83,43 @@ class Speeds:
         """Return the job's regimes; empty: a single one for its whole work."""
         return self._workload.regimes.get(job, ONE_REGIME)
 
+    def _all_taken(self) -> list[Taken | None]:
+        """Return by job the name of its speeds at its first batch size; None: its own times hold everywhere."""
+        names = self._names
+        if names is None:
+            return [None] * self._workload.size
+        asked, looked_up = self._workload.models, looked_up_in(self._workload, self._cluster).tolist()
+        return [
+            names.of(asked[kind] if kind >= 0 else UNKNOWN_MODEL, batch if batch == batch else None) if looks else None
+            for kind, batch, looks in zip(self._model, self._batch, looked_up, strict=True)
+        ]
+
+    def _taken_by(self, job: int, regime: Regime | None) -> Taken | None:
+        """Return the name of a job's speeds at its present batch size; None: its own times hold everywhere."""
+        first = self._taken[job]
+        if regime is None or first is None or self._names is None or regime.batch_size != regime.batch_size:
+            return first
+        kind = self._model[job]
+        return self._names.of(self._workload.models[kind] if kind >= 0 else UNKNOWN_MODEL, regime.batch_size)
+
     def own_type(self, job: int) -> int:
-        """Return the GPU type for which the trace gives a job's times."""
-        named = None if self._workload.jobs.gpu_type is None else self._workload.jobs.gpu_type[job]
-        return self._types.index(named) if named in self._types else self._usual
+        """Return the GPU type of the cluster by which a job is judged and reported.
+
+        The type that the job requires, else that of its times; if the cluster lacks that, or the job has no times, the
+        type on which its largest gang is fastest, of equals the first.
+        """
+        if job not in self._own:
+            self._own[job] = self._own_type(job)
+        return self._own[job]
+
+    def _own_type(self, job: int) -> int:
+        measured = self._hours.of(job)
+        if 0 <= measured < len(self._types):
+            return measured
+        if self.plain or self._taken[job] is None:
+            return int(np.argmax(self._cluster.capacity))  # all types have the same speed: no hours hang on it
+        kinds = self._types_of(job) or list(range(len(self._types)))
+        return min(kinds, key=lambda kind: self.at(job, self._nearest(self._most[job], kind)))
 
     def seconds_per_iteration(
         self,
@@ -161,74 +204,70 @@ class Speeds:
         else that of the performance model's own machines. ``beside`` is the model that shares the GPUs; None: no model
         does.
         """
-        kind = self._model[job]
-        name = self._workload.models[kind] if kind >= 0 else None
+        taken = self._taken_by(job, regime)
         declared = self.by_count(job, gang.gpus, regime)
-        if name is None or name not in self._known:
+        if taken is None:
             return declared if beside is None else declared * 2.0  # in turns
-        batch = self._batch[job] if regime is None else regime.batch_size
         useful = gang._replace(gpus=min(gang.gpus, self._most[job]))
         cpus = self._cpus.asked(job, gang.gpu_type) if cpus is None else cpus
         memory_gib = self._memory.asked(job, gang.gpu_type) if memory_gib is None else memory_gib
-        rate = self._rate(name, useful, batch, cpus, memory_gib, beside)
+        rate = self._rate(taken, useful, cpus, memory_gib, beside)
         if rate <= 0.0:
             return math.inf
-        if declared != declared or self._elsewhere:
+        if declared != declared:
             return 1.0 / rate
-        best = self._rate(name, GangShape(self._most[job], self.own_type(job)), batch, None, None)
+        measured = max(0, self._hours.of(job))  # unknown only where types do not matter
+        best = self._rate(taken, GangShape(self._most[job], measured), None, None)
         if best <= 0.0:
-            return 1.0 / rate
+            return math.inf
         at_most = self.by_count(job, self._most[job], regime)
         return at_most * (best / rate)
 
     def _rate(
         self,
-        model: str,
+        taken: Taken,
         gang: GangShape,
-        batch: float,
         cpus: float | None,
         memory_gib: float | None,
         beside: str | None = None,
     ) -> float:
-        if beside is not None and not self._knows(beside):
-            return 0.5 * self._rate(model, gang, batch, cpus, memory_gib)
-        key = (model, gang, batch if batch == batch else None, cpus, memory_gib, beside)
+        if beside == UNKNOWN_MODEL:
+            return 0.5 * self._rate(taken, gang, cpus, memory_gib)  # in turns, as with a neighbour of equal speeds
+        key = (taken.name, taken.batch_size, gang, cpus, memory_gib, beside)
         rate = self._settings.get(key)
         if rate is None and self._models is not None:
             setting = Setting(
                 gpus=gang.gpus,
-                gpu_type=self._types[gang.gpu_type],
+                gpu_type=self._hours.types[gang.gpu_type],
                 locality=gang.locality,
                 machines=gang.machines,
-                batch_size=batch if batch == batch else None,
+                batch_size=taken.batch_size,
                 cpus_per_gpu=cpus,
                 memory_gib_per_gpu=memory_gib,
                 beside=beside,
             )
-            rate = self._settings[key] = float(self._models.rate(model, setting))
+            rate = self._settings[key] = float(self._models.rate(taken.name, setting))
         return 0.0 if rate is None else rate
-
-    def _knows(self, model: str) -> bool:
-        return self._models is not None and bool(model) and model in known_of(self._models, (model,))
 
     def amounts(self, job: int) -> tuple[Reals, Reals] | None:
         """Returns CPUs and GiB per GPU of the model's measurements; None: it has no rates by CPUs and memory."""
-        kind, models = self._model[job], self._models
-        name = self._workload.models[kind] if kind >= 0 else None
-        if name is None or name not in self._known or not isinstance(models, ByAmounts):
+        taken, models = self._taken[job], self._models
+        if taken is None or not isinstance(models, ByAmounts):
             return None
-        return models.amounts(name)
+        return models.amounts(taken.name)
 
     def called(self, job: int, regime: Regime | None = None) -> str:
-        """Returns the model of a job at its present batch size, which affects a neighbour's speed."""
-        kind = self._model[job]
-        if kind < 0:
+        """Returns the name of a job's speeds at its present batch size, which affects a neighbour's speed.
+
+        Empty: the job's speeds are those of no model.
+        """
+        taken = self._taken_by(job, regime)
+        if taken is None:
             return UNKNOWN_MODEL
-        name = self._workload.models[kind]
-        family, own = split_model(name)
-        if own is None or regime is None or regime.batch_size != regime.batch_size:
-            return name
-        return named_model(family, int(regime.batch_size))
+        family, own = split_model(taken.name)
+        if own is None or taken.batch_size is None:
+            return taken.name
+        return named_model(family, int(taken.batch_size))
 
     # --- alone -------------------------------------------------------------------------------------------------------
 
@@ -251,10 +290,9 @@ class Speeds:
             return sum(stretch.iterations * self.by_count(job, self._most[job], stretch) for stretch in regimes)
         stretches: list[tuple[float, Regime | None]] = [(stretch.iterations, stretch) for stretch in regimes]
         stretches = stretches or [(float(jobs.iterations[job]), None)]
-        sizes = sorted({int(jobs.least[job]), self._most[job]})
         found = math.inf
         for kind in self._types_of(job):
-            for size in sizes:
+            for size in self._sizes(job):
                 gang = self._nearest(size, kind)
                 times = [work * self.at(job, gang, regime=one) for work, one in stretches]
                 found = min(found, sum(times))
@@ -360,8 +398,20 @@ class Speeds:
             elif not self._ideal(job) < math.inf:
                 model = self._model[job]
                 text = "none" if model < 0 else f'"{self._workload.models[model]}"'
-                found.append(Unfit(job=job, rule=UNKNOWN_SPEED, value=text))
+                found.append(Unfit(job=job, rule=self._why_no_speed(job), value=text))
         return found
+
+    def _why_no_speed(self, job: int) -> str:
+        taken, measured = self._taken[job], self._hours.of(job)
+        if taken is None or measured < 0 or self.declared[job] != self.declared[job]:
+            return UNKNOWN_SPEED
+        here = (self._nearest(size, kind) for kind in self._types_of(job) for size in self._sizes(job))
+        runs = any(self._rate(taken, gang, None, None) > 0.0 for gang in here)
+        timed = self._rate(taken, GangShape(self._most[job], measured), None, None) > 0.0
+        return NO_TIME if runs and not timed else UNKNOWN_SPEED
+
+    def _sizes(self, job: int) -> list[int]:
+        return sorted({int(self._workload.jobs.least[job]), self._most[job]})
 
 
 class _Shares:

@@ -12,15 +12,18 @@ from eunomia.platform.profiles import Profile, preset_keys_left_out
 from eunomia.units import parse_duration
 from eunomia_testbed.metrics.fairness import KINDS
 from eunomia_testbed.performance import ByAmounts, known_of
+from eunomia_testbed.performance.speeds import PerformanceModel
+from eunomia_testbed.results.assumptions import assumption_sentences
 from eunomia_testbed.running.peers import Peer
 from eunomia_testbed.running.plan import Plan
 from eunomia_testbed.simulator import Costs, Failures, Keep, SimulationOptions
 from eunomia_testbed.simulator.options import FACTS, Fact
+from eunomia_testbed.spec.meaning import Question, settled
 from eunomia_testbed.spec.outages import check_machines, failures_of
 from eunomia_testbed.spec.reports import reports_of
 from eunomia_testbed.spec.settings import filled, load_list, seed_list
 from eunomia_testbed.spec.simulation import SimulationSpec
-from eunomia_testbed.spec.source import Request, Source, check_owner, read_source, source_of
+from eunomia_testbed.spec.source import EQUAL, Request, Source, check_owner, read_source, source_of
 
 SEGMENTS_UP_TO: Final = 2_000
 """Jobs of a workload up to which each stretch of running is kept, for the report's drawing of who held what."""
@@ -38,28 +41,42 @@ def plan_of(spec: SimulationSpec) -> tuple[Plan, list[str]]:
     peer = _peer(spec)
     profiles = _profiles(spec, peer)
     source = _source(spec, where)
+    models = source.models if spec.models is None else spec.models
+    meaning = settled(source.workloads, _question(spec, where, models))
     plan = Plan(
-        workloads=source.workloads,
+        workloads=meaning.workloads,
         cluster=where.cluster,
         cluster_text=cluster_toml(where),
         profiles=profiles,
         loads=load_list(spec.loads) if isinstance(spec.loads, str) else spec.loads,
         options=_options(spec, source, where.cluster),
         peer=peer,
-        models=source.models if spec.models is None else spec.models,
+        models=models,
         rho=_kind(spec, by_rules=peer is not None),
         unfair_above=spec.unfair_above,
         csv=spec.csv,
         inputs=source.inputs,
         command=spec.command(),
         spec=spec.given(),
+        assumptions=meaning.assumptions,
     )
     _check_plan(plan, spec)
     plan = dataclasses.replace(plan, notes=_unknown_speeds(plan, spec))
-    notes = [*source.notes, *_left_out(where), *_of_peer(peer, spec, profiles), *_of_pairs(profiles), *plan.notes]
+    notes = [*assumption_sentences(plan.assumptions), *source.notes, *_left_out(where)]
+    notes += [*_of_peer(peer, spec, profiles), *_of_pairs(profiles), *plan.notes]
     machines = len(where.cluster.machines)
     slots = f"{where.cluster.gpus} slots on {machines} machine{'s' * (machines > 1)}"
     return plan, [f"{source.heading}; {slots}", *(f"  {note}" for note in notes)]
+
+
+def _question(spec: SimulationSpec, where: ClusterFile, models: PerformanceModel | None) -> Question:
+    return Question(
+        cluster=where.cluster,
+        models=models,
+        equal=spec.speeds == EQUAL and spec.models is None,
+        unknown_models=spec.unknown_models,
+        place=spec.place,
+    )
 
 
 def _check_plan(plan: Plan, spec: SimulationSpec) -> None:

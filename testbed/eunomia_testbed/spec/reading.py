@@ -13,7 +13,8 @@ from eunomia_testbed.spec.settings import filled
 class ReaderFlags:
     """Options of trace readers; lists are separated by commas."""
 
-    gpu_type: str = "v100"
+    reference_type: str | None = None
+    gpu_type: str | None = None
     models: str = ""
     drawn_models: bool = False
     model_seed: int = 0
@@ -31,6 +32,7 @@ def reader_options(texts: Sequence[str]) -> dict[str, Any]:
     mapped = [text.removeprefix(_COLUMNS) for text in texts if text.startswith(_COLUMNS)]
     flags = filled(ReaderFlags, [text for text in texts if not text.startswith(_COLUMNS)], "--set trace")
     return {
+        "reference_type": flags.reference_type,
         "gpu_type": flags.gpu_type,
         "models": _parts(flags.models),
         "drawn_models": flags.drawn_models,

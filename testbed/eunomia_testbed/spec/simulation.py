@@ -103,9 +103,23 @@ class SimulationSpec(BaseModel):
         str | None, typer.Option(help="Measured throughputs, which Gavel's and Shockwave's traces need.")
     ] = None
     speeds: Annotated[
-        str | None, typer.Option(help="A file or folder of measured speeds, or: analytic. How fast jobs really are.")
+        str | None,
+        typer.Option(
+            help="How fast jobs really are: a file or folder of measured speeds, analytic, or equal (on all types)."
+        ),
     ] = None
     models: SkipValidation[Models] = None
+    unknown_models: Annotated[
+        tuple[str, ...],
+        BeforeValidator(lambda given: (given,) if isinstance(given, str) else given or ()),
+        FlagType(list[str] | None),
+        typer.Option(
+            "--unknown-models",
+            metavar="NAME",
+            help="What models that the speeds lack take: that model's speeds, equal (the same on all GPU types), "
+            "drop (their jobs are left out), or MODEL=NAME,...",
+        ),
+    ] = ()
     rules: Annotated[
         SkipValidation[PeerRules], FlagType(str | None), typer.Option(help="A peer's round rules: gavel.")
     ] = None

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -14,12 +14,18 @@ from eunomia.platform.layers import is_file
 from eunomia.platform.profile_resolver import TOP_KEYS
 from eunomia.units import Locality
 from eunomia.words import closest, shown
+from eunomia_testbed.performance.names import ignores_type
+from eunomia_testbed.performance.reading import plain
 from eunomia_testbed.performance.speeds import PerformanceModel
 from eunomia_testbed.results.facts import InputFile, sha256_of
 from eunomia_testbed.workload import Workload
 
 if TYPE_CHECKING:
     from eunomia_testbed.performance import Links
+
+
+EQUAL: Final = "equal"
+"""The value of ``speeds`` that says that all GPU types are equally fast."""
 
 
 @value
@@ -126,7 +132,7 @@ def _read(request: Request, cluster: ClusterFile, seeds: Sequence[int]) -> Sourc
     path = request.trace or "-"
     more = reader_options(request.options)
     workload = read_trace(path, format=request.format, throughputs=request.throughputs, strict=request.strict, **more)
-    models = _models(request, cluster)
+    models = _models(request, cluster, workload)
     _check_speeds(workload, models)
     dropped = len({(each.file, each.line) for each in workload.dropped})
     heading = f"{workload.name}: {workload.size} jobs read, {dropped} dropped ({workload.source} format)"
@@ -165,14 +171,21 @@ def _generate(request: Request, cluster: ClusterFile, seeds: Sequence[int]) -> S
     apps = {len(workload.apps.id) for workload in workloads.values()}
     of_apps = f" of {min(apps)} apps" if apps.isdisjoint(sizes) and len(apps) == 1 else ""
     with_seeds = f"seed {seeds[0]}" if len(seeds) == 1 else f"a workload for each of {len(seeds)} seeds"
-    asked = request.speeds is not None
     return Source(
         workloads=workloads,
-        models=_models(request, cluster) if asked else generated_speeds(name, settings),
+        models=_generated_speeds(request, cluster, generated_speeds(name, settings)),
         inputs=_inputs(request.throughputs, request.speeds),
         heading=f"{name}: {jobs} jobs{of_apps} generated, {with_seeds}",
         notes=tuple(dict.fromkeys(note for workload in workloads.values() for note in workload.notes)),
     )
+
+
+def _generated_speeds(request: Request, cluster: ClusterFile, own: PerformanceModel | None) -> PerformanceModel | None:
+    """Return the requested speeds, else the generator's own, which may be equal on all types already."""
+    alike = own is not None and all(ignores_type(own, model) for model in own.models)
+    if request.speeds is None or (request.speeds == EQUAL and alike):
+        return own
+    return _models(request, cluster)
 
 
 def parted(text: str) -> tuple[str, object]:
@@ -183,11 +196,13 @@ def parted(text: str) -> tuple[str, object]:
     return key.strip(), word.strip()
 
 
-def _models(request: Request, cluster: ClusterFile) -> PerformanceModel | None:
-    """Return the speeds of jobs: the requested ones; else throughputs, if needed; else declared ones.
+def _models(request: Request, cluster: ClusterFile, trace: Workload | None = None) -> PerformanceModel | None:
+    """Return the speeds of jobs: the requested ones; else throughputs, if needed; else none.
 
-    Throughputs are needed if GPU types differ or rules hold.
+    Throughputs are needed if GPU types differ, the times are of a type that the cluster lacks, or rules hold.
     """
+    if request.speeds == EQUAL:
+        return None
     if request.speeds == "analytic":
         from eunomia_testbed.performance import AnalyticModel
 
@@ -196,7 +211,10 @@ def _models(request: Request, cluster: ClusterFile) -> PerformanceModel | None:
         from eunomia_testbed.performance import read_performance
 
         return read_performance(request.speeds)
-    if request.throughputs is not None and (request.by_rules or len(cluster.cluster.gpu_types) > 1):
+    types = {plain(name) for name in cluster.cluster.gpu_types}
+    if trace is not None and trace.reference_type is not None:
+        types.add(plain(trace.reference_type))
+    if request.throughputs is not None and (request.by_rules or len(types) > 1):
         from eunomia_testbed.performance import GavelThroughputs
 
         return GavelThroughputs.read(request.throughputs, placement=not request.by_rules)
@@ -214,5 +232,5 @@ def _links(cluster: ClusterFile) -> "Links":
 
 
 def _inputs(*paths: str | None) -> tuple[InputFile, ...]:
-    files = [Path(path) for path in paths if path is not None and path not in ("-", "analytic")]
+    files = [Path(path) for path in paths if path is not None and path not in ("-", "analytic", EQUAL)]
     return tuple(sha256_of(path) for path in files if is_file(path))

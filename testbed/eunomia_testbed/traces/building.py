@@ -30,6 +30,7 @@ class Jobs:
     batch_size: Reals | None = None
     epochs: Reals | None = None
     samples_per_epoch: Reals | None = None
+    measured_on: Sequence[str | None] | None = None
     weight: Reals | None = None
     gpu_share: Reals | None = None
     adaptation: Sequence[str] | None = None
@@ -40,6 +41,7 @@ class Jobs:
 
 _COLUMNS = (
     "gpu_type",
+    "measured_on",
     "cpus_per_gpu",
     "memory_gib_per_gpu",
     "batch_size",

@@ -26,6 +26,8 @@ GAVEL: Final = (
 )
 SHOCKWAVE: Final = (*GAVEL[:7], "mode", *GAVEL[7:9], "duration", "arrival_time")
 MOST_WEIGHT: Final = 1e6
+STEP_TYPE: Final = "v100"
+"""The type of the times of steps unless another is given, as in the authors' simulator."""
 
 
 class GavelReader:
@@ -104,7 +106,9 @@ class ShockwaveReader:
             exclusive_seconds=None if options.throughputs is None else lives.exclusive_seconds,
             regimes=lives.regimes,
         )
-        return build(rows, jobs, options, source="Shockwave", ordered="arrival_time", reference_type=options.gpu_type)
+        return build(
+            rows, jobs, options, source="Shockwave", ordered="arrival_time", reference_type=_reference(options)
+        )
 
 
 class _Lives:
@@ -161,7 +165,7 @@ class _Lives:
         if rates is None:
             return np.nan
         model = named_model(family, size)
-        rate = _alone(rates, self.options.gpu_type, model, self.gpus[row])
+        rate = _alone(rates, _step_type(self.options), model, self.gpus[row])
         if rate <= 0.0:
             raise InputError(_rule(rates), value=f"{model}, which it grows to, with {self.gpus[row]} GPUs")
         return 1.0 / rate
@@ -199,7 +203,7 @@ def _seconds(rows: Rows, types: list[str], gpus: list[int], options: ReadOptions
     rates = options.throughputs
     if rates is None:
         return np.full(rows.size, np.nan)
-    wanted, known = options.gpu_type, rates.gpu_types
+    wanted, known = _step_type(options), rates.gpu_types
     if wanted.lower() not in {kind.lower() for kind in known}:
         rule = f"a GPU type must be one that throughputs are for: {', '.join(known)}"
         raise InputError(rule, value=f"{shown(wanted)}{did_you_mean(wanted, known)}", place=rates.place)
@@ -212,7 +216,16 @@ def _seconds(rows: Rows, types: list[str], gpus: list[int], options: ReadOptions
 
 
 def _reference(options: ReadOptions) -> str | None:
-    return None if options.throughputs is None else options.gpu_type
+    """Returns the GPU type of the times of steps; None: the file gives them, and the user gave no type."""
+    return options.reference_type or options.gpu_type if options.throughputs is None else _step_type(options)
+
+
+def _step_type(options: ReadOptions) -> str:
+    """Returns the GPU type whose throughputs turn steps into times.
+
+    The work is in steps, so that the type changes no job's true speed: only the times that the trace declares.
+    """
+    return options.reference_type or options.gpu_type or STEP_TYPE
 
 
 def _alone(rates: GavelThroughputs, kind: str, model: str, gpus: int) -> float:

@@ -19,7 +19,7 @@ from eunomia_testbed.traces.tables import header_of, read_table
 from eunomia_testbed.workload import Workload
 
 TIMES: Final = ("submit", "duration", "end")
-KEYS: Final = ("id", *TIMES, "gpus", "user", "model")
+KEYS: Final = ("id", *TIMES, "gpus", "user", "model", "reference_type")
 SECONDS: Final[Mapping[str, float]] = {
     "ns": 1e-9,
     "us": 1e-6,
@@ -46,7 +46,7 @@ def mapping_of(given: Mapping[str, str]) -> dict[str, Column]:
     """Reads the columns by key from texts ``NAME`` or ``NAME:UNIT``; times without a unit are in seconds.
 
     Raises:
-        InputError: an unknown key or unit, or a key that is missing.
+        InputError: an unknown key or unit, a key that is missing, or one column under two keys.
     """
     found = {key: _column(key, text) for key, text in given.items()}
     for key in ("submit", "gpus"):
@@ -55,6 +55,12 @@ def mapping_of(given: Mapping[str, str]) -> dict[str, Column]:
     if ("duration" in found) == ("end" in found):
         value = "both" if "end" in found else "neither"
         raise InputError("columns must name duration or end", value=value, place="trace.columns")
+    names = [column.name for column in found.values()]
+    twice = next((key for key, column in found.items() if names.count(column.name) > 1), None)
+    if twice is not None:
+        both = ", ".join(key for key, column in found.items() if column.name == found[twice].name)
+        rule = "columns must name each column once"
+        raise InputError(rule, value=f"{shown(found[twice].name)} as {both}", place="trace.columns")
     calendar = found.get("end", found["submit"]).unit == CALENDAR
     if calendar != (found["submit"].unit == CALENDAR):
         rule = "submit and end must both be calendar times, or neither"
@@ -105,13 +111,14 @@ class MappedReader:
             iterations=_durations(rows, columns, arrivals),
             seconds_per_iteration=np.ones(rows.size),
             users=rows.text(columns["user"].name, otherwise="unknown") if "user" in columns else None,
-            models=_models(rows, columns["model"].name) if "model" in columns else None,
+            models=_names(rows, columns["model"].name) if "model" in columns else None,
+            measured_on=_names(rows, columns["reference_type"].name) if "reference_type" in columns else None,
         )
         return build(rows, jobs, options, source="mapped", absolute=True)
 
 
-def _models(rows: Rows, name: str) -> list[str | None]:
-    return [model or None for model in rows.text(name, otherwise="")]
+def _names(rows: Rows, name: str) -> list[str | None]:
+    return [text or None for text in rows.text(name, otherwise="")]
 
 
 def _moments(rows: Rows, column: Column) -> Reals:

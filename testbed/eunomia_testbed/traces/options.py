@@ -15,8 +15,11 @@ class ReadOptions:
     """Whether the first row that would be dropped is an error."""
     throughputs: GavelThroughputs | None = None
     """Measured rates by job type: Gavel's and Shockwave's traces give steps, and these rates give their times."""
-    gpu_type: str = "v100"
-    """The GPU type, named as in ``throughputs``, on which the trace's times hold."""
+    reference_type: str | None = None
+    """The GPU type on which the trace's times were measured, for rows that name none; None: unknown, but ``v100`` for
+    formats whose times are those of ``throughputs``."""
+    gpu_type: str | None = None
+    """The old name of ``reference_type`` for Gavel's and Shockwave's traces."""
     models: tuple[str, ...] = ()
     """Models to draw from, by a hash of id and seed, for jobs whose trace gives no model."""
     drawn_models: bool = False

@@ -175,9 +175,12 @@ class _Own:
         models = sorted({kind for kind in kinds if kind})
         index = {kind: number for number, kind in enumerate(models)}
         owner = {user: number for number, user in enumerate(users)}
-        reference = next(filter(None, self.texts("reference_type", "")), None)
+        measured = [self.texts("reference_type", "")[row] or None for row in order.tolist()]
+        types = set(measured)
+        one = len(types) == 1
         exclusive = self.exclusive[order] if self.has("exclusive_seconds") else None
-        jobs = self._jobs(order, app_of, np.array([index.get(kind, -1) for kind in kinds], dtype=np.int64))
+        model = np.array([index.get(kind, -1) for kind in kinds], dtype=np.int64)
+        jobs = self._jobs(order, app_of, model, None if one else measured)
         self.note_columns_not_read()
         return Workload(
             name=rows.file,
@@ -193,7 +196,7 @@ class _Own:
             regimes={place[row]: life for row, life in self.regimes.items() if row in place},
             searches={int(app_of[place[row]]): search for row, search in self.searches.items() if row in place},
             exclusive_seconds=exclusive,
-            reference_type=reference,
+            reference_type=measured[0] if one else None,
             source="Eunomia",
             dropped=tuple(rows.dropped),
             notes=tuple(rows.notes),
@@ -231,7 +234,7 @@ class _Own:
                 given.setdefault(self.users[row], float(self.user_weights[row]))
         return np.array([given.get(user, 1.0) for user in users])
 
-    def _jobs(self, order: Ints, app_of: Ints, model: Ints) -> JobColumns:
+    def _jobs(self, order: Ints, app_of: Ints, model: Ints, measured: list[str | None] | None) -> JobColumns:
         rows = order.tolist()
         types = self.texts("gpu_type", "")
         return JobColumns(
@@ -245,6 +248,7 @@ class _Own:
             model=model,
             gpu_type=[types[row] or None for row in rows] if self.has("gpu_type") else None,
             adaptation=[self.modes[row] or "static" for row in rows] if self.has("adaptation") else None,
+            measured_on=measured,
             **{name: column[order] for name, column in self.numbers.items()},
         )
 

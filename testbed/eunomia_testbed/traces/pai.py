@@ -23,6 +23,8 @@ TASKS: Final = (
     *("plan_cpu", "plan_mem", "plan_gpu", "gpu_type"),
 )
 JOBS: Final = ("job_name", "inst_id", "user", "status", "start_time", "end_time")
+UNNAMED: Final = ("", "MISC", None)
+"""What ``gpu_type`` holds where it names no type; MISC is several older ones."""
 MOST_PLAN: Final = 1e8
 _STATUS: Final = "(?:Terminated|Failed|Running|Waiting)"
 _LINE: Final = re.compile(rf"[0-9a-f]+,\w+,[\d.]*,{_STATUS},[\d.]*,[\d.]*,[\d.]*,[\d.]*,[\d.]*,\w*\s*")
@@ -31,7 +33,7 @@ _LINE: Final = re.compile(rf"[0-9a-f]+,\w+,[\d.]*,{_STATUS},[\d.]*,[\d.]*,[\d.]*
 class PaiReader:
     """Reads jobs: fractions of GPUs are summed over a job's tasks and rounded up to a gang.
 
-    The GPU types on which the tasks ran are not demands.
+    The GPU type on which a job's tasks ran is that of its time, and no demand.
     """
 
     format: ClassVar[str] = "pai"
@@ -62,6 +64,7 @@ class PaiReader:
             cpus_per_gpu=columns["cpus"] / gang,
             memory_gib_per_gpu=columns["memory"] / gang,
             gpu_share=np.where(rows.good, columns["gpus"] / gang, 1.0),
+            measured_on=_ran_on(rows),
         )
         return build(rows, jobs, options, source="PAI", absolute=True)
 
@@ -80,7 +83,7 @@ def _tasks(source: TraceSource) -> Rows:
     count = np.where(rows.good, count, 0.0)  # the values of dropped rows are arbitrary
     gpus, cpus, memory = (np.where(rows.good, column, 0.0) for column in (gpus, cpus, memory))
     if rows.frame is not None:
-        rows.frame = rows.frame.select("job_name").with_columns(
+        rows.frame = rows.frame.select("job_name", "gpu_type").with_columns(
             line=rows.lines,
             gpus=count * gpus / 100.0,
             cpus=count * cpus / 100.0,
@@ -96,7 +99,11 @@ def _jobs(tasks: Rows) -> Rows:
         raise LookupError("tasks")
     good = tasks.frame.filter(pl.Series(tasks.good))
     jobs = good.group_by("job_name", maintain_order=True).agg(
-        pl.col("line").min(), pl.col("gpus", "cpus", "memory").sum(), pl.col("started").min(), pl.col("ended").max()
+        pl.col("line").min(),
+        pl.col("gpus", "cpus", "memory").sum(),
+        pl.col("started").min(),
+        pl.col("ended").max(),
+        types=pl.col("gpu_type").filter(pl.col("gpus") > 0.0).str.strip_chars().unique().sort(),
     )
     rows = Rows(tasks.file, jobs["line"].to_numpy(), jobs, tasks.dropped)
     rows.notes += tasks.notes
@@ -119,6 +126,15 @@ def _submissions(source: TraceSource, rows: Rows) -> tuple[list[str] | None, Rea
     joined = rows.frame.select("job_name").join(submitted, on="job_name", how="left", maintain_order="left")
     users = joined["user"].replace("", None).fill_null("unknown").to_list()
     return users, joined["submitted"].fill_null(np.nan).to_numpy()
+
+
+def _ran_on(rows: Rows) -> list[str | None]:
+    """Return the GPU type on which all tasks of a job ran; None: several, or none that is named."""
+    if rows.frame is None:
+        raise LookupError("gpu_type")
+    return [
+        found[0] if len(found) == 1 and found[0] not in UNNAMED else None for found in rows.frame["types"].to_list()
+    ]
 
 
 def _reals(rows: Rows, name: str) -> Reals:

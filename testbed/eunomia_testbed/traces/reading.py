@@ -1,17 +1,22 @@
 """Reads a trace: detects its format, parses it, and refuses files without a workload."""
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import Any, Final, TypedDict, Unpack
 
 from eunomia.errors import InputError
 from eunomia.platform.registry import Registry, default_registry
 from eunomia.words import shown
 from eunomia_testbed.performance import GavelThroughputs
+from eunomia_testbed.performance.reading import plain
 from eunomia_testbed.traces.formats import READERS, TraceReader, load_reader, reader_formats
 from eunomia_testbed.traces.options import ReadOptions
 from eunomia_testbed.traces.source import TraceSource, open_source
 from eunomia_testbed.workload import Workload
+
+OLD_NAME: Final = ("gavel", "shockwave")
+"""Formats that read ``gpu_type``, the old name of ``reference_type``."""
 
 
 class ReadKeywords(TypedDict, total=False):
@@ -19,8 +24,10 @@ class ReadKeywords(TypedDict, total=False):
 
     throughputs: str | Path | GavelThroughputs | None
     """Measured rates by job type, for Gavel's and Shockwave's traces."""
-    gpu_type: str
-    """The type in ``throughputs`` on which the trace's times hold; by default ``v100``."""
+    reference_type: str | None
+    """The GPU type on which the trace's times were measured, for rows that name none: see ``ReadOptions``."""
+    gpu_type: str | None
+    """The old name of ``reference_type`` for Gavel's and Shockwave's traces."""
     strict: bool
     """Whether the first row that would be dropped is an error."""
     models: Sequence[str]
@@ -61,7 +68,40 @@ def read_trace(
         raise InputError("columns must stand without a format, or with the format columns", value=shown(format or ""))
     source = open_source(path)
     reader = _reader(source, "columns" if options.get("columns") else format, registry)
-    return reader.read(source, _options(options))
+    made = _options(options)
+    _check_types(made, reader.format)
+    return _of_type(reader.read(source, made), made.reference_type)
+
+
+def _check_types(options: ReadOptions, format: str) -> None:
+    """Refuse the old name of ``reference_type`` where it is not read, and two types at once."""
+    if options.gpu_type is None:
+        return
+    if format not in OLD_NAME:
+        rule = f"gpu_type must stand with a trace of format {' or '.join(OLD_NAME)}; other traces read reference_type"
+        raise InputError(rule, value=f"{shown(options.gpu_type)} with format {format}", place="trace.gpu_type")
+    if options.reference_type is not None and options.reference_type != options.gpu_type:
+        rule = "reference_type must be given once; gpu_type is its old name"
+        raise InputError(rule, value=f"{shown(options.reference_type)} and {shown(options.gpu_type)}")
+
+
+def _of_type(workload: Workload, given: str | None) -> Workload:
+    """Return the workload with the GPU type of its times, for jobs of which the trace gives none.
+
+    Raises:
+        InputError: the trace gives another type for every job.
+    """
+    if given is None:
+        return workload
+    columns = workload.jobs.measured_on
+    if workload.reference_type is None and (columns is None or not all(columns)):
+        return dataclasses.replace(workload, reference_type=given)
+    known = set(filter(None, columns or ())) or {workload.reference_type or ""}
+    if {plain(name) for name in known} != {plain(given)}:
+        rule = "reference_type must be that of the trace, which gives one for every job"
+        value = f"{shown(given)} where the trace has {', '.join(sorted(known))}"
+        raise InputError(rule, value=value, place="trace.reference_type")
+    return workload
 
 
 def _options(given: ReadKeywords) -> ReadOptions:

@@ -59,10 +59,11 @@ def _columns(workload: Workload) -> Mapping[str, object]:
     }
     for field in dataclasses.fields(jobs):
         column = getattr(jobs, field.name)
-        if field.default is None and column is not None:
+        if field.default is None and column is not None and field.name != "measured_on":
             columns[field.name] = column if isinstance(column, np.ndarray) else list(column)
-    if workload.reference_type is not None:
-        columns["reference_type"] = [workload.reference_type] * workload.size
+    if workload.reference_type is not None or jobs.measured_on is not None:
+        own = jobs.measured_on or [None] * workload.size
+        columns["reference_type"] = [name or workload.reference_type for name in own]
     if workload.exclusive_seconds is not None:
         columns["exclusive_seconds"] = workload.exclusive_seconds
     if workload.regimes:

@@ -66,7 +66,9 @@ class JobColumns:
     model: Ints
     """Index into ``Workload.models``; -1: the trace gives no model and none was drawn."""
     gpu_type: Sequence[str | None] | None = None
-    """The GPU type that a job requires; None: any."""
+    """The GPU type that a job requires; None: any. Its times are of that type, whatever ``measured_on`` says."""
+    measured_on: Sequence[str | None] | None = None
+    """The GPU type on which ``seconds_per_iteration`` holds, in any case; None: ``Workload.reference_type``."""
     cpus_per_gpu: Reals | None = None
     memory_gib_per_gpu: Reals | None = None
     batch_size: Reals | None = None
@@ -100,7 +102,11 @@ class Workload:
     exclusive_seconds: Reals | None = None
     """By job: run time alone by the trace's own profile (rho's denominator); None: from the true speeds."""
     reference_type: str | None = None
-    """The GPU type on which ``seconds_per_iteration`` holds, in any case; None: the cluster's most frequent."""
+    """The GPU type on which ``seconds_per_iteration`` holds, in any case; None: unknown, which a cluster of several
+    types and a performance model with speeds by type refuse."""
+    assumed_speeds: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
+    """By a model that the performance model lacks (empty: jobs without a model), the name whose speeds are taken; None:
+    the times of its jobs hold on every GPU type. ``simulate(unknown_models=...)`` fills it in."""
     source: str = ""
     """The format or generator, as text."""
     dropped: tuple[Dropped, ...] = ()

@@ -1,0 +1,54 @@
+"""A workload with some of its jobs left out."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from eunomia.units import Bools, Ints
+from eunomia_testbed.workload.dropped import Dropped
+from eunomia_testbed.workload.workload import AppColumns, Workload
+
+
+def without_jobs(workload: Workload, left_out: Bools, rule: str, values: list[str]) -> Workload:
+    """Return a workload without some jobs, which join its dropped rows; an app without jobs leaves with them.
+
+    Args:
+        workload: the workload.
+        left_out: [job] whether the job is left out; at least one job stays.
+        rule: the rule that these jobs break, for ``dropped.csv``.
+        values: [job] the value that breaks it.
+    """
+    kept = np.flatnonzero(~left_out)
+    apps, app_of = np.unique(workload.jobs.app[kept], return_inverse=True)
+    place = {row: number for number, row in enumerate(kept.tolist())}
+    app_place = {row: number for number, row in enumerate(apps.tolist())}
+    dropped = [
+        Dropped(file=workload.name, line=0, rule=rule, value=f"{values[row]}, job {workload.jobs.id[row]}")
+        for row in np.flatnonzero(left_out).tolist()
+    ]
+    exclusive = workload.exclusive_seconds
+    return dataclasses.replace(
+        workload,
+        apps=AppColumns(**_rows(workload.apps, apps)),
+        jobs=dataclasses.replace(workload.jobs, **_rows(workload.jobs, kept) | {"app": app_of.astype(np.int64)}),
+        regimes={place[row]: life for row, life in workload.regimes.items() if row in place},
+        searches={app_place[row]: search for row, search in workload.searches.items() if row in app_place},
+        exclusive_seconds=None if exclusive is None else exclusive[kept],
+        dropped=(*workload.dropped, *dropped),
+    )
+
+
+def _rows(columns: Any, rows: Ints) -> dict[str, Any]:
+    """Return the columns of these rows; a column of None stays None."""
+    found: dict[str, Any] = {}
+    for field in dataclasses.fields(columns):
+        column = getattr(columns, field.name)
+        found[field.name] = (
+            column[rows]
+            if isinstance(column, np.ndarray)
+            else None
+            if column is None
+            else [column[row] for row in rows.tolist()]
+        )
+    return found
