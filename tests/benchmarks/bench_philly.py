@@ -53,7 +53,8 @@ class Cost(NamedTuple):
 
 def command(trace: Path, case: Case, policy: str, out: Path) -> Cost:
     """Run ``eunomia simulate`` and wait for it."""
-    arguments = [str(trace), "--cluster", case.cluster, "--policy", policy, "--load", f"{case.load:g}"]
+    arguments = [str(trace), "--cluster", case.cluster, "--speeds", "equal", "--policy", policy]
+    arguments += ["--load", f"{case.load:g}"]
     flags = ["--out", str(out), "--no-progress", "--json", "-j", "1"]
     eunomia = str(Path(sys.executable).with_name("eunomia"))
     with tempfile.TemporaryFile() as told:

@@ -69,10 +69,14 @@ RUNS: Final = (
     Run("themis_costs", "", f"{THEMIS} {COSTS} --policy themis --policy tiresias --until 5d"),
     Run("agents", "", f"{THEMIS} {COSTS} --agents --policy themis --failures between=5d,repair=1h --until 5d"),
     Run("searches", "", f"{THEMIS} --set themis1.apps=3 --policy demo --policy las --speeds analytic --until 1d"),
-    Run("philly_fifo", PHILLY, "--cluster {data}/philly/machines/cluster_machine_list --policy fifo"),
+    Run("philly_fifo", PHILLY, "--cluster {data}/philly/machines/cluster_machine_list --speeds equal --policy fifo"),
     Run("philly_srtf", PHILLY, "--cluster '30x8 V100' --policy srtf"),
     Run("philly_las", PHILLY, "--cluster '60x8 V100' --policy las"),
-    Run("philly_shares", PHILLY, "--cluster '20x8 V100, 10x4 P100' --policy max_min --set trace.first_jobs=400"),
+    Run(
+        "philly_shares",
+        PHILLY,
+        "--cluster '20x8 V100, 10x4 P100' --speeds equal --policy max_min --set trace.first_jobs=400",
+    ),
 )
 
 

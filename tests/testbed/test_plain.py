@@ -31,6 +31,7 @@ def test_plain_ways_come_to_the_same_tables(tmp_path: Path, more: list[str]) -> 
     drawn = ["--workload", "gavel", "--set", "gavel.jobs=24", "--set", "gavel.interarrival=120s"]
     policies = [word for name in POLICIES for word in ("--policy", name)]
     common = ["simulate", *drawn, "--cluster", "3x4 V100, 2x2 P100", *policies, *more, "-q", "--no-report", "-j", "1"]
+    common += ["--speeds", "equal"]
     assert run([*common, "--out", str(tmp_path / "fast")]) == 0
     assert run([*common, "--plain", "--out", str(tmp_path / "plain")]) == 0
     fast, plain = tables(tmp_path / "fast"), tables(tmp_path / "plain")

@@ -147,7 +147,7 @@ def test_a_trace_without_any_speed_is_refused(capsys: pytest.CaptureFixture[str]
     rule = "a trace must have the column seconds_per_iteration, or --speeds must give the speeds of its models"
     assert f"{rule}, but got neither (slow.csv)" in capsys.readouterr().err
     assert not Path("out").exists()
-    assert run([*command, "--speeds", "analytic"]) == 0
+    assert run([*command, "--speeds", "analytic", "--unknown-models", "ResNet-50"]) == 0
 
 
 CURVES = "model,global_batch,num_gpus,step_time_s\nresnet,64,1,0.1\nresnet,64,2,0.06\n"
@@ -172,13 +172,15 @@ def test_the_screen_names_columns_that_are_not_read_and_why_jobs_are_not_used(
     (tmp_path / "t.csv").write_text(trace)
     (tmp_path / "curves.csv").write_text(CURVES)
     flags = ["--speeds", str(tmp_path / "curves.csv"), "--out", str(tmp_path / "out"), "--no-report"]
+    flags += ["--unknown-models", "drop"]
     assert run(["simulate", str(tmp_path / "t.csv"), "--cluster", "1x2 V100", *flags]) == 0
     said = capsys.readouterr()
     assert (
         'column least_gpu is not one of the format\'s and is not read; did you mean "least_gpus"?'
         in said.err + said.out
     )
-    assert "1 rows or jobs not used: a job's speed on a GPU type of the cluster must be known" in said.out
+    assert "1 rows or jobs not used: a job's model must have a speed in --speeds, unless --unknown-models" in said.out
+    assert said.out.startswith('Left out, without known speeds ("other"): 1 of 2 jobs.')
 
 
 def test_the_default_policy_is_named_in_help_and_page(capsys: pytest.CaptureFixture[str]) -> None:

@@ -98,4 +98,4 @@ def _hours_share(mine: Sequence[SpeedAssumption]) -> float | None:
     parts = [each.gpu_hours for each in mine if each.gpu_hours is not None]
     wholes = [each.of_gpu_hours for each in workloads if each.of_gpu_hours is not None]
     known = len(parts) == len(mine) and len(wholes) == len(workloads) and sum(wholes) > 0.0
-    return sum(parts) / sum(wholes) if known else None
+    return round(sum(parts) / sum(wholes), 9) if known else None
