@@ -70,6 +70,7 @@ class SpeedNames:
     def __init__(self, speeds: PerformanceModel, assumed: Mapping[str, str | None]) -> None:
         self._speeds, self._assumed = speeds, assumed
         self._found: dict[tuple[str, float | None], Taken | None] = {}
+        self._has_sizes = any(split_model(name)[1] is not None for name in speeds.models)
 
     def of(self, model: str, batch_size: float | None) -> Taken | None:
         """Return the name to look up; None: the job's own times hold on every GPU type.
@@ -90,7 +91,7 @@ class SpeedNames:
         """Return the name to say that the performance model lacks; None: it has the model at that batch size."""
         if model and knows(self._speeds, model, batch_size):
             return None
-        if model and batch_size is not None and knows(self._speeds, model):
+        if model and batch_size is not None and (self._has_sizes or knows(self._speeds, model)):
             return named_model(split_model(model)[0], int(batch_size))
         return model
 

@@ -374,10 +374,14 @@ def gavel_rules(
     models: PerformanceModel | None = None,
     options: GavelRuleOptions = SHOCKWAVE,
 ) -> GavelRules:
-    """Makes the rules for a workload on a cluster: adapting jobs run on its most frequent GPU type.
+    """Makes the rules for a workload on a cluster.
 
     Raises:
-        InputError: options that cannot be.
+        InputError: options that cannot be, or several GPU types for jobs that change their batch size: the peer gives
+            such a job one speed, whatever it runs on.
     """
-    commonest = cluster.gpu_types[int(np.argmax(cluster.capacity))]
-    return GavelRules(workload, models, dataclasses.replace(options, gpu_type=commonest))
+    types, modes = cluster.gpu_types, set(workload.jobs.adaptation or ()) & set(_ADAPTING)
+    if len(types) > 1 and modes:
+        rule = "jobs that change their batch size must have one GPU type under these rules, which give them one speed"
+        raise InputError(rule, value=", ".join(types), place=workload.name)
+    return GavelRules(workload, models, dataclasses.replace(options, gpu_type=types[0]))

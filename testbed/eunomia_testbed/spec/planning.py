@@ -88,6 +88,8 @@ def _check_plan(plan: Plan, spec: SimulationSpec) -> None:
     if spec.failures is not None:
         check_machines(plan.options.failures, (machine.name for machine in plan.cluster.machines), spec.failures)
     _check_searches(plan)
+    for workload in {id(each): each for each in plan.workloads.values()}.values() if plan.peer is not None else ():
+        plan.options_of(workload)  # the peer's rules refuse workloads that they cannot run
     _check_amounts(plan, spec)
     _check_least(plan)
     if spec.strict:

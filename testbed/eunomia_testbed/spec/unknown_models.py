@@ -131,10 +131,10 @@ def _missing(missing: Sequence[UnknownModel], models: PerformanceModel, place: s
     worst = sorted(missing, key=lambda each: (-(each.gpu_hours or 0.0), -each.jobs, each.name))
     listed = ", ".join(_listed(each, models.models) for each in worst[:MOST_LISTED])
     listed += f" and {len(worst) - MOST_LISTED} more" if len(worst) > MOST_LISTED else ""
-    source = getattr(models, "place", "the speed source")
+    source = getattr(models, "place", "given in Python")
     rule = (
-        f"every model must have speeds in {source}; {place} NAME takes that model's speeds for the others, "
-        "equal the same speed on all types, drop leaves their jobs out"
+        f"every model must have speeds in the speed source ({source}); {place} NAME takes that model's speeds for the "
+        "others, equal the same speed on all types, drop leaves their jobs out"
     )
     return InputError(rule, value=f"none for {listed}{_as_pairs(worst, models.models, place)}")
 

@@ -1,6 +1,7 @@
 """Reads a trace: detects its format, parses it, and refuses files without a workload."""
 
 import dataclasses
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypedDict, Unpack
@@ -11,6 +12,7 @@ from eunomia.words import shown
 from eunomia_testbed.performance import GavelThroughputs
 from eunomia_testbed.performance.reading import plain
 from eunomia_testbed.traces.formats import READERS, TraceReader, load_reader, reader_formats
+from eunomia_testbed.traces.guessing import mapping_command
 from eunomia_testbed.traces.options import ReadOptions
 from eunomia_testbed.traces.source import TraceSource, open_source
 from eunomia_testbed.workload import Workload
@@ -121,6 +123,13 @@ def _reader(source: TraceSource, wanted: str | None, registry: Registry | None) 
     for reader in _all(registry):
         if reader.matches(source.name, source.head):
             return reader
+    command = None if source.is_parquet else mapping_command(source.head)
+    if command is not None:
+        path = shlex.quote(str(source.path or "-"))
+        rule = "a table of no known format must have its columns mapped, as far as its header shows by"
+        check = "; check the units, and replace words in capitals"
+        command = f"eunomia simulate {path} --cluster CLUSTER {command}{check}"
+        raise InputError(f"{rule}: {command}", place=f"{source.name}, line 1")
     first = source.head.lstrip().split("\n", 1)[0].rstrip()
     first = first if len(first) <= 80 else first[:77] + "..."
     rule = "a trace must be of a known format (" + ", ".join(reader_formats(registry or default_registry())) + ")"

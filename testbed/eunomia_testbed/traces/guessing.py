@@ -1,0 +1,138 @@
+"""The command that maps the columns of a table that no reader knows, as far as its header and first rows show."""
+
+import csv
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from eunomia_testbed.traces.mapped import CALENDAR, SECONDS, SEPARATORS
+from eunomia_testbed.traces.rows import MOST_STAMP
+
+NAMES: Final[Mapping[str, tuple[str, ...]]] = {
+    "id": ("jobid", "job", "id", "jobname", "name", "jobnumber", "uuid", "taskid", "runid"),
+    "submit": (
+        *("submit", "submitted", "submission", "submittime", "submissiontime", "submitat", "submittedat", "queued"),
+        *("queuedat", "queuetime", "arrival", "arrived", "arrivaltime", "arrivalseconds", "created", "createdat"),
+        *("creationtime", "timestamp", "time", "start", "started", "starttime"),
+    ),
+    "duration": (
+        *("duration", "runtime", "elapsed", "elapsedtime", "walltime", "runseconds", "length", "took", "lasted"),
+        *("durationseconds", "jobduration", "runningtime", "exectime", "executiontime"),
+    ),
+    "end": ("end", "ended", "endtime", "finish", "finished", "finishtime", "finishedat", "completed", "completedat"),
+    "gpus": (
+        *("gpus", "gpu", "numgpus", "numgpu", "ngpus", "ngpu", "gpunum", "gpucount", "allocgpus", "gpusrequested"),
+        *("requestedgpus", "cards", "accelerators", "devices", "workers", "replicas", "scalefactor", "gres"),
+    ),
+    "user": ("user", "userid", "username", "owner", "account", "who", "submitter", "tenant", "group"),
+    "model": ("model", "modelname", "network", "architecture", "arch", "workload", "application"),
+    "reference_type": ("gputype", "gpumodel", "gpuname", "devicetype", "hardware", "accelerator", "gpuspec", "type"),
+}
+"""By key of a mapping, usual names of its column in lower case without marks and units, the likeliest first."""
+NEEDED: Final = ("submit", "duration", "gpus")
+_ALIASES: Final[Mapping[str, tuple[str, ...]]] = {
+    "ns": ("nanos", "nanoseconds"),
+    "us": ("micros", "microseconds"),
+    "ms": ("millis", "msec", "milliseconds"),
+    "s": ("sec", "secs", "second", "seconds"),
+    "min": ("mins", "minute", "minutes"),
+    "h": ("hr", "hrs", "hour", "hours"),
+    "d": ("day", "days"),
+}
+_WORDS: Final = {word: unit for unit in SECONDS for word in (unit, *_ALIASES[unit])}
+"""The unit by each word that names it."""
+_STAMP: Final = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d.*")
+_STILL_MISSING: Final[Mapping[str, str]] = {
+    "submit": "SUBMISSION",
+    "duration": "RUNTIME",
+    "gpus": "GPUS",
+}
+
+
+def mapping_command(head: str) -> str | None:
+    """Return the options that map a table's columns, as words of a command line; None: the text is no such table.
+
+    A needed key that no column fits has a word in capitals in place of a name. The unit of a column of times is the one
+    in its name; without one it is seconds, or milliseconds if the first number is too large for seconds since 1970.
+
+    Args:
+        head: the first lines of the file.
+    """
+    table = _table(head)
+    if table is None:
+        return None
+    names, rows = table
+    found = _columns(names)
+    if len(found) < 2:
+        return None
+    parts = {key: _written(key, name, [row[names.index(name)] for row in rows]) for key, name in found.items()}
+    if "end" in parts and "duration" not in parts:
+        needed: Sequence[str] = [key for key in NEEDED if key != "duration"]
+    else:
+        parts.pop("end", None)
+        needed = NEEDED
+    parts |= {key: _STILL_MISSING[key] for key in needed if key not in parts}
+    order = [key for key in NAMES if key in parts]
+    return " ".join(f"--set {shlex.quote(f'trace.columns.{key}={parts[key]}')}" for key in order)
+
+
+def _table(head: str) -> tuple[list[str], list[list[str]]] | None:
+    """Return the header and the first rows, split by the separator that gives the most equal columns."""
+    lines = [line for line in head.splitlines()[:20] if line.strip()]
+    if len(lines) < 2:
+        return None
+    for separator in SEPARATORS:
+        try:
+            fields = list(csv.reader(lines, delimiter=separator))
+        except csv.Error:
+            continue
+        names = [name.strip() for name in fields[0]]
+        rows = [row for row in fields[1:] if len(row) == len(names)]
+        if len(names) >= 3 and rows and len(set(names)) == len(names) and not any(map(_is_number, names)):
+            return names, rows
+    return None
+
+
+def _columns(names: Sequence[str]) -> dict[str, str]:
+    """Return by key the column whose name is the likeliest; a column is of one key."""
+    left = dict.fromkeys(names)
+    stems = {name: _stems(name) for name in names}
+    found: dict[str, str] = {}
+    for key, usual in NAMES.items():
+        for word in usual:
+            name = next((name for name in left if word in stems[name]), None)
+            if name is not None:
+                found[key] = name
+                del left[name]
+                break
+    return found
+
+
+def _stems(name: str) -> tuple[str, str]:
+    """Return a name in lower case without marks, whole and without the unit at its end."""
+    words = re.findall(r"[a-z0-9]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower())
+    short = words[:-1] if len(words) > 1 and words[-1] in _WORDS else words
+    return "".join(words), "".join(short)
+
+
+def _written(key: str, name: str, values: Sequence[str]) -> str:
+    """Return a column with its unit, where it is one of times."""
+    if key not in ("submit", "duration", "end"):
+        return name
+    first = next((text.strip() for text in values if text.strip()), "")
+    if _STAMP.fullmatch(first) and key != "duration":
+        return f"{name}:{CALENDAR}"
+    words = re.findall(r"[a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower())
+    unit = next((_WORDS[word] for word in reversed(words[1:]) if word in _WORDS), "s")
+    if unit == "s" and key != "duration" and _is_number(first) and float(first) > MOST_STAMP:
+        unit = "ms"
+    return name if unit == "s" else f"{name}:{unit}"
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
