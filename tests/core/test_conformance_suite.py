@@ -610,6 +610,18 @@ class Wakes(Greedy):
         return Allocation.to_jobs(paused[:1], snapshot.jobs.most[paused[:1]], otherwise=Reason.OUTRANKED)
 
 
+class AdaptsOnce(Greedy):
+    """Assumes that a job changes its batch size at most once."""
+
+    name = "adapts_once"
+
+    def grant(self, snapshot: Snapshot, menus: Menus, offer: Offer, jobs: Any) -> Allocation:
+        for job, history in snapshot.ledger.adaptations.items():
+            if history.count > 1:
+                raise ValueError(f"row {job} adapted twice")
+        return super().grant(snapshot, menus, offer, jobs)
+
+
 class Sleeps(Greedy):
     """Hangs for an hour."""
 
@@ -684,6 +696,7 @@ OFFENDERS: list[tuple[type[Any], str, str, dict[str, object]]] = [
     (Optimist, "all_gangs_are_too_large", "no job fits", {}),
     (Stubborn, "a_machine_is_lost_in_mid_round", "must stay within the offer", {}),
     (Wakes, "everyone_is_paused", "where [] are", {}),
+    (AdaptsOnce, "jobs_adapt", "adapted twice", {}),
     (Sleeps, "no_round_is_faulty", "sleeps.eunomia_allocation had not returned after 1.5 s", {}),
     (Drowns, "ten_thousand_jobs", "drowns.eunomia_allocation had not returned", {}),
 ]

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from eunomia_testbed.evidence.draws import draws_of_seeds
 from eunomia_testbed.results import ResultFolder, RunFacts
 from eunomia_testbed.results import tables as t
 
@@ -163,7 +164,8 @@ def write_simulation(
     folder.write_facts(
         RunFacts(
             kind="simulate", command=("eunomia", "simulate", "made-up"), seeds=tuple(range(seeds)),
-            slots=machines * slots, profiles={policy: f'extends = "{policy}"\n' for policy in policies},
+            draws=draws_of_seeds(seeds), slots=machines * slots,
+            profiles={policy: f'extends = "{policy}"\n' for policy in policies},
             cluster=f"machines = [\n{rows}]\n", machine=f"{machines}x{slots} V100", clock="virtual",
             versions={"eunomia": "0.1.0"}, ended="finished",
         )

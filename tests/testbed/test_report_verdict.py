@@ -1,7 +1,9 @@
-"""What the verdict says of a choice that the seeds leave open, and of costs that were not given."""
+"""What the verdict marks, with and without intervals, and what it says of costs that were not given."""
 
 import dataclasses
-from typing import Any
+import re
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -9,49 +11,44 @@ import pytest
 
 from eunomia_testbed import Costs, SimulationOptions, Workload, simulate
 from eunomia_testbed.report import render
-from eunomia_testbed.report.choice import choose
 from eunomia_testbed.report.policies import policies
 from eunomia_testbed.report.verdict import verdict
 from eunomia_testbed.report.view import whole_of
 from eunomia_testbed.results import RunData
 
 
-def row(policy: str, jct: float, rho: float, *, seed: int) -> dict[str, Any]:
-    whole = {"policy": policy, "seed": seed, "apps": 10, "apps_finished": 10}
-    return whole | {"jct_mean_seconds": jct, "rho_worst": rho}
-
-
-def test_the_seeds_that_would_decide_follow_from_the_spread_of_the_differences() -> None:
-    pairs = [(100.0, 104.0), (100.0, 97.0), (100.0, 103.0), (100.0, 100.0)]  # mean 1, deviation sqrt(10)
-    rows = [row(name, jct, 2.0, seed=at) for at, both in enumerate(pairs) for name, jct in zip("ab", both, strict=True)]
-    found = choose(pl.DataFrame(rows), ["a", "b"])
-    assert found is not None
-    assert found.because.endswith(
-        "these seeds do not distinguish a from b; about 41 seeds would decide"
-    )  # 2.0211 sqrt(10/41) < 1
-
-
-def test_equal_policies_are_undecided_and_no_number_of_seeds_is_made_up() -> None:
-    rows = [row(name, 100.0 + seed, 2.0, seed=seed) for seed in (0, 1, 2) for name in "ab"]
-    found = choose(pl.DataFrame(rows), ["a", "b"])
-    assert found is not None
-    assert not found.decided
-    assert "1,000 seeds would not distinguish it from b either" in found.because
-    assert "would decide" not in found.because
-
-
-def test_an_undecided_page_ticks_no_policy(simulated: RunData) -> None:
-    rows = [row(name, 100.0 + seed, 2.0, seed=seed) for seed in (0, 1) for name in ("las", "fifo", "srtf")]
-    choice = choose(pl.DataFrame(rows), ["las", "fifo", "srtf"])
-    assert choice is not None
-    whole = dataclasses.replace(whole_of(simulated), choices={1.0: choice})
-    part = policies(whole)
+def test_one_run_ticks_no_policy_and_draws_no_whisker(write_simulation: Callable[..., Path], tmp_path: Path) -> None:
+    """A tick beside a policy is a claim that another draw could overturn."""
+    whole = whole_of(RunData.load(write_simulation(tmp_path / "run", seeds=1)))
+    part, answer = policies(whole), verdict(whole.views[0])
     assert part is not None
-    assert part.data["taken"] == []
-    assert "Undecided: las, fifo or srtf" in part.html
-    answer = verdict(dataclasses.replace(whole.views[0], choice=choice))
     assert answer is not None
+    assert "nothing is known about chance" in part.html
+    assert [row for metric in part.data["metrics"] for row in metric["rows"] if row and row[1] is not None] == []
     assert '<li class="plain"><p class="asks">Which policy?</p>' in answer.html
+    assert "Take " not in part.html + answer.html
+
+
+TICKED = re.compile(r'<li class="(?:good|poor|bad)"><p class="asks">([^<]*)</p>')
+
+
+def test_a_simulation_without_intervals_marks_facts_alone(
+    write_simulation: Callable[..., Path], tmp_path: Path
+) -> None:
+    for view in whole_of(RunData.load(write_simulation(tmp_path / "run", seeds=1))).views:
+        answer = verdict(view)
+        assert answer is not None
+        assert set(TICKED.findall(answer.html)) <= {"Did all finish?", "Can it be trusted?"}
+
+
+def test_a_policy_is_ticked_where_intervals_show_it_to_be_best(simulated: RunData) -> None:
+    whole = whole_of(simulated)
+    shown = {policy for found in whole.answers.values() for goal in found.goals if goal.decided for policy in goal.best}
+    for view in whole.views:
+        answer = verdict(view)
+        assert answer is not None
+        ticked = '<li class="good"><p class="asks">Which policy?</p>' in answer.html
+        assert ticked == (view.policy in shown)
 
 
 @pytest.mark.parametrize(
@@ -76,10 +73,3 @@ def test_a_simulation_says_whether_costs_were_given(seconds: float, given: bool)
     facts = simulate(two, "1x1 V100", policies=["srtf"], options=options).run.facts
     assert facts is not None
     assert facts.costs_given is given
-
-
-def test_one_seed_decides_and_says_so() -> None:
-    found = choose(pl.DataFrame([row("a", 100.0, 2.0, seed=0), row("b", 200.0, 2.0, seed=0)]), ["a", "b"])
-    assert found is not None
-    assert found.answer == "Take a"
-    assert found.because.endswith("of one seed: several seeds show whether that is more than chance")

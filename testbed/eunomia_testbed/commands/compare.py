@@ -1,6 +1,8 @@
-"""``eunomia compare``: compares two simulated policies metric by metric, paired by seed."""
+"""``eunomia compare``: compares two simulated policies metric by metric, paired by draw."""
 
+import dataclasses
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -12,31 +14,48 @@ from eunomia.errors import EunomiaError, InputError, RunErrors
 from eunomia.model.shapes import builds, value
 from eunomia.words import list_of
 from eunomia_testbed.commands.table import faults_told
-from eunomia_testbed.metrics.intervals import Interval, interval
+from eunomia_testbed.evidence.draws import NO_DRAWS, DrawKind, Draws, draws_of_seeds
+from eunomia_testbed.evidence.evidence import RESAMPLES, Evidence
+from eunomia_testbed.evidence.intervals import Estimate
+from eunomia_testbed.evidence.wording import method
 from eunomia_testbed.results.assumptions import assumption_sentences
 from eunomia_testbed.results.facts import FailedRun, RunFacts
 
 
 @value
 class Metric:
-    """A metric to compare: shares are compared in points, other metrics in per cent of the first policy's value."""
+    """A metric to compare: shares in points, other metrics in per cent of the first policy's value, by log ratios."""
 
     name: str
     label: str
     digits: int = 0
     share: bool = False
     more_is_better: bool = False
+    difference: bool = False
+    """Whether policies are compared by the difference, since the figure may be 0."""
+
+
+def _of_rho() -> list[Metric]:
+    """Return the figures of every kind of ρ: worst, 99th and 90th percentile, and the part above 1."""
+    shown = {"themis": "ρ", "static": "static ρ", "contention": "contention ρ"}
+    ways = (("worst", "worst {}", False), ("p99", "p99 of {}", False), ("p90", "p90 of {}", False))
+    return [
+        Metric(name=f"rho_{kind}_{way}", label=label.format(name), digits=0 if share else 2, share=share)
+        for kind, name in shown.items()
+        for way, label, share in (*ways, ("above_1_share", "{} > 1 %", True))
+    ]
 
 
 METRICS: Final = (
     Metric(name="jct_mean_seconds", label="mean JCT s"),
     Metric(name="jct_p99_seconds", label="p99 JCT s"),
-    Metric(name="rho_worst", label="worst ρ", digits=2),
-    Metric(name="rho_unfair_share", label="unfair %", digits=1, share=True),
     Metric(name="makespan_seconds", label="makespan s"),
+    *_of_rho(),
+    Metric(name="rho_unfair_share", label="unfair %", digits=1, share=True),
     Metric(name="utilization", label="in use %", digits=1, share=True, more_is_better=True),
+    Metric(name="work_while_waiting", label="work while waiting", digits=2, more_is_better=True),
     Metric(name="slot_seconds", label="GPU hours"),
-    Metric(name="restarts", label="restarts"),
+    Metric(name="moves_per_job", label="moves a job", digits=2, difference=True),
 )
 
 
@@ -65,6 +84,8 @@ class Side:
     metrics: pl.DataFrame
     """Metrics of the policy, a row for each seed."""
     facts: RunFacts | None
+    resamples: pl.DataFrame
+    """Metrics of the policy, a row for each resample of the trace; empty: none was made."""
 
 
 def compare(
@@ -73,7 +94,7 @@ def compare(
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print the same as one JSON object.")] = False,
 ) -> int:
-    """Compare two simulated policies, with intervals over seeds."""
+    """Compare two simulated policies, with intervals over seeds, resamples or traces."""
     first, second = sides(runs)
     seeds = sorted(set(first.metrics["seed"]) & set(second.metrics["seed"]))
     failed = [each for side in (first, second) for each in _failures(side)]
@@ -85,7 +106,8 @@ def compare(
         raise InputError(rule, value=f"{_seeds(first)} and {_seeds(second)}")
     alike = _alike(first, seeds) and _alike(second, seeds)
     compared = seeds[:1] if alike else seeds
-    rows = [_compared(metric, first, second, compared) for metric in METRICS]
+    evidence = _joint(first, second, compared)
+    rows = [_compared(metric, first, second, evidence) for metric in METRICS]
     known = [row for row in rows if row is not None]
     notes = [line for side in (first, second) for line in _faults(side)]
     others = _differences(first, second)
@@ -93,7 +115,8 @@ def compare(
     if as_json:
         typer.echo(
             json.dumps(
-                _facts(first, second, seeds, known) | {"differs": others, "faults": notes, "assumed": assumed},
+                _facts(first, second, seeds, evidence, known)
+                | {"differs": others, "faults": notes, "assumed": assumed},
                 ensure_ascii=False,
             )
         )
@@ -102,8 +125,9 @@ def compare(
             "\n".join(
                 [
                     *assumed,
-                    *_lines(first, second, compared, known),
+                    *_lines(first, second, evidence.draws, known),
                     *_seeds_change_nothing(seeds, compared),
+                    *([] if alike else [method(evidence.draws)]),
                     *others,
                     *notes,
                 ]
@@ -151,15 +175,23 @@ def _sides(text: str) -> list[Side]:
     read = RunFacts.from_json(facts.read_text(encoding="utf-8")) if facts.is_file() else None
     if "failure" in metrics.columns:
         metrics = metrics.filter(pl.col("failure").is_null())
+    drawn = pl.read_parquet(folder / RESAMPLES) if (folder / RESAMPLES).is_file() else metrics.clear()
     return [
-        Side(folder=folder, policy=policy, name=policy, metrics=metrics.filter(pl.col("policy") == policy), facts=read)
+        Side(
+            folder=folder,
+            policy=policy,
+            name=policy,
+            metrics=metrics.filter(pl.col("policy") == policy),
+            facts=read,
+            resamples=drawn.filter(pl.col("policy") == policy),
+        )
         for policy in policies
         if not wanted or policy == wanted
     ]
 
 
 def _renamed(side: Side, name: str) -> Side:
-    return Side(folder=side.folder, policy=side.policy, name=name, metrics=side.metrics, facts=side.facts)
+    return dataclasses.replace(side, name=name)
 
 
 def _failures(side: Side) -> list[FailedRun]:
@@ -181,34 +213,71 @@ def _seeds(side: Side) -> str:
 # -- what is found
 
 
+def _draws(side: Side) -> Draws:
+    return draws_of_seeds(side.metrics.height) if side.facts is None else side.facts.draws
+
+
+def _joint(first: Side, second: Side, seeds: list[int]) -> Evidence:
+    """Return the evidence of both sides, whose policies are called by the names of the sides.
+
+    Raises:
+        InputError: the runs are draws of different kinds, or resamples of different traces.
+    """
+    one, other = _draws(first), _draws(second)
+    resampled = DrawKind.RESAMPLES in (one.kind, other.kind)
+    if resampled and _drawn_as(one) != _drawn_as(other):
+        rule = "runs that are compared must be draws of one kind: the same resamples of one trace, or seeds"
+        raise InputError(rule, value=f"{_drawn_as(one)} and {_drawn_as(other)}")
+    if resampled:
+        drawn = [_called(side, side.resamples) for side in (first, second)]
+        whole = [_called(side, side.metrics) for side in (first, second)]
+        return Evidence(draws=one, drawn=pl.concat(drawn, how="diagonal"), whole=pl.concat(whole, how="diagonal"))
+    chosen = [_called(side, side.metrics.filter(pl.col("seed").is_in(seeds))) for side in (first, second)]
+    kind = one.kind if one.kind is other.kind and one.kind is not DrawKind.ONE else DrawKind.SEEDS
+    draws = dataclasses.replace(one, kind=kind, count=len(seeds)) if len(seeds) > 1 else NO_DRAWS
+    return Evidence(draws=draws, drawn=pl.concat(chosen, how="diagonal_relaxed"))
+
+
+def _called(side: Side, rows: pl.DataFrame) -> pl.DataFrame:
+    return rows.with_columns(policy=pl.lit(side.name))
+
+
+def _drawn_as(draws: Draws) -> str:
+    """Return what the runs are draws of, in words that are equal for comparable resamples."""
+    if draws.kind is DrawKind.RESAMPLES:
+        block = f"{draws.block_apps} apps" if draws.block_seconds is None else f"{draws.block_seconds:g} s"
+        return f"resamples of {draws.source} in blocks of {block}, seed {draws.seed}"
+    return draws.kind.value
+
+
 @value
 class Compared:
-    """A metric of both policies, and the second's difference from the first: relative, or absolute for shares."""
+    """A metric of both policies, and the second's difference from the first.
+
+    The difference is a log ratio, or for shares and figures that may be 0 the difference itself.
+    """
 
     metric: Metric
     first: float
     second: float
-    difference: Interval
+    difference: Estimate
+    relative: bool
     verdict: str
 
 
-def _compared(metric: Metric, first: Side, second: Side, seeds: list[int]) -> Compared | None:
-    one, other = _values(first, metric.name), _values(second, metric.name)
-    pairs = [
-        (a, b)
-        for a, b in ((one.get(seed), other.get(seed)) for seed in seeds)
-        if a is not None and b is not None and (metric.share or a != 0.0 or b == 0.0)
-    ]
-    differences = [b - a if metric.share else (b / a - 1.0 if a else 0.0) for a, b in pairs]
-    found = interval(differences)
-    if found is None:
+def _compared(metric: Metric, first: Side, second: Side, evidence: Evidence) -> Compared | None:
+    figures = [evidence.figure(side.name, metric.name) for side in (first, second)]
+    relative = not metric.share and not metric.difference
+    compare = evidence.ratio if relative else evidence.difference
+    found = compare(first.name, second.name, metric.name)
+    if found is None or figures[0] is None or figures[1] is None:
         return None
-    means = [sum(column) / len(pairs) for column in zip(*pairs, strict=True)]
     return Compared(
         metric=metric,
-        first=means[0],
-        second=means[1],
+        first=figures[0].value,
+        second=figures[1].value,
         difference=found,
+        relative=relative,
         verdict=_verdict(metric, found, first.name, second.name),
     )
 
@@ -234,25 +303,28 @@ def _values(side: Side, name: str) -> Mapping[int, float | None]:
     return dict(zip(side.metrics["seed"].to_list(), column.to_list(), strict=True))
 
 
-def _verdict(metric: Metric, difference: Interval, first: str, second: str) -> str:
-    """State which policy is better as far as the seeds show; a single seed cannot show chance."""
-    if difference.count > 1 and difference.holds_zero:
-        return "no difference shown"
-    if abs(difference.mean) < NOTHING:
+def _verdict(metric: Metric, difference: Estimate, first: str, second: str) -> str:
+    """State which policy is better as far as the draws show; without an interval nothing is claimed."""
+    if not difference.known:
+        return "equal" if abs(difference.value) < NOTHING else ""
+    if abs(difference.value) < NOTHING and difference.low == difference.high:
         return "equal"
-    better = second if (difference.mean > 0.0) == metric.more_is_better else first
-    return f"{better} is better" + (" (one seed)" if difference.count == 1 else "")
+    if difference.holds_zero:
+        return "no difference shown"
+    better = second if (difference.value > 0.0) == metric.more_is_better else first
+    return f"{better} is better"
 
 
 # -- the screen
 
 
-def _lines(first: Side, second: Side, seeds: list[int], rows: list[Compared]) -> list[str]:
-    heading = f"{_same(first, second)}, {len(seeds)} seed{'s' if len(seeds) > 1 else ''}"
+def _lines(first: Side, second: Side, draws: Draws, rows: list[Compared]) -> list[str]:
+    what = "one run" if not draws.shows_chance else f"{draws.count} {draws.kind.value}"
+    heading = f"{_same(first, second)}, {what}"
     label = max(33, len(heading) + 2)
     widths = [max(8, len(side.name) + 2) for side in (first, second)]
     against = f"{second.name} against {first.name}"
-    interval_told = " (95 % interval)" if len(seeds) > 1 else ""
+    interval_told = " (95 % interval)" if draws.shows_chance else ""
     head = f"{heading:<{label}}{first.name:>{widths[0]}}{second.name:>{widths[1]}}   {against}{interval_told}"
     return [head, *(_line(row, label, widths) for row in rows)]
 
@@ -265,14 +337,23 @@ def _line(row: Compared, label: int, widths: list[int]) -> str:
 
 
 def _difference(row: Compared) -> str:
-    unit = "pts" if row.metric.share else "%"
+    ends = (row.difference.low, row.difference.high)
+    unit = "%" if row.relative else "pts" if row.metric.share else ""
     mean = (
-        f"{row.difference.mean * 100:+6.1f} {unit:<3}" if row.metric.share else f"{row.difference.mean * 100:+6.1f} %"
+        f"{_number(row, row.difference.value):>7} {unit:<3}".rstrip()
+        if unit != "pts"
+        else (f"{_number(row, row.difference.value):>7} pts")
     )
-    if row.difference.low is None or row.difference.high is None:
+    if ends[0] is None or ends[1] is None:
         return mean
-    low, high = (f"{each * 100:+.1f}" for each in (row.difference.low, row.difference.high))
-    return f"{mean} ({low:>5} to {high:>5})"
+    return f"{mean} ({_number(row, ends[0]):>5} to {_number(row, ends[1]):>5})"
+
+
+def _number(row: Compared, difference: float) -> str:
+    """Return a difference in per cent, points or the metric's own unit."""
+    if row.relative:
+        return f"{100.0 * math.expm1(difference):+.1f}"
+    return f"{difference * 100:+.1f}" if row.metric.share else f"{difference:+.2f}"
 
 
 def _same(first: Side, second: Side) -> str:
@@ -310,25 +391,31 @@ def _assumed(first: Side, second: Side) -> list[str]:
     return [f"{side.name}: {line}" for side, lines in ((first, one), (second, other)) for line in lines]
 
 
-def _facts(first: Side, second: Side, seeds: list[int], rows: list[Compared]) -> dict[str, Any]:
+def _facts(first: Side, second: Side, seeds: list[int], evidence: Evidence, rows: list[Compared]) -> dict[str, Any]:
     return {
         "schema": "eunomia/compare@1",
         "first": {"run": str(first.folder), "policy": first.policy},
         "second": {"run": str(second.folder), "policy": second.policy},
         "seeds": seeds,
         "same": _same(first, second) == "same trace and cluster",
+        "draws": evidence.draws.to_plain(),
         "confidence": 0.95,
         "rows": [
             {
                 "metric": row.metric.name,
                 "first": row.first,
                 "second": row.second,
-                "difference": row.difference.mean,
-                "low": row.difference.low,
-                "high": row.difference.high,
-                "relative": not row.metric.share,
+                "difference": _plain(row, row.difference.value),
+                "low": _plain(row, row.difference.low),
+                "high": _plain(row, row.difference.high),
+                "relative": row.relative,
                 "verdict": row.verdict,
             }
             for row in rows
         ],
     }
+
+
+def _plain(row: Compared, difference: float | None) -> float | None:
+    """Return a difference for JSON: of relative metrics second / first - 1."""
+    return None if difference is None else math.expm1(difference) if row.relative else difference

@@ -79,3 +79,8 @@ class Draws:
 
 
 NO_DRAWS: Final = Draws()
+
+
+def draws_of_seeds(count: int) -> Draws:
+    """Return the draws of a run with this number of seeds; of one seed, a single run."""
+    return Draws(kind=DrawKind.SEEDS, count=count) if count > 1 else NO_DRAWS

@@ -194,7 +194,10 @@ def _apps(evidence: Evidence) -> int:
 
 
 def _able(evidence: Evidence, policies: Sequence[str]) -> tuple[list[str], list[Unfinished]]:
-    """Return the policies under which the largest part of the apps finished, and the others with their counts."""
+    """Return the policies under which the largest part of the apps finished, and the others with their counts.
+
+    Where no app finished, there is nothing to compare.
+    """
     rows = _rows(evidence)
     if not {"apps", "apps_finished"} <= set(rows.columns):
         return list(policies), []
@@ -204,6 +207,8 @@ def _able(evidence: Evidence, policies: Sequence[str]) -> tuple[list[str], list[
     }
     parts = {policy: done / apps if apps else 0.0 for policy, (done, apps) in sums.items() if policy in policies}
     most = max(parts.values(), default=0.0)
+    if most == 0.0:
+        return [], []
     able = [each for each in policies if each in parts and math.isclose(parts[each], most, abs_tol=1e-12)]
     left = [each for each in policies if each in parts and each not in able]
     return able, [Unfinished(policy=each, finished=sums[each][0], apps=sums[each][1]) for each in left]

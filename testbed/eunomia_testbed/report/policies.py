@@ -1,4 +1,4 @@
-"""Part 2, policies: every policy by the main metrics with intervals over seeds, and worst ρ against mean JCT."""
+"""Part 2, policies: the answer by goal, every policy by the main metrics with intervals, fairness against mean JCT."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from typing import Final
 import polars as pl
 
 from eunomia.model.shapes import value
-from eunomia_testbed.metrics.intervals import Interval
-from eunomia_testbed.report.choice import FAIR, FAST, over_seeds
+from eunomia_testbed.evidence.draws import DrawKind
+from eunomia_testbed.evidence.goals import MEAN_JCT, Goal
+from eunomia_testbed.evidence.intervals import Estimate
+from eunomia_testbed.evidence.judging import Answers, GoalAnswer
+from eunomia_testbed.evidence.wording import difference, lines_of, method
 from eunomia_testbed.report.part import Column, Json, Kind, Part, Table, kept_columns, rounded
 from eunomia_testbed.report.view import Whole
 from eunomia_testbed.report.words import RHO_NAMES, count
@@ -31,6 +34,7 @@ class Compared:
     drawn: bool
 
 
+FAST: Final = MEAN_JCT.figure
 DRAWN: Final = ("jct_mean_seconds", "jct_p99_seconds", "makespan_seconds", "rho_worst", "rho_unfair_share",
                 "slots_in_use_share")  # fmt: skip
 """Metrics that the page compares as bars, in the order of the page."""
@@ -55,7 +59,7 @@ def compared(whole: Whole) -> list[Compared]:
 def _compared(whole: Whole, name: str, spec: ColumnSpec, label: str, better: Better | None, *, drawn: bool) -> Compared:
     kind: Kind = "seconds" if spec.unit == "s" else "percent" if spec.unit == "share" else "number"
     hint = f"{spec.meaning}, in {spec.unit}" if spec.unit else spec.meaning
-    named = f"{label}{_of_seeds(whole)}" if name == FAIR else label
+    named = f"{label}{_of_draws(whole)}" if name == "rho_worst" else label
     return Compared(
         name=name,
         label=named.replace("ρ", RHO_NAMES[whole.rho_kind]),
@@ -67,8 +71,10 @@ def _compared(whole: Whole, name: str, spec: ColumnSpec, label: str, better: Bet
     )
 
 
-def _of_seeds(whole: Whole) -> str:
-    """Say which worst ρ the page shows: that of the only seed, or the mean over seeds."""
+def _of_draws(whole: Whole) -> str:
+    """Say of which runs a worst ρ is: of the only run, of this trace, or the mean over seeds."""
+    if whole.evidence.draws.kind is DrawKind.RESAMPLES:
+        return ", this trace"
     seeds = whole.summaries["seed"].unique()
     return ", mean of seeds" if seeds.len() > 1 else f", seed {seeds[0]}"
 
@@ -79,46 +85,78 @@ def policies(whole: Whole) -> Part | None:
         return None
     rows = {policy: whole.summaries.filter(pl.col("policy") == policy) for policy in whole.policies}
     known = [each for each in compared(whole) if whole.summaries[each.name].null_count() < whole.summaries.height]
-    found = {each.name: [over_seeds(rows[policy], each.name) for policy in whole.policies] for each in known}
-    seeds = max(part.height for part in rows.values())
+    found = {each.name: [whole.evidence.figure(policy, each.name) for policy in whole.policies] for each in known}
+    fair = f"rho_{whole.rho_kind}_p90"
+    fairness = [whole.evidence.figure(policy, fair) for policy in whole.policies]
     return Part(
         name="policies",
         title="Policies",
-        question="Which policy, at what price?",
-        html=_sentence(whole),
+        question="Which policy, for which goal, at what price?",
+        html=_sentences(whole),
         data={
-            "seeds": seeds,
-            "taken": [choice.policy for choice in whole.choices.values() if choice.decided],
-            "frontiers": [choice.frontier for choice in whole.choices.values()],
+            "method": method(whole.evidence.draws),
+            "frontiers": [answers.front for answers in whole.answers.values()],
             "metrics": [_bars(each, found[each.name]) for each in known if each.drawn],
-            "kind": RHO_NAMES[whole.rho_kind] + _of_seeds(whole),
+            "kind": RHO_NAMES[whole.rho_kind],
             "unit": whole.time_unit,
-            "scatter": [_numbers(found[FAST]), _numbers(found[FAIR])] if FAST in found and FAIR in found else None,
+            "scatter": [_numbers(found[FAST]), _numbers(fairness)] if FAST in found and any(fairness) else None,
         },
-        tables=[_table(whole, rows, known, found)],
+        tables=[*_prices(whole), _table(whole, rows, known, found)],
     )
 
 
-def _sentence(whole: Whole) -> str:
-    if not whole.choices:
-        return ""
-    kind = RHO_NAMES[whole.rho_kind]
-    rule = f"Chosen by the smallest product of worst {kind} and mean JCT, of the policies under which most finished."
-    answers = [
-        f'<p class="take"><strong>{html.escape(_at(whole, load, choice.answer))}.</strong> '
-        f"{html.escape(choice.because[:1].upper() + choice.because[1:])}.</p>"
-        for load, choice in whole.choices.items()
-    ]
-    return f'{"".join(answers)}<p class="asks">{rule}</p>'
+def _sentences(whole: Whole) -> str:
+    """Return the answer by goal as a list, for each load, and how the intervals were made."""
+    draws, parts = whole.evidence.draws, []
+    for load, answers in whole.answers.items():
+        head = f"<p><strong>At {load:g} times the load</strong></p>" if len(whole.answers) > 1 else ""
+        lines = "".join(
+            f"<dt>{html.escape(line.label)}</dt><dd>{html.escape(line.text)}</dd>" for line in lines_of(answers, draws)
+        )
+        left = "".join(
+            f"<p>{html.escape(each.policy)}: {each.finished:,} of {count(each.apps, 'app')} finished, "
+            "and no goal compares it.</p>"
+            for each in answers.unfinished
+        )
+        parts.append(f'{head}<dl class="goals">{lines}</dl>{left}')
+    return f'{"".join(parts)}<p class="asks">{html.escape(method(draws))}</p>' if parts else ""
 
 
-def _at(whole: Whole, load: float, answer: str) -> str:
-    """Return the answer, with its load if there are several loads."""
-    return f"At {load:g} times the load: {answer[:1].lower()}{answer[1:]}" if len(whole.choices) > 1 else answer
+def _prices(whole: Whole) -> list[Table]:
+    """Return, by load, each policy's difference from the best policy of each goal: the price of taking it."""
+    return [_price_table(load, answers, len(whole.answers) > 1) for load, answers in whole.answers.items()]
 
 
-def _bars(metric: Compared, found: list[Interval | None]) -> Json:
-    means = [each.mean for each in found if each is not None]
+def _price_table(load: float, answers: Answers, several: bool) -> Table:
+    asked = [*answers.goals, *(found[0] for found in answers.fairness.values())]
+    policies_shown = list(dict.fromkeys(policy for each in asked for policy in each.figures))
+    title = (
+        f"The price by goal, at {load:g} times the load" if several else "The price by goal: against the best of each"
+    )
+    return Table(
+        title=title,
+        columns=[Column(label="policy", kind="policy"), *(Column(label=_headed(each.goal)) for each in asked)],
+        rows=[[policy, *(_price(each, policy) for each in asked)] for policy in policies_shown],
+    )
+
+
+def _headed(goal: Goal) -> str:
+    """Return the goal as the head of a column; a goal of fairness with its kind of ρ."""
+    kind = next((kind for kind in RHO_NAMES if f"_{kind}_" in goal.figure), None)
+    return goal.label if kind is None else f"Fairest, {RHO_NAMES[kind]}"
+
+
+def _price(answer: GoalAnswer, policy: str) -> str:
+    if policy not in answer.figures:
+        return "not known"
+    if policy in answer.best:
+        return "best" if answer.decided or len(answer.best) == 1 else "among the best"
+    found = answer.against.get(policy)
+    return "not known" if found is None else difference(found, answer.goal)
+
+
+def _bars(metric: Compared, found: list[Estimate | None]) -> Json:
+    means = [each.value for each in found if each is not None]
     best = None if metric.better is None else min(means) if metric.better == "low" else max(means)
     return {
         "label": metric.label,
@@ -126,32 +164,30 @@ def _bars(metric: Compared, found: list[Interval | None]) -> Json:
         "digits": metric.digits,
         "better": metric.better,
         "rows": _numbers(found),
-        "best": [each is not None and each.mean == best for each in found],
+        "best": [each is not None and each.value == best for each in found],
     }
 
 
-def _numbers(found: list[Interval | None]) -> list[Json]:
-    """Return mean and half the interval's width by policy; null: unknown."""
-    return [
-        None if each is None else [rounded(each.mean), rounded(0.0 if each.high is None else each.high - each.mean)]
-        for each in found
-    ]
+def _numbers(found: list[Estimate | None]) -> list[Json]:
+    """Return figure, low and high end by policy; null: unknown, or no interval."""
+    return [None if each is None else [rounded(each.value), rounded(each.low), rounded(each.high)] for each in found]
 
 
 def _table(
     whole: Whole,
     rows: dict[str, pl.DataFrame],
     known: list[Compared],
-    found: dict[str, list[Interval | None]],
+    found: dict[str, list[Estimate | None]],
 ) -> Table:
     """Return a row for each policy: finished apps, and the mean of every metric over seeds."""
     listed: list[list[Json]] = []
     for at, policy in enumerate(whole.policies):
         mine = rows[policy]
-        means = [each.mean if (each := found[metric.name][at]) is not None else None for metric in known]
+        means = [each.value if (each := found[metric.name][at]) is not None else None for metric in known]
         done = f"{int(mine['apps_finished'].sum())} of {int(mine['apps'].sum())}"
         listed.append([policy, mine.height, done, *(rounded(mean) for mean in means)])
-    title = f"All policies, means over {count(max(row[1] for row in listed), 'seed')}"
+    most = max(int(mine.height) for mine in rows.values())
+    title = f"All policies, means over {count(most, 'seed')}" if most > 1 else "All policies"
     columns = [
         Column(label="policy", kind="policy"),
         Column(label="seeds", kind="number"),

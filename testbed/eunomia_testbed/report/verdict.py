@@ -8,6 +8,8 @@ from typing import Literal
 import polars as pl
 
 from eunomia.model.shapes import value
+from eunomia_testbed.evidence.intervals import Estimate
+from eunomia_testbed.evidence.wording import lines_of, method
 from eunomia_testbed.report.curves import busy_while_waiting
 from eunomia_testbed.report.part import Column, Json, Part, Table, kept_columns, rounded
 from eunomia_testbed.report.sums import highest
@@ -24,11 +26,14 @@ FEW_APPS, MOST_APPS = 16, 600
 _MARKS = {"good": "✓", "poor": "!", "bad": "✕", "plain": "·"}
 
 
+Mark = Literal["good", "poor", "bad", "plain"]
+
+
 @value
 class Statement:
     """A short answer, and the figures from which it follows."""
 
-    mark: Literal["good", "poor", "bad", "plain"]
+    mark: Mark
     question: str
     answer: str
     because: str
@@ -39,7 +44,7 @@ def verdict(view: View) -> Part | None:
     run, summary = view.run, view.summary
     if not summary.apps:
         return None
-    statements = [_finished(run, summary), _fair(view), _busy(view), _cost(run, summary), _trust(run, summary)]
+    statements = [_finished(run, summary), _fair(view), _busy(view), _cost(view), _trust(run, summary)]
     statements.append(_which(view))
     return Part(
         name="verdict",
@@ -71,7 +76,7 @@ def _finished(run: RunData, summary: Summary) -> Statement:
         )
     if interrupted:
         because.append("the run was interrupted")
-    mark: Literal["good", "poor", "bad"] = "good" if done else "poor" if interrupted else "bad"
+    mark: Mark = "good" if done else "poor" if interrupted else "bad"
     return Statement(mark=mark, question="Did all finish?", answer=answer, because=_sentence(because))
 
 
@@ -102,12 +107,25 @@ def _fair(view: View) -> Statement | None:
             f"the jobs of {_named(app)} waited {duration(waited.seconds)} in all, "
             f"{percent(waited.reason_seconds / waited.seconds)} of it because {waited.words}"
         )
-    mark: Literal["good", "poor", "bad"] = (
-        "good" if summary.rho_worst <= unfair_above(run) else "poor" if summary.rho_worst <= 1.5 else "bad"
-    )
+    mark: Mark = "good" if summary.rho_worst <= unfair_above(run) else "poor" if summary.rho_worst <= 1.5 else "bad"
+    if _is_simulated(run):
+        p90 = view.evidence.figure(view.policy, f"rho_{summary.rho_kind}_p90")
+        mark = _shown_by(p90, good=unfair_above(run), bad=1.5)
     seed = f" (seed {view.seed})" if run.facts is not None and len(run.facts.seeds) > 1 else ""
     answer = f"Worst {RHO_NAMES[summary.rho_kind]} {summary.rho_worst:.2f}{seed}, {_named(app)}"
     return Statement(mark=mark, question="Was it fair?", answer=answer, because=_sentence(because))
+
+
+def _is_simulated(run: RunData) -> bool:
+    """Return whether the run is one draw of what could have happened: its marks need intervals."""
+    return run.facts is not None and run.facts.clock == "virtual"
+
+
+def _shown_by(found: Estimate | None, *, good: float, bad: float) -> Mark:
+    """Return the mark that an interval supports, for a figure of which less is better; plain: it supports none."""
+    if found is None or found.low is None or found.high is None:
+        return "plain"
+    return "good" if found.high <= good else "bad" if found.low > bad else "poor" if found.low > good else "plain"
 
 
 def _named(app: str) -> str:
@@ -132,15 +150,19 @@ def _busy(view: View) -> Statement | None:
     if pressed is not None:
         because.append(f"until the last app finished {percent(summary.slots_in_use_share)} were held")
     judged = summary.slots_in_use_share if pressed is None else pressed
+    mark: Mark = "good" if judged >= 0.9 else "poor" if judged >= 0.6 else "bad"
+    if _is_simulated(view.run):
+        mark = "plain"
     return Statement(
-        mark="good" if judged >= 0.9 else "poor" if judged >= 0.6 else "bad",
+        mark=mark,
         question="Were the slots busy?",
         answer=f"Slots held {percent(judged)}" if pressed is None else f"{percent(judged)} busy while jobs waited",
         because=_sentence(because),
     )
 
 
-def _cost(run: RunData, summary: Summary) -> Statement | None:
+def _cost(view: View) -> Statement | None:
+    run, summary = view.run, view.summary
     counted = [
         (summary.suspensions, "suspension", ""),
         (summary.restarts, "restart", ""),
@@ -152,7 +174,7 @@ def _cost(run: RunData, summary: Summary) -> Statement | None:
     if run.facts is not None and run.facts.costs_given is False:
         return _not_modelled(changes)
     if summary.run_share is None or summary.start_share is None:
-        return _uncounted(summary, changes)
+        return _uncounted(run, summary, changes)
     named = [(name, getattr(summary, f"{name}_share") or 0.0) for name in OVERHEADS if name != "idle"]
     cost = sum(share for _, share in named)
     if _unknown_and_free(run, cost):
@@ -160,7 +182,7 @@ def _cost(run: RunData, summary: Summary) -> Statement | None:
     because = [", ".join(f"{name} {percent(share)}" for name, share in named) + " of the slot time held", changes]
     because += _free_resizes(run, summary)
     return Statement(
-        mark="good" if cost <= 0.1 and not summary.iterations_lost else "poor",
+        mark="plain" if _is_simulated(run) else "good" if cost <= 0.1 and not summary.iterations_lost else "poor",
         question="What did sharing cost?",
         answer=f"{percent(cost)} of slot time",
         because=_sentence(because),
@@ -195,13 +217,13 @@ def _not_modelled(changes: str) -> Statement:
     )
 
 
-def _uncounted(summary: Summary, changes: str) -> Statement | None:
+def _uncounted(run: RunData, summary: Summary, changes: str) -> Statement | None:
     """Return the number of changes, for a run without measured slot times; None: unknown."""
     if summary.restarts is None:
         return None
     if not summary.restarts and not summary.suspensions and not summary.iterations_lost:
         return Statement(
-            mark="good",
+            mark="plain" if _is_simulated(run) else "good",
             question="What did sharing cost?",
             answer="No job was interrupted",
             because=_sentence([changes]),
@@ -236,15 +258,21 @@ def _trust(run: RunData, summary: Summary) -> Statement | None:
 
 
 def _which(view: View) -> Statement | None:
-    """Return the recommended policy, and whether this view shows it; None: no policies are compared."""
-    if view.choice is None:
+    """Return the answers by goal, marked if intervals show this view's policy to be best; None: one policy."""
+    if view.answers is None:
         return None
-    this = view.choice.policy == view.policy and view.choice.decided
+    draws = view.evidence.draws
+    lines = lines_of(view.answers, draws)
+    mine = [each.goal.label for each in view.answers.goals if each.decided and view.policy in each.best]
+    answer = f"{view.policy}: {', '.join(mine)[:1].lower()}{', '.join(mine)[1:]}" if mine else "It depends on the goal"
+    if not draws.shows_chance:
+        answer = "One run shows no difference from chance"
+    told = [f"{line.label}: {line.text}" for line in lines]
     return Statement(
-        mark="good" if this else "plain",
+        mark="good" if mine else "plain",
         question="Which policy?",
-        answer=view.choice.answer + (", this one" if this else ""),
-        because=_sentence([view.choice.because]),
+        answer=answer,
+        because=_sentence([*told, method(draws)]),
     )
 
 

@@ -9,9 +9,10 @@ from typing import Any, Final
 import polars as pl
 
 from eunomia.model.shapes import builds
-from eunomia_testbed.report.choice import Choice, choose
+from eunomia_testbed.evidence.evidence import Evidence, evidence_of
+from eunomia_testbed.evidence.goals import MEAN_JCT
+from eunomia_testbed.evidence.judging import Answers, judge
 from eunomia_testbed.report.waiting import waits_with_apps
-from eunomia_testbed.report.words import RHO_NAMES
 from eunomia_testbed.results.run_data import RunData
 from eunomia_testbed.results.summary import Summary, summary_of
 from eunomia_testbed.results.tables import TABLES
@@ -34,8 +35,10 @@ class View:
     """The table of ``waits_with_apps``."""
     share: float
     """This run's share of the page's limits on rows and points."""
-    choice: Choice | None = None
-    """The recommended policy; None: there is only one."""
+    evidence: Evidence
+    """The figures of every policy with their intervals."""
+    answers: Answers | None = None
+    """The answers by goal at this run's load; None: there is only one policy."""
 
     def most(self, rows: int) -> int:
         """Return this run's part of a limit on rows."""
@@ -53,8 +56,10 @@ class Whole:
     """A row for each policy and seed."""
     views: Sequence[View]
     """The runs that the page shows one at a time."""
-    choices: Mapping[float, Choice]
-    """The recommended policy by load; empty: no load has several policies."""
+    evidence: Evidence
+    """The figures of every policy with their intervals."""
+    answers: Mapping[float, Answers]
+    """The answers by goal, by load; empty: no load has several policies."""
 
     @property
     def rho_kind(self) -> str:
@@ -76,9 +81,10 @@ class Whole:
 
     @property
     def first(self) -> int:
-        """Return the index of the view that the page opens first: the recommended policy, if there is one."""
-        taken = [choice.policy for choice in self.choices.values()]
-        return next((at for at, view in enumerate(self.views) if view.policy in taken), 0)
+        """Return the index of the view that the page opens first: the policy of the shortest mean JCT, if compared."""
+        found = [answers.of(MEAN_JCT.name) for answers in self.answers.values()]
+        first = [answer.best[0] for answer in found if answer is not None]
+        return next((at for at, view in enumerate(self.views) if view.policy in first), 0)
 
     @property
     def names(self) -> list[str]:
@@ -99,7 +105,8 @@ def whole_of(run: RunData, counted: Mapping[tuple[str, int], Summary] | None = N
     known = counted or {}
     summaries = {key: known[key] if key in known else summary_of(part, *key) for key, part in parts.items()}
     frame = pl.DataFrame([row.flat() for row in summaries.values()], infer_schema_length=None)
-    choices = _choices(run, frame, order)
+    evidence = evidence_of(run.facts, frame, run.resamples)
+    answers = _answers(run, evidence, frame, order)
     shown = _shown(list(parts), order)
     views = [
         View(
@@ -109,11 +116,12 @@ def whole_of(run: RunData, counted: Mapping[tuple[str, int], Summary] | None = N
             summary=summaries[key],
             waits=waits_with_apps(parts[key]),
             share=1 / len(shown),
-            choice=next((choice for choice in choices.values() if key[0] in choice.among), None),
+            evidence=evidence,
+            answers=answers.get(_load(run, key[0])),
         )
         for key in shown
     ]
-    return Whole(run=run, policies=order, summaries=frame, views=views, choices=choices)
+    return Whole(run=run, policies=order, summaries=frame, views=views, evidence=evidence, answers=answers)
 
 
 def split(run: RunData) -> dict[tuple[str, int], RunData]:
@@ -131,16 +139,19 @@ def split(run: RunData) -> dict[tuple[str, int], RunData]:
     return found
 
 
-def _choices(run: RunData, summaries: pl.DataFrame, order: Sequence[str]) -> dict[float, Choice]:
+def _answers(run: RunData, evidence: Evidence, summaries: pl.DataFrame, order: Sequence[str]) -> dict[float, Answers]:
     """Compare policies at equal load, if they decided every round themselves."""
     replaced = set(summaries.filter(pl.col("fallback_round").is_not_null())["policy"].to_list())
-    loads = run.facts.loads if run.facts is not None else {}
-    kind = RHO_NAMES["themis" if run.facts is None else run.facts.rho]
+    kind = "themis" if run.facts is None else run.facts.rho
     by_load: dict[float, list[str]] = {}
     for policy in (each for each in order if each not in replaced):
-        by_load.setdefault(loads.get(policy, 1.0), []).append(policy)
-    chosen = {load: choose(summaries, mine, kind) for load, mine in sorted(by_load.items()) if len(mine) > 1}
-    return {load: choice for load, choice in chosen.items() if choice is not None}
+        by_load.setdefault(_load(run, policy), []).append(policy)
+    found = {load: judge(evidence, mine, kind=kind) for load, mine in sorted(by_load.items()) if len(mine) > 1}
+    return {load: answers for load, answers in found.items() if answers.goals}
+
+
+def _load(run: RunData, policy: str) -> float:
+    return 1.0 if run.facts is None else run.facts.loads.get(policy, 1.0)
 
 
 def _by_key(frame: pl.DataFrame) -> Mapping[Any, pl.DataFrame]:

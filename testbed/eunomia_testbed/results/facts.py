@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from eunomia.model.shapes import value
-from eunomia_testbed.evidence.draws import NO_DRAWS, DrawKind, Draws
+from eunomia_testbed.evidence.draws import NO_DRAWS, Draws, draws_of_seeds
 from eunomia_testbed.results.assumptions import SpeedAssumption
 
 SCHEMA = "eunomia/run@1"
@@ -93,7 +93,7 @@ def _draws(given: dict[str, Any] | None, seeds: tuple[int, ...]) -> Draws:
     """Return the draws as written; of a run before they were written, its seeds."""
     if given is not None:
         return Draws.from_plain(given)
-    return Draws(kind=DrawKind.SEEDS, count=len(seeds)) if len(seeds) > 1 else NO_DRAWS
+    return draws_of_seeds(len(seeds))
 
 
 def sha256_of(path: Path) -> InputFile:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from eunomia.errors import EunomiaError, InputError
 from eunomia.model.shapes import builds
-from eunomia_testbed.evidence.draws import NO_DRAWS, DrawKind, Draws
+from eunomia_testbed.evidence.draws import draws_of_seeds
 from eunomia_testbed.results.added import Added, write_added
 from eunomia_testbed.results.facts import FailedRun, RunFacts, versions_of
 from eunomia_testbed.results.folder import ResultFolder, is_there
@@ -220,7 +220,7 @@ def _facts(plan: Plan) -> RunFacts:
         kind="simulate",
         command=plan.command,
         seeds=plan.seeds,
-        draws=Draws(kind=DrawKind.SEEDS, count=len(plan.seeds)) if len(plan.seeds) > 1 else NO_DRAWS,
+        draws=draws_of_seeds(len(plan.seeds)),
         profiles={cell.label: texts[cell.policy] for cell in cells},
         cluster=plan.cluster_text,
         machine=f"{plan.cluster.gpus} GPUs on {len(plan.cluster.machines)} machines, simulated",

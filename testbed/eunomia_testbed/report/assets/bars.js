@@ -1,5 +1,5 @@
-// Lying bars with names to their left. rows: [{label, group, parts: [{value, look, text}], half, end, strong, run, app}],
-// `unit` is a durationAxis; `half` is half the width of an interval, `end` the text behind the bar, and `run` the run that a click shows.
+// Lying bars with names to their left. rows: [{label, group, parts: [{value, look, text}], low, high, end, strong, run, app}],
+// `unit` is a durationAxis; `low` and `high` are the ends of an interval (null: none), `end` the text behind the bar, and `run` the run that a click shows.
 const BAR = 22;
 const GROUP_GAP = 8;
 
@@ -15,7 +15,7 @@ function drawBars(parent, { title, describe, rows, format, axis, wide, most, uni
   const letters = Math.min(Math.max(...rows.map((row) => row.label.length), 3), 22);
   const groupLetters = grouped ? Math.min(Math.max(...rows.map((row) => (row.group || "").length)), 18) : 0;
   const total = (row) => row.parts.reduce((sum, part) => sum + part.value, 0);
-  const largest = most || Math.max(...rows.map((row) => total(row) + (row.half || 0)), 1e-9);
+  const largest = most || Math.max(...rows.map((row) => Math.max(total(row), row.high ?? 0)), 1e-9);
   const ends = Math.max(...rows.map((row) => (row.end || "").length));
   const groupWidth = grouped ? groupLetters * 6.8 + 14 : 0;
   return new Chart(parent, {
@@ -48,10 +48,10 @@ function drawBarRow(chart, row, top, { groupWidth, letters, first, groupLetters,
     sum += part.value;
     if (part.value > 0) chart.mark({ box: { ...box, top, bottom: top + BAR }, app: row.app, run: row.run, text: [row.group ? `${row.group}: ${row.label}` : row.label, `${part.text ? part.text + " " : ""}${format(part.value)}`, ...(row.notes || [])] });
   }
-  if (row.half) {
-    const [low, high] = [chart.x(Math.max(sum - row.half, 0)), chart.x(sum + row.half)];
+  if (row.low !== undefined && row.low !== null) {
+    const [low, high] = [chart.x(Math.max(row.low, 0)), chart.x(row.high)];
     chart.front.append(svg("path", { d: `M${low} ${middle - 4}v8M${high} ${middle - 4}v8M${low} ${middle}H${high}`, class: "whisker" }));
   }
-  if (row.end) chart.front.append(svg("text", { x: chart.x(sum + (row.half || 0)) + 6, y: middle + 4, class: "tick" + strong + faded }, row.end));
+  if (row.end) chart.front.append(svg("text", { x: chart.x(Math.max(sum, row.high ?? 0)) + 6, y: middle + 4, class: "tick" + strong + faded }, row.end));
 }
 const HATCHED = ["start", "restore", "save", "idle", "wait"];

@@ -1,9 +1,9 @@
-// Part 2. data: seeds, taken [policy by load], frontiers [[policy] by load], metrics [{label, kind, digits, better, rows [[mean, half] by policy],
-// best [by policy]}], scatter [[mean JCT, half] by policy, [worst rho, half] by policy],
-// kind (of rho, and of which seeds), unit (of all times: s, min, h or d).
+// Part 2. data: method (how intervals were made), frontiers [[policy] by load], metrics [{label, kind, digits, better,
+// rows [[figure, low, high] by policy], best [by policy]}], scatter [[mean JCT, low, high] by policy, [p90 of rho, low, high] by policy],
+// kind (of rho), unit (of all times: s, min, h or d). low and high are null where nothing is known about chance.
 function drawPolicies(parent, data) {
   const grid = html("div", { class: data.scatter ? "grid trade" : "grid" });
-  parent.append(html("p", { class: "key" }, data.seeds > 1 ? `Bars are means over ${data.seeds} seeds, whiskers their 95 % intervals; ● is the best.` : "One seed; ● is the best."), grid);
+  parent.append(html("p", { class: "key" }, `${data.method} Whiskers are intervals; ● is the best figure.`), grid);
   if (data.scatter) drawTrade(grid, data);
   const small = html("div", { class: "metrics" });
   grid.append(small);
@@ -18,9 +18,9 @@ function drawMetric(parent, { label, kind, digits, better, rows, best }, name) {
     const row = rows[at];
     const runAt = run.runs.findIndex((each) => each.policy === policy);
     if (!row) return { label: policy, parts: [{ value: 0, look: "bar" }], end: "unknown", run: runAt };
-    const spread = row[1] ? `95 % interval ${format(row[0] - row[1])} to ${format(row[0] + row[1])}` : null;
+    const spread = row[1] === null ? null : `95 % interval ${format(row[1])} to ${format(row[2])}`;
     return {
-      label: policy, parts: [{ value: row[0], look: best[at] ? "best" : "other" }], half: row[1], end: format(row[0]) + (best[at] ? " ●" : ""),
+      label: policy, parts: [{ value: row[0], look: best[at] ? "best" : "other" }], low: row[1], high: row[2], end: format(row[0]) + (best[at] ? " ●" : ""),
       strong: best[at], run: runAt, notes: [spread, kind === "seconds" ? seconds(row[0], 0) : null],
     };
   });
@@ -29,7 +29,7 @@ function drawMetric(parent, { label, kind, digits, better, rows, best }, name) {
 
 // Fairness against speed: to the left and below is better; a line joins those that no other beats in both.
 function drawTrade(parent, data) {
-  const { taken, frontiers, scatter, kind } = data;
+  const { frontiers, scatter, kind } = data;
   const [times, rhos] = scatter;
   const shown = run.policies.map((policy, at) => ({ policy, time: times[at], rho: rhos[at] })).filter((each) => each.time && each.rho);
   if (!shown.length) return;
@@ -38,12 +38,12 @@ function drawTrade(parent, data) {
   const unit = unitAxis(data.unit);
   const time = (value) => measured(value, "seconds", 0, data.unit);
   new Chart(parent, {
-    title: `Worst ${kind} against mean JCT`,
+    title: `90th percentile of ${kind} against mean JCT`,
     describe: `${shown.length} policies`,
     height: Math.max(330, 3 * (22 * shown.length + 62)),
     margin: { top: 18, right: 20 },
     x: () => ({ ...x, label: "mean JCT", format: x.log ? time : unit.format, ticks: x.log ? timeTicks : unit.round }),
-    y: () => ({ ...y, format: tick, label: `worst ${kind}` }),
+    y: () => ({ ...y, format: tick, label: `90th percentile of ${kind}` }),
     draw: (chart) => {
       shadeAboveOne(chart, "up");
       chart.back.append(svg("text", { x: chart.area.left + 6, y: chart.area.bottom - 6, class: "label" }, "↙ faster and fairer"));
@@ -52,7 +52,7 @@ function drawTrade(parent, data) {
         if (edge.length > 1) chart.back.append(svg("path", { d: "M" + edge.map((each) => `${chart.x(each.time[0])} ${chart.y(each.rho[0])}`).join("L"), class: "frontier" }));
       });
       const labels = [];
-      shown.forEach((each) => drawTraded(chart, each, taken.includes(each.policy), labels, kind, time));
+      shown.forEach((each) => drawTraded(chart, each, labels, kind, time));
       placeLabels(chart, labels);
     },
   });
@@ -65,23 +65,23 @@ function reach(pairs, include) {
   const log = low > 0 && high > 8 * low;
   if (log) return { log, domain: [low / 1.5, high * 1.5] };
   const room = Math.max(high - low, 0.05 * high);
-  const ends = pairs.flatMap(([mean, half]) => [Math.max(mean - half, low - room), Math.min(mean + half, high + room)]);
+  const ends = pairs.flatMap(([mean, from, to]) => [Math.max(from ?? mean, low - room), Math.min(to ?? mean, high + room)]);
   const [from, to] = around(ends, means, 0.14);
   return { log, domain: [Math.max(from, 0), to] };
 }
 
-function drawTraded(chart, { policy, time, rho }, taken, labels, kind, format) {
+function drawTraded(chart, { policy, time, rho }, labels, kind, format) {
   const [x, y] = [chart.x(time[0]), chart.y(rho[0])];
   const least = (value) => Math.max(value, 1e-9);
-  const [left, right] = [chart.x(least(time[0] - time[1])), chart.x(time[0] + time[1])];
-  const [below, above] = [chart.y(least(rho[0] - rho[1])), chart.y(rho[0] + rho[1])];
-  const across = (value) => Math.min(Math.max(value, chart.area.left), chart.area.right);
-  const up = (value) => Math.min(Math.max(value, chart.area.top), chart.area.bottom);
-  if (time[1] || rho[1]) chart.plot.append(svg("path", { d: `M${across(left)} ${y}H${across(right)}M${x} ${up(below)}V${up(above)}`, class: "whisker pale" }));
-  chart.front.append(svg("circle", { cx: x, cy: y, r: taken ? 7 : 5, class: taken ? "point taken" : "point" }));
-  labels.push({ x, y, text: taken ? `${policy}: take this` : policy, strong: taken });
-  const half = (value, format) => (value ? ` ± ${format(value)}` : "");
-  chart.mark({ x, y, run: run.runs.findIndex((each) => each.policy === policy), text: [policy, `mean JCT ${format(time[0])}${half(time[1], format)}`, `worst ${kind} ${number(rho[0], 3)}${half(rho[1], (value) => number(value, 3))}`] });
+  const across = (value) => Math.min(Math.max(chart.x(least(value)), chart.area.left), chart.area.right);
+  const up = (value) => Math.min(Math.max(chart.y(least(value)), chart.area.top), chart.area.bottom);
+  const bars = (time[1] === null ? "" : `M${across(time[1])} ${y}H${across(time[2])}`) + (rho[1] === null ? "" : `M${x} ${up(rho[1])}V${up(rho[2])}`);
+  if (bars) chart.plot.append(svg("path", { d: bars, class: "whisker pale" }));
+  chart.front.append(svg("circle", { cx: x, cy: y, r: 5, class: "point" }));
+  labels.push({ x, y, text: policy, strong: false });
+  const interval = ([, low, high], format) => (low === null ? "" : ` (${format(low)} to ${format(high)})`);
+  const plain = (value) => number(value, 3);
+  chart.mark({ x, y, run: run.runs.findIndex((each) => each.policy === policy), text: [policy, `mean JCT ${format(time[0])}${interval(time, format)}`, `90th percentile of ${kind} ${plain(rho[0])}${interval(rho, plain)}`] });
 }
 
 // Names next to their points, each in the first place where it hides no other.
