@@ -108,6 +108,22 @@ def test_no_model_runs_at_speeds_that_were_not_given() -> None:
         assert watched(workload, "1x1 K80", "fifo", models=Halved()).finish_seconds.tolist() == [ends]
 
 
+class ByBatch(Halved):
+    """A step takes as long as its batch is large."""
+
+    def rate(self, model: str, setting: Setting) -> float:
+        return super().rate(model, setting) / (setting.batch_size or 1.0)
+
+
+def test_the_time_of_a_later_batch_size_is_not_that_of_the_first() -> None:
+    """10 steps of 1 s at batch 32; at batch 64, for which the trace has no time, 10 steps take 2 s each."""
+    regimes = {0: (_regime(10, 32, 1.0), _regime(10, 64, np.nan))}
+    workload = runs([(0.0, 1, 20.0)], models=["net"], regimes=regimes, batch_size=np.array([32.0]))
+    assert watched(workload, "1x1 V100", "fifo", models=ByBatch()).finish_seconds.tolist() == [30.0]
+    with pytest.raises(InputError, match=r"must have a time at each .* but got none at batch size 64 \(tiny, job"):
+        watched(workload, "1x1 V100", "fifo")
+
+
 def test_regimes_change_the_speed_and_are_announced() -> None:
     # 10 iterations of 1 s, 10 of 0.5 s, 4 of 2 s; a is stopped for b from 12 to 15, in its second regime.
     regimes = {0: (_regime(10, 32, 1.0), _regime(10, 64, 0.5), _regime(4, 128, 2.0))}

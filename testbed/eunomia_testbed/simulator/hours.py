@@ -98,6 +98,24 @@ def without_hours(workload: Workload, cluster: Cluster, models: PerformanceModel
     return np.flatnonzero((times_of(workload, cluster).measured < 0) & has_time(workload) & scaled)
 
 
+def check_regimes(workload: Workload, own_times: Sequence[bool]) -> None:
+    """Refuse jobs that change their batch size without a time at each one, where no performance model gives it.
+
+    Args:
+        workload: the workload.
+        own_times: [job] whether the job's own times hold, so that no performance model gives its speed.
+
+    Raises:
+        InputError: names the first such job and batch size.
+    """
+    for job, regimes in workload.regimes.items():
+        untimed = [regime for regime in regimes if np.isnan(regime.seconds_per_iteration)]
+        if untimed and own_times[job]:
+            rule = "a job that changes its batch size must have a time at each (--throughputs, --speeds or regimes)"
+            value = f"none at batch size {untimed[0].batch_size:g}"
+            raise InputError(rule, value=value, place=f"{workload.name}, job {workload.jobs.id[job]}")
+
+
 def no_hours(cluster: Cluster, place: str) -> InputError:
     """Return the error for times of an unknown GPU type."""
     rule = "a trace of times must say on which GPU type they were measured where the cluster has several"

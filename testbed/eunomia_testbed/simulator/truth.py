@@ -10,7 +10,14 @@ from eunomia.model.cluster import Cluster
 from eunomia.units import Ints, Locality, Reals
 from eunomia_testbed.performance import ByAmounts, PerformanceModel, Setting
 from eunomia_testbed.performance.names import SpeedNames, Taken
-from eunomia_testbed.simulator.hours import UNKNOWN_MODEL, looked_up_in, no_hours, times_of, without_hours
+from eunomia_testbed.simulator.hours import (
+    UNKNOWN_MODEL,
+    check_regimes,
+    looked_up_in,
+    no_hours,
+    times_of,
+    without_hours,
+)
 from eunomia_testbed.simulator.run import Unfit
 from eunomia_testbed.workload import Regime, Workload
 from eunomia_testbed.workload.adaptation import named_model, split_model
@@ -65,12 +72,16 @@ class Speeds:
         self._types = cluster.gpu_types
         batch = jobs.batch_size
         self._batch: list[float] = [math.nan] * workload.size if batch is None else batch.tolist()
+        for job, regimes in workload.regimes.items():
+            if self._batch[job] != self._batch[job] and regimes:
+                self._batch[job] = regimes[0].batch_size
         self._names = None if models is None else SpeedNames(models, workload.assumed_speeds)
         self._taken: list[Taken | None] = self._all_taken()
         self._hours = times_of(workload, cluster)
         taken = [None if each is None else each.name for each in self._taken]
         if models is not None and without_hours(workload, cluster, models, taken).size:
             raise no_hours(cluster, "Workload.reference_type")
+        check_regimes(workload, [name is None for name in taken])
         self._own: dict[int, int] = {}
         self._settings: dict[tuple[object, ...], float] = {}
         self._near: dict[tuple[int, int], GangShape] = {}
@@ -217,7 +228,9 @@ class Speeds:
         if declared != declared:
             return 1.0 / rate
         measured = max(0, self._hours.of(job))  # unknown only where types do not matter
-        best = self._rate(taken, GangShape(self._most[job], measured), None, None)
+        timed = regime is None or regime.seconds_per_iteration == regime.seconds_per_iteration
+        at_batch = taken if timed else self._taken[job] or taken  # the job's time is that of its first batch size
+        best = self._rate(at_batch, GangShape(self._most[job], measured), None, None)
         if best <= 0.0:
             return math.inf
         at_most = self.by_count(job, self._most[job], regime)

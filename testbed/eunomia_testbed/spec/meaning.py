@@ -15,7 +15,15 @@ from eunomia_testbed.performance import PerformanceModel, Setting
 from eunomia_testbed.performance.names import SpeedNames, ignores_type
 from eunomia_testbed.performance.reading import plain
 from eunomia_testbed.results.assumptions import SpeedAssumption
-from eunomia_testbed.simulator.hours import UNKNOWN_MODEL, has_time, looked_up_in, no_hours, times_of, without_hours
+from eunomia_testbed.simulator.hours import (
+    UNKNOWN_MODEL,
+    check_regimes,
+    has_time,
+    looked_up_in,
+    no_hours,
+    times_of,
+    without_hours,
+)
 from eunomia_testbed.spec.unknown_models import DROP, EQUAL, Choices, UnknownModel, assumed_of, choices_of
 from eunomia_testbed.workload import Workload
 from eunomia_testbed.workload.selecting import without_jobs
@@ -67,6 +75,8 @@ def settled(workloads: Mapping[int, Workload], question: Question) -> Meaning:
     models = question.models
     if models is None:
         _check_without_speeds(spelt.values(), question)
+        for workload in spelt.values():
+            check_regimes(workload, [True] * workload.size)
         made = {key: _all_equal(workload, question.cluster, seeds[key]) for key, workload in spelt.items()}
     else:
         made = _by_speeds(spelt, seeds, question, models)
