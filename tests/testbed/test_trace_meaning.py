@@ -265,6 +265,7 @@ def test_models_without_speeds_by_type_are_said_to_be_equal(capsys: pytest.Captu
         ),
         (["=equal"], "the trace that the speed source lacks, but got jobs without a model"),
         (["../../etc/passwd"], 'must be one that --speeds knows, but got "../../etc/passwd"'),
+        (["x" * 5000], f'must be one that --speeds knows, but got "{"x" * 60}"'),
         (["equal\n=drop"], "the trace that the speed source lacks"),
     ],
 )

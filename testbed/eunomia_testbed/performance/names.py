@@ -10,6 +10,8 @@ from eunomia_testbed.performance.reading import plain, unknown
 from eunomia_testbed.performance.speeds import PerformanceModel
 from eunomia_testbed.workload.adaptation import named_model, split_model
 
+MOST_SHOWN = 60
+"""Most characters of a name in a message."""
 MOST_NEAR = 4
 """Most batch sizes of one model that a message lists."""
 
@@ -125,7 +127,9 @@ def stand_in(speeds: PerformanceModel, name: str, model: str, batch_size: float 
             return Taken(name=choice, batch_size=size)
     near = nearest(speeds.models, name if of_job is None else named_model(family, of_job))
     hint = f"; did you mean {near}?" if near else ""
-    raise InputError("a model whose speeds are taken must be one that --speeds knows", value=f'"{name}"{hint}')
+    raise InputError(
+        "a model whose speeds are taken must be one that --speeds knows", value=f'"{name[:MOST_SHOWN]}"{hint}'
+    )
 
 
 def nearest(known: Iterable[str], name: str) -> str:

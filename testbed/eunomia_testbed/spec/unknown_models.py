@@ -8,6 +8,7 @@ from eunomia.model.shapes import builds
 from eunomia.words import did_you_mean, shown
 from eunomia_testbed.performance import PerformanceModel
 from eunomia_testbed.performance.names import nearest, same_name, stand_in
+from eunomia_testbed.traces.tables import brief
 from eunomia_testbed.workload.adaptation import split_model
 
 EQUAL: Final = "equal"
@@ -61,14 +62,14 @@ def choices_of(texts: Sequence[str], known: Sequence[str], place: str) -> Choice
     for text in texts:
         if "=" not in text or text in known:
             if not text.strip() or otherwise not in (None, text.strip()):
-                raise InputError(_FORM, value=", ".join(map(shown, texts)), place=place)
+                raise InputError(_FORM, value=", ".join(shown(brief(each)) for each in texts), place=place)
             otherwise = text.strip()
             continue
         parts = [text] if text.rpartition("=")[2].strip() in known and text.count("=") == 1 else text.split(",")
         for part in parts:
             name, equals, chosen = (word.strip() for word in part.rpartition("="))
             if not equals or not chosen or by_name.get(name, chosen) != chosen:
-                raise InputError(_FORM, value=shown(part), place=place)
+                raise InputError(_FORM, value=shown(brief(part)), place=place)
             by_name[name] = chosen
     return Choices(otherwise=otherwise, by_name=by_name)
 
@@ -157,4 +158,4 @@ def _as_pairs(missing: Sequence[UnknownModel], known: Sequence[str], place: str)
 
 
 def _named(name: str) -> str:
-    return shown(name) if name else "jobs without a model"
+    return shown(brief(name)) if name else "jobs without a model"
