@@ -95,6 +95,18 @@ def test_the_result_does_not_depend_on_the_spelling(folder: Path, capsys: pytest
     assert of_jobs[0].equals(of_jobs[1])
 
 
+def test_no_policy_depends_on_the_spelling(folder: Path) -> None:
+    """The names sort in another order as spelt: policies that keep rates by type and model still decide the same."""
+    assert sorted(three_types.SPELT.values()) != [three_types.SPELT[name] for name in sorted(three_types.SPELT)]
+    policies = ("themis", "max_min_fairness_perf", "oef", "gandiva_fair", "allox")
+    flags = [word for policy in policies for word in ("--policy", policy)] + ["--know", "oracle"]
+    known = ("--speeds", "speeds.json", *OF_V100, *flags)
+    assert simulated("as-spelt.csv", *known, out="spelt") == 0
+    assert simulated("by-hand.csv", *known, "--unknown-models", AS_SPELT, out="mapped") == 0
+    spelt, mapped = (pl.read_parquet(f"{out}/jobs.parquet").drop("model") for out in ("spelt", "mapped"))
+    assert spelt.equals(mapped) and spelt["policy"].n_unique() == len(policies) + 1
+
+
 def test_what_was_assumed_stands_in_every_output(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     known = ("--speeds", "speeds.json", *OF_V100, "--unknown-models", "equal", "--unknown-models", "vgg16=VGG-16")
     assert simulated("by-hand.csv", *known, "--report") == 0

@@ -12,13 +12,13 @@ from typing import Final
 import numpy as np
 
 CLUSTER: Final = "2x8 V100, 2x8 P100, 4x4 K80"
-SPELT: Final = {"resnet50": "ResNet-50", "bert-base": "BERT Base", "vgg16": "VGG-16"}
+SPELT: Final = {"resnet50": "ResNet-50", "bert-base": "bert base", "vgg16": "VGG-16"}
 """The models by hand, and as the table of speeds spells them."""
 AS_SPELT: Final = ",".join(f"{name}={known}" for name, known in SPELT.items())
 """The value of ``--unknown-models`` that maps them all."""
 GANGS: Final = (1, 2, 4, 8)
 _SPEEDS: Final = {"v100": 1.0, "p100": 0.7, "k80": 0.25}
-_GAIN: Final = {"ResNet-50": 1.0, "BERT Base": 1.5, "VGG-16": 0.6}
+_GAIN: Final = {"ResNet-50": 1.0, "bert base": 1.5, "VGG-16": 0.6}
 """By model, the power of the speed of a GPU type: how much it gains from faster GPUs."""
 
 
