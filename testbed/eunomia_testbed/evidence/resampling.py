@@ -55,7 +55,7 @@ def block_length(series: Reals) -> float:
     bias, level = float(weighted @ np.abs(at)), float(weighted.sum())
     if level <= 0.0:
         return 1.0
-    length = (1.5 * bias**2 / level**2) ** (1.0 / 3.0) * size ** (1.0 / 3.0)
+    length = math.pow(1.5 * bias**2 / level**2 * size, 1.0 / 3.0)
     return max(1.0, min(length, math.ceil(min(3.0 * math.sqrt(size), size / 3.0))))
 
 

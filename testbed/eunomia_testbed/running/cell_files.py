@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +14,7 @@ from eunomia_testbed.results.plugin_metrics import metrics_of
 from eunomia_testbed.results.writing import write_csv, write_parquet, write_text
 from eunomia_testbed.running.memory import hand_back
 from eunomia_testbed.running.plan import Cell, Plan
+from eunomia_testbed.running.resamples import ResampleFile, read_row, row_of
 from eunomia_testbed.simulator import Progress, simulate_one
 
 CELLS: Final = ".cells"
@@ -34,13 +35,13 @@ def is_done(folder: Path, cell: Cell) -> bool:
 
 
 def run_cell(plan: Plan, cell: Cell, folder: Path, progress: Callable[[Progress], None] | None = None) -> None:
-    """Simulate a cell and write its tables; the last file marks the cell as complete."""
+    """Simulate a cell and write its tables, or of a resample its figures; the last file marks the cell as complete."""
     workload = plan.workload_of(cell)
     run = simulate_one(
         workload,
         plan.cluster,
         plan.profiles[cell.policy],
-        options=plan.options_of(workload),
+        options=plan.options_of(workload, resampled=cell.resampled),
         models=plan.models,
         seed=cell.seed,
         progress=progress,
@@ -50,6 +51,10 @@ def run_cell(plan: Plan, cell: Cell, folder: Path, progress: Callable[[Progress]
     serial = serial_seconds(workload, plan.cluster, plan.models)
     metrics = metrics_of(plan.profiles[cell.policy].registry)
     frames = frames_of(run, workload, plan.cluster, serial_seconds=serial, label=cell.label, metrics=metrics)
+    if cell.resampled:
+        facts = {"rho": plan.rho, "unfair_above": plan.unfair_above, "slots": plan.cluster.gpus}
+        write_row(cell_path(folder, cell), row_of(frames, policy=cell.label, number=cell.seed, facts=facts))
+        return
     dropped: list[dict[str, object]] = [
         {
             "file": workload.name,
@@ -71,6 +76,25 @@ def write_cell(path: Path, frames: Frames, dropped: list[dict[str, object]]) -> 
     for plugin, frame in frames.records.items():
         write_parquet(frame, path / "plugins" / f"{plugin}.parquet")
     write_text(json.dumps(dropped), path / _DONE)
+
+
+def write_row(path: Path, row: dict[str, object]) -> None:
+    """Write the figures of a resample, and remove those of an interrupted attempt."""
+    shutil.rmtree(path, ignore_errors=True)
+    write_text(json.dumps(row), path / _DONE)
+
+
+def gather_resamples(folder: Path, cells: list[Cell], order: Sequence[str]) -> None:
+    """Move the figures of finished resamples into the folder's file.
+
+    Args:
+        folder: folder of the results.
+        cells: the finished cells of resamples.
+        order: the policies in their order.
+    """
+    ResampleFile(folder).add((read_row(cell_path(folder, cell) / _DONE) for cell in cells), order)
+    for cell in cells:
+        shutil.rmtree(cell_path(folder, cell), ignore_errors=True)
 
 
 def dropped_of(folder: Path, cell: Cell) -> list[dict[str, object]]:

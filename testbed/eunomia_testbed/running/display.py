@@ -60,7 +60,9 @@ class Lines(Display):
         last = self._last.pop(cell, None)
         whole = last is not None and last.finished == last.jobs
         text = f"{last.jobs} jobs, simulated {simulated(last.time_seconds)}, " if last is not None and whole else ""
-        self._write(f"{cell.label}, seed {cell.seed}: {text}{took:.1f} s   {self._done} of {self._total} done")
+        if cell.resampled and self._done % max(1, self._total // 10):
+            return  # of hundreds of resamples, a line for each tenth
+        self._write(f"{cell.name}: {text}{took:.1f} s   {self._done} of {self._total} done")
 
 
 class Bars(Display):
@@ -125,7 +127,7 @@ class Bars(Display):
 
 def bar_line(cell: Cell, seconds: float, progress: Progress | None) -> str:
     """Return a cell's line: policy, bar, finished jobs, simulated time, and estimated time left."""
-    name = cell.label if cell.seed == 0 else f"{cell.label} seed {cell.seed}"
+    name = cell.label if cell.seed == 0 else cell.name.replace(",", "")
     finished, jobs = (0, 0) if progress is None else (progress.finished, progress.jobs)
     part = finished / jobs if jobs else 0.0
     halves = round(part * 2 * BAR)

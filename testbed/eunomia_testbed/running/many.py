@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from eunomia.errors import EunomiaError, InputError
 from eunomia.model.shapes import builds
-from eunomia_testbed.evidence.draws import draws_of_seeds
+from eunomia_testbed.evidence.draws import Draws, draws_of_seeds
 from eunomia_testbed.results.added import Added, write_added
 from eunomia_testbed.results.facts import FailedRun, RunFacts, versions_of
 from eunomia_testbed.results.folder import ResultFolder, is_there
@@ -20,11 +20,12 @@ from eunomia_testbed.results.plugin_metrics import added_by
 from eunomia_testbed.results.run_data import RunData
 from eunomia_testbed.results.summary import Summary, summaries_of
 from eunomia_testbed.results.writing import write_text
-from eunomia_testbed.running.cell_files import CELLS, LARGE, assemble, dropped_of, is_done
+from eunomia_testbed.running.cell_files import CELLS, LARGE, assemble, dropped_of, gather_resamples, is_done
 from eunomia_testbed.running.manifest import check_manifest, manifest_of, write_manifest
 from eunomia_testbed.running.memory import hand_back
 from eunomia_testbed.running.plan import Cell, FailedCell, Plan, labels_by_load
 from eunomia_testbed.running.pool import processes_for, run_cells
+from eunomia_testbed.running.resamples import ResampleFile
 from eunomia_testbed.running.watching import Silent, Watch
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ def run_plan(
     _begin(folder, facts, manifest, added)
     ran = _run_left(plan, folder, facts, whole=whole, processes=processes, watch=watch or Silent())
     facts = dataclasses.replace(facts, ended_at=_utc(), ended=ran.how, failures=tuple(map(_failure, ran.failed)))
+    facts = dataclasses.replace(facts, draws=_draws(plan, folder.path))
     folder.write_facts(facts)
     if plan.jobs >= LARGE:
         hand_back()
@@ -127,8 +129,15 @@ def _run_left(
     plan: Plan, folder: ResultFolder, facts: RunFacts, *, whole: bool, processes: int | None, watch: Watch
 ) -> _Ran:
     """Run the unfinished cells and merge all finished ones; Ctrl-C keeps the finished cells."""
-    cells = plan.cells()
-    left = [] if whole else [cell for cell in cells if not is_done(folder.path, cell)]
+    drawn = ResampleFile(folder.path).done
+
+    def is_merged(cell: Cell) -> bool:
+        """Return whether an earlier run merged the cell for good."""
+        return (cell.label, cell.seed) in drawn if cell.resampled else whole
+
+    cells = [cell for cell in plan.cells() if not is_merged(cell)]
+    merged = len(plan.cells()) - len(cells)
+    left = [cell for cell in cells if not is_done(folder.path, cell)]
     ended: Literal["finished", "interrupted"] = "finished"
     failed: list[FailedCell] = []
     try:
@@ -144,10 +153,9 @@ def _run_left(
         folder.write_facts(dataclasses.replace(facts, ended_at=_utc(), ended="failed"))
         raise
     finally:
-        done = cells if whole else [cell for cell in cells if is_done(folder.path, cell)]
-        if not whole:
-            _finish(folder, plan, done, complete=len(done) == len(cells))
-    return _Ran(ended=ended, done=len(done), failed=failed)
+        done = [cell for cell in cells if is_done(folder.path, cell)]
+        _finish(folder, plan, done, complete=len(done) == len(cells))
+    return _Ran(ended=ended, done=merged + len(done), failed=failed)
 
 
 def _open(out: Path, plan: Plan, manifest: dict[str, str], *, overwrite: bool, resume: bool) -> ResultFolder:
@@ -179,11 +187,29 @@ def _failure(failed: FailedCell) -> FailedRun:
 
 
 def _finish(folder: ResultFolder, plan: Plan, done: list[Cell], *, complete: bool) -> None:
-    """Merge the finished cells, so that they can be read; cells are kept while others are missing."""
-    if not done:
+    """Merge the finished cells, so that they can be read; cells are kept while others are missing.
+
+    Args:
+        folder: folder of the results.
+        plan: the plan.
+        done: finished cells whose files have not been merged for good.
+        complete: whether no cell is missing.
+    """
+    resampled = [cell for cell in done if cell.resampled]
+    gather_resamples(folder.path, resampled, list(plan.profiles))
+    tables = [cell for cell in done if not cell.resampled]
+    if not tables:
         return
-    write_text(_dropped_csv(folder.path, plan, done), folder.path / "dropped.csv")
-    assemble(folder.path, done, csv=plan.csv, keep=not complete)
+    write_text(_dropped_csv(folder.path, plan, tables), folder.path / "dropped.csv")
+    assemble(folder.path, tables, csv=plan.csv, keep=not complete)
+
+
+def _draws(plan: Plan, folder: Path) -> Draws:
+    """Return what the finished runs are draws of."""
+    if plan.resampling is None:
+        return draws_of_seeds(len(plan.seeds))
+    done = ResampleFile(folder).complete(list(plan.profiles))
+    return plan.resampling.draws(done) if done else draws_of_seeds(1)
 
 
 def _dropped_csv(path: Path, plan: Plan, done: list[Cell]) -> str:

@@ -14,6 +14,7 @@ from eunomia_testbed.performance.speeds import PerformanceModel
 from eunomia_testbed.results.assumptions import SpeedAssumption
 from eunomia_testbed.results.facts import InputFile
 from eunomia_testbed.running.peers import Peer
+from eunomia_testbed.running.resamples import Resampling, smaller
 from eunomia_testbed.simulator import SimulationOptions
 from eunomia_testbed.workload import Workload
 
@@ -24,7 +25,15 @@ class Cell:
 
     policy: str
     seed: int
+    """The seed; of a resample, its number."""
     load: float = 1.0
+    resampled: bool = False
+    """Whether the workload is a resample of the trace, of which only the figures are kept."""
+
+    @property
+    def name(self) -> str:
+        """Return the cell in words, such as ``las, seed 0`` or ``las, resample 17``."""
+        return f"{self.label}, {'resample' if self.resampled else 'seed'} {self.seed}"
 
     @property
     def label(self) -> str:
@@ -35,7 +44,7 @@ class Cell:
     def folder(self) -> str:
         """Return the name of the cell's files, unique in its plan."""
         plain = re.sub(r"[^A-Za-z0-9._-]", "_", self.policy)
-        return f"{plain}-x{self.load:g}-seed{self.seed}"
+        return f"{plain}-x{self.load:g}-{'resample' if self.resampled else 'seed'}{self.seed}"
 
 
 @builds
@@ -68,6 +77,8 @@ class Plan:
     spec: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     assumptions: tuple[SpeedAssumption, ...] = ()
     """What is assumed of speeds that are not given."""
+    resampling: Resampling | None = None
+    """The resamples of the trace, each simulated under every policy; None: none."""
     notes: tuple[str, ...] = ()
     """Sentences on the combination of its parts, for ``run.json`` and the page."""
 
@@ -77,23 +88,35 @@ class Plan:
         return tuple(self.workloads)
 
     def cells(self) -> list[Cell]:
-        """Return every cell: by policy, then by load, then by seed."""
-        return [
+        """Return every cell: by policy, load and seed; then resamples by number, each under every policy."""
+        whole = [
             Cell(policy=policy, seed=seed, load=load)
             for policy in self.profiles
             for load in self.loads
             for seed in self.workloads
         ]
+        count = 0 if self.resampling is None else self.resampling.count
+        resampled = [
+            Cell(policy=policy, seed=number, resampled=True)
+            for number in range(1, count + 1)
+            for policy in self.profiles
+        ]
+        return whole + resampled
 
     def workload_of(self, cell: Cell) -> Workload:
         """Return the workload of a cell."""
+        if cell.resampled and self.resampling is not None:
+            return self.resampling.workload(self.workloads[self.seeds[0]], cell.seed)
         return sped_up(self.workloads[cell.seed], cell.load)
 
-    def options_of(self, workload: Workload) -> SimulationOptions:
-        """Return the options for a workload, with a peer's rules if there are any."""
+    def options_of(self, workload: Workload, *, resampled: bool = False) -> SimulationOptions:
+        """Return the options for a workload, with a peer's rules if there are any; a resample keeps fewer logs."""
+        options = self.options
+        if resampled:
+            options = dataclasses.replace(options, keep=smaller(options.keep))
         if self.peer is None:
-            return self.options
-        return dataclasses.replace(self.options, rules=self.peer.rules(workload, self.cluster, self.models))
+            return options
+        return dataclasses.replace(options, rules=self.peer.rules(workload, self.cluster, self.models))
 
     @property
     def jobs(self) -> int:

@@ -6,7 +6,8 @@ from eunomia.platform.profiles import Profile
 from eunomia.platform.registry import default_registry
 from eunomia_testbed.running.plan import Plan
 
-_FIELDS = ("workloads", "cluster", "cluster_text", "loads", "options", "peer", "models", "rho", "unfair_above", "csv")
+_FIELDS = ("workloads", "cluster", "cluster_text", "loads", "options", "peer", "models", "rho", "unfair_above", "csv",
+           "resampling")  # fmt: skip
 
 
 def can_travel(plan: Plan) -> bool:

@@ -21,6 +21,7 @@ from eunomia_testbed.simulator.options import FACTS, Fact
 from eunomia_testbed.spec.meaning import Question, settled
 from eunomia_testbed.spec.outages import check_machines, failures_of
 from eunomia_testbed.spec.reports import reports_of
+from eunomia_testbed.spec.resampling import resampling
 from eunomia_testbed.spec.settings import filled, load_list, seed_list
 from eunomia_testbed.spec.simulation import SimulationSpec
 from eunomia_testbed.spec.source import EQUAL, Request, Source, check_owner, read_source, source_of
@@ -43,12 +44,14 @@ def plan_of(spec: SimulationSpec) -> tuple[Plan, list[str]]:
     source = _source(spec, where)
     models = source.models if spec.models is None else spec.models
     meaning = settled(source.workloads, _question(spec, where, models))
+    loads = load_list(spec.loads) if isinstance(spec.loads, str) else spec.loads
     plan = Plan(
         workloads=meaning.workloads,
         cluster=where.cluster,
         cluster_text=cluster_toml(where),
         profiles=profiles,
-        loads=load_list(spec.loads) if isinstance(spec.loads, str) else spec.loads,
+        loads=loads,
+        resampling=resampling(spec, dict(meaning.workloads), loads),
         options=_options(spec, source, where.cluster),
         peer=peer,
         models=models,

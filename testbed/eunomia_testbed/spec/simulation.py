@@ -92,6 +92,20 @@ class SimulationSpec(BaseModel):
         FlagType(str | None),
         typer.Option(metavar="0-4", help="Several seeds, such as 0-4 or 0,3."),
     ] = None
+    resample: Annotated[
+        int | None,
+        typer.Option(
+            metavar="100",
+            help="Simulate so many resamples of the trace too, which show what is chance; at least 39.",
+        ),
+    ] = None
+    block: Annotated[
+        str | None,
+        typer.Option(
+            metavar="50|1d",
+            help="Apps in a block of a resample, or a time that begins at the same time of day. By default automatic.",
+        ),
+    ] = None
     loads: Annotated[
         str | tuple[float, ...],
         BeforeValidator(lambda given: (1.0,) if given == "1" else _listed(given)),

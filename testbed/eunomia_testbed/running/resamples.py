@@ -1,0 +1,174 @@
+"""Resamples of a plan's trace: what is drawn, the row that each simulated resample leaves, and the file of all rows."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Collection, Iterable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from eunomia.model.shapes import value
+from eunomia.units import Reals
+from eunomia_testbed.evidence.draws import DrawKind, Draws
+from eunomia_testbed.evidence.evidence import RESAMPLES
+from eunomia_testbed.evidence.resampling import Blocks, automatic_blocks, check_blocks, draw, gaps_of
+from eunomia_testbed.simulator import Keep
+from eunomia_testbed.workload import Workload
+from eunomia_testbed.workload.taking import taken
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from eunomia_testbed.metrics.frames import Frames
+
+KEPT: Final = Keep(rounds=False, leases=True, waits=True, segments=False, queue=True, records=False, timings=False)
+"""The logs of a resample's simulation: those from which figures that policies are compared by follow."""
+
+
+@value
+class Resampling:
+    """The resamples of a plan.
+
+    Attributes:
+        count: number of resamples, numbered from 1.
+        blocks: the blocks that are drawn.
+        seed: the seed of the draws. A resample follows from seed and number alone, so that further ones can be added.
+        source: the name of the trace.
+    """
+
+    count: int
+    blocks: Blocks
+    seed: int
+    source: str
+
+    def workload(self, trace: Workload, number: int) -> Workload:
+        """Return a resample of the trace."""
+        rows, arrivals = draw(np.random.default_rng([self.seed, number]), trace.apps.arrival_seconds, self.blocks)
+        return taken(trace, rows, arrivals)
+
+    def draws(self, done: int) -> Draws:
+        """Return the draws of a run that has finished this number of resamples under every policy."""
+        by_time = self.blocks.seconds is not None
+        return Draws(
+            kind=DrawKind.RESAMPLES,
+            count=done,
+            source=self.source,
+            block_apps=None if by_time else self.blocks.apps,
+            block_seconds=self.blocks.seconds,
+            seed=self.seed,
+        )
+
+
+def resampling_of(trace: Workload, count: int, *, seed: int, block: Blocks | None) -> Resampling:
+    """Return the resampling of a trace, with blocks of automatic length unless they are given.
+
+    Raises:
+        InputError: the trace is too short to be resampled, or for the blocks.
+    """
+    arrivals = trace.apps.arrival_seconds
+    check_blocks(Blocks(apps=1) if block is None else block, arrivals)
+    blocks = automatic_blocks(gaps_of(arrivals), _work(trace)) if block is None else block
+    return Resampling(count=count, blocks=blocks, seed=seed, source=trace.name)
+
+
+def _work(trace: Workload) -> Reals:
+    """Return by app its GPU-seconds by the trace's times; a job without a time counts with its iterations."""
+    jobs = trace.jobs
+    seconds = np.where(np.isfinite(jobs.seconds_per_iteration), jobs.seconds_per_iteration, 1.0)
+    work = np.zeros(len(trace.apps.id))
+    np.add.at(work, jobs.app, jobs.iterations * seconds * jobs.most)
+    return work
+
+
+# -- rows
+
+
+def row_of(frames: Frames, *, policy: str, number: int, facts: dict[str, Any]) -> dict[str, object]:
+    """Return the row of ``resamples.parquet`` of one simulation.
+
+    Args:
+        frames: its tables.
+        policy: the label of its policy.
+        number: number of the resample.
+        facts: fields of the run's facts on which figures depend.
+    """
+    from eunomia_testbed.results.facts import RunFacts
+    from eunomia_testbed.results.run_data import RunData
+    from eunomia_testbed.results.summary import summary_of
+    from eunomia_testbed.results.tables import TABLES, schema_of
+
+    tables: dict[str, Any] = {
+        name: _only_declared(frames.tables[name], name) if name in frames.tables else schema_of(name).to_frame()
+        for name in TABLES
+    }
+    told = RunFacts(kind="simulate", command=(), seeds=(number,), clock="virtual", **facts)
+    run = RunData(name="resample", facts=told, records={}, **tables)
+    return summary_of(run, policy, number).flat()
+
+
+def _only_declared(frame: pl.DataFrame, table: str) -> pl.DataFrame:
+    """Return the table without columns that plugins add."""
+    from eunomia_testbed.results.tables import schema_of
+
+    return frame.select(schema_of(table).names())
+
+
+class ResampleFile:
+    """The rows of a folder's resamples, by policy and number."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / RESAMPLES
+
+    @cached_property
+    def done(self) -> Collection[tuple[str, int]]:
+        """Policy and number of each row that the file holds."""
+        import polars as pl
+
+        if not self._path.is_file():
+            return frozenset()
+        keys = pl.read_parquet(self._path, columns=["policy", "seed"])
+        return frozenset((str(policy), int(number)) for policy, number in keys.iter_rows())
+
+    def add(self, rows: Iterable[dict[str, object]], order: Sequence[str]) -> None:
+        """Add rows, and write the file ordered by policy and number; a row with the same key is replaced."""
+        import polars as pl
+
+        from eunomia_testbed.results.writing import write_parquet
+
+        made = list(rows)
+        if not made:
+            return
+        new = pl.DataFrame(made, infer_schema_length=None)
+        if self._path.is_file():
+            old = pl.read_parquet(self._path).join(new.select("policy", "seed"), on=["policy", "seed"], how="anti")
+            new = pl.concat([old, new], how="diagonal_relaxed")
+        at = {policy: place for place, policy in enumerate(order)}
+        place = pl.col("policy").replace_strict(at, default=len(at), return_dtype=pl.Int64)
+        write_parquet(new.sort(place, "seed"), self._path)
+
+    def complete(self, policies: Collection[str]) -> int:
+        """Return the number of resamples that every policy has finished."""
+        import polars as pl
+
+        if not self._path.is_file() or not policies:
+            return 0
+        keys = pl.read_parquet(self._path, columns=["policy", "seed"]).filter(pl.col("policy").is_in(list(policies)))
+        counts = keys.group_by("seed").len()
+        return int((counts["len"] == len(policies)).sum())
+
+
+def read_row(path: Path) -> dict[str, object]:
+    """Read the row that a resample's simulation left."""
+    found: dict[str, object] = json.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
+def smaller(keep: Keep) -> Keep:
+    """Return the logs of a resample's simulation, of those that a plan keeps."""
+    return Keep(
+        **{field.name: getattr(keep, field.name) and getattr(KEPT, field.name) for field in dataclasses.fields(Keep)}
+    )

@@ -1,0 +1,139 @@
+"""``simulate --resample``: rows of resamples, intervals on the screen, further resamples by --resume, and bad input."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from eunomia.cli import run
+from eunomia_testbed import read_trace
+from eunomia_testbed import simulate as simulate_in_python
+from eunomia_testbed.evidence.draws import DrawKind
+from eunomia_testbed.results import RunData
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.chdir(tmp_path)
+    for name in ("EUNOMIA_POLICY", "EUNOMIA_CLUSTER"):
+        monkeypatch.setenv(name, "")
+    write("jobs.csv", 60)
+    yield
+
+
+def write(name: str, apps: int) -> None:
+    rng = np.random.default_rng(4)
+    arrivals = np.cumsum(rng.exponential(60.0, size=apps))
+    lines = ["job,user,arrival_seconds,most_gpus,iterations,seconds_per_iteration"]
+    lines += [
+        f"j{at},u{at % 3},{arrivals[at] - arrivals[0]:.2f},{rng.choice([1, 2])},{rng.integers(50, 900)},1.0"
+        for at in range(apps)
+    ]
+    Path(name).write_text("\n".join(lines) + "\n")
+
+
+def simulate(*more: str, trace: str = "jobs.csv") -> int:
+    usual = ["--cluster", "1x4 V100", "--cost", "start=5s", "--policy", "fifo", "--policy", "srtf", "--no-progress"]
+    return run(["simulate", trace, *usual, *more])
+
+
+def test_the_trace_has_tables_and_each_resample_a_row(capsys: pytest.CaptureFixture[str]) -> None:
+    assert simulate("--resample", "39", "--block", "6", "--out", "out") == 0
+    shown = capsys.readouterr().out
+    assert "39 resamples of jobs.csv by circular blocks of 6 apps: 95 % intervals are percentiles." in shown
+    found = RunData.load(Path("out"))
+    assert found.facts is not None
+    draws = found.facts.draws
+    assert (draws.kind, draws.count, draws.block_apps, draws.source) == (DrawKind.RESAMPLES, 39, 6, "jobs.csv")
+    assert found.runs() == [("fifo", 0), ("srtf", 0)]  # tables are of the trace itself
+    rows = found.resamples
+    assert rows.group_by("policy").len().sort("policy").rows() == [("fifo", 39), ("srtf", 39)]
+    assert (rows["apps"] == 60).all()
+    assert rows["work_while_waiting"].null_count() == 0
+    assert rows["rho_static_p90"].n_unique() > 30
+    low, high = np.percentile(
+        rows.filter(pl.col("policy") == "fifo")["jct_mean_seconds"], [2.5, 97.5], method="weibull"
+    )
+    page = Path("out/report.html").read_text(encoding="utf-8")
+    assert f"{low:.4f}"[:7] in page and f"{high:.4f}"[:7] in page
+
+
+def test_further_resamples_are_added_to_a_folder_and_the_first_stay(capsys: pytest.CaptureFixture[str]) -> None:
+    assert simulate("--resample", "39", "--out", "out", "--no-report", "-q") == 0
+    first = RunData.load(Path("out")).resamples
+    assert simulate("--resample", "41", "--out", "out", "--resume", "--no-report", "-q") == 0
+    found = RunData.load(Path("out")).resamples
+    assert found.height == 82
+    assert found.filter(pl.col("seed") <= 39).equals(first)
+    assert simulate("--resample", "41", "--seed", "1", "--out", "out", "--resume", "-q") == 2
+    assert "must go on with the same command" in capsys.readouterr().err
+
+
+def test_two_processes_draw_what_one_draws() -> None:
+    for processes in ("1", "2"):
+        assert simulate("--resample", "39", "--out", f"out{processes}", "-j", processes, "--no-report", "-q") == 0
+    one, two = (RunData.load(Path(f"out{processes}")) for processes in ("1", "2"))
+    assert one.resamples.equals(two.resamples)
+    assert one.jobs.equals(two.jobs)
+
+
+def test_json_names_the_best_by_goal_with_intervals(capsys: pytest.CaptureFixture[str]) -> None:
+    assert simulate("--resample", "39", "--out", "out", "--no-report", "--json") == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["draws"]["kind"] == "resamples"
+    goals = {each["goal"]: each for each in facts["answers"][0]["goals"]}
+    assert goals["mean_jct"]["shows_chance"] is True
+    assert goals["end"]["shows_chance"] is False  # a maximum is a figure of this trace
+    low_high = goals["mean_jct"]["figures"]["fifo"]
+    assert low_high["low"] < low_high["high"]
+
+
+def test_folders_of_resamples_and_of_seeds_are_not_mixed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert simulate("--resample", "39", "--out", "a", "--no-report", "-q") == 0
+    assert simulate("--out", "b", "--no-report", "-q") == 0
+    capsys.readouterr()
+    assert run(["compare", "a"]) == 0
+    assert "39 resamples of jobs.csv" in capsys.readouterr().out
+    assert run(["compare", "a:fifo", "b:srtf"]) == 2
+    assert "must be draws of one kind" in capsys.readouterr().err
+
+
+def test_python_resamples_a_trace() -> None:
+    result = simulate_in_python(
+        read_trace("jobs.csv"), "1x4 V100", policies=["fifo", "srtf"], cost=["start=5s"], resample=39
+    )
+    assert result.run.resamples.height == 78
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--resample", "38"], "resamples must be 39 to 10,000: fewer give no 95 % interval, but got 38"),
+        (["--resample", "100", "--block", "13"], "a block must be at most a fifth of the trace's 60 apps"),
+        (["--resample", "100", "--block", "600"], "a block must be at most a fifth of the trace's 60 apps"),
+        (["--resample", "100", "--block", "0"], "block must be at least 1 app"),
+        (["--resample", "100", "--block", "1d"], "a trace must last 10 days for blocks by time of day"),
+        (["--resample", "100", "--block", "lots"], "block"),
+        (["--block", "10"], "--block must stand with --resample"),
+        (["--resample", "100", "--seeds", "0-4"], "--resample must stand with one seed"),
+        (["--resample", "100", "--load", "1,2"], "--resample must stand without --load"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_runs(
+    more: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert simulate(*more, "--out", "out") == 2
+    assert said in capsys.readouterr().err
+    assert not Path("out").exists()
+
+
+def test_a_trace_of_ten_jobs_and_a_generated_workload_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    write("ten.csv", 10)
+    assert simulate("--resample", "100", trace="ten.csv") == 2
+    assert "a trace must have at least 50 apps to be resampled, but got 10" in capsys.readouterr().err
+    command = ["simulate", "--workload", "gavel", "--cluster", "2x8 V100", "--policy", "fifo", "--resample", "100"]
+    assert run(command) == 2
+    assert "a generated workload has seeds, which show more" in capsys.readouterr().err
