@@ -128,6 +128,7 @@ def test_what_was_assumed_stands_in_every_output(folder: Path, capsys: pytest.Ca
     ]
     row = pl.read_csv("run/summary.csv").row(0, named=True)
     assert (row["speeds_assumed_jobs"], row["speeds_assumed_share"]) == (100, 1.0)
+    assert facts["assumptions"][0]["seeds"] == []  # of every run of the trace
     assert simulated("by-hand.csv", *known, "--policy", "fifo", "--json", out="two") == 0
     assert json.loads(capsys.readouterr().out)["assumed"] == sentences
     assert run(["compare", "two:srtf", "two:fifo"]) == 0
@@ -136,6 +137,17 @@ def test_what_was_assumed_stands_in_every_output(folder: Path, capsys: pytest.Ca
     capsys.readouterr()
     assert run(["compare", "known:srtf", "two:fifo"]) == 0
     assert capsys.readouterr().out.splitlines()[:2] == [f"fifo: {line}" for line in sentences]
+
+
+def test_each_generated_workload_has_its_own_assumptions(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    drawn = ["simulate", "--workload", "themis1", "--set", "themis1.apps=2", "--cluster", "2x4 V100, 1x4 K80"]
+    flags = ["--seeds", "0-1", "--until", "1h", "--policy", "fifo", "--no-report", "--no-progress", "--out", "run"]
+    assert run([*drawn, *flags]) == 0
+    found = pl.read_csv("run/summary.csv").sort("seed").select("jobs", "speeds_assumed_jobs", "speeds_assumed_share")
+    assert found["jobs"].to_list() == found["speeds_assumed_jobs"].to_list()
+    assert found["jobs"].n_unique() == 2 and found["speeds_assumed_share"].to_list() == [1.0, 1.0]
+    whole = f"{found['jobs'].sum():,}"
+    assert capsys.readouterr().out.startswith(f"Speeds assumed equal on all types: {whole} of {whole} jobs, 100 %")
 
 
 def test_jobs_that_are_left_out_are_listed_and_not_simulated(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,7 @@ class SpeedAssumption:
     """Jobs of one workload whose speed the speed source does not give, and what was assumed instead.
 
     Attributes:
-        seeds: the seeds that run this workload.
+        seeds: the seeds that run this workload; empty: all runs, also those of resamples or parts of it.
         kind: ``equal``: equally fast on all GPU types; ``as``: as fast as ``model``; ``drop``: left out.
         model: the name whose speeds are taken; empty unless ``kind`` is ``as``.
         names: the models of these jobs, as in the trace; empty: a job that names none.
@@ -52,7 +52,7 @@ class AssumedShare:
 
 def share_of(assumptions: Iterable[SpeedAssumption], seed: int) -> AssumedShare:
     """Return how many jobs of a seed's workload have assumed speeds, without those that were left out."""
-    mine = [each for each in assumptions if seed in each.seeds and each.kind != "drop"]
+    mine = [each for each in assumptions if (seed in each.seeds or not each.seeds) and each.kind != "drop"]
     return AssumedShare(jobs=sum(each.jobs for each in mine), gpu_hours_share=_hours_share(mine) if mine else 0.0)
 
 

@@ -59,7 +59,7 @@ class Question:
 
 
 def settled(workloads: Mapping[int, Workload], question: Question) -> Meaning:
-    """Return the workloads as they are simulated.
+    """Return the workloads as they are simulated; resamples and parts of a workload are made of these.
 
     Raises:
         InputError: no job names a GPU type of the cluster, or there is no speed source although the cluster has several
@@ -71,6 +71,8 @@ def settled(workloads: Mapping[int, Workload], question: Question) -> Meaning:
     for seed, workload in workloads.items():
         seeds.setdefault(id(workload), []).append(seed)
         each[id(workload)] = workload
+    if len(each) == 1:
+        seeds = {key: [] for key in each}
     spelt = {key: _spelt(workload, question.cluster) for key, workload in each.items()}
     models = question.models
     if models is None:

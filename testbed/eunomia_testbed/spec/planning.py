@@ -25,6 +25,7 @@ from eunomia_testbed.spec.resampling import resampling
 from eunomia_testbed.spec.settings import filled, load_list, seed_list
 from eunomia_testbed.spec.simulation import SimulationSpec
 from eunomia_testbed.spec.source import EQUAL, Request, Source, check_owner, read_source, source_of
+from eunomia_testbed.workload import Workload
 
 SEGMENTS_UP_TO: Final = 2_000
 """Jobs of a workload up to which each stretch of running is kept, for the report's drawing of who held what."""
@@ -105,9 +106,14 @@ def _check_amounts(plan: Plan, spec: SimulationSpec) -> None:
         return
     models = plan.models
     for workload in plan.workloads.values():
-        if not isinstance(models, ByAmounts) or not known_of(models, workload.models):
+        if not isinstance(models, ByAmounts) or not known_of(models, _looked_up(workload)):
             rule = "rates by CPUs and memory must be in --speeds where app masters know amounts"
             raise InputError(rule, value=f'none of the models of "{workload.name}"', place=spec.place("know"))
+
+
+def _looked_up(workload: Workload) -> list[str]:
+    """Return the names of models whose speeds the jobs take, as in the trace and as assumed."""
+    return [*workload.models, *(name for name in workload.assumed_speeds.values() if name is not None)]
 
 
 def _check_least(plan: Plan) -> None:
@@ -127,7 +133,7 @@ def _unknown_speeds(plan: Plan, spec: SimulationSpec) -> tuple[str, ...]:
     models, reports = plan.models, plan.options.reports
     if models is None or (spec.speeds is None and spec.models is None):
         return ()
-    workloads = {id(each): each for each in plan.workloads.values() if known_of(models, each.models)}.values()
+    workloads = {id(each): each for each in plan.workloads.values() if known_of(models, _looked_up(each))}.values()
     elastic = any(bool((each.jobs.least < each.jobs.most).any()) for each in workloads)
     differ: dict[Fact, bool] = {"sizes": elastic, "types": bool(workloads) and len(plan.cluster.gpu_types) > 1}
     missing = {fact for fact, counts in differ.items() if counts} - reports.facts
