@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from eunomia.errors import EunomiaError, InputError
+from eunomia.errors import InputError
 from eunomia.model.cluster import Cluster
 from eunomia.platform.profiles import Profile
 from eunomia_testbed import simulate
@@ -25,7 +25,6 @@ from eunomia_testbed.running.plan import Cell, Plan, sped_up
 from eunomia_testbed.running.pool import processes_for
 from eunomia_testbed.running.portable import packed, unpacked
 from eunomia_testbed.running.watching import Silent
-from eunomia_testbed.running.worker import raised
 from eunomia_testbed.simulator import Progress, SimulationOptions
 from eunomia_testbed.workload import Workload
 
@@ -218,34 +217,6 @@ def test_few_jobs_stay_here_unless_processes_are_asked_for() -> None:
     assert processes_for(small, small.cells()[:1], 3) == 1
 
 
-def test_errors_of_workers_are_raised_here() -> None:
-    told = raised({"kind": "input", "errors": [["a rule", "a value", "a place"]]})
-    assert isinstance(told, InputError)
-    assert str(told) == "a rule, but got a value (a place)"
-    assert isinstance(raised({"kind": "error", "errors": [["a rule", None, None]]}), EunomiaError)
-    assert "Traceback" in str(raised({"kind": "fault", "text": "Traceback", "errors": []}))
-
-
-def test_a_worker_that_dies_is_named(tmp_path: Path) -> None:
-    import signal
-
-    class Kill(Silent):
-        def began(self, cell: Cell) -> None:
-            for path in Path("/proc").glob("[0-9]*/stat"):
-                try:
-                    text = path.read_text()
-                except OSError:
-                    continue
-                pid, parent = int(text.split()[0]), int(text.rpartition(")")[2].split()[1])
-                if parent == os.getpid() and b"running.worker" in path.with_name("cmdline").read_bytes():
-                    os.kill(pid, signal.SIGKILL)
-
-    with pytest.raises(EunomiaError, match="a simulation must not be killed, but got process"):
-        run_plan(plan(), tmp_path / "run", processes=2, report=False, watch=Kill())
-    assert json.loads((tmp_path / "run" / "run.json").read_text())["ended"] == "failed"
-    assert run_plan(plan(), tmp_path / "run", processes=1, report=False, resume=True).done == 4
-
-
 # --- the Python interface --------------------------------------------------------------------------------------------
 
 
@@ -341,11 +312,3 @@ def test_a_policy_that_fails_does_not_keep_others_from_their_results(processes: 
     assert run.runs() == [("fifo", 0)]
     assert run.facts is not None
     assert run.facts.ended == "failed"
-
-
-@pytest.mark.parametrize("received", [b"", b"\0\0", (1000).to_bytes(8, "big") + b"part of a plan"])
-def test_a_worker_whose_command_was_interrupted_ends_without_a_word(received: bytes) -> None:
-    env = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    worker = [sys.executable, "-m", "eunomia_testbed.running.worker"]
-    done = subprocess.run(worker, input=received, env=env, capture_output=True, timeout=60)
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")

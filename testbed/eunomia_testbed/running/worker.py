@@ -1,16 +1,16 @@
-"""A process that runs cells: ``python -m eunomia_testbed.running.worker``, driven through its standard streams.
+"""What a worker process does: it runs cells whose numbers it reads, one per line, and writes lines of JSON.
 
-It reads the length and bytes of a packed plan, the folder, then the numbers of cells to run, one per line. It writes
-lines of JSON: progress of a cell, its end, or an error. It ends when its input or its output closes.
+A line is the progress of a cell, its end, or an error. The worker ends when its input or its output closes.
 """
 
+import io
 import json
 import os
-import sys
+import socket
 import time
 import traceback
 from pathlib import Path
-from typing import Any, BinaryIO, Final, TextIO
+from typing import Any, Final, TextIO
 
 from eunomia.errors import EunomiaError, InputError, InputErrors
 from eunomia_testbed.results.writing import DiskError
@@ -23,40 +23,47 @@ TELL_SECONDS: Final = 0.2
 _KINDS: Final[dict[str, type[EunomiaError]]] = {"input": InputError, "disk": DiskError}
 
 
-def main() -> None:
-    """Run the cells that standard input names."""
-    requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what a plugin prints goes to stderr, not between the answers
-    given = _received(requests)
-    if given is None:
-        return  # the command was interrupted before it had written the plan
+Given = tuple[Plan, Path]
+"""A plan and the folder of its results."""
+
+
+def work(given: Given, requests: int, answers: int) -> None:
+    """Run the cells whose numbers are read from ``requests``, and write to ``answers``; both are open files."""
     plan, folder = given
     cells = plan.cells()
-    for line in requests:
-        number = int(line)
-        try:
-            run_cell(plan, cells[number], folder, _Teller(number, answers))
-            _write(answers, {"cell": number, "done": True})
-        except Exception as error:
-            _write(answers, {"cell": number, "error": _plain(error)})
+    with os.fdopen(requests, "rb") as numbers, os.fdopen(answers, "w", encoding="utf-8") as told:
+        for line in numbers:
+            number = int(line)
+            try:
+                run_cell(plan, cells[number], folder, _Teller(number, told))
+                _write(told, {"cell": number, "done": True})
+            except Exception as error:
+                _write(told, {"cell": number, "error": _plain(error)})
 
 
-def _received(stream: BinaryIO) -> tuple[Plan, Path] | None:
+def received(stream: io.RawIOBase) -> Given | None:
     """Read what ``hand_over`` writes; None: the stream ended early."""
-    length = int.from_bytes(stream.read(8), "big")
-    packed = stream.read(length)
-    folder = stream.readline().decode()
-    if length == 0 or len(packed) < length or not folder.endswith("\n"):
+    length = int.from_bytes(_read(stream, 8), "big")
+    packed = _read(stream, length)
+    folder = _read(stream, int.from_bytes(_read(stream, 8), "big"))
+    if length == 0 or len(packed) < length or not folder:
         return None
-    return unpacked(packed), Path(folder.rstrip("\n"))
+    return unpacked(packed), Path(os.fsdecode(folder))
 
 
-def hand_over(stream: BinaryIO, plan: bytes, folder: Path) -> None:
-    """Write the plan and the folder to a worker's input."""
-    stream.write(len(plan).to_bytes(8, "big"))
-    stream.write(plan)
-    stream.write(f"{folder}\n".encode())
-    stream.flush()
+def hand_over(stream: socket.socket, plan: bytes, folder: Path) -> None:
+    """Send the plan and the folder to a process that calls ``received``."""
+    for part in (plan, os.fsencode(folder)):
+        stream.sendall(len(part).to_bytes(8, "big"))
+        stream.sendall(part)
+
+
+def _read(stream: io.RawIOBase, length: int) -> bytes:
+    parts = []
+    while length and (part := stream.read(length)):
+        parts.append(part)
+        length -= len(part)
+    return b"".join(parts)
 
 
 class _Teller:
@@ -94,7 +101,3 @@ def raised(message: dict[str, Any]) -> Exception:
     kind = _KINDS.get(message["kind"], EunomiaError)
     errors = [kind(rule, value=value, place=place) for rule, value, place in message["errors"]]
     return InputErrors(errors) if kind is InputError and len(errors) > 1 else errors[0]  # type: ignore[arg-type]
-
-
-if __name__ == "__main__":
-    main()
