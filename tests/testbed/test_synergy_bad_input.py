@@ -83,7 +83,7 @@ def test_a_cluster_must_give_the_cpus_and_memory_of_its_machines(
 ) -> None:
     profiles(tmp_path, GRID)
     assert simulated(tmp_path, cluster=cluster, policy=policy) == 2
-    rule = f'error: {what} must be given for refiner "sensitivity", but got machine "m01" has none (--cluster)'
+    rule = f'{what} must be given for refiner "sensitivity", but got machine "m01" has none'
     assert rule in capsys.readouterr().err
 
 

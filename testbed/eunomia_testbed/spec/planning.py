@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping
 from typing import Final
 
-from eunomia.errors import InputError
+from eunomia.errors import InputError, InputErrors
 from eunomia.model.cluster import Cluster
 from eunomia.platform.cluster_file import ClusterFile, cluster_toml, read_cluster
 from eunomia.platform.profiles import Profile, preset_keys_left_out
@@ -18,6 +18,8 @@ from eunomia_testbed.running.peers import Peer
 from eunomia_testbed.running.plan import Plan
 from eunomia_testbed.simulator import Costs, Failures, Keep, SimulationOptions
 from eunomia_testbed.simulator.options import FACTS, Fact
+from eunomia_testbed.spec.elastic import sizes_of, with_sizes
+from eunomia_testbed.spec.fitting import LeftOut, fitted, size_notes
 from eunomia_testbed.spec.meaning import Question, settled
 from eunomia_testbed.spec.outages import check_machines, failures_of
 from eunomia_testbed.spec.reports import reports_of
@@ -41,18 +43,19 @@ def plan_of(spec: SimulationSpec) -> tuple[Plan, list[str]]:
     """
     where = _cluster(spec)
     peer = _peer(spec)
-    profiles = _profiles(spec, peer)
+    profiles, unfit = _fitted(spec, _profiles(spec, peer), where.cluster)
     source = _source(spec, where)
     models = source.models if spec.models is None else spec.models
     meaning = settled(source.workloads, _question(spec, where, models))
+    workloads, sized = _sized(spec, dict(meaning.workloads), where.cluster, models)
     loads = load_list(spec.loads) if isinstance(spec.loads, str) else spec.loads
     plan = Plan(
-        workloads=meaning.workloads,
+        workloads=workloads,
         cluster=where.cluster,
         cluster_text=cluster_toml(where),
         profiles=profiles,
         loads=loads,
-        resampling=resampling(spec, dict(meaning.workloads), loads),
+        resampling=resampling(spec, workloads, loads),
         options=_options(spec, source, where.cluster),
         peer=peer,
         models=models,
@@ -65,9 +68,11 @@ def plan_of(spec: SimulationSpec) -> tuple[Plan, list[str]]:
         assumptions=meaning.assumptions,
     )
     _check_plan(plan, spec)
-    plan = dataclasses.replace(plan, notes=_unknown_speeds(plan, spec))
+    one_size = size_notes(profiles, list(plan.workloads.values()))
+    plan = dataclasses.replace(plan, notes=(*sized, *one_size, *_unknown_speeds(plan, spec)))
     notes = [*assumption_sentences(plan.assumptions), *source.notes, *_left_out(where)]
     notes += [*_of_peer(peer, spec, profiles), *_of_pairs(profiles), *plan.notes]
+    notes += [f"left out (--skip-unfit): {each.text}" for each in unfit]
     machines = len(where.cluster.machines)
     slots = f"{where.cluster.gpus} slots on {machines} machine{'s' * (machines > 1)}"
     return plan, [f"{source.heading}; {slots}", *(f"  {note}" for note in notes)]
@@ -197,6 +202,33 @@ def _profiles(spec: SimulationSpec, peer: Peer | None) -> dict[str, Profile]:
             raise InputError("policies must have different names", value=f'"{profile.name}" twice', place=place)
         made[profile.name] = profile if peer is None else peer.under(profile)
     return made
+
+
+def _sized(
+    spec: SimulationSpec, workloads: dict[int, Workload], cluster: Cluster, models: PerformanceModel | None
+) -> tuple[dict[int, Workload], tuple[str, ...]]:
+    """Return the workloads with the sizes of ``--elastic``, and a sentence that says so."""
+    if spec.elastic is None:
+        return workloads, ()
+    sizes = sizes_of(spec.elastic, cluster, place=spec.place("elastic"))
+    made, said = with_sizes(workloads, sizes, cluster, models)
+    return made, (said,)
+
+
+def _fitted(
+    spec: SimulationSpec, profiles: dict[str, Profile], cluster: Cluster
+) -> tuple[dict[str, Profile], list[LeftOut]]:
+    """Return the policies that suit the cluster, and those that ``--skip-unfit`` leaves out.
+
+    Raises:
+        InputErrors: some policies do not suit and may not be left out, or none suits.
+    """
+    kept, left = fitted(profiles, cluster)
+    if left and not (spec.skip_unfit and kept):
+        rule, way = "a policy must suit the cluster", "" if spec.skip_unfit else "; --skip-unfit leaves it out"
+        place = spec.place("policies")
+        raise InputErrors([InputError(rule, value=f"{each.text}{way}", place=place) for each in left])
+    return kept, left
 
 
 def _source(spec: SimulationSpec, where: ClusterFile) -> Source:

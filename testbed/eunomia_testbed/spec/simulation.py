@@ -185,6 +185,13 @@ class SimulationSpec(BaseModel):
     ] = 1.05
     csv: Annotated[bool, typer.Option("--csv", help="Write tables as CSV too.")] = False
     strict: Annotated[bool, typer.Option("--strict", help="Rows that are not used, apps left over: an error.")] = False
+    elastic: Annotated[
+        str | None,
+        typer.Option(metavar="1..8", help="Let every job of a trace of fixed gangs run on any of these sizes."),
+    ] = None
+    skip_unfit: Annotated[
+        bool, typer.Option("--skip-unfit", help="Leave out policies that do not suit the cluster, and say which.")
+    ] = False
     plain: Annotated[
         bool, typer.Option("--plain", help="Every stage takes its plain way: slower, with the same tables.")
     ] = False

@@ -1,0 +1,111 @@
+"""Reads ``--elastic 1..8``: gives every job of a trace sizes to choose from, with its speed at each."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+
+from eunomia.errors import InputError
+from eunomia.model.cluster import Cluster
+from eunomia.model.shapes import value
+from eunomia.units import Locality, Reals
+from eunomia.words import shown
+from eunomia_testbed.performance import PerformanceModel, Setting, known_of
+from eunomia_testbed.spec.fitting import one_size_each
+from eunomia_testbed.workload import Workload
+
+_SIZES: Final = re.compile(r"(\d{1,6})\.\.(\d{1,6})")
+
+
+@value
+class Sizes:
+    """The least and the most GPUs of every job."""
+
+    least: int
+    most: int
+
+
+def sizes_of(text: str, cluster: Cluster, *, place: str = "--elastic") -> Sizes:
+    """Read ``1..8``.
+
+    Raises:
+        InputError: another form, a range that descends or has one size, or more GPUs than the cluster has.
+    """
+    match = _SIZES.fullmatch(text.strip())
+    least, most = (int(match[1]), int(match[2])) if match else (0, 0)
+    if not 1 <= least < most:
+        raise InputError("elastic must be a range of GPUs such as 1..8", value=shown(text), place=place)
+    if most > cluster.gpus:
+        raise InputError(f"elastic must end within the cluster's {cluster.gpus} GPUs", value=shown(text), place=place)
+    return Sizes(least=least, most=most)
+
+
+def with_sizes(
+    workloads: Mapping[int, Workload], sizes: Sizes, cluster: Cluster, models: PerformanceModel | None
+) -> tuple[dict[int, Workload], str]:
+    """Give every job these sizes, and return a sentence on where its speeds come from.
+
+    A job's time at its new largest size follows from the curve of its model, where the speed source has one; else it
+    scales linearly from the size that the trace gives.
+
+    Raises:
+        InputError: the trace has sizes of its own.
+    """
+    if not one_size_each(workloads.values()):
+        rule = "--elastic must stand with a trace in which every job has one size"
+        raise InputError(rule, value="jobs with least_gpus below most_gpus", place="--elastic")
+    made: dict[int, Workload] = {}
+    by_id: dict[int, Workload] = {}
+    linear = total = 0
+    for seed, workload in workloads.items():
+        if id(workload) not in by_id:
+            factor, known = _factors(workload, sizes, cluster, models)
+            linear, total = linear + int((~known).sum()), total + workload.size
+            by_id[id(workload)] = _resized(workload, sizes, factor)
+        made[seed] = by_id[id(workload)]
+    said = "by the curves of their models" if not linear else "linearly" if linear == total else ""
+    said = said or f"by the curves of their models, {linear:,} of {total:,} of them linearly"
+    return made, f"every job may run on {sizes.least} to {sizes.most} GPUs; speeds scale {said}"
+
+
+def _factors(
+    workload: Workload, sizes: Sizes, cluster: Cluster, models: PerformanceModel | None
+) -> tuple[Reals, np.ndarray[tuple[int, ...], np.dtype[np.bool_]]]:
+    """Return by job the time at the largest new size over the time at the trace's, and whether a curve gives it."""
+    jobs = workload.jobs
+    factor = jobs.most / float(sizes.most)
+    known = np.zeros(workload.size, dtype=bool)
+    names = frozenset(() if models is None else known_of(models, workload.models))
+    kind = workload.reference_type or cluster.gpu_types[0]
+    for job, row in enumerate(jobs.model.tolist()):
+        if models is None or row < 0 or workload.models[row] not in names:
+            continue
+        batch = None if jobs.batch_size is None or math.isnan(jobs.batch_size[job]) else float(jobs.batch_size[job])
+        setting = Setting(gpus=sizes.most, gpu_type=kind, locality=Locality.ISLAND, batch_size=batch)
+        before = dataclasses.replace(setting, gpus=int(jobs.most[job]))
+        at = [models.rate(workload.models[row], each) for each in (before, setting)]
+        if min(at) > 0.0:
+            factor[job], known[job] = at[0] / at[1], True
+    return factor, known
+
+
+def _resized(workload: Workload, sizes: Sizes, factor: Reals) -> Workload:
+    jobs = dataclasses.replace(
+        workload.jobs,
+        least=np.full(workload.size, sizes.least, dtype=np.int64),
+        most=np.full(workload.size, sizes.most, dtype=np.int64),
+        seconds_per_iteration=workload.jobs.seconds_per_iteration * factor,
+    )
+    regimes = {
+        job: tuple(
+            dataclasses.replace(part, seconds_per_iteration=part.seconds_per_iteration * float(factor[job]))
+            for part in life
+        )
+        for job, life in workload.regimes.items()
+    }
+    return dataclasses.replace(workload, jobs=jobs, regimes=regimes)
