@@ -61,18 +61,19 @@ def assumption_sentences(assumptions: Sequence[SpeedAssumption]) -> list[str]:
 
     Several workloads (one for each seed) are added up.
     """
-    lines = []
+    lines, last = [], -1
     for kind, model in dict.fromkeys((each.kind, each.model) for each in _in_order(assumptions)):
         mine = [each for each in assumptions if (each.kind, each.model) == (kind, model)]
+        last += kind != "drop"
         lines.append(f"{_what(kind, model, mine)}: {_how_many(mine)}.")
-    if any(each.kind != "drop" for each in assumptions):
-        lines[-1] += " What follows hangs on that."
+    if last >= 0:
+        lines[last] += " What follows hangs on that."
     return lines
 
 
 def _in_order(assumptions: Iterable[SpeedAssumption]) -> list[SpeedAssumption]:
-    """Return the dropped jobs first, so that the last sentence is one on which the results hang."""
-    return sorted(assumptions, key=lambda each: ("drop", "as", "equal").index(each.kind))
+    """Return equal speeds first, which are the boldest assumption, and jobs that were left out last."""
+    return sorted(assumptions, key=lambda each: ("equal", "as", "drop").index(each.kind))
 
 
 def _what(kind: str, model: str, mine: Sequence[SpeedAssumption]) -> str:
