@@ -108,6 +108,24 @@ def test_no_policy_depends_on_the_spelling(folder: Path) -> None:
     assert spelt.equals(mapped) and spelt["policy"].n_unique() == len(policies) + 1
 
 
+def test_sizes_of_elastic_jobs_do_not_depend_on_the_spelling(folder: Path) -> None:
+    known = ("--speeds", "speeds.json", *OF_V100, "--elastic", "1..8")
+    assert simulated("as-spelt.csv", *known, out="spelt") == 0
+    assert simulated("by-hand.csv", *known, "--unknown-models", AS_SPELT, out="mapped") == 0
+    assert figures("spelt") == figures("mapped")
+
+
+def test_sizes_of_elastic_jobs_follow_the_curve_of_the_type_of_their_times(tmp_path: Path) -> None:
+    """On a K80 two GPUs are as slow as one: the hour there is an hour on two, whatever type stands first."""
+    rates = {"a10": {1: 1.0, 2: 2.0}, "k80": {1: 0.5, 2: 0.5}}
+    (tmp_path / "speeds.json").write_text(
+        json.dumps({kind: {f"('m', {n})": {"null": rate} for n, rate in of.items()} for kind, of in rates.items()})
+    )
+    timed = runs([(0.0, 1, 3600.0)], models=["m"], gpu_type=["K80"])
+    result = simulate(timed, "1x2 A10, 1x2 K80", ["srtf"], speeds=str(tmp_path / "speeds.json"), elastic="1..2")
+    assert result.jobs["ideal_seconds"].to_list() == pytest.approx([3600.0])
+
+
 def test_what_was_assumed_stands_in_every_output(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     known = ("--speeds", "speeds.json", *OF_V100, "--unknown-models", "equal", "--unknown-models", "vgg16=VGG-16")
     assert simulated("by-hand.csv", *known, "--report") == 0

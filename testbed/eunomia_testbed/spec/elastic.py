@@ -15,7 +15,9 @@ from eunomia.model.cluster import Cluster
 from eunomia.model.shapes import value
 from eunomia.units import Locality, Reals
 from eunomia.words import shown
-from eunomia_testbed.performance import PerformanceModel, Setting, known_of
+from eunomia_testbed.performance import PerformanceModel, Setting
+from eunomia_testbed.performance.names import SpeedNames
+from eunomia_testbed.simulator.hours import UNKNOWN_MODEL, looked_up_in, times_of
 from eunomia_testbed.spec.fitting import one_size_each
 from eunomia_testbed.workload import Workload
 
@@ -80,15 +82,20 @@ def _factors(
     jobs = workload.jobs
     factor = jobs.most / float(sizes.most)
     known = np.zeros(workload.size, dtype=bool)
-    names = frozenset(() if models is None else known_of(models, workload.models))
-    kind = workload.reference_type or cluster.gpu_types[0]
+    if models is None:
+        return factor, known
+    names, hours = SpeedNames(models, workload.assumed_speeds), times_of(workload, cluster)
+    looked_up = looked_up_in(workload, cluster).tolist()
     for job, row in enumerate(jobs.model.tolist()):
-        if models is None or row < 0 or workload.models[row] not in names:
-            continue
         batch = None if jobs.batch_size is None or math.isnan(jobs.batch_size[job]) else float(jobs.batch_size[job])
-        setting = Setting(gpus=sizes.most, gpu_type=kind, locality=Locality.ISLAND, batch_size=batch)
+        model = workload.models[row] if row >= 0 else UNKNOWN_MODEL
+        taken = names.of(model, batch) if looked_up[job] else None
+        if taken is None:
+            continue
+        kind = hours.types[max(0, hours.of(job))]  # a type is unknown only where types do not matter
+        setting = Setting(gpus=sizes.most, gpu_type=kind, locality=Locality.ISLAND, batch_size=taken.batch_size)
         before = dataclasses.replace(setting, gpus=int(jobs.most[job]))
-        at = [models.rate(workload.models[row], each) for each in (before, setting)]
+        at = [models.rate(taken.name, each) for each in (before, setting)]
         if min(at) > 0.0:
             factor[job], known[job] = at[0] / at[1], True
     return factor, known

@@ -7,6 +7,7 @@ import numpy as np
 
 from eunomia.units import Bools, Ints
 from eunomia_testbed.workload.dropped import Dropped
+from eunomia_testbed.workload.taking import rows_of
 from eunomia_testbed.workload.workload import AppColumns, Workload
 
 
@@ -41,14 +42,4 @@ def without_jobs(workload: Workload, left_out: Bools, rule: str, values: list[st
 
 def _rows(columns: Any, rows: Ints) -> dict[str, Any]:
     """Return the columns of these rows; a column of None stays None."""
-    found: dict[str, Any] = {}
-    for field in dataclasses.fields(columns):
-        column = getattr(columns, field.name)
-        found[field.name] = (
-            column[rows]
-            if isinstance(column, np.ndarray)
-            else None
-            if column is None
-            else [column[row] for row in rows.tolist()]
-        )
-    return found
+    return {field.name: rows_of(getattr(columns, field.name), rows) for field in dataclasses.fields(columns)}

@@ -35,7 +35,7 @@ def taken(workload: Workload, apps: Ints, arrival_seconds: Reals) -> Workload:
         for app, row in zip(new_app.tolist(), job_rows.tolist(), strict=True)
     ]
     columns = {
-        field.name: _rows_of(getattr(workload.jobs, field.name), job_rows)
+        field.name: rows_of(getattr(workload.jobs, field.name), job_rows)
         for field in dataclasses.fields(workload.jobs)
         if field.name not in ("id", "app", "arrival_seconds")
     }
@@ -72,7 +72,8 @@ def _jobs_by_app(workload: Workload) -> tuple[Ints, Ints]:
     return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), order
 
 
-def _rows_of(column: Any, rows: Ints) -> Any:
+def rows_of(column: Any, rows: Ints) -> Any:
+    """Return these rows of a column of a workload; None for a column that it does not have."""
     if column is None:
         return None
     if isinstance(column, np.ndarray):
