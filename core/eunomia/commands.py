@@ -64,6 +64,11 @@ BUILT_IN: Final = (
         target="eunomia_testbed.commands.compare:compare",
     ),
     Command(
+        name="advise",
+        help="Say which policy suits a trace on a cluster, by goal.",
+        target="eunomia_testbed.commands.advise:advise",
+    ),
+    Command(
         name="audit",
         help="Test what a policy promises its users, and search for lies that pay.",
         target="eunomia_testbed.commands.audit:audit",

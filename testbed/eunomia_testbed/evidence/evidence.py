@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -51,6 +52,12 @@ class Evidence:
     def difference(self, one: str, other: str, name: str) -> Estimate | None:
         """Return other's figure - one's figure, paired by draw; None: not known."""
         return self._paired(one, other, name, relative=False)
+
+    def log_ratios(self, one: str, other: str, name: str) -> list[float]:
+        """Return ln(other's figure / one's figure) by draw, in order of the draws."""
+        mine, others = self._by_draw(one, name), self._by_draw(other, name)
+        both = sorted(mine.keys() & others.keys())
+        return [math.log(others[draw] / mine[draw]) for draw in both if mine[draw] > 0.0 and others[draw] > 0.0]
 
     def _paired(self, one: str, other: str, name: str, *, relative: bool) -> Estimate | None:
         here, there = self._of_trace(one, name), self._of_trace(other, name)

@@ -1,0 +1,69 @@
+"""A trial of a policy on the beginning of a trace: its CPU time, and whether it uses the lengths of jobs."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Final
+
+import numpy as np
+
+from eunomia.model.shapes import builds
+from eunomia_testbed.advise.variations import with_wrong_lengths
+from eunomia_testbed.running.plan import Plan
+from eunomia_testbed.simulator import simulate_one
+from eunomia_testbed.spec.fitting import LeftOut
+from eunomia_testbed.workload import Workload
+from eunomia_testbed.workload.taking import taken
+
+TRIAL_APPS: Final = 200
+"""Apps of the trace's beginning on which each policy is tried first."""
+GROWTH: Final = 1.3
+"""Exponent by which the CPU time of a simulation is taken to grow with the apps."""
+
+
+@builds
+class Trial:
+    """A policy's trial on the beginning of the trace."""
+
+    cpu_seconds: float
+    """Expected CPU time of one run of the whole trace."""
+    uses_lengths: bool
+    """Whether the policy decides otherwise when the reported work of jobs is wrong."""
+    spent_seconds: float
+    """CPU time of the trial itself."""
+
+
+def trial(plan: Plan, name: str, trace: Workload) -> Trial:
+    """Run a policy on the first apps of the trace, with true and with wrong reports of work."""
+    apps = min(TRIAL_APPS, len(trace.apps.id))
+    start = taken(trace, np.arange(apps, dtype=np.int64), trace.apps.arrival_seconds[:apps])
+    runs = []
+    for each in (plan, with_wrong_lengths(plan)):
+        options = each.options_of(start, resampled=True)
+        options = dataclasses.replace(options, keep=dataclasses.replace(options.keep, timings=True))
+        runs.append(simulate_one(start, plan.cluster, plan.profiles[name], options=options, models=plan.models))
+    seconds = [run.timings.get("step", 0.0) + run.timings.get("driver", 0.0) for run in runs]
+    same = np.array_equal(runs[0].finish_seconds, runs[1].finish_seconds, equal_nan=True)
+    longer = (len(trace.apps.id) / apps) ** GROWTH
+    return Trial(cpu_seconds=seconds[0] * longer, uses_lengths=not same, spent_seconds=sum(seconds))
+
+
+def too_slow(name: str, tried: Trial, resamples: int) -> LeftOut:
+    """Return a policy that is left out since its resamples do not fit the budget.
+
+    Args:
+        name: the policy.
+        tried: its trial.
+        resamples: the fewest resamples that give an interval.
+    """
+    reason = (
+        f"too slow for the budget: the trace and {resamples} resamples take about "
+        f"{minutes((1 + resamples) * tried.cpu_seconds)} of CPU time (a larger --budget takes it in)"
+    )
+    return LeftOut(policy=name, reason=reason)
+
+
+def minutes(seconds: float) -> str:
+    """Return a duration in whole minutes, rounded up, such as ``12m``."""
+    return f"{max(1, math.ceil(seconds / 60.0))}m"
