@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from eunomia.model.shapes import builds
-from eunomia_testbed.advise.trials import Trial, minutes, too_slow, trial
+from eunomia_testbed.advise.trials import FirstRun, minutes, too_slow, trial
 from eunomia_testbed.advise.variations import Variation, variations_of
 from eunomia_testbed.evidence.evidence import Evidence, evidence_in
 from eunomia_testbed.evidence.intervals import FEWEST_RESAMPLES, end_error
@@ -66,7 +66,7 @@ class Study:
     evidence: Evidence
     answers: Answers
     left_out: Sequence[LeftOut]
-    trials: Mapping[str, Trial]
+    trials: Mapping[str, FirstRun]
     turns: Sequence[Turn]
     without_lengths: Answers | None
     still: bool
@@ -126,7 +126,7 @@ def study(plan: Plan, left_out: Sequence[LeftOut], means: Means, *, seed: int) -
     )
 
 
-def _too_slow(trials: Mapping[str, Trial], seconds: float) -> list[str]:
+def _too_slow(trials: Mapping[str, FirstRun], seconds: float) -> list[str]:
     """Return the policies whose resamples do not fit the budget beside those of all faster ones.
 
     The three fastest policies are kept in any case.
@@ -236,7 +236,7 @@ def _turns(
     trace: Workload,
     answers: Answers,
     seed: int,
-    trials: Mapping[str, Trial],
+    trials: Mapping[str, FirstRun],
     spender: _Spender,
     limits: list[str],
 ) -> list[Turn]:

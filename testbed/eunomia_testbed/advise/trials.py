@@ -23,7 +23,7 @@ GROWTH: Final = 1.3
 
 
 @builds
-class Trial:
+class FirstRun:
     """A policy's trial on the beginning of the trace."""
 
     cpu_seconds: float
@@ -34,7 +34,7 @@ class Trial:
     """CPU time of the trial itself."""
 
 
-def trial(plan: Plan, name: str, trace: Workload) -> Trial:
+def trial(plan: Plan, name: str, trace: Workload) -> FirstRun:
     """Run a policy on the first apps of the trace, with true and with wrong reports of work."""
     apps = min(TRIAL_APPS, len(trace.apps.id))
     start = taken(trace, np.arange(apps, dtype=np.int64), trace.apps.arrival_seconds[:apps])
@@ -46,10 +46,10 @@ def trial(plan: Plan, name: str, trace: Workload) -> Trial:
     seconds = [run.timings.get("step", 0.0) + run.timings.get("driver", 0.0) for run in runs]
     same = np.array_equal(runs[0].finish_seconds, runs[1].finish_seconds, equal_nan=True)
     longer = (len(trace.apps.id) / apps) ** GROWTH
-    return Trial(cpu_seconds=seconds[0] * longer, uses_lengths=not same, spent_seconds=sum(seconds))
+    return FirstRun(cpu_seconds=seconds[0] * longer, uses_lengths=not same, spent_seconds=sum(seconds))
 
 
-def too_slow(name: str, tried: Trial, resamples: int) -> LeftOut:
+def too_slow(name: str, tried: FirstRun, resamples: int) -> LeftOut:
     """Return a policy that is left out since its resamples do not fit the budget.
 
     Args:
