@@ -148,7 +148,8 @@ def _busy(view: View) -> Statement | None:
         because.append(f"of that {percent(summary.run_share)} ran{idle}")
     pressed = busy_while_waiting(view.run, summary.slots)
     if pressed is not None:
-        because.append(f"until the last app finished {percent(summary.slots_in_use_share)} were held")
+        until = "until the last app finished" if summary.apps_finished == summary.apps else "until the last event"
+        because.append(f"{until} {percent(summary.slots_in_use_share)} were held")
     judged = summary.slots_in_use_share if pressed is None else pressed
     mark: Mark = "good" if judged >= 0.9 else "poor" if judged >= 0.6 else "bad"
     if _is_simulated(view.run):

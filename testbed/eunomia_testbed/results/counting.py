@@ -102,15 +102,30 @@ def _slots(leases: pl.DataFrame) -> Ints:
     return numbers
 
 
+def horizon_seconds(run: RunData) -> float | None:
+    """Return the end of the time that shares of the slots' time refer to; None: no time is known.
+
+    If all apps finished, that is the last finish, or the release of the last slot where that takes longer. Otherwise it
+    is the last known event, since the apps that did not finish held slots until then.
+    """
+    known = [run.apps["finish_seconds"], run.jobs["finish_seconds"], run.leases["end_seconds"]]
+    judged = apps_or_jobs(run)
+    if judged["finish_seconds"].null_count():
+        known += [run.leases["start_seconds"], run.counts["end_seconds"], run.segments["end_seconds"]]
+        known += [run.rounds["time_seconds"], run.queue["time_seconds"], run.waits["end_seconds"]]
+    return max((found for column in known if (found := number(column.max())) is not None), default=None)
+
+
 def held_seconds(run: RunData) -> float:
-    """Return the slot-seconds under lease; an open lease counts to the last known time.
+    """Return the slot-seconds under lease; an open lease is held until the last event.
 
     If leases were not kept, the slot-seconds that the jobs held are returned.
     """
+    horizon = horizon_seconds(run) or 0.0
     if run.leases.is_empty():
         return _fsum(run.jobs["slot_seconds"].drop_nulls())
-    last = number(run.leases["end_seconds"].max()) or 0.0
-    return _fsum(run.leases["end_seconds"].fill_null(last) - run.leases["start_seconds"])
+    ends = run.leases["end_seconds"].fill_null(horizon).clip(upper_bound=horizon)
+    return _fsum((ends - run.leases["start_seconds"]).clip(lower_bound=0.0))
 
 
 def busy_seconds(run: RunData) -> float:

@@ -78,11 +78,21 @@ class Summary:
     slots: Annotated[int | None, col("GPUs", "of the cluster")]
     slots_in_use_share: Annotated[
         float | None,
-        col("share", "of the GPUs' time until the last finish: under lease", label="slots held", better="high"),
+        col(
+            "share",
+            "of the GPUs' time until the last finish, with unfinished apps until the last event: under lease",
+            label="slots held",
+            better="high",
+        ),
     ]
     utilization: Annotated[
         float | None,
-        col("share", "of the GPUs' time until the last finish: progress", label="in use", better="high"),
+        col(
+            "share",
+            "of the GPUs' time until the last finish, with unfinished apps until the last event: progress",
+            label="in use",
+            better="high",
+        ),
     ]
     slot_seconds: Annotated[float, col("GPU-s", "under lease")]
     run_share: Annotated[float | None, col("share", "of the held GPU time: progress")]
@@ -170,7 +180,7 @@ def summary_of(run: RunData, policy: str, seed: int) -> Summary:
     figures = figures_of(one)
     named = {name: figures[name] for name in figures if name in Summary.__dataclass_fields__}
     held, reasons = counting.held_seconds(one), counting.by_reason(one)
-    counted: dict[str, Any] = {**named, **_fairness(one, judged), **_usage(one, held, figures["makespan_seconds"])}
+    counted: dict[str, Any] = {**named, **_fairness(one, judged), **_usage(one, held)}
     counted |= _assumed(one, seed)
     return Summary(
         policy=policy,
@@ -235,10 +245,10 @@ def _rho_figures(rho: pl.Series, limit: float) -> dict[str, float | None]:
     }
 
 
-def _usage(run: RunData, held: float, makespan: float | None) -> dict[str, object]:
+def _usage(run: RunData, held: float) -> dict[str, object]:
     """Return the fields about GPU time, given the GPU-seconds held."""
-    slots = slot_count(run)
-    capacity = slots * makespan if slots and makespan else None
+    slots, horizon = slot_count(run), counting.horizon_seconds(run)
+    capacity = slots * horizon if slots and horizon else None
     spent = _spent(run, held)
     return {
         "slots": slots,
