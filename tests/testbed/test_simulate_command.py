@@ -72,11 +72,11 @@ def test_machines_without_gpus_are_said_to_be_left_out(capsys: pytest.CaptureFix
 
 
 def test_json_holds_the_same_facts(capsys: pytest.CaptureFixture[str]) -> None:
-    assert simulate("--policy", "las", "--seeds", "0-1", "--out", "out", "--json", "--no-report") == 0
+    assert simulate("--policy", "random", "--seeds", "0-1", "--out", "out", "--json", "--no-report") == 0
     shown = capsys.readouterr()
     facts = json.loads(shown.out)
     assert (facts["schema"], facts["out"], facts["report"]) == ("eunomia/simulate@1", "out", None)
-    assert [(row["policy"], row["seed"]) for row in facts["rows"]] == [("las", 0), ("las", 1)]
+    assert [(row["policy"], row["seed"]) for row in facts["rows"]] == [("random", 0), ("random", 1)]
     assert {"makespan_seconds", "jct_mean_seconds", "rho_worst", "deciding_seconds"} <= set(facts["rows"][0])
     summary = pl.read_csv("out/summary.csv")
     assert summary["jct_mean_seconds"].to_list() == [row["jct_mean_seconds"] for row in facts["rows"]]
@@ -329,7 +329,7 @@ def python(script: str) -> subprocess.Popen[str]:
 
 def test_ctrl_c_keeps_what_is_done_and_resume_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
     seeds = 400
-    arguments = ["simulate", "jobs.csv", "--cluster", "2x2 V100", "--policy", "fifo", "--out", "out", "--no-report"]
+    arguments = ["simulate", "jobs.csv", "--cluster", "2x2 V100", "--policy", "random", "--out", "out", "--no-report"]
     arguments += ["--seeds", f"0-{seeds - 1}", "-j", "1"]
     heard = "signal.signal(signal.SIGINT, signal.default_int_handler)"  # whoever runs the tests may ignore it
     process = python(f"import signal, sys; {heard}; from eunomia.cli import run; sys.exit(run({arguments!r}))")
@@ -409,7 +409,8 @@ def test_two_policies_are_compared_over_seeds(capsys: pytest.CaptureFixture[str]
     assert (facts["schema"], facts["seeds"], facts["same"]) == ("eunomia/compare@1", [0, 1, 2], True)
     jct = facts["rows"][0]
     one, other = (pl.read_csv(f"out/{name}/summary.csv")["jct_mean_seconds"].to_list() for name in ("fifo", "random"))
-    ratios = [math.log(b / a) for a, b in zip(one, other, strict=True)]
+    assert len(one) == 1  # nothing is drawn under fifo, whose run is held against each seed of random
+    ratios = [math.log(each / one[0]) for each in other]
     assert jct["difference"] == pytest.approx(math.expm1(sum(ratios) / 3))
     assert jct["low"] <= jct["difference"] <= jct["high"]
 
@@ -432,7 +433,29 @@ def test_seeds_that_change_nothing_give_no_interval(capsys: pytest.CaptureFixtur
     lines = capsys.readouterr().out.splitlines()
     assert "is better" not in "\n".join(lines)
     assert not re.search(r"\d to ", "\n".join(lines[:-1]))
-    assert lines[-1].startswith("All 3 seeds gave the same values: nothing in these runs is drawn by chance")
+    assert lines[-1] == "One run: nothing is known about chance (--resample 100)."
+
+
+def test_runs_in_which_nothing_is_drawn_are_simulated_once(capsys: pytest.CaptureFixture[str]) -> None:
+    policies = ["--policy", "fifo", "--policy", "random"]
+    assert simulate(*policies, "--seeds", "0-3", "--out", "out", "--no-report") == 0
+    shown = capsys.readouterr().out
+    assert "fifo: nothing is drawn by chance, so one seed was simulated" in shown
+    found = RunData.load(Path("out"))
+    assert found.runs() == [("fifo", 0), *(("random", seed) for seed in range(4))]
+    assert found.facts is not None
+    assert (found.facts.draws.kind.value, found.facts.draws.count, found.facts.draws.fixed) == ("seeds", 4, ("fifo",))
+    assert run(["compare", "out"]) == 0
+    assert "same trace and cluster, 4 seeds" in capsys.readouterr().out
+    before = Path("out/summary.csv").read_bytes()
+    assert simulate(*policies, "--seeds", "0-3", "--out", "out", "--no-report", "--resume", "-q") == 0
+    assert Path("out/summary.csv").read_bytes() == before
+    assert json.loads(Path("out/run.json").read_text())["draws"]["fixed"] == ["fifo"]
+    assert simulate("--policy", "fifo", "--policy", "srtf", "--seeds", "0-3", "--out", "fixed", "--no-report") == 0
+    assert "One run: nothing is known about chance (--resample 100)." in capsys.readouterr().out
+    assert RunData.load(Path("fixed")).runs() == [("fifo", 0), ("srtf", 0)]
+    assert simulate("--policy", "fifo", "--seeds", "0-1", "--error", "0.2", "--out", "drawn", "--no-report", "-q") == 0
+    assert RunData.load(Path("drawn")).runs() == [("fifo", 0), ("fifo", 1)]
 
 
 def test_runs_that_do_not_belong_together_say_so(capsys: pytest.CaptureFixture[str]) -> None:

@@ -125,6 +125,8 @@ class Snapshot:
     """By job row: position in the order of arrival, which breaks ties of time; None: only times are known."""
     find_service: "FindService | None" = None
     """Computes attained service from the arbiter's counters; None: from the ledger's columns."""
+    note_draw: Callable[[], None] | None = None
+    """Called with each draw, so that a run in which nothing is drawn is known to be one; None: not counted."""
     live_index: "LiveIndex | None" = None
     """Internal: sets that the arbiter keeps up to date, for the allocation and placement that it ships; None: only the
     columns are available."""
@@ -172,6 +174,8 @@ class Snapshot:
 
     def rng(self, plugin: str) -> np.random.Generator:
         """Return a generator seeded by seed, round and plugin: the same snapshot gives the same draws."""
+        if self.note_draw is not None:
+            self.note_draw()
         text = f"{self.seed}/{self.round}/{plugin}".encode()
         return np.random.default_rng(int.from_bytes(hashlib.sha256(text).digest()[:8], "big"))
 

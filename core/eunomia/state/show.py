@@ -54,6 +54,7 @@ def show(state: State, causes: Iterable[Cause] = (), needs: frozenset[Feature] =
         narrow=lambda app: narrowed(state, app, causes, needs),
         arrivals=state.job_accounts.view.order,
         find_service=state.books.service,
+        note_draw=state.note_draw,
         live_index=None if state.plain else later,
         needs=needs,
         measured_at_others=state.measured_at_others,

@@ -77,6 +77,8 @@ class State:
         self.plain = plain
         """Whether snapshots carry columns only, without the live index, so that every stage uses its plain code."""
         self.seed = seed
+        self.draws = 0
+        """Random generators that stages asked for, since this process began."""
         self.now = ZERO
         self.round = 0
         self.version = Version(0)
@@ -132,6 +134,10 @@ class State:
         self.amounts = Amounts(cluster, self.holdings, self.next_epoch)
         self._types: list[int] = cluster.gpu_type.tolist()
         self._by_type: list[int] = np.bincount(cluster.gpu_type, minlength=len(cluster.gpu_types)).tolist()
+
+    def note_draw(self) -> None:
+        """Count a random generator that a stage asks for."""
+        self.draws += 1
 
     @functools.cached_property
     def _one_type(self) -> bool:

@@ -96,7 +96,7 @@ def compare(
 ) -> int:
     """Compare two simulated policies, with intervals over seeds, resamples or traces."""
     first, second = sides(runs)
-    seeds = sorted(set(first.metrics["seed"]) & set(second.metrics["seed"]))
+    seeds = _common_seeds(first, second)
     failed = [each for side in (first, second) for each in _failures(side)]
     if not seeds and failed:
         rule = "policies that are compared must have come to their end"
@@ -134,6 +134,18 @@ def compare(
             )
         )
     return ANSWER_IS_NO if any(_failures(side) for side in (first, second)) else OK
+
+
+def _common_seeds(first: Side, second: Side) -> list[int]:
+    """Return the seeds of both; a policy whose runs leave nothing to chance is held against every seed of the other."""
+    mine, others = (set(side.metrics["seed"].to_list()) for side in (first, second))
+    if _is_fixed(first) != _is_fixed(second) and mine and others:
+        return sorted(others if _is_fixed(first) else mine)
+    return sorted(mine & others)
+
+
+def _is_fixed(side: Side) -> bool:
+    return side.facts is not None and side.policy in side.facts.draws.fixed
 
 
 # -- which two
@@ -232,9 +244,13 @@ def _joint(first: Side, second: Side, seeds: list[int]) -> Evidence:
         drawn = [_called(side, side.resamples) for side in (first, second)]
         whole = [_called(side, side.metrics) for side in (first, second)]
         return Evidence(draws=one, drawn=pl.concat(drawn, how="diagonal"), whole=pl.concat(whole, how="diagonal"))
-    chosen = [_called(side, side.metrics.filter(pl.col("seed").is_in(seeds))) for side in (first, second)]
+    chosen = [
+        _called(side, side.metrics if _is_fixed(side) else side.metrics.filter(pl.col("seed").is_in(seeds)))
+        for side in (first, second)
+    ]
     kind = one.kind if one.kind is other.kind and one.kind is not DrawKind.ONE else DrawKind.SEEDS
-    draws = dataclasses.replace(one, kind=kind, count=len(seeds)) if len(seeds) > 1 else NO_DRAWS
+    fixed = tuple(side.name for side in (first, second) if _is_fixed(side))
+    draws = dataclasses.replace(one, kind=kind, count=len(seeds), fixed=fixed) if len(seeds) > 1 else NO_DRAWS
     return Evidence(draws=draws, drawn=pl.concat(chosen, how="diagonal_relaxed"))
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 import polars as pl
 
+from eunomia_testbed.evidence.draws import DrawKind
 from eunomia_testbed.evidence.evidence import Evidence
 from eunomia_testbed.evidence.judging import judge, policies_by_load
 from eunomia_testbed.evidence.wording import lines_of, method, seconds_in, unit_of, with_interval
@@ -132,8 +133,11 @@ def faults_told(metrics: pl.DataFrame) -> list[str]:
 
 def notes_of(metrics: pl.DataFrame, facts: RunFacts) -> list[str]:
     """Return notes below the table: the kind of rho, the number of seeds, and failures."""
-    seeds = f"; means of {len(facts.seeds)} seeds" if len(facts.seeds) > 1 else ""
+    draws = facts.draws
+    seeds = f"; means of {draws.count} seeds" if draws.kind is DrawKind.SEEDS else ""
     lines = [f"ρ: finish time over that on an equal share of one's own ({LEGEND[facts.rho]}); at most 1 is fair{seeds}"]
+    if draws.fixed and len(facts.seeds) > 1:
+        lines.append(f"{', '.join(draws.fixed)}: nothing is drawn by chance, so one seed was simulated")
     lines += [f"{each.policy}, seed {each.seed}: failed: {each.error}" for each in facts.failures]
     if metrics.is_empty():
         return lines
@@ -142,7 +146,7 @@ def notes_of(metrics: pl.DataFrame, facts: RunFacts) -> list[str]:
     lines += [
         f"{policy}: {count or 'none'} of {len(facts.seeds)} seeds done"
         for policy, count in done.items()
-        if count + failed.count(policy) < len(facts.seeds)
+        if count + failed.count(policy) < len(facts.seeds) and policy not in facts.draws.fixed
     ]
     unfinished = metrics.filter(pl.col("apps_finished") < pl.col("apps"))
     until = facts.spec.get("until")

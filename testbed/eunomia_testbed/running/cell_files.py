@@ -4,7 +4,7 @@ import json
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import polars as pl
 
@@ -64,10 +64,10 @@ def run_cell(plan: Plan, cell: Cell, folder: Path, progress: Callable[[Progress]
         }
         for each in run.dropped
     ]
-    write_cell(cell_path(folder, cell), frames, dropped)
+    write_cell(cell_path(folder, cell), frames, dropped, draws=run.draws)
 
 
-def write_cell(path: Path, frames: Frames, dropped: list[dict[str, object]]) -> None:
+def write_cell(path: Path, frames: Frames, dropped: list[dict[str, object]], *, draws: bool) -> None:
     """Write the results of a cell, and remove those of an interrupted attempt."""
     shutil.rmtree(path, ignore_errors=True)
     for table, frame in frames.tables.items():
@@ -75,7 +75,7 @@ def write_cell(path: Path, frames: Frames, dropped: list[dict[str, object]]) -> 
             write_parquet(frame, path / f"{table}.parquet")
     for plugin, frame in frames.records.items():
         write_parquet(frame, path / "plugins" / f"{plugin}.parquet")
-    write_text(json.dumps(dropped), path / _DONE)
+    write_text(json.dumps({"dropped": dropped, "draws": draws}), path / _DONE)
 
 
 def write_row(path: Path, row: dict[str, object]) -> None:
@@ -99,7 +99,17 @@ def gather_resamples(folder: Path, cells: list[Cell], order: Sequence[str]) -> N
 
 def dropped_of(folder: Path, cell: Cell) -> list[dict[str, object]]:
     """Return the jobs that could not run in this cell."""
-    found: list[dict[str, object]] = json.loads((cell_path(folder, cell) / _DONE).read_text(encoding="utf-8"))
+    found: list[dict[str, object]] = _done_facts(folder, cell)["dropped"]
+    return found
+
+
+def draws_nothing(folder: Path, cell: Cell) -> bool:
+    """Return whether a finished cell had no part left to chance, so that another seed gives the same run."""
+    return _done_facts(folder, cell)["draws"] is False
+
+
+def _done_facts(folder: Path, cell: Cell) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((cell_path(folder, cell) / _DONE).read_text(encoding="utf-8"))
     return found
 
 

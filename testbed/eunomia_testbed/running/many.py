@@ -20,7 +20,15 @@ from eunomia_testbed.results.plugin_metrics import added_by
 from eunomia_testbed.results.run_data import RunData
 from eunomia_testbed.results.summary import Summary, summaries_of
 from eunomia_testbed.results.writing import write_text
-from eunomia_testbed.running.cell_files import CELLS, LARGE, assemble, dropped_of, gather_resamples, is_done
+from eunomia_testbed.running.cell_files import (
+    CELLS,
+    LARGE,
+    assemble,
+    draws_nothing,
+    dropped_of,
+    gather_resamples,
+    is_done,
+)
 from eunomia_testbed.running.manifest import check_manifest, manifest_of, write_manifest
 from eunomia_testbed.running.memory import hand_back
 from eunomia_testbed.running.plan import Cell, FailedCell, Plan, labels_by_load
@@ -88,10 +96,11 @@ def run_plan(
     folder = _open(out, plan, manifest, overwrite=overwrite, resume=resume)
     whole = resume and _is_whole(folder.path)
     facts = _facts(plan)
+    fixed_before = _fixed_before(folder.path) if resume else ()
     _begin(folder, facts, manifest, added)
     ran = _run_left(plan, folder, facts, whole=whole, processes=processes, watch=watch or Silent())
     facts = dataclasses.replace(facts, ended_at=_utc(), ended=ran.how, failures=tuple(map(_failure, ran.failed)))
-    facts = dataclasses.replace(facts, draws=_draws(plan, folder.path))
+    facts = dataclasses.replace(facts, draws=_draws(plan, folder.path, ran.fixed or fixed_before))
     folder.write_facts(facts)
     if plan.jobs >= LARGE:
         hand_back()
@@ -104,7 +113,7 @@ def run_plan(
         metrics=metrics,
         ended=ran.ended,
         done=ran.done,
-        cells=len(plan.cells()),
+        cells=ran.cells,
         dropped=_dropped(folder.path),
         report=_report(tables, counted, folder.path) if report and (ran.done or ran.failed) else None,
         failed=tuple(each.error for each in ran.failed),
@@ -118,6 +127,10 @@ class _Ran:
     ended: Literal["finished", "interrupted"]
     done: int
     failed: list[FailedCell]
+    cells: int
+    """The cells that were needed."""
+    fixed: tuple[str, ...]
+    """Labels of policies whose runs leave nothing to chance, so that one seed was simulated."""
 
     @property
     def how(self) -> str:
@@ -128,7 +141,10 @@ class _Ran:
 def _run_left(
     plan: Plan, folder: ResultFolder, facts: RunFacts, *, whole: bool, processes: int | None, watch: Watch
 ) -> _Ran:
-    """Run the unfinished cells and merge all finished ones; Ctrl-C keeps the finished cells."""
+    """Run the unfinished cells and merge all finished ones; Ctrl-C keeps the finished cells.
+
+    Of a policy whose run of the first seed leaves nothing to chance, other seeds of the same workload are left out.
+    """
     drawn = ResampleFile(folder.path).done
 
     def is_merged(cell: Cell) -> bool:
@@ -137,11 +153,19 @@ def _run_left(
 
     cells = [cell for cell in plan.cells() if not is_merged(cell)]
     merged = len(plan.cells()) - len(cells)
-    left = [cell for cell in cells if not is_done(folder.path, cell)]
     ended: Literal["finished", "interrupted"] = "finished"
     failed: list[FailedCell] = []
+
+    def run(some: list[Cell]) -> None:
+        left = [cell for cell in some if not is_done(folder.path, cell)]
+        if left:
+            failed.extend(
+                run_cells(plan, left, folder.path, processes=processes_for(plan, left, processes), watch=watch)
+            )
+
     try:
-        failed = run_cells(plan, left, folder.path, processes=processes_for(plan, left, processes), watch=watch)
+        run([cell for cell in cells if not plan.repeats(cell)])
+        run([cell for cell in _needed(plan, folder.path, cells) if plan.repeats(cell)])
     except KeyboardInterrupt:
         ended = "interrupted"
         # Within polars one Ctrl-C raises twice, in polars and then in Python: the second exception is caught here.
@@ -153,9 +177,24 @@ def _run_left(
         folder.write_facts(dataclasses.replace(facts, ended_at=_utc(), ended="failed"))
         raise
     finally:
-        done = [cell for cell in cells if is_done(folder.path, cell)]
-        _finish(folder, plan, done, complete=len(done) == len(cells))
-    return _Ran(ended=ended, done=merged + len(done), failed=failed)
+        needed = _needed(plan, folder.path, cells)
+        done = [cell for cell in needed if is_done(folder.path, cell)]
+        fixed = tuple(dict.fromkeys(cell.label for cell in cells if cell not in set(needed)))
+        _finish(folder, plan, done, complete=len(done) == len(needed))
+    return _Ran(ended=ended, done=merged + len(done), failed=failed, cells=merged + len(needed), fixed=fixed)
+
+
+def _needed(plan: Plan, folder: Path, cells: list[Cell]) -> list[Cell]:
+    """Return the cells without repeats of a finished run in which nothing is drawn."""
+    first = plan.seeds[0]
+
+    def is_needed(cell: Cell) -> bool:
+        if not plan.repeats(cell):
+            return True
+        before = dataclasses.replace(cell, seed=first)
+        return not (is_done(folder, before) and draws_nothing(folder, before))
+
+    return [cell for cell in cells if is_needed(cell)]
 
 
 def _open(out: Path, plan: Plan, manifest: dict[str, str], *, overwrite: bool, resume: bool) -> ResultFolder:
@@ -204,12 +243,26 @@ def _finish(folder: ResultFolder, plan: Plan, done: list[Cell], *, complete: boo
     assemble(folder.path, tables, csv=plan.csv, keep=not complete)
 
 
-def _draws(plan: Plan, folder: Path) -> Draws:
-    """Return what the finished runs are draws of."""
-    if plan.resampling is None:
-        return draws_of_seeds(len(plan.seeds))
-    done = ResampleFile(folder).complete(list(plan.profiles))
-    return plan.resampling.draws(done) if done else draws_of_seeds(1)
+def _draws(plan: Plan, folder: Path, fixed: tuple[str, ...]) -> Draws:
+    """Return what the finished runs are draws of.
+
+    Args:
+        plan: the plan.
+        folder: folder of the results.
+        fixed: labels of policies whose runs leave nothing to chance.
+    """
+    if plan.resampling is not None:
+        done = ResampleFile(folder).complete(list(plan.profiles))
+        return plan.resampling.draws(done) if done else draws_of_seeds(1)
+    labels = {cell.label for cell in plan.cells()}
+    found = draws_of_seeds(1 if labels <= set(fixed) else len(plan.seeds))
+    return dataclasses.replace(found, fixed=tuple(fixed))
+
+
+def _fixed_before(folder: Path) -> tuple[str, ...]:
+    """Return the policies that an earlier run of the folder found to leave nothing to chance."""
+    path = folder / "run.json"
+    return RunFacts.from_json(path.read_text(encoding="utf-8")).draws.fixed if path.is_file() else ()
 
 
 def _dropped_csv(path: Path, plan: Plan, done: list[Cell]) -> str:

@@ -103,6 +103,11 @@ class Plan:
         ]
         return whole + resampled
 
+    def repeats(self, cell: Cell) -> bool:
+        """Return whether the cell differs from one with the first seed in the seed alone, not in the workload."""
+        first = self.seeds[0]
+        return not cell.resampled and cell.seed != first and self.workloads[cell.seed] is self.workloads[first]
+
     def workload_of(self, cell: Cell) -> Workload:
         """Return the workload of a cell."""
         if cell.resampled and self.resampling is not None:

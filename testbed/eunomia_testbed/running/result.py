@@ -86,10 +86,11 @@ class SimulationResult:
         return summarise(self.run)
 
     def summary(self) -> "pl.DataFrame":
-        """Return a row for each policy: mean and 95 % interval over seeds of the metrics that compare policies."""
+        """Return a row for each policy: figure and 95 % interval of the metrics that compare policies."""
+        from eunomia_testbed.evidence.evidence import evidence_of
         from eunomia_testbed.running.summing import over_seeds
 
-        return over_seeds(self.metrics)
+        return over_seeds(self.metrics, evidence_of(self.run.facts, self.metrics, self.run.resamples))
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> Path:
         """Write the folder that ``eunomia simulate`` writes, including the report.

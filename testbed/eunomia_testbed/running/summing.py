@@ -1,11 +1,11 @@
-"""Aggregates metrics over seeds: one row for each policy, with 95 % intervals."""
+"""Aggregates metrics over seeds or resamples: one row for each policy, with 95 % intervals."""
 
 from collections.abc import Sequence
 from typing import Final
 
 import polars as pl
 
-from eunomia_testbed.metrics.intervals import Interval, interval
+from eunomia_testbed.evidence.evidence import Evidence
 
 COMPARED: Final = (
     "makespan_seconds", "jct_mean_seconds", "jct_median_seconds", "jct_p95_seconds", "jct_p99_seconds", "rho_worst",
@@ -16,31 +16,27 @@ COMPARED: Final = (
 """The metrics that policies are compared by."""
 
 
-def over_seeds(metrics: pl.DataFrame) -> pl.DataFrame:
-    """Return a row for each policy: ``seeds``, and the mean, ``..._low`` and ``..._high`` of each metric.
+def over_seeds(metrics: pl.DataFrame, evidence: Evidence) -> pl.DataFrame:
+    """Return a row for each policy: ``seeds``, and the figure, ``..._low`` and ``..._high`` of each metric.
 
-    The last two are null for one seed.
+    The last two are null where nothing is known about chance.
 
     Args:
         metrics: a row for each policy and seed, as in ``summary.csv``.
+        evidence: the figures with their intervals.
     """
     rows: list[dict[str, object]] = []
     for policy in metrics["policy"].unique(maintain_order=True):
         mine = metrics.filter(pl.col("policy") == policy)
         row: dict[str, object] = {"policy": policy, "seeds": mine.height}
         for name in COMPARED:
-            found = mean_of(mine, name)
-            row[name] = None if found is None else found.mean
+            found = evidence.figure(policy, name)
+            row[name] = None if found is None else found.value
             row[f"{name}_low"] = None if found is None else found.low
             row[f"{name}_high"] = None if found is None else found.high
         rows.append(row)
     floats = {f"{name}{end}": pl.Float64() for name in COMPARED for end in ("", "_low", "_high")}
     return pl.DataFrame(rows, schema={"policy": pl.String(), "seeds": pl.Int64(), **floats})
-
-
-def mean_of(metrics: pl.DataFrame, name: str) -> Interval | None:
-    """Return mean and interval of the known values of a metric."""
-    return interval(known(metrics[name].to_list()))
 
 
 def known(values: Sequence[float | None]) -> list[float]:

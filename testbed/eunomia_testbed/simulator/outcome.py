@@ -53,6 +53,7 @@ def outcome(sim: SimulationState, executor: Executor, log: StepLog) -> Simulated
         waits=(logs.waits or WaitLogger(0)).columns(sim.now),
         queue=(logs.queue or QueueLogger()).columns(),
         segments=(logs.segments or SegmentLogger(sim.cluster, {})).columns(),
+        draws=_draws(sim),
         records={name: tuple(kept) for name, kept in sorted(log.records.items())},
         faults=tuple(log.faults),
         fallback_round=log.fallback_round,
@@ -64,6 +65,16 @@ def outcome(sim: SimulationState, executor: Executor, log: StepLog) -> Simulated
         stage_calls=sim.arbiter.calls,
         timings=log.timings.seconds() if log.timings is not None else {},
     )
+
+
+def _draws(sim: SimulationState) -> bool:
+    """Return whether chance had a part in the run, as far as can be known: True unless nothing draws."""
+    options = sim.options
+    reports = options.reports
+    off = reports.error > 0.0 or any(error > 0.0 for error in reports.errors.values())
+    fails = options.failures is not None and math.isfinite(options.failures.between_seconds)
+    more = options.agents or options.rules is not None or bool(sim.workload.searches)
+    return sim.arbiter.state.draws > 0 or options.delays.any or off or fails or more
 
 
 def _app_states(sim: SimulationState, states: Words) -> Words:

@@ -82,6 +82,8 @@ class SimulatedRun:
     waits: WaitLog
     queue: QueueLog
     segments: SegmentLog
+    draws: bool
+    """Whether chance had a part in the run: a stage drew, or failures, delays, errors, searches or rules may."""
     records: Mapping[str, tuple[tuple[float, int, RecordTable], ...]]
     """By plugin: time, round, table."""
     faults: tuple[str, ...]
