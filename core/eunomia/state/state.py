@@ -72,13 +72,14 @@ def _holdings(gpus: int) -> Table[Holdings]:
 class State:
     """The whole state. Only folding events and adopting a decision write to it."""
 
+    draws = 0
+    """Random generators that stages asked for, since this process began."""
+
     def __init__(self, cluster: Cluster, *, seed: int = 0, plain: bool = False) -> None:
         self.cluster = cluster
         self.plain = plain
         """Whether snapshots carry columns only, without the live index, so that every stage uses its plain code."""
         self.seed = seed
-        self.draws = 0
-        """Random generators that stages asked for, since this process began."""
         self.now = ZERO
         self.round = 0
         self.version = Version(0)
