@@ -52,7 +52,6 @@ def narrowed(state: State, app: int, causes: Iterable[Cause], needs: frozenset[F
         kinds=tuple(state.kinds),
         seed=state.seed,
         find_changes=lambda _: None,
-        note_draw=state.note_draw,
         narrow=lambda _: alone,
         needs=needs,
     )

@@ -54,7 +54,7 @@ def show(state: State, causes: Iterable[Cause] = (), needs: frozenset[Feature] =
         narrow=lambda app: narrowed(state, app, causes, needs),
         arrivals=state.job_accounts.view.order,
         find_service=state.books.service,
-        note_draw=state.note_draw,
+        note_draw=lambda: count_draw(state),
         live_index=None if state.plain else later,
         needs=needs,
         measured_at_others=state.measured_at_others,
@@ -130,3 +130,8 @@ class ArbiterLiveIndex:
 def _active_apps(state: State) -> Rows:
     arrived = state.apps.live.arrived
     return np.array(sorted(state.present(), key=lambda row: (arrived[row], row)), dtype=np.int32)
+
+
+def count_draw(state: State) -> None:
+    """Count a random generator that a stage asks for."""
+    state.draws += 1

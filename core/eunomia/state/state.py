@@ -72,9 +72,6 @@ def _holdings(gpus: int) -> Table[Holdings]:
 class State:
     """The whole state. Only folding events and adopting a decision write to it."""
 
-    draws = 0
-    """Random generators that stages asked for, since this process began."""
-
     def __init__(self, cluster: Cluster, *, seed: int = 0, plain: bool = False) -> None:
         self.cluster = cluster
         self.plain = plain
@@ -83,7 +80,7 @@ class State:
         self.now = ZERO
         self.round = 0
         self.version = Version(0)
-        self.last_epoch = self.last_lease = self.last_offer = self.arrivals = 0
+        self.last_epoch = self.last_lease = self.last_offer = self.arrivals = self.draws = 0
         widths = {"gpu_types": len(cluster.gpu_types)}
         self.users: Table[Users] = Table(Users)
         self.apps: Table[Apps] = Table(Apps)
@@ -135,10 +132,6 @@ class State:
         self.amounts = Amounts(cluster, self.holdings, self.next_epoch)
         self._types: list[int] = cluster.gpu_type.tolist()
         self._by_type: list[int] = np.bincount(cluster.gpu_type, minlength=len(cluster.gpu_types)).tolist()
-
-    def note_draw(self) -> None:
-        """Count a random generator that a stage asks for."""
-        self.draws += 1
 
     @functools.cached_property
     def _one_type(self) -> bool:
