@@ -82,7 +82,7 @@ class SimulatedRun:
     waits: WaitLog
     queue: QueueLog
     segments: SegmentLog
-    draws: bool
+    draws: bool = True
     """Whether chance had a part in the run: a stage drew, or failures, delays, errors, searches or rules may."""
     records: Mapping[str, tuple[tuple[float, int, RecordTable], ...]]
     """By plugin: time, round, table."""
