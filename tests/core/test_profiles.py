@@ -206,7 +206,7 @@ def test_all_errors_of_a_file_come_together_with_rule_value_and_place(tmp_path: 
         """,
     )
     assert errors_of(path) == [
-        "the top of a profile must hold summary, stages, rounds, plugins, observers, "
+        "the top of a profile must hold summary, paper, paper_default, stages, rounds, plugins, observers, "
         'but got "colour" (mixed.toml, colour)',
         "on must be a list of arrived, left, freed, lease_ended, cluster_changed, adapted, reported, "
         'but got "arived"; did you mean "arrived"? (mixed.toml, [rounds].on)',

@@ -5,8 +5,11 @@ from typing import Annotated, Any
 
 import typer
 
+from eunomia.errors import InputError
+from eunomia.platform.papers import NOT_BUILT, presets_by_paper
 from eunomia.platform.profiles import Profile
 from eunomia.platform.registry import Listed, Registry, Status, default_registry
+from eunomia.words import did_you_mean, shown
 
 HEADERS = ("PLUGIN", "VERSION", "STAGES", "FROM", "STATUS")
 
@@ -15,6 +18,9 @@ def plugins(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
     resolve: Annotated[
         str | None, typer.Option(metavar="PROFILE", help="Print a profile merged, each line with its origin.")
+    ] = None,
+    paper: Annotated[
+        str | None, typer.Option(metavar="NAME", help="List the presets of a paper, such as gavel.")
     ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="With --resolve: change a value.")
@@ -25,12 +31,39 @@ def plugins(
     if resolve is not None:
         profile = Profile.load(resolve, settings=settings or (), registry=registry, flag="--resolve")
         typer.echo(json.dumps(_resolved(profile)) if as_json else "\n".join(_annotated(profile.origins())))
+    elif paper is not None:
+        _tell_paper(paper, registry, as_json=as_json)
     elif as_json:
         rows = [_facts(item) for item in registry.all()]
         facts = {"schema": "eunomia/plugins@1", "plugins": rows, "profiles": list(registry.presets())}
         typer.echo(json.dumps(facts))
     else:
         typer.echo("\n".join(_table(registry)))
+
+
+def _tell_paper(paper: str, registry: Registry, *, as_json: bool) -> None:
+    """List the presets of a paper, its default first.
+
+    Raises:
+        InputError: no preset names the paper.
+    """
+    papers = presets_by_paper(registry.presets())
+    if paper.lower() not in papers:
+        if paper.lower() in NOT_BUILT:
+            rule = f"a paper must be one that is built, and {NOT_BUILT[paper.lower()]} is not"
+            raise InputError(rule, value=shown(paper), place="--paper")
+        rule = f"a paper must be one of {', '.join(papers)}"
+        raise InputError(rule, value=f"{shown(paper)}{did_you_mean(paper, papers)}", place="--paper")
+    found = papers[paper.lower()]
+    summaries = {each.preset: Profile.load(each.preset, registry=registry).summary for each in found}
+    if as_json:
+        rows = [{"preset": each.preset, "default": each.default, "summary": summaries[each.preset]} for each in found]
+        typer.echo(json.dumps({"schema": "eunomia/paper@1", "paper": paper.lower(), "presets": rows}))
+        return
+    width = max(len(each.preset) for each in found)
+    for each in found:
+        default = " (default)" if each.default and len(found) > 1 else ""
+        typer.echo(f"{each.preset:<{width}}  {summaries[each.preset]}{default}")
 
 
 def _table(registry: Registry) -> list[str]:

@@ -29,7 +29,7 @@ FALLBACK: Final[Mapping[str, str]] = {
     "placement": "packed",
 }
 """The fallback profile: the arbiter uses it after too many faulty rounds."""
-TOP_KEYS = ("summary", "stages", "rounds", "plugins", "observers")
+TOP_KEYS = ("summary", "paper", "paper_default", "stages", "rounds", "plugins", "observers")
 _IN_STAGES = (*(stage.value for stage in SINGLE_STAGES), "refiners")
 
 

@@ -22,6 +22,7 @@ from eunomia.platform.layers import (
     read_text,
     read_toml,
 )
+from eunomia.platform.papers import error_of
 from eunomia.platform.profile_resolver import FALLBACK, SINGLE_STAGES, Cast
 from eunomia.platform.registry import Registry, default_registry
 from eunomia.platform.rounds import read_rounds
@@ -83,6 +84,9 @@ class Profile:
         elif "+" in text:
             merged = _of_plugins([part.strip() for part in text.split("+")], plugins, presets, flag)
         else:
+            known = error_of(text, presets, flag)
+            if known is not None:
+                raise InputErrors([known])
             hint = did_you_mean(text, {*presets, *plugins.names})
             rule = "a policy must be a preset, a profile file or a plugin"
             raise InputErrors([InputError(rule, value=f"{shown(text)}{hint}", place=flag)])
