@@ -30,6 +30,8 @@ PARTS = {"annotated_types": "pydantic", "pydantic_core": "pydantic"}
 
 MODULE_OF = {
     "grpcio": "grpc",
+    "grpcio-health-checking": "grpc_health",
+    "grpcio-reflection": "grpc_reflection",
     "grpcio-tools": "grpc_tools",
     "nvidia-ml-py": "pynvml",
     "prometheus-client": "prometheus_client",

@@ -26,6 +26,7 @@ from eunomia_appmaster.launcher.node import Node, default_name
 from eunomia_appmaster.launcher.server import serve
 from eunomia_appmaster.launcher.tracker import Tracker
 from eunomia_appmaster.launcher.zygote_client import ZygoteClient
+from eunomia_appmaster.process_name import name_process
 
 _TIDY_SECONDS = 30.0
 
@@ -121,6 +122,7 @@ async def _tidy(containers: Containers, keep_seconds: float) -> None:
 def main() -> None:
     """Run the launcher; exit code 2 for bad input."""
     options = parser().parse_args()
+    name_process("launcher")
     level = logging.getLevelNamesMapping().get(os.environ.get("EUNOMIA_LOG", "warning").upper(), logging.WARNING)
     structlog.configure(
         processors=[

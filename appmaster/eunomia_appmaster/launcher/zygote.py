@@ -34,6 +34,7 @@ import types
 from typing import Any, NoReturn
 
 from eunomia_appmaster.launcher import shepherd
+from eunomia_appmaster.process_name import name_process, name_worker
 
 MARK = "EUNOMIA_CONTAINER_ID"
 MARK_BYTES = 128  # room kept for a mark in the environment block of the zygote
@@ -47,6 +48,7 @@ def main() -> None:
     control = socket.socket(fileno=int(sys.argv[1]))
     del sys.path[0]  # the working folder of the launcher is no part of a worker's path
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    name_process("zygote of workers")
     began = time.monotonic()
     trouble = _prepare(sys.argv[2:])
     if trouble is not None:
@@ -90,6 +92,7 @@ def _serve(control: socket.socket) -> dict[str, Any] | None:
             if os.fork() == 0:
                 control.close()
                 mark_environment(request["mark"])
+                name_process(f"shepherd of {request['mark']}")
                 return shepherd.tend(request["folder"], fds[0])
         os.close(fds[0])
 
@@ -125,6 +128,8 @@ def run_python(start: dict[str, Any]) -> NoReturn:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     _reseed()
     arguments = start["argv"][1:]
+    sys.argv = arguments
+    name_worker()
     if arguments[0] == "-u":
         arguments = arguments[1:]
         _unbuffer()

@@ -10,6 +10,7 @@ import structlog
 from eunomia.errors import EunomiaError
 from eunomia.logs import configure_logs
 from eunomia_appmaster.master.process import AppMaster, Settings
+from eunomia_appmaster.process_name import name_process
 
 
 def main() -> int:
@@ -19,6 +20,7 @@ def main() -> int:
         "--app-dir", type=Path, required=True, help="the app's folder, with app.toml and submission.json"
     )
     arguments = parser.parse_args()
+    name_process(f"app master of {arguments.app_dir.name}")
     configure_logs()
     log = structlog.get_logger()
     try:

@@ -20,6 +20,7 @@ from eunomia.journal.journal import Journal
 from eunomia.logs import configure_logs
 from eunomia.platform.profiles import Profile
 from eunomia.units import Seconds
+from eunomia_appmaster.process_name import name_process
 from eunomia_appmaster.service.certificates import Certificates
 from eunomia_appmaster.service.server import check_address, publish, publish_ca, start_server
 from eunomia_appmaster.service.service import Service
@@ -148,6 +149,7 @@ async def _signalled() -> None:
 def main() -> None:
     """Run the arbiter."""
     options = parser().parse_args()
+    name_process("arbiter")
     configure_logs()
     try:
         with contextlib.suppress(KeyboardInterrupt):

@@ -7,7 +7,7 @@ import grpc
 import structlog
 from google.protobuf.message import DecodeError
 
-from eunomia_appmaster.service.tokens import SERVICES, Tokens
+from eunomia_appmaster.service.tokens import HEALTH, SERVICES, Tokens
 
 log = structlog.get_logger()
 
@@ -40,15 +40,21 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         if refusal is not None:
             return _turn_away(*refusal)
         handler = await continuation(handler_call_details)
-        # None: there is no such method, and gRPC says so
-        return handler if handler is None or handler.unary_unary is None else self.reading(method, handler)
+        if handler is None:
+            return _turn_away(*_unknown(method))
+        return handler if handler.unary_unary is None else self.reading(method, handler)
 
     def refusal(self, method: str, metadata: Any) -> tuple[grpc.StatusCode, str] | None:
         """Returns why a caller may not call a method; None if it may."""
+        service = method.strip("/").partition("/")[0]
+        if service == HEALTH:
+            return None
         caller = self._tokens.caller(metadata)
         if caller is None:
             return grpc.StatusCode.UNAUTHENTICATED, "a call must carry the arbiter's token, and this does not"
-        if caller.role not in SERVICES.get(method.strip("/").partition("/")[0], frozenset()):
+        if service not in SERVICES:
+            return _unknown(method)
+        if caller.role not in SERVICES[service]:
             return grpc.StatusCode.PERMISSION_DENIED, f"the token of an {caller.role.value} is of no use here"
         return None
 
@@ -78,6 +84,10 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
                 await context.abort(grpc.StatusCode.INTERNAL, words)
 
         return call
+
+
+def _unknown(method: str) -> tuple[grpc.StatusCode, str]:
+    return grpc.StatusCode.UNIMPLEMENTED, f'a method must be one of the arbiter\'s, but got "{method[:200]}"'
 
 
 def _turn_away(code: grpc.StatusCode, why: str) -> Handler:

@@ -1,4 +1,4 @@
-"""``GET /metrics`` and ``GET /health`` over HTTP, in addition to the arbiter's gRPC services."""
+"""``GET`` and ``HEAD`` of ``/metrics`` and ``/health`` over HTTP, in addition to the arbiter's gRPC services."""
 
 import asyncio
 import contextlib
@@ -115,12 +115,19 @@ def _handler(answer: Callable[[str], tuple[HTTPStatus, str, bytes]]) -> type[Bas
         sys_version = ""
 
         def do_GET(self) -> None:
+            self.wfile.write(self._head())
+
+        def do_HEAD(self) -> None:
+            self._head()
+
+        def _head(self) -> bytes:
+            """Send status and headers; returns the body."""
             status, kind, text = answer(self.path.partition("?")[0])
             self.send_response(status)
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(text)))
             self.end_headers()
-            self.wfile.write(text)
+            return text
 
         def log_message(self, format: str, *args: object) -> None:
             log.debug("metrics.asked", what=format % args)

@@ -13,6 +13,7 @@ from eunomia_appmaster.service.clients import ClientProtocol
 from eunomia_appmaster.service.guard import Guard
 from eunomia_appmaster.service.masters import ApplicationMasterProtocol
 from eunomia_appmaster.service.service import Service
+from eunomia_appmaster.service.standard import add_standard_services
 from eunomia_appmaster.service.tokens import write_private
 from eunomia_appmaster.service.tracker import ResourceTracker
 
@@ -63,6 +64,7 @@ async def start_server(service: Service, address: str) -> tuple[grpc.aio.Server,
     launcher_pb2_grpc.add_ResourceTrackerServicer_to_server(ResourceTracker(service), server)
     arbiter_pb2_grpc.add_ApplicationMasterProtocolServicer_to_server(ApplicationMasterProtocol(service), server)
     arbiter_pb2_grpc.add_ClientProtocolServicer_to_server(ClientProtocol(service), server)
+    add_standard_services(service, server)
     try:
         if certificates is None:
             bound = server.add_insecure_port(f"{host}:{port}")

@@ -29,10 +29,14 @@ class Caller:
     app: str = ""
 
 
+HEALTH = "grpc.health.v1.Health"
+"""gRPC's standard health service, which needs no token."""
+REFLECTION = "grpc.reflection.v1alpha.ServerReflection"
 SERVICES = {
     "eunomia.arbiter.ClientProtocol": frozenset({Role.OPERATOR}),
     "eunomia.launcher.ResourceTracker": frozenset({Role.LAUNCHER}),
     "eunomia.arbiter.ApplicationMasterProtocol": frozenset({Role.APP}),
+    REFLECTION: frozenset({Role.OPERATOR}),
 }
 """Which role may call the methods of a service."""
 

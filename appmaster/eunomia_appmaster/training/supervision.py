@@ -12,6 +12,7 @@ import torch
 
 from eunomia.errors import InputError
 from eunomia.model.adaptations import MOST_BATCH_SIZE, is_batch_size
+from eunomia_appmaster.process_name import name_worker
 from eunomia_appmaster.training.commands import Commands, Directive
 from eunomia_appmaster.training.environment import Environment
 from eunomia_appmaster.training.gang import Gang
@@ -42,6 +43,7 @@ class Supervision:
     def __init__(
         self, environment: Environment, *, gang: Gang, keeper: Keeper, logbook: Logbook, clock: StepClock
     ) -> None:
+        name_worker()
         container = environment.container_dir
         self._gang = gang
         self._keeper = keeper
