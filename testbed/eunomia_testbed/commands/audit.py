@@ -12,6 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from eunomia.errors import InputError
 from eunomia.flags import FlagType, with_flags
+from eunomia.own_stdout import own_stdout
 
 if TYPE_CHECKING:
     from eunomia.platform.profiles import Profile
@@ -69,9 +70,10 @@ def audit(flags: AuditFlags) -> int:
     kinds = [property_of(name, "--only") for name in flags.only]
     failing = [property_of(name, "--fail-on") for name in flags.fail_on]
     seconds = parse_duration(flags.within, name="--within", place="--within", zero=False)
-    profiles = _profiles(flags)
     folder = _folder(flags)
-    made = [_audited(profile, flags, seconds, [*kinds, *failing] if kinds else []) for profile in profiles]
+    with own_stdout():
+        profiles = _profiles(flags)
+        made = [_audited(profile, flags, seconds, [*kinds, *failing] if kinds else []) for profile in profiles]
     _write(made, folder, flags)
     violated = any(tally.violated for each in made for tally in each.tallies if tally.kind in failing)
     return ANSWER_IS_NO if violated else OK
@@ -177,7 +179,8 @@ def _replay(path: Path, flags: AuditFlags) -> int:
     name = flags.profiles[0] if flags.profiles else stored.profile
     profile = Profile.load(name, settings=(*stored.settings, *flags.settings), flag="PROFILE")
     policy = AuditedPolicy(profile, seed=stored.found.seed)
-    again = replayed(policy, stored.found)
+    with own_stdout():
+        again = replayed(policy, stored.found)
     size = 0.0 if again is None else again.size
     same = abs(size - stored.found.size) <= SAME_WITHIN * max(1.0, abs(stored.found.size))
     kind = stored.found.kind

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 import numpy as np
 import typer
 
+from eunomia.own_stdout import own_stdout
 from eunomia.units import Reals
 from eunomia_testbed.market import Conditions, Market, MarketOutcome, read_market, unfold
 
@@ -24,7 +25,8 @@ def market(
 ) -> int:
     """Solve a volatile Fisher market (Shockwave, §4): prices, purchases, finish-time fairness."""
     given = read_market(instance)
-    outcome = unfold(given)
+    with own_stdout():
+        outcome = unfold(given)
     if as_json:
         typer.echo(json.dumps(_facts(given, outcome)))
     else:

@@ -13,6 +13,7 @@ import typer
 
 from eunomia.errors import InputError, RunErrors
 from eunomia.flags import with_flags
+from eunomia.own_stdout import own_stdout
 from eunomia_testbed.commands.collecting import uncollected
 from eunomia_testbed.spec.simulation import SimulateFlags
 
@@ -28,7 +29,7 @@ def simulate(flags: SimulateFlags) -> int:
     """Simulate a workload on a described cluster, under one or more policies."""
     if flags.resume and flags.out is None:
         raise InputError("--resume must stand with --out, the folder to go on with", value="none", place="--out")
-    with uncollected():
+    with uncollected(), own_stdout():
         from eunomia_testbed.running.cell_files import is_done
         from eunomia_testbed.spec.planning import plan_of
 
@@ -37,7 +38,8 @@ def simulate(flags: SimulateFlags) -> int:
         _say(heading)
     folder = flags.out or Path("eunomia-out") / _new_name()
     try:
-        outcome = _run(plan, folder, flags)
+        with own_stdout():
+            outcome = _run(plan, folder, flags)
     except KeyboardInterrupt:  # before the first simulation began, or after the last one ended
         _say([_interrupted(sum(is_done(folder, cell) for cell in plan.cells()), len(plan.cells()), folder)])
         return INTERRUPTED

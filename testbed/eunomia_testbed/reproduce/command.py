@@ -14,6 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from eunomia.errors import InputError
 from eunomia.flags import FlagType, with_flags
+from eunomia.own_stdout import own_stdout
 from eunomia.words import did_you_mean, shown
 
 if TYPE_CHECKING:
@@ -76,7 +77,8 @@ def reproduce(flags: ReproduceFlags) -> int:
 
     interrupted, processes = False, flags.processes or processes_here()
     try:
-        run_cells(paper, cells, store, processes=processes, seconds=seconds, done_one=done_one)
+        with own_stdout():
+            run_cells(paper, cells, store, processes=processes, seconds=seconds, done_one=done_one)
     except KeyboardInterrupt:
         interrupted = True
     except InputError:
