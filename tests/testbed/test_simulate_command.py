@@ -180,7 +180,10 @@ def test_the_screen_names_columns_that_are_not_read_and_why_jobs_are_not_used(
         'column least_gpu is not one of the format\'s and is not read; did you mean "least_gpus"?'
         in said.err + said.out
     )
-    assert "1 rows or jobs not used: a job's model must have a speed in --speeds, unless --unknown-models" in said.out
+    assert (
+        "1 row or job is left out under every policy: a job's model must have a speed in --speeds, unless "
+        "--unknown-models" in said.out
+    )
     assert said.out.startswith('Left out, without known speeds ("other"): 1 of 2 jobs.')
 
 
@@ -434,6 +437,16 @@ def test_seeds_that_change_nothing_give_no_interval(capsys: pytest.CaptureFixtur
     assert "is better" not in "\n".join(lines)
     assert not re.search(r"\d to ", "\n".join(lines[:-1]))
     assert lines[-1] == "One run: nothing is known about chance (--resample 100)."
+
+
+def test_jobs_that_never_fit_are_one_line_apart_from_unfinished_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("jobs.csv").write_text(f"{TRACE}huge,ana,0,64,50,1\n")
+    assert simulate("--policy", "fifo", "--policy", "random", "--seeds", "0-1", "--out", "out") == 0
+    shown = capsys.readouterr().out
+    assert "1 row or job is left out under every policy: a gang must be at most the cluster's 4 GPUs" in shown
+    assert "did not finish" not in shown
+    assert "1 app can never run on this cluster" in Path("out/report.html").read_text(encoding="utf-8")
+    assert set(pl.read_csv("out/summary.csv")["apps_left_out"].to_list()) == {1}
 
 
 def test_runs_in_which_nothing_is_drawn_are_simulated_once(capsys: pytest.CaptureFixture[str]) -> None:

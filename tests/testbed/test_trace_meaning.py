@@ -365,7 +365,9 @@ def test_types_that_are_not_in_the_cluster(folder: Path, capsys: pytest.CaptureF
     rule = "a job of the trace must require a GPU type of the cluster, K80, V100"
     assert f"{rule}, but got gpu_type A10 (1 job), T4 (2 jobs)" in capsys.readouterr().err
     assert simulated("typed.csv", cluster="2x4 V100, 1x4 t4", out="other") == 0  # however it is spelt
-    assert "1 rows or jobs not used: gpu_type must be a type of the cluster" in capsys.readouterr().out
+    assert (
+        "1 row or job is left out under every policy: gpu_type must be a type of the cluster" in capsys.readouterr().out
+    )
     assert simulated("by-hand.csv", "--set", "trace.reference_type=A100", cluster="4x8 V100", out="none") == 2
     rule = "times of a GPU type that the cluster (V100) lacks must have a speed source that scales them"
     assert rule in capsys.readouterr().err

@@ -214,6 +214,10 @@ def _of_plugins(names: Sequence[str], registry: Registry, presets: Mapping[str, 
     return merge(base, {"stages": stages}, f"{flag} {'+'.join(names)}")
 
 
+_DESCRIPTIONS: Final = ("summary", "paper", "paper_default")
+"""Keys that describe a preset, and set nothing."""
+
+
 def preset_keys_left_out(text: str, registry: Registry) -> dict[str, list[str]]:
     """Return, for each plugin of a policy A+B with a preset of its name, the preset's keys that A+B does not have."""
     presets = registry.presets()
@@ -221,7 +225,7 @@ def preset_keys_left_out(text: str, registry: Registry) -> dict[str, list[str]]:
         return {}
     names = [part.strip() for part in text.split("+")]
     made = {(path, str(item)) for path, item in _leaves(_of_plugins(names, registry, presets, "").tree)}
-    chosen = {f"stages.{stage.value}" for name in names for stage in registry.stages(name)} | {"summary"}
+    chosen = {f"stages.{stage.value}" for name in names for stage in registry.stages(name)} | set(_DESCRIPTIONS)
     found = {}
     for name in names:
         tree = _read_file(presets[name], presets).tree if name in presets else {}

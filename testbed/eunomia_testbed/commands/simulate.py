@@ -135,7 +135,8 @@ def _dropped(rules: Mapping[str, int]) -> list[str]:
     rule, count = next(iter(rules.items()))
     others = f"; {len(rules) - 1} other reasons" if len(rules) > 1 else ""
     whole = sum(rules.values())
-    return [f"{whole} rows or jobs not used: {rule} ({count} of {whole}){others}; see dropped.csv"]
+    used = "1 row or job is" if whole == 1 else f"{whole} rows or jobs are"
+    return [f"{used} left out under every policy: {rule} ({count} of {whole}){others}; see dropped.csv"]
 
 
 def _interrupted(done: int, cells: int, folder: Path) -> str:

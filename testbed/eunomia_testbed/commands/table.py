@@ -148,12 +148,13 @@ def notes_of(metrics: pl.DataFrame, facts: RunFacts) -> list[str]:
         for policy, count in done.items()
         if count + failed.count(policy) < len(facts.seeds) and policy not in facts.draws.fixed
     ]
-    unfinished = metrics.filter(pl.col("apps_finished") < pl.col("apps"))
+    unfinished = metrics.filter(pl.col("apps_finished") < pl.col("apps") - pl.col("apps_left_out"))
     until = facts.spec.get("until")
     why = f"; --until {until} cut the run off" if until else "; see dropped.csv for jobs that could not go on"
     for row in unfinished.iter_rows(named=True):
-        left = row["apps"] - row["apps_finished"]
-        lines.append(f"{row['policy']}, seed {row['seed']}: {left} of {row['apps']} apps did not finish{why}")
+        fit = row["apps"] - row["apps_left_out"]
+        left = fit - row["apps_finished"]
+        lines.append(f"{row['policy']}, seed {row['seed']}: {left} of {fit} apps did not finish{why}")
     return lines + slower_alone(metrics, facts) + free_resizes(metrics, facts) + probed(metrics) + faults_told(metrics)
 
 

@@ -65,9 +65,9 @@ def _assumed(run: RunData) -> str:
 
 
 def _finished(run: RunData, summary: Summary) -> Statement:
-    done = summary.apps_finished == summary.apps
+    done = summary.apps_finished == summary.apps_that_fit
     interrupted = run.facts is not None and run.facts.ended == "interrupted"
-    answer = f"{_share(summary.apps_finished, summary.apps)} apps finished"
+    answer = f"{_share(summary.apps_finished, summary.apps_that_fit)} apps finished"
     because = [f"the last after {duration(summary.makespan_seconds)}"] if summary.makespan_seconds is not None else []
     if summary.jct_mean_seconds is not None:
         because.append(
@@ -76,6 +76,10 @@ def _finished(run: RunData, summary: Summary) -> Statement:
         )
     if interrupted:
         because.append("the run was interrupted")
+    if summary.apps_left_out:
+        because.append(
+            f"{count(summary.apps_left_out, 'app')} can never run on this cluster, and no policy counts them"
+        )
     mark: Mark = "good" if done else "poor" if interrupted else "bad"
     return Statement(mark=mark, question="Did all finish?", answer=answer, because=_sentence(because))
 
@@ -148,7 +152,9 @@ def _busy(view: View) -> Statement | None:
         because.append(f"of that {percent(summary.run_share)} ran{idle}")
     pressed = busy_while_waiting(view.run, summary.slots)
     if pressed is not None:
-        until = "until the last app finished" if summary.apps_finished == summary.apps else "until the last event"
+        until = (
+            "until the last app finished" if summary.apps_finished == summary.apps_that_fit else "until the last event"
+        )
         because.append(f"{until} {percent(summary.slots_in_use_share)} were held")
     judged = summary.slots_in_use_share if pressed is None else pressed
     mark: Mark = "good" if judged >= 0.9 else "poor" if judged >= 0.6 else "bad"

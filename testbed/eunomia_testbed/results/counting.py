@@ -109,7 +109,7 @@ def horizon_seconds(run: RunData) -> float | None:
     is the last known event, since the apps that did not finish held slots until then.
     """
     known = [run.apps["finish_seconds"], run.jobs["finish_seconds"], run.leases["end_seconds"]]
-    judged = apps_or_jobs(run)
+    judged = apps_or_jobs(run).filter(pl.col("state").ne_missing("rejected"))
     if judged["finish_seconds"].null_count():
         known += [run.leases["start_seconds"], run.counts["end_seconds"], run.segments["end_seconds"]]
         known += [run.rounds["time_seconds"], run.queue["time_seconds"], run.waits["end_seconds"]]

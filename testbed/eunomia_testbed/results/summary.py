@@ -51,6 +51,7 @@ class Summary:
     seed: int
     apps: Annotated[int, col("apps", "judged")]
     apps_finished: Annotated[int, col("apps", "that finished")]
+    apps_left_out: Annotated[int, col("apps", "that can never run on the cluster, under any policy")]
     jobs: Annotated[int, col("jobs", "of these apps")]
     makespan_seconds: float | None
     jct_mean_seconds: float | None
@@ -143,6 +144,11 @@ class Summary:
     more_by_name: Mapping[str, float | None]
     """Declared figures without a field above, by name."""
 
+    @property
+    def apps_that_fit(self) -> int:
+        """Return the number of apps without those that can never run."""
+        return self.apps - self.apps_left_out
+
     def flat(self) -> dict[str, object]:
         """Return the row of ``summary.csv``, with each number in its own column."""
         plain = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)[: -len(_NESTED)]}
@@ -187,6 +193,7 @@ def summary_of(run: RunData, policy: str, seed: int) -> Summary:
         seed=seed,
         apps=judged.height,
         apps_finished=judged.filter(pl.col("state") == "finished").height,
+        apps_left_out=judged.filter(pl.col("state") == "rejected").height,
         jobs=one.jobs.height,
         apps_slower_alone=counting.slower_alone(one),
         rounds=counting.total(one.counts["rounds"]) or one.rounds.height,
