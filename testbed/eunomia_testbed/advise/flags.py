@@ -13,7 +13,7 @@ from eunomia.words import did_you_mean, shown
 from eunomia_testbed.evidence.goals import GOALS
 from eunomia_testbed.spec.simulation import SimulateFlags
 
-NOT_HERE = ("workload", "seeds", "resample")
+NOT_HERE = ("workload", "seeds", "resample", "windows")
 """Fields of a simulation that advice sets itself."""
 
 
@@ -48,6 +48,8 @@ class AdviseFlags(SimulateFlags):
             if getattr(self, name) is not None:
                 rule = f"{self.place(name)} must not be given: advice is on a trace, which it resamples itself"
                 raise InputError(rule, value=str(getattr(self, name)), place=self.place(name))
+        if isinstance(self.trace, tuple):
+            raise InputError("advice must be on one trace", value=f"{len(self.trace)} traces", place="trace")
         for goal in self.goal:
             if goal not in GOALS:
                 value = f"{shown(goal)}{did_you_mean(goal, GOALS)}"

@@ -97,7 +97,7 @@ def _tell(flags: AdviseFlags, study: "Study", folder: Path) -> int:
     outcome = study.outcome
     timings = read_table(outcome.folder, "timings")
     table = table_lines(outcome.metrics, timings, outcome.facts, study.evidence)
-    title = f"{Path(flags.trace or '-').name} on {study.plan.cluster.gpus} GPUs"
+    title = f"{Path(str(flags.trace) if flags.trace else '-').name} on {study.plan.cluster.gpus} GPUs"
     facts = _facts(advice, study) | answers_json(study.evidence, outcome.facts) | {"out": str(folder)}
     write_text(page(advice, table, title), folder / "advice.html")
     write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n", folder / "advice.json")

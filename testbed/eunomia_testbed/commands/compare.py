@@ -236,12 +236,14 @@ def _joint(first: Side, second: Side, seeds: list[int]) -> Evidence:
         InputError: the runs are draws of different kinds, or resamples of different traces.
     """
     one, other = _draws(first), _draws(second)
-    resampled = DrawKind.RESAMPLES in (one.kind, other.kind)
-    if resampled and _drawn_as(one) != _drawn_as(other):
+    resampled = bool({DrawKind.RESAMPLES, DrawKind.WINDOWS} & {one.kind, other.kind})
+    if (resampled or DrawKind.TRACES in (one.kind, other.kind)) and _drawn_as(one) != _drawn_as(other):
         rule = "runs that are compared must be draws of one kind: the same resamples of one trace, or seeds"
         raise InputError(rule, value=f"{_drawn_as(one)} and {_drawn_as(other)}")
     if resampled:
         drawn = [_called(side, side.resamples) for side in (first, second)]
+        if one.kind is DrawKind.WINDOWS:
+            return Evidence(draws=one, drawn=pl.concat(drawn, how="diagonal"))
         whole = [_called(side, side.metrics) for side in (first, second)]
         return Evidence(draws=one, drawn=pl.concat(drawn, how="diagonal"), whole=pl.concat(whole, how="diagonal"))
     chosen = [
@@ -263,7 +265,9 @@ def _drawn_as(draws: Draws) -> str:
     if draws.kind is DrawKind.RESAMPLES:
         block = f"{draws.block_apps} apps" if draws.block_seconds is None else f"{draws.block_seconds:g} s"
         return f"resamples of {draws.source} in blocks of {block}, seed {draws.seed}"
-    return draws.kind.value
+    if draws.kind is DrawKind.WINDOWS:
+        return f"{draws.count} windows of {draws.source}"
+    return f"traces {draws.source}" if draws.kind is DrawKind.TRACES else draws.kind.value
 
 
 @value

@@ -104,6 +104,8 @@ def evidence_of(facts: RunFacts | None, summaries: pl.DataFrame, resamples: pl.D
         resamples: a row for each policy and resample, for a run that resamples a trace.
     """
     draws = NO_DRAWS if facts is None else facts.draws
+    if draws.kind is DrawKind.WINDOWS and resamples is not None and resamples.height:
+        return Evidence(draws=draws, drawn=resamples)
     if draws.kind is DrawKind.RESAMPLES and resamples is not None and resamples.height:
         return Evidence(draws=draws, drawn=resamples, whole=summaries)
     return Evidence(draws=draws if draws.kind is not DrawKind.RESAMPLES else NO_DRAWS, drawn=summaries)

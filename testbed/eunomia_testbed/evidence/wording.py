@@ -183,4 +183,5 @@ def method(draws: Draws) -> str:
         source = f" of {draws.source}" if draws.source else ""
         return f"{draws.count} resamples{source} by circular blocks of {block}: 95 % intervals are percentiles."
     parts = {DrawKind.WINDOWS: f"windows of {draws.source}", DrawKind.TRACES: "traces", DrawKind.SEEDS: "seeds"}
-    return f"{draws.count} {parts[draws.kind]}: 95 % intervals are Student's t."
+    said = " They speak of a part of the trace, not of the whole." if draws.kind is DrawKind.WINDOWS else ""
+    return f"{draws.count} {parts[draws.kind]}: 95 % intervals are Student's t.{said}"

@@ -75,6 +75,8 @@ def _of_draws(whole: Whole) -> str:
     """Say of which runs a worst ρ is: of the only run, of this trace, or the mean over seeds."""
     if whole.evidence.draws.kind is DrawKind.RESAMPLES:
         return ", this trace"
+    if whole.evidence.draws.kind in (DrawKind.WINDOWS, DrawKind.TRACES):
+        return f", mean of {whole.evidence.draws.kind.value}"
     seeds = whole.summaries["seed"].unique()
     return ", mean of seeds" if seeds.len() > 1 else f", seed {seeds[0]}"
 
@@ -84,8 +86,9 @@ def policies(whole: Whole) -> Part | None:
     if len(whole.policies) < 2:
         return None
     rows = {policy: whole.summaries.filter(pl.col("policy") == policy) for policy in whole.policies}
-    known = [each for each in compared(whole) if whole.summaries[each.name].null_count() < whole.summaries.height]
-    found = {each.name: [whole.evidence.figure(policy, each.name) for policy in whole.policies] for each in known}
+    measured = [each for each in compared(whole) if whole.summaries[each.name].null_count() < whole.summaries.height]
+    found = {each.name: [whole.evidence.figure(policy, each.name) for policy in whole.policies] for each in measured}
+    known = [each for each in measured if any(found[each.name])]
     fair = f"rho_{whole.rho_kind}_p90"
     fairness = [whole.evidence.figure(policy, fair) for policy in whole.policies]
     return Part(

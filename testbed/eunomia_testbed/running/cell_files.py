@@ -53,7 +53,8 @@ def run_cell(plan: Plan, cell: Cell, folder: Path, progress: Callable[[Progress]
     frames = frames_of(run, workload, plan.cluster, serial_seconds=serial, label=cell.label, metrics=metrics)
     if cell.resampled:
         facts = {"rho": plan.rho, "unfair_above": plan.unfair_above, "slots": plan.cluster.gpus}
-        write_row(cell_path(folder, cell), row_of(frames, policy=cell.label, number=cell.seed, facts=facts))
+        row = row_of(frames, policy=cell.label, number=cell.seed, facts=facts, counted=plan.counted(cell))
+        write_row(cell_path(folder, cell), row)
         return
     dropped: list[dict[str, object]] = [
         {

@@ -24,7 +24,7 @@ _WORDS: Final = {
     "loads": "loads",
     "options": "options of the simulation",
     "models": "throughputs",
-    "resampling": "resamples",
+    "resampling": "resamples or windows",
     "judging": "rho, limit or form of the tables",
 }
 
@@ -41,7 +41,7 @@ def manifest_of(plan: Plan) -> dict[str, str]:
         "loads": " ".join(f"{load:g}" for load in plan.loads),
         "options": _sha(re.sub(r" at 0x[0-9a-f]+", "", repr((plan.options, plan.peer)))),
         "models": "none" if plan.models is None else hashlib.sha256(pickle.dumps(plan.models)).hexdigest(),
-        "resampling": "none" if plan.resampling is None else repr((plan.resampling.blocks, plan.resampling.seed)),
+        "resampling": "none" if plan.resampling is None else plan.resampling.identity,
         "judging": f"{plan.rho} {plan.unfair_above:g} {plan.csv}",
     }
 

@@ -255,7 +255,7 @@ def _draws(plan: Plan, folder: Path, fixed: tuple[str, ...]) -> Draws:
         done = ResampleFile(folder).complete(list(plan.profiles))
         return plan.resampling.draws(done) if done else draws_of_seeds(1)
     labels = {cell.label for cell in plan.cells()}
-    found = draws_of_seeds(1 if labels <= set(fixed) else len(plan.seeds))
+    found = draws_of_seeds(1) if labels <= set(fixed) else plan.draws
     return dataclasses.replace(found, fixed=tuple(fixed))
 
 
@@ -299,7 +299,7 @@ def _facts(plan: Plan) -> RunFacts:
         kind="simulate",
         command=plan.command,
         seeds=plan.seeds,
-        draws=draws_of_seeds(len(plan.seeds)),
+        draws=plan.draws,
         profiles={cell.label: texts[cell.policy] for cell in cells},
         cluster=plan.cluster_text,
         machine=f"{plan.cluster.gpus} GPUs on {len(plan.cluster.machines)} machines, simulated",

@@ -9,14 +9,18 @@ from eunomia.errors import EunomiaError, InputError
 from eunomia.model.cluster import Cluster
 from eunomia.model.shapes import builds, value
 from eunomia.platform.profiles import Profile
+from eunomia_testbed.evidence.draws import DrawKind, Draws, draws_of_seeds
 from eunomia_testbed.metrics.fairness import UNFAIR_RHO
 from eunomia_testbed.performance.speeds import PerformanceModel
 from eunomia_testbed.results.assumptions import SpeedAssumption
 from eunomia_testbed.results.facts import InputFile
 from eunomia_testbed.running.peers import Peer
 from eunomia_testbed.running.resamples import Resampling, smaller
+from eunomia_testbed.running.windows import Windows
 from eunomia_testbed.simulator import SimulationOptions
+from eunomia_testbed.simulator.options import Reports
 from eunomia_testbed.workload import Workload
+from eunomia_testbed.workload.taking import original_of
 
 
 @value
@@ -77,10 +81,20 @@ class Plan:
     spec: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     assumptions: tuple[SpeedAssumption, ...] = ()
     """What is assumed of speeds that are not given."""
-    resampling: Resampling | None = None
-    """The resamples of the trace, each simulated under every policy; None: none."""
+    resampling: Resampling | Windows | None = None
+    """The resamples or the windows of the trace, each simulated under every policy; None: none."""
+    several_traces: bool = False
+    """Whether the workloads are traces of one cluster, by number, and not those of several seeds."""
     notes: tuple[str, ...] = ()
     """Sentences on the combination of its parts, for ``run.json`` and the page."""
+
+    @property
+    def draws(self) -> Draws:
+        """Return what the runs of the trace, or of the generated workloads, are draws of."""
+        if not self.several_traces:
+            return draws_of_seeds(len(self.seeds))
+        names = ", ".join(workload.name for workload in self.workloads.values())
+        return Draws(kind=DrawKind.TRACES, count=len(self.workloads), source=names)
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -114,14 +128,35 @@ class Plan:
             return self.resampling.workload(self.workloads[self.seeds[0]], cell.seed)
         return sped_up(self.workloads[cell.seed], cell.load)
 
+    def counted(self, cell: Cell) -> frozenset[str] | None:
+        """Return the ids of the apps that count in a cell; None: all."""
+        if not cell.resampled or self.resampling is None:
+            return None
+        return self.resampling.counted(self.workloads[self.seeds[0]], cell.seed)
+
     def options_of(self, workload: Workload, *, resampled: bool = False) -> SimulationOptions:
         """Return the options for a workload, with a peer's rules if there are any; a resample keeps fewer logs."""
         options = self.options
         if resampled:
-            options = dataclasses.replace(options, keep=smaller(options.keep))
+            reports = self._reports_of(workload)
+            options = dataclasses.replace(options, keep=smaller(options.keep), reports=reports)
         if self.peer is None:
             return options
         return dataclasses.replace(options, rules=self.peer.rules(workload, self.cluster, self.models))
+
+    def _reports_of(self, workload: Workload) -> Reports:
+        """Return what app masters report of a resample: an app that is drawn again lies as the first time."""
+        reports = self.options.reports
+        if not (reports.lies or reports.type_lies or reports.far_lies):
+            return reports
+        known = set(self.workloads[self.seeds[0]].apps.id)
+        drawn = {app: app if app in known else original_of(app) for app in workload.apps.id}
+        return dataclasses.replace(
+            reports,
+            lies={app: reports.lies[name] for app, name in drawn.items() if name in reports.lies},
+            type_lies={app: reports.type_lies[name] for app, name in drawn.items() if name in reports.type_lies},
+            far_lies={app: reports.far_lies[name] for app, name in drawn.items() if name in reports.far_lies},
+        )
 
     @property
     def jobs(self) -> int:

@@ -50,6 +50,14 @@ class Resampling:
         rows, arrivals = draw(np.random.default_rng([self.seed, number]), trace.apps.arrival_seconds, self.blocks)
         return taken(trace, rows, arrivals)
 
+    @property
+    def identity(self) -> str:
+        """Return what the resamples depend on, apart from the trace and their number."""
+        return repr((self.blocks, self.seed))
+
+    def counted(self, trace: Workload, number: int) -> None:
+        """Return None: all apps of a resample count."""
+
     def draws(self, done: int) -> Draws:
         """Return the draws of a run that has finished this number of resamples under every policy."""
         by_time = self.blocks.seconds is not None
@@ -87,27 +95,34 @@ def _work(trace: Workload) -> Reals:
 # -- rows
 
 
-def row_of(frames: Frames, *, policy: str, number: int, facts: dict[str, Any]) -> dict[str, object]:
+def row_of(
+    frames: Frames, *, policy: str, number: int, facts: dict[str, Any], counted: frozenset[str] | None = None
+) -> dict[str, object]:
     """Return the row of ``resamples.parquet`` of one simulation.
 
     Args:
         frames: its tables.
         policy: the label of its policy.
-        number: number of the resample.
+        number: number of the resample or window.
         facts: fields of the run's facts on which figures depend.
+        counted: of a window, the ids of the apps that count; None: all.
     """
     from eunomia_testbed.results.facts import RunFacts
     from eunomia_testbed.results.run_data import RunData
     from eunomia_testbed.results.summary import summary_of
     from eunomia_testbed.results.tables import TABLES, schema_of
+    from eunomia_testbed.running.windows import NOT_OF_A_PART, only_counted
 
     tables: dict[str, Any] = {
         name: _only_declared(frames.tables[name], name) if name in frames.tables else schema_of(name).to_frame()
         for name in TABLES
     }
+    if counted is not None:
+        tables = only_counted(tables, counted)
     told = RunFacts(kind="simulate", command=(), seeds=(number,), clock="virtual", **facts)
     run = RunData(name="resample", facts=told, records={}, **tables)
-    return summary_of(run, policy, number).flat()
+    row = summary_of(run, policy, number).flat()
+    return row if counted is None else row | dict.fromkeys(NOT_OF_A_PART)
 
 
 def _only_declared(frame: pl.DataFrame, table: str) -> pl.DataFrame:

@@ -166,7 +166,7 @@ class SimulationKeywords(TypedDict, total=False):
 
 
 def simulate(
-    workload: Workload | Callable[[int], Workload],
+    workload: Workload | Sequence[Workload] | Callable[[int], Workload],
     cluster: Cluster | str,
     policies: Sequence[str | Profile] = ("themis",),
     **spec: Unpack[SimulationKeywords],
@@ -174,7 +174,8 @@ def simulate(
     """Simulate a workload on a cluster under policies, with each seed.
 
     Args:
-        workload: a trace that was read, or a generator that makes one from a seed.
+        workload: a trace that was read, several traces of one cluster (independent draws, numbered from 0 in the column
+            ``seed``), or a generator that makes one from a seed.
         cluster: a cluster, its short form such as ``"4x8 V100"``, or a cluster file.
         policies: presets, profile files, plugins or profiles.
         spec: fields of ``SimulationSpec``, equal to the flags of ``eunomia simulate``; see ``SimulationKeywords``.

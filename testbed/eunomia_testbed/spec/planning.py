@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from eunomia.errors import InputError, InputErrors
@@ -25,6 +25,7 @@ from eunomia_testbed.spec.outages import check_machines, failures_of
 from eunomia_testbed.spec.reports import reports_of
 from eunomia_testbed.spec.resampling import resampling
 from eunomia_testbed.spec.settings import filled, load_list, seed_list
+from eunomia_testbed.spec.several import read_several, traces_of
 from eunomia_testbed.spec.simulation import SimulationSpec
 from eunomia_testbed.spec.source import EQUAL, Request, Source, check_owner, read_source, source_of
 from eunomia_testbed.workload import Workload
@@ -66,6 +67,7 @@ def plan_of(spec: SimulationSpec) -> tuple[Plan, list[str]]:
         command=spec.command(),
         spec=spec.given(),
         assumptions=meaning.assumptions,
+        several_traces=traces_of(spec) is not None and len(workloads) > 1,
     )
     _check_plan(plan, spec)
     one_size = size_notes(profiles, list(plan.workloads.values()))
@@ -235,7 +237,7 @@ def _source(spec: SimulationSpec, where: ClusterFile) -> Source:
     seeds = (spec.seed,) if spec.seeds is None else spec.seeds
     seeds = seed_list(seeds) if isinstance(seeds, str) else seeds
     request = Request(
-        trace=spec.trace,
+        trace=spec.trace if isinstance(spec.trace, str) else None,
         workload=spec.workload if isinstance(spec.workload, str) else None,
         format=spec.format,
         throughputs=spec.throughputs,
@@ -244,7 +246,10 @@ def _source(spec: SimulationSpec, where: ClusterFile) -> Source:
         strict=spec.strict,
         by_rules=spec.rules is not None,
     )
-    if spec.workload is None or isinstance(spec.workload, str):
+    several = traces_of(spec)
+    if several is not None:
+        return read_several(several, request, where)
+    if spec.workload is None or isinstance(spec.workload, str | Sequence):
         return read_source(request, where, seeds)
     return source_of(spec.workload, request, where, seeds)
 

@@ -1,7 +1,7 @@
 """``SimulationSpec``: the settings of a simulation, as given by flags, Python keywords and ``run.json``."""
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from eunomia_testbed.simulator.options import SimulationOptions
     from eunomia_testbed.workload import Workload
 
-    Jobs = str | Workload | Callable[[int], Workload] | None
+    Jobs = str | Workload | Sequence[Workload] | Callable[[int], Workload] | None
     Where = str | Cluster | None
     Policies = tuple[str | Profile, ...] | None
     PeerRules = str | Peer | None
@@ -37,6 +37,14 @@ def _listed(given: object) -> object:
     if not isinstance(given, Iterable):
         raise ValueError("it must be a list")
     return tuple(given)
+
+
+def _one_or_more(given: object) -> object:
+    """Return one trace as text, several as a tuple, and None for none."""
+    if given is None or isinstance(given, str):
+        return given
+    several = _listed(given)
+    return (several[0] if len(several) == 1 else several or None) if isinstance(several, tuple) else several
 
 
 def _error(given: object) -> object:
@@ -57,7 +65,15 @@ class SimulationSpec(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
 
-    trace: Annotated[str | None, typer.Argument(help="A trace, gzipped or not; - is stdin.", show_default=False)] = None
+    trace: Annotated[
+        str | tuple[str, ...] | None,
+        BeforeValidator(_one_or_more),
+        FlagType(list[str] | None),
+        typer.Argument(
+            help="A trace, gzipped or not; - is stdin. Several traces of one cluster count as independent draws.",
+            show_default=False,
+        ),
+    ] = None
     workload: Annotated[
         SkipValidation[Jobs],
         FlagType(str | None),
@@ -97,6 +113,13 @@ class SimulationSpec(BaseModel):
         typer.Option(
             metavar="100",
             help="Simulate so many resamples of the trace too, which show what is chance; at least 39.",
+        ),
+    ] = None
+    windows: Annotated[
+        int | None,
+        typer.Option(
+            metavar="5",
+            help="Simulate so many consecutive parts of the trace too, of at least 200 apps each: batch means.",
         ),
     ] = None
     block: Annotated[

@@ -65,6 +65,11 @@ def _names(ids: Sequence[str], apps: Ints) -> list[str]:
     return names
 
 
+def original_of(app: str) -> str:
+    """Return the app that a name of ``taken`` was drawn from, given a name that the trace itself does not have."""
+    return app.rstrip("~").rpartition("~")[0]
+
+
 def _jobs_by_app(workload: Workload) -> tuple[Ints, Ints]:
     """Return the job rows in order of app, and by app the start of its rows."""
     order = np.argsort(workload.jobs.app, kind="stable").astype(np.int64)
