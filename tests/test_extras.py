@@ -190,6 +190,7 @@ def test_the_smallest_installation_simulates_searches_and_agents(
         ("explain app/1", "live"),
         ("cancel app", "live"),
         ("resume app", "live"),
+        ("best app", "live"),
         ("logs app/1", "live"),
         ("certificates folder", "live"),
     ],

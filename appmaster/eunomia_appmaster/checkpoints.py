@@ -1,8 +1,9 @@
 """Checkpoints of one job: written atomically, verified on read; the last good ones are kept.
 
 A checkpoint is two files in the job's checkpoint folder: the data, ``000096.pt``, and its record, ``000096.json``
-(step, sha256, bytes, incarnation, saved_at). The record is renamed into place last, so a checkpoint with a record
-is complete. There is one writer at a time (rank 0 of the running incarnation) and any number of readers.
+(step, sha256, bytes, incarnation, saved_at, and the metric where it is kept for that). The record is renamed into place
+last, so a checkpoint with a record is complete. There is one writer at a time (rank 0 of the running incarnation) and
+any number of readers.
 """
 
 import hashlib
@@ -20,6 +21,8 @@ import structlog
 from eunomia.errors import EunomiaError, InputError
 
 _log = structlog.get_logger()
+BEST_FOLDER = "best"
+"""Folder of the checkpoint that a job keeps for its best metric, beside ``checkpoints``."""
 _READ_ATTEMPTS = 3
 
 
@@ -33,6 +36,8 @@ class Checkpoint:
     bytes: int
     incarnation: int
     saved_at: float
+    metric: float | None = None
+    """Value of the tuner's metric at that step, where the checkpoint is kept for it; None: it is not."""
 
 
 class CheckpointError(EunomiaError):
@@ -76,13 +81,16 @@ class CheckpointStore:
             rule = "a folder for checkpoints must be writable"
             raise InputError(rule, value=error.strerror or str(error), place=str(self.folder)) from error
 
-    def save(self, step: int, write: Callable[[Path], None], *, incarnation: int) -> Checkpoint:
+    def save(
+        self, step: int, write: Callable[[Path], None], *, incarnation: int, metric: float | None = None
+    ) -> Checkpoint:
         """Write a checkpoint atomically and drop the oldest beyond ``keep``.
 
         Args:
             step: the optimizer step of the saved state.
             write: writes the data to the path given to it (a temporary file in the same folder).
             incarnation: which incarnation of the job writes, from 1.
+            metric: a finite value of the tuner's metric for the record; None: none.
 
         Raises:
             InputError: ``step`` or ``incarnation`` is negative.
@@ -101,7 +109,7 @@ class CheckpointStore:
         data, record = self.folder / f".{step:06d}.pt.{mark}", self.folder / f".{step:06d}.json.{mark}"
         try:
             write(data)
-            checkpoint = self._measure(data, step, incarnation)
+            checkpoint = self._measure(data, step, incarnation, metric)
             _write_synced(record, _to_json(checkpoint))
             data.replace(checkpoint.path)
             _sync_folder(self.folder)
@@ -211,7 +219,7 @@ class CheckpointStore:
 
     # -- writing
 
-    def _measure(self, data: Path, step: int, incarnation: int) -> Checkpoint:
+    def _measure(self, data: Path, step: int, incarnation: int, metric: float | None) -> Checkpoint:
         """Flush the data to the disk and describe them under their final name."""
         if not data.is_file():
             rule = "the function that writes a checkpoint must leave a file at the path given to it"
@@ -224,6 +232,7 @@ class CheckpointStore:
             bytes=data.stat().st_size,
             incarnation=incarnation,
             saved_at=time.time(),
+            metric=metric,
         )
 
     def _clean_leftovers(self) -> None:
@@ -275,6 +284,8 @@ def _sha256(path: Path) -> str:
 def _to_json(checkpoint: Checkpoint) -> str:
     values = asdict(checkpoint)
     del values["path"]
+    if values["metric"] is None:
+        del values["metric"]
     return json.dumps(values, indent=2) + "\n"
 
 
@@ -298,6 +309,9 @@ def _read_record(record: Path, *, stem: str | None = None) -> Checkpoint:
     if f"{values['step']:06d}" != stem:
         rule = "the record of a checkpoint must be named after its step"
         raise CheckpointError(rule, value=f"step {values['step']}", place=str(record))
+    if not isinstance(values.setdefault("metric", None), (int, float, type(None))):
+        rule = "the metric in the record of a checkpoint must be a number"
+        raise CheckpointError(rule, value=repr(values["metric"])[:200], place=str(record))
     known = {field.name: values[field.name] for field in fields(Checkpoint) if field.name != "path"}
     return Checkpoint(path=record.parent / f"{stem}.pt", **known)
 

@@ -1,7 +1,5 @@
 """A client of the arbiter, for commands and programs."""
 
-import contextlib
-import json
 import os
 import time
 import uuid
@@ -15,6 +13,7 @@ from eunomia.errors import EunomiaError, InputError, InputErrors, UnreachableErr
 from eunomia.model.shapes import value
 from eunomia.platform.toml_bounds import check_size
 from eunomia.units import parse_duration
+from eunomia_appmaster.best_jobs import BestJob, best_job
 from eunomia_appmaster.failures import failure_text
 from eunomia_appmaster.names import no_such_app
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
@@ -33,16 +32,6 @@ MOST_ANSWER_BYTES = 256 * 2**20
 """Most bytes of an answer: above gRPC's default of 4 MiB, so that `apps --all` lists thousands of ended apps."""
 OVER = ("finished", "failed", "cancelled")
 _ENV = ("PATH", "HOME", "LANG", "VIRTUAL_ENV")
-
-
-@value
-class BestJob:
-    """The best trial of a search, as its app master reported it."""
-
-    job: str
-    params: dict[str, Any]
-    metric: float | None
-    checkpoint: str
 
 
 @value
@@ -340,20 +329,12 @@ def _input_errors(error: grpc.RpcError, details: str) -> InputError:
 
 
 def _ended(app: pb.App) -> Ended:
-    standing = app.standing
-    best = None
-    if standing.best_job:
-        params: dict[str, Any] = {}
-        with contextlib.suppress(ValueError):
-            params = json.loads(standing.best_params_json or "{}")
-        metric = standing.best if standing.HasField("best") else None
-        best = BestJob(job=standing.best_job, params=params, metric=metric, checkpoint=standing.best_checkpoint)
     return Ended(
         name=app.app,
         state=app.state,
         why=app.why,
         jct_seconds=app.jct_seconds,
-        best_job=best,
+        best_job=best_job(app.standing),
         failed=app.failed,
         failures=tuple(FailedJob(job=one.job, why=one.why, log=one.log) for one in app.failures),
         trouble=failure_text(app),

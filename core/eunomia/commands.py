@@ -119,6 +119,12 @@ BUILT_IN: Final = (
         needs=_CLIENT,
     ),
     Command(
+        name="best",
+        help="Show the best trial of a search: parameters, metric, checkpoint.",
+        target="eunomia_appmaster.commands.best:best",
+        needs=_CLIENT,
+    ),
+    Command(
         name="explain",
         help="Say why a job waits, and what would free it.",
         target="eunomia_appmaster.commands.explain:explain",

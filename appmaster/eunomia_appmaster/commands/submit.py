@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from eunomia.errors import InputError
+from eunomia_appmaster.best_jobs import best_facts
 from eunomia_appmaster.client import Client, Ended
 from eunomia_appmaster.commands.console import Address, AsJson, StateDir, duration, missing, missing_facts, number
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
@@ -73,16 +74,14 @@ def facts(answer: pb.SubmitResponse, address: str, absent: Sequence[pb.MissingSl
 
 def _end(ended: Ended) -> dict[str, Any]:
     best = ended.best_job
-    made: dict[str, Any] = {"state": ended.state, "why": ended.why, "jct_seconds": ended.jct_seconds, "best": None}
-    made |= {"failed": ended.failed, "failures": [dataclasses.asdict(one) for one in ended.failures]}
-    if best is not None:
-        made["best"] = {
-            "job": best.job,
-            "params": best.params,
-            "metric": best.metric,
-            "checkpoint": best.checkpoint,
-        }
-    return made
+    return {
+        "state": ended.state,
+        "why": ended.why,
+        "jct_seconds": ended.jct_seconds,
+        "best": None if best is None else best_facts(best),
+        "failed": ended.failed,
+        "failures": [dataclasses.asdict(one) for one in ended.failures],
+    }
 
 
 def lines(answer: pb.SubmitResponse, address: str) -> list[str]:
@@ -130,6 +129,5 @@ def _end_lines(ended: Ended) -> list[str]:
     lines += [f"  {ended.trouble}"] if ended.trouble else []
     best = ended.best_job
     if best is not None and best.metric is not None:
-        params = ", ".join(f"{name} {setting}" for name, setting in best.params.items())
-        lines.append(f"  best {best.job}: {number(best.metric, 4)}   {params}   {best.checkpoint}".rstrip())
+        lines.append(f"  best {best.job}: {number(best.metric, 4)}   {best.settings}   {best.checkpoint}".rstrip())
     return lines

@@ -42,6 +42,12 @@ class AppJobs:
                 )
                 self.new_jobs.append(trial.number)
 
+    def best(self) -> Job | None:
+        """Return the job with the best metric at any step, the first of equal ones; None: none logged a finite one."""
+        better = self._around.file.search.better_first
+        known = [(better(job.best), job.number) for job in self.jobs.values() if job.best is not None]
+        return self.jobs[min(known)[1]] if known else None
+
     def id_of(self, number: int) -> JobId:
         """Return a job's id: ``app/number``."""
         return JobId(f"{self._around.app}/{number}")

@@ -145,7 +145,8 @@ class Conductor(AppJobs):
             job.metric, job.metric_step = point.value, point.step
             if math.isfinite(point.value):
                 better = self._around.file.search.better_first
-                job.best = point.value if job.best is None else min(job.best, point.value, key=better)
+                if job.best is None or better(point.value) < better(job.best):
+                    job.best, job.best_step = point.value, point.step
             action = self.tuner.on_result(job.number, point.step, point.value)
             self.add_new_trials()
             if action is not Action.CONTINUE:

@@ -10,7 +10,7 @@ import structlog
 from eunomia.model.cluster import Cluster
 from eunomia.model.shapes import builds
 from eunomia_appmaster.app_file import AppFile
-from eunomia_appmaster.checkpoints import CheckpointStore
+from eunomia_appmaster.checkpoints import BEST_FOLDER, CheckpointStore
 from eunomia_appmaster.command import Filling
 from eunomia_appmaster.master.files import ActivityLog
 from eunomia_appmaster.master.jobs import Gang, Job, JobState
@@ -56,6 +56,10 @@ class Surroundings:
     def store(self, number: int) -> CheckpointStore:
         """Return a job's checkpoints."""
         return CheckpointStore(self.app_dir / str(number) / "checkpoints")
+
+    def best_store(self, number: int) -> CheckpointStore:
+        """Return the store of the checkpoint that a job keeps for its best metric."""
+        return CheckpointStore(self.app_dir / str(number) / BEST_FOLDER, keep=1)
 
 
 class Gangs:
@@ -218,6 +222,8 @@ class Gangs:
             env["EUNOMIA_MAX_ITERATIONS"] = str(file.search.max_iterations)
         if file.job.checkpoint_every is not None:
             env["EUNOMIA_CHECKPOINT_EVERY_SECONDS"] = str(file.job.checkpoint_every)
+        if file.search.metric is not None:
+            env["EUNOMIA_METRIC"], env["EUNOMIA_METRIC_MODE"] = file.search.metric, file.search.mode
         if gang.stop_at is not None:
             env["EUNOMIA_STOP_AT"] = str(gang.stop_at)
         return env

@@ -88,6 +88,9 @@ class Job:
     metric_step: int = -1
     """The last step whose metrics were reported to the tuner."""
     best: float | None = None
+    """The best finite metric so far."""
+    best_step: int = -1
+    """The first step at which it was logged; -1: not known."""
     has_helper: bool = False
     sizes: dict[int, tuple[int, int]] = dataclasses.field(default_factory=dict)
     """GPUs and locality by incarnation."""

@@ -86,6 +86,12 @@ class StandingReport:
     best_checkpoint: str
     last: str
     trials: int
+    best_step: int | None = None
+    """Step at which the best metric was logged; None: not known."""
+    checkpoint_step: int | None = None
+    """Step of ``best_checkpoint``; None: there is none."""
+    checkpoint_metric: float | None = None
+    """The metric at that step; None: the checkpoint is the newest, not one that was kept for its metric."""
 
 
 @builds

@@ -11,6 +11,7 @@ from eunomia.model.adaptations import adapts_named
 from eunomia.model.forecasts import Forecast
 from eunomia.units import AppId, Locality
 from eunomia_appmaster.agent import Known
+from eunomia_appmaster.checkpoints import Checkpoint
 from eunomia_appmaster.master.amounts import AmountsSeen
 from eunomia_appmaster.master.conductor import Conductor
 from eunomia_appmaster.master.gangs import Surroundings
@@ -59,7 +60,7 @@ class Reporter:
         self._progress_sent: dict[str, Progress] = {}
         self._forecast: Forecast | None = None
         self._standing: StandingReport | None = None
-        self._checkpoint: tuple[object, str] = (None, "")
+        self._checkpoint: tuple[object, Checkpoint | None] = (None, None)
 
     def known(self) -> Known:
         """Return the reported state, from which the agent values offers."""
@@ -274,28 +275,30 @@ class Reporter:
 
     def _report_standing(self) -> None:
         conductor, search = self._conductor, self._around.file.search
-        best = conductor.tuner.best()
-        job = None if best is None else conductor.jobs[best]
-        metric = None if job is None or job.metric is None or not math.isfinite(job.metric) else job.metric
+        job = conductor.best()
+        kept = None if job is None else self._checkpoint_of(job)
         standing = StandingReport(
             metric=search.metric or "",
-            best=metric,
-            best_job="" if best is None else conductor.id_of(best),
+            best=None if job is None else job.best,
+            best_job="" if job is None else conductor.id_of(job.number),
             best_params_json="" if job is None else json.dumps(dict(job.parameters)),
-            best_checkpoint="" if job is None else self._checkpoint_of(job),
+            best_checkpoint="" if kept is None else str(kept.path),
             last=conductor.last,
             trials=search.trials,
+            best_step=None if job is None or job.best_step < 0 else job.best_step,
+            checkpoint_step=None if kept is None else kept.step,
+            checkpoint_metric=None if kept is None else kept.metric,
         )
         if standing != self._standing:
             self._standing = standing
             self._around.outbox.put("standing", standing, urgent=False)
 
-    def _checkpoint_of(self, job: Job) -> str:
-        """Return the path of a job's newest checkpoint; looked up once in each of the job's states."""
-        key = (job.number, job.state, job.saved_step)
+    def _checkpoint_of(self, job: Job) -> Checkpoint | None:
+        """Return the checkpoint that a job keeps for its metric, else its newest one; verified when one is new."""
+        best = self._around.best_store(job.number)
+        key = (job.number, job.state, job.saved_step, tuple(best.steps()))
         if self._checkpoint[0] != key:
-            checkpoint = self._around.store(job.number).latest()
-            self._checkpoint = (key, "" if checkpoint is None else str(checkpoint.path))
+            self._checkpoint = (key, best.latest() or self._around.store(job.number).latest())
         return self._checkpoint[1]
 
     @property

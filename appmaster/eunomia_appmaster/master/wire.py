@@ -199,6 +199,9 @@ def standing_message(standing: StandingReport) -> pb.Standing:
         best_checkpoint=standing.best_checkpoint,
         last=standing.last,
         trials=standing.trials,
+        best_step=standing.best_step,
+        checkpoint_step=standing.checkpoint_step,
+        checkpoint_metric=standing.checkpoint_metric,
     )
 
 

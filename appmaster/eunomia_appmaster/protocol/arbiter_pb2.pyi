@@ -1260,9 +1260,13 @@ class Standing(_message.Message):
     BEST_CHECKPOINT_FIELD_NUMBER: _builtins.int
     LAST_FIELD_NUMBER: _builtins.int
     TRIALS_FIELD_NUMBER: _builtins.int
+    BEST_STEP_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_STEP_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_METRIC_FIELD_NUMBER: _builtins.int
     metric: _builtins.str
     """tag, "val/accuracy" """
     best: _builtins.float
+    """the best metric of any trial at any step; last metrics rank trials for the tuner"""
     best_job: _builtins.str
     best_params_json: _builtins.str
     best_checkpoint: _builtins.str
@@ -1270,6 +1274,12 @@ class Standing(_message.Message):
     """the last event: "halving/6 suspended at 96" """
     trials: _builtins.int
     """planned in all"""
+    best_step: _builtins.int
+    """at which `best` was logged"""
+    checkpoint_step: _builtins.int
+    """of best_checkpoint"""
+    checkpoint_metric: _builtins.float
+    """at that step; absent: it is the newest checkpoint, not the best"""
     def __init__(
         self,
         *,
@@ -1280,14 +1290,30 @@ class Standing(_message.Message):
         best_checkpoint: _builtins.str = ...,
         last: _builtins.str = ...,
         trials: _builtins.int = ...,
+        best_step: _builtins.int | None = ...,
+        checkpoint_step: _builtins.int | None = ...,
+        checkpoint_metric: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_best", b"_best", "best", b"best"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_best", b"_best", "_best_step", b"_best_step", "_checkpoint_metric", b"_checkpoint_metric", "_checkpoint_step", b"_checkpoint_step", "best", b"best", "best_step", b"best_step", "checkpoint_metric", b"checkpoint_metric", "checkpoint_step", b"checkpoint_step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_best", b"_best", "best", b"best", "best_checkpoint", b"best_checkpoint", "best_job", b"best_job", "best_params_json", b"best_params_json", "last", b"last", "metric", b"metric", "trials", b"trials"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_best", b"_best", "_best_step", b"_best_step", "_checkpoint_metric", b"_checkpoint_metric", "_checkpoint_step", b"_checkpoint_step", "best", b"best", "best_checkpoint", b"best_checkpoint", "best_job", b"best_job", "best_params_json", b"best_params_json", "best_step", b"best_step", "checkpoint_metric", b"checkpoint_metric", "checkpoint_step", b"checkpoint_step", "last", b"last", "metric", b"metric", "trials", b"trials"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__best: _TypeAlias = _typing.Literal["best"]  # noqa: Y015
     _WhichOneofArgType__best: _TypeAlias = _typing.Literal["_best", b"_best"]  # noqa: Y015
+    _WhichOneofReturnType__best_step: _TypeAlias = _typing.Literal["best_step"]  # noqa: Y015
+    _WhichOneofArgType__best_step: _TypeAlias = _typing.Literal["_best_step", b"_best_step"]  # noqa: Y015
+    _WhichOneofReturnType__checkpoint_metric: _TypeAlias = _typing.Literal["checkpoint_metric"]  # noqa: Y015
+    _WhichOneofArgType__checkpoint_metric: _TypeAlias = _typing.Literal["_checkpoint_metric", b"_checkpoint_metric"]  # noqa: Y015
+    _WhichOneofReturnType__checkpoint_step: _TypeAlias = _typing.Literal["checkpoint_step"]  # noqa: Y015
+    _WhichOneofArgType__checkpoint_step: _TypeAlias = _typing.Literal["_checkpoint_step", b"_checkpoint_step"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__best) -> _WhichOneofReturnType__best | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__best_step) -> _WhichOneofReturnType__best_step | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__checkpoint_metric) -> _WhichOneofReturnType__checkpoint_metric | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__checkpoint_step) -> _WhichOneofReturnType__checkpoint_step | None: ...
 
 Global___Standing: _TypeAlias = Standing  # noqa: Y015
 

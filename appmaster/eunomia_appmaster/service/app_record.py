@@ -79,12 +79,15 @@ class App:
         """Store its app master's report on the search."""
         self.standing = {
             "metric": standing.metric[:200],
-            "best": standing.best if standing.HasField("best") and math.isfinite(standing.best) else None,
+            "best": _finite_or_none(standing, "best"),
             "best_job": standing.best_job[:100],
             "best_params_json": standing.best_params_json[:10_000],
             "best_checkpoint": standing.best_checkpoint[:4096],
             "last": standing.last[:500],
             "trials": standing.trials,
+            "best_step": standing.best_step if standing.HasField("best_step") else None,
+            "checkpoint_step": standing.checkpoint_step if standing.HasField("checkpoint_step") else None,
+            "checkpoint_metric": _finite_or_none(standing, "checkpoint_metric"),
         }
 
     @property
@@ -103,6 +106,11 @@ class App:
         """Record its end; only the first one counts."""
         if not self.over:
             self.state, self.why, self.ended_at = state, why[:1000], now
+
+
+def _finite_or_none(standing: pb.Standing, field: str) -> float | None:
+    given = float(getattr(standing, field))
+    return given if standing.HasField(field) and math.isfinite(given) else None  # type: ignore[arg-type]
 
 
 STATES = ("live", "finished", "failed", "cancelled")

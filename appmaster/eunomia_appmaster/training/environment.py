@@ -24,6 +24,9 @@ class Environment:
     stop_at: int | None = None
     checkpoint_every_seconds: float | None = None
     micro_batch_size: int | None = None
+    metric: str | None = None
+    """The tuner's metric, whose best checkpoint is kept."""
+    metric_mode: str = "max"
     params: Mapping[str, Any] = field(default_factory=dict)
     rank: int = 0
     local_rank: int = 0
@@ -52,6 +55,8 @@ class Environment:
             stop_at=reader.get("EUNOMIA_STOP_AT", int, "a whole number"),
             checkpoint_every_seconds=reader.get("EUNOMIA_CHECKPOINT_EVERY_SECONDS", float, "a number of seconds"),
             micro_batch_size=reader.get("EUNOMIA_MICRO_BATCH_SIZE", _positive, "a positive whole number"),
+            metric=reader.get("EUNOMIA_METRIC", str, "a tag"),
+            metric_mode=reader.get("EUNOMIA_METRIC_MODE", _mode, '"max" or "min"') or "max",
             params=reader.get("EUNOMIA_PARAMS", _json_object, "a JSON object") or {},
             rank=reader.get("RANK", int, "a whole number") or 0,
             local_rank=reader.get("LOCAL_RANK", int, "a whole number") or 0,
@@ -79,6 +84,12 @@ def _positive(text: str) -> int:
     if number < 1:
         raise ValueError(text)
     return number
+
+
+def _mode(text: str) -> str:
+    if text not in ("max", "min"):
+        raise ValueError(text)
+    return text
 
 
 def _json_object(text: str) -> dict[str, Any]:

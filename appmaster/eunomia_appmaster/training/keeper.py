@@ -151,6 +151,19 @@ class Keeper:
         self.gang.highest([0])
         snapshot.saved = True
 
+    def alone(self, snapshot: Snapshot) -> dict[str, Any]:
+        """Return what a checkpoint of rank 0 alone holds: other workers' random states are left out."""
+        return {
+            "seed": self.seed,
+            "kinds": [kept.kind for kept in self._kept],
+            "step": snapshot.step,
+            "place": snapshot.place,
+            "objects": snapshot.values(),
+            "randomness": [snapshot.randomness],
+            "state": snapshot.state,
+            "redo": None,
+        }
+
     def _state_of(self, snapshot: Snapshot) -> dict[str, Any]:
         return {
             "step": snapshot.step,

@@ -106,6 +106,7 @@ class Run:
         self._goal: int | None = None
         self._steps_before = 0
         atexit.register(self._logbook.close)
+        atexit.register(self._supervision.best.write)
 
     # -- what a script calls
 
@@ -216,6 +217,7 @@ class Run:
                 return
             numbers = self._mean.take(numbers)
         self._logbook.write(numbers, self.step)
+        self._supervision.best.note(numbers, self.step)
         if not self._running:
             # The tuner waits for what an evaluation says.
             self._logbook.flush()

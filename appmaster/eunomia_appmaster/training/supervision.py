@@ -12,7 +12,9 @@ import torch
 
 from eunomia.errors import InputError
 from eunomia.model.adaptations import MOST_BATCH_SIZE, is_batch_size
+from eunomia_appmaster.checkpoints import BEST_FOLDER, CheckpointStore
 from eunomia_appmaster.process_name import name_worker
+from eunomia_appmaster.training.best import BestKeeper
 from eunomia_appmaster.training.commands import Commands, Directive
 from eunomia_appmaster.training.environment import Environment
 from eunomia_appmaster.training.gang import Gang
@@ -49,6 +51,8 @@ class Supervision:
         self._keeper = keeper
         self._logbook = logbook
         self._clock = clock
+        store = None if keeper.store is None else CheckpointStore(keeper.store.folder.with_name(BEST_FOLDER), keep=1)
+        self.best = BestKeeper(keeper, store if gang.rank == 0 else None, environment.metric, environment.metric_mode)
         self._client = None if container is None else OrderClient(container, gang.rank)
         self._obeys = keeper.store is not None
         self._progress_said = 0.0
@@ -85,6 +89,7 @@ class Supervision:
             return
         unsaved, ordered = not snapshot.saved, self._commands.ordered
         if unsaved:
+            self.best.write()
             # What was logged up to this step is not logged again after it, so it must be as safe.
             self._logbook.flush()
         self._keeper.save(snapshot)
@@ -100,6 +105,7 @@ class Supervision:
             ChangedError: the snapshot's state is no more.
         """
         self.save(snapshot)
+        self.best.write()
         self.say_progress(snapshot.step)
         self._logbook.close()
         if self._gang.rank == 0:

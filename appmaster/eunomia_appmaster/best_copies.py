@@ -1,0 +1,91 @@
+"""Copies what the best trial of a search left into a folder of its own: checkpoint, parameters, metrics."""
+
+import csv
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from eunomia.errors import EunomiaError, InputError
+from eunomia_appmaster.best_jobs import BestJob, best_checkpoint
+from eunomia_appmaster.profiler.log_folder import LogFolder
+
+CHECKPOINT, PARAMETERS, METRICS = "best.pt", "parameters.toml", "metrics.csv"
+_ATTEMPTS = 5
+
+
+def copy_best(found: BestJob, trial: Path, target: Path, *, title: str) -> list[Path]:
+    """Copy ``best.pt``, if there is a checkpoint, ``parameters.toml`` and ``metrics.csv``; each whole or not at all.
+
+    Args:
+        found: the best trial.
+        trial: its folder.
+        target: made if it is not there.
+        title: first line of ``parameters.toml``.
+
+    Returns:
+        The files written.
+
+    Raises:
+        InputError: the trial's folder cannot be read here, the target cannot be written, or it has such files.
+    """
+    if not trial.is_dir():
+        raise InputError("the trial's folder must be on this machine to be copied", value="none", place=str(trial))
+    names = [*([CHECKPOINT] if found.checkpoint else []), PARAMETERS, METRICS]
+    there = [name for name in names if (target / name).exists()]
+    if there:
+        raise InputError("a folder to copy into must not have these files yet", value=", ".join(there), place="--copy")
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        if found.checkpoint:
+            _whole(target / CHECKPOINT, lambda path: _copy_checkpoint(trial, path))
+        _whole(target / PARAMETERS, lambda path: _write_parameters(found, path, title))
+        _whole(target / METRICS, lambda path: _write_metrics(trial / "logs", path))
+    except OSError as error:
+        raise InputError("a folder to copy into must be writable", value=str(error), place="--copy") from error
+    return [target / name for name in names]
+
+
+def _whole(path: Path, write: Callable[[Path], None]) -> None:
+    part = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        write(part)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _copy_checkpoint(trial: Path, path: Path) -> None:
+    """Copy the best checkpoint as it is now; a running trial may replace it meanwhile, so the copy is verified."""
+    for _ in range(_ATTEMPTS):
+        kept = best_checkpoint(trial)
+        if kept is None:
+            break
+        try:
+            shutil.copyfile(kept.path, path)
+        except FileNotFoundError:
+            continue
+        with path.open("rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() == kept.sha256:
+                return
+    raise EunomiaError("a checkpoint must stay while it is copied; try again", value="another one", place=str(trial))
+
+
+def _write_parameters(found: BestJob, path: Path, title: str) -> None:
+    lines = [f"# {title}", *(f"{name} = {json.dumps(setting)}" for name, setting in found.params.items())]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _write_metrics(logs: Path, path: Path) -> None:
+    """Write every scalar that the trial logged, a row a point: tag, step, Unix seconds, value."""
+    folder = LogFolder(logs)
+    folder.poll()
+    with path.open("w", encoding="utf-8", newline="") as file:
+        rows = csv.writer(file, lineterminator="\n")
+        rows.writerow(["tag", "step", "unix_seconds", "value"])
+        for tag in folder.tags():
+            series = folder.series(tag)
+            columns = (series.step.tolist(), series.wall_time.tolist(), series.value.tolist())
+            rows.writerows([tag, *row] for row in zip(*columns, strict=True))

@@ -1,0 +1,156 @@
+"""``eunomia best``: shows the best trial of a search, and copies its checkpoint, parameters and metrics."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from eunomia.errors import InputError
+from eunomia.model.shapes import value
+from eunomia_appmaster.best_jobs import BestJob, best_checkpoint, best_facts, best_job
+from eunomia_appmaster.client import OVER, Client
+from eunomia_appmaster.commands.console import Address, AsJson, StateDir
+from eunomia_appmaster.failures import failure_facts
+from eunomia_appmaster.names import no_such_app
+from eunomia_appmaster.protocol import arbiter_pb2 as pb
+
+NONE_YET = 1
+"""Exit code: the app has no best trial, or not every file could be copied."""
+
+
+def best(
+    app: Annotated[str, typer.Argument(metavar="APP")],
+    copy: Annotated[
+        Path | None,
+        typer.Option("--copy", metavar="DIR", help="Copy best.pt, parameters.toml and metrics.csv into a folder."),
+    ] = None,
+    run: Annotated[
+        Path | None, typer.Option("--run", metavar="DIR", help="A finished run's folder instead of the arbiter.")
+    ] = None,
+    as_json: AsJson = False,
+    address: Address = None,
+    state_dir: StateDir = None,
+) -> int:
+    """Show the best trial of a search: parameters, metric at which step, checkpoint; also while the search runs."""
+    if run is not None:
+        seen = _of_run(run, app)
+    else:
+        with Client(address, state_dir=state_dir) as client:
+            listed = client.app(app)
+            seen = SearchedApp(app=listed, folder=Path(listed.folder))
+    _check_metric(seen.app)
+    found = _with_files(best_job(seen.app.standing), seen.folder)
+    copied = [] if copy is None or found is None else _copy(found, seen, copy)
+    if as_json:
+        typer.echo(json.dumps(facts(seen.app, found)))
+    else:
+        typer.echo("\n".join([line(seen, found), *(f"copied to {path}" for path in copied)]))
+    lacks = copy is not None and (found is None or not found.checkpoint)
+    if lacks and found is not None:
+        typer.echo(f"{found.job} has no checkpoint that Eunomia knows, so no best.pt was copied", err=True)
+    return NONE_YET if found is None or lacks else 0
+
+
+@value
+class SearchedApp:
+    """An app, and its folder on this machine."""
+
+    app: pb.App
+    folder: Path
+
+
+def _of_run(run: Path, name: str) -> SearchedApp:
+    """Return an app from a run's folder.
+
+    Raises:
+        InputError: there is no journal, or no such app in it.
+    """
+    from eunomia.journal.journal import read_journal
+    from eunomia_appmaster.past_runs import JOURNAL
+    from eunomia_appmaster.service.app_record import NOTE, read_app
+
+    with read_journal(run / JOURNAL) as journal:
+        notes = journal.notes(NOTE)
+    app = read_app(name, notes[name]) if name in notes else None
+    if app is None:
+        raise no_such_app(name, list(notes), place=str(run))
+    shown = pb.App(
+        app=name,
+        state=app.state if app.over else "unfinished",
+        why=app.why,
+        failed=app.failed,
+        standing=app.standing_message(),
+        failures=[pb.FailedJob(job=job, why=why) for job, why in app.failures.items()],
+    )
+    if app.ended_at is not None:
+        shown.jct_seconds = app.ended_at - app.arrived_at
+    return SearchedApp(app=shown, folder=run / "apps" / name)
+
+
+def _check_metric(app: pb.App) -> None:
+    """Check that the app searches by a metric.
+
+    Raises:
+        InputError: it names none.
+    """
+    if app.standing.trials and not app.standing.metric:
+        rule = "an app must name the metric that its trials are compared by ([tuner].metric of its file)"
+        raise InputError(rule, value="none", place=app.app)
+
+
+def _with_files(found: BestJob | None, folder: Path) -> BestJob | None:
+    """Return the best trial with the checkpoint that its folder holds now, if the folder can be read here."""
+    trial = None if found is None else folder / found.job.rpartition("/")[2]
+    kept = None if trial is None else best_checkpoint(trial)
+    if found is None or kept is None:
+        return found
+    return dataclasses.replace(
+        found, checkpoint=str(kept.path), checkpoint_step=kept.step, checkpoint_metric=kept.metric
+    )
+
+
+def facts(app: pb.App, found: BestJob | None) -> dict[str, Any]:
+    """Return the app's best trial as a JSON object: the record of ``submit --wait --json``."""
+    return {
+        "schema": "eunomia/best@1",
+        "app": app.app,
+        "metric": app.standing.metric or None,
+        "state": app.state,
+        "why": app.why,
+        "jct_seconds": app.jct_seconds if app.HasField("jct_seconds") else None,
+        "best": None if found is None else best_facts(found),
+        **failure_facts(app),
+    }
+
+
+def line(seen: SearchedApp, found: BestJob | None) -> str:
+    """Return the best trial as a line of text."""
+    app = seen.app
+    if found is None:
+        metric = app.standing.metric
+        what = f"logged a finite {metric}" if metric else "been reported by its app master"
+        return f"{app.app}: no trial has {what}{'' if app.state in OVER else ' yet'}"
+    at = "" if found.step is None else f" at step {found.step:,}"
+    value = "" if found.metric is None else f"   {app.standing.metric} {found.metric:.4f}{at}"
+    settings = f"   {found.settings}" if found.settings else ""
+    return f"{found.job}{value}{settings}   {_checkpoint(found, seen.folder)}"
+
+
+def _checkpoint(found: BestJob, folder: Path) -> str:
+    if not found.checkpoint:
+        own = folder / found.job.rpartition("/")[2] / "checkpoints"
+        return f"no checkpoint of Eunomia's helper; the script's own, if it writes any, are in {own}"
+    if found.checkpoint_metric is None:
+        return f"newest checkpoint, of step {found.checkpoint_step or 0:,} {found.checkpoint} (none was kept for it)"
+    if found.checkpoint_step == found.step:
+        return f"checkpoint {found.checkpoint}"
+    return f"checkpoint of step {found.checkpoint_step or 0:,}, {found.checkpoint_metric:.4f} {found.checkpoint}"
+
+
+def _copy(found: BestJob, seen: SearchedApp, target: Path) -> list[Path]:
+    from eunomia_appmaster.best_copies import copy_best
+
+    title = f"{found.job}: {seen.app.standing.metric} {found.metric} at step {found.step}"
+    return copy_best(found, seen.folder / found.job.rpartition("/")[2], target, title=title)

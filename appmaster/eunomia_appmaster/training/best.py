@@ -1,0 +1,112 @@
+"""Keeps the state with which the tuner's metric was best, in ``best/`` beside the job's checkpoints.
+
+The checkpoint holds what was registered as it was when the metric was logged, and has the step and the value of that
+line of the logs (docs/decisions/0185-the-best-checkpoint.md). Rank 0 does all of it, without the other workers.
+"""
+
+import math
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from eunomia_appmaster.checkpoints import Checkpoint, CheckpointError, CheckpointStore
+from eunomia_appmaster.training.keeper import FORMAT, Keeper, Snapshot
+
+PART_OF_TIME = 1 / 20
+"""Largest part of the time for which the training may stand still for copies, and likewise for writes."""
+
+FREE_SECONDS = 2.0
+
+
+class BestKeeper:
+    """The best checkpoint of a job.
+
+    Args:
+        keeper: holds what is saved.
+        store: where it is kept; None: nowhere.
+        metric: the searched tag; None: there is none.
+        mode: "max" or "min".
+        free_seconds: of copies, and likewise of writes, that are not held against ``PART_OF_TIME``.
+    """
+
+    def __init__(
+        self,
+        keeper: Keeper,
+        store: CheckpointStore | None,
+        metric: str | None,
+        mode: str,
+        *,
+        free_seconds: float = FREE_SECONDS,
+    ) -> None:
+        self._keeper = keeper
+        self._store = store if metric else None
+        self._metric = metric or ""
+        self._sign = -1.0 if mode == "min" else 1.0
+        self._best: float | None = None
+        self._known = False
+        self._unsaved: tuple[Snapshot, float] | None = None
+        self._copies, self._writes = _Share(free_seconds), _Share(free_seconds)
+
+    def note(self, values: Mapping[str, float], step: int) -> None:
+        """Take what was logged at a step: a better metric is kept with the present state."""
+        value = values.get(self._metric, math.nan)
+        if self._store is None or not math.isfinite(value):
+            return
+        if self._is_better(value) and self._copies.may_go_on():
+            self._best = value
+            with self._copies:
+                self._unsaved = self._keeper.capture_copy(step), value
+        if self._writes.may_go_on():
+            self.write()
+
+    def write(self) -> None:
+        """Write the best state, unless that is done; a disk that refuses does not end the training."""
+        if self._store is None or self._unsaved is None:
+            return
+        snapshot, value = self._unsaved
+        payload = self._keeper.alone(snapshot) | {"format": FORMAT, "metric": {self._metric: value}}
+        try:
+            with self._writes:
+                self._store.save(
+                    snapshot.step,
+                    lambda path: torch.save(payload, path),
+                    incarnation=self._keeper.incarnation,
+                    metric=value,
+                )
+        except (OSError, RuntimeError, CheckpointError) as error:
+            sys.stderr.write(f"eunomia: the best checkpoint was not written: {error}\n")
+        self._unsaved = None
+
+    def _is_better(self, value: float) -> bool:
+        if not self._known and self._store is not None:
+            self._known, before = True, kept(self._store)
+            self._best = None if before is None else before.metric
+        return self._best is None or self._sign * value > self._sign * self._best
+
+
+def kept(store: CheckpointStore) -> Checkpoint | None:
+    """Return the newest good checkpoint of a store, if it has a metric."""
+    newest = store.latest()
+    return newest if newest is not None and newest.metric is not None else None
+
+
+class _Share:
+    """Bounds work to a part of the time, beyond some seconds that are always free."""
+
+    def __init__(self, free_seconds: float) -> None:
+        self._since = time.monotonic()
+        self._free = free_seconds
+        self._spent = 0.0
+        self._began = 0.0
+
+    def may_go_on(self) -> bool:
+        return self._spent <= self._free + PART_OF_TIME * (time.monotonic() - self._since)
+
+    def __enter__(self) -> None:
+        self._began = time.monotonic()
+
+    def __exit__(self, *_: Any) -> None:
+        self._spent += time.monotonic() - self._began

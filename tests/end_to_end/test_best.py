@@ -1,0 +1,127 @@
+"""From a search to its best checkpoint: the real service, workers with the helper, and the command that copies."""
+
+import csv
+import json
+import os
+import tomllib
+from pathlib import Path
+
+import pytest
+import torch
+from tests.appmaster.serving_lab import FLOORS, ROOT, client, eventually, floors, supervisor
+
+from eunomia.cli import run
+
+__all__ = ["floors"]
+PATHS = os.pathsep.join(str(ROOT / floor) for floor in FLOORS)
+METRIC = "val/score"
+SCRIPT = """
+import argparse, torch
+from torch.utils.data import DataLoader, TensorDataset
+from eunomia_appmaster import training
+parser = argparse.ArgumentParser()
+parser.add_argument("--peak", type=int, default=3)
+peak = parser.parse_args().peak
+run = training.attach()
+loader = DataLoader(TensorDataset(torch.ones(8, 1)), batch_size=2)
+model = torch.nn.Linear(1, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model, optimizer, loader = run.prepare(model, optimizer, loader)
+for epoch in run.epochs(5):
+    for (x,) in loader:
+        optimizer.zero_grad()
+        model(x).sum().backward()
+        optimizer.step()
+    run.log({"val/score": 10.0 * peak - abs(run.step - 4 * peak)})
+"""
+SEARCH = """
+[app]
+name = "peaks"
+[job]
+command = "python train.py {args}"
+slots = 1
+max_iterations = 20
+env = { PYTHONPATH = "PATHS" }
+[space]
+peak = { type = "categorical", choices = [2, 3] }
+[tuner]
+metric = "val/score"
+sampler = "grid"
+""".replace("PATHS", PATHS)
+ALONE = '[app]\nname = "alone"\n[job]\ncommand = "python train.py"\nslots = 1\n'
+
+
+def told(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    capsys.readouterr()
+    code = run(words)
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+def test_a_search_leads_to_its_best_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    (tmp_path / "peaks.toml").write_text(SEARCH)
+    (tmp_path / "alone.toml").write_text(ALONE)
+    monkeypatch.chdir(tmp_path)
+    state = str(tmp_path / "state")
+    with supervisor(tmp_path) as made, client(made) as arbiter:
+        found = ("best", "peaks", "--state-dir", state)
+        peaks = arbiter.submit("peaks.toml")
+        alone = arbiter.submit("alone.toml")
+        ended, single = peaks.wait("4m"), alone.wait("4m")
+        assert (ended.state, single.state) == ("finished", "finished")
+        best = ended.best_job
+        assert best is not None
+        assert (best.job, best.params, best.metric, best.step) == ("peaks/2", {"peak": 3}, 30.0, 12)
+        assert (best.checkpoint_step, best.checkpoint_metric) == (12, 30.0)
+        code, out, _ = told(capsys, *found)
+        assert code == 0
+        assert out.startswith("peaks/2   val/score 30.0000 at step 12   peak 3   checkpoint ")
+        code, out, _ = told(capsys, *found, "--json")
+        assert json.loads(out)["best"] == json.loads(json.dumps(_facts(best)))
+        code, out, _ = told(capsys, *found, "--copy", "out")
+        assert code == 0
+        assert told(capsys, *found, "--copy", "out")[0] == 2, "it does not overwrite"
+        code, _, err = told(capsys, "best", "alone", "--state-dir", state)
+        assert code == 2
+        assert "an app must name the metric" in err
+        assert told(capsys, "best", "peak", "--state-dir", state)[0] == 2
+    loaded = torch.load("out/best.pt", weights_only=False)
+    assert (loaded["step"], loaded["metric"]) == (12, {"val/score": 30.0})
+    torch.nn.Linear(1, 1).load_state_dict(loaded["objects"][0])
+    assert tomllib.loads(Path("out/parameters.toml").read_text()) == {"peak": 3}
+    rows = [row for row in csv.DictReader(Path("out/metrics.csv").read_text().splitlines()) if row["tag"] == METRIC]
+    assert {int(row["step"]): float(row["value"]) for row in rows}[12] == 30.0
+    code, out, _ = told(capsys, "best", "peaks", "--run", state)
+    assert (code, out.split("   ")[:3]) == (0, ["peaks/2", "val/score 30.0000 at step 12", "peak 3"])
+
+
+def _facts(best: object) -> dict[str, object]:
+    from eunomia_appmaster.best_jobs import BestJob, best_facts
+
+    assert isinstance(best, BestJob)
+    return best_facts(best)
+
+
+def test_a_running_search_and_a_script_without_the_helper_say_what_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    worker = Path(__file__).parent.parent / "appmaster" / "tiny_worker.py"
+    (tmp_path / "train.py").write_bytes(worker.read_bytes())
+    command = 'command = "python train.py {args} --plain"'
+    text = SEARCH.replace('command = "python train.py {args}"', command).replace("val/score", "val/accuracy")
+    text = text.replace("max_iterations = 20", "max_iterations = 100000")
+    (tmp_path / "peaks.toml").write_text(text.replace("peak = ", "lr = ").replace("[2, 3]", "[0.1, 0.3]"))
+    monkeypatch.chdir(tmp_path)
+    found = ("best", "peaks", "--state-dir", str(tmp_path / "state"))
+    with supervisor(tmp_path) as made, client(made) as arbiter:
+        arbiter.submit("peaks.toml")
+        eventually(lambda: arbiter.app("peaks").HasField("best"), "a metric")
+        code, out, err = told(capsys, *found, "--copy", "out")
+        assert code == 1
+        assert "has no checkpoint that Eunomia knows, so no best.pt was copied" in err
+        assert "no checkpoint of Eunomia's helper" in out
+        assert {path.name for path in Path("out").iterdir()} == {"parameters.toml", "metrics.csv"}
+        arbiter.cancel("peaks")
