@@ -69,10 +69,12 @@ def _conditions(study: Study) -> list[str]:
         for name in ("start", "checkpoint", "restore", "migrate", "join", "pause", "release")
         if getattr(options.costs, name) > 0.0
     }
-    told = ", ".join(f"{name} {duration(seconds)}" for name, seconds in costs.items())
+    given_costs = ", ".join(f"{name} {duration(seconds)}" for name, seconds in costs.items())
     users = [name for name, trial in study.trials.items() if trial.uses_lengths]
     found = [
-        f"Costs: {told}." if told else "Costs are not modelled: every start, save and restore takes no time (--cost)."
+        f"Costs: {given_costs}."
+        if given_costs
+        else "Costs are not modelled: every start, save and restore takes no time (--cost)."
     ]
     if users:
         error = f", off by up to {options.reports.error_of('work'):.0%}" if options.reports.error_of("work") else ""

@@ -52,8 +52,8 @@ def _plan(flags: AdviseFlags) -> tuple["Plan", list["LeftOut"]]:
     first, _ = plan_of(flags.model_copy(update={"policies": ("fifo",), "skip_unfit": False}))
     kept, left = fitting_presets(names, first.cluster, list(first.workloads.values()))
     if not kept:
-        told = "; ".join(each.text for each in left)
-        raise InputError("a policy must suit the trace and the cluster", value=f"none: {told}", place="--policy")
+        reasons = "; ".join(each.text for each in left)
+        raise InputError("a policy must suit the trace and the cluster", value=f"none: {reasons}", place="--policy")
     plan, heading = plan_of(flags.model_copy(update={"policies": tuple(kept)}))
     if flags.progress and not flags.quiet:
         _say([*heading, f"  compared: {', '.join(kept)}", *(f"  left out: {each.text}" for each in left)])

@@ -102,10 +102,10 @@ def answer_lines(evidence: Evidence, facts: RunFacts) -> list[str]:
         if len(policies) < 2:
             continue
         answers = judge(evidence, policies, kind=facts.rho)
-        told = lines_of(answers, evidence.draws)
-        width = max((len(line.label) for line in told), default=0)
+        by_goal = lines_of(answers, evidence.draws)
+        width = max((len(line.label) for line in by_goal), default=0)
         lines += [f"At {load:g} times the load:"] if len(by_load) > 1 else []
-        lines += [f"{line.label:<{width}}   {line.text}" for line in told]
+        lines += [f"{line.label:<{width}}   {line.text}" for line in by_goal]
         lines += [
             f"{each.policy}: {each.finished} of {each.apps} apps finished, and no goal compares it"
             for each in answers.unfinished

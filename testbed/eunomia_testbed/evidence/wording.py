@@ -100,10 +100,10 @@ def _line(found: GoalAnswer, draws: Draws, apps: int) -> AnswerLine:
     if found.decided:
         return AnswerLine(label=label, text=_decided(found), supported=True)
     first, *others = found.best
-    told = f"{LEFT_OPEN}: {_listed(found.best, 'or')}"
+    text = f"{LEFT_OPEN}: {_listed(found.best, 'or')}"
     if len(others) == 1 and others[0] in found.against:
-        told = f"{LEFT_OPEN}: {others[0]} against {first} {difference(found.against[others[0]], found.goal)}"
-    return AnswerLine(label=label, text=f"{told}; {_further(found, draws, apps)}", supported=False)
+        text = f"{LEFT_OPEN}: {others[0]} against {first} {difference(found.against[others[0]], found.goal)}"
+    return AnswerLine(label=label, text=f"{text}; {_further(found, draws, apps)}", supported=False)
 
 
 def _decided(found: GoalAnswer) -> str:
@@ -146,11 +146,11 @@ def _fairness(answers: Answers, draws: Draws, apps: int) -> list[AnswerLine]:
                 label="Fairest", text=f"{line.text} (90th percentile of ρ, every kind)", supported=line.supported
             )
         ]
-    told = "; ".join(f"{KIND_WORDS[kind]} {_listed(best, 'or')}" for kind, best in by_kind.items())
+    text = "; ".join(f"{KIND_WORDS[kind]} {_listed(best, 'or')}" for kind, best in by_kind.items())
     return [
         AnswerLine(
             label="Fairest",
-            text=f"it depends on ρ: {told} (what each asks: {FAIRNESS_PAGE})",
+            text=f"it depends on ρ: {text} (what each asks: {FAIRNESS_PAGE})",
             supported=False,
         )
     ]

@@ -274,12 +274,12 @@ def _which(view: View) -> Statement | None:
     answer = f"{view.policy}: {', '.join(mine)[:1].lower()}{', '.join(mine)[1:]}" if mine else "It depends on the goal"
     if not draws.shows_chance:
         answer = "One run shows no difference from chance"
-    told = [f"{line.label}: {line.text}" for line in lines]
+    by_goal = [f"{line.label}: {line.text}" for line in lines]
     return Statement(
         mark="good" if mine else "plain",
         question="Which policy?",
         answer=answer,
-        because=_sentence([*told, method(draws)]),
+        because=_sentence([*by_goal, method(draws)]),
     )
 
 

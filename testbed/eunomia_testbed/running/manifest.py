@@ -83,8 +83,8 @@ def workload_hash(workload: Workload) -> str:
             elif column is not None:
                 digest.update("\0".join(map(str, column)).encode())
     assumed = sorted((name, other or "") for name, other in workload.assumed_speeds.items())
-    told = (workload.models, workload.reference_type, assumed)
-    for rest in (*told, sorted(workload.regimes.items()), sorted(workload.searches.items())):
+    names = (workload.models, workload.reference_type, assumed)
+    for rest in (*names, sorted(workload.regimes.items()), sorted(workload.searches.items())):
         digest.update(repr(rest).encode())
     if workload.exclusive_seconds is not None:
         digest.update(np.ascontiguousarray(workload.exclusive_seconds).data)

@@ -119,8 +119,8 @@ def row_of(
     }
     if counted is not None:
         tables = only_counted(tables, counted)
-    told = RunFacts(kind="simulate", command=(), seeds=(number,), clock="virtual", **facts)
-    run = RunData(name="resample", facts=told, records={}, **tables)
+    own = RunFacts(kind="simulate", command=(), seeds=(number,), clock="virtual", **facts)
+    run = RunData(name="resample", facts=own, records={}, **tables)
     row = summary_of(run, policy, number).flat()
     return row if counted is None else row | dict.fromkeys(NOT_OF_A_PART)
 

@@ -31,14 +31,14 @@ def work(given: Given, requests: int, answers: int) -> None:
     """Run the cells whose numbers are read from ``requests``, and write to ``answers``; both are open files."""
     plan, folder = given
     cells = plan.cells()
-    with os.fdopen(requests, "rb") as numbers, os.fdopen(answers, "w", encoding="utf-8") as told:
+    with os.fdopen(requests, "rb") as numbers, os.fdopen(answers, "w", encoding="utf-8") as answer_stream:
         for line in numbers:
             number = int(line)
             try:
-                run_cell(plan, cells[number], folder, _Teller(number, told))
-                _write(told, {"cell": number, "done": True})
+                run_cell(plan, cells[number], folder, _Teller(number, answer_stream))
+                _write(answer_stream, {"cell": number, "done": True})
             except Exception as error:
-                _write(told, {"cell": number, "error": _plain(error)})
+                _write(answer_stream, {"cell": number, "error": _plain(error)})
 
 
 def received(stream: io.RawIOBase) -> Given | None:

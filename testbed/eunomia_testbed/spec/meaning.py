@@ -324,16 +324,16 @@ def _assumed_in(
         raise InputError(rule, value=f"{workload.size} jobs, all left out", place=workload.name)
     kept = {name: other for name, other in assumed.items() if any(name in of_job for of_job in names)}
     equal = ~left & (_equal(workload, names, kept) | _alike(workload, names, cluster, models))
-    told = [_assumption("equal", equal, one, names=_names_of(names, equal))] if equal.any() else []
+    made = [_assumption("equal", equal, one, names=_names_of(names, equal))] if equal.any() else []
     for other in sorted({other for other in kept.values() if other is not None}):
         rows = ~left & np.array([any(kept.get(name) == other for name in of_job) for of_job in names], dtype=bool)
-        told += [_assumption("as", rows, one, names=_names_of(names, rows), model=other)] if rows.any() else []
-    told += [_assumption("drop", left, one, names=_names_of(names, left))] if left.any() else []
+        made += [_assumption("as", rows, one, names=_names_of(names, rows), model=other)] if rows.any() else []
+    made += [_assumption("drop", left, one, names=_names_of(names, left))] if left.any() else []
     workload = dataclasses.replace(workload, assumed_speeds=kept)
     if left.any():
         values = [shown(of_job[0]) if of_job and of_job[0] else "no model" for of_job in names]
         workload = without_jobs(workload, left, DROPPED, values)
-    return workload, told
+    return workload, made
 
 
 def _equal(workload: Workload, names: Sequence[Sequence[str]], kept: Mapping[str, str | None]) -> Bools:
