@@ -70,7 +70,7 @@ def eventually(look: Callable[[], T], what: str) -> T:
 
 def app(folder: Path, name: str, script: str, arguments: str = "", metric: str = "") -> Path:
     (folder / f"{name}.py").write_text(script)
-    tuner = f'[tuner]\nkind = "none"\nmetric = "{metric}"\n' if metric else ""
+    tuner = f'[tuner]\nkind = "none"\nmetric = "{metric}"\nmode = "min"\n' if metric else ""
     file = folder / f"{name}.toml"
     job = f'[job]\ncommand = "python {name}.py {arguments}"\nretries = 1\nmax_iterations = 1000000\n'
     file.write_text(f'[app]\nname = "{name}"\n{job}{tuner}')
