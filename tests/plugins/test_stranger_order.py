@@ -37,7 +37,18 @@ def profile(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("cluster", ["2x8 V100", "2x4 V100, 2x4 P100"])
 @pytest.mark.parametrize("more", [[], ["--plain"], ["--cost", "start=20s", "--failures", "between=3d"]])
 def test_its_tables_are_those_of_the_built_in(tmp_path: Path, profile: Path, cluster: str, more: list[str]) -> None:
-    common = [sys.executable, "-m", "eunomia", "simulate", *DRAWN.split(), "--cluster", cluster, *more]
+    common = [
+        sys.executable,
+        "-m",
+        "eunomia",
+        "simulate",
+        *DRAWN.split(),
+        "--cluster",
+        cluster,
+        *more,
+        "--speeds",
+        "equal",
+    ]
     subprocess.run([*common, "--policy", "srtf", "--out", str(tmp_path / "built-in")], check=True)
     own = ["--policy", str(profile), "--plugin-path", str(PLUGIN), "--out", str(tmp_path / "own")]
     subprocess.run([*common, *own], check=True)
