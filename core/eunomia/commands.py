@@ -54,6 +54,11 @@ BUILT_IN: Final = (
         needs=(*_CLIENT, "prometheus_client", "torch", "tensorboard", "sklearn"),
     ),
     Command(
+        name="example",
+        help="Write a small trace and a cluster file, to try things on.",
+        target="eunomia_testbed.commands.example:example",
+    ),
+    Command(
         name="simulate",
         help="Simulate a workload on a described cluster, under one or many policies.",
         target="eunomia_testbed.commands.simulate:simulate",

@@ -7,6 +7,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from eunomia_testbed.example import write_example
     from eunomia_testbed.metrics.intervals import Interval, interval
     from eunomia_testbed.results.run_data import RunData
     from eunomia_testbed.running.result import SimulationResult, simulate
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from eunomia_testbed.workload.workload import Workload
 
 _MODULES = {
+    "example": ("write_example",),
     "metrics.intervals": ("Interval", "interval"),
     "results.run_data": ("RunData",),
     "running.result": ("SimulationResult", "simulate"),
@@ -51,4 +53,5 @@ __all__ = [
     "interval",
     "read_trace",
     "simulate",
+    "write_example",
 ]

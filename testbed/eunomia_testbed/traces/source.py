@@ -10,6 +10,7 @@ from typing import IO, Final
 
 from eunomia.errors import InputError
 from eunomia.words import shown
+from eunomia_testbed.example import EXAMPLE_FILES
 
 MOST_BYTES: Final = 2 * 1024**3
 """Most bytes of a trace, packed or unpacked."""
@@ -88,7 +89,8 @@ def open_source(path: str | Path) -> TraceSource:
         with file.open("rb") as stream:
             return _checked(file.name, stream, file)
     except FileNotFoundError as error:
-        raise InputError("a trace must exist", value=shown(str(path))) from error
+        hint = f"; eunomia example writes {path}" if str(path) in EXAMPLE_FILES else ""
+        raise InputError("a trace must exist", value=f"{shown(str(path))}{hint}") from error
     except OSError as error:
         raise InputError("a trace must be readable", value=error.strerror or str(error), place=str(path)) from error
 
