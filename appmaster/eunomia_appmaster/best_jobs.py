@@ -5,8 +5,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+from eunomia.errors import InputError
 from eunomia.model.shapes import value
 from eunomia_appmaster.checkpoints import BEST_FOLDER, Checkpoint, CheckpointStore
+from eunomia_appmaster.failures import failure_facts
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 
 
@@ -49,6 +51,35 @@ def best_job(standing: pb.Standing) -> BestJob | None:
     )
 
 
+def check_metric(app: pb.App) -> None:
+    """Check that an app searches by a metric.
+
+    Raises:
+        InputError: its file names none.
+    """
+    if app.standing.trials and not app.standing.metric:
+        rule = "an app must name the metric that its trials are compared by ([tuner].metric of its file)"
+        raise InputError(rule, value="none", place=app.app)
+
+
+def record_of(app: pb.App, best: BestJob | None) -> dict[str, Any]:
+    """Return what came out of an app so far as a JSON object: the fields of ``best`` and of ``submit --wait``.
+
+    Args:
+        app: as the arbiter lists it.
+        best: its best trial; None: no trial has logged a finite metric.
+    """
+    return {
+        "app": app.app,
+        "metric": app.standing.metric or None,
+        "state": app.state,
+        "why": app.why,
+        "jct_seconds": app.jct_seconds if app.HasField("jct_seconds") else None,
+        "best": None if best is None else best_facts(best),
+        **failure_facts(app),
+    }
+
+
 def best_facts(best: BestJob) -> dict[str, Any]:
     """Return the best trial as a JSON object."""
     return {
@@ -60,6 +91,31 @@ def best_facts(best: BestJob) -> dict[str, Any]:
         "checkpoint_step": best.checkpoint_step,
         "checkpoint_metric": best.checkpoint_metric,
     }
+
+
+def best_line(best: BestJob, metric: str, folder: Path) -> str:
+    """Return the best trial as a line of text.
+
+    Args:
+        best: the trial.
+        metric: the tag that its app searches by.
+        folder: of the app.
+    """
+    at = "" if best.step is None else f" at step {best.step:,}"
+    value = "" if best.metric is None else f"   {metric} {best.metric:.4f}{at}"
+    settings = f"   {best.settings}" if best.settings else ""
+    return f"{best.job}{value}{settings}   {_checkpoint_text(best, folder)}"
+
+
+def _checkpoint_text(best: BestJob, folder: Path) -> str:
+    if not best.checkpoint:
+        own = folder / best.job.rpartition("/")[2] / "checkpoints"
+        return f"no checkpoint of Eunomia's helper; the script's own, if it writes any, are in {own}"
+    if best.checkpoint_metric is None:
+        return f"newest checkpoint, of step {best.checkpoint_step or 0:,} {best.checkpoint} (none was kept for it)"
+    if best.checkpoint_step == best.step:
+        return f"checkpoint {best.checkpoint}"
+    return f"checkpoint of step {best.checkpoint_step or 0:,}, {best.checkpoint_metric:.4f} {best.checkpoint}"
 
 
 def best_checkpoint(trial: Path) -> Checkpoint | None:

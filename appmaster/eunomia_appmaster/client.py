@@ -13,7 +13,7 @@ from eunomia.errors import EunomiaError, InputError, InputErrors, UnreachableErr
 from eunomia.model.shapes import value
 from eunomia.platform.toml_bounds import check_size
 from eunomia.units import parse_duration
-from eunomia_appmaster.best_jobs import BestJob, best_job
+from eunomia_appmaster.best_jobs import BestJob, best_job, check_metric
 from eunomia_appmaster.failures import failure_text
 from eunomia_appmaster.names import no_such_app
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
@@ -54,12 +54,18 @@ class Ended:
     why: str
     jct_seconds: float
     best_job: BestJob | None
+    """The trial whose metric was best at any step; None: none logged a finite one."""
     failed: int = 0
     """Number of the app's failed trials."""
     failures: tuple[FailedJob, ...] = ()
     """The last failed trials, oldest first."""
     trouble: str = ""
     """The number of failed trials, the last error, and the path of its log; empty: none failed."""
+
+    @property
+    def best(self) -> BestJob | None:
+        """``best_job``."""
+        return self.best_job
 
 
 class SubmittedApp:
@@ -94,6 +100,10 @@ class SubmittedApp:
             if deadline is not None and time.monotonic() > deadline:
                 raise EunomiaError(f"{self.name} must be over within {timeout}", value=app.state)
             time.sleep(poll_seconds)
+
+    def best(self) -> BestJob | None:
+        """Return the best trial so far; see ``Client.best``."""
+        return self._client.best(self.name)
 
 
 class Client:
@@ -180,6 +190,19 @@ class Client:
         if not found:
             raise no_such_app(name, self.names())
         return found[0]
+
+    def best(self, name: str) -> BestJob | None:
+        """Return the trial of an app whose metric is best at any step so far, also while the app runs.
+
+        Returns:
+            None: no trial has logged a finite metric yet.
+
+        Raises:
+            InputError: there is no such app, or it names no metric.
+        """
+        app = self.app(name)
+        check_metric(app)
+        return best_job(app.standing)
 
     def names(self) -> Sequence[str]:
         """Names of all apps, active ones first."""

@@ -3,14 +3,17 @@
 import csv
 import json
 import os
+import re
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from tests.appmaster.serving_lab import FLOORS, ROOT, client, eventually, floors, supervisor
 
 from eunomia.cli import run
+from eunomia.errors import InputError
 
 __all__ = ["floors"]
 PATHS = os.pathsep.join(str(ROOT / floor) for floor in FLOORS)
@@ -32,6 +35,7 @@ for epoch in run.epochs(5):
         optimizer.zero_grad()
         model(x).sum().backward()
         optimizer.step()
+    run.log({"train/epoch": epoch})
     run.log({"val/score": 10.0 * peak - abs(run.step - 4 * peak)})
 """
 SEARCH = """
@@ -80,7 +84,17 @@ def test_a_search_leads_to_its_best_checkpoint(
         assert code == 0
         assert out.startswith("peaks/2   val/score 30.0000 at step 12   peak 3   checkpoint ")
         code, out, _ = told(capsys, *found, "--json")
-        assert json.loads(out)["best"] == json.loads(json.dumps(_facts(best)))
+        record = json.loads(out)
+        assert record["best"] == json.loads(json.dumps(_facts(best)))
+        assert (record.pop("schema"), record["app"], record["metric"]) == ("eunomia/best@1", "peaks", METRIC)
+        code, out, _ = told(capsys, "submit", "peaks.toml", "--wait", "--json", "--state-dir", state)
+        waited = json.loads(out)
+        assert record.keys() <= waited.keys(), "submit --wait has the same record"
+        assert waited["best"]["job"] == "peaks-2/2"
+        assert (ended.best, peaks.best(), arbiter.best("peaks")) == (best, best, best)
+        with pytest.raises(InputError, match="an app must name the metric"):
+            arbiter.best("alone")
+        check_screens(capsys, state)
         code, out, _ = told(capsys, *found, "--copy", "out")
         assert code == 0
         assert told(capsys, *found, "--copy", "out")[0] == 2, "it does not overwrite"
@@ -96,6 +110,49 @@ def test_a_search_leads_to_its_best_checkpoint(
     assert {int(row["step"]): float(row["value"]) for row in rows}[12] == 30.0
     code, out, _ = told(capsys, "best", "peaks", "--run", state)
     assert (code, out.split("   ")[:3]) == (0, ["peaks/2", "val/score 30.0000 at step 12", "peak 3"])
+
+
+def check_screens(capsys: pytest.CaptureFixture[str], state: str) -> None:
+    """``apps`` and ``explain`` say what came out of the ended apps."""
+    place = ("--state-dir", state)
+    _, out, _ = told(capsys, "apps", "--all", *place)
+    rows = {line.split("   ")[0]: line for line in out.splitlines()}
+    assert "2 of 2" in rows["peaks"]
+    assert "30.000 peaks/2" in rows["peaks"]
+    assert "1 of 1" in rows["alone"]
+    _, out, _ = told(capsys, "apps", "--all", "-v", *place)
+    assert "peaks/2: val/score 30.0000 at step 12: peak 3" in out.splitlines()
+    listed = {app["app"]: app for app in json.loads(told(capsys, "apps", "--all", "--json", *place)[1])["apps"]}
+    assert listed["peaks"]["trials"] == {"ended": 2, "all": 2}
+    assert listed["peaks"]["best_trial"]["params"] == {"peak": 3}
+    assert listed["alone"]["best_trial"] is None
+    _, out, _ = told(capsys, "explain", "peaks", *place)
+    assert "Best       peaks/2   val/score 30.0000 at step 12   peak 3   checkpoint " in out
+    assert "Trials     2 of 2: 2 finished" in out
+    _, out, _ = told(capsys, "explain", "peaks/1", *place)
+    assert "Outcome    finished at iteration 20   val/score 8.0000, best 20.0000   peak 2" in out
+    _, out, _ = told(capsys, "explain", "alone", *place)
+    assert "Outcome    finished at iteration 20   " in out
+    assert "train/epoch 4, val/score 22" in out
+    _, out, _ = told(capsys, "explain", "alone", "--json", *place)
+    assert json.loads(out)["outcome"]["job"]["logged"]["val/score"] == {"step": 20, "value": 22.0}
+    _, out, _ = told(capsys, "explain", "peaks", "--json", *place)
+    assert json.loads(out)["outcome"]["best"]["step"] == 12
+
+
+def test_the_example_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page's Python, with a search of seconds in the place of the page's."""
+    page = (ROOT / "docs" / "how-to" / "run-a-search.md").read_text()
+    (example,) = re.findall(r"^```python service\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (tmp_path / "train.py").write_text(SCRIPT)
+    (tmp_path / "digits-sha.toml").write_text(SEARCH.replace("peaks", "digits-sha"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("EUNOMIA_STATE_DIR", str(tmp_path / "state"))
+    names: dict[str, Any] = {"__name__": "example"}
+    with supervisor(tmp_path):
+        exec(compile(example, "run-a-search.md", "exec"), names)
+    assert (names["ended"].state, names["best"].job) == ("finished", "digits-sha/2")
+    torch.nn.Linear(1, 1).load_state_dict(names["model_state"])
 
 
 def _facts(best: object) -> dict[str, object]:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from eunomia_appmaster.best_jobs import best_facts, best_job
 from eunomia_appmaster.client import OVER, Client
 from eunomia_appmaster.commands.console import (
     Address,
@@ -24,29 +25,54 @@ from eunomia_appmaster.commands.console import (
 from eunomia_appmaster.failures import failure_facts, failure_text
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 
-HEADERS = (
-    "APP", "USER", "STATE", "TUNER", "ρ", "SLOTS", "RUN", "WAIT", "PAUSED", "ENDED", "DONE", "BEST", "AGE", "ENDS IN",
-)  # fmt: skip
-RIGHT = ("ρ", "SLOTS", "RUN", "WAIT", "PAUSED", "ENDED", "DONE", "BEST", "AGE", "ENDS IN")
+HEADERS = ("APP", "USER", "STATE", "TUNER", "ρ", "SLOTS", "TRIALS", "BEST", "AGE", "ENDS IN")
+MORE_HEADERS = ("RUN", "WAIT", "PAUSED", "DONE")
+"""Further columns with ``--verbose``."""
+RIGHT = ("ρ", "SLOTS", "TRIALS", "AGE", "ENDS IN", *MORE_HEADERS)
 WATCH_SECONDS = 1.0
 
 
 def apps(
     ended: Annotated[bool, typer.Option("--all", help="Apps that are over, too.")] = False,
     watch: Annotated[bool, typer.Option("--watch", help="Look again every second, until Ctrl-C.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="The states of trials, and the best one's parameters, too.")
+    ] = False,
     as_json: AsJson = False,
     address: Address = None,
     state_dir: StateDir = None,
 ) -> None:
     """List apps with their fairness, slots and trials."""
     with Client(address, state_dir=state_dir) as client:
+        look = _Look(client, ended=ended, verbose=verbose)
         if not watch:
-            answer = client.list(ended=ended)
-            typer.echo(json.dumps(facts(answer)) if as_json else "\n".join(_lines(client, answer, ended=ended)))
+            typer.echo(look.json() if as_json else "\n".join(look.lines()))
         elif as_json or not sys.stdout.isatty():
-            _follow(client, ended=ended, as_json=as_json)
+            _follow(look, as_json=as_json)
         else:
-            _redraw(client, ended=ended)
+            _redraw(look)
+
+
+class _Look:
+    """One look at the apps after another.
+
+    Args:
+        client: asks the arbiter.
+        ended: whether apps that are over are shown.
+        verbose: whether the states of trials and the best one's parameters are shown.
+    """
+
+    def __init__(self, client: Client, *, ended: bool, verbose: bool) -> None:
+        self._client, self._ended, self._verbose = client, ended, verbose
+
+    def json(self) -> str:
+        return json.dumps(facts(self._client.list(ended=self._ended)))
+
+    def lines(self) -> list[str]:
+        """Return the lines of the table; if no app is live, request the number of ended apps."""
+        answer = self._client.list(ended=self._ended)
+        over = 0 if self._ended or answer.apps else len(self._client.list(ended=True).apps)
+        return lines(answer, over=over, verbose=self._verbose)
 
 
 def facts(answer: pb.ListResponse) -> dict[str, Any]:
@@ -70,7 +96,9 @@ def _facts(app: pb.App) -> dict[str, Any]:
         "max_slots": app.max_slots,
         "jobs": {"running": app.running, "waiting": app.waiting, "paused": app.paused, "ended": app.ended},
         "done": given(app, "done"),
+        "trials": {"ended": app.ended, "all": _trials(app)},
         "best": given(app, "best"),
+        "best_trial": None if (best := best_job(app.standing)) is None else best_facts(best),
         "age_seconds": app.age_seconds,
         "ends_in_seconds": given(app, "ends_in_seconds"),
         **failure_facts(app),
@@ -80,24 +108,21 @@ def _facts(app: pb.App) -> dict[str, Any]:
     return made
 
 
-def _lines(client: Client, answer: pb.ListResponse, *, ended: bool) -> list[str]:
-    """Return the lines of the table; if no app is live, request the number of ended apps."""
-    over = 0 if ended or answer.apps else len(client.list(ended=True).apps)
-    return lines(answer, over=over)
-
-
-def lines(answer: pb.ListResponse, *, over: int = 0) -> list[str]:
+def lines(answer: pb.ListResponse, *, over: int = 0, verbose: bool = False) -> list[str]:
     """Returns the answer as the lines of a table.
 
     Args:
         answer: the arbiter's.
         over: number of apps that are over and not in the answer.
+        verbose: with the states of trials, and a line with the parameters of each app's best trial.
     """
     shown = ["no apps (eunomia submit FILE brings one)"]
     if over:
         shown = [f"no live app; {over} {'is' if over == 1 else 'are'} over (eunomia apps --all lists them)"]
     if answer.apps:
-        shown = table(HEADERS, [_row(app) for app in answer.apps], right=RIGHT)
+        headers = (*HEADERS, *MORE_HEADERS) if verbose else HEADERS
+        shown = table(headers, [_row(app)[: len(headers)] for app in answer.apps], right=RIGHT)
+        shown += [text for app in answer.apps if verbose and (text := _parameters(app))]
         shown += [f"{app.app}: {text}" for app in answer.apps if (text := _trouble(app))]
     return [*shown, *filter(None, [missing(answer.missing_slots)])]
 
@@ -107,7 +132,28 @@ def _trouble(app: pb.App) -> str:
     return failure_text(app) or (app.why if app.state == "failed" else "")
 
 
+def _trials(app: pb.App) -> int:
+    """Return the number of an app's trials: those planned, or those that there are."""
+    return max(app.trials, app.ended + app.running + app.waiting + app.paused)
+
+
+def _best(app: pb.App) -> str:
+    """Return the best metric and the trial that logged it: ``0.986 digits-sha/17``."""
+    best = best_job(app.standing)
+    return "-" if best is None or best.metric is None else f"{number(best.metric, 3)} {best.job}"
+
+
+def _parameters(app: pb.App) -> str:
+    """Return the best trial's parameters as a line; empty: there are none."""
+    best = best_job(app.standing)
+    if best is None or not best.settings:
+        return ""
+    at = "" if best.step is None else f" at step {best.step:,}"
+    return f"{best.job}: {app.standing.metric} {number(best.metric, 4)}{at}: {best.settings}"
+
+
 def _row(app: pb.App) -> tuple[str, ...]:
+    """Return the cells of ``HEADERS`` and ``MORE_HEADERS``."""
     done, ends_in = given(app, "done"), given(app, "ends_in_seconds")
     over = app.state in OVER
     return (
@@ -117,34 +163,31 @@ def _row(app: pb.App) -> tuple[str, ...]:
         app.tuner,
         number(given(app, "rho")),
         f"{app.slots} of {app.max_slots}",
+        f"{app.ended} of {_trials(app)}",
+        _best(app),
+        duration(app.jct_seconds if over else app.age_seconds),
+        "-" if ends_in is None else duration(ends_in),
         str(app.running),
         str(app.waiting),
         str(app.paused),
-        str(app.ended),
         "-" if done is None else f"{100.0 * done:.0f} %",
-        number(given(app, "best"), 3),
-        duration(app.jct_seconds if over else app.age_seconds),
-        "-" if ends_in is None else duration(ends_in),
     )
 
 
-def _follow(client: Client, *, ended: bool, as_json: bool) -> None:
+def _follow(look: _Look, *, as_json: bool) -> None:
     with contextlib.suppress(KeyboardInterrupt):
         while True:
-            answer = client.list(ended=ended)
-            typer.echo(json.dumps(facts(answer)) if as_json else "\n".join(_lines(client, answer, ended=ended)))
+            typer.echo(look.json() if as_json else "\n".join(look.lines()))
             sys.stdout.flush()
             time.sleep(WATCH_SECONDS)
 
 
-def _redraw(client: Client, *, ended: bool) -> None:
+def _redraw(look: _Look) -> None:
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
 
     with contextlib.suppress(KeyboardInterrupt), Live(console=Console(), auto_refresh=False) as live:
         while True:
-            live.update(
-                Text("\n".join(_lines(client, client.list(ended=ended), ended=ended)), no_wrap=True), refresh=True
-            )
+            live.update(Text("\n".join(look.lines()), no_wrap=True), refresh=True)
             time.sleep(WATCH_SECONDS)

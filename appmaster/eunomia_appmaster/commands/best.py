@@ -3,16 +3,14 @@
 import dataclasses
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from eunomia.errors import InputError
 from eunomia.model.shapes import value
-from eunomia_appmaster.best_jobs import BestJob, best_checkpoint, best_facts, best_job
+from eunomia_appmaster.best_jobs import BestJob, best_checkpoint, best_job, best_line, check_metric, record_of
 from eunomia_appmaster.client import OVER, Client
 from eunomia_appmaster.commands.console import Address, AsJson, StateDir
-from eunomia_appmaster.failures import failure_facts
 from eunomia_appmaster.names import no_such_app
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 
@@ -40,11 +38,11 @@ def best(
         with Client(address, state_dir=state_dir) as client:
             listed = client.app(app)
             seen = SearchedApp(app=listed, folder=Path(listed.folder))
-    _check_metric(seen.app)
+    check_metric(seen.app)
     found = _with_files(best_job(seen.app.standing), seen.folder)
     copied = [] if copy is None or found is None else _copy(found, seen, copy)
     if as_json:
-        typer.echo(json.dumps(facts(seen.app, found)))
+        typer.echo(json.dumps({"schema": "eunomia/best@1", **record_of(seen.app, found)}))
     else:
         typer.echo("\n".join([line(seen, found), *(f"copied to {path}" for path in copied)]))
     lacks = copy is not None and (found is None or not found.checkpoint)
@@ -89,17 +87,6 @@ def _of_run(run: Path, name: str) -> SearchedApp:
     return SearchedApp(app=shown, folder=run / "apps" / name)
 
 
-def _check_metric(app: pb.App) -> None:
-    """Check that the app searches by a metric.
-
-    Raises:
-        InputError: it names none.
-    """
-    if app.standing.trials and not app.standing.metric:
-        rule = "an app must name the metric that its trials are compared by ([tuner].metric of its file)"
-        raise InputError(rule, value="none", place=app.app)
-
-
 def _with_files(found: BestJob | None, folder: Path) -> BestJob | None:
     """Return the best trial with the checkpoint that its folder holds now, if the folder can be read here."""
     trial = None if found is None else folder / found.job.rpartition("/")[2]
@@ -111,20 +98,6 @@ def _with_files(found: BestJob | None, folder: Path) -> BestJob | None:
     )
 
 
-def facts(app: pb.App, found: BestJob | None) -> dict[str, Any]:
-    """Return the app's best trial as a JSON object: the record of ``submit --wait --json``."""
-    return {
-        "schema": "eunomia/best@1",
-        "app": app.app,
-        "metric": app.standing.metric or None,
-        "state": app.state,
-        "why": app.why,
-        "jct_seconds": app.jct_seconds if app.HasField("jct_seconds") else None,
-        "best": None if found is None else best_facts(found),
-        **failure_facts(app),
-    }
-
-
 def line(seen: SearchedApp, found: BestJob | None) -> str:
     """Return the best trial as a line of text."""
     app = seen.app
@@ -132,21 +105,7 @@ def line(seen: SearchedApp, found: BestJob | None) -> str:
         metric = app.standing.metric
         what = f"logged a finite {metric}" if metric else "been reported by its app master"
         return f"{app.app}: no trial has {what}{'' if app.state in OVER else ' yet'}"
-    at = "" if found.step is None else f" at step {found.step:,}"
-    value = "" if found.metric is None else f"   {app.standing.metric} {found.metric:.4f}{at}"
-    settings = f"   {found.settings}" if found.settings else ""
-    return f"{found.job}{value}{settings}   {_checkpoint(found, seen.folder)}"
-
-
-def _checkpoint(found: BestJob, folder: Path) -> str:
-    if not found.checkpoint:
-        own = folder / found.job.rpartition("/")[2] / "checkpoints"
-        return f"no checkpoint of Eunomia's helper; the script's own, if it writes any, are in {own}"
-    if found.checkpoint_metric is None:
-        return f"newest checkpoint, of step {found.checkpoint_step or 0:,} {found.checkpoint} (none was kept for it)"
-    if found.checkpoint_step == found.step:
-        return f"checkpoint {found.checkpoint}"
-    return f"checkpoint of step {found.checkpoint_step or 0:,}, {found.checkpoint_metric:.4f} {found.checkpoint}"
+    return best_line(found, app.standing.metric, seen.folder)
 
 
 def _copy(found: BestJob, seen: SearchedApp, target: Path) -> list[Path]:

@@ -1,4 +1,4 @@
-"""``eunomia explain``: shows why a job waits, the plugin that decided so, and what would start it."""
+"""``eunomia explain``: shows why a job waits, by which plugin, and what would start it; or what came out of it."""
 
 import json
 import textwrap
@@ -22,6 +22,7 @@ from eunomia_appmaster.commands.console import (
     number,
     table,
 )
+from eunomia_appmaster.commands.explain_ends import outcome_facts, outcome_lines
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 
 INDENT = " " * 11
@@ -46,7 +47,7 @@ def explain(
     address: Address = None,
     state_dir: StateDir = None,
 ) -> None:
-    """Show why a job waits, and what would let it start."""
+    """Show why a job waits, and what would let it start; of what has ended, what came out."""
     if at is not None and run is None:
         raise InputError("--at must come with --run", value=f'"{at}"')
     if history:
@@ -61,15 +62,20 @@ def explain(
     else:
         with Client(address, state_dir=state_dir) as client:
             found = client.explanations(job)
-            apps = {} if as_json else {app.app: app for app in client.list().apps}
+            apps = {app.app: app for app in client.list().apps}
     if as_json:
-        typer.echo("\n".join(json.dumps(facts(one)) for one in found))
+        typer.echo("\n".join(json.dumps(facts(one, apps.get(one.app))) for one in found))
     else:
         typer.echo("\n".join(screen(found, apps)))
 
 
-def facts(said: pb.Explanation) -> dict[str, Any]:
-    """Returns one explanation as a JSON object."""
+def facts(said: pb.Explanation, app: pb.App | None = None) -> dict[str, Any]:
+    """Returns one explanation as a JSON object.
+
+    Args:
+        said: the explanation.
+        app: the job's app, to say what came out of what has ended; None: it is not known.
+    """
     return {
         "schema": "eunomia/explain@1",
         "job": said.job,
@@ -86,6 +92,7 @@ def facts(said: pb.Explanation) -> dict[str, Any]:
         "starts_in_seconds": list(said.starts_in_seconds) or None,
         "reported_seconds_ago": given(said, "reported_seconds_ago"),
         "missing_slots": missing_facts(said.missing_slots),
+        "outcome": None if app is None else outcome_facts(said, app),
     }
 
 
@@ -119,6 +126,8 @@ def screen(found: Sequence[pb.Explanation], apps: Mapping[str, pb.App]) -> list[
 def lines(said: pb.Explanation, app: pb.App | None) -> list[str]:
     """Returns one explanation as text."""
     out = [_head(said, app), *_body(said)]
+    if app is not None:
+        out += outcome_lines(said, app)
     if said.state == "waiting":
         out.append(_line("Starts", _starts(said)))
     if said.starts or said.waited_seconds or said.ran_seconds:

@@ -1,6 +1,5 @@
 """``eunomia submit``: hands an app file to the arbiter."""
 
-import dataclasses
 import json
 import sys
 from collections.abc import Sequence
@@ -10,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from eunomia.errors import InputError
-from eunomia_appmaster.best_jobs import best_facts
+from eunomia_appmaster.best_jobs import best_job, record_of
 from eunomia_appmaster.client import Client, Ended
 from eunomia_appmaster.commands.console import Address, AsJson, StateDir, duration, missing, missing_facts, number
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
@@ -42,7 +41,9 @@ def submit(
             return 0
         ended = app.wait()
         if as_json:
-            typer.echo(json.dumps(facts(app.submitted, client.address, absent) | _end(ended)))
+            listed = client.app(app.name)
+            record = record_of(listed, best_job(listed.standing))
+            typer.echo(json.dumps(facts(app.submitted, client.address, absent) | record))
         elif not quiet:
             typer.echo("\n".join(_end_lines(ended)))
         return 0 if ended.state == "finished" else FAILED
@@ -69,18 +70,6 @@ def facts(answer: pb.SubmitResponse, address: str, absent: Sequence[pb.MissingSl
         "other_apps": answer.other_apps,
         "cluster_slots": answer.slots,
         "missing_slots": missing_facts(absent),
-    }
-
-
-def _end(ended: Ended) -> dict[str, Any]:
-    best = ended.best_job
-    return {
-        "state": ended.state,
-        "why": ended.why,
-        "jct_seconds": ended.jct_seconds,
-        "best": None if best is None else best_facts(best),
-        "failed": ended.failed,
-        "failures": [dataclasses.asdict(one) for one in ended.failures],
     }
 
 

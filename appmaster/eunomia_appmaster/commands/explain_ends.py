@@ -1,0 +1,59 @@
+"""What ``eunomia explain`` says of apps and jobs that have ended."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from eunomia_appmaster.best_jobs import best_job, best_line
+from eunomia_appmaster.client import OVER
+from eunomia_appmaster.outcomes import JobOutcome, app_facts, job_outcome, trial_ends
+from eunomia_appmaster.protocol import arbiter_pb2 as pb
+
+ENDED_JOB = ("finished", "failed")
+
+
+def outcome_lines(said: pb.Explanation, app: pb.App) -> list[str]:
+    """Return what came out of an ended app or job as lines; none for one that has not ended."""
+    if said.job == said.app and said.state in OVER:
+        return _of_app(app)
+    if said.state not in ENDED_JOB:
+        return []
+    ended = job_outcome(app, said.job)
+    return [] if ended is None else [_line("Outcome", ended.text())]
+
+
+def outcome_facts(said: pb.Explanation, app: pb.App) -> dict[str, Any] | None:
+    """Return the same as a JSON object; None for what has not ended, or where nothing is known."""
+    if said.job == said.app and said.state in OVER:
+        single = _single(app)
+        return app_facts(app) | ({} if single is None else {"job": single.facts()})
+    ended = job_outcome(app, said.job) if said.state in ENDED_JOB else None
+    return None if ended is None else ended.facts()
+
+
+def _of_app(app: pb.App) -> list[str]:
+    single = _single(app)
+    if single is not None:
+        return [_line("Outcome", single.text())]
+    out, best = [], best_job(app.standing)
+    if best is not None:
+        out.append(_line("Best", best_line(best, app.standing.metric, Path(app.folder))))
+    elif app.standing.metric:
+        out.append(_line("Best", f"no trial has logged a finite {app.standing.metric}"))
+    ends = trial_ends(app)
+    if ends:
+        parts = ", ".join(f"{count} {state}" for state, count in sorted(ends.items()))
+        out.append(_line("Trials", f"{sum(ends.values())} of {max(app.trials, sum(ends.values()))}: {parts}"))
+    return out
+
+
+def _single(app: pb.App) -> JobOutcome | None:
+    """Return the outcome of the only job of an app that searches by no metric; None: it is another app."""
+    if app.trials > 1 or app.standing.metric:
+        return None
+    ended = job_outcome(app, f"{app.app}/1")
+    return None if ended is None else dataclasses.replace(ended, job=app.app)
+
+
+def _line(word: str, text: str) -> str:
+    return f"{word:<11}{text}"

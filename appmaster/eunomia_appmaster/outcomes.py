@@ -1,0 +1,137 @@
+"""What came out of ended apps and jobs: read from ``trials.csv`` and the logs of an app's folder."""
+
+import csv
+import json
+import math
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from eunomia.model.shapes import value
+from eunomia_appmaster.best_jobs import best_facts, best_job
+from eunomia_appmaster.protocol import arbiter_pb2 as pb
+
+MOST_TAGS = 6
+"""Most tags whose last values stand on one line."""
+
+
+@value
+class Logged:
+    """The last value of a tag."""
+
+    step: int
+    value: float
+
+
+@value
+class JobOutcome:
+    """How a job ended."""
+
+    job: str
+    state: str
+    """finished, stopped (by its tuner) or failed."""
+    iterations: int
+    params: Mapping[str, Any]
+    metric: str
+    """The tag that its app searches by; empty: none."""
+    last: float | None
+    """The last value of the metric."""
+    best: float | None
+    """Its best value."""
+    logged: Mapping[str, Logged]
+    """By tag, for a job of an app without a metric."""
+
+    def text(self) -> str:
+        """Return a line: ``stopped by its tuner at iteration 96   val/accuracy 0.9100, best 0.9300   lr 0.1``."""
+        how = "stopped by its tuner" if self.state == "stopped" else self.state
+        parts = [f"{how} at iteration {self.iterations:,}"]
+        if self.last is not None:
+            best = "" if self.best is None or self.best == self.last else f", best {self.best:.4f}"
+            parts.append(f"{self.metric} {self.last:.4f}{best}")
+        named = list(self.logged.items())
+        parts += [", ".join(f"{tag} {one.value:.4g}" for tag, one in named[:MOST_TAGS])] if named else []
+        parts += [f"and {len(named) - MOST_TAGS} more tags"] if len(named) > MOST_TAGS else []
+        parts += [", ".join(f"{name} {setting}" for name, setting in self.params.items())] if self.params else []
+        return "   ".join(parts)
+
+    def facts(self) -> dict[str, Any]:
+        """Return the outcome as a JSON object; numbers that are not finite are null."""
+        return {
+            "state": self.state,
+            "iterations": self.iterations,
+            "params": dict(self.params),
+            "metric": self.metric or None,
+            "last": _finite(self.last),
+            "best": _finite(self.best),
+            "logged": {tag: {"step": one.step, "value": _finite(one.value)} for tag, one in self.logged.items()},
+        }
+
+
+def job_outcome(app: pb.App, job: str) -> JobOutcome | None:
+    """Return how an ended job ended; None: its app's folder cannot be read here, or says nothing of it."""
+    folder = Path(app.folder)
+    row = next((row for row in _rows(folder) if row.get("job") == job), None)
+    if row is None:
+        return None
+    metric = app.standing.metric
+    try:
+        return JobOutcome(
+            job=job,
+            state=row["state"],
+            iterations=int(row["iterations"] or 0),
+            params=json.loads(row["parameters"] or "{}"),
+            metric=metric,
+            last=_number(row["metric"]),
+            best=_number(row["best"]),
+            logged={} if metric else _logged(folder / job.rpartition("/")[2] / "logs"),
+        )
+    except (KeyError, ValueError):
+        return None
+
+
+def trial_ends(app: pb.App) -> dict[str, int]:
+    """Return the number of an app's jobs by state; empty: its folder cannot be read here."""
+    return dict(Counter(row.get("state") or "unknown" for row in _rows(Path(app.folder))))
+
+
+def app_facts(app: pb.App) -> dict[str, Any]:
+    """Return what came out of an app as a JSON object."""
+    best = best_job(app.standing)
+    return {
+        "metric": app.standing.metric or None,
+        "best": None if best is None else best_facts(best),
+        "jobs": trial_ends(app) or None,
+    }
+
+
+def _rows(folder: Path) -> list[dict[str, str]]:
+    if not folder.is_absolute():  # the arbiter names none
+        return []
+    try:
+        with (folder / "trials.csv").open(encoding="utf-8", newline="") as file:
+            return list(csv.DictReader(file))
+    except (OSError, UnicodeDecodeError, csv.Error):
+        return []
+
+
+def _number(text: str) -> float | None:
+    return float(text) if text else None
+
+
+def _finite(number: float | None) -> float | None:
+    return number if number is not None and math.isfinite(number) else None
+
+
+def _logged(folder: Path) -> dict[str, Logged]:
+    """Return the last value of each tag in a job's logs."""
+    from eunomia_appmaster.profiler.log_folder import LogFolder
+
+    logs = LogFolder(folder)
+    logs.poll()
+    found: dict[str, Logged] = {}
+    for tag in logs.tags():
+        series = logs.series(tag)
+        if series.step.size:
+            found[tag] = Logged(step=int(series.step[-1]), value=float(series.value[-1]))
+    return found
