@@ -155,7 +155,8 @@ def notes_of(metrics: pl.DataFrame, facts: RunFacts) -> list[str]:
         fit = row["apps"] - row["apps_left_out"]
         left = fit - row["apps_finished"]
         lines.append(f"{row['policy']}, seed {row['seed']}: {left} of {fit} apps did not finish{why}")
-    return lines + slower_alone(metrics, facts) + free_resizes(metrics, facts) + probed(metrics) + faults_told(metrics)
+    lines += slower_alone(metrics, facts) + slow_by_type(metrics) + free_resizes(metrics, facts)
+    return lines + probed(metrics) + faults_told(metrics)
 
 
 def slower_alone(metrics: pl.DataFrame, facts: RunFacts) -> list[str]:
@@ -167,6 +168,20 @@ def slower_alone(metrics: pl.DataFrame, facts: RunFacts) -> list[str]:
         f"{policy}: {slower} of {apps} apps take longer alone than Themis' linear speed-up gives, which raises their ρ "
         "under any policy; --rho contention judges by the time alone"
         for policy, slower, apps in found.agg(pl.col("apps_slower_alone").max(), pl.col("apps").max()).iter_rows()
+    ]
+
+
+def slow_by_type(metrics: pl.DataFrame) -> list[str]:
+    """Return a line for each policy under which apps are slow because of their GPU types."""
+    if "apps_slow_by_type" not in metrics.columns:
+        return []
+    found = metrics.filter(pl.col("apps_slow_by_type") > 0).group_by("policy", maintain_order=True)
+    return [
+        f"{policy}: {slow} of {apps} apps are slow because of their GPU type, which cost them more time than waiting "
+        f"(mean speed {speed:.2f} of the reference type's; gpu_types.parquet)"
+        for policy, slow, apps, speed in found.agg(
+            pl.col("apps_slow_by_type").sum(), pl.col("apps").sum(), pl.col("type_speed_mean").mean()
+        ).iter_rows()
     ]
 
 

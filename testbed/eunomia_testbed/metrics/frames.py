@@ -15,6 +15,7 @@ from eunomia_testbed.metrics.simulated_log import log_of, user_names
 from eunomia_testbed.metrics.users import user_columns
 from eunomia_testbed.results.plugin_metrics import PluginMetric, with_metrics
 from eunomia_testbed.results.record_names import COLUMNS
+from eunomia_testbed.run_log.gpu_types import TypeSpeeds
 from eunomia_testbed.run_log.tables import LogTables, MadeTables, Maker
 from eunomia_testbed.simulator.run import SimulatedRun
 from eunomia_testbed.workload import Workload
@@ -39,6 +40,7 @@ def frames_of(
     cluster: Cluster,
     *,
     serial_seconds: Reals | None = None,
+    speeds: TypeSpeeds | None = None,
     label: str = "",
     metrics: Sequence[PluginMetric] = (),
 ) -> Frames:
@@ -49,11 +51,12 @@ def frames_of(
         workload: workload of the run.
         cluster: cluster of the run.
         serial_seconds: by job, the seconds of its work on one GPU; None: linear speed-up.
+        speeds: speeds of jobs by GPU type; None: unknown.
         label: value of the column ``policy``; empty: the run's policy.
         metrics: columns that plugins add.
     """
     judged = judge(run, workload, cluster, serial_seconds)
-    return _Maker(run, workload, cluster, judged, label or run.policy).frames(metrics)
+    return _Maker(run, workload, cluster, judged, label or run.policy, speeds).frames(metrics)
 
 
 @builds
@@ -65,14 +68,24 @@ class Alone:
 
 
 class _Maker:
-    def __init__(self, run: SimulatedRun, workload: Workload, cluster: Cluster, judged: Judged, label: str) -> None:
+    def __init__(
+        self,
+        run: SimulatedRun,
+        workload: Workload,
+        cluster: Cluster,
+        judged: Judged,
+        label: str,
+        speeds: TypeSpeeds | None,
+    ) -> None:
         self._run, self._workload, self._cluster, self._judged, self._label = run, workload, cluster, judged, label
         log = log_of(run, workload, cluster, judged.apps)
         alone = Alone(
             ideal_seconds=np.where(np.isfinite(run.ideal_seconds), run.ideal_seconds, np.nan),
             exclusive_seconds=np.where(np.isfinite(run.exclusive_seconds), run.exclusive_seconds, np.nan),
         )
-        self._of_log = LogTables(log, policy=label, seed=run.seed, jobs=(judged.jobs, alone), apps=(judged.apps,))
+        self._of_log = LogTables(
+            log, policy=label, seed=run.seed, jobs=(judged.jobs, alone), apps=(judged.apps,), speeds=speeds
+        )
 
     def frames(self, metrics: Sequence[PluginMetric]) -> Frames:
         run, workload = self._run, self._workload

@@ -35,6 +35,7 @@ def log_of(run: SimulatedRun, workload: Workload, cluster: Cluster, apps: AppFig
         waits=run.waits,
         queue=run.queue,
         activity=lambda: _activity(run, workload),
+        end_seconds=run.end_seconds,
     )
 
 

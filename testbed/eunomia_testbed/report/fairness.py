@@ -11,6 +11,7 @@ from eunomia_testbed.report.thin import thin
 from eunomia_testbed.report.view import View
 from eunomia_testbed.report.waiting import waiting_by_app
 from eunomia_testbed.results.counting import apps_or_jobs, rho_column
+from eunomia_testbed.results.gpu_types import apps_by_type
 
 MOST_POINTS, MOST_LINES, WORST, MOST_DOTS = 300, 100, 10, 400
 KINDS = {"rho": "ρ", "rho_static": "static ρ", "rho_contention": "ρ by contention", "rho_exclusive": "exclusive ρ"}
@@ -66,11 +67,13 @@ def _worst(view: View, worst: pl.DataFrame, kind: str) -> Table:
     named = view.run.jobs.filter(pl.col("app").is_in(worst["app"].to_list()))
     sizes = dict(named.group_by("app").agg(pl.col("slots_asked").max()).iter_rows())
     several = apps_or_jobs(view.run)["user"].n_unique() > 1
+    on_types = {each.app: each for each in apps_by_type(view.run) or ()}
     rows: list[list[Json]] = []
     for row in worst.iter_rows(named=True):
-        why = waited.get(row["app"])
+        why, ran = waited.get(row["app"]), on_types.get(row["app"])
         spent = [why.seconds, why.words, why.reason_seconds, why.plugin] if why else [None, None, None, None]
         facts = [row["app"], row["rho"], sizes.get(row["app"]), row["jct_seconds"], *spent]
+        facts += [None if ran is None else ran.lost_seconds]
         facts += [row["user"] if several else None, *(row.get(name) for name in others)]
         rows.append([rounded(each) for each in facts])
     columns = [
@@ -82,6 +85,7 @@ def _worst(view: View, worst: pl.DataFrame, kind: str) -> Table:
         Column(label="longest because"),
         Column(label="for", kind="seconds", digits=1),
         Column(label="says", kind="code", hint="the plugin that gave the reason"),
+        Column(label="lost to its GPU types", kind="seconds", digits=1, hint="of its run time; below 0: saved"),
         Column(label="user"),
         *(Column(label=label, kind="number", digits=3) for label in others.values()),
     ]

@@ -18,6 +18,7 @@ from eunomia_testbed.report.decisions import decisions
 from eunomia_testbed.report.failed_runs import failed_runs
 from eunomia_testbed.report.failures import failures
 from eunomia_testbed.report.fairness import fairness
+from eunomia_testbed.report.gpu_types import gpu_types
 from eunomia_testbed.report.part import Json, Part, Table
 from eunomia_testbed.report.plugin_metrics import plugin_metrics
 from eunomia_testbed.report.policies import policies
@@ -40,6 +41,7 @@ PARTS: Final[Sequence[Callable[[Whole, float], Sequence[Part | None]]]] = (
     lambda whole, until: [who_held_what(view, until) for view in whole.views],
     lambda whole, _: [fairness(view) for view in whole.views],
     lambda whole, _: [speed(view) for view in whole.views],
+    lambda whole, _: [gpu_types(view) for view in whole.views],
     lambda whole, until: [cluster(view, until) for view in whole.views],
     lambda whole, _: [searches(view) for view in whole.views],
     lambda whole, _: [decisions(view) for view in whole.views],
@@ -51,8 +53,8 @@ Each is None where there is no data for it.
 """
 
 SCRIPTS: Final = ("state.js", "format.js", "svg.js", "chart.js", "bars.js", "policy.js", "table.js", "held.js",
-                  "heat.js", "policies.js", "fairness.js", "speed.js", "cluster.js", "searches.js", "decisions.js",
-                  "page.js")  # fmt: skip
+                  "heat.js", "policies.js", "fairness.js", "speed.js", "types.js", "cluster.js", "searches.js",
+                  "decisions.js", "page.js")  # fmt: skip
 """The scripts in the order in which they are joined into one."""
 
 MOST_NAMES: Final = 2_000

@@ -18,6 +18,7 @@ from eunomia_testbed.report.waiting import waiting_by_app
 from eunomia_testbed.report.words import RHO_NAMES, count, duration, percent
 from eunomia_testbed.results.assumptions import assumption_sentences
 from eunomia_testbed.results.counting import apps_or_jobs, rho_column
+from eunomia_testbed.results.gpu_types import AppOnTypes, apps_by_type
 from eunomia_testbed.results.run_data import RunData
 from eunomia_testbed.results.summary import OVERHEADS, UNFAIR_RHO, Summary
 
@@ -111,6 +112,8 @@ def _fair(view: View) -> Statement | None:
             f"the jobs of {_named(app)} waited {duration(waited.seconds)} in all, "
             f"{percent(waited.reason_seconds / waited.seconds)} of it because {waited.words}"
         )
+    if (slow := _slow_by_type(run, app)) is not None:
+        because.append(f"{_named(app)} is slow because of its GPU type: {duration(slow.lost_seconds)} lost {slow.why}")
     mark: Mark = "good" if summary.rho_worst <= unfair_above(run) else "poor" if summary.rho_worst <= 1.5 else "bad"
     if _is_simulated(run):
         p90 = view.evidence.figure(view.policy, f"rho_{summary.rho_kind}_p90")
@@ -118,6 +121,12 @@ def _fair(view: View) -> Statement | None:
     seed = f" (seed {view.seed})" if run.facts is not None and len(run.facts.seeds) > 1 else ""
     answer = f"Worst {RHO_NAMES[summary.rho_kind]} {summary.rho_worst:.2f}{seed}, {_named(app)}"
     return Statement(mark=mark, question="Was it fair?", answer=answer, because=_sentence(because))
+
+
+def _slow_by_type(run: RunData, app: str) -> AppOnTypes | None:
+    """Return an app that is slow because of its GPU types; None: it is not, or its speeds are unknown."""
+    found = next((each for each in apps_by_type(run) or () if each.app == app), None)
+    return found if found is not None and found.slow else None
 
 
 def _is_simulated(run: RunData) -> bool:

@@ -32,6 +32,7 @@ class RunData:
     rounds: pl.DataFrame
     leases: pl.DataFrame
     waits: pl.DataFrame
+    gpu_types: pl.DataFrame
     queue: pl.DataFrame
     rho: pl.DataFrame
     searches: pl.DataFrame

@@ -19,6 +19,7 @@ from eunomia_testbed.results.assumptions import share_of
 from eunomia_testbed.results.columns import col
 from eunomia_testbed.results.counting import apps_or_jobs, faults_of, held_twice, rho_column, slot_count
 from eunomia_testbed.results.figures import figures_of
+from eunomia_testbed.results.gpu_types import apps_by_type, mean_speed
 from eunomia_testbed.results.run_data import RunData
 
 __all__ = [
@@ -75,6 +76,18 @@ class Summary:
     ]
     speeds_assumed_share: Annotated[
         float | None, col("share", "of the trace's GPU hours: jobs with assumed speeds; unknown without times")
+    ]
+    apps_slow_by_type: Annotated[
+        int | None, col("apps", "that are slow because of the GPU types on which they ran (``gpu_types``)")
+    ]
+    type_speed_mean: Annotated[
+        float | None,
+        col(
+            "",
+            "speed of jobs on the types of their GPUs over that on the type of their times, over the GPU time held",
+            label="speed by GPU type",
+            better="high",
+        ),
     ]
     slots: Annotated[int | None, col("GPUs", "of the cluster")]
     slots_in_use_share: Annotated[
@@ -187,7 +200,7 @@ def summary_of(run: RunData, policy: str, seed: int) -> Summary:
     named = {name: figures[name] for name in figures if name in Summary.__dataclass_fields__}
     held, reasons = counting.held_seconds(one), counting.by_reason(one)
     counted: dict[str, Any] = {**named, **_fairness(one, judged), **_usage(one, held)}
-    counted |= _assumed(one, seed)
+    counted |= _assumed(one, seed) | _by_type(one)
     return Summary(
         policy=policy,
         seed=seed,
@@ -217,6 +230,15 @@ def _assumed(run: RunData, seed: int) -> dict[str, object]:
         return {"speeds_assumed_jobs": None, "speeds_assumed_share": None}
     found = share_of(run.facts.assumptions, seed)
     return {"speeds_assumed_jobs": found.jobs, "speeds_assumed_share": found.gpu_hours_share}
+
+
+def _by_type(run: RunData) -> dict[str, object]:
+    """Return the fields about GPU types; unknown on a cluster with one type, and without speeds."""
+    found = apps_by_type(run)
+    return {
+        "apps_slow_by_type": None if found is None else sum(each.slow for each in found),
+        "type_speed_mean": mean_speed(run.gpu_types),
+    }
 
 
 def _fairness(run: RunData, judged: pl.DataFrame) -> dict[str, object]:

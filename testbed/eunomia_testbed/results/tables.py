@@ -183,6 +183,29 @@ class WaitRow:
 
 
 @value
+class GpuTypeRow:
+    """A job and a GPU type on which it held GPUs; only of runs on a cluster with several GPU types."""
+
+    app: Annotated[str, col("", "its app")]
+    job: Annotated[str | None, col("", "the job; null: leases of several jobs of the app, or of none")] = None
+    gpu_type: Annotated[str, col("", "the GPU type")]
+    slot_seconds: Annotated[float, col("GPU-s", "held on this type, busy or idle")]
+    run_seconds: Annotated[
+        float | None, col("s", "made progress on this type: its run time, by the GPU time held of each type")
+    ] = None
+    wait_seconds: Annotated[float | None, col("s", "waited before it got GPUs of this type")] = None
+    reference_type: Annotated[str | None, col("", "the type of the job's times, which speed refers to")] = None
+    speed: Annotated[
+        float | None,
+        col("", "on this type over that on the reference type, at the job's largest gang on one machine"),
+    ] = None
+    lost_seconds: Annotated[
+        float | None,
+        col("s", "of run_seconds, those that the same work does not take on the reference type; negative: saved"),
+    ] = None
+
+
+@value
 class QueueRow:
     """The queue and the cluster from a time until the next row; the last three columns are means over that period."""
 
@@ -334,6 +357,7 @@ TABLES: Final[dict[str, type[Row]]] = {
     "rounds": RoundRow,
     "leases": LeaseRow,
     "waits": WaitRow,
+    "gpu_types": GpuTypeRow,
     "queue": QueueRow,
     "rho": RhoRow,
     "searches": SearchRow,

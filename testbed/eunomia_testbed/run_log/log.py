@@ -146,6 +146,7 @@ class RunLog:
         cluster: the cluster in which GPUs are numbered; None: no GPU was held.
         queue: the queue over time; None: unknown.
         activity: computes the activities of GPUs at each call.
+        end_seconds: time of the last event; None: the last time in the log.
     """
 
     apps: Sequence[str]
@@ -158,3 +159,4 @@ class RunLog:
     waits: WaitLog
     activity: Callable[[], Activity]
     queue: QueueLog | None = None
+    end_seconds: float | None = None

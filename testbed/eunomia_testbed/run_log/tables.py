@@ -10,6 +10,7 @@ import polars as pl
 from eunomia.contract.decisions import CHANGED
 from eunomia.units import Ints
 from eunomia_testbed.results.tables import frame_of_columns, schema_of
+from eunomia_testbed.run_log.gpu_types import TypeSpeeds, held_by_type, speed_columns
 from eunomia_testbed.run_log.log import Column, RunLog
 
 Maker = Callable[[], pl.DataFrame]
@@ -32,7 +33,7 @@ class MadeTables(Mapping[str, pl.DataFrame]):
 
 
 class LogTables:
-    """Makes the tables ``jobs``, ``apps``, ``rounds``, ``leases``, ``waits`` and ``segments`` of a log.
+    """Makes the tables ``jobs``, ``apps``, ``rounds``, ``leases``, ``waits``, ``gpu_types`` and ``segments`` of a log.
 
     Args:
         log: log of the run.
@@ -40,12 +41,20 @@ class LogTables:
         seed: value of the column ``seed``.
         jobs: dataclasses with further columns by job, each field under its name; fields that are no column are ignored.
         apps: dataclasses with further columns by app.
+        speeds: speeds of jobs by GPU type; None: unknown.
     """
 
     def __init__(
-        self, log: RunLog, *, policy: str, seed: int, jobs: tuple[Any, ...] = (), apps: tuple[Any, ...] = ()
+        self,
+        log: RunLog,
+        *,
+        policy: str,
+        seed: int,
+        jobs: tuple[Any, ...] = (),
+        apps: tuple[Any, ...] = (),
+        speeds: TypeSpeeds | None = None,
     ) -> None:
-        self._log, self._policy, self._seed = log, policy, seed
+        self._log, self._policy, self._seed, self._speeds = log, policy, seed, speeds
         self._of_jobs, self._of_apps = jobs, apps
         self._apps = pl.Series("app", list(log.apps), pl.String())
         names = pl.Series("job", list(log.jobs), pl.String())
@@ -62,6 +71,7 @@ class LogTables:
             "rounds": self._rounds,
             "leases": self._leases,
             "waits": self._waits,
+            "gpu_types": self._gpu_types,
             "segments": self._segments,
         }
 
@@ -116,6 +126,22 @@ class LogTables:
             "plugin": or_null(log.plugin),
         }
         return self.frame("waits", {**fields_of("waits", log), **named}, log.job.size)
+
+    def _gpu_types(self) -> pl.DataFrame:
+        """Return the jobs by GPU type; no rows where the cluster has a single type."""
+        cluster = self._log.cluster
+        if cluster is None or len(cluster.gpu_types) < 2:
+            return self.frame("gpu_types", {}, 0)
+        held = held_by_type(self._log, cluster)
+        names = pl.Series("gpu_type", list(cluster.gpu_types), pl.String())
+        columns = {
+            **fields_of("gpu_types", held),
+            **speed_columns(held, self._speeds),
+            "app": self._apps.gather(held.app),
+            "job": gathered(self.jobs, held.job),
+            "gpu_type": names.gather(held.kind),
+        }
+        return self.frame("gpu_types", columns, held.kind.size)
 
     def _segments(self) -> pl.DataFrame:
         log = self._log.activity()

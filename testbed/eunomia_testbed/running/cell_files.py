@@ -10,6 +10,7 @@ import polars as pl
 
 from eunomia_testbed.metrics.frames import Frames, frames_of
 from eunomia_testbed.metrics.serial import serial_seconds
+from eunomia_testbed.metrics.type_speeds import type_speeds
 from eunomia_testbed.results.plugin_metrics import metrics_of
 from eunomia_testbed.results.writing import write_csv, write_parquet, write_text
 from eunomia_testbed.running.memory import hand_back
@@ -50,7 +51,10 @@ def run_cell(plan: Plan, cell: Cell, folder: Path, progress: Callable[[Progress]
         hand_back()
     serial = serial_seconds(workload, plan.cluster, plan.models)
     metrics = metrics_of(plan.profiles[cell.policy].registry)
-    frames = frames_of(run, workload, plan.cluster, serial_seconds=serial, label=cell.label, metrics=metrics)
+    speeds = type_speeds(workload, plan.cluster, plan.models)
+    frames = frames_of(
+        run, workload, plan.cluster, serial_seconds=serial, speeds=speeds, label=cell.label, metrics=metrics
+    )
     if cell.resampled:
         facts = {"rho": plan.rho, "unfair_above": plan.unfair_above, "slots": plan.cluster.gpus}
         row = row_of(frames, policy=cell.label, number=cell.seed, facts=facts, counted=plan.counted(cell))

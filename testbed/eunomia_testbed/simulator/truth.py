@@ -132,6 +132,23 @@ class Speeds:
         kinds = self._types_of(job) or list(range(len(self._types)))
         return min(kinds, key=lambda kind: self.at(job, self._nearest(self._most[job], kind)))
 
+    def reference_type(self, job: int) -> str:
+        """Return the GPU type of a job's times, whether the cluster has it; without times, that of ``own_type``."""
+        measured = self._hours.of(job)
+        return self._hours.types[measured if measured >= 0 else self.own_type(job)]
+
+    def against_reference(self, job: int, kind: int) -> float:
+        """Return a job's speed on a GPU type of the cluster over that on its reference type.
+
+        Both are of its largest gang on one machine, in its first regime. 0: the job does not run there.
+        """
+        measured, most = self._hours.of(job), self._most[job]
+        regime = next(iter(self.regimes(job)), None)
+        here = self.at(job, GangShape(most, kind), regime=regime)
+        if measured >= len(self._types):
+            return self.by_count(job, most, regime) / here  # the times themselves: the cluster lacks their type
+        return self.at(job, GangShape(most, self.own_type(job)), regime=regime) / here
+
     def seconds_per_iteration(
         self,
         job: int,

@@ -1,6 +1,6 @@
 // Puts the page together: the legend, each part's drawing and tables, the downloads, the keys.
 const DRAWN = {
-  policies: drawPolicies, held: drawHeld, fairness: drawFairness, speed: drawSpeed, cluster: drawCluster,
+  policies: drawPolicies, held: drawHeld, fairness: drawFairness, speed: drawSpeed, types: drawTypes, cluster: drawCluster,
   searches: drawSearches, decisions: drawDecisions, provenance: drawDownloads,
 };
 const MANY_APPS = 24;

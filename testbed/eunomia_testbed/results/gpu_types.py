@@ -1,0 +1,122 @@
+"""What follows from the table ``gpu_types``: the mean speed, and the apps that are slow because of their GPU types."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from eunomia.errors import InputError, InputErrors
+from eunomia.model.shapes import value
+from eunomia.platform.cluster_file import parse_cluster
+from eunomia.units import Reals
+from eunomia_testbed.results.facts import RunFacts
+from eunomia_testbed.results.run_data import RunData
+from eunomia_testbed.results.slots import numbered
+
+SLOW_PART: Final = 0.1
+"""The least part of its run time that an app must lose to slower GPU types to count as slow because of them."""
+
+
+@value
+class AppOnTypes:
+    """An app by the GPU types on which it ran.
+
+    Attributes:
+        app: its name.
+        run_seconds: run time of all its jobs.
+        wait_seconds: waiting of all its jobs.
+        lost_seconds: of the run time, what the same work does not take on the reference type.
+        gpu_type: the type on which it lost most.
+        speed: the mean speed of its jobs on that type, over that on the reference type.
+        reference_type: the type of its times; of several, the first by name.
+        speed_mean: its mean speed over all its GPU time.
+    """
+
+    app: str
+    run_seconds: float
+    wait_seconds: float
+    lost_seconds: float
+    gpu_type: str
+    speed: float
+    reference_type: str
+    speed_mean: float
+
+    @property
+    def why(self) -> str:
+        """Return how slow the type is, such as ``on K80 at 0.25 times the speed of V100``."""
+        return f"on {self.gpu_type} at {self.speed:.2f} times the speed of {self.reference_type}"
+
+    @property
+    def slow(self) -> bool:
+        """Return whether slower types cost the app a tenth of its run time or more, and more than waiting did."""
+        return self.lost_seconds >= SLOW_PART * self.run_seconds and self.lost_seconds > self.wait_seconds
+
+
+def apps_by_type(run: RunData) -> Sequence[AppOnTypes] | None:
+    """Return the apps with known speeds, in order of their names; None: no speed is known."""
+    known = run.gpu_types.filter(pl.col("speed").is_not_null() & pl.col("run_seconds").is_not_null())
+    if known.is_empty():
+        return None
+    app, names = numbered(known["app"])
+    kind, types = numbered(known["gpu_type"])
+    size = names.len()
+    held, ran, lost, speed = (
+        known[name].to_numpy() for name in ("slot_seconds", "run_seconds", "lost_seconds", "speed")
+    )
+    of_type = np.zeros((3, size, types.len()))
+    for table, values in zip(of_type, (lost, held, held * speed), strict=True):
+        np.add.at(table, (app, kind), values)
+    most = np.argmax(of_type[0], axis=1)
+    rows = np.arange(size)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        there = (of_type[2] / of_type[1])[rows, most]
+        mean = of_type[2].sum(axis=1) / of_type[1].sum(axis=1)
+    references = known.group_by("app").agg(pl.col("reference_type").min()).sort("app")["reference_type"]
+    waited = _waited(run, names)
+    run_seconds, lost_seconds = np.bincount(app, ran, size), of_type[0].sum(axis=1)
+    return [
+        AppOnTypes(
+            app=str(names[row]),
+            run_seconds=float(run_seconds[row]),
+            wait_seconds=float(waited[row]),
+            lost_seconds=float(lost_seconds[row]),
+            gpu_type=str(types[int(most[row])]),
+            speed=float(there[row]),
+            reference_type=str(references[row] or ""),
+            speed_mean=float(mean[row]),
+        )
+        for row in range(size)
+    ]
+
+
+def mean_speed(rows: pl.DataFrame) -> float | None:
+    """Return the mean speed of rows of ``gpu_types`` over their GPU time; None: no speed is known."""
+    known = rows.filter(pl.col("speed").is_not_null() & (pl.col("slot_seconds") > 0.0))
+    if known.is_empty():
+        return None
+    held = known["slot_seconds"].to_numpy()
+    return float(held @ known["speed"].to_numpy() / held.sum())
+
+
+def gpus_by_type(facts: RunFacts | None) -> Mapping[str, int]:
+    """Return the GPUs of the cluster by type, in the order of its description; empty: it is unknown."""
+    if facts is None or not facts.cluster:
+        return {}
+    try:
+        cluster = parse_cluster(facts.cluster, place="cluster.toml").cluster
+    except (InputError, InputErrors):
+        return {}
+    return dict(zip(cluster.gpu_types, cluster.capacity.tolist(), strict=True))
+
+
+def _waited(run: RunData, apps: pl.Series) -> Reals:
+    """Return the seconds that all jobs of each app waited; unknown waits count as 0."""
+    jobs = run.jobs.filter(pl.col("app").is_in(apps.implode())).select("app", "wait_seconds")
+    row = jobs["app"].cast(pl.Enum(apps)).to_physical().to_numpy()
+    waited: Reals = np.bincount(row, jobs["wait_seconds"].fill_null(0.0).fill_nan(0.0).to_numpy(), apps.len()).astype(
+        float
+    )
+    return waited
