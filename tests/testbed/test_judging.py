@@ -100,6 +100,7 @@ def test_the_front_holds_the_policies_that_no_other_beats_in_speed_and_fairness(
     )
     answers = judge(Evidence(draws=NO_DRAWS, drawn=rows), ["fast", "fair", "neither"])
     assert answers.front == ("fast", "fair")
+    assert answers.fronts == {"themis": ("fast", "fair"), "static": ("fast",)}
     assert answers.fairest_by_kind() == {"themis": ("fair",), "static": ("fast",)}
     told = [line.text for line in lines_of(answers, NO_DRAWS) if line.label == "Fairest"]
     assert told == ["it depends on ρ: Themis' fair; static fast (what each asks: docs/explanation/fairness.md)"]

@@ -23,6 +23,7 @@ def answers_json(evidence: Evidence, facts: RunFacts) -> dict[str, Any]:
                 "goals": [_goal(answer) for answer in [*judged.goals, *of_rho]],
                 "fairest": {kind: list(best) for kind, best in judged.fairest_by_kind().items()},
                 "front": list(judged.front),
+                "fronts": {kind: list(front) for kind, front in judged.fronts.items()},
                 "unfinished": [each.policy for each in judged.unfinished],
             }
         )

@@ -10,7 +10,7 @@ import polars as pl
 
 from eunomia.model.shapes import builds, value
 from eunomia_testbed.evidence.evidence import Evidence
-from eunomia_testbed.evidence.goals import FAIRNESS, Goal, fairness_goals, plain_goals
+from eunomia_testbed.evidence.goals import FAIRNESS, MEAN_JCT, Goal, fairness_goals, plain_goals
 from eunomia_testbed.evidence.intervals import Estimate
 from eunomia_testbed.metrics.fairness import KINDS
 
@@ -64,18 +64,23 @@ class Answers:
     Attributes:
         goals: an answer for each goal that does not depend on the kind of ρ.
         fairness: by kind of ρ, an answer for each of its figures; the first is the 90th percentile.
-        front: policies that no other policy beats in both mean JCT and the 90th percentile of the chosen kind of ρ.
+        fronts: by kind of ρ, the policies that no other policy beats in both mean JCT and its 90th percentile.
         kind: the kind of ρ that judges the run.
         unfinished: policies that are left out.
     """
 
     goals: Sequence[GoalAnswer]
     fairness: Mapping[str, Sequence[GoalAnswer]]
-    front: tuple[str, ...]
+    fronts: Mapping[str, tuple[str, ...]]
     kind: str
     unfinished: Sequence[Unfinished]
     apps: int
     """Apps of the workload, from which follows the length of a trace that probably decides."""
+
+    @property
+    def front(self) -> tuple[str, ...]:
+        """Return the front of the kind of ρ that judges the run."""
+        return self.fronts.get(self.kind, ())
 
     def of(self, name: str) -> GoalAnswer | None:
         """Return the answer to a goal by the word of ``--goal``; None: no policy has the figure."""
@@ -109,7 +114,7 @@ def judge(evidence: Evidence, policies: Sequence[str], *, kind: str = "themis") 
     return Answers(
         goals=goals,
         fairness={each: found for each, found in fairness.items() if found},
-        front=_front(goals[0] if goals else None, next(iter(fairness.get(kind, ())), None)),
+        fronts=_fronts(next((each for each in goals if each.goal == MEAN_JCT), None), fairness),
         kind=kind,
         unfinished=unfinished,
         apps=apps,
@@ -171,9 +176,12 @@ def _factor(differences: Sequence[Estimate]) -> float | None:
     return most if most is not None and 1.0 < most <= MOST_MORE else None
 
 
-def _front(fast: GoalAnswer | None, fair: GoalAnswer | None) -> tuple[str, ...]:
-    if fast is None or fair is None:
-        return ()
+def _fronts(fast: GoalAnswer | None, fairness: Mapping[str, Sequence[GoalAnswer]]) -> dict[str, tuple[str, ...]]:
+    """Return the front of mean JCT and the first figure of fairness, by kind of ρ; only kinds with figures."""
+    return {} if fast is None else {kind: _front(fast, found[0]) for kind, found in fairness.items() if found}
+
+
+def _front(fast: GoalAnswer, fair: GoalAnswer) -> tuple[str, ...]:
     both = [each for each in fast.figures if each in fair.figures]
     at = {each: (fast.figures[each].value, fair.figures[each].value) for each in both}
     return tuple(each for each in both if not any(_dominates(at[other], at[each]) for other in both))

@@ -52,9 +52,9 @@ PARTS: Final[Sequence[Callable[[Whole, float], Sequence[Part | None]]]] = (
 Each is None where there is no data for it.
 """
 
-SCRIPTS: Final = ("state.js", "format.js", "svg.js", "chart.js", "bars.js", "policy.js", "table.js", "held.js",
-                  "heat.js", "policies.js", "fairness.js", "speed.js", "types.js", "cluster.js", "searches.js",
-                  "decisions.js", "page.js")  # fmt: skip
+SCRIPTS: Final = ("state.js", "format.js", "svg.js", "chart.js", "labels.js", "bars.js", "policy.js", "table.js",
+                  "held.js", "heat.js", "policies.js", "fairness.js", "speed.js", "types.js", "cluster.js",
+                  "searches.js", "decisions.js", "page.js")  # fmt: skip
 """The scripts in the order in which they are joined into one."""
 
 MOST_NAMES: Final = 2_000

@@ -89,23 +89,57 @@ def policies(whole: Whole) -> Part | None:
     measured = [each for each in compared(whole) if whole.summaries[each.name].null_count() < whole.summaries.height]
     found = {each.name: [whole.evidence.figure(policy, each.name) for policy in whole.policies] for each in measured}
     known = [each for each in measured if any(found[each.name])]
-    fair = f"rho_{whole.rho_kind}_p90"
-    fairness = [whole.evidence.figure(policy, fair) for policy in whole.policies]
+    kinds = _kinds(whole)
     return Part(
         name="policies",
         title="Policies",
         question="Which policy, for which goal, at what price?",
         html=_sentences(whole),
         data={
-            "method": method(whole.evidence.draws),
-            "frontiers": [answers.front for answers in whole.answers.values()],
             "metrics": [_bars(each, found[each.name]) for each in known if each.drawn],
-            "kind": RHO_NAMES[whole.rho_kind],
             "unit": whole.time_unit,
-            "scatter": [_numbers(found[FAST]), _numbers(fairness)] if FAST in found and any(fairness) else None,
+            "scatter": {"times": _numbers(found[FAST]), "kinds": kinds} if FAST in found and kinds else None,
         },
-        tables=[*_prices(whole), _table(whole, rows, known, found)],
+        tables=[*_prices(whole), *_fairness(whole), _table(whole, rows, known, found)],
     )
+
+
+def _kinds(whole: Whole) -> list[Json]:
+    """Return by kind of ρ, the judging one first, every policy's 90th percentile, and its front with mean JCT."""
+    found = []
+    for kind in sorted(RHO_NAMES, key=lambda each: each != whole.rho_kind):
+        figures = [whole.evidence.figure(policy, f"rho_{kind}_p90") for policy in whole.policies]
+        if any(figures):
+            fronts = [answers.fronts.get(kind, ()) for answers in whole.answers.values()]
+            label = RHO_NAMES[kind]
+            facts = {"label": label, "judges": kind == whole.rho_kind, "rows": _numbers(figures), "frontiers": fronts}
+            found.append(facts)
+    return found
+
+
+def _fairness(whole: Whole) -> list[Table]:
+    """Return each policy's fairness by every kind of ρ, and whether it is on the front of that kind and mean JCT."""
+    fronts = [answers.fronts for answers in whole.answers.values()]
+    rows: list[list[Json]] = []
+    for kind, label in RHO_NAMES.items():
+        for policy in whole.policies:
+            found = [
+                whole.evidence.figure(policy, f"rho_{kind}_{way}") for way in ("p90", "p99", "worst", "above_1_share")
+            ]
+            if any(found):
+                front = "yes" if any(policy in each.get(kind, ()) for each in fronts) else "no"
+                figures = [None if each is None else rounded(each.value) for each in found]
+                rows.append([label, policy, *figures, front if fronts else None])
+    columns = [
+        Column(label="kind"),
+        Column(label="policy", kind="policy"),
+        Column(label="90th percentile", kind="number", digits=2),
+        Column(label="99th percentile", kind="number", digits=2),
+        Column(label="worst", kind="number", digits=2),
+        Column(label="part above 1", kind="percent"),
+        Column(label="on the front", hint="no policy beats it in both mean JCT and the 90th percentile"),
+    ]
+    return [kept_columns(Table(title="Fairness by kind of ρ", columns=columns, rows=rows, folded=True))] if rows else []
 
 
 def _sentences(whole: Whole) -> str:
@@ -116,6 +150,7 @@ def _sentences(whole: Whole) -> str:
         lines = "".join(
             f"<dt>{html.escape(line.label)}</dt><dd>{html.escape(line.text)}</dd>" for line in lines_of(answers, draws)
         )
+        lines += f"<dt>Front</dt><dd>{html.escape(_front_sentence(answers))}</dd>" if answers.fronts else ""
         left = "".join(
             f"<p>{html.escape(each.policy)}: {each.finished:,} of {count(each.apps, 'app')} finished, "
             "and no goal compares it.</p>"
@@ -123,6 +158,19 @@ def _sentences(whole: Whole) -> str:
         )
         parts.append(f'{head}<dl class="goals">{lines}</dl>{left}')
     return f'{"".join(parts)}<p class="asks">{html.escape(method(draws))}</p>' if parts else ""
+
+
+def _front_sentence(answers: Answers) -> str:
+    """Return the policies that no other beats in both mean JCT and the 90th percentile of ρ, by kind of ρ."""
+    by_front: dict[tuple[str, ...], list[str]] = {}
+    for kind, front in answers.fronts.items():
+        by_front.setdefault(front, []).append(RHO_NAMES[kind])
+    every = len(by_front) == 1 and len(answers.fronts) > 1
+    parts = [
+        f"{', '.join(front)} by {'every kind of ρ' if every else ' and '.join(kinds)}"
+        for front, kinds in by_front.items()
+    ]
+    return f"no other policy is better in both mean JCT and the 90th percentile of ρ: {'; '.join(parts)}"
 
 
 def _prices(whole: Whole) -> list[Table]:
@@ -167,7 +215,7 @@ def _bars(metric: Compared, found: list[Estimate | None]) -> Json:
         "digits": metric.digits,
         "better": metric.better,
         "rows": _numbers(found),
-        "best": [each is not None and each.value == best for each in found],
+        "best": [each is not None and each.known and each.value == best for each in found],
     }
 
 

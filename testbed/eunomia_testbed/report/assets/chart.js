@@ -63,20 +63,25 @@ class Chart {
   axes(x, y) {
     const { left, right, top, bottom } = this.area;
     const across = (this.zoomable ? momentTicks : x.ticks || ticks)(this.x.domain, Math.max(3, (right - left) / (this.zoomable ? 95 : 62)));
+    let free = -Infinity; // where the last number ends
     for (const value of across.values) {
-      this.back.append(
-        svg("line", { x1: this.x(value), x2: this.x(value), y1: top, y2: bottom, class: "rule" }),
-        svg("text", { x: this.x(value), y: bottom + 15, class: "tick middle" }, x.format(value, x.log ? value / 10 : across.step)));
+      const [at, text] = [this.x(value), x.format(value, x.log ? value : across.step)];
+      this.back.append(svg("line", { x1: at, x2: at, y1: top, y2: bottom, class: "rule" }));
+      const half = (text.length * 6.3) / 2;
+      if (at - half < free) continue;
+      free = at + half + 4;
+      this.back.append(svg("text", { x: at, y: bottom + 15, class: "tick middle" }, text));
     }
-    if (x.label) this.back.append(svg("text", { x: right, y: bottom + 30, class: "label end" }, x.label));
+    if (x.label) this.back.append(svg("text", { x: right, y: bottom + 30, class: "label end" }, x.log && !x.label.includes("logarithmic") ? `${x.label}, logarithmic` : x.label));
     if (!y.format) return;
-    const up = y.log ? logTicks(this.y.domain) : ticks(this.y.domain, (bottom - top) / 38);
+    const up = (y.ticks || (y.log ? logTicks : ticks))(this.y.domain, (bottom - top) / (y.log ? 20 : 38));
     for (const value of up.values) {
       this.back.append(
         svg("line", { x1: left, x2: right, y1: this.y(value), y2: this.y(value), class: "rule" }),
-        svg("text", { x: left - 6, y: this.y(value) + 4, class: "tick end" }, y.format(value, y.log ? value / 10 : up.step)));
+        svg("text", { x: left - 6, y: this.y(value) + 4, class: "tick end" }, y.format(value, y.log ? value : up.step)));
     }
-    if (y.label) this.back.append(svg("text", { x: left - 36, y: top - 4, class: "label" }, y.label));
+    const unit = y.log ? [y.label, "logarithmic"].filter((each) => each).join(", ") : y.label;
+    if (unit) this.back.append(svg("text", { x: left - 36, y: top - 4, class: "label" }, unit));
   }
 
   // A line through points [x, y]; a point whose y is unknown breaks it.

@@ -23,6 +23,7 @@ function lineOf(at, name) {
 function drawLevel(parent, { name, title, hint }, slotCount) {
   const capacity = name === "busy_gpus" ? slotCount : name === "contention" || name === "efficiency" ? 1 : null;
   const lines = () => compared().map((at) => ({ at, line: lineOf(at, name) })).filter((each) => each.line);
+  const levels = () => lines().flatMap(({ line }) => (line.bands || line.points).map((row) => row[row.length - 1]));
   const highest = () => Math.max(...lines().map(({ line }) => (line.bands || line.points).reduce((most, row) => Math.max(most, row[row.length - 1]), 0)), 1e-9);
   const labelled = compared().length > 1 && compared().length <= 4; // more names than that say nothing of their lines
   new Chart(parent, {
@@ -31,7 +32,12 @@ function drawLevel(parent, { name, title, hint }, slotCount) {
     height: 224,
     margin: { top: 18, right: labelled ? 118 : 14, left: 56 },
     time: () => true,
-    y: () => ({ label: LEVEL_UNITS[name] || "", domain: [0, Math.max(highest(), capacity || 0) * 1.06], format: (value, step) => (value >= 10000 ? number(value / 1000) + " k" : tick(value, step)) }),
+    y: () => {
+      const axis = { label: LEVEL_UNITS[name] || "", format: (value, step) => (value >= 10000 ? number(value / 1000) + " k" : tick(value, step)) };
+      const whole = name === "busy_gpus" && capacity; // a part of a whole stays linear
+      if (!whole && spread(levels()).wide) return { ...axis, ...zeroLog([...levels(), capacity || 0]) };
+      return { ...axis, domain: [0, Math.max(highest(), capacity || 0) * 1.06] };
+    },
     draw: (chart) => {
       if (capacity) chart.back.append(svg("line", { x1: chart.area.left, x2: chart.area.right, y1: chart.y(capacity), y2: chart.y(capacity), class: "one" }));
       const own = lineOf(chosen.run, name);

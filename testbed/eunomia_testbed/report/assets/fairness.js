@@ -36,31 +36,26 @@ function drawDistribution(parent, { count, above, kind, final }) {
       shadeAboveOne(chart, "across");
       const all = curves();
       all.sort((a, b) => (a.at === chosen.run) - (b.at === chosen.run)).forEach(({ at, points }) => chart.policyLine([...stairsOf(points, chart.x.domain[0]), [chart.x.domain[1], 1]], at));
-      if (all.length > 1) labelCurves(chart, all);
       all.forEach(({ at, points }) => at !== chosen.run && markCurve(chart, at, points, (value, share) => [`${number(100 * share, 1)} % of apps at or below ρ ${number(value, 3)}`]));
+      const dots = [];
       sorted.forEach(([app, rho], at) => {
         const [x, y] = [chart.x(Math.max(rho, chart.x.domain[0])), chart.y(shareAt(at))];
         const faded = isFaded(app) ? " faded" : "";
         const worst = at >= sorted.length - worstNamed;
         const radius = chosen.app === app ? 7 : named ? 6 : worst ? 4.5 : 2.6;
         chart.plot.append(svg("circle", { cx: x, cy: y, r: radius, fill: look(app).hue, class: "dot" + faded }));
-        if (named || worst) labelDot(chart, x, y, `${shorten(app, 24)} ${number(rho, 2)}`, faded, named ? null : sorted.length - 1 - at);
+        dots.push({ x, y, r: radius, faded, text: named || worst ? `${shorten(app, 24)} ${number(rho, 2)}` : null });
         chart.mark({ x, y, app, text: [app, `ρ ${number(rho, 3)}`, `${count - final.length + at + 1} of ${count} apps at or below`] });
       });
+      placeLabels(chart, [...dots.filter((each) => each.text).reverse(), ...curveLabels(chart, all)], { dots, lines: curveBoxes(chart, all) });
     },
   });
 }
 
-// A name next to its dot; those of the worst of many stand below each other.
-function labelDot(chart, x, y, text, faded, rank) {
-  const flip = x > (chart.area.left + chart.area.right) * 0.62;
-  const below = rank === null ? (flip ? -6 : 16) : 18 + 15 * rank;
-  chart.front.append(svg("text", { x: x + (flip ? -10 : 10), y: y + below, class: (flip ? "name halo end" : "name halo") + faded }, text));
-}
-
 function drawRhoOverTime(parent, lines) {
   const values = lines.flatMap((line) => line.points.map((point) => point[1])).filter((value) => value !== null);
-  const log = Math.max(...values.slice(0, 20000), 1) > 8;
+  const { low, high, wide } = spread([...values, 1]);
+  const log = wide || high > 8;
   const named = lines.length <= 8;
   new Chart(parent, {
     title: "ρ over time",
@@ -68,12 +63,12 @@ function drawRhoOverTime(parent, lines) {
     height: 270,
     margin: { right: named ? 108 : 14, top: 16 },
     time: () => true,
-    y: () => ({ label: "ρ", domain: log ? [Math.max(Math.min(...values, 0.5), 0.01), Math.max(...values)] : around(values, [0.9, 1.1]), log, format: tick }),
+    y: () => ({ label: "ρ", domain: log ? [Math.min(low, 0.5) / 1.1, high * 1.1] : around(values, [0.9, 1.1]), log, format: tick }),
     draw: (chart) => {
       shadeAboveOne(chart, "up");
       lines.forEach(({ app, points }) => {
-        chart.line(points, app);
-        points.filter((point) => point[1] !== null).forEach(([time, rho, slots]) => {
+        chart.line(log ? points.map((point) => [point[0], point[1] > 0 ? point[1] : null]) : points, app);
+        points.filter((point) => point[1] !== null && (!log || point[1] > 0)).forEach(([time, rho, slots]) => {
           const held = slots === null ? null : `${slots} slots held`;
           if (!isFaded(app)) chart.mark({ x: chart.x(time), y: chart.y(rho), app, text: [app, `ρ ${number(rho, 3)} at ${seconds(time, 1)}`, held] });
         });

@@ -8,6 +8,8 @@ function number(value, digits = 0) {
 
 // A tick's number with as many digits as the distance to the next tick asks for.
 function tick(value, step) {
+  if (!value) return "0";
+  if (step < 0.001) return String(Number(value.toPrecision(3)));
   return number(value, step < 0.01 ? 3 : step < 0.1 ? 2 : step < 1 ? 1 : 0);
 }
 

@@ -1,9 +1,10 @@
-// Part 2. data: method (how intervals were made), frontiers [[policy] by load], metrics [{label, kind, digits, better,
-// rows [[figure, low, high] by policy], best [by policy]}], scatter [[mean JCT, low, high] by policy, [p90 of rho, low, high] by policy],
-// kind (of rho), unit (of all times: s, min, h or d). low and high are null where nothing is known about chance.
+// Part 2. data: metrics [{label, kind, digits, better,
+// rows [[figure, low, high] by policy], best [by policy]}], scatter {times [[mean JCT, low, high] by policy], kinds [{label, judges (whether
+// the run is judged by it), rows [[p90 of rho, low, high] by policy], frontiers [[policy] by load]}]}, unit (of all times: s, min, h or d). low and high are null where nothing is known about chance.
 function drawPolicies(parent, data) {
   const grid = html("div", { class: data.scatter ? "grid trade" : "grid" });
-  parent.append(html("p", { class: "key" }, `${data.method} Whiskers are intervals; ● is the best figure.`), grid);
+  const intervals = data.metrics.some(({ rows }) => rows.some((row) => row && row[1] !== null));
+  parent.append(html("p", { class: "key" }, intervals ? "Whiskers are intervals; ● is the best figure that has one." : "No bar has an interval, so that no figure is marked as the best."), grid);
   if (data.scatter) drawTrade(grid, data);
   const small = html("div", { class: "metrics" });
   grid.append(small);
@@ -27,23 +28,38 @@ function drawMetric(parent, { label, kind, digits, better, rows, best }, name) {
   drawBars(parent, { title: `${label}${better === "high" ? " (more is better)" : ""}`, rows: bars, format, axis, unit });
 }
 
-// Fairness against speed: to the left and below is better; a line joins those that no other beats in both.
+// Fairness against speed, by the kind of rho that the reader chooses: to the left and below is better; a line joins the
+// policies that no other beats in both.
 function drawTrade(parent, data) {
-  const { frontiers, scatter, kind } = data;
-  const [times, rhos] = scatter;
-  const shown = run.policies.map((policy, at) => ({ policy, time: times[at], rho: rhos[at] })).filter((each) => each.time && each.rho);
-  if (!shown.length) return;
+  const place = html("div");
+  parent.append(place);
+  const { times, kinds } = data.scatter;
+  let kind = kinds.find((each) => each.judges) || kinds[0];
+  const buttons = kinds.map((each) => html("button", { onclick: () => { kind = each; draw(); } }, each.label));
+  const drawn = html("div");
+  if (kinds.length > 1) place.append(html("div", { class: "switch", role: "group", "aria-label": "Fairness by" }, html("span", { class: "asks" }, "Fairness by "), ...buttons));
+  place.append(drawn);
+  const draw = () => {
+    buttons.forEach((button, at) => button.setAttribute("aria-pressed", String(kinds[at] === kind)));
+    drawn.replaceChildren();
+    drawFront(drawn, data, times, kind).redraw();
+  };
+  draw();
+}
+
+function drawFront(parent, data, times, { label, rows, frontiers }) {
+  const shown = run.policies.map((policy, at) => ({ policy, time: times[at], rho: rows[at] })).filter((each) => each.time && each.rho);
   const x = reach(shown.map((each) => each.time));
   const y = reach(shown.map((each) => each.rho), 1);
   const unit = unitAxis(data.unit);
   const time = (value) => measured(value, "seconds", 0, data.unit);
-  new Chart(parent, {
-    title: `90th percentile of ${kind} against mean JCT`,
-    describe: `${shown.length} policies`,
+  return new Chart(parent, {
+    title: `90th percentile of ${label} against mean JCT`,
+    describe: `${shown.length} policies; on the front: ${frontiers.map((each) => each.join(", ")).join("; ")}`,
     height: Math.max(330, 3 * (22 * shown.length + 62)),
     margin: { top: 18, right: 20 },
     x: () => ({ ...x, label: "mean JCT", format: x.log ? time : unit.format, ticks: x.log ? timeTicks : unit.round }),
-    y: () => ({ ...y, format: tick, label: `90th percentile of ${kind}` }),
+    y: () => ({ ...y, format: tick, label: `90th percentile of ${label}` }),
     draw: (chart) => {
       shadeAboveOne(chart, "up");
       chart.back.append(svg("text", { x: chart.area.left + 6, y: chart.area.bottom - 6, class: "label" }, "↙ faster and fairer"));
@@ -51,9 +67,8 @@ function drawTrade(parent, data) {
         const edge = shown.filter((each) => frontier.includes(each.policy)).sort((a, b) => a.time[0] - b.time[0]);
         if (edge.length > 1) chart.back.append(svg("path", { d: "M" + edge.map((each) => `${chart.x(each.time[0])} ${chart.y(each.rho[0])}`).join("L"), class: "frontier" }));
       });
-      const labels = [];
-      shown.forEach((each) => drawTraded(chart, each, labels, kind, time));
-      placeLabels(chart, labels);
+      const drawn = shown.map((each) => drawTraded(chart, each, frontiers.some((frontier) => frontier.includes(each.policy)), label, time));
+      placeLabels(chart, drawn, { lines: drawn.flatMap(({ lines }) => lines.flatMap(boxesAlong)) });
     },
   });
 }
@@ -70,31 +85,17 @@ function reach(pairs, include) {
   return { log, domain: [Math.max(from, 0), to] };
 }
 
-function drawTraded(chart, { policy, time, rho }, labels, kind, format) {
+function drawTraded(chart, { policy, time, rho }, onFront, kind, format) {
   const [x, y] = [chart.x(time[0]), chart.y(rho[0])];
   const least = (value) => Math.max(value, 1e-9);
   const across = (value) => Math.min(Math.max(chart.x(least(value)), chart.area.left), chart.area.right);
   const up = (value) => Math.min(Math.max(chart.y(least(value)), chart.area.top), chart.area.bottom);
   const bars = (time[1] === null ? "" : `M${across(time[1])} ${y}H${across(time[2])}`) + (rho[1] === null ? "" : `M${x} ${up(rho[1])}V${up(rho[2])}`);
   if (bars) chart.plot.append(svg("path", { d: bars, class: "whisker pale" }));
-  chart.front.append(svg("circle", { cx: x, cy: y, r: 5, class: "point" }));
-  labels.push({ x, y, text: policy, strong: false });
+  chart.front.append(svg("circle", { cx: x, cy: y, r: 5, class: onFront ? "point front" : "point" }));
   const interval = ([, low, high], format) => (low === null ? "" : ` (${format(low)} to ${format(high)})`);
   const plain = (value) => number(value, 3);
-  chart.mark({ x, y, run: run.runs.findIndex((each) => each.policy === policy), text: [policy, `mean JCT ${format(time[0])}${interval(time, format)}`, `90th percentile of ${kind} ${plain(rho[0])}${interval(rho, plain)}`] });
-}
-
-// Names next to their points, each in the first place where it hides no other.
-function placeLabels(chart, labels) {
-  const taken = labels.map(({ x, y }) => ({ left: x - 7, right: x + 7, top: y - 7, bottom: y + 7 }));
-  const free = (box) => box.left >= chart.area.left && box.right <= chart.area.right + 16 && box.top >= 4 && box.bottom <= chart.area.bottom && !taken.some((each) => box.left < each.right && box.right > each.left && box.top < each.bottom && box.bottom > each.top);
-  for (const { x, y, text, strong } of labels) {
-    const width = text.length * (strong ? 7.2 : 6.6) + 4;
-    const right = [4, -14, 20, -28, 34].map((dy) => ({ x: x + 11, y: y + dy, end: false }));
-    const left = [4, -14, 20, -28, 34].map((dy) => ({ x: x - 11, y: y + dy, end: true }));
-    const boxOf = (place) => ({ left: place.end ? place.x - width : place.x, right: place.end ? place.x : place.x + width, top: place.y - 11, bottom: place.y + 4 });
-    const place = [...right, ...left].find((each) => free(boxOf(each))) || (x + width + 11 > chart.area.right ? left[0] : right[0]);
-    taken.push(boxOf(place));
-    chart.front.append(svg("text", { x: place.x, y: place.y, class: "name halo" + (place.end ? " end" : "") + (strong ? " strong" : "") }, text));
-  }
+  chart.mark({ x, y, run: run.runs.findIndex((each) => each.policy === policy), text: [policy, `mean JCT ${format(time[0])}${interval(time, format)}`, `90th percentile of ${kind} ${plain(rho[0])}${interval(rho, plain)}`, onFront && "on the front: no policy beats it in both"] });
+  const lines = [...(time[1] === null ? [] : [[[across(time[1]), y], [across(time[2]), y]]]), ...(rho[1] === null ? [] : [[[x, up(rho[1])], [x, up(rho[2])]]])];
+  return { x, y, r: 6, text: policy, strong: onFront, lines };
 }

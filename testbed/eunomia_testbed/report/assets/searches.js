@@ -29,7 +29,7 @@ function drawCurves(parent, panel) {
     margin: { top: 16 },
     time: () => curvesByTime,
     x: () => ({ domain: [0, steps * 1.03], label: "iteration", format: tick }),
-    y: () => ({ label: panel.metric, domain: around(values), format: tick }),
+    y: () => ({ label: panel.metric, ...metricAxis(values) }),
     draw: (chart) => {
       if (!curvesByTime) new Set(panel.rungs.map((rung) => rung[2])).forEach((at) =>
         chart.back.append(svg("line", { x1: chart.x(at), x2: chart.x(at), y1: chart.area.top, y2: chart.area.bottom, class: "rung" })));
@@ -37,6 +37,14 @@ function drawCurves(parent, panel) {
       panel.rungs.forEach((rung) => drawRung(chart, panel, rung));
     },
   });
+}
+
+// An axis of a metric: logarithmic where its values, all above 0, lie far apart, as those of a loss do.
+function metricAxis(values) {
+  const known = values.filter((value) => value !== null);
+  const { low, high, wide } = spread(known);
+  if (wide && known.every((value) => value > 0)) return { log: true, domain: [low / 1.1, high * 1.1], format: tick };
+  return { domain: around(known), format: tick };
 }
 
 function drawCurve(chart, panel, curve) {
@@ -75,6 +83,7 @@ function drawRung(chart, panel, [job, rung, iterations, time, metric, verdict]) 
 
 function drawBest(parent, metric, panels) {
   const values = panels.flatMap((panel) => panel.best.map((point) => point[1]));
+  const spent = panels.flatMap((panel) => panel.best.map((point) => point[0]));
   const most = Math.max(...panels.flatMap((panel) => panel.best.map((point) => point[0])), 1);
   new Chart(parent, {
     title: `Best ${metric} so far, by slot time spent`,
@@ -82,8 +91,8 @@ function drawBest(parent, metric, panels) {
     height: 230,
     wide: true,
     margin: { top: 16, right: 108 },
-    x: () => ({ domain: [0, most], label: "slot seconds of the app", format: tick }),
-    y: () => ({ label: metric, domain: around(values), format: tick }),
+    x: () => ({ label: "slot seconds of the app", format: tick, ...(spread(spent).wide ? zeroLog(spent, 1) : { domain: [0, most] }) }),
+    y: () => ({ label: metric, ...metricAxis(values) }),
     draw: (chart) => {
       panels.forEach(({ app, best }) => {
         const stairs = best.flatMap((point, at) => (at ? [[point[0], best[at - 1][1]], point] : [point]));

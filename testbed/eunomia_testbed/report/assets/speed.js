@@ -34,14 +34,16 @@ function drawJct(parent, data) {
       const all = curves();
       const strongLast = [...all].sort((a, b) => (a.at === chosen.run) - (b.at === chosen.run));
       strongLast.forEach(({ at, points }) => chart.policyLine(stairsOf(points, chart.x.domain[0]), at));
-      if (all.length > 1) labelCurves(chart, all);
+      const dots = [];
       all.forEach(({ at, points }) => markCurve(chart, at, points, (value, share) => [`${number(100 * share, 1)} % within ${duration(value)}`, seconds(value, 0)]));
       data.named.forEach(([app, jct], at) => {
         if (!few && (chosen.app === null || isFaded(app))) return;
         const [x, y] = [chart.x(Math.max(jct, chart.x.domain[0])), chart.y((at + 1) / data.named.length)];
         chart.front.append(svg("circle", { cx: x, cy: y, r: chosen.app === app ? 7 : few ? 5 : 6, fill: look(app).hue, class: "dot" + (isFaded(app) ? " faded" : "") }));
+        dots.push({ x, y, r: 7 });
         chart.mark({ x, y, app, text: [app, `JCT ${duration(jct)}`, `${at + 1} of ${data.named.length} ${data.unit}s at or below`] });
       });
+      placeLabels(chart, curveLabels(chart, all), { dots, lines: curveBoxes(chart, all) });
     },
   });
 }
@@ -54,15 +56,18 @@ function stairsOf(points, from) {
   return [...begun, ...known.flatMap((point, at) => (at ? [[point[0], known[at - 1][1]], point] : [point]))];
 }
 
-// Each curve's name at a height of its own, so that names do not meet.
-function labelCurves(chart, curves) {
-  curves.forEach(({ at, points }, place) => {
+// The name of each of several curves, at a height of its own, so that it stands beside its curve.
+function curveLabels(chart, curves) {
+  if (curves.length < 2) return [];
+  return curves.map(({ at, points }, place) => {
     const share = 0.9 - (0.75 * (place + 0.5)) / curves.length;
     const [value] = points.find((point) => point[1] >= share) || points[points.length - 1];
-    const x = chart.x(Math.max(value, chart.x.domain[0]));
-    const flip = x > chart.area.left + (chart.area.right - chart.area.left) * 0.6;
-    chart.front.append(svg("text", { x: x + (flip ? -7 : 7), y: chart.y(share) + 4, class: `name halo${flip ? " end" : ""}${at === chosen.run ? " strong" : ""}` }, shorten(run.runs[at].policy, 20)));
+    return { x: chart.x(Math.max(value, chart.x.domain[0])), y: chart.y(share), r: 3, text: shorten(run.runs[at].policy, 20), strong: at === chosen.run };
   });
+}
+
+function curveBoxes(chart, curves) {
+  return curves.flatMap(({ points }) => boxesAlong([...stairsOf(points, chart.x.domain[0]), [chart.x.domain[1], 1]].map(([value, share]) => [chart.x(value), chart.y(share)])));
 }
 
 function markCurve(chart, at, points, words) {

@@ -51,8 +51,9 @@ function patterns() {
   return svg("svg", { width: 0, height: 0, class: "patterns", "aria-hidden": "true" }, svg("defs", {}, ...weaves, ...overlays));
 }
 
+// `log` is false, true, or of an axis with zero the value up to which it is linear.
 function scale([from, to], [left, right], log = false) {
-  const map = log ? Math.log : (value) => value;
+  const map = log === true ? Math.log : log ? (value) => Math.sign(value) * Math.log1p(Math.abs(value) / log) : (value) => value;
   const [a, b] = [map(from), map(to)];
   const at = (value) => left + ((map(value) - a) / (b - a || 1)) * (right - left);
   at.invert = (pixel) => from + ((pixel - left) / (right - left)) * (to - from);
@@ -70,12 +71,34 @@ function ticks([from, to], wanted) {
   return { step, values: found };
 }
 
-function logTicks([from, to]) {
-  const found = [];
-  for (let power = Math.floor(Math.log10(from)); power <= Math.ceil(Math.log10(to)); power += 1) {
-    [1, 2, 5].map((each) => each * 10 ** power).filter((each) => each >= from && each <= to).forEach((each) => found.push(each));
-  }
-  return { step: 0.1, values: found };
+// Round numbers of a logarithmic axis: as many of each power of ten as there is room for.
+function logTicks([from, to], wanted = 12) {
+  const within = (kept) => {
+    const found = [];
+    for (let power = Math.floor(Math.log10(from)); power <= Math.ceil(Math.log10(to)); power += 1) {
+      kept.map((each) => Number(`${each}e${power}`)).filter((each) => each >= from && each <= to).forEach((each) => found.push(each));
+    }
+    return found;
+  };
+  const values = [[1, 2, 5], [1, 3]].map(within).find((found) => found.length <= wanted) || within([1]);
+  return { step: 0.1, values: values.filter((_, at) => at % Math.ceil(values.length / Math.max(wanted, 2)) === 0) };
+}
+
+// Values that lie so far apart that a linear axis would show most of them as nothing.
+const WIDE = 30;
+
+function spread(values) {
+  const known = values.filter((value) => value > 0 && Number.isFinite(value));
+  const [low, high] = [known.reduce((a, b) => Math.min(a, b), Infinity), known.reduce((a, b) => Math.max(a, b), 0)];
+  return { low, high, wide: known.length > 1 && high > WIDE * low };
+}
+
+// A logarithmic axis that holds 0: linear up to the power of ten below the least value, or a ten-thousandth of the largest.
+function zeroLog(values, room = 1.15) {
+  const { low, high } = spread(values);
+  const least = Math.max(10 ** Math.floor(Math.log10(low)), high / 1e4);
+  const above = (domain, wanted) => ({ step: 0.1, values: [0, ...logTicks([least, domain[1]], wanted - 1).values] });
+  return { log: least, domain: [0, high * room], ticks: above };
 }
 
 // Round moments of a time axis.

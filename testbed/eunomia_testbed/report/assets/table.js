@@ -12,7 +12,7 @@ class SortableTable {
     const table = html("table", {}, html("thead", {}, html("tr", {}, ...this.heads)), this.body);
     this.more = html("button", { class: "more", onclick: () => this.showAll() });
     const content = html("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": spec.title }, table);
-    const wide = html("p", { class: "wide", "aria-hidden": "true" }, "more columns: scroll sideways ⟷");
+    const wide = html("p", { class: "aside", "aria-hidden": "true" }, "more columns: scroll sideways ⟷");
     const around = spec.folded
       ? html("details", {}, html("summary", {}, spec.title), wide, content, this.more)
       : html("div", {}, html("h3", {}, spec.title), wide, content, this.more);
