@@ -4,7 +4,7 @@ Every error names the rule, the value and the place; all errors of a file are re
 module imports pydantic, so that code that rarely needs it imports it inside a function.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -25,7 +25,7 @@ from eunomia_appmaster.app_tables import (
 from eunomia_appmaster.command import PLACEHOLDERS, Command
 from eunomia_appmaster.space import OPTUNA_SAMPLERS, Distribution, grid_size
 from eunomia_appmaster.submission import login_name
-from eunomia_appmaster.tuner import CONCURRENT_TRIALS, Search, Tuner, load_tuner
+from eunomia_appmaster.tuner import CONCURRENT_TRIALS, Search, Tuner, load_tuner, takes_more_trials
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -77,6 +77,7 @@ class AppFile:
         tuners: Mapping[str, str] | None = None,
         env: Mapping[str, str] | None = None,
         user: str | None = None,
+        more_trials: Sequence[int] = (),
     ) -> Self:
         """Read and check an app file.
 
@@ -87,11 +88,12 @@ class AppFile:
             tuners: ``module:class`` by kind; None: the built-in ones and those of plugins.
             env: the submitter's environment, for ``PATH`` and ``VIRTUAL_ENV``; None: this process'.
             user: the app's owner if the file names none; None: the login name.
+            more_trials: sizes of the groups of trials that were added after the search had ended, in order.
 
         Raises:
             InputErrors: all that is wrong with it.
         """
-        reader = _Reader(place)
+        reader = _Reader(place, tuple(more_trials))
         raw = reader.toml(text)
         app = reader.table(AppTable, raw, "app")
         job = reader.table(JobTable, raw, "job")
@@ -122,8 +124,9 @@ class AppFile:
 class _Reader:
     """Collects the errors of one file; a table with errors reads as None, and checks that depend on it are skipped."""
 
-    def __init__(self, place: str) -> None:
+    def __init__(self, place: str, more_trials: tuple[int, ...]) -> None:
         self.place = place
+        self.more_trials = more_trials
         self.errors: list[InputError] = []
 
     def finish(self) -> None:
@@ -232,6 +235,7 @@ class _Reader:
             return None
         trials = self.trials(tuner, space, self._by_default(found, options, job))
         self._check_sampler(tuner)
+        self._check_more(tuner, found, space, trials)
         if found.needs_metric and tuner.metric is None:
             self.note(
                 f'metric must name a TensorBoard tag for tuner "{tuner.kind}"', key="[tuner].metric", value="none"
@@ -241,7 +245,7 @@ class _Reader:
             self.note(rule, key="[job].max_iterations", value="none")
         if self.errors or options is None or trials is None:
             return None
-        search = _search(tuner, job, space, trials)
+        search = _search(tuner, job, space, trials, self.more_trials)
         try:
             found.create(search, options)
         except InputError as error:
@@ -255,6 +259,22 @@ class _Reader:
             if given is not None and tuner.sampler not in OPTUNA_SAMPLERS:
                 rule = f"{key} must go with a sampler of Optuna: " + ", ".join(OPTUNA_SAMPLERS)
                 self.note(rule, key=f"[tuner].{key}", value=f'{given} with sampler "{tuner.sampler}"')
+
+    def _check_more(
+        self, tuner: TunerTable, found: type[Tuner], space: dict[str, Distribution], trials: int | None
+    ) -> None:
+        """Check that the search can go on with the trials that were added."""
+        if not self.more_trials or trials is None:
+            return
+        if not space and trials == 1:
+            rule = "an app must be a search to get more trials ([space] of its file names what is drawn)"
+            self.note(rule, key="[space]", value="a single job")
+        elif not takes_more_trials(found):
+            rule = "a tuner must be able to go on after its end to get more trials"
+            self.note(rule, key="[tuner].kind", value=f'"{tuner.kind}"')
+        elif trials + sum(self.more_trials) > MOST_TRIALS:
+            rule = f"a search must have at most {MOST_TRIALS} trials in all"
+            self.note(rule, key="[tuner].trials", value=str(trials + sum(self.more_trials)))
 
     def _by_default(self, found: type[Tuner], options: BaseModel | None, job: JobTable) -> int | None:
         """Return a tuner's default number of trials; None: it is unknown."""
@@ -289,12 +309,15 @@ class _Reader:
         return points
 
 
-def _search(tuner: TunerTable, job: JobTable, space: dict[str, Distribution], trials: int) -> Search:
+def _search(
+    tuner: TunerTable, job: JobTable, space: dict[str, Distribution], trials: int, more_trials: tuple[int, ...]
+) -> Search:
     return Search(
         space=space,
         metric=tuner.metric,
         mode=tuner.mode,
-        trials=trials,
+        trials=trials + sum(more_trials),
+        more_trials=more_trials,
         sampler=tuner.sampler,
         seed=tuner.seed,
         milestones=job.milestones,

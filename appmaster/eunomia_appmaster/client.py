@@ -82,24 +82,12 @@ class SubmittedApp:
         self._client = client
 
     def wait(self, timeout: str | None = None, *, poll_seconds: float = 0.5) -> Ended:
-        """Wait until the app is over.
+        """Wait until the app is over; see ``Client.wait``."""
+        return self._client.wait(self.name, timeout, poll_seconds=poll_seconds)
 
-        Args:
-            timeout: a duration such as "30m"; None: as long as it takes.
-            poll_seconds: between two looks.
-
-        Raises:
-            EunomiaError: it was not over in time.
-        """
-        limit = None if timeout is None else float(parse_duration(timeout, name="timeout"))
-        deadline = None if limit is None else time.monotonic() + limit
-        while True:
-            app = self._client.app(self.name)
-            if app.state in OVER:
-                return _ended(app)
-            if deadline is not None and time.monotonic() > deadline:
-                raise EunomiaError(f"{self.name} must be over within {timeout}", value=app.state)
-            time.sleep(poll_seconds)
+    def more_trials(self, trials: int) -> pb.MoreTrialsResponse:
+        """Let the app, which has ended, go on with further trials; see ``Client.more_trials``."""
+        return self._client.more_trials(self.name, trials)
 
     def best(self) -> BestJob | None:
         """Return the best trial so far; see ``Client.best``."""
@@ -190,6 +178,43 @@ class Client:
         if not found:
             raise no_such_app(name, self.names())
         return found[0]
+
+    def wait(self, name: str, timeout: str | None = None, *, poll_seconds: float = 0.5) -> Ended:
+        """Wait until an app is over.
+
+        Args:
+            name: of the app.
+            timeout: a duration such as "30m"; None: as long as it takes.
+            poll_seconds: between two looks.
+
+        Raises:
+            EunomiaError: it was not over in time.
+        """
+        limit = None if timeout is None else float(parse_duration(timeout, name="timeout"))
+        deadline = None if limit is None else time.monotonic() + limit
+        while True:
+            app = self.app(name)
+            if app.state in OVER:
+                return _ended(app)
+            if deadline is not None and time.monotonic() > deadline:
+                raise EunomiaError(f"{name} must be over within {timeout}", value=app.state)
+            time.sleep(poll_seconds)
+
+    def more_trials(self, name: str, trials: int) -> pb.MoreTrialsResponse:
+        """Let a search that has ended go on with further trials; what has run stays.
+
+        Args:
+            name: of the app.
+            trials: how many further ones, at least 1.
+
+        Raises:
+            InputError: there is none of this name, it has not ended, it is a single job, or its files are gone.
+        """
+        most = 2**31 - 1  # what the message can hold; the arbiter checks the rest
+        if not 1 <= trials <= most:
+            raise InputError("the number of further trials must be at least 1", value=str(trials))
+        request = pb.MoreTrialsRequest(app=_utf8(name, "an app's name"), trials=trials, request_id=uuid.uuid4().hex)
+        return self._call(self._stub.MoreTrials, request)
 
     def best(self, name: str) -> BestJob | None:
         """Return the trial of an app whose metric is best at any step so far, also while the app runs.

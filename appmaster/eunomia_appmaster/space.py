@@ -106,10 +106,11 @@ Distribution = Float | Int | Categorical
 Space = Mapping[str, Distribution]
 
 
-def random_point(space: Space, seed: int, trial: int) -> dict[str, Parameter]:
-    """Draw the parameters of a trial; the same seed and number draw the same ones."""
+def random_point(space: Space, seed: int, trial: int, *, draw: int = 0) -> dict[str, Parameter]:
+    """Draw the parameters of a trial; the same seed, number and draw give the same ones."""
+    again = [draw] if draw else []
     return {
-        name: distribution.sample(np.random.default_rng([seed, trial, zlib.crc32(name.encode())]))
+        name: distribution.sample(np.random.default_rng([seed, trial, zlib.crc32(name.encode()), *again]))
         for name, distribution in space.items()
     }
 

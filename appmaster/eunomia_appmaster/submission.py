@@ -12,6 +12,8 @@ from eunomia.model.shapes import value
 
 APP_FILE = "app.toml"
 SUBMISSION = "submission.json"
+MORE_TRIALS = "EUNOMIA_MORE_TRIALS"
+"""Environment variable of an app master: sizes of the groups of trials that were added, such as ``8,4``."""
 
 
 @value

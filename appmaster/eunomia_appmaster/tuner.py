@@ -7,7 +7,8 @@ virtual time.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from enum import Enum
 from importlib import import_module
@@ -23,6 +24,7 @@ from eunomia.platform.checking import hooks_of
 from eunomia.platform.registry import Registry, default_registry
 from eunomia_appmaster.space import (
     OPTUNA_SAMPLERS,
+    Parameter,
     Parameters,
     Sampler,
     Space,
@@ -49,6 +51,10 @@ TUNERS: Mapping[str, str] = {
 
 CONCURRENT_TRIALS = 4
 """Trials that a sampler of Optuna suggests ahead of results, by default."""
+
+
+MOST_DRAWS = 100
+"""Most draws of a trial's parameters, so that it is not one of the earlier trials again."""
 
 
 class Action(Enum):
@@ -126,6 +132,13 @@ class Search:
     """Trials that a sampler of Optuna draws at random before it uses results; None: Optuna's default."""
     milestones: tuple[int, ...] = ()
     """Iterations at which the learning rate drops, ascending: earlier metrics do not predict later ones."""
+    more_trials: tuple[int, ...] = ()
+    """Sizes of the groups of trials that were added after the search had ended, in order; ``trials`` counts them."""
+
+    @property
+    def groups(self) -> tuple[int, ...]:
+        """Sizes of all groups of trials: those of the app file, then each group that was added."""
+        return (self.trials - sum(self.more_trials), *self.more_trials)
 
     @property
     def learns(self) -> bool:
@@ -146,6 +159,28 @@ class Search:
         )
         return Trial(number=number, parameters=parameters, seed=trial_seed(self.seed, number))
 
+    def another_trial(self, number: int, points: Collection[frozenset[tuple[str, Parameter]]]) -> Trial:
+        """Return trial ``number`` of an added group: another point than those of all earlier trials.
+
+        Where a random point is one that an earlier trial had, it is drawn again, ``MOST_DRAWS`` times at most: the
+        points of a finite space may be used up.
+
+        Args:
+            number: from 1.
+            points: the parameters of all earlier trials.
+
+        Raises:
+            InputError: as ``trial``.
+        """
+        trial = self.trial(number)
+        if self.sampler == "grid" or not self.space:
+            return trial
+        for draw in range(1, MOST_DRAWS):
+            if frozenset(trial.parameters.items()) not in points:
+                break
+            trial = replace(trial, parameters=random_point(self.space, self.seed, number, draw=draw))
+        return trial
+
     def better_first(self, metric: float) -> float:
         """Return a key that sorts the better metric first, and metrics that are not finite last."""
         if not math.isfinite(metric):
@@ -161,6 +196,9 @@ class Tuner(Protocol):
     """A pydantic model: the keys of ``[tuner]`` that are this tuner's own."""
     needs_metric: ClassVar[bool]
     needs_max_iterations: ClassVar[bool]
+
+    # A tuner with ``takes_more_trials = True`` goes on with further trials after it is done: it reads
+    # ``Search.more_trials``, and restores states of the same search with fewer groups.
 
     @classmethod
     def create(cls, search: Search, options: Any) -> Self:
@@ -252,6 +290,11 @@ def tuner_kinds(registry: Registry) -> dict[str, str]:
     return kinds | dict(TUNERS)
 
 
+def takes_more_trials(kind: type[Tuner]) -> bool:
+    """Return whether a tuner can go on with further trials after it is done."""
+    return bool(getattr(kind, "takes_more_trials", False))
+
+
 def load_tuner(kind: str, kinds: Mapping[str, str] | None = None, *, place: str | None = None) -> type[Tuner]:
     """Import the tuner of a kind.
 
@@ -286,6 +329,7 @@ def forecast(
     *,
     otherwise: Speed,
     useful: Mapping[int, int] | None = None,
+    before: Mapping[int, float] | None = None,
 ) -> Forecast | None:
     """Fill a core ``Forecast`` through the API of Themis' Figure 7.
 
@@ -300,6 +344,7 @@ def forecast(
         otherwise: speed of a trial without a known speed if no trial has one; else it is their median.
         useful: by trial, the most slots of use to it now, such as its present ones if widening does not pay. It bounds
             the demand of its phase, not the app's entitlement.
+        before: by trial, iterations done before the app ended and went on; they are not part of its present work.
 
     Returns:
         None where the work of a job is not known.
@@ -325,7 +370,10 @@ def forecast(
     if any(math.isnan(job.iterations_left) for phase in phases for job in phase.jobs):
         return None
     left = sum(job.iterations_left * job.seconds_per_iteration for phase in phases for job in phase.jobs)
-    past = sum(iterations * speed(trial).seconds_per_iteration for trial, iterations in done.items())
+    past = sum(
+        max(0.0, iterations - (before or {}).get(trial, 0.0)) * speed(trial).seconds_per_iteration
+        for trial, iterations in done.items()
+    )
     return Forecast(phases=phases, total_gpu_seconds=past + left, most=demand(remaining))
 
 

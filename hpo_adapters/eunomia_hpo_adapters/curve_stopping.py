@@ -64,6 +64,7 @@ class CurveStopping:
     options_type: ClassVar[type] = CurveStoppingOptions
     needs_metric: ClassVar[bool] = True
     needs_max_iterations: ClassVar[bool] = True
+    takes_more_trials: ClassVar[bool] = True
 
     def __init__(self, search: Search, options: CurveStoppingOptions, whole: int) -> None:
         self._search, self._options, self._whole = search, options, whole

@@ -55,6 +55,9 @@ class Halving:
 
     needs_metric: ClassVar[bool] = True
     needs_max_iterations: ClassVar[bool] = True
+    takes_more_trials: ClassVar[bool] = True
+    grows_by_bracket: ClassVar[bool] = False
+    """Whether a trial's GPUs grow with the rungs of its own bracket; else with those of all brackets."""
     listens: ClassVar[bool] = False
     """Whether metrics between pauses have an effect; if not, a simulator need not make them."""
 
@@ -120,7 +123,7 @@ class Halving:
             trial=trial,
             stop_at=None if last else bracket.ends[level],
             least=self._search.least,
-            most=self._most(self._index(bracket, level)),
+            most=self._most(bracket, level),
         )
 
     def ended(self) -> Sequence[int]:
@@ -182,7 +185,7 @@ class Halving:
         if len(self._trials) == self._search.trials:
             return []
         bracket = self._bracket[len(self._trials) + 1]
-        return self._trials.to_come(float(bracket.ends[0]), self._most(self._index(bracket, 0)))
+        return self._trials.to_come(float(bracket.ends[0]), self._most(bracket, 0))
 
     def _add_pieces(self, pieces: list[list[JobInfo]], bracket: Bracket, done: Mapping[int, float], first: int) -> None:
         """Cut the iterations of each trial of a bracket at the rungs; its current piece is in the phase ``first``."""
@@ -210,17 +213,18 @@ class Halving:
             trial=trial,
             iterations_left=max(float(way), 0.0),
             least=self._search.least,
-            most=self._most(self._index(bracket, at)),
+            most=self._most(bracket, at),
         )
 
     def _index(self, bracket: Bracket, level: int) -> int:
         """The index of a bracket's rung among all rungs."""
         return self._index_of[bracket.ends[level]]
 
-    def _most(self, rung: int) -> int:
-        """GPUs that a trial can use on its way to a rung."""
+    def _most(self, bracket: Bracket, level: int) -> int:
+        """GPUs that a trial can use on its way to a rung of its bracket."""
         if self._growth == 1:
             return self._search.most
+        rung = level if self.grows_by_bracket else self._index(bracket, level)
         return int(min(self._search.least * math.pow(self._growth, rung), self._search.most))
 
     # -- persistence
@@ -234,9 +238,9 @@ class Halving:
         }
 
     def restore(self, state: JsonState) -> None:
-        """See ``Tuner``."""
+        """See ``Tuner``; brackets of groups that were added since keep their beginning."""
         self._known = None
-        for bracket, kept in zip(self._brackets, state["brackets"], strict=True):
+        for bracket, kept in zip(self._brackets[: len(state["brackets"])], state["brackets"], strict=True):
             bracket.restore(kept)
         self._scores.restore(state["scores"])
         self._trials.restore(state["trials"])

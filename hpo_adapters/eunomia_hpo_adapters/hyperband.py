@@ -4,6 +4,7 @@ Brackets trade the number of trials for the length of their first phase: the wid
 first phase, the narrowest trains a few from start to end. Here brackets run concurrently, each over its own trials.
 """
 
+from collections.abc import Iterator, Sequence
 from typing import ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -58,8 +59,20 @@ def shares(trials: int, sizes: list[int]) -> list[int]:
     return given
 
 
+def _divided(groups: Sequence[int], count: int, reduction_factor: int) -> Iterator[tuple[int, int]]:
+    """Yield the paper's bracket, from 0 the widest, and the size of each bracket, group by group.
+
+    An added group of fewer trials than there are brackets is one bracket, of the widest kind.
+    """
+    for trials in groups:
+        if trials < count:
+            yield 0, trials
+        else:
+            yield from enumerate(shares(trials, bracket_sizes(count, reduction_factor)))
+
+
 class Hyperband(Halving):
-    """Brackets of successive halving over the trials of one search."""
+    """Brackets of successive halving over the trials of one search; trials that are added get brackets of their own."""
 
     options_type: ClassVar[type] = HyperbandOptions
 
@@ -81,13 +94,13 @@ class Hyperband(Halving):
         if count == 1:
             rule = f"min_iterations must be at most max_iterations / reduction_factor, {whole // factor}"
             raise InputError(rule, value=str(options.min_iterations))
-        if search.trials < count:
+        if search.groups[0] < count:
             rule = f"trials must be at least one for each of hyperband's {count} brackets"
-            raise InputError(rule, value=str(search.trials))
+            raise InputError(rule, value=str(search.groups[0]))
         rungs = geometric_rungs(whole, count, factor)
         check_rungs(rungs, whole)
         brackets, first = [], 1
-        for index, size in enumerate(shares(search.trials, bracket_sizes(count, factor))):
+        for index, size in _divided(search.groups, count, factor):
             # A bracket with fewer trials than the paper's has no phase in which no trial would be left.
             phases = min(count - index, len(phase_sizes(size, factor)))
             ends = [*rungs[index : index + phases - 1], whole]

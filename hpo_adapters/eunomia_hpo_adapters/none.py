@@ -23,6 +23,7 @@ class NoTuner:
     options_type: ClassVar[type] = NoTunerOptions
     needs_metric: ClassVar[bool] = False
     needs_max_iterations: ClassVar[bool] = False
+    takes_more_trials: ClassVar[bool] = True
     listens: ClassVar[bool] = False
     """Whether metrics between pauses have an effect; if not, a simulator need not make them."""
 

@@ -61,9 +61,10 @@ def rungs_from(min_iterations: int, max_iterations: int, phases: int, reduction_
 
 
 class SuccessiveHalving(Halving):
-    """Successive halving of all trials together."""
+    """Successive halving of all trials together; trials that are added later are halved among themselves."""
 
     options_type: ClassVar[type] = SuccessiveHalvingOptions
+    grows_by_bracket: ClassVar[bool] = True
 
     @classmethod
     def create(cls, search: Search, options: SuccessiveHalvingOptions) -> Self:
@@ -72,15 +73,20 @@ class SuccessiveHalving(Halving):
         Raises:
             InputError: no metric, no max_iterations, fewer than two trials, or rungs less than an iteration apart.
         """
-        ends = _ends(check_search(search, "successive_halving"), search.trials, options)
-        bracket = Bracket(
-            range(1, search.trials + 1),
-            ends,
-            reduction_factor=options.reduction_factor,
-            asynchronous=options.asynchronous,
-            better_first=search.better_first,
-        )
-        return cls(search, [bracket], ends, growth=options.reduction_factor if options.demand == "growing" else 1)
+        whole = check_search(search, "successive_halving")
+        brackets, begin = [], 1
+        for size in search.groups:
+            bracket = Bracket(
+                range(begin, begin + size),
+                _ends(whole, size, options),
+                reduction_factor=options.reduction_factor,
+                asynchronous=options.asynchronous,
+                better_first=search.better_first,
+            )
+            brackets.append(bracket)
+            begin += size
+        rungs = sorted({end for bracket in brackets for end in bracket.ends})
+        return cls(search, brackets, rungs, growth=options.reduction_factor if options.demand == "growing" else 1)
 
 
 def _ends(max_iterations: int, trials: int, options: SuccessiveHalvingOptions) -> Sequence[int]:

@@ -21,7 +21,12 @@ class Trials:
         self._open: set[int] = set()
         self._learner = None
         if not search.learns:
-            self._made = [search.trial(number) for number in range(1, search.trials + 1)]
+            first, *_ = search.groups
+            self._made = [search.trial(number) for number in range(1, first + 1)]
+            points = {frozenset(trial.parameters.items()) for trial in self._made}
+            for number in range(first + 1, search.trials + 1):
+                self._made.append(search.another_trial(number, points))
+                points.add(frozenset(self._made[-1].parameters.items()))
             return
         from eunomia_hpo_adapters.optuna_samplers import Learner
 
@@ -74,7 +79,7 @@ class Trials:
         return {} if self._learner is None else {"history": self._learner.history()}
 
     def restore(self, state: JsonState) -> None:
-        """Continue from ``state``."""
+        """Continue from ``state``, which may be one of the same search with fewer trials."""
         if self._learner is None:
             return
         self._made, self._open = [], set()
@@ -84,3 +89,4 @@ class Trials:
             else:
                 self._add(event["trial"], event["parameters"])
                 self._open.add(event["trial"])
+        self._fill()

@@ -10,7 +10,7 @@ from eunomia.errors import EunomiaError
 from eunomia.model.forecasts import Forecast, JobForecast, Phase
 from eunomia.units import Locality
 from eunomia_appmaster.master.endings import GangOutcome, judge
-from eunomia_appmaster.master.files import ActivityLog, StateError, read_state, write_state, write_trials
+from eunomia_appmaster.master.files import ActivityLog, Growth, StateError, read_state, write_state, write_trials
 from eunomia_appmaster.master.jobs import Gang, Job, JobState
 from eunomia_appmaster.master.outbox import Life, Outbox, Progress, RateReport
 from eunomia_appmaster.master.reporting import differs
@@ -151,10 +151,15 @@ def test_the_state_survives_and_nan_with_it(tmp_path: Path) -> None:
     gang = Gang(incarnation=2, gpus=(0, 3), containers=("a.1.2.0", "a.1.2.1"), stop_at=96, began_at=1.5, from_step=40)
     job = Job(number=1, parameters={"lr": 0.1}, seed=3, state=JobState.STOPPING, gang=gang, metric=math.nan, best=0.5)
     job.sizes[2] = (2, 0)
-    write_state(path, {"phase": 1}, [job], {})
+    growth = Growth(groups=(8,), before={1: 40})
+    write_state(path, {"phase": 1}, [job], growth)
     kept = read_state(path)
     assert kept is not None
-    tuner, (again,), _ = kept
+    tuner, (again,), grown = kept
+    assert grown == growth
+    assert grown.grown((8,), [again]) == growth
+    assert grown.grown((8, 4), [again]) == Growth(groups=(8, 4), before={1: again.step})
+    assert grown.grown((4,), [again]) == growth, "a journal of an older backup"
     assert tuner == {"phase": 1}
     assert again.gang == gang
     assert math.isnan(again.metric or 0.0)

@@ -83,7 +83,7 @@ def _of_run(run: Path, name: str) -> SearchedApp:
         failures=[pb.FailedJob(job=job, why=why) for job, why in app.failures.items()],
     )
     if app.ended_at is not None:
-        shown.jct_seconds = app.ended_at - app.arrived_at
+        shown.jct_seconds = app.lived_seconds(app.ended_at)
     return SearchedApp(app=shown, folder=run / "apps" / name)
 
 

@@ -18,16 +18,24 @@ FAILED = 1
 
 
 def submit(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="The app file; - is stdin.")],
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="The app file; - is stdin. With --more-trials: an app's name.")
+    ],
     wait: Annotated[bool, typer.Option("--wait", help="Stay until the end; exit code 1 if the app failed.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the app's name alone.")] = False,
+    more_trials: Annotated[
+        int | None,
+        typer.Option("--more-trials", metavar="N", min=1, help="Let an app that has ended go on with N more trials."),
+    ] = None,
     as_json: AsJson = False,
     address: Address = None,
     state_dir: StateDir = None,
 ) -> int:
-    """Submit an app: a hyperparameter search, or a single job."""
+    """Submit an app: a hyperparameter search, or a single job. Or give a search that has ended more trials."""
     stdin = file == "-"
     with Client(address, state_dir=state_dir) as client:
+        if more_trials is not None:
+            return _go_on(client, file, more_trials, wait=wait, quiet=quiet, as_json=as_json)
         path = Path.cwd() / "stdin.toml" if stdin else Path(file)
         app = client.submit(path, text=_read_stdin() if stdin else None)
         absent = () if quiet else client.list(app=app.name).missing_slots
@@ -39,14 +47,46 @@ def submit(
             typer.echo(json.dumps(facts(app.submitted, client.address, absent)))
         if not wait:
             return 0
-        ended = app.wait()
-        if as_json:
-            listed = client.app(app.name)
-            record = record_of(listed, best_job(listed.standing))
-            typer.echo(json.dumps(facts(app.submitted, client.address, absent) | record))
-        elif not quiet:
-            typer.echo("\n".join(_end_lines(ended)))
-        return 0 if ended.state == "finished" else FAILED
+        return _wait(client, app.name, facts(app.submitted, client.address, absent), quiet=quiet, as_json=as_json)
+
+
+def _go_on(client: Client, app: str, trials: int, *, wait: bool, quiet: bool, as_json: bool) -> int:
+    """Give an app further trials, print the answer, and wait if asked to; returns the exit code."""
+    answer = client.more_trials(app, trials)
+    made = {
+        "schema": "eunomia/more_trials@1",
+        "app": answer.app,
+        "more_trials": trials,
+        "trials": answer.trials,
+        "attempt": answer.attempt,
+        "unfinished": answer.unfinished,
+    }
+    if quiet:
+        typer.echo(answer.app)
+    elif not as_json:
+        typer.echo("\n".join(more_lines(answer, trials)))
+    elif not wait:
+        typer.echo(json.dumps(made))
+    return _wait(client, answer.app, made, quiet=quiet, as_json=as_json) if wait else 0
+
+
+def _wait(client: Client, name: str, made: dict[str, Any], *, quiet: bool, as_json: bool) -> int:
+    """Wait for an app's end and print it; returns the exit code."""
+    ended = client.wait(name)
+    if as_json:
+        listed = client.app(name)
+        typer.echo(json.dumps(made | record_of(listed, best_job(listed.standing))))
+    elif not quiet:
+        typer.echo("\n".join(_end_lines(ended)))
+    return 0 if ended.state == "finished" else FAILED
+
+
+def more_lines(answer: pb.MoreTrialsResponse, trials: int) -> list[str]:
+    """Return the answer to further trials as text."""
+    more = "1 more trial" if trials == 1 else f"{trials} more trials"
+    left = "" if not answer.unfinished else f", and {answer.unfinished} earlier ones that had not ended"
+    ways = f"eunomia apps --watch   eunomia best {answer.app}   eunomia cancel {answer.app}"
+    return [f"{answer.app}: goes on with {more}{left}; {answer.trials} in all", f"  {ways}"]
 
 
 def _read_stdin() -> str:

@@ -3,14 +3,16 @@
 import csv
 import io
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import structlog
 
 from eunomia.errors import EunomiaError
+from eunomia.model.shapes import value
 from eunomia_appmaster.master.jobs import Job
 from eunomia_appmaster.system import MACHINE, System
 
@@ -26,13 +28,48 @@ class StateError(EunomiaError):
     """The state that an earlier attempt left cannot be read."""
 
 
-def write_state(path: Path, tuner: Any, jobs: Iterable[Job], more: Any, *, system: System = MACHINE) -> None:
+@value
+class Growth:
+    """The groups of trials that a search was given after it had ended."""
+
+    groups: tuple[int, ...] = ()
+    """Their sizes, in order."""
+    before: Mapping[int, int] = field(default_factory=dict)
+    """By trial, iterations done before the last group was added."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values; empty where there is no group."""
+        if not self.groups:
+            return {}
+        before = {str(number): step for number, step in self.before.items()}
+        return {"groups": list(self.groups), "before": before}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
+        """Read what ``to_json`` wrote."""
+        before = {int(number): int(step) for number, step in values.get("before", {}).items()}
+        return cls(groups=tuple(int(size) for size in values.get("groups", ())), before=before)
+
+    def grown(self, ordered: Sequence[int], jobs: Iterable[Job]) -> "Growth":
+        """Return the growth after the arbiter's order.
+
+        Args:
+            ordered: sizes of all groups, by the journal; of one that an older backup restored, those of the file count.
+            jobs: of the file.
+        """
+        ordered = tuple(ordered)
+        if ordered[: len(self.groups)] != self.groups or ordered == self.groups:
+            return self
+        return Growth(groups=ordered, before={job.number: job.step for job in jobs})
+
+
+def write_state(path: Path, tuner: Any, jobs: Iterable[Job], growth: Growth, *, system: System = MACHINE) -> None:
     """Write ``master.json``: the state that the next attempt resumes from."""
-    state = {"schema": SCHEMA, "tuner": tuner, "jobs": [job.to_json() for job in jobs], "more": more}
+    state = {"schema": SCHEMA, "tuner": tuner, "jobs": [job.to_json() for job in jobs], "more": growth.to_json()}
     system.replace_file(path, json.dumps(state, allow_nan=False))
 
 
-def read_state(path: Path) -> tuple[Any, list[Job], Any] | None:
+def read_state(path: Path) -> tuple[Any, list[Job], Growth] | None:
     """Read ``master.json``; None: this is the first attempt.
 
     Raises:
@@ -44,8 +81,9 @@ def read_state(path: Path) -> tuple[Any, list[Job], Any] | None:
         state = json.loads(path.read_text(encoding="utf-8"))
         if state["schema"] != SCHEMA:
             raise StateError(f"the state must have schema {SCHEMA}", value=str(state["schema"]), place=str(path))
-        return state["tuner"], [Job.from_json(job) for job in state["jobs"]], state["more"]
-    except (ValueError, KeyError, TypeError) as error:
+        growth = Growth.from_json(state["more"])
+        return state["tuner"], [Job.from_json(job) for job in state["jobs"]], growth
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise StateError("the state of an app master must be readable", value=repr(error), place=str(path)) from error
 
 

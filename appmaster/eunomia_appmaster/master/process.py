@@ -6,9 +6,9 @@ One talks to the arbiter, one watches the containers, and the main one decides: 
 import functools
 import os
 import queue
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import structlog
 
@@ -20,8 +20,9 @@ from eunomia_appmaster.agent import Agent, Standing, plugins_here
 from eunomia_appmaster.app_file import AppFile
 from eunomia_appmaster.master.clock import SteadyClock, forget_future
 from eunomia_appmaster.master.conductor import Conductor
-from eunomia_appmaster.master.files import ActivityLog, read_state, write_state, write_trials
+from eunomia_appmaster.master.files import ActivityLog, Growth, read_state, write_state, write_trials
 from eunomia_appmaster.master.gangs import Surroundings
+from eunomia_appmaster.master.jobs import Job
 from eunomia_appmaster.master.link import ArbiterLink, OverError, Resync
 from eunomia_appmaster.master.outbox import BidReport, Outbox
 from eunomia_appmaster.master.reporting import Reporter, failed_jobs
@@ -29,7 +30,7 @@ from eunomia_appmaster.master.wire import cluster_of, lease_of, standing_message
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.runtimes.local import LocalRuntime
 from eunomia_appmaster.runtimes.runtime import ContainerStatus, RefusedError, RuntimeAwayError, WatchPosition
-from eunomia_appmaster.submission import APP_FILE, Submission
+from eunomia_appmaster.submission import APP_FILE, MORE_TRIALS, Submission
 from eunomia_appmaster.system import MACHINE, Flag, System
 
 log = structlog.get_logger()
@@ -57,6 +58,8 @@ class Settings:
     node: str
     node_token_file: Path
     launcher_file: Path
+    more_trials: tuple[int, ...] = ()
+    """Sizes of the groups of trials that the arbiter has added after the search had ended, in order."""
 
     @classmethod
     def read(cls, app_dir: Path, variables: Mapping[str, str] = os.environ) -> Self:
@@ -83,7 +86,16 @@ class Settings:
             node=get("EUNOMIA_NODE"),
             node_token_file=Path(get("EUNOMIA_NODE_TOKEN_FILE")),
             launcher_file=Path(get("EUNOMIA_LAUNCHER_FILE")),
+            more_trials=tuple(_sizes(variables.get(MORE_TRIALS, ""))),
         )
+
+
+def _sizes(text: str) -> Iterator[int]:
+    """Yield the sizes of groups of trials in a variable such as ``8,4``."""
+    for part in filter(None, text.split(",")):
+        if not part.isdecimal() or int(part) < 1:
+            raise EunomiaError(f"{MORE_TRIALS} must be numbers above 0", value=f'"{text}"', place="environment")
+        yield int(part)
 
 
 @builds
@@ -144,9 +156,12 @@ class AppMaster:
         self._runtime = LocalRuntime(
             settings.app, node_token, settings.launcher_file, patience_seconds=1.0, system=system
         )
+        kept = read_state(settings.app_dir / "master.json")
+        former = Growth() if kept is None else kept[2]
+        self._growth = former.grown(settings.more_trials, () if kept is None else kept[1])
         self._around = self._surroundings()
-        self._conductor = self._restored()
-        self._reporter = Reporter(self._around, self._conductor)
+        self._conductor = self._restored(kept)
+        self._reporter = Reporter(self._around, self._conductor, before=self._growth.before)
         self._agent: Agent | None = None
         self._trials_at = 0.0
         self._link = self._new_link(self._outbox, self.stopped)
@@ -178,6 +193,7 @@ class AppMaster:
             folder=submission.folder,
             env=submission.env or None,
             user=submission.user or None,
+            more_trials=self._growth.groups,
         )
         return Surroundings(
             app=settings.app,
@@ -192,10 +208,9 @@ class AppMaster:
             save=self._save,
         )
 
-    def _restored(self) -> Conductor:
+    def _restored(self, state: tuple[Any, list[Job], Growth] | None) -> Conductor:
         """Resume from the state of an earlier attempt."""
         tuner = self._around.file.make_tuner()
-        state = read_state(self._settings.app_dir / "master.json")
         if state is None:
             return Conductor(self._around, tuner)
         kept, jobs, _ = state
@@ -207,7 +222,8 @@ class AppMaster:
     def _save(self) -> None:
         self._saved_at = self._clock.now()
         path = self._settings.app_dir / "master.json"
-        write_state(path, self._conductor.tuner.state(), self._conductor.jobs.values(), {}, system=self._system)
+        tuner, jobs = self._conductor.tuner.state(), self._conductor.jobs.values()
+        write_state(path, tuner, jobs, self._growth, system=self._system)
 
     # -- the main thread
 

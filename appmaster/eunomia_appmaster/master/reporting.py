@@ -42,12 +42,22 @@ RateKey = tuple[str, int, Locality, str, float | None, float | None, float | Non
 
 
 class Reporter:
-    """Fills the outbox with the conductor's changes."""
+    """Fills the outbox with the conductor's changes.
 
-    def __init__(self, around: Surroundings, conductor: Conductor) -> None:
+    Args:
+        around: the jobs' environment.
+        conductor: runs the jobs.
+        before: by trial, iterations done before the app ended and went on; its forecasts leave them out.
+    """
+
+    def __init__(self, around: Surroundings, conductor: Conductor, before: Mapping[int, int] | None = None) -> None:
         self._around = around
         self._conductor = conductor
+        self._before = {number: float(step) for number, step in (before or {}).items()}
         fresh = around.file.make_tuner()
+        *earlier, _ = around.file.search.groups
+        for number in range(1, sum(earlier) + 1):
+            fresh.on_failed(number)  # what the last group needs is what the app can use
         self._demand = demand(fresh.jobs_in_phase(phase, {}) for phase in range(fresh.num_phases()))
         self._division: dict[str, tuple[int, ...]] | None = None
         self._division_again_at = math.inf
@@ -258,7 +268,12 @@ class Reporter:
         """Return the present forecast; None if the work is not known."""
         conductor = self._conductor
         made = forecast(
-            conductor.tuner, conductor.done(), self.speeds(), otherwise=UNKNOWN_SPEED, useful=conductor.useful()
+            conductor.tuner,
+            conductor.done(),
+            self.speeds(),
+            otherwise=UNKNOWN_SPEED,
+            useful=conductor.useful(),
+            before=self._before,
         )
         # app_demand_max is the whole app's: an app must not seem better served because most of it is done.
         return None if made is None else replace(made, most=max(made.most, self._demand))

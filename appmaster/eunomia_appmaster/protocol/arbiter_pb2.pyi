@@ -2771,6 +2771,64 @@ class ResumeAppResponse(_message.Message):
 Global___ResumeAppResponse: _TypeAlias = ResumeAppResponse  # noqa: Y015
 
 @_typing.final
+class MoreTrialsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    APP_FIELD_NUMBER: _builtins.int
+    TRIALS_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    app: _builtins.str
+    trials: _builtins.int
+    """how many further ones"""
+    request_id: _builtins.str
+    """a repeated one adds no second group"""
+    def __init__(
+        self,
+        *,
+        app: _builtins.str = ...,
+        trials: _builtins.int = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app", b"app", "request_id", b"request_id", "trials", b"trials"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MoreTrialsRequest: _TypeAlias = MoreTrialsRequest  # noqa: Y015
+
+@_typing.final
+class MoreTrialsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    APP_FIELD_NUMBER: _builtins.int
+    TRIALS_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    UNFINISHED_FIELD_NUMBER: _builtins.int
+    app: _builtins.str
+    trials: _builtins.int
+    """planned in all from now on"""
+    attempt: _builtins.int
+    """of its app master that starts now"""
+    unfinished: _builtins.int
+    """earlier jobs that go on, as far as is known"""
+    def __init__(
+        self,
+        *,
+        app: _builtins.str = ...,
+        trials: _builtins.int = ...,
+        attempt: _builtins.int = ...,
+        unfinished: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app", b"app", "attempt", b"attempt", "trials", b"trials", "unfinished", b"unfinished"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MoreTrialsResponse: _TypeAlias = MoreTrialsResponse  # noqa: Y015
+
+@_typing.final
 class SetProfileRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -248,6 +248,11 @@ class ClientProtocolStub:
                 request_serializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.ResumeAppRequest.SerializeToString,
                 response_deserializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.ResumeAppResponse.FromString,
                 _registered_method=True)
+        self.MoreTrials = channel.unary_unary(
+                '/eunomia.arbiter.ClientProtocol/MoreTrials',
+                request_serializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.MoreTrialsRequest.SerializeToString,
+                response_deserializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.MoreTrialsResponse.FromString,
+                _registered_method=True)
         self.SetProfile = channel.unary_unary(
                 '/eunomia.arbiter.ClientProtocol/SetProfile',
                 request_serializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.SetProfileRequest.SerializeToString,
@@ -310,6 +315,15 @@ class ClientProtocolServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def MoreTrials(self, request, context):
+        """Lets an app that has ended go on with further trials: its sampler continues, what has run stays. Answers when that is
+        journaled. NOT_FOUND: no such app. INVALID_ARGUMENT: it has not ended, is no search, or its state is gone; nothing was
+        changed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def SetProfile(self, request, context):
         """Replaces the rates that are known of a kind of job, or drops the kind. Answers when that is journaled.
         INVALID_ARGUMENT: the file has holes, or is another cluster's, or nothing is known of the kind to drop; nothing was changed.
@@ -355,6 +369,11 @@ def add_ClientProtocolServicer_to_server(servicer, server):
                     servicer.ResumeApp,
                     request_deserializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.ResumeAppRequest.FromString,
                     response_serializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.ResumeAppResponse.SerializeToString,
+            ),
+            'MoreTrials': grpc.unary_unary_rpc_method_handler(
+                    servicer.MoreTrials,
+                    request_deserializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.MoreTrialsRequest.FromString,
+                    response_serializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.MoreTrialsResponse.SerializeToString,
             ),
             'SetProfile': grpc.unary_unary_rpc_method_handler(
                     servicer.SetProfile,
@@ -554,6 +573,33 @@ class ClientProtocol:
             '/eunomia.arbiter.ClientProtocol/ResumeApp',
             eunomia__appmaster_dot_protocol_dot_arbiter__pb2.ResumeAppRequest.SerializeToString,
             eunomia__appmaster_dot_protocol_dot_arbiter__pb2.ResumeAppResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def MoreTrials(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/eunomia.arbiter.ClientProtocol/MoreTrials',
+            eunomia__appmaster_dot_protocol_dot_arbiter__pb2.MoreTrialsRequest.SerializeToString,
+            eunomia__appmaster_dot_protocol_dot_arbiter__pb2.MoreTrialsResponse.FromString,
             options,
             channel_credentials,
             insecure,

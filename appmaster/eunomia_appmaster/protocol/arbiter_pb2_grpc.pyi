@@ -167,6 +167,11 @@ class ClientProtocolStub:
     Answers when that is journaled. NOT_FOUND: no such app. INVALID_ARGUMENT: it did not fail for that reason, or its
     state is gone; nothing was changed.
     """
+    MoreTrials: _grpc.UnaryUnaryMultiCallable[_arbiter_pb2.MoreTrialsRequest, _arbiter_pb2.MoreTrialsResponse]
+    """Lets an app that has ended go on with further trials: its sampler continues, what has run stays. Answers when that is
+    journaled. NOT_FOUND: no such app. INVALID_ARGUMENT: it has not ended, is no search, or its state is gone; nothing was
+    changed.
+    """
     SetProfile: _grpc.UnaryUnaryMultiCallable[_arbiter_pb2.SetProfileRequest, _arbiter_pb2.SetProfileResponse]
     """Replaces the rates that are known of a kind of job, or drops the kind. Answers when that is journaled.
     INVALID_ARGUMENT: the file has holes, or is another cluster's, or nothing is known of the kind to drop; nothing was changed.
@@ -195,6 +200,11 @@ class ClientProtocolAsyncStub(ClientProtocolStub):
     """Resumes an app that failed because its app master ended: a new attempt goes on from the state of the earlier ones.
     Answers when that is journaled. NOT_FOUND: no such app. INVALID_ARGUMENT: it did not fail for that reason, or its
     state is gone; nothing was changed.
+    """
+    MoreTrials: _aio.UnaryUnaryMultiCallable[_arbiter_pb2.MoreTrialsRequest, _arbiter_pb2.MoreTrialsResponse]  # type: ignore[assignment]
+    """Lets an app that has ended go on with further trials: its sampler continues, what has run stays. Answers when that is
+    journaled. NOT_FOUND: no such app. INVALID_ARGUMENT: it has not ended, is no search, or its state is gone; nothing was
+    changed.
     """
     SetProfile: _aio.UnaryUnaryMultiCallable[_arbiter_pb2.SetProfileRequest, _arbiter_pb2.SetProfileResponse]  # type: ignore[assignment]
     """Replaces the rates that are known of a kind of job, or drops the kind. Answers when that is journaled.
@@ -263,6 +273,17 @@ class ClientProtocolServicer(metaclass=_abc_1.ABCMeta):
         """Resumes an app that failed because its app master ended: a new attempt goes on from the state of the earlier ones.
         Answers when that is journaled. NOT_FOUND: no such app. INVALID_ARGUMENT: it did not fail for that reason, or its
         state is gone; nothing was changed.
+        """
+
+    @_abc_1.abstractmethod
+    def MoreTrials(
+        self,
+        request: _arbiter_pb2.MoreTrialsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_arbiter_pb2.MoreTrialsResponse, _abc.Awaitable[_arbiter_pb2.MoreTrialsResponse]]:
+        """Lets an app that has ended go on with further trials: its sampler continues, what has run stays. Answers when that is
+        journaled. NOT_FOUND: no such app. INVALID_ARGUMENT: it has not ended, is no search, or its state is gone; nothing was
+        changed.
         """
 
     @_abc_1.abstractmethod

@@ -52,6 +52,14 @@ class App:
     """Its slot-seconds, once it is over."""
     rho: float | None = None
     """Its last known finish-time fairness."""
+    more_trials: list[int] = dataclasses.field(default_factory=list)
+    """Sizes of the groups of trials that it was given after it had ended, in order; ``trials`` counts them."""
+    more_request: str = ""
+    """Id of the request for the last of these groups."""
+    attempts: int = 0
+    """Attempts of its app master when it ended last."""
+    away_seconds: float = 0.0
+    """Seconds between its ends and its going on."""
 
     @property
     def over(self) -> bool:
@@ -63,9 +71,14 @@ class App:
         """Whether it failed because its app master ended for good; its jobs may be intact."""
         return self.state == "failed" and self.why.startswith(MASTER_ENDED)
 
-    def taken_up(self) -> "App":
-        """Returns the record with which it resumes after such a failure."""
-        return dataclasses.replace(self, state="live", why="", ended_at=None, gpu_seconds=0.0)
+    def taken_up(self, now: float) -> "App":
+        """Returns the record with which it goes on after its end."""
+        away = self.away_seconds + max(0.0, now - (now if self.ended_at is None else self.ended_at))
+        return dataclasses.replace(self, state="live", why="", ended_at=None, gpu_seconds=0.0, away_seconds=away)
+
+    def lived_seconds(self, now: float) -> float:
+        """Returns the seconds from its arrival to its end, or to now, without those between an end and its going on."""
+        return (now if self.ended_at is None else self.ended_at) - self.arrived_at - self.away_seconds
 
     def note(self) -> Note:
         """Returns its note for the journal."""
@@ -114,14 +127,15 @@ def _finite_or_none(standing: pb.Standing, field: str) -> float | None:
 
 
 STATES = ("live", "finished", "failed", "cancelled")
-_NUMBERS = ("weight", "submitted_at", "arrived_at", "ended_at", "progress", "gpu_seconds", "rho")
-_COUNTS = ("trials", "least", "most", "max_iterations")
-_TEXTS = ("name", "user", "tuner", "request_id", "node", "state", "why")
+_NUMBERS = ("weight", "submitted_at", "arrived_at", "ended_at", "progress", "gpu_seconds", "rho", "away_seconds")
+_COUNTS = ("trials", "least", "most", "max_iterations", "attempts")
+_TEXTS = ("name", "user", "tuner", "request_id", "more_request", "node", "state", "why")
 _KINDS: Mapping[str, type | tuple[type, ...]] = {
     **dict.fromkeys(_NUMBERS, (int, float)),
     **dict.fromkeys(_COUNTS, int),
     **dict.fromkeys(_TEXTS, str),
     **dict.fromkeys(("ended_jobs", "failures", "standing"), dict),
+    "more_trials": list,
 }
 
 

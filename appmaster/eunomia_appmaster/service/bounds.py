@@ -95,6 +95,7 @@ BOUNDS: Final[Mapping[str, Bound]] = {
     "Standing.best_params_json": _TEXT,
     "Standing.best_checkpoint": Bound(letters=4096),
     "FinishApplicationMasterRequest.diagnostics": _TEXT,
+    "MoreTrialsRequest.trials": Bound(least=1, most=MOST_JOBS),
     "SetProfileRequest.file": Bound(letters=1_000_000),
     "SubmitRequest.app_file": Bound(letters=1_000_000),
     "SubmitRequest.folder": Bound(letters=4096),

@@ -22,6 +22,7 @@ from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
 from eunomia_appmaster.service import bounds
 from eunomia_appmaster.service.app_record import App, app_of
 from eunomia_appmaster.service.apps import in_order
+from eunomia_appmaster.service.more_trials import add_trials
 from eunomia_appmaster.service.profiling import set_profile
 from eunomia_appmaster.service.rates import Rate, peer_of
 from eunomia_appmaster.service.resuming import resume
@@ -167,6 +168,22 @@ class ClientProtocol(rpc.ClientProtocolServicer):
             raise
         return pb.ResumeAppResponse(app=app.name, attempt=attempt, unfinished=unfinished)
 
+    async def MoreTrials(  # noqa: N802
+        self, request: pb.MoreTrialsRequest, context: Context
+    ) -> pb.MoreTrialsResponse:
+        """Let an app that has ended go on with further trials."""
+        await self._ready(request, context)
+        if self._service.apps.get(request.app) is None:
+            error = no_such_app(request.app, await self._names())
+            await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
+            raise error
+        try:
+            # A caller that disconnects does not cancel it halfway.
+            return await asyncio.shield(asyncio.ensure_future(self._more_trials_once(request)))
+        except InputError as error:
+            await _refuse(context, error)
+            raise
+
     async def SetProfile(  # noqa: N802
         self, request: pb.SetProfileRequest, context: Context
     ) -> pb.SetProfileResponse:
@@ -210,6 +227,16 @@ class ClientProtocol(rpc.ClientProtocolServicer):
             if app is None:
                 raise InputError("an app must be here to be resumed", value=f'"{name}"')
             return await resume(self._service, app)
+
+    async def _more_trials_once(self, request: pb.MoreTrialsRequest) -> pb.MoreTrialsResponse:
+        async with self._submitting:
+            app = self._service.apps.get(request.app)
+            if app is None:
+                raise InputError("an app must be here to get more trials", value=f'"{request.app}"')
+            if request.request_id and app.more_request == request.request_id:
+                return pb.MoreTrialsResponse(app=app.name, trials=app.trials, attempt=app.attempts + 1)
+            record, attempt, unfinished = await add_trials(self._service, app, request.trials, request.request_id)
+            return pb.MoreTrialsResponse(app=record.name, trials=record.trials, attempt=attempt, unfinished=unfinished)
 
     async def _admit(self, request: pb.SubmitRequest, file: Any) -> App:
         """Create the app's folder and submit it to the arbiter."""

@@ -127,10 +127,15 @@ class Node:
             self._order_keys = keys
             self.stir()
 
-    def revive(self, app: str) -> int:
-        """Start another attempt of an app's master; returns its number."""
+    def revive(self, app: str, attempts: int = 0) -> int:
+        """Start another attempt of an app's master; returns its number.
+
+        Args:
+            app: its name.
+            attempts: those that the arbiter has recorded, for an app whose status is forgotten.
+        """
         status = self.app_masters.get(app)
-        attempt = 1 if status is None else status.attempt + 1
+        attempt = max(attempts, 0 if status is None else status.attempt) + 1
         self.revived[app] = attempt
         return attempt
 

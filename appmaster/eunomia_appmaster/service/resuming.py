@@ -1,4 +1,4 @@
-"""Resumes apps that failed because their app master ended, after a check of all that a new attempt reads."""
+"""Lets ended apps go on, after a check of all that a new attempt of the app master reads."""
 
 import asyncio
 from typing import NoReturn
@@ -34,9 +34,25 @@ async def resume(service: Service, app: App) -> tuple[int, int]:
     """
     check_end(app)
     unfinished = await asyncio.to_thread(check_folder, service, app)
+    record = app.taken_up(float(service.driver.clock.now()))
+    attempt = await go_on(service, app, record)
+    log.info("app.resumed", app=app.name, attempt=attempt, unfinished=unfinished)
+    return attempt, unfinished
+
+
+async def go_on(service: Service, app: App, record: App) -> int:
+    """Journal that an ended app goes on, and start the next attempt of its app master; returns the attempt.
+
+    Args:
+        service: the arbiter's.
+        app: as it ended.
+        record: with which it goes on.
+
+    Raises:
+        InputError: there are too many apps, or its slots or its app master are still leaving; nothing was changed.
+    """
     service.apps.check_room()
     await _given_back(service, app)
-    record = app.taken_up()
     arrived = AppArrived(
         app=AppId(app.name), user=UserId(app.user), weight=app.weight, tuner_kind=app.tuner, divides=True, again=True
     )
@@ -49,10 +65,9 @@ async def resume(service: Service, app: App) -> tuple[int, int]:
     async with service.driver.lock:
         service.sessions.pop(app.name, None)
         service.apps.take_up(record)
-        attempts = [node.revive(app.name) for node in service.nodes if node.name == app.node]
+        attempts = [node.revive(app.name, app.attempts) for node in service.nodes if node.name == app.node]
         service.refresh()
-    log.info("app.resumed", app=app.name, attempts=attempts, unfinished=unfinished)
-    return max(attempts, default=1), unfinished
+    return max(attempts, default=1)
 
 
 def check_end(app: App) -> None:
@@ -71,7 +86,8 @@ def check_end(app: App) -> None:
         why = app.why or "for no reason that is known"
         raise InputError(rule, value=f"one that failed by itself: {why}; mend that, and {SUBMIT_AGAIN}", place=app.name)
     how = "was cancelled" if app.state == "cancelled" else "has finished"
-    raise InputError(rule, value=f"one that {how}; {SUBMIT_AGAIN}", place=app.name)
+    more = f", or give it more trials (eunomia submit --more-trials N {app.name})"
+    raise InputError(rule, value=f"one that {how}; {SUBMIT_AGAIN}{more}", place=app.name)
 
 
 def check_folder(service: Service, app: App) -> int:
@@ -116,14 +132,14 @@ def _gone(value: str, app: App) -> NoReturn:
 
 
 async def _given_back(service: Service, app: App) -> None:
-    """Wait until the app's former containers are gone.
+    """Wait until the app's former containers and its app master are gone.
 
     Raises:
-        InputError: slots of it are still leaving.
+        InputError: slots of it are still leaving, or its app master is.
     """
     deadline = asyncio.get_running_loop().time() + LEAVING_SECONDS
-    while service.state.app_row(AppId(app.name)) != NONE:
+    while service.state.app_row(AppId(app.name)) != NONE or service.has_master(app):
         if asyncio.get_running_loop().time() > deadline:
-            rule = "an app must have given its slots back to be resumed; try again in a moment"
+            rule = "an app must have given its slots back to go on; try again in a moment"
             raise InputError(rule, value="slots that its workers are still leaving", place=app.name)
         await asyncio.sleep(LOOK_SECONDS)

@@ -37,6 +37,7 @@ from eunomia_appmaster.service.settings import Settings
 from eunomia_appmaster.service.standings import Standings
 from eunomia_appmaster.service.tokens import Tokens
 from eunomia_appmaster.service.watchdog import Watchdog
+from eunomia_appmaster.submission import MORE_TRIALS
 from eunomia_appmaster.system import MACHINE, System
 
 if TYPE_CHECKING:
@@ -316,7 +317,7 @@ class Service:
             if app.node != node.name:
                 continue
             if status is None:
-                wanted.append((app, 1))
+                wanted.append((app, node.revived.get(app.name, 1)))
             elif status.attempt < node.revived.get(app.name, 0):
                 wanted.append((app, node.revived[app.name]))
         return wanted
@@ -339,6 +340,8 @@ class Service:
         env = {"EUNOMIA_ARBITER": self.address, "GRPC_VERBOSITY": os.environ.get("GRPC_VERBOSITY", "ERROR")}
         if self.ca_file is not None:
             env[CA_VARIABLE] = str(self.ca_file)
+        if app.more_trials:
+            env[MORE_TRIALS] = ",".join(map(str, app.more_trials))
         for name in ("PYTHONPATH", "EUNOMIA_PLUGIN_PATH", "EUNOMIA_NO_PLUGINS", "EUNOMIA_LOG"):
             if os.environ.get(name):
                 env[name] = os.environ[name]
@@ -378,6 +381,8 @@ class Service:
             how = "cancelled" if state == "cancelled" or why.startswith(MASTER_ENDED) else "finished"
             left = [str(self.state.job_id(job)) for job in mine]
             app.ended_jobs.update({job: how for job in left if job not in app.ended_jobs})
+        statuses = [node.app_masters[app.name] for node in self.nodes if app.name in node.app_masters]
+        app.attempts = max([app.attempts, *(status.attempt for status in statuses)])
         app.end(state, why, float(self.driver.clock.now()))
         for session in self._sessions_of([app.name]):
             session.changed.set()  # the order to end goes out
@@ -400,12 +405,13 @@ class Service:
 
     def _is_busy(self, app: App) -> bool:
         """Return whether an ended app still has leaving slots, an app master, or an unwritten note."""
+        row = self.state.app_row(AppId(app.name))
+        return row != NONE or self.driver.holds(app.note()) or self.has_master(app)
+
+    def has_master(self, app: App) -> bool:
+        """Return whether an app's master may still run."""
         statuses = [status for node in self.nodes if (status := node.app_masters.get(app.name)) is not None]
-        return (
-            self.state.app_row(AppId(app.name)) != NONE
-            or self.driver.holds(app.note())
-            or any(status.state != launcher.APP_MASTER_COMPLETED for status in statuses)
-        )
+        return any(status.state != launcher.APP_MASTER_COMPLETED for status in statuses)
 
     def stage_plugin(self, stage: Stage) -> pb.StagePlugin:
         """Returns the plugin of a stage as the profile sets it, for agents."""

@@ -44,7 +44,7 @@ class Views:
         held = np.flatnonzero(state.holdings.live.app == row) if row != NONE and not app.over else np.empty(0)
         forecast = state.forecasts.get(row)
         most = app.most * max(1, app.trials) if forecast is None else forecast.most
-        lived = (now if app.ended_at is None else app.ended_at) - app.arrived_at
+        lived = app.lived_seconds(now)
         message = pb.App(
             app=app.name,
             user=app.user,
@@ -59,7 +59,7 @@ class Views:
             ended=len(app.ended_jobs),
             done=app.progress,
             best=app.standing.get("best"),
-            age_seconds=now - app.arrived_at,
+            age_seconds=now - app.arrived_at - app.away_seconds,
             ends_in_seconds=None if app.over else self._ends_in(row, int(held.size)),
             why=app.why,
             standing=app.standing_message(),

@@ -250,7 +250,7 @@ class AppArrived:
     divides: bool = True
     """Whether the app has an app master, which divides the app's GPUs among its jobs."""
     again: bool = False
-    """Whether an app of this id failed before and is resumed."""
+    """Whether an app of this id has ended before and goes on."""
 
 
 @value

@@ -165,8 +165,8 @@ def single_job_arrived(fold: Folding, event: SingleJobArrived) -> bool:
 
 
 def _check_new(state: State, event: AppArrived) -> None:
-    """Refuse an app id that was used before, unless a failed app that has given all its GPUs back is resumed."""
-    if event.again and event.app not in state.app_rows and state.outcomes.get(event.app) == "failed":
+    """Refuse an app id that was used before, unless an ended app that has given all its GPUs back goes on."""
+    if event.again and event.app not in state.app_rows and event.app in state.outcomes:
         del state.outcomes[event.app]
         return
     if event.app in state.app_rows or event.app in state.outcomes:

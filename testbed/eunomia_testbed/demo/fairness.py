@@ -7,7 +7,7 @@ from eunomia_testbed.demo.record import AppLife
 
 def contention(app: AppLife, apps: Mapping[str, AppLife], until: float) -> float:
     """Return N_avg: the mean number of apps present over the app's life (Themis eq. 1)."""
-    start, end = app.arrived_at, app.ended_at or until
+    start, end = app.again_at or app.arrived_at, app.ended_at or until
     if end <= start:
         return 1.0
     shared = [min(end, other.ended_at or until) - max(start, other.arrived_at) for other in apps.values()]
@@ -17,9 +17,10 @@ def contention(app: AppLife, apps: Mapping[str, AppLife], until: float) -> float
 def final_rho(app: AppLife, apps: Mapping[str, AppLife], slots: int) -> float | None:
     """Return T_sh / T_id of an ended app (Themis eq. 1 and 2); None: it has not ended, or never reported its work.
 
-    T_id is the app's whole work, as last reported, on all slots that it could use, times N_avg.
+    T_id is the app's whole work, as last reported, on all slots that it could use, times N_avg. Of an app that went on
+    after an end, both count from then on.
     """
     if app.ended_at is None or app.forecast is None or app.forecast.total_gpu_seconds <= 0.0 or not slots:
         return None
     alone = app.forecast.total_gpu_seconds / max(1, min(slots, app.forecast.most))
-    return (app.ended_at - app.arrived_at) / (alone * contention(app, apps, app.ended_at))
+    return (app.ended_at - (app.again_at or app.arrived_at)) / (alone * contention(app, apps, app.ended_at))

@@ -102,7 +102,7 @@ class LiveLog:
             jobs=[len(self.trials[life.app]) or None for life in lives],
             arrival_seconds=[self.since(life.arrived_at) for life in lives],
             finish_seconds=[self.ended(life.ended_at) for life in lives],
-            jct_seconds=[None if life.ended_at is None else life.ended_at - life.arrived_at for life in lives],
+            jct_seconds=[life.jct_seconds for life in lives],
             slot_seconds=[self.slot_seconds(life.app, self.until) for life in lives],
             rho=[final_rho(life, self._record.apps, self._record.slots) for life in lives],
         )

@@ -125,7 +125,7 @@ def _app(record: LiveRecord, life: AppLife, note: dict[str, Any], until: float) 
         app=life.app,
         state=life.state if life.ended_at is not None else "unfinished",
         rho=final_rho(life, record.apps, record.slots) or note.get("rho"),
-        jct_seconds=None if life.ended_at is None else life.ended_at - life.arrived_at,
+        jct_seconds=life.jct_seconds,
         slot_seconds=math.fsum((hold.end or until) - hold.start for hold in held),
         trials=len(trials),
         metric=str(standing.get("metric") or ""),

@@ -22,10 +22,19 @@ class AppLife:
 
     app: str
     arrived_at: float
+    again_at: float | None = None
+    """When it last went on after an end; None: it never did."""
+    away_seconds: float = 0.0
+    """Seconds between its ends and its going on."""
     ended_at: float | None = None
     state: str = "live"
     forecast: Forecast | None = None
     """The app's last forecast."""
+
+    @property
+    def jct_seconds(self) -> float | None:
+        """Seconds from its arrival to its end, without those in which it had ended; None: it has not ended."""
+        return None if self.ended_at is None else self.ended_at - self.arrived_at - self.away_seconds
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +161,7 @@ class LiveRecord:
     def _fold(self, event: object, at: float) -> None:
         match event:
             case AppArrived(app=app):
-                self.apps.setdefault(str(app), AppLife(app=str(app), arrived_at=at))
+                self._arrived(str(app), at)
             case AppFinished(app=app, failed=failed):
                 self._end(str(app), "failed" if failed else "finished", at)
             case AppCancelled(app=app):
@@ -164,6 +173,12 @@ class LiveRecord:
                 self.job_arrived_at.setdefault(str(job), at)
             case _:
                 pass
+
+    def _arrived(self, app: str, at: float) -> None:
+        life = self.apps.setdefault(app, AppLife(app=app, arrived_at=at))
+        if life.ended_at is not None:
+            life.away_seconds += max(0.0, at - life.ended_at)
+            life.state, life.again_at, life.ended_at, life.forecast = "live", at, None, None
 
     def _end(self, app: str, state: str, at: float) -> None:
         life = self.apps.get(app)

@@ -182,6 +182,8 @@ class Tables:
         rows += [self._adaptation(event, at) for event, at in self._record.adapted.items()]
         for app, life in self._record.apps.items():
             rows.append(self._app_event(app, "arrived", life.arrived_at))
+            if life.again_at is not None:
+                rows.append(self._app_event(app, "resumed", life.again_at))
             if life.ended_at is not None:
                 rows.append(self._app_event(app, life.state, life.ended_at))
         yield from sorted(rows, key=lambda row: row.time_seconds)

@@ -1,0 +1,75 @@
+"""Gives an app that has ended further trials: the search goes on where it ended."""
+
+import asyncio
+import dataclasses
+from collections.abc import Sequence
+
+import structlog
+
+from eunomia.errors import EunomiaError, InputError
+from eunomia_appmaster.master.files import read_state
+from eunomia_appmaster.service.app_record import App
+from eunomia_appmaster.service.resuming import check_folder, go_on
+from eunomia_appmaster.service.service import Service
+from eunomia_appmaster.submission import APP_FILE, Submission
+
+log = structlog.get_logger()
+
+
+async def add_trials(service: Service, app: App, trials: int, request_id: str) -> tuple[App, int, int]:
+    """Let an app that has ended go on with further trials.
+
+    Returns:
+        Its record, the attempt of its app master that starts now, and the known number of earlier jobs that go on.
+
+    Raises:
+        InputError: it has not ended, is no search, or its files are gone; nothing was changed.
+    """
+    if not app.over:
+        rule = "an app must have ended to get more trials (eunomia submit --wait stays until then)"
+        raise InputError(rule, value="one that is not over", place=app.name)
+    unfinished = await asyncio.to_thread(check_folder, service, app)
+    groups = await asyncio.to_thread(_checked, service, app, trials)
+    record = dataclasses.replace(
+        app.taken_up(float(service.driver.clock.now())),
+        trials=app.trials + trials,
+        more_trials=groups,
+        more_request=request_id,
+        progress=None,
+        rho=None,
+    )
+    attempt = await go_on(service, app, record)
+    log.info("app.more_trials", app=app.name, trials=trials, all=record.trials, attempt=attempt, unfinished=unfinished)
+    return record, attempt, unfinished
+
+
+def _checked(service: Service, app: App, trials: int) -> list[int]:
+    """Return the sizes of all groups of trials that were added, with this one.
+
+    Raises:
+        InputError: the app file does not allow it.
+    """
+    from eunomia_appmaster.app_file import AppFile
+
+    folder = service.settings.apps / app.name
+    try:
+        state = read_state(folder / "master.json")
+        submission = Submission.read(folder)
+        text = (folder / APP_FILE).read_text(encoding="utf-8")
+    except (EunomiaError, OSError) as error:
+        raise InputError("what an app goes on from must be readable", value=str(error), place=app.name) from error
+    groups = [*_known(app.more_trials, () if state is None else state[2].groups), trials]
+    AppFile.parse(
+        text,
+        place=submission.file_name,
+        folder=submission.folder,
+        env=submission.env or None,
+        user=submission.user or None,
+        more_trials=groups,
+    )
+    return groups
+
+
+def _known(journaled: Sequence[int], of_file: Sequence[int]) -> Sequence[int]:
+    """Return the groups that the app has: the journal's, unless an older backup of it was restored."""
+    return journaled if tuple(journaled[: len(of_file)]) == tuple(of_file) else of_file
