@@ -12,6 +12,7 @@ from eunomia.errors import InputError, InputErrors
 from eunomia.model.shapes import builds
 from eunomia.platform.cluster_file import parse_cluster
 from eunomia.units import Ints, Reals
+from eunomia_testbed.report.groups import OTHERS, Groups
 from eunomia_testbed.report.part import Json
 from eunomia_testbed.report.sums import numbers
 from eunomia_testbed.report.view import View
@@ -19,10 +20,13 @@ from eunomia_testbed.results.slots import slots_of
 
 COLUMNS: Final = 200
 MOST_ROWS: Final = 64
-HELD: Final = ("app", "machine", "start_seconds", "end_seconds")
+HELD: Final = ("app", "job", "machine", "start_seconds", "end_seconds")
 """Columns of a lease that the drawing uses."""
 MOST_STRIPES: Final = 3000
 """Most leases on the page for marking a chosen app; with more, no app can be marked."""
+
+
+_TINY: Final = 1e-9
 
 
 @builds
@@ -39,8 +43,11 @@ class Machines:
         return np.arange(len(self.names)) // each
 
 
-def heat_map(view: View, until: float) -> Json:
-    """Return rows of machines with the share of slots in use by bucket of time: a digit 0 to 9, or ``A`` for all."""
+def heat_map(view: View, until: float, groups: Groups) -> Json:
+    """Return rows of machines with the share of slots in use by bucket of time: a digit 0 to 9, or ``A`` for all.
+
+    For each way to group jobs there is a letter for each row and bucket: the group that held most of it.
+    """
     leases = _ended_by(view.run.leases.select(HELD), until)
     machines = _machines(view)
     at = leases["machine"].cast(pl.Enum(machines.names)).to_physical().to_numpy()
@@ -57,10 +64,39 @@ def heat_map(view: View, until: float) -> Json:
             )
         ],
         "until": until,
+        "by": _by_group(view, leases, row_of[at], rows, until, groups),
         "stripes": _stripes(leases, row_of[at], slots.astype(np.float64))
         if leases.height <= view.most(MOST_STRIPES)
         else None,
     }
+
+
+def _by_group(view: View, leases: pl.DataFrame, row: Ints, rows: int, until: float, groups: Groups) -> Json:
+    """Return by way the letters of the groups that held most of each row and bucket."""
+    starts, ends = numbers(leases["start_seconds"]), numbers(leases["end_seconds"])
+    held = {way: np.array(found) for way, found in groups.of(view.run.jobs, leases["job"]).items()}
+    return {
+        way: _letters(
+            np.stack(
+                [
+                    used_by_bucket(row[mine], starts[mine], ends[mine], rows, until)
+                    for mine in (group == place for place in (*range(len(groups.names[way])), OTHERS))
+                ]
+            )
+        )
+        for way, group in held.items()
+    }
+
+
+def _letters(used: Reals) -> list[str]:
+    """Return a text for each row: by bucket the letter of the group with the largest use, z for others, a dot for none.
+
+    Args:
+        used: [group, row, bucket] mean number of slots in use; the last group is that of others.
+    """
+    letters = np.array([*(chr(ord("a") + place) for place in range(len(used) - 1)), "z"])
+    most = np.where(used.max(axis=0) > _TINY, letters[used.argmax(axis=0)], ".")
+    return ["".join(row) for row in most]
 
 
 def levels_of(shares: Reals) -> list[str]:

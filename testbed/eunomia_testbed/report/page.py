@@ -38,7 +38,7 @@ PARTS: Final[Sequence[Callable[[Whole, float], Sequence[Part | None]]]] = (
     lambda whole, _: [failures(view) for view in whole.views],
     lambda whole, _: [policies(whole)],
     lambda whole, _: [plugin_metrics(whole)],
-    lambda whole, until: [who_held_what(view, until) for view in whole.views],
+    lambda whole, until: [who_held_what(view, until, whole.groups) for view in whole.views],
     lambda whole, _: [fairness(view) for view in whole.views],
     lambda whole, _: [speed(view) for view in whole.views],
     lambda whole, _: [gpu_types(view) for view in whole.views],
@@ -53,7 +53,7 @@ Each is None where there is no data for it.
 """
 
 SCRIPTS: Final = ("state.js", "format.js", "svg.js", "chart.js", "labels.js", "bars.js", "policy.js", "table.js",
-                  "held.js", "heat.js", "policies.js", "fairness.js", "speed.js", "types.js", "cluster.js",
+                  "groups.js", "held.js", "heat.js", "policies.js", "fairness.js", "speed.js", "types.js", "cluster.js",
                   "searches.js", "decisions.js", "page.js")  # fmt: skip
 """The scripts in the order in which they are joined into one."""
 
@@ -87,6 +87,7 @@ def render(run: RunData, counted: Mapping[tuple[str, int], Summary] | None = Non
         "clock": "time since the first arrival",
         "policies": list(whole.policies),
         "first": whole.first,
+        "groups": whole.groups.to_plain(),
         "runs": [
             {"name": name, "policy": view.policy, "seed": view.seed}
             for name, view in zip(whole.names, whole.views, strict=True)

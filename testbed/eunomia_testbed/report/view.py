@@ -12,6 +12,7 @@ from eunomia.model.shapes import builds
 from eunomia_testbed.evidence.evidence import Evidence, evidence_of
 from eunomia_testbed.evidence.goals import MEAN_JCT
 from eunomia_testbed.evidence.judging import Answers, judge
+from eunomia_testbed.report.groups import Groups, groups_of
 from eunomia_testbed.report.waiting import waits_with_apps
 from eunomia_testbed.results.run_data import RunData
 from eunomia_testbed.results.summary import Summary, summary_of
@@ -60,6 +61,8 @@ class Whole:
     """The figures of every policy with their intervals."""
     answers: Mapping[float, Answers]
     """The answers by goal, by load; empty: no load has several policies."""
+    groups: Groups
+    """Jobs by user, model and length."""
 
     @property
     def rho_kind(self) -> str:
@@ -121,7 +124,9 @@ def whole_of(run: RunData, counted: Mapping[tuple[str, int], Summary] | None = N
         )
         for key in shown
     ]
-    return Whole(run=run, policies=order, summaries=frame, views=views, evidence=evidence, answers=answers)
+    return Whole(
+        run=run, policies=order, summaries=frame, views=views, evidence=evidence, answers=answers, groups=groups_of(run)
+    )
 
 
 def split(run: RunData) -> dict[tuple[str, int], RunData]:

@@ -8,6 +8,7 @@ import polars as pl
 
 from eunomia.contract.decisions import CHANGED, COUNTED
 from eunomia_testbed.report.after_lease import notes
+from eunomia_testbed.report.groups import Groups
 from eunomia_testbed.report.heat import heat_map, levels_of, used_by_bucket
 from eunomia_testbed.report.part import Json, Part, Table, rounded, table_of
 from eunomia_testbed.report.sums import numbers
@@ -24,12 +25,13 @@ MOST_BARS, MOST_BARS_OF_ONE, MOST_BARS_WITH_WAITS = 48_000, 12_000, 3_000
 """Most bars on the page, of one run, and of one run with notes on waits."""
 
 
-def who_held_what(view: View, until: float) -> Part | None:
+def who_held_what(view: View, until: float, groups: Groups) -> Part | None:
     """Make the part; None: no slot was held.
 
     Args:
         view: the run.
         until: the last time on the page's time axes.
+        groups: groups of jobs for colours.
     """
     run = view.run
     slots = pl.concat([slots_of(run.leases), slots_of(run.segments)]).unique().sort(SLOT)
@@ -43,19 +45,19 @@ def who_held_what(view: View, until: float) -> Part | None:
         name="held",
         title="Who held what",
         question="Who ran when, what was interrupted, what stood idle?",
-        data={"heat": heat_map(view, until)} if heat else _gantt(view, slots.head(MOST_ROWS), until),
+        data={"heat": heat_map(view, until, groups)} if heat else _gantt(view, slots.head(MOST_ROWS), until, groups),
         tables=tables,
     )
 
 
-def _gantt(view: View, slots: pl.DataFrame, until: float) -> Json:
+def _gantt(view: View, slots: pl.DataFrame, until: float, groups: Groups) -> Json:
     run = view.run
     bars, small, drawn = _bars(run, min(view.most(MOST_BARS), MOST_BARS_OF_ONE))
     placed = bars.join(slots.with_row_index("row"), on=SLOT, how="inner", maintain_order="left")
     texts, numbers = notes(run, placed, waits=bars.height <= MOST_BARS_WITH_WAITS)
     return {
         "rows": [{"machine": machine, "slot": slot} for machine, slot in slots.iter_rows()],
-        "bars": _packed(placed.with_columns(note=numbers)),
+        "bars": _packed(placed.with_columns(note=numbers), run.jobs, groups),
         "notes": texts,
         "drawn": drawn,
         "occupied": _occupancy(small, slots, until),
@@ -110,7 +112,7 @@ def _leases_as_bars(leases: pl.DataFrame) -> pl.DataFrame:
     return merged.drop("stretch").with_columns(activity=pl.lit("run"))
 
 
-def _packed(bars: pl.DataFrame) -> Json:
+def _packed(bars: pl.DataFrame, known: pl.DataFrame, groups: Groups) -> Json:
     """Return the bars as columns, with each name stored once."""
     jobs = bars.select("job", "app").unique(maintain_order=True).with_row_index("at")
     activities = bars.select("activity").unique(maintain_order=True).with_row_index("what")
@@ -119,6 +121,7 @@ def _packed(bars: pl.DataFrame) -> Json:
     )
     return {
         "jobs": [list(each) for each in jobs.select("job", "app").iter_rows()],
+        "by": groups.of(known, jobs["job"]),
         "activities": activities["activity"].to_list(),
         "row": packed["row"].to_list(),
         "start": packed["start_seconds"].round(3).to_list(),

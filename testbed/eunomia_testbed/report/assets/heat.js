@@ -1,4 +1,5 @@
 // Part 3 of large clusters: rows of machines by buckets of time. data.heat: rows [{name, slots, levels, used}], until,
+// by (a way: for each row a letter a bucket, the group that held most of it: a to r, z another, a dot: none),
 // stripes [[row, start, end, app, part of the row's slots]] or null.
 const HEAT_NAME = 24;
 
@@ -7,6 +8,7 @@ function drawHeat(parent, heat) {
   const size = rows.length > 40 ? 9 : rows.length > 20 ? 13 : 18;
   const letters = Math.min(Math.max(...rows.map((row) => row.name.length)), HEAT_NAME);
   parent.append(heatKey());
+  colourChoice(parent, "use");
   new Chart(parent, {
     title: `Part of each machine's slots in use${rows.some((row) => row.name.includes(" to ")) ? ", neighbours together" : ""}`,
     describe: `${rows.length} rows; arrows step through them`,
@@ -16,8 +18,9 @@ function drawHeat(parent, heat) {
     y: () => ({ domain: [rows.length, 0] }),
     draw: (chart) => {
       const faded = chosen.app !== null && stripes ? " faded" : "";
+      chart.groups = heat.by[chosen.by];
       rows.forEach((row, at) => drawHeatRow(chart, row, at, until, size));
-      drawCells(chart, rows, until, faded);
+      drawCells(chart, rows, until, faded, chart.groups);
       if (stripes && chosen.app !== null) stripes.filter((stripe) => stripe[3] === chosen.app).forEach((stripe) => drawStripe(chart, rows, stripe));
     },
   });
@@ -32,6 +35,13 @@ function heatOpacity(level) {
   return level === 0 ? 0.05 : 0.1 + 0.085 * level;
 }
 
+// Who held most of a cell, in words; null: colours show use alone.
+function groupText(chart, at, bucket) {
+  const letter = chart.groups ? chart.groups[at][bucket] : ".";
+  if (letter === ".") return null;
+  return letter === "z" ? "most by others" : `most by ${run.groups[chosen.by].names[groupOf(letter)]}`;
+}
+
 function drawHeatRow(chart, row, at, until, size) {
   const y = chart.y(at);
   const every = size >= 12 ? 1 : 2;
@@ -43,7 +53,7 @@ function drawHeatRow(chart, row, at, until, size) {
     const level = levelOf(row.levels[bucket]);
     const box = { left: chart.x(bucket * width), right: chart.x((bucket + 1) * width), top: y, bottom: y + size };
     const use = level === 10 ? "all" : level === 0 ? "none" : `${Math.round(((level - 1) / 9) * 100)} to ${Math.round((level / 9) * 100)} %`;
-    chart.mark({ box, text: [row.name, `${use} of ${number(row.slots)} slots in use`, `${moment(bucket * width, 1)} to ${moment((bucket + 1) * width, 1)}`, `${number(100 * row.used, 1)} % over all`] });
+    chart.mark({ box, text: [row.name, `${use} of ${number(row.slots)} slots in use`, groupText(chart, at, bucket), `${moment(bucket * width, 1)} to ${moment((bucket + 1) * width, 1)}`, `${number(100 * row.used, 1)} % over all`] });
   }
 }
 
@@ -51,20 +61,30 @@ function levelOf(letter) {
   return letter === "A" ? 10 : Number(letter);
 }
 
-// One path a level: runs of equal cells are one rectangle.
-function drawCells(chart, rows, until, faded) {
-  const paths = Array.from({ length: 11 }, () => "");
+// One path for each level and group: runs of equal cells are one rectangle.
+function drawCells(chart, rows, until, faded, groups) {
+  const paths = new Map();
   rows.forEach(({ levels }, at) => {
     const width = until / levels.length;
     const [top, bottom] = [chart.y(at), chart.y(at + 1) - 1];
+    const cell = (bucket) => levels[bucket] + (groups ? groups[at][bucket] : "");
     for (let from = 0; from < levels.length;) {
       let to = from + 1;
-      while (to < levels.length && levels[to] === levels[from]) to += 1;
-      paths[levelOf(levels[from])] += `M${chart.x(from * width).toFixed(1)} ${top.toFixed(1)}H${chart.x(to * width).toFixed(1)}V${bottom.toFixed(1)}H${chart.x(from * width).toFixed(1)}Z`;
+      while (to < levels.length && cell(to) === cell(from)) to += 1;
+      const path = `M${chart.x(from * width).toFixed(1)} ${top.toFixed(1)}H${chart.x(to * width).toFixed(1)}V${bottom.toFixed(1)}H${chart.x(from * width).toFixed(1)}Z`;
+      paths.set(cell(from), (paths.get(cell(from)) || "") + path);
       from = to;
     }
   });
-  paths.forEach((path, level) => path && chart.plot.append(svg("path", { d: path, "fill-opacity": heatOpacity(level), class: "cell" + faded })));
+  for (const [key, path] of paths) {
+    const group = groups && key[1] !== "." ? groupOf(key[1]) : null;
+    const away = group !== null && isGroupFaded(chosen.by, group) ? " faded" : faded;
+    chart.plot.append(svg("path", { d: path, "fill-opacity": heatOpacity(levelOf(key[0])), class: "cell" + away, style: group === null ? null : `fill:${groupLook(group).hue}` }));
+  }
+}
+
+function groupOf(letter) {
+  return letter === "z" ? -1 : letter.charCodeAt(0) - 97;
 }
 
 function drawStripe(chart, rows, [row, start, end, app, part]) {

@@ -1,5 +1,5 @@
 // Part 3: a row a slot, by machine; a heat map (heat.js) where there is `heat`. data: rows [{machine, slot}], bars as columns
-// {jobs [job, app], activities, row, start, length, job, activity, note (number of its text)}, notes, drawn (what is left out),
+// {jobs [job, app], by (a way: the group of each of these jobs), activities, row, start, length, job, activity, note (number of its text)}, notes, drawn (what is left out),
 // occupied {until, rows [{levels}]} of the leases that are not bars, or null,
 // rounds [seconds, number, trigger, free slots, changes, fault], faults [seconds, text, app].
 const MACHINE = 18; // letters of a machine's name
@@ -15,6 +15,7 @@ function drawHeld(parent, data) {
   const longest = Math.min(Math.max(...data.rows.map((row) => row.machine.length)), MACHINE);
   const { bars } = data;
   parent.append(heldLegend());
+  colourChoice(parent);
   if (data.drawn) parent.append(html("p", { class: "asks" }, data.drawn));
   return new Chart(parent, {
     describe: `${data.rows.length} slots, ${bars.row.length} bars; arrows step through them`,
@@ -28,9 +29,12 @@ function drawHeld(parent, data) {
       drawRounds(chart, data.rounds);
       if (data.occupied) drawOccupied(chart, data.occupied);
       chart.thin = new Map();
+      const way = wayShown();
       bars.row.forEach((row, at) => {
         const [job, app] = bars.jobs[bars.job[at]];
-        drawBar(chart, data, [row, bars.start[at], bars.start[at] + bars.length[at], app, job, bars.activities[bars.activity[at]], bars.note[at]]);
+        const group = way === "app" ? null : bars.by[way][bars.job[at]];
+        const held = { app, group, look: way === "app" ? look(app) : groupLook(group), words: groupWords(bars.by, bars.job[at]), faded: isFaded(app) || isGroupFaded(way, group) ? " faded" : "" };
+        drawBar(chart, data, [row, bars.start[at], bars.start[at] + bars.length[at], held, job, bars.activities[bars.activity[at]], bars.note[at]]);
       });
       drawThin(chart);
       data.faults.forEach((fault) => drawFault(chart, fault));
@@ -80,23 +84,24 @@ function drawRounds(chart, rounds) {
   }
 }
 
-function drawBar(chart, { rows, notes }, [row, start, end, app, job, activity, note]) {
+function drawBar(chart, { rows, notes }, [row, start, end, held, job, activity, note]) {
+  const { app, faded } = held;
   const box = { left: chart.x(start), right: chart.x(end), top: chart.y(row) + gap(), bottom: chart.y(row) + ROW - gap() };
   if (box.right < chart.area.left || box.left > chart.area.right) return;
   const place = { x: box.left, y: box.top, width: box.right - box.left, height: box.bottom - box.top };
-  const faded = isFaded(app) ? " faded" : "";
   const thin = place.width < THIN;
-  if (thin) addThin(chart, row, box, app);
-  else chart.plot.append(svg("rect", { ...place, fill: paint(app), class: `bar ${activity}${faded}${place.width < 4 ? " close" : ""}` }));
+  if (thin) addThin(chart, row, box, held);
+  else chart.plot.append(svg("rect", { ...place, fill: paint(held.look), class: `bar ${activity}${faded}${place.width < 4 ? " close" : ""}` }));
   if (!thin && ["start", "restore", "save", "idle"].includes(activity)) chart.plot.append(svg("rect", { ...place, fill: `url(#hatch-${activity})`, class: faded }));
   const label = job.startsWith(app + "/") ? job.slice(app.length + 1) : job;
   const room = Math.min(box.right, chart.area.right) - Math.max(box.left, chart.area.left);
-  if (activity === "run" && ROW > 15 && room > label.length * 6.6 + 6) {
+  const small = ROW <= 15;
+  if (activity === "run" && ROW > 10 && room > label.length * (small ? 5.2 : 6.6) + 6) {
     const middle = (Math.min(box.right, chart.area.right) + Math.max(box.left, chart.area.left)) / 2;
-    chart.plot.append(svg("text", { x: middle, y: (box.top + box.bottom) / 2 + 4, fill: look(app).ink, class: "inside middle" + faded }, label));
+    chart.plot.append(svg("text", { x: middle, y: (box.top + box.bottom) / 2 + (small ? 3 : 4), fill: held.look.ink, class: (small ? "inside tiny middle" : "inside middle") + faded }, label));
   }
   const where = `${rows[row].machine}, slot ${rows[row].slot}`;
-  const text = [job, `${activity} for ${seconds(end - start, 2)}: ${seconds(start, 2)} to ${seconds(end, 2)}`, where, ...notes[note].split("; ")];
+  const text = [job, `${activity} for ${seconds(end - start, 2)}: ${seconds(start, 2)} to ${seconds(end, 2)}`, where, held.words, ...notes[note].split("; ")];
   chart.mark({ box, app, text });
 }
 
@@ -117,25 +122,26 @@ function drawOccupied(chart, { rows, until }) {
   paths.forEach((path, level) => path && chart.plot.append(svg("path", { d: path, "fill-opacity": 0.25 + 0.075 * level, class: "crowd" + faded })));
 }
 
-// Stretches narrower than a pixel are added up by row and pixel column, by app.
+// Stretches narrower than a pixel are added up by row and pixel column, by colour.
 const THIN = 1;
 
-function addThin(chart, row, box, app) {
+function addThin(chart, row, box, { look, faded }) {
+  const colour = look.hue + faded;
   for (let column = Math.floor(box.left); column < box.right || column === Math.floor(box.left); column += 1) {
     const key = `${row} ${column}`;
     if (!chart.thin.has(key)) chart.thin.set(key, { row, column, held: new Map() });
     const { held } = chart.thin.get(key);
-    held.set(app, (held.get(app) || 0) + Math.max(Math.min(box.right, column + 1) - Math.max(box.left, column), 0));
+    held.set(colour, (held.get(colour) || 0) + Math.max(Math.min(box.right, column + 1) - Math.max(box.left, column), 0));
   }
 }
 
-// A column has the colour of the app that held most of it, darker the more of it was held.
+// A column has the colour that held most of it, darker the more of it was held.
 function drawThin(chart) {
   for (const { row, column, held } of chart.thin.values()) {
     const total = [...held.values()].reduce((sum, each) => sum + each, 0);
-    const [app] = [...held].reduce((most, each) => (each[1] > most[1] ? each : most));
-    const faded = isFaded(app) ? " faded" : "";
-    chart.plot.append(svg("rect", { x: column, y: chart.y(row) + gap(), width: 1, height: ROW - 2 * gap(), fill: look(app).hue, "fill-opacity": 0.4 + 0.6 * Math.min(total, 1), class: "occupied" + faded }));
+    const [colour] = [...held].reduce((most, each) => (each[1] > most[1] ? each : most));
+    const [hue, faded] = colour.split(" ");
+    chart.plot.append(svg("rect", { x: column, y: chart.y(row) + gap(), width: 1, height: ROW - 2 * gap(), fill: hue, "fill-opacity": 0.4 + 0.6 * Math.min(total, 1), class: faded ? "occupied faded" : "occupied" }));
   }
 }
 

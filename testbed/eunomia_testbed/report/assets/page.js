@@ -7,13 +7,13 @@ const MANY_APPS = 24;
 
 function drawLegend() {
   const legend = document.getElementById("legend");
-  const reset = html("button", { class: "reset", onclick: () => choose({ app: null, zoom: null }) }, "Show everything");
+  const reset = html("button", { class: "reset", onclick: () => choose({ app: null, zoom: null, group: null }) }, "Show everything");
   const many = run.apps.length > MANY_APPS;
   const picker = html("select", { "aria-label": "Show one app alone", onchange: (event) => choose({ app: event.target.value || null }) },
     html("option", { value: "" }, `all ${number(Math.max(run.appCount, run.apps.length))} apps`), ...run.apps.map((app) => html("option", { value: app }, app)));
   onChange(() => {
     picker.value = chosen.app || "";
-    reset.hidden = chosen.app === null && chosen.zoom === null;
+    reset.hidden = chosen.app === null && chosen.zoom === null && chosen.group === null;
     const zoom = chosen.zoom ? html("span", { class: "zoom" }, `${moment(chosen.zoom[0], 0.1)} to ${moment(chosen.zoom[1], 0.1)}`) : null;
     const items = many ? [picker] : run.apps.map(appButton);
     legend.replaceChildren(...[...items, zoom, reset].filter((item) => item !== null));
@@ -68,7 +68,7 @@ function start() {
     title.focus({ preventScroll: true });
   }));
   document.addEventListener("keydown", (event) => {
-    if (event.key === "Escape") choose({ app: null, zoom: null });
+    if (event.key === "Escape") choose({ app: null, zoom: null, group: null });
   });
   addEventListener("hashchange", readAddress);
   addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((each) => { each.open = true; }));

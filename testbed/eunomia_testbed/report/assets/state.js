@@ -1,6 +1,6 @@
 // What the page knows and what its reader has chosen; everything that draws listens for a change of choice.
 const run = JSON.parse(document.getElementById("data").textContent);
-const chosen = { app: null, zoom: null, run: run.first };
+const chosen = { app: null, zoom: null, run: run.first, by: null, group: null };
 const listeners = [];
 
 function onChange(listener) {
@@ -39,7 +39,7 @@ function isFaded(app) {
   return chosen.app !== null && app !== null && app !== undefined && app !== chosen.app;
 }
 
-// The choice stands in the address, such as #app=halving&from=20&to=60&policy=las&seed=1, so that it can be sent.
+// The choice stands in the address, such as #app=halving&from=20&to=60&policy=las&seed=1&by=user&group=ana, so that it can be sent.
 function writeAddress() {
   const words = new URLSearchParams();
   if (chosen.app !== null) words.set("app", chosen.app);
@@ -51,6 +51,8 @@ function writeAddress() {
     words.set("policy", run.runs[chosen.run].policy);
     words.set("seed", run.runs[chosen.run].seed);
   }
+  if (chosen.by !== null) words.set("by", chosen.by);
+  if (chosen.group !== null) words.set("group", run.groups[wayShown()].names[chosen.group]);
   const text = words.toString();
   history.replaceState(null, "", text ? "#" + text : location.pathname + location.search);
 }
@@ -62,6 +64,9 @@ function readAddress() {
   chosen.zoom = from < to ? clampZoom([from, to]) : null;
   const named = run.runs.findIndex((each) => each.policy === words.get("policy") && String(each.seed) === (words.get("seed") || String(each.seed)));
   chosen.run = named < 0 ? run.first : named;
+  chosen.by = words.get("by") === "app" || run.groups[words.get("by")] ? words.get("by") : null;
+  const group = wayShown() === "app" ? -1 : run.groups[wayShown()].names.indexOf(words.get("group"));
+  chosen.group = group < 0 ? null : group;
   listeners.forEach((listener) => listener());
 }
 

@@ -28,14 +28,17 @@ const RANKS = new Map(run.apps.map((app, rank) => [app, rank]));
 
 function look(app) {
   const rank = RANKS.has(app) ? RANKS.get(app) : -1;
-  const grey = rank < 0 || (rank >= 18 && app !== chosen.app);
+  return lookOf(rank, rank >= 18 && app === chosen.app);
+}
+
+function lookOf(rank, always = false) {
+  const grey = rank < 0 || (rank >= 18 && !always);
   const hue = grey ? "var(--grey)" : HUES[rank % 6];
   const weave = grey || rank >= 18 ? 0 : Math.floor(rank / 6);
   return { hue, dash: DASHES[weave], ink: !grey && DARK_INK[rank % 6] ? "#1b1b1b" : "#fff", weave };
 }
 
-function paint(app) {
-  const { hue, weave } = look(app);
+function paint({ hue, weave }) {
   return weave ? `url(#weave-${weave}-${HUES.indexOf(hue)})` : hue;
 }
 

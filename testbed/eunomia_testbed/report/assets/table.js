@@ -99,8 +99,7 @@ function showOverflow(around, content) {
 
 // The app's name as a button that filters the page.
 function appButton(app) {
-  const { hue, weave } = look(app);
-  const swatch = html("span", { class: `swatch weave-${weave}`, style: `background-color:${hue}` });
+  const swatch = swatchOf(look(app));
   const pressed = String(app === chosen.app);
   return html("button", { class: "app", "aria-pressed": pressed, title: `Show ${app} alone`, onclick: () => toggleApp(app) }, swatch, app);
 }
