@@ -96,6 +96,11 @@ BUILT_IN: Final = (
         needs=(*_CLIENT, "prometheus_client"),
     ),
     Command(
+        name="report",
+        help="Write tables and a page of what an arbiter has served.",
+        target="eunomia_testbed.commands.report:report",
+    ),
+    Command(
         name="certificates",
         help="Make certificates for an arbiter beyond loopback, for testing.",
         target="eunomia_appmaster.commands.certificates:certificates",
@@ -128,6 +133,12 @@ BUILT_IN: Final = (
         help="Show the best trial of a search: parameters, metric, checkpoint.",
         target="eunomia_appmaster.commands.best:best",
         needs=_CLIENT,
+    ),
+    Command(
+        name="tensorboard",
+        help="Show an app's logs in TensorBoard, a run for each trial.",
+        target="eunomia_appmaster.commands.tensorboard:tensorboard",
+        needs=(*_CLIENT, "tensorboard"),
     ),
     Command(
         name="explain",

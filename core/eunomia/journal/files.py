@@ -187,6 +187,18 @@ def locked(path: Path) -> IO[str]:
     return lock
 
 
+def is_locked(path: Path) -> bool:
+    """Return whether a process holds a journal's lock; nothing is written, and the lock is held for an instant."""
+    try:
+        with (path.parent / f"{path.name}.lock").open("r") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return False
+
+
 def _take(lock: IO[str]) -> None:
     """Take the lock; a refusal is retried, since a process that only tests the lock holds it for an instant.
 

@@ -32,22 +32,38 @@ def leave_served(
     try:
         if record.cluster is None or not record.apps:
             return None
-        policy, seed = str(record.meta("policy") or "profile"), int(record.meta("seed") or 0)
-        folder.write_facts(
-            RunFacts(
-                kind="serve",
-                command=("eunomia", *command[1:]),
-                seeds=(seed,),
-                profiles={policy: str(record.meta("profile") or "")},
-                cluster=cluster_toml(ClusterFile(cluster=record.cluster, bandwidth_gib={})),
-                slots=record.slots,
-                versions=versions_of(*_PACKAGES),
-                started_at=started_at,
-                ended_at=ended_at,
-                ended="finished",
-            )
-        )
-        Tables(record).write(folder, policy=policy, seed=seed)
-        return write_report(folder.path)
+        return leave_record(record, folder, command, started_at, ended_at)
     finally:
         record.close()
+
+
+def leave_record(
+    record: LiveRecord, folder: ResultFolder, command: tuple[str, ...], started_at: str, ended_at: str | None
+) -> Path:
+    """Write facts, tables and page of what has been read of a state folder; returns the page.
+
+    Args:
+        record: with a cluster and at least one app.
+        folder: the folder for the results.
+        command: the words of the command.
+        started_at: start, UTC.
+        ended_at: end, UTC; None: the arbiter still runs.
+    """
+    policy, seed = str(record.meta("policy") or "profile"), int(record.meta("seed") or 0)
+    cluster = "" if record.cluster is None else cluster_toml(ClusterFile(cluster=record.cluster, bandwidth_gib={}))
+    folder.write_facts(
+        RunFacts(
+            kind="serve",
+            command=("eunomia", *command[1:]),
+            seeds=(seed,),
+            profiles={policy: str(record.meta("profile") or "")},
+            cluster=cluster,
+            slots=record.slots,
+            versions=versions_of(*_PACKAGES),
+            started_at=started_at,
+            ended_at=ended_at,
+            ended=None if ended_at is None else "finished",
+        )
+    )
+    Tables(record).write(folder, policy=policy, seed=seed)
+    return write_report(folder.path)

@@ -64,6 +64,8 @@ class LiveRecord:
         """Adaptations of jobs, in order, and the Unix time of each; a restarted app master reports some again."""
         self.refused: list[str] = []
         """Events that the arbiter refused."""
+        self.first_at: float | None = None
+        """Unix time of the first step; None: there is none."""
         self.last_at = 0.0
         """Unix time of the last step."""
         self.steps = 0
@@ -96,6 +98,11 @@ class LiveRecord:
     def arrived_at(self) -> float | None:
         """Return the Unix time of the first arrival, from which tables count seconds."""
         return min((life.arrived_at for life in self.apps.values()), default=None)
+
+    @property
+    def dropped_steps(self) -> int:
+        """Return the number of first steps that the journal has dropped."""
+        return 0 if self._journal is None else self._journal.first_step - 1
 
     def meta(self, key: str) -> Any:
         """Return a setting of the whole run by key; None: it is not set."""
@@ -145,6 +152,7 @@ class LiveRecord:
         return steps
 
     def _take(self, step: Step) -> None:
+        self.first_at = step.at if self.first_at is None else self.first_at
         self.last_at = max(self.last_at, step.at)
         for event in step.events:
             self._fold(event, step.at)

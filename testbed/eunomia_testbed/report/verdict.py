@@ -68,6 +68,7 @@ def _assumed(run: RunData) -> str:
 def _finished(run: RunData, summary: Summary) -> Statement:
     done = summary.apps_finished == summary.apps_that_fit
     interrupted = run.facts is not None and run.facts.ended == "interrupted"
+    goes_on = run.facts is not None and run.facts.kind == "serve" and run.facts.ended is None
     answer = f"{_share(summary.apps_finished, summary.apps_that_fit)} apps finished"
     because = [f"the last after {duration(summary.makespan_seconds)}"] if summary.makespan_seconds is not None else []
     if summary.jct_mean_seconds is not None:
@@ -77,11 +78,13 @@ def _finished(run: RunData, summary: Summary) -> Statement:
         )
     if interrupted:
         because.append("the run was interrupted")
+    if goes_on:
+        because.append("the arbiter still ran when this page was written")
     if summary.apps_left_out:
         because.append(
             f"{count(summary.apps_left_out, 'app')} can never run on this cluster, and no policy counts them"
         )
-    mark: Mark = "good" if done else "poor" if interrupted else "bad"
+    mark: Mark = "good" if done else "poor" if interrupted or goes_on else "bad"
     return Statement(mark=mark, question="Did all finish?", answer=answer, because=_sentence(because))
 
 

@@ -23,8 +23,8 @@ from eunomia_testbed.results.tables import KEY, Row, frame_of, schema_of
 from eunomia_testbed.results.writing import write_csv, write_parquet, write_text
 
 _PLUGIN_NAME = re.compile(r"[a-z][a-z0-9_]*")
-_MARKS = ("run.json", "journal.sqlite")
-"""A folder with one of these files is a result folder, so that ``overwrite`` never empties anything else."""
+_MARK = "run.json"
+"""A folder with this file is a result folder; ``overwrite`` empties nothing else, such as an arbiter's state folder."""
 
 
 def new_folder_name(kind: str, now: datetime) -> str:
@@ -152,7 +152,7 @@ def _refuse_or_empty(path: Path, *, overwrite: bool) -> None:
         return
     if not overwrite:
         raise InputError("--out must name a new folder, unless --overwrite is given", value=f"existing {path}")
-    if not any((path / mark).exists() for mark in _MARKS):
+    if not (path / _MARK).exists():
         raise InputError("--overwrite must name a folder that an earlier run left", value=f"{path}, without run.json")
     shutil.rmtree(path)
 
