@@ -297,7 +297,7 @@ def _which(view: View) -> Statement | None:
 
 def _sentence(clauses: list[str]) -> str:
     text = "; ".join(filter(None, clauses))
-    return f"{text[:1].upper()}{text[1:]}." if text else ""
+    return f"{text[:1].upper()}{text[1:]}".removesuffix(".") + "." if text else ""
 
 
 def _markup(statement: Statement) -> str:

@@ -25,7 +25,6 @@ function isGroupFaded(way, group) {
 
 // "Colour by": a button for each way, and the names of the groups, each of which shows its jobs alone.
 function colourChoice(parent, first = "app") {
-  if (!ways().length) return;
   const choice = html("div", { class: "switch", role: "group", "aria-label": "Colour by" });
   const names = html("p", { class: "key groups", role: "group", "aria-label": "Groups" });
   parent.append(choice, names);
@@ -33,14 +32,14 @@ function colourChoice(parent, first = "app") {
     const shown = first === "app" ? wayShown() : chosen.by || "app";
     const button = (way) => html("button", { "aria-pressed": String(way === shown), onclick: () => choose({ by: way, group: null }) }, way === "app" ? first : WAY_TITLES[way]);
     const focused = [...choice.children, ...names.children].findIndex((each) => each === document.activeElement);
-    choice.replaceChildren(html("span", { class: "asks" }, "Colour by "), ...["app", ...ways()].map(button));
-    names.replaceChildren(...groupNames(shown));
+    if (ways().length) choice.replaceChildren(html("span", { class: "asks" }, "Colour by "), ...["app", ...ways()].map(button));
+    names.replaceChildren(...(first === "use" && shown === "app" ? [] : groupNames(shown)));
     if (focused >= 0) ([...choice.children, ...names.children][focused] || choice.lastChild).focus();
   });
 }
 
 function groupNames(way) {
-  if (way === "app") return [];
+  if (way === "app") return run.apps.length > COLOURS ? [] : run.apps.map((app) => html("span", { class: "paper" }, swatchOf(look(app)), app));
   const { names, others } = run.groups[way];
   const named = names.map((name, group) => html("button", { class: "app", "aria-pressed": String(chosen.group === group), title: `Show the jobs of ${name} alone`, onclick: () => choose({ group: chosen.group === group ? null : group }) }, swatchOf(lookOf(group)), name));
   return others ? [...named, html("span", {}, swatchOf(lookOf(-1)), `${number(others)} others`)] : named;

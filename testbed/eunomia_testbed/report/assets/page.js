@@ -71,7 +71,12 @@ function start() {
     if (event.key === "Escape") choose({ app: null, zoom: null, group: null });
   });
   addEventListener("hashchange", readAddress);
-  addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((each) => { each.open = true; }));
+  let unfolded = [];
+  addEventListener("beforeprint", () => {
+    unfolded = [...document.querySelectorAll("details:not([open])")];
+    unfolded.forEach((each) => { each.open = true; });
+  });
+  addEventListener("afterprint", () => unfolded.forEach((each) => { each.open = false; }));
   readAddress();
   document.documentElement.dataset.height = document.documentElement.scrollHeight; // for pictures of the whole page
 }

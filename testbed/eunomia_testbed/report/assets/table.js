@@ -9,21 +9,23 @@ class SortableTable {
     this.all = spec.rows.length <= FIRST_ROWS + 10;
     this.body = html("tbody");
     this.heads = spec.columns.map((column, at) => this.head(column, at));
-    const table = html("table", {}, html("thead", {}, html("tr", {}, ...this.heads)), this.body);
+    this.table = html("table", {}, html("thead", {}, html("tr", {}, ...this.heads)), this.body);
     this.more = html("button", { class: "more", onclick: () => this.showAll() });
-    const content = html("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": spec.title }, table);
+    const content = html("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": spec.title }, this.table);
     const wide = html("p", { class: "aside", "aria-hidden": "true" }, "more columns: scroll sideways ⟷");
     const around = spec.folded
       ? html("details", {}, html("summary", {}, spec.title), wide, content, this.more)
       : html("div", {}, html("h3", {}, spec.title), wide, content, this.more);
     parent.append(around);
     showOverflow(around, content);
+    addEventListener("beforeprint", () => content.replaceChildren(...this.onPaper()));
+    addEventListener("afterprint", () => content.replaceChildren(this.table));
     onChange(() => this.redraw());
     this.redraw();
   }
 
   head(column, at) {
-    const label = column.kind === "seconds" ? `${column.label} (${this.unit})` : column.label;
+    const label = this.label(column);
     const button = html("button", { title: column.hint || null, onclick: () => this.sortBy(at) }, label);
     return html("th", { class: column.kind, "aria-sort": "none", scope: "col" }, button);
   }
@@ -70,13 +72,60 @@ class SortableTable {
     this.more.textContent = `Show all ${number(rows.length)} rows`;
   }
 
+  // Every row; of more columns than a page is wide several tables, each with the first column.
+  onPaper() {
+    const { columns } = this.spec;
+    const rows = this.rows();
+    const parts = columnsByPage(columns.map((column, at) => this.paperWidth(column, at, rows)));
+    return parts.map((part, at) => html("table", {},
+      at ? html("caption", {}, `${this.spec.title}, the other columns${parts.length > 2 ? ` (${at} of ${parts.length - 1})` : ""}`) : null,
+      html("thead", {}, html("tr", {}, ...part.map((place) => html("th", { class: columns[place].kind, scope: "col" }, this.label(columns[place]))))),
+      html("tbody", {}, ...rows.map((row) => html("tr", {}, ...part.map((place) => this.cell(row[place], columns[place])))))));
+  }
+
+  // The width of a column on paper, in letters: of numbers the longest, of words at most as many as wrap well.
+  paperWidth(column, at, rows) {
+    const longest = rows.reduce((most, row) => Math.max(most, this.text(row[at], column).length), 0);
+    const wraps = column.kind === "text" || column.kind === "code";
+    const head = Math.max(...this.label(column).split(" ").map((word) => word.length));
+    return Math.max(wraps ? Math.min(longest, 34) : longest + (column.kind === "app" ? 3 : column.kind === "policy" ? 7 : 0), head);
+  }
+
+  label(column) {
+    return column.kind === "seconds" ? `${column.label} (${this.unit})` : column.label;
+  }
+
+  text(value, column) {
+    return column.kind === "seconds" ? inUnit(value, this.unit, column.digits) : cellText(value, column);
+  }
+
   cell(value, column) {
-    const text = column.kind === "seconds" ? inUnit(value, this.unit, column.digits) : cellText(value, column);
+    const text = this.text(value, column);
     if (column.kind === "app" && value !== null) return html("td", { class: "app" }, appButton(value));
     if (column.kind === "policy") return html("td", {}, policyButton(value));
     if (column.kind === "text" && text.length > 36) return html("td", { class: "text long", title: text }, text);
     return html("td", { class: column.kind + (value === null ? " none" : "") }, column.kind === "code" ? html("code", {}, text) : text);
   }
+}
+
+// The columns of each table on paper, given their widths in letters: as many as fit beside the first.
+const PAPER_LETTERS = 118;
+const PAPER_GAP = 2;
+
+function columnsByPage(widths) {
+  const pages = [[0]];
+  let taken = widths[0];
+  for (let at = 1; at < widths.length; at += 1) {
+    const page = pages[pages.length - 1];
+    if (page.length > 1 && taken + PAPER_GAP + widths[at] > PAPER_LETTERS) {
+      pages.push([0, at]);
+      taken = widths[0] + PAPER_GAP + widths[at];
+    } else {
+      page.push(at);
+      taken += PAPER_GAP + widths[at];
+    }
+  }
+  return pages;
 }
 
 // One unit for all times of a table: seconds, or hours where a time is very long.
