@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from eunomia.cli import run
-from eunomia_testbed.advise.flags import AdviseFlags
 from eunomia_testbed.advise.variations import variations_of, with_wrong_lengths
 from eunomia_testbed.evidence.intervals import end_error
 from eunomia_testbed.results import RunData
 from eunomia_testbed.spec.planning import plan_of
+from eunomia_testbed.spec.simulation import spec_of
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +44,7 @@ def test_an_answer_by_goal_with_conditions_and_turns(capsys: pytest.CaptureFixtu
     assert "Left out: afs: all jobs have one size, and it chooses sizes" in shown
     assert re.search(r"Shortest mean JCT +(srtf; next|not decided)", shown)
     assert re.search(r"\d+ resamples of jobs.csv by circular blocks of \d+ apps", shown)
-    assert "Condition: Costs: start 5.0 s." in shown
+    assert "Condition: Costs: start 5 s." in shown
     assert "Condition: Lengths of jobs are known to srtf." in shown
     for turn in ("costs doubled", "one more machine of 2 V100", "lengths unknown"):
         assert f"Turns: With {turn}: " in shown
@@ -62,8 +62,8 @@ def test_an_answer_by_goal_with_conditions_and_turns(capsys: pytest.CaptureFixtu
 def test_a_budget_that_is_too_small_gives_no_interval_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert advise("--budget", "1s") == 0
     shown = capsys.readouterr().out
-    assert re.search(r"The budget allows \d+ resamples, and 39 give an interval", shown)
-    assert "One run: nothing is known about chance" in shown
+    assert "One run: nothing is known about chance. 0.6 s of CPU time allow no 39 resamples" in shown
+    assert re.search(r"--budget \d+m would probably do for all policies", shown)
 
 
 def test_json_is_all_that_stdout_holds(capsys: pytest.CaptureFixture[str]) -> None:
@@ -98,14 +98,15 @@ def test_no_policy_that_fits_is_an_error_with_every_reason(capsys: pytest.Captur
 
 
 def test_variations_change_one_thing() -> None:
-    plan, _ = plan_of(AdviseFlags(trace="jobs.csv", cluster="1x2 V100", policies=("fifo",), cost=("start=5s",)))
+    given = {"trace": "jobs.csv", "cluster": "1x2 V100", "policies": ("fifo",)}
+    plan, _ = plan_of(spec_of({**given, "cost": ("start=5s",)}))
     costs, machine = variations_of(plan)
     assert costs.plan.options.costs.start == 10.0
     assert costs.plan.cluster is plan.cluster
     assert machine.plan.cluster.gpus == 4
     assert machine.plan.options == plan.options
     assert with_wrong_lengths(plan).options.reports.errors == {"work": 0.5}
-    free, _ = variations_of(plan_of(AdviseFlags(trace="jobs.csv", cluster="1x2 V100", policies=("fifo",)))[0])
+    free, _ = variations_of(plan_of(spec_of(given))[0])
     assert free.text == "starts that take 30 s, saves and restores 20 s"
     assert free.plan.options.costs.start == 30.0
 

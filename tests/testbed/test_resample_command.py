@@ -12,6 +12,7 @@ from eunomia.cli import run
 from eunomia_testbed import read_trace
 from eunomia_testbed import simulate as simulate_in_python
 from eunomia_testbed.evidence.draws import DrawKind
+from eunomia_testbed.evidence.evidence import evidence_of
 from eunomia_testbed.results import RunData
 
 
@@ -108,9 +109,47 @@ def test_python_resamples_a_trace() -> None:
     assert result.run.resamples.height == 78
 
 
+def test_a_budget_of_cpu_time_ends_the_resamples_and_is_said_everywhere(capsys: pytest.CaptureFixture[str]) -> None:
+    assert simulate("--resample", "100", "--budget", "0.001s", "--out", "out") == 0
+    said = "One run: nothing is known about chance. 0.001 s of CPU time allow no 39 resamples"
+    assert said in capsys.readouterr().out
+    assert said in Path("out/report.html").read_text(encoding="utf-8")
+    draws = json.loads(Path("out/run.json").read_text())["draws"]
+    assert (draws["kind"], draws["asked"], draws["budget_seconds"]) == ("one", 100, 0.001)
+    assert not Path("out/resamples.parquet").exists()
+    # The same folder goes on with a budget that suffices.
+    assert simulate("--resample", "40", "--budget", "1h", "--out", "out", "--resume") == 0
+    assert "40 resamples of jobs.csv" in capsys.readouterr().out
+    found = RunData.load(Path("out"))
+    assert found.facts is not None and found.facts.draws.budget_seconds is None
+    assert found.resamples.height == 80
+
+
+def test_figures_are_of_the_resamples_that_every_policy_has(capsys: pytest.CaptureFixture[str]) -> None:
+    assert simulate("--resample", "40", "--out", "out", "--no-report", "-q") == 0
+    path = Path("out/resamples.parquet")
+    rows = pl.read_parquet(path)
+    rows.filter(~((pl.col("policy") == "srtf") & (pl.col("seed") == 40))).write_parquet(path)
+    found = RunData.load(Path("out"))
+    evidence = evidence_of(found.facts, pl.read_csv("out/summary.csv", infer_schema_length=None), found.resamples)
+    assert sorted(evidence.drawn["seed"].unique()) == list(range(1, 40))
+
+
+def test_the_99th_percentile_of_few_apps_has_no_interval(capsys: pytest.CaptureFixture[str]) -> None:
+    assert simulate("--resample", "39", "--out", "out", "--json", "--no-report") == 0
+    (answer,) = json.loads(capsys.readouterr().out)["answers"]
+    goals = {each["goal"]: each for each in answer["goals"]}
+    assert goals["mean_jct"]["shows_chance"]
+    assert not goals["p99_jct"]["shows_chance"]  # of 60 apps, it is the figure of one
+    assert goals["p99_jct"]["figures"]["fifo"]["low"] is None
+
+
 @pytest.mark.parametrize(
     ("more", "said"),
     [
+        (["--budget", "10m"], "--budget must stand with --resample"),
+        (["--resample", "100", "--budget", "soon"], "budget must be"),
+        (["--resample", "100", "--budget", "0s"], "budget must be"),
         (["--resample", "38"], "resamples must be 39 to 10,000: fewer give no 95 % interval, but got 38"),
         (["--resample", "100", "--block", "13"], "a block must be at most a fifth of the trace's 60 apps"),
         (["--resample", "100", "--block", "600"], "a block must be at most a fifth of the trace's 60 apps"),

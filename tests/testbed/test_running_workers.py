@@ -71,7 +71,9 @@ def test_workers_are_forked_where_no_thread_runs(tmp_path: Path) -> None:
         assert len(comms - fork_server.IDLE_THREADS) == 1
         started[0].requests.write(b"0\n")
         started[0].requests.close()
-        assert [json.loads(line) for line in started[0].answers][-1] == {"cell": 0, "done": True}
+        last = [json.loads(line) for line in started[0].answers][-1]
+        assert last == {"cell": 0, "done": True, "cpu_seconds": last["cpu_seconds"]}
+        assert last["cpu_seconds"] > 0.0
         assert started[0].exit_code() == 0
         started[1].kill()
         assert started[1].exit_code() == -signal.SIGKILL

@@ -27,7 +27,8 @@ class AdviseFlags(SimulateFlags):
         typer.Option("--goal", help=f"One of {', '.join(GOALS)}; may be given several times. By default all."),
     ] = ()
     budget: Annotated[
-        str, typer.Option(metavar="30m", help="CPU time that the simulations may take, in all processes together.")
+        str | None,
+        typer.Option(metavar="30m", help="CPU time that the simulations may take, in all processes together."),
     ] = "30m"
 
     def budget_seconds(self) -> float:
@@ -36,7 +37,7 @@ class AdviseFlags(SimulateFlags):
         Raises:
             InputError: no duration.
         """
-        return parse_duration(self.budget, name="budget", place="--budget")
+        return parse_duration(self.budget or "30m", name="budget", place="--budget")
 
     def check(self) -> None:
         """Refuse flags that advice sets itself, and unknown goals.

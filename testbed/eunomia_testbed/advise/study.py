@@ -11,12 +11,15 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from eunomia.errors import EunomiaError
 from eunomia.model.shapes import builds
 from eunomia_testbed.advise.trials import FirstRun, minutes, too_slow, trial
 from eunomia_testbed.advise.variations import Variation, variations_of
+from eunomia_testbed.evidence.draws import DrawKind, Draws
 from eunomia_testbed.evidence.evidence import Evidence, evidence_in
+from eunomia_testbed.evidence.goals import MEAN_JCT
 from eunomia_testbed.evidence.intervals import FEWEST_RESAMPLES, end_error
-from eunomia_testbed.evidence.judging import Answers, judge
+from eunomia_testbed.evidence.judging import Answers, judge, judge_goal
 from eunomia_testbed.evidence.resampling import FEWEST_APPS
 from eunomia_testbed.running.many import Outcome, run_plan
 from eunomia_testbed.running.plan import Plan
@@ -97,18 +100,21 @@ def study(plan: Plan, left_out: Sequence[LeftOut], means: Means, *, seed: int) -
     trace = plan.workloads[plan.seeds[0]]
     trials = {name: trial(plan, name, trace) for name in plan.profiles}
     spender.spent += math.fsum(each.spent_seconds for each in trials.values())
+    broken = [LeftOut(policy=name, reason=each.failure) for name, each in trials.items() if each.failure]
+    trials = {name: each for name, each in trials.items() if not each.failure}
+    if not trials:
+        raise EunomiaError("a policy must run on the trace", value="; ".join(each.text for each in broken))
     slow = _too_slow(trials, PART_OF_TRACE * means.budget_seconds)
-    left = [*left_out, *(too_slow(name, trials[name], FEWEST_RESAMPLES) for name in slow)]
-    plan = _only(plan, [name for name in plan.profiles if name not in slow])
-    one_round = math.fsum(trials[name].cpu_seconds for name in plan.profiles)
-    affordable = int(PART_OF_TRACE * means.budget_seconds / max(one_round, 1e-9))
-    limits = _limits(len(trace.apps.id), affordable, one_round)
-    outcome, still = _resampled(plan, trace, seed, 0 if limits else min(affordable, MOST_RESAMPLES), spender)
+    left = [*left_out, *broken, *(too_slow(name, trials[name], FEWEST_RESAMPLES) for name in slow)]
+    plan = _only(plan, [name for name in trials if name not in slow])
+    outcome = _resampled(plan, trace, seed, spender)
+    failed = {each.policy: each.error for each in outcome.facts.failures}
+    left += [LeftOut(policy=name, reason=f"its run failed: {error}") for name, error in failed.items()]
+    plan = _only(plan, [name for name in plan.profiles if name not in failed])
     evidence = evidence_in(outcome.folder, outcome.facts, outcome.metrics)
     names = list(plan.profiles)
     answers = judge(evidence, names, kind=plan.rho)
-    if evidence.draws.shows_chance and not still:
-        limits.append("The budget ended before the ends of the intervals stood still.")
+    limits = _limits(len(trace.apps.id), evidence.draws, outcome)
     turns = _turns(plan, trace, answers, seed, trials, spender, limits)
     blind = [name for name in names if not trials[name].uses_lengths]
     return Study(
@@ -120,7 +126,7 @@ def study(plan: Plan, left_out: Sequence[LeftOut], means: Means, *, seed: int) -
         trials={name: trials[name] for name in names},
         turns=turns,
         without_lengths=judge(evidence, blind, kind=plan.rho) if 0 < len(blind) < len(names) else None,
-        still=still,
+        still=outcome.suffice,
         spent_seconds=spender.spent,
         limits=limits,
     )
@@ -140,23 +146,20 @@ def _too_slow(trials: Mapping[str, FirstRun], seconds: float) -> list[str]:
     return [name for at, name in enumerate(by_time) if at >= FEWEST_POLICIES and spent[at] > seconds]
 
 
-def _limits(apps: int, affordable: int, one_round: float) -> list[str]:
-    """Return why nothing will be known about chance; empty: resamples will show it.
-
-    Args:
-        apps: apps of the trace.
-        affordable: resamples that the budget allows.
-        one_round: CPU seconds of one resample under every policy.
-    """
+def _limits(apps: int, draws: Draws, outcome: Outcome) -> list[str]:
+    """Return what the trace or the budget did not allow."""
     if apps < FEWEST_APPS:
         return [f"The trace has {apps} apps: under {FEWEST_APPS} nothing is known about chance."]
-    if affordable >= FEWEST_RESAMPLES:
-        return []
-    enough = minutes(one_round * FEWEST_RESAMPLES / PART_OF_TRACE)
-    return [
-        f"The budget allows {affordable} resamples, and {FEWEST_RESAMPLES} give an interval: "
-        f"nothing is known about chance (--budget {enough} would do)."
-    ]
+    found = []
+    if draws.needed_seconds is not None:
+        found.append(f"--budget {minutes(draws.needed_seconds / PART_OF_TRACE)}m would probably do for all policies.")
+    if draws.shows_chance and not outcome.suffice:
+        found.append(
+            "The budget ended before the ends of the intervals stood still."
+            if draws.budget_seconds is not None
+            else f"The ends of the intervals do not stand still after {draws.count} resamples."
+        )
+    return found
 
 
 class _Spender:
@@ -165,16 +168,23 @@ class _Spender:
     def __init__(self, means: Means) -> None:
         self.means, self.spent = means, 0.0
 
-    def run(self, plan: Plan, name: str, *, resume: bool = False, report: bool = False) -> Outcome:
+    def run(
+        self,
+        plan: Plan,
+        name: str,
+        *,
+        report: bool = False,
+        enough: Callable[[pl.DataFrame], bool] | None = None,
+    ) -> Outcome:
         watch = self.means.watch(plan)
         try:
             outcome = run_plan(
                 plan,
                 self.means.folder / name,
                 processes=self.means.processes,
-                resume=resume,
                 report=report,
                 watch=watch,
+                enough=enough,
             )
         finally:
             close = getattr(watch, "close", None)
@@ -182,7 +192,8 @@ class _Spender:
                 close()
         if outcome.ended == "interrupted":
             raise KeyboardInterrupt
-        if outcome.failed:
+        self.spent += outcome.cpu_seconds
+        if outcome.failed and not outcome.done:
             raise outcome.failed[0]
         return outcome
 
@@ -191,43 +202,32 @@ def _only(plan: Plan, names: Sequence[str]) -> Plan:
     return dataclasses.replace(plan, profiles={name: plan.profiles[name] for name in names})
 
 
-def _resampled(plan: Plan, trace: Workload, seed: int, most: int, spender: _Spender) -> tuple[Outcome, bool]:
-    """Run the trace and resamples of it until the ends of the intervals stand still, or their number is reached."""
-    if most == 0:
-        alone = spender.run(plan, "trace", report=True)
-        spender.spent += _cpu(alone)
-        return alone, False
-    count, still = 0, False
-    outcome: Outcome | None = None
-    while outcome is None or not (still or count >= most):
-        count = min(most, max(FEWEST_RESAMPLES, math.ceil(1.5 * count)))
-        resampling = resampling_of(trace, count, seed=seed, block=None)
-        more = dataclasses.replace(plan, resampling=resampling)
-        resume = outcome is not None
-        outcome = spender.run(more, "trace", resume=resume)
-        still = _stand_still(evidence_in(outcome.folder, outcome.facts, outcome.metrics), list(plan.profiles))
-    from eunomia_testbed.report import write_report
-
-    write_report(outcome.folder)
-    spender.spent += _cpu(outcome) * (1 + count)
-    return outcome, still
+def _resampled(plan: Plan, trace: Workload, seed: int, spender: _Spender) -> Outcome:
+    """Run the trace, and resamples until the ends of the intervals stand still or their part of the budget ends."""
+    if len(trace.apps.id) < FEWEST_APPS:
+        return spender.run(plan, "trace", report=True)
+    resampled = dataclasses.replace(
+        plan,
+        resampling=resampling_of(trace, MOST_RESAMPLES, seed=seed, block=None),
+        budget_seconds=PART_OF_TRACE * spender.means.budget_seconds,
+    )
+    return spender.run(resampled, "trace", report=True, enough=_stand_still)
 
 
-def _cpu(outcome: Outcome) -> float:
-    """Return the CPU time of the simulations of the trace itself."""
-    from eunomia_testbed.results.run_data import read_table
+def _stand_still(rows: pl.DataFrame) -> bool:
+    """Return whether the ends of the intervals of mean JCT against the best policy stand still.
 
-    timings = read_table(outcome.folder, "timings").filter(pl.col("stage").is_in(["step", "driver"]))
-    return float(timings["cpu_seconds"].sum())
-
-
-def _stand_still(evidence: Evidence, policies: Sequence[str]) -> bool:
-    """Return whether the ends of the intervals of mean JCT against the best policy stand still."""
-    answers = judge(evidence, policies).of("mean_jct")
-    if answers is None:
+    Args:
+        rows: the figures of every policy by resample.
+    """
+    policies = rows["policy"].unique(maintain_order=True).to_list()
+    draws = Draws(kind=DrawKind.RESAMPLES, count=rows["seed"].n_unique())
+    evidence = Evidence(draws=draws, drawn=rows)
+    answer = judge_goal(evidence, policies, MEAN_JCT)
+    if answer is None:
         return True
-    first = answers.best[0]
-    errors = [end_error(evidence.log_ratios(first, each, answers.goal.figure)) for each in policies if each != first]
+    first = answer.best[0]
+    errors = [end_error(evidence.log_ratios(first, each, MEAN_JCT.figure)) for each in policies if each != first]
     return all(error <= STILL for error in errors)
 
 
@@ -243,17 +243,14 @@ def _turns(
     """Run each variation under the contending policies, with intervals where the budget allows them."""
     names = _contenders(answers, list(plan.profiles))
     variations = variations_of(plan)
+    budget = PART_OF_VARIATIONS * spender.means.budget_seconds / max(len(variations), 1)
     one = math.fsum(trials[name].cpu_seconds for name in names)
-    left = PART_OF_VARIATIONS * spender.means.budget_seconds / max(len(variations), 1)
-    enough = left >= one * (1 + FEWEST_RESAMPLES) and len(trace.apps.id) >= FEWEST_APPS
-    if not enough and len(trace.apps.id) >= FEWEST_APPS:
+    enough = len(trace.apps.id) >= FEWEST_APPS and budget >= one * (1 + FEWEST_RESAMPLES)
+    turns = [_turn(each, names, trace, seed if enough else None, spender) for each in variations]
+    if len(trace.apps.id) >= FEWEST_APPS and not enough:
         limits.append(
             "Variations were run on the trace alone, for the budget: what they change is not held against chance."
         )
-    turns = []
-    for variation in variations:
-        turns.append(_turn(variation, names, trace, seed if enough else None, spender))
-        spender.spent += one * (1 + (FEWEST_RESAMPLES if enough else 0))
     return turns
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import time
 from typing import Final
 
 import numpy as np
 
+from eunomia.errors import EunomiaError
 from eunomia.model.shapes import builds
 from eunomia_testbed.advise.variations import with_wrong_lengths
 from eunomia_testbed.running.plan import Plan
@@ -32,6 +34,8 @@ class FirstRun:
     """Whether the policy decides otherwise when the reported work of jobs is wrong."""
     spent_seconds: float
     """CPU time of the trial itself."""
+    failure: str = ""
+    """Why the policy cannot run on the trace; empty: it can."""
 
 
 def trial(plan: Plan, name: str, trace: Workload) -> FirstRun:
@@ -39,10 +43,15 @@ def trial(plan: Plan, name: str, trace: Workload) -> FirstRun:
     apps = min(TRIAL_APPS, len(trace.apps.id))
     start = taken(trace, np.arange(apps, dtype=np.int64), trace.apps.arrival_seconds[:apps])
     runs = []
+    began = time.process_time()
     for each in (plan, with_wrong_lengths(plan)):
         options = each.options_of(start, resampled=True)
         options = dataclasses.replace(options, keep=dataclasses.replace(options.keep, timings=True))
-        runs.append(simulate_one(start, plan.cluster, plan.profiles[name], options=options, models=plan.models))
+        try:
+            runs.append(simulate_one(start, plan.cluster, plan.profiles[name], options=options, models=plan.models))
+        except EunomiaError as error:
+            spent, failure = time.process_time() - began, f"its run failed: {error}"
+            return FirstRun(cpu_seconds=0.0, uses_lengths=False, spent_seconds=spent, failure=failure)
     seconds = [run.timings.get("step", 0.0) + run.timings.get("driver", 0.0) for run in runs]
     same = np.array_equal(runs[0].finish_seconds, runs[1].finish_seconds, equal_nan=True)
     longer = (len(trace.apps.id) / apps) ** GROWTH
@@ -59,11 +68,11 @@ def too_slow(name: str, tried: FirstRun, resamples: int) -> LeftOut:
     """
     reason = (
         f"too slow for the budget: the trace and {resamples} resamples take about "
-        f"{minutes((1 + resamples) * tried.cpu_seconds)} of CPU time (a larger --budget takes it in)"
+        f"{minutes((1 + resamples) * tried.cpu_seconds)} min of CPU time (a larger --budget takes it in)"
     )
     return LeftOut(policy=name, reason=reason)
 
 
-def minutes(seconds: float) -> str:
-    """Return a duration in whole minutes, rounded up, such as ``12m``."""
-    return f"{max(1, math.ceil(seconds / 60.0))}m"
+def minutes(seconds: float) -> int:
+    """Return a duration in whole minutes, rounded up."""
+    return max(1, math.ceil(seconds / 60.0))

@@ -69,7 +69,7 @@ def _conditions(study: Study) -> list[str]:
         for name in ("start", "checkpoint", "restore", "migrate", "join", "pause", "release")
         if getattr(options.costs, name) > 0.0
     }
-    given_costs = ", ".join(f"{name} {duration(seconds)}" for name, seconds in costs.items())
+    given_costs = ", ".join(f"{name} {_cost(seconds)}" for name, seconds in costs.items())
     users = [name for name, trial in study.trials.items() if trial.uses_lengths]
     found = [
         f"Costs: {given_costs}."
@@ -80,6 +80,10 @@ def _conditions(study: Study) -> list[str]:
         error = f", off by up to {options.reports.error_of('work'):.0%}" if options.reports.error_of("work") else ""
         found.append(f"Lengths of jobs are known{error} to {', '.join(users)}.")
     return [*found, *study.plan.notes]
+
+
+def _cost(seconds: float) -> str:
+    return f"{seconds:g} s" if seconds < 120.0 else duration(seconds)
 
 
 def _turns(study: Study, goals: Sequence[str]) -> list[str]:

@@ -49,12 +49,13 @@ def _plan(flags: AdviseFlags) -> tuple["Plan", list["LeftOut"]]:
     from eunomia_testbed.spec.planning import plan_of
 
     names = tuple(str(each) for each in flags.policies or CANDIDATES)
-    first, _ = plan_of(flags.model_copy(update={"policies": ("fifo",), "skip_unfit": False}))
+    asked = flags.model_copy(update={"budget": None})  # it is the budget of the advice, not of one simulation
+    first, _ = plan_of(asked.model_copy(update={"policies": ("fifo",), "skip_unfit": False}))
     kept, left = fitting_presets(names, first.cluster, list(first.workloads.values()))
     if not kept:
         reasons = "; ".join(each.text for each in left)
         raise InputError("a policy must suit the trace and the cluster", value=f"none: {reasons}", place="--policy")
-    plan, heading = plan_of(flags.model_copy(update={"policies": tuple(kept)}))
+    plan, heading = plan_of(asked.model_copy(update={"policies": tuple(kept)}))
     if flags.progress and not flags.quiet:
         _say([*heading, f"  compared: {', '.join(kept)}", *(f"  left out: {each.text}" for each in left)])
     return plan, left

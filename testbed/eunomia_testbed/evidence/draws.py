@@ -44,6 +44,11 @@ class Draws:
         block_apps: apps in a block of a resample; None: no resamples, or blocks by time.
         block_seconds: seconds in a block of a resample that begins at the same time of day; None: blocks of apps.
         seed: the seed of the resamples.
+        asked: number of resamples that were asked for, where a budget of CPU time allowed fewer; else None.
+        budget_seconds: that budget; None: all that were asked for.
+        without: policies that the budget left without resamples, the slowest first.
+        needed_seconds: CPU time by which every policy would probably have the fewest resamples that give an interval;
+            None: every policy has them.
         fixed: policies whose runs draw nothing on a workload that is the same for all seeds; each was simulated once.
     """
 
@@ -53,6 +58,10 @@ class Draws:
     block_apps: int | None = None
     block_seconds: float | None = None
     seed: int = 0
+    asked: int | None = None
+    budget_seconds: float | None = None
+    without: tuple[str, ...] = ()
+    needed_seconds: float | None = None
     fixed: tuple[str, ...] = ()
 
     @property
@@ -69,13 +78,18 @@ class Draws:
             "block_apps": self.block_apps,
             "block_seconds": self.block_seconds,
             "seed": self.seed,
+            "asked": self.asked,
+            "budget_seconds": self.budget_seconds,
+            "without": list(self.without),
+            "needed_seconds": self.needed_seconds,
             "fixed": list(self.fixed),
         }
 
     @classmethod
     def from_plain(cls, given: Mapping[str, Any]) -> Self:
         """Return the draws of the JSON object that ``to_plain`` makes."""
-        return cls(**{**given, "kind": DrawKind(given["kind"]), "fixed": tuple(given.get("fixed", ()))})
+        lists = {name: tuple(given.get(name, ())) for name in ("without", "fixed")}
+        return cls(**{**given, "kind": DrawKind(given["kind"]), **lists})
 
 
 NO_DRAWS: Final = Draws()

@@ -10,6 +10,7 @@ import polars as pl
 
 from eunomia.model.shapes import builds
 from eunomia_testbed.evidence.draws import NO_DRAWS, DrawKind, Draws
+from eunomia_testbed.evidence.goals import FEWEST_APPS_FOR_P99
 from eunomia_testbed.evidence.intervals import Estimate, difference, estimate, log_ratio
 
 if TYPE_CHECKING:
@@ -38,10 +39,11 @@ class Evidence:
     def figure(self, policy: str, name: str) -> Estimate | None:
         """Return a policy's figure with its interval; None: not known.
 
-        A maximum over resamples has no interval: it is a figure of this trace.
+        A maximum over resamples has no interval, nor has the 99th percentile of fewer than 300 apps: it is a figure of
+        this trace.
         """
         whole = self._of_trace(policy, name)
-        if self._is_maximum_of_resamples(name):
+        if self._has_no_interval(name):
             return None if whole is None else Estimate(value=whole, low=None, high=None, count=1)
         return estimate(list(self._by_draw(policy, name).values()), self.draws, whole=whole)
 
@@ -62,7 +64,7 @@ class Evidence:
     def _paired(self, one: str, other: str, name: str, *, relative: bool) -> Estimate | None:
         here, there = self._of_trace(one, name), self._of_trace(other, name)
         whole = None if here is None or there is None else (here, there)
-        if self._is_maximum_of_resamples(name):
+        if self._has_no_interval(name):
             first, second = ([], []) if whole is None else ([whole[0]], [whole[1]])
             return (log_ratio if relative else difference)(first, second, NO_DRAWS)
         mine, others = self._by_draw(one, name), self._by_draw(other, name)
@@ -77,8 +79,16 @@ class Evidence:
             return mine
         return dict.fromkeys(others, next(iter(mine.values()))) if others else mine
 
-    def _is_maximum_of_resamples(self, name: str) -> bool:
-        return self.draws.kind is DrawKind.RESAMPLES and (name in MAXIMA or name.endswith("_worst"))
+    def _has_no_interval(self, name: str) -> bool:
+        """Return whether resamples give no interval: to a maximum, and to a percentile that one or two apps decide."""
+        if self.draws.kind is not DrawKind.RESAMPLES:
+            return False
+        return name in MAXIMA or name.endswith("_worst") or ("_p99" in name and self._apps < FEWEST_APPS_FOR_P99)
+
+    @property
+    def _apps(self) -> int:
+        most = self.drawn["apps"].max() if "apps" in self.drawn.columns else None
+        return int(most) if isinstance(most, int | float) else 0
 
     def _by_draw(self, policy: str, name: str) -> dict[int, float]:
         if name not in self.drawn.columns:
@@ -104,11 +114,18 @@ def evidence_of(facts: RunFacts | None, summaries: pl.DataFrame, resamples: pl.D
         resamples: a row for each policy and resample, for a run that resamples a trace.
     """
     draws = NO_DRAWS if facts is None else facts.draws
-    if draws.kind is DrawKind.WINDOWS and resamples is not None and resamples.height:
-        return Evidence(draws=draws, drawn=resamples)
-    if draws.kind is DrawKind.RESAMPLES and resamples is not None and resamples.height:
-        return Evidence(draws=draws, drawn=resamples, whole=summaries)
+    if draws.kind in (DrawKind.WINDOWS, DrawKind.RESAMPLES) and resamples is not None and resamples.height:
+        whole = summaries if draws.kind is DrawKind.RESAMPLES else None
+        return Evidence(draws=draws, drawn=_complete(resamples, draws), whole=whole)
     return Evidence(draws=draws if draws.kind is not DrawKind.RESAMPLES else NO_DRAWS, drawn=summaries)
+
+
+def _complete(rows: pl.DataFrame, draws: Draws) -> pl.DataFrame:
+    """Return the rows of the draws that all policies have finished, of those with resamples."""
+    rows = rows.filter(~pl.col("policy").is_in(list(draws.without)))
+    policies = rows["policy"].n_unique()
+    whole = rows.group_by("seed").len().filter(pl.col("len") == policies)
+    return rows.filter(pl.col("seed").is_in(whole["seed"].implode()))
 
 
 def evidence_in(folder: Path, facts: RunFacts | None, summaries: pl.DataFrame) -> Evidence:

@@ -7,7 +7,7 @@ from typing import Final
 from eunomia.model.shapes import value
 
 FEWEST_APPS_FOR_P99: Final = 300
-"""Apps from which the 99th percentile of ρ judges fairness: of fewer, it is the figure of one or two apps."""
+"""Apps from which resamples give the 99th percentile an interval: of fewer, it is the figure of one or two apps."""
 
 
 @value

@@ -204,9 +204,10 @@ def _apps(evidence: Evidence) -> int:
 def _able(evidence: Evidence, policies: Sequence[str]) -> tuple[list[str], list[Unfinished]]:
     """Return the policies under which the largest part of the apps finished, and the others with their counts.
 
-    Where no app finished, there is nothing to compare.
+    Policies that a budget left without resamples are in neither. Where no app finished, there is nothing to compare.
     """
     rows = _rows(evidence)
+    policies = [each for each in policies if each not in evidence.draws.without]
     if not {"apps", "apps_finished"} <= set(rows.columns):
         return list(policies), []
     sums = {

@@ -9,7 +9,7 @@ from typing import Final
 from eunomia.model.shapes import value
 from eunomia_testbed.evidence.draws import DrawKind, Draws
 from eunomia_testbed.evidence.goals import FAIRNESS, Goal
-from eunomia_testbed.evidence.intervals import Estimate
+from eunomia_testbed.evidence.intervals import FEWEST_RESAMPLES, Estimate
 from eunomia_testbed.evidence.judging import Answers, GoalAnswer
 
 ONE_RUN: Final = "One run: nothing is known about chance (--resample 100)."
@@ -177,11 +177,44 @@ def _listed(names: Sequence[str], word: str = "and") -> str:
 def method(draws: Draws) -> str:
     """Return how the intervals were made, such as ``100 resamples of jobs.csv in blocks of 18 apps: 95 % ...``."""
     if not draws.shows_chance:
-        return ONE_RUN
+        return ONE_RUN if draws.budget_seconds is None else _too_small(draws, draws.budget_seconds)
     if draws.kind is DrawKind.RESAMPLES:
-        block = f"{draws.block_apps} apps" if draws.block_seconds is None else f"{draws.block_seconds / 86_400:g} days"
-        source = f" of {draws.source}" if draws.source else ""
-        return f"{draws.count} resamples{source} by circular blocks of {block}: 95 % intervals are percentiles."
+        return _of_resamples(draws)
     parts = {DrawKind.WINDOWS: f"windows of {draws.source}", DrawKind.TRACES: "traces", DrawKind.SEEDS: "seeds"}
     said = " They speak of a part of the trace, not of the whole." if draws.kind is DrawKind.WINDOWS else ""
     return f"{draws.count} {parts[draws.kind]}: 95 % intervals are Student's t.{said}"
+
+
+def _of_resamples(draws: Draws) -> str:
+    block = f"{draws.block_apps} apps" if draws.block_seconds is None else f"{draws.block_seconds / 86_400:g} days"
+    source = f" of {draws.source}" if draws.source else ""
+    text = f"{draws.count} resamples{source} by circular blocks of {block}: 95 % intervals are percentiles."
+    if draws.budget_seconds is None:
+        return text
+    budget = _duration(draws.budget_seconds)
+    if draws.asked is not None and draws.count < draws.asked:
+        text += f" {budget} of CPU time allowed no more ({draws.asked} were asked for)."
+    if draws.without:
+        text += f" No resamples of {_listed(draws.without)}, whose runs take too long for {budget} of CPU time"
+        text += f"{_would_do(draws)}: no goal compares them."
+    return text
+
+
+def _too_small(draws: Draws, budget_seconds: float) -> str:
+    """Return that a budget allowed too few resamples for intervals."""
+    budget = _duration(budget_seconds)
+    few = f"{budget} of CPU time allow no {FEWEST_RESAMPLES} resamples, the fewest that give an interval"
+    return f"One run: nothing is known about chance. {few}{_would_do(draws)}."
+
+
+def _would_do(draws: Draws) -> str:
+    if draws.needed_seconds is None:
+        return ""
+    return f" (about {_duration(draws.needed_seconds, up=True)} would do for all policies)"
+
+
+def _duration(seconds: float, *, up: bool = False) -> str:
+    """Return a duration with its largest unit, such as ``10 min``; ``up``: rounded up to a whole one."""
+    unit = unit_of(seconds)
+    number = seconds / TIME_UNITS[unit]
+    return f"{math.ceil(number)} {unit}" if up else f"{number:.3g} {unit}"

@@ -83,8 +83,9 @@ class _Server:
                 self._close(files)
                 self._answer(REFUSED)
         for process in self._workers:
-            with contextlib.suppress(ProcessLookupError):
+            with contextlib.suppress(ProcessLookupError, ChildProcessError):
                 os.kill(process, signal.SIGKILL)
+                os.waitpid(process, 0)  # so that the system counts its CPU time as that of the command
 
     def _fork(self, files: list[int]) -> int:
         process = os.fork()

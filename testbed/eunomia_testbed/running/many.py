@@ -3,9 +3,10 @@
 import contextlib
 import dataclasses
 import io
+import math
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
@@ -29,6 +30,7 @@ from eunomia_testbed.running.cell_files import (
     gather_resamples,
     is_done,
 )
+from eunomia_testbed.running.dispatch import InOrder, Limits, Rationed
 from eunomia_testbed.running.manifest import check_manifest, manifest_of, write_manifest
 from eunomia_testbed.running.memory import hand_back
 from eunomia_testbed.running.plan import Cell, FailedCell, Plan, labels_by_load
@@ -51,6 +53,8 @@ class Outcome:
         metrics: one row for each policy and seed, as in ``summary.csv``.
         ended: ``interrupted``: by Ctrl-C; finished cells are kept.
         dropped: by violated rule, the number of unused rows of traces and of jobs that could not run.
+        cpu_seconds: CPU time of the simulations and their tables, in all processes.
+        suffice: whether the resamples that are done were found to suffice.
     """
 
     folder: Path
@@ -61,6 +65,8 @@ class Outcome:
     cells: int
     dropped: Mapping[str, int]
     report: Path | None
+    cpu_seconds: float
+    suffice: bool = False
     failed: tuple[EunomiaError, ...] = ()
     """Failed simulations, such as by a fault of a plugin; the others are done."""
 
@@ -74,6 +80,7 @@ def run_plan(
     resume: bool = False,
     report: bool = True,
     watch: Watch | None = None,
+    enough: Callable[["pl.DataFrame"], bool] | None = None,
 ) -> Outcome:
     """Run every cell that is not finished, and write the folder.
 
@@ -85,6 +92,8 @@ def run_plan(
         resume: whether an interrupted run's folder is continued.
         report: whether ``report.html`` is written.
         watch: called with the progress.
+        enough: given the rows of the resamples that all policies have finished, whether they suffice; it is asked at
+            the fewest that give an interval, and each time that there are half as many again. None: all are simulated.
 
     Raises:
         InputError: the plan or the folder is invalid; nothing was changed.
@@ -98,9 +107,9 @@ def run_plan(
     facts = _facts(plan)
     fixed_before = _fixed_before(folder.path) if resume else ()
     _begin(folder, facts, manifest, added)
-    ran = _run_left(plan, folder, facts, whole=whole, processes=processes, watch=watch or Silent())
+    ran = _run_left(plan, folder, facts, _How(whole=whole, processes=processes, watch=watch or Silent(), enough=enough))
     facts = dataclasses.replace(facts, ended_at=_utc(), ended=ran.how, failures=tuple(map(_failure, ran.failed)))
-    facts = dataclasses.replace(facts, draws=_draws(plan, folder.path, ran.fixed or fixed_before))
+    facts = dataclasses.replace(facts, draws=_draws(plan, folder.path, ran, ran.fixed or fixed_before))
     folder.write_facts(facts)
     if plan.jobs >= LARGE:
         hand_back()
@@ -117,7 +126,19 @@ def run_plan(
         dropped=_dropped(folder.path),
         report=_report(tables, counted, folder.path) if report and (ran.done or ran.failed) else None,
         failed=tuple(each.error for each in ran.failed),
+        cpu_seconds=ran.spent_seconds,
+        suffice=ran.rationed is not None and ran.rationed.suffice,
     )
+
+
+@builds
+class _How:
+    """How the cells of a plan are run: ``whole``: an earlier run merged the runs of the trace."""
+
+    whole: bool
+    processes: int | None
+    watch: Watch
+    enough: Callable[["pl.DataFrame"], bool] | None
 
 
 @builds
@@ -131,6 +152,10 @@ class _Ran:
     """The cells that were needed."""
     fixed: tuple[str, ...]
     """Labels of policies whose runs leave nothing to chance, so that one seed was simulated."""
+    spent_seconds: float
+    """CPU time of the cells."""
+    rationed: Rationed | None
+    """What chose the resamples; None: all were to be run."""
 
     @property
     def how(self) -> str:
@@ -138,9 +163,7 @@ class _Ran:
         return "failed" if self.failed else self.ended
 
 
-def _run_left(
-    plan: Plan, folder: ResultFolder, facts: RunFacts, *, whole: bool, processes: int | None, watch: Watch
-) -> _Ran:
+def _run_left(plan: Plan, folder: ResultFolder, facts: RunFacts, how: _How) -> _Ran:
     """Run the unfinished cells and merge all finished ones; Ctrl-C keeps the finished cells.
 
     Of a policy whose run of the first seed leaves nothing to chance, other seeds of the same workload are left out.
@@ -149,19 +172,20 @@ def _run_left(
 
     def is_merged(cell: Cell) -> bool:
         """Return whether an earlier run merged the cell for good."""
-        return (cell.label, cell.seed) in drawn if cell.resampled else whole
+        return (cell.label, cell.seed) in drawn if cell.resampled else how.whole
 
     cells = [cell for cell in plan.cells() if not is_merged(cell)]
     merged = len(plan.cells()) - len(cells)
     ended: Literal["finished", "interrupted"] = "finished"
     failed: list[FailedCell] = []
+    sources: list[InOrder | Rationed] = []
 
     def run(some: list[Cell]) -> None:
         left = [cell for cell in some if not is_done(folder.path, cell)]
         if left:
-            failed.extend(
-                run_cells(plan, left, folder.path, processes=processes_for(plan, left, processes), watch=watch)
-            )
+            sources.append(_source(plan, left, folder.path, how.enough))
+            processes = processes_for(plan, left, how.processes)
+            failed.extend(run_cells(plan, sources[-1], folder.path, processes=processes, watch=how.watch))
 
     try:
         run([cell for cell in cells if not plan.repeats(cell)])
@@ -177,11 +201,43 @@ def _run_left(
         folder.write_facts(dataclasses.replace(facts, ended_at=_utc(), ended="failed"))
         raise
     finally:
+        rationed = next((each for each in sources if isinstance(each, Rationed)), None)
         needed = _needed(plan, folder.path, cells)
+        if rationed is not None and ended == "finished":
+            needed = [cell for cell in needed if not cell.resampled or is_done(folder.path, cell)]
         done = [cell for cell in needed if is_done(folder.path, cell)]
         fixed = tuple(dict.fromkeys(cell.label for cell in cells if cell not in set(needed)))
         _finish(folder, plan, done, complete=len(done) == len(needed))
-    return _Ran(ended=ended, done=merged + len(done), failed=failed, cells=merged + len(needed), fixed=fixed)
+    return _Ran(
+        ended=ended,
+        done=merged + len(done),
+        failed=failed,
+        cells=merged + len(needed),
+        fixed=fixed,
+        spent_seconds=math.fsum(each.spent_seconds for each in sources),
+        rationed=rationed,
+    )
+
+
+def _source(
+    plan: Plan, cells: Sequence[Cell], folder: Path, enough: Callable[["pl.DataFrame"], bool] | None
+) -> InOrder | Rationed:
+    """Return what hands out these cells; of resamples with a budget or a question, as many as these allow."""
+    if plan.resampling is None or (plan.budget_seconds is None and enough is None):
+        return InOrder(cells)
+    file = ResampleFile(folder)
+    resampled = [cell for cell in plan.cells() if cell.resampled]
+    before = {(cell.policy, cell.seed) for cell in resampled if (cell.label, cell.seed) in file.done}
+    before |= {(cell.policy, cell.seed) for cell in resampled if is_done(folder, cell)}
+
+    def suffice(count: int) -> bool:
+        left = [cell for cell in resampled if cell.seed <= count and is_done(folder, cell)]
+        gather_resamples(folder, left, list(plan.profiles))
+        return enough is not None and enough(file.rows(count))
+
+    budget = math.inf if plan.budget_seconds is None else plan.budget_seconds
+    limits = Limits(budget_seconds=budget, enough=None if enough is None else suffice)
+    return Rationed(cells, plan.resampling.count, before, limits)
 
 
 def _needed(plan: Plan, folder: Path, cells: list[Cell]) -> list[Cell]:
@@ -243,17 +299,28 @@ def _finish(folder: ResultFolder, plan: Plan, done: list[Cell], *, complete: boo
     assemble(folder.path, tables, csv=plan.csv, keep=not complete)
 
 
-def _draws(plan: Plan, folder: Path, fixed: tuple[str, ...]) -> Draws:
+def _draws(plan: Plan, folder: Path, ran: _Ran, fixed: tuple[str, ...]) -> Draws:
     """Return what the finished runs are draws of.
 
     Args:
         plan: the plan.
         folder: folder of the results.
+        ran: the state of the cells.
         fixed: labels of policies whose runs leave nothing to chance.
     """
     if plan.resampling is not None:
-        done = ResampleFile(folder).complete(list(plan.profiles))
-        return plan.resampling.draws(done) if done else draws_of_seeds(1)
+        rationed = ran.rationed
+        done = ResampleFile(folder).complete(() if rationed is None else rationed.without)
+        found = plan.resampling.draws(done) if done >= plan.resampling.fewest else draws_of_seeds(1)
+        if rationed is None or not rationed.cut or ran.ended == "interrupted":
+            return found
+        return dataclasses.replace(
+            found,
+            asked=plan.resampling.count,
+            budget_seconds=plan.budget_seconds,
+            without=tuple(rationed.without) if found.shows_chance else (),
+            needed_seconds=rationed.needed_seconds if rationed.without else None,
+        )
     labels = {cell.label for cell in plan.cells()}
     found = draws_of_seeds(1) if labels <= set(fixed) else plan.draws
     return dataclasses.replace(found, fixed=tuple(fixed))

@@ -83,6 +83,8 @@ class Plan:
     """What is assumed of speeds that are not given."""
     resampling: Resampling | Windows | None = None
     """The resamples or the windows of the trace, each simulated under every policy; None: none."""
+    budget_seconds: float | None = None
+    """CPU time of the run, in all processes, within which resamples are simulated; None: all of them are."""
     several_traces: bool = False
     """Whether the workloads are traces of one cluster, by number, and not those of several seeds."""
     notes: tuple[str, ...] = ()

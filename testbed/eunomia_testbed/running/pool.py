@@ -6,7 +6,7 @@ import json
 import os
 import queue
 import threading
-from collections import deque
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 from eunomia.errors import EunomiaError
 from eunomia_testbed.results.writing import DiskError
 from eunomia_testbed.running.cell_files import run_cell
+from eunomia_testbed.running.dispatch import Source
 from eunomia_testbed.running.plan import Cell, FailedCell, Plan
 from eunomia_testbed.running.portable import can_travel, packed
 from eunomia_testbed.running.watching import Watch
@@ -40,12 +41,12 @@ def processes_for(plan: Plan, cells: Sequence[Cell], asked: int | None) -> int:
     return max(1, min(asked or len(os.sched_getaffinity(0)), len(cells)))
 
 
-def run_cells(plan: Plan, cells: Sequence[Cell], folder: Path, *, processes: int, watch: Watch) -> list[FailedCell]:
+def run_cells(plan: Plan, cells: Source, folder: Path, *, processes: int, watch: Watch) -> list[FailedCell]:
     """Run the cells and write their files.
 
     Args:
         plan: the plan of the cells.
-        cells: the cells to run.
+        cells: hands out the cells to run.
         folder: folder of the results.
         processes: number of processes; 1: only this one.
         watch: called with the progress.
@@ -60,8 +61,9 @@ def run_cells(plan: Plan, cells: Sequence[Cell], folder: Path, *, processes: int
     if processes > 1:
         return _Pool(plan, cells, folder, watch).run(processes)
     failed: list[FailedCell] = []
-    for cell in cells:
+    while (cell := cells.next()) is not None:
         watch.began(cell)
+        began, before = time.process_time(), len(failed)
         try:
             run_cell(plan, cell, folder, functools.partial(watch.moved, cell))
         except DiskError:
@@ -70,17 +72,17 @@ def run_cells(plan: Plan, cells: Sequence[Cell], folder: Path, *, processes: int
             failed.append(FailedCell(cell=cell, error=error))
         else:
             watch.ended(cell)
+        cells.ended(cell, time.process_time() - began, failed=len(failed) > before)
     return failed
 
 
 class _Pool:
     """Distributes cells to worker processes until all are done or one fails."""
 
-    def __init__(self, plan: Plan, cells: Sequence[Cell], folder: Path, watch: Watch) -> None:
+    def __init__(self, plan: Plan, source: Source, folder: Path, watch: Watch) -> None:
         self._cells = plan.cells()
-        numbers = {cell: number for number, cell in enumerate(self._cells)}
-        self._left = deque(numbers[cell] for cell in cells)
-        self._open = len(cells)
+        self._numbers = {cell: number for number, cell in enumerate(self._cells)}
+        self._source, self._idle = source, list[Worker]()
         self._plan, self._folder, self._watch = packed(plan), folder, watch
         self._news: queue.SimpleQueue[tuple[Worker, dict[str, Any] | None]] = queue.SimpleQueue()
         self._busy: dict[Worker, int] = {}
@@ -92,8 +94,9 @@ class _Pool:
                 for _ in range(processes):
                     worker = workers.start()
                     threading.Thread(target=self._listen, args=(worker,), daemon=True).start()
-                    self._give(worker)
-                while self._open:
+                    self._idle.append(worker)
+                    self._give()
+                while self._busy:
                     self._handle(*self._news.get())
         except ServerDiedError as error:
             first = self._cells[min(self._busy.values(), default=0)]
@@ -110,22 +113,25 @@ class _Pool:
             finished, jobs, seconds = message["progress"]
             self._watch.moved(cell, Progress(finished=finished, jobs=jobs, time_seconds=seconds))
             return
-        if "error" in message:
+        failed = "error" in message
+        if failed:
             error = raised(message["error"])
             if isinstance(error, DiskError) or not isinstance(error, EunomiaError):
                 raise error
             self._failed.append(FailedCell(cell=cell, error=error))
         else:
             self._watch.ended(cell)
-        self._open -= 1
+        self._source.ended(cell, float(message["cpu_seconds"]), failed=failed)
         del self._busy[worker]
-        self._give(worker)
+        self._idle.append(worker)
+        self._give()
 
-    def _give(self, worker: Worker) -> None:
-        if not self._left:
-            worker.requests.close()
-            return
-        number = self._left.popleft()
+    def _give(self) -> None:
+        """Give cells to workers without one, as far as there are cells now."""
+        while self._idle and (cell := self._source.next()) is not None:
+            self._send(self._idle.pop(), self._numbers[cell])
+
+    def _send(self, worker: Worker, number: int) -> None:
         self._busy[worker] = number
         self._watch.began(self._cells[number])
         try:

@@ -15,6 +15,7 @@ from eunomia.model.shapes import value
 from eunomia.units import Reals
 from eunomia_testbed.evidence.draws import DrawKind, Draws
 from eunomia_testbed.evidence.evidence import RESAMPLES
+from eunomia_testbed.evidence.intervals import FEWEST_RESAMPLES
 from eunomia_testbed.evidence.resampling import Blocks, automatic_blocks, check_blocks, draw, gaps_of
 from eunomia_testbed.simulator import Keep
 from eunomia_testbed.workload import Workload
@@ -49,6 +50,11 @@ class Resampling:
         """Return a resample of the trace."""
         rows, arrivals = draw(np.random.default_rng([self.seed, number]), trace.apps.arrival_seconds, self.blocks)
         return taken(trace, rows, arrivals)
+
+    @property
+    def fewest(self) -> int:
+        """Return the least number of resamples that shows chance."""
+        return FEWEST_RESAMPLES
 
     @property
     def identity(self) -> str:
@@ -165,15 +171,25 @@ class ResampleFile:
         place = pl.col("policy").replace_strict(at, default=len(at), return_dtype=pl.Int64)
         write_parquet(new.sort(place, "seed"), self._path)
 
-    def complete(self, policies: Collection[str]) -> int:
-        """Return the number of resamples that every policy has finished."""
+    def rows(self, most: int) -> pl.DataFrame:
+        """Return the rows of the resamples up to a number."""
         import polars as pl
 
-        if not self._path.is_file() or not policies:
+        return pl.read_parquet(self._path).filter(pl.col("seed") <= most)
+
+    def complete(self, without: Collection[str] = ()) -> int:
+        """Return the number of resamples that every policy has finished, of those that have any.
+
+        Args:
+            without: policies that are not resampled to the end.
+        """
+        import polars as pl
+
+        if not self._path.is_file():
             return 0
-        keys = pl.read_parquet(self._path, columns=["policy", "seed"]).filter(pl.col("policy").is_in(list(policies)))
+        keys = pl.read_parquet(self._path, columns=["policy", "seed"]).filter(~pl.col("policy").is_in(list(without)))
         counts = keys.group_by("seed").len()
-        return int((counts["len"] == len(policies)).sum())
+        return int((counts["len"] == keys["policy"].n_unique()).sum())
 
 
 def read_row(path: Path) -> dict[str, object]:

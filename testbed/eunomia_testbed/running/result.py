@@ -127,6 +127,14 @@ class SimulationKeywords(TypedDict, total=False):
 
     seeds: Iterable[int] | str
     """Seeds of all randomness: numbers, or text such as ``"0-4"``; by default 0."""
+    resample: int | None
+    """Number of resamples of the trace, at least 39; None: none."""
+    block: str | None
+    """Apps in a block of a resample, or a time such as ``"1d"``; None: automatic."""
+    budget: str | None
+    """CPU time within which resamples are simulated, such as ``"10m"``; None: all are."""
+    windows: int | None
+    """Number of consecutive parts of the trace; None: none."""
     loads: Iterable[float] | str
     """Factors by which jobs arrive faster; by default 1."""
     settings: Sequence[str]

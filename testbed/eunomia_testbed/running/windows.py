@@ -33,6 +33,11 @@ class Windows:
     source: str
 
     @property
+    def fewest(self) -> int:
+        """Return the least number of parts that shows chance."""
+        return 2
+
+    @property
     def identity(self) -> str:
         """Return what the parts depend on, apart from the trace."""
         return f"{self.count} windows"

@@ -1,6 +1,7 @@
 """What a worker process does: it runs cells whose numbers it reads, one per line, and writes lines of JSON.
 
-A line is the progress of a cell, its end, or an error. The worker ends when its input or its output closes.
+A line is the progress of a cell, or its end or an error with its CPU time. The worker ends when its input or its
+output closes.
 """
 
 import io
@@ -33,12 +34,13 @@ def work(given: Given, requests: int, answers: int) -> None:
     cells = plan.cells()
     with os.fdopen(requests, "rb") as numbers, os.fdopen(answers, "w", encoding="utf-8") as answer_stream:
         for line in numbers:
-            number = int(line)
+            number, began = int(line), time.process_time()
             try:
                 run_cell(plan, cells[number], folder, _Teller(number, answer_stream))
-                _write(answer_stream, {"cell": number, "done": True})
+                how: dict[str, Any] = {"done": True}
             except Exception as error:
-                _write(answer_stream, {"cell": number, "error": _plain(error)})
+                how = {"error": _plain(error)}
+            _write(answer_stream, {"cell": number, "cpu_seconds": time.process_time() - began} | how)
 
 
 def received(stream: io.RawIOBase) -> Given | None:

@@ -51,7 +51,8 @@ def unsuited(profile: Profile, cluster: Cluster) -> str | None:
     try:
         profile.stages(cluster)
     except InputErrors as error:
-        return "; ".join(_plain(each) for each in error.errors)
+        by_subject = {each.rule.partition(" for ")[0]: each for each in reversed(error.errors)}
+        return "; ".join(_plain(each) for each in reversed(by_subject.values()))
     except InputError as error:
         return _plain(error)
     return None

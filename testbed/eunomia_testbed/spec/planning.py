@@ -23,7 +23,7 @@ from eunomia_testbed.spec.fitting import LeftOut, fitted, size_notes
 from eunomia_testbed.spec.meaning import Question, settled
 from eunomia_testbed.spec.outages import check_machines, failures_of
 from eunomia_testbed.spec.reports import reports_of
-from eunomia_testbed.spec.resampling import resampling
+from eunomia_testbed.spec.resampling import budget_seconds, resampling
 from eunomia_testbed.spec.settings import filled, load_list, seed_list
 from eunomia_testbed.spec.several import read_several, traces_of
 from eunomia_testbed.spec.simulation import SimulationSpec
@@ -57,6 +57,7 @@ def plan_of(spec: SimulationSpec) -> tuple[Plan, list[str]]:
         profiles=profiles,
         loads=loads,
         resampling=resampling(spec, workloads, loads),
+        budget_seconds=budget_seconds(spec),
         options=_options(spec, source, where.cluster),
         peer=peer,
         models=models,

@@ -1,4 +1,4 @@
-"""Reads ``--resample`` and ``--block``: the resamples of a plan's trace."""
+"""Reads ``--resample``, ``--block`` and ``--budget``: the resamples of a plan's trace."""
 
 import re
 
@@ -64,6 +64,20 @@ def _windows(spec: SimulationSpec, workloads: dict[int, Workload], loads: tuple[
         raise InputError(rule, value=", ".join(f"{load:g}" for load in loads), place=place)
     (trace,) = workloads.values()
     return windows_of(trace, spec.windows or 0, place=place)
+
+
+def budget_seconds(spec: SimulationSpec) -> float | None:
+    """Return the CPU time within which resamples are simulated; None: no limit.
+
+    Raises:
+        InputError: no duration, or a budget without resamples.
+    """
+    if spec.budget is None:
+        return None
+    if spec.resample is None:
+        rule = "--budget must stand with --resample: it limits the number of resamples"
+        raise InputError(rule, value=shown(spec.budget), place=spec.place("budget"))
+    return parse_duration(spec.budget, name="budget", place=spec.place("budget"))
 
 
 def _block(spec: SimulationSpec) -> Blocks | None:

@@ -129,6 +129,13 @@ class SimulationSpec(BaseModel):
             help="Apps in a block of a resample, or a time that begins at the same time of day. By default automatic.",
         ),
     ] = None
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            metavar="10m",
+            help="CPU time within which resamples are simulated: fewer of them, and none of the slowest policies.",
+        ),
+    ] = None
     loads: Annotated[
         str | tuple[float, ...],
         BeforeValidator(lambda given: (1.0,) if given == "1" else _listed(given)),

@@ -1,0 +1,176 @@
+"""Hands out the cells of a plan: all in order, or resamples as far as a budget of CPU time goes."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Final, Protocol
+
+from eunomia.model.shapes import value
+from eunomia_testbed.evidence.intervals import FEWEST_RESAMPLES
+from eunomia_testbed.running.plan import Cell
+
+OVERRUN: Final = 1.1
+"""Factor by which policies whose resamples have begun may exceed the budget, to reach the fewest for an interval."""
+GROWTH: Final = 1.5
+"""Factor from one number of resamples to the next at which it is asked whether they suffice."""
+
+
+class Source(Protocol):
+    """Cells to run, some of which may depend on how earlier ones ended."""
+
+    def next(self) -> Cell | None:
+        """Return a cell to run; None: none until a running cell ends, or none at all if no cell runs."""
+        ...
+
+    def ended(self, cell: Cell, cpu_seconds: float, *, failed: bool) -> None:
+        """Take in that a cell ended, and its CPU time."""
+        ...
+
+
+class InOrder:
+    """All cells, in order."""
+
+    def __init__(self, cells: Iterable[Cell]) -> None:
+        self._left = deque(cells)
+        self.spent_seconds = 0.0
+
+    def next(self) -> Cell | None:
+        """See ``Source``."""
+        return self._left.popleft() if self._left else None
+
+    def ended(self, cell: Cell, cpu_seconds: float, *, failed: bool) -> None:
+        """See ``Source``."""
+        self.spent_seconds += cpu_seconds
+
+
+@value
+class Limits:
+    """What ends resamples before the number that is asked for.
+
+    Attributes:
+        budget_seconds: CPU time of the whole run, in all processes; infinite: no limit.
+        enough: given a number of resamples that all policies have finished, whether they suffice; None: none but all.
+    """
+
+    budget_seconds: float = math.inf
+    enough: Callable[[int], bool] | None = None
+
+
+class Rationed:
+    """Runs of the trace, then resamples of it: the same numbers under every policy, within a budget of CPU time.
+
+    Where the budget does not reach to the fewest resamples that give an interval under every policy, the slowest
+    policies get none, one after another, until it does for the others. What a resample takes follows from the run of
+    the trace and the resamples that have ended, so that no policy is resampled before its run of the trace has ended.
+
+    Args:
+        cells: the cells that are not done.
+        count: the resamples that are asked for.
+        done: policy and number of resamples that earlier runs of the folder finished.
+        limits: what may end the resamples earlier.
+    """
+
+    def __init__(self, cells: Sequence[Cell], count: int, done: Collection[tuple[str, int]], limits: Limits) -> None:
+        self._first = deque(cell for cell in cells if not cell.resampled)
+        self._resamples = {(cell.policy, cell.seed): cell for cell in cells if cell.resampled}
+        self._count, self._done, self._limits = count, set(done), limits
+        self._kept = list(dict.fromkeys(cell.policy for cell in cells))
+        self._reached = dict.fromkeys(self._kept, 0)
+        self._costs: dict[str, list[float]] = {policy: [] for policy in self._kept}
+        self._running: set[Cell] = set()
+        self._stage = count if limits.enough is None else min(count, FEWEST_RESAMPLES)
+        self._over = False
+        self.spent_seconds = 0.0
+        self.without: list[str] = []
+        """Policies that the budget leaves without resamples, the slowest first."""
+        self.cut = False
+        """Whether the budget ended the resamples."""
+        self.suffice = False
+        """Whether the resamples were found to suffice."""
+
+    @property
+    def needed_seconds(self) -> float:
+        """Return the CPU time by which every policy would probably have the fewest resamples that give an interval."""
+        return self.spent_seconds + math.fsum(self._to_reach(policy, FEWEST_RESAMPLES) for policy in self._reached)
+
+    def next(self) -> Cell | None:
+        """See ``Source``."""
+        if self._first:
+            return self._given(self._first.popleft())
+        while not self._over:
+            policy = self._behind()
+            if policy is None:
+                return None
+            number = self._reached[policy] + 1
+            if number > self._stage:
+                if self._running:
+                    return None
+                self._next_stage()
+            elif number > FEWEST_RESAMPLES and self._on_trace():
+                return None  # what the others take is not known yet
+            elif self._fits(number):
+                self._reached[policy] = number
+                if (policy, number) not in self._done:
+                    return self._given(self._resamples[policy, number])
+            elif number <= FEWEST_RESAMPLES:
+                self._drop_slowest()
+            else:
+                self.cut = self._over = True
+        return None
+
+    def ended(self, cell: Cell, cpu_seconds: float, *, failed: bool) -> None:
+        """See ``Source``. A policy that fails on the trace itself is not resampled."""
+        self._running.discard(cell)
+        self.spent_seconds += cpu_seconds
+        self._costs[cell.policy].append(cpu_seconds)
+        if failed and not cell.resampled and cell.policy in self._kept:
+            self._kept.remove(cell.policy)
+
+    def _given(self, cell: Cell) -> Cell:
+        self._running.add(cell)
+        return cell
+
+    def _behind(self) -> str | None:
+        """Return the policy with the fewest resamples of those whose run of the trace has ended; None: none has."""
+        waiting = self._on_trace()
+        ready = [policy for policy in self._kept if policy not in waiting]
+        if not ready and not waiting:
+            self._over = True
+        return min(ready, key=self._reached.__getitem__, default=None)
+
+    def _on_trace(self) -> set[str]:
+        """Return the policies whose run of the trace has not ended."""
+        return {cell.policy for cell in self._running if not cell.resampled}
+
+    def _next_stage(self) -> None:
+        """Ask whether the resamples suffice, and go on to more of them otherwise."""
+        self.suffice = self._limits.enough is not None and self._limits.enough(self._stage)
+        self._over = self.suffice or self._stage >= self._count
+        self._stage = min(self._count, math.ceil(GROWTH * self._stage))
+
+    def _fits(self, number: int) -> bool:
+        """Return whether the budget reaches to this number of resamples under all policies, and to the fewest."""
+        under_way = math.fsum(self._cost(cell.policy) for cell in self._running)
+        target = max(number, FEWEST_RESAMPLES)
+        needed = under_way + math.fsum(self._to_reach(policy, target) for policy in self._kept)
+        begun = number <= FEWEST_RESAMPLES and all(self._reached[policy] for policy in self._kept)
+        return self.spent_seconds + needed <= self._limits.budget_seconds * (OVERRUN if begun else 1.0)
+
+    def _to_reach(self, policy: str, number: int) -> float:
+        left = range(self._reached[policy] + 1, number + 1)
+        return self._cost(policy) * sum((policy, each) not in self._done for each in left)
+
+    def _cost(self, policy: str) -> float:
+        """Return the mean CPU time of a policy's runs; 0: none has ended."""
+        found = self._costs[policy]
+        return math.fsum(found) / len(found) if found else 0.0
+
+    def _drop_slowest(self) -> None:
+        """Leave the policy without resamples that would take longest to reach the fewest."""
+        slowest = max(self._kept, key=lambda policy: self._to_reach(policy, FEWEST_RESAMPLES))
+        self._kept.remove(slowest)
+        self.without.append(slowest)
+        self.cut = True
+        self._over = not self._kept
