@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,16 @@ class BestJob:
 
     @property
     def settings(self) -> str:
-        """The parameters as text: ``lr 0.0731, width 256``."""
-        return ", ".join(f"{name} {setting}" for name, setting in self.params.items())
+        """The parameters as text, of four digits: ``lr 0.0731, width 256``."""
+        return settings_text(self.params)
+
+
+def settings_text(params: Mapping[str, Any]) -> str:
+    """Return parameters as text, floats of four digits: ``lr 0.0731, width 256``."""
+    return ", ".join(
+        f"{name} {setting:.4g}" if isinstance(setting, float) else f"{name} {setting}"
+        for name, setting in params.items()
+    )
 
 
 def best_job(standing: pb.Standing) -> BestJob | None:

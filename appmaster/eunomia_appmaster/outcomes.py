@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from eunomia.model.shapes import value
-from eunomia_appmaster.best_jobs import best_facts, best_job
+from eunomia_appmaster.best_jobs import best_facts, best_job, settings_text
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 
 MOST_TAGS = 6
@@ -52,7 +52,7 @@ class JobOutcome:
         named = list(self.logged.items())
         parts += [", ".join(f"{tag} {one.value:.4g}" for tag, one in named[:MOST_TAGS])] if named else []
         parts += [f"and {len(named) - MOST_TAGS} more tags"] if len(named) > MOST_TAGS else []
-        parts += [", ".join(f"{name} {setting}" for name, setting in self.params.items())] if self.params else []
+        parts += [settings_text(self.params)] if self.params else []
         return "   ".join(parts)
 
     def facts(self) -> dict[str, Any]:

@@ -108,6 +108,12 @@ def test_a_search_leads_to_its_best_checkpoint(
     assert tomllib.loads(Path("out/parameters.toml").read_text()) == {"peak": 3}
     rows = [row for row in csv.DictReader(Path("out/metrics.csv").read_text().splitlines()) if row["tag"] == METRIC]
     assert {int(row["step"]): float(row["value"]) for row in rows}[12] == 30.0
+    assert told(capsys, "best", "peak", "--run", state)[0] == 2
+    _, out, _ = told(capsys, "explain", "peaks", "--run", state)
+    assert out.startswith("peaks   FINISHED after ")
+    assert "Best       peaks/2   val/score 30.0000 at step 12   peak 3   checkpoint " in out
+    _, out, _ = told(capsys, "explain", "peaks/1", "--run", state)
+    assert "Outcome    finished at iteration 20   val/score 8.0000, best 20.0000   peak 2" in out
     code, out, _ = told(capsys, "best", "peaks", "--run", state)
     assert (code, out.split("   ")[:3]) == (0, ["peaks/2", "val/score 30.0000 at step 12", "peak 3"])
 

@@ -11,7 +11,7 @@ from tuner_lab import KINDS, WHOLE, Lab, make, search
 
 from eunomia.errors import InputError
 from eunomia_appmaster.space import Categorical, Int
-from eunomia_appmaster.tuner import Search
+from eunomia_appmaster.tuner import Search, Speed, forecast
 
 LEARNED = [("none", {}), ("hyperband", {"min_iterations": 16, "reduction_factor": 2})]
 CASES = [
@@ -90,6 +90,26 @@ def test_added_trials_are_halved_among_themselves_at_the_rungs_of_their_number()
     for run in runs:
         tuner.on_paused(run.trial, WHOLE // 4, run.trial / 100.0)
     assert [(run.trial, run.stop_at, run.most) for run in tuner.runs()] == [(19, WHOLE // 2, 2), (20, WHOLE // 2, 2)]
+
+
+@pytest.mark.parametrize(("kind", "options"), KINDS)
+def test_a_forecast_is_of_the_added_trials_alone(kind: str, options: Mapping[str, Any]) -> None:
+    lab = Lab(make(kind, options, search(6)), search(6), 3, nan=0.0, failing=0.0)
+    while lab.step():
+        pass
+    done = {trial: float(at) for trial, at in lab.done.items()}
+    lab = grown(lab, kind, options, 3)
+    alone = Speed(seconds_per_iteration=2.0)
+    now = forecast(lab.tuner, done, {}, otherwise=alone, before=done)
+    assert now is not None
+    left = sum(job.iterations_left for phase in now.phases for job in phase.jobs)
+    assert left > 0.0
+    assert now.total_gpu_seconds == pytest.approx(2.0 * left)
+    first = lab.tuner.runs()[0].trial
+    later = forecast(lab.tuner, {**done, first: 2.0}, {}, otherwise=alone, before=done)
+    assert later is not None
+    assert later.total_gpu_seconds == pytest.approx(now.total_gpu_seconds), "what is done of them counts"
+    assert now.most <= 3 * 4, "three trials of at most four GPUs"
 
 
 def test_a_single_added_trial_runs_to_its_end() -> None:

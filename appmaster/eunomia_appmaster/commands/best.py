@@ -11,6 +11,7 @@ from eunomia.model.shapes import value
 from eunomia_appmaster.best_jobs import BestJob, best_checkpoint, best_job, best_line, check_metric, record_of
 from eunomia_appmaster.client import OVER, Client
 from eunomia_appmaster.commands.console import Address, AsJson, StateDir
+from eunomia_appmaster.commands.run_apps import app_of_run, apps_of_run
 from eunomia_appmaster.names import no_such_app
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 
@@ -65,26 +66,10 @@ def _of_run(run: Path, name: str) -> SearchedApp:
     Raises:
         InputError: there is no journal, or no such app in it.
     """
-    from eunomia.journal.journal import read_journal
-    from eunomia_appmaster.past_runs import JOURNAL
-    from eunomia_appmaster.service.app_record import NOTE, read_app
-
-    with read_journal(run / JOURNAL) as journal:
-        notes = journal.notes(NOTE)
-    app = read_app(name, notes[name]) if name in notes else None
+    app = app_of_run(run, name)
     if app is None:
-        raise no_such_app(name, list(notes), place=str(run))
-    shown = pb.App(
-        app=name,
-        state=app.state if app.over else "unfinished",
-        why=app.why,
-        failed=app.failed,
-        standing=app.standing_message(),
-        failures=[pb.FailedJob(job=job, why=why) for job, why in app.failures.items()],
-    )
-    if app.ended_at is not None:
-        shown.jct_seconds = app.lived_seconds(app.ended_at)
-    return SearchedApp(app=shown, folder=run / "apps" / name)
+        raise no_such_app(name, apps_of_run(run), place=str(run))
+    return SearchedApp(app=app, folder=Path(app.folder))
 
 
 def _with_files(found: BestJob | None, folder: Path) -> BestJob | None:

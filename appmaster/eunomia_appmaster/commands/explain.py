@@ -10,7 +10,7 @@ import typer
 
 from eunomia.errors import InputError
 from eunomia.units import parse_duration
-from eunomia_appmaster.client import Client
+from eunomia_appmaster.client import OVER, Client
 from eunomia_appmaster.commands.console import (
     Address,
     AsJson,
@@ -22,7 +22,8 @@ from eunomia_appmaster.commands.console import (
     number,
     table,
 )
-from eunomia_appmaster.commands.explain_ends import outcome_facts, outcome_lines
+from eunomia_appmaster.commands.explain_ends import ends, outcome_facts, outcome_lines
+from eunomia_appmaster.commands.run_apps import app_of_run
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 
 INDENT = " " * 11
@@ -59,6 +60,9 @@ def explain(
 
         moment = None if at is None else float(parse_duration(at, name="--at", zero=True))
         found: Sequence[pb.Explanation] = PastRun(run).explanations(job, moment)
+        if moment is None:
+            apps = {app.app: app for one in {one.app for one in found} if (app := app_of_run(run, one)) is not None}
+            found = [*ends(found, apps, job), *found]
     else:
         with Client(address, state_dir=state_dir) as client:
             found = client.explanations(job)
@@ -193,6 +197,8 @@ def _line(word: str, text: str) -> str:
 
 def _head(said: pb.Explanation, app: pb.App | None) -> str:
     parts = [f"{said.job}   {said.state.upper()}" + (f" for {duration(said.seconds)}" if said.seconds else "")]
+    if app is not None and app.state in OVER and said.job == said.app:
+        parts[0] += f" after {duration(app.jct_seconds)}"
     if said.app:
         parts.append(f"app {said.app}, user {said.user}{_rho(app)}")
     if said.least:
@@ -210,7 +216,8 @@ def last_report(said: pb.Explanation | pb.SlotView) -> str:
 
 def _rho(app: pb.App | None) -> str:
     rho = None if app is None else given(app, "rho")
-    return "" if rho is None else f", expects ρ {number(rho)}"
+    expects = "" if app is None or app.state in OVER else "expects "
+    return "" if rho is None else f", {expects}ρ {number(rho)}"
 
 
 def _sizes(said: pb.Explanation) -> str:

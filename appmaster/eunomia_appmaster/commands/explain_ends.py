@@ -1,6 +1,7 @@
 """What ``eunomia explain`` says of apps and jobs that have ended."""
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,31 @@ from eunomia_appmaster.outcomes import JobOutcome, app_facts, job_outcome, trial
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 
 ENDED_JOB = ("finished", "failed")
+ENDS = ("finished", "stopped", "failed")
+"""States of a job that has ended, in its app's ``trials.csv``."""
+
+
+def ends(found: Sequence[pb.Explanation], apps: Mapping[str, pb.App], name: str) -> list[pb.Explanation]:
+    """Return the end of the app or job of a name, in a run where it has ended; none: it has not.
+
+    Args:
+        found: of the run: why the jobs of that name waited.
+        apps: of the run, by name.
+        name: of an app or a job.
+    """
+    app = apps.get(name)
+    if app is not None and app.state in OVER:
+        return [pb.Explanation(job=app.app, app=app.app, user=app.user, state=app.state, text=app.why)]
+    app = apps.get(name.rpartition("/")[0])
+    one = next((one for one in found if one.job == name), None)
+    if app is None or one is None:
+        return []
+    ended = job_outcome(app, name)
+    if ended is None or ended.state not in ENDS:
+        return []
+    state = "failed" if ended.state == "failed" else "finished"
+    failed = any(one.state == "failed" for one in found)  # then its end is among them
+    return [] if failed else [pb.Explanation(job=name, app=app.app, user=app.user, state=state)]
 
 
 def outcome_lines(said: pb.Explanation, app: pb.App) -> list[str]:

@@ -1,0 +1,55 @@
+"""The apps of a run's folder, without the arbiter."""
+
+from pathlib import Path
+
+from eunomia_appmaster.protocol import arbiter_pb2 as pb
+
+
+def app_of_run(run: Path, name: str) -> pb.App | None:
+    """Return an app from the journal of a run's folder, as the arbiter would list it; None: there is none of this name.
+
+    Raises:
+        InputError: there is no journal.
+    """
+    from eunomia.journal.journal import read_journal
+    from eunomia_appmaster.past_runs import JOURNAL
+    from eunomia_appmaster.service.app_record import NOTE, read_app
+
+    with read_journal(run / JOURNAL) as journal:
+        values = journal.note_of(NOTE, name)
+    app = None if values is None else read_app(name, values)
+    if app is None:
+        return None
+    folder = (run / "apps" / name).resolve()
+    shown = pb.App(
+        app=name,
+        user=app.user,
+        state=app.state if app.over else "unfinished",
+        why=app.why,
+        failed=app.failed,
+        trials=app.trials,
+        ended=len(app.ended_jobs),
+        standing=app.standing_message(),
+        folder=str(folder),
+        failures=[
+            pb.FailedJob(job=job, why=why, log=str(folder / job.rpartition("/")[2] / "stderr.log"))
+            for job, why in app.failures.items()
+        ],
+    )
+    if app.ended_at is not None:
+        shown.jct_seconds = app.lived_seconds(app.ended_at)
+    return shown
+
+
+def apps_of_run(run: Path) -> list[str]:
+    """Return the names of all apps in the journal of a run's folder.
+
+    Raises:
+        InputError: there is no journal.
+    """
+    from eunomia.journal.journal import read_journal
+    from eunomia_appmaster.past_runs import JOURNAL
+    from eunomia_appmaster.service.app_record import NOTE
+
+    with read_journal(run / JOURNAL) as journal:
+        return list(journal.notes(NOTE))
