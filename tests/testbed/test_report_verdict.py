@@ -11,6 +11,7 @@ import pytest
 
 from eunomia_testbed import Costs, SimulationOptions, Workload, simulate
 from eunomia_testbed.report import render
+from eunomia_testbed.report.fairness import fairness
 from eunomia_testbed.report.policies import policies
 from eunomia_testbed.report.verdict import verdict
 from eunomia_testbed.report.view import whole_of
@@ -73,3 +74,31 @@ def test_a_simulation_says_whether_costs_were_given(seconds: float, given: bool)
     facts = simulate(two, "1x1 V100", policies=["srtf"], options=options).run.facts
     assert facts is not None
     assert facts.costs_given is given
+
+
+def test_page_and_verdict_give_every_kind_of_rho(simulated: RunData) -> None:
+    view = whole_of(simulated).views[0]
+    summary, told = view.summary.flat(), verdict(view)
+    part = fairness(view)
+    assert told is not None
+    assert part is not None
+    table = part.tables[0]
+    assert [row[0] for row in table.rows] == ["ρ", "static ρ"]  # the made-up run has no other kind
+    for kind, row in zip(("themis", "static"), table.rows, strict=True):
+        names = [f"rho_{kind}_{way}" for way in ("p90", "p99", "worst", "above_1_share")]
+        assert row[1:5] == pytest.approx([summary[name] for name in names], abs=1e-4)
+        p90, p99, worst, above = (float(str(summary[name])) for name in names)
+        assert f"{row[0]} {p90:.2f}, {p99:.2f}, {worst:.2f}, {100 * above:.1f} %" in told.html
+
+
+def test_nothing_on_the_page_of_one_run_is_best_but_in_this_run(
+    write_simulation: Callable[..., Path], tmp_path: Path
+) -> None:
+    part = policies(whole_of(RunData.load(write_simulation(tmp_path / "run", seeds=1))))
+    assert part is not None
+    price = next(table for table in part.tables if table.title.startswith("The price"))
+    words = {cell for row in price.rows for cell in row[1:] if isinstance(cell, str) and "best" in cell}
+    assert words <= {"best in this run", "among the best"}
+    assert "best in this run" in words
+    assert "in this run, no other policy is better" in part.html
+    assert not any(any(metric["best"]) for metric in part.data["metrics"])

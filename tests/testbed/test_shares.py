@@ -1,19 +1,24 @@
 """No share of a run exceeds 1: of random histories, finished or cut off at any time, and of made-up ones."""
 
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 import pytest
+import random_journals
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.testbed.test_report import data_of
 
-from eunomia_testbed import Costs, SimulationOptions, Workload, simulate
+from eunomia_testbed import Costs, SimulationOptions
+from eunomia_testbed.commands.table import table_lines
+from eunomia_testbed.evidence.evidence import evidence_of
 from eunomia_testbed.report import render
 from eunomia_testbed.report.view import whole_of
 from eunomia_testbed.results import ResultFolder, RunData, RunFacts
-from eunomia_testbed.results.summary import Summary, summaries_of
+from eunomia_testbed.results.summary import Summary, summaries_of, summarise
 from eunomia_testbed.results.tables import AppRow, JobRow, LeaseRow
 
 SHARES = [name for name in Summary.__dataclass_fields__ if name.endswith("_share")] + ["utilization"]
@@ -63,17 +68,7 @@ def test_an_unfinished_run_holds_at_most_all_slots(tmp_path: Path) -> None:
     st.sampled_from([Costs(), Costs(start=3.0, checkpoint=2.0, restore=2.0, release=4.0)]),
 )
 def test_no_share_of_a_random_history_exceeds_one(seed: int, policy: str, until: float, costs: Costs) -> None:
-    rng = np.random.default_rng(seed)
-    count = int(rng.integers(1, 12))
-    workload = Workload.single_jobs(
-        "random",
-        ids=[f"a{at}" for at in range(count)],
-        arrival_seconds=np.sort(rng.uniform(0.0, 200.0, size=count)),
-        gpus=rng.integers(1, 5, size=count),
-        iterations=rng.integers(1, 120, size=count).astype(float),
-        seconds_per_iteration=np.ones(count),
-    )
-    run = simulate(workload, "2x2 V100", policies=[policy], options=SimulationOptions(costs=costs, until=until)).run
+    run = random_journals.simulated(seed, policy, SimulationOptions(costs=costs, until=until), cluster="2x2 V100")
     above = {name: value for name, value in shares(run).items() if not -1e-9 <= value <= 1.0 + 1e-9}
     assert above == {}
     for view in whole_of(run).views:
@@ -91,3 +86,75 @@ def test_a_lease_that_is_released_after_the_last_finish_counts_until_then(tmp_pa
     found = shares(RunData.load(folder.path))
     assert found["las: slots_in_use_share"] == pytest.approx(1.0)
     assert pl.read_parquet(folder.path / "leases.parquet").height == 1
+
+
+# -- whatever is printed with a percent sign
+
+PERCENT = re.compile(r"(-?[\d,.]+) %")
+
+
+def of_text(text: str, place: str) -> Iterator[tuple[str, float]]:
+    """Every percentage of a text, as a fraction."""
+    for found in PERCENT.finditer(text):
+        yield f"{place}: {text[max(found.start() - 30, 0) : found.end()]}", float(found[1].replace(",", "")) / 100
+
+
+def of_tables(tables: list[Any], place: str) -> Iterator[tuple[str, float]]:
+    for table in tables:
+        for at, column in enumerate(table["columns"]):
+            if column["kind"] == "percent":
+                for row in table["rows"]:
+                    if row[at] is not None:
+                        yield f"{place}, {column['label']}, {row[0]}", row[at]
+
+
+def of_drawings(drawn: Any, part: str) -> Iterator[tuple[str, float]]:
+    if part == "cluster" and drawn["slotTime"]:
+        yield from drawn["slotTime"].items()
+        yield "all slot time", sum(drawn["slotTime"].values()) - 5e-4  # rounded to four digits each
+    if part == "types":
+        yield from ((f"{each['name']} held", each["held"]) for each in drawn["types"] if each["held"] is not None)
+    if part == "held" and "heat" in drawn:
+        yield from ((f"heat, {each['name']}", each["used"]) for each in drawn["heat"]["rows"])
+    if part in ("fairness", "speed"):
+        yield from ((f"{part}, share at {value}", share) for value, share in drawn["distribution"])
+
+
+def printed(page: str) -> dict[str, float]:
+    """Every share on the page, as a fraction: in its sentences, its tables and its drawings."""
+    body = page[page.index("<main>") : page.index('<script type="application/json"')]
+    found = dict(of_text(re.sub(r"<[^>]+>", " ", body), "text"))
+    for name, part in data_of(page)["parts"].items():
+        for view in (each for each in part["views"] if each is not None):
+            found |= dict(of_tables(view["tables"], name)) | dict(of_drawings(view["data"], name))
+    return found
+
+
+def outside(found: dict[str, float]) -> dict[str, float]:
+    return {name: value for name, value in found.items() if not -1e-9 <= value <= 1.0 + 1e-6}
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.integers(0, 2**31))
+def test_no_figure_on_the_page_of_a_random_journal_exceeds_100_percent(tmp_path: Path, seed: int) -> None:
+    run = random_journals.live(seed, tmp_path / "run")
+    found = printed(render(run)) | shares(run)
+    assert len(found) > 5
+    assert outside(found) == {}
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    st.integers(0, 2**31),
+    st.sampled_from(["fifo", "las", "gandiva", "max_min_fairness"]),
+    st.one_of(st.just(float("inf")), st.floats(1.0, 400.0)),
+)
+def test_no_figure_of_a_simulation_that_is_cut_off_exceeds_100_percent(seed: int, policy: str, until: float) -> None:
+    """On the page and on the screen, of policies that share GPUs and on GPUs of two types as well."""
+    options = SimulationOptions(until=until)
+    run = random_journals.simulated(seed, policy, options, cluster="1x2 V100, 1x2 K80", speeds="equal")
+    assert run.facts is not None
+    metrics = summarise(run)
+    screen = table_lines(metrics, run.timings, run.facts, evidence_of(run.facts, metrics))
+    found = printed(render(run)) | shares(run) | dict(of_text("\n".join(screen), "screen"))
+    assert outside(found) == {}

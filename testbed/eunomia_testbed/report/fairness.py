@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import polars as pl
 
 from eunomia_testbed.report.curves import distribution
@@ -10,12 +12,20 @@ from eunomia_testbed.report.sums import highest, numbers
 from eunomia_testbed.report.thin import thin
 from eunomia_testbed.report.view import View
 from eunomia_testbed.report.waiting import waiting_by_app
+from eunomia_testbed.report.words import RHO_NAMES
 from eunomia_testbed.results.counting import apps_or_jobs, rho_column
 from eunomia_testbed.results.gpu_types import apps_by_type
 
 MOST_POINTS, MOST_LINES, WORST, MOST_DOTS = 300, 100, 10, 400
 KINDS = {"rho": "ρ", "rho_static": "static ρ", "rho_contention": "ρ by contention", "rho_exclusive": "exclusive ρ"}
 """The kinds of ρ by their columns; a run is judged by one of them."""
+ASKS: Final = {
+    "themis": "the time alone on the whole cluster with linear speed-up, times the apps present over its life",
+    "static": "the time alone, times all jobs of the trace per GPU",
+    "contention": "the time alone, times the jobs per GPU over its life",
+    "exclusive": "the time alone",
+}
+"""What each kind of ρ holds a JCT against."""
 
 
 def fairness(view: View) -> Part | None:
@@ -41,8 +51,26 @@ def fairness(view: View) -> Part | None:
             "distribution": distribution(numbers(final["rho"])),
             "lines": lines,
         },
-        tables=[_worst(view, named.head(WORST), kind)] if final.height else [],
+        tables=[*_by_kind(view), _worst(view, named.head(WORST), kind)] if final.height else [],
     )
+
+
+def _by_kind(view: View) -> list[Table]:
+    """Return the figures of every kind of ρ in this run, with what each kind asks; empty: one kind is known."""
+    rows: list[list[Json]] = []
+    for kind, asks in ASKS.items():
+        found = [view.summary.rho_by_kind.get(f"rho_{kind}_{way}") for way in ("p90", "p99", "worst", "above_1_share")]
+        if any(each is not None for each in found):
+            rows.append([RHO_NAMES[kind], *map(rounded, found), asks])
+    columns = [
+        Column(label="kind"),
+        Column(label="90th percentile", kind="number", digits=2),
+        Column(label="99th percentile", kind="number", digits=2),
+        Column(label="worst", kind="number", digits=2),
+        Column(label="apps above 1", kind="percent"),
+        Column(label="is the JCT over"),
+    ]
+    return [Table(title="By kind of ρ, this run", columns=columns, rows=rows)] if len(rows) > 1 else []
 
 
 def _lines(view: View, final: pl.DataFrame) -> list[Json]:

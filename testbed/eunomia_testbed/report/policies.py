@@ -170,7 +170,8 @@ def _front_sentence(answers: Answers) -> str:
         f"{', '.join(front)} by {'every kind of ρ' if every else ' and '.join(kinds)}"
         for front, kinds in by_front.items()
     ]
-    return f"no other policy is better in both mean JCT and the 90th percentile of ρ: {'; '.join(parts)}"
+    where = "" if any(each.shows_chance for each in answers.goals) else "in this run, "
+    return f"{where}no other policy is better in both mean JCT and the 90th percentile of ρ: {'; '.join(parts)}"
 
 
 def _prices(whole: Whole) -> list[Table]:
@@ -200,6 +201,8 @@ def _headed(goal: Goal) -> str:
 def _price(answer: GoalAnswer, policy: str) -> str:
     if policy not in answer.figures:
         return "not known"
+    if policy in answer.best and not answer.shows_chance:
+        return "best in this run"
     if policy in answer.best:
         return "best" if answer.decided or len(answer.best) == 1 else "among the best"
     found = answer.against.get(policy)

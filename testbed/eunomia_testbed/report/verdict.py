@@ -104,6 +104,7 @@ def _fair(view: View) -> Statement | None:
         f"{slower} of {count(summary.apps, 'app')} above 1; "
         "ρ is finish time over that on an equal share of one's own, at most 1 is fair"
     ]
+    because += _by_kind(summary)
     if summary.apps_slower_alone and summary.rho_kind == "themis":
         because.append(
             f"{count(summary.apps_slower_alone, 'app')} would have a large ρ even alone: T_cluster assumes linear "
@@ -124,6 +125,17 @@ def _fair(view: View) -> Statement | None:
     seed = f" (seed {view.seed})" if run.facts is not None and len(run.facts.seeds) > 1 else ""
     answer = f"Worst {RHO_NAMES[summary.rho_kind]} {summary.rho_worst:.2f}{seed}, {_named(app)}"
     return Statement(mark=mark, question="Was it fair?", answer=answer, because=_sentence(because))
+
+
+def _by_kind(summary: Summary) -> list[str]:
+    """Return the figures of every known kind of ρ in a clause; empty: one kind is known."""
+    told = []
+    for kind, name in RHO_NAMES.items():
+        found = [summary.rho_by_kind.get(f"rho_{kind}_{way}") for way in ("p90", "p99", "worst", "above_1_share")]
+        p90, p99, worst, above = found
+        if p90 is not None and p99 is not None and worst is not None:
+            told.append(f"{name} {p90:.2f}, {p99:.2f}, {worst:.2f}, {percent(above)}")
+    return [f"90th, 99th percentile, worst and part above 1: {'; '.join(told)}"] if len(told) > 1 else []
 
 
 def _slow_by_type(run: RunData, app: str) -> AppOnTypes | None:
