@@ -13,10 +13,12 @@ from typing import Any
 
 import pytest
 from tests.appmaster.serving_lab import client, eventually, floors, ready, supervisor
+from tests.appmaster.test_app_master_killed import live
 
 from eunomia import cli
 from eunomia.errors import InputError
 from eunomia_appmaster import Client
+from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.supervisor import Supervisor
 from eunomia_testbed.demo.record import LiveRecord
 
@@ -103,7 +105,9 @@ def test_a_search_goes_on_after_its_end_and_after_a_kill_of_the_arbiter(
         assert (trials(tmp_path)[7]["iterations"], record["best"]) == ("40", _best_of(run))
         listed = json.loads(run("apps", "--all", "--json"))["apps"][0]
         assert listed["trials"] == {"ended": 8, "all": 8}
-        assert "lrs" in run("submit", "--more-trials", "1", "--quiet", "lrs")
+        request = pb.MoreTrialsRequest(app="lrs", trials=1, request_id="once")
+        first_answer, second_answer = (arbiter._call(arbiter._stub.MoreTrials, request) for _ in range(2))
+        assert (first_answer.trials, second_answer.trials) == (9, 9), "a lost answer that is asked for again"
         arbiter.cancel("lrs")
     assert cli.run(["journal", "check", str(tmp_path / "state")]) == 0
     seen = LiveRecord(tmp_path / "state")
@@ -124,7 +128,7 @@ def test_what_a_cancelled_search_had_left_goes_on_too_though_the_arbiter_had_for
     tmp_path: Path, run: Callable[..., str]
 ) -> None:
     options = ("--not-durable", "--heartbeat-seconds", "0.3", "--keep-apps", "0")
-    with served(tmp_path, arbiter_options=options) as (_, arbiter):
+    with served(tmp_path, arbiter_options=options) as (made, arbiter):
         text = SEARCH.replace('kind = "successive_halving"', 'kind = "none"').replace("40", "120")
         app = arbiter.submit(app_file(tmp_path, text, seconds=0.02))
         eventually(lambda: arbiter.app("lrs").HasField("best"), "a metric")
@@ -132,6 +136,8 @@ def test_what_a_cancelled_search_had_left_goes_on_too_though_the_arbiter_had_for
         eventually(lambda: not arbiter.app("lrs").app_master or arbiter.app("lrs").app_master == "unknown")
         answer = app.more_trials(2)
         assert (answer.trials, answer.attempt) == (6, 2)
+        ((_, pid),) = eventually(lambda: live(made, masters=True), "its app master")
+        os.kill(pid, signal.SIGKILL)  # the launcher starts the next attempt with the same order
         assert app.wait("2m").state == "finished"
         assert [row["iterations"] for row in trials(tmp_path)] == ["120"] * 6
 

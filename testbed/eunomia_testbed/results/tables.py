@@ -85,7 +85,7 @@ class AppRow:
         float | None,
         col(
             "s",
-            "finish - arrival",
+            "finish - arrival; of an app that went on after an end, without the time in between",
             figure("jct_mean_seconds", "mean", "mean JCT"),
             figure("jct_median_seconds", "median", "median JCT"),
             figure("jct_p95_seconds", "p95", "p95 JCT"),

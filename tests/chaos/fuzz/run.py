@@ -35,6 +35,7 @@ KINDS: Final[dict[str, type[Message]]] = {
     CLIENT + "Health": pb.HealthRequest,
     CLIENT + "Resume": pb.ResumeRequest,
     CLIENT + "ResumeApp": pb.ResumeAppRequest,
+    CLIENT + "MoreTrials": pb.MoreTrialsRequest,
     CLIENT + "SetProfile": pb.SetProfileRequest,
     TRACKER + "RegisterNode": lpb.RegisterNodeRequest,
     TRACKER + "NodeHeartbeat": lpb.NodeHeartbeatRequest,
