@@ -9,25 +9,66 @@ import round_figures
 ROOM = 0.97
 """A figure below this part of its limit asks for a lower limit."""
 LIMITS = {
-    "stores written by a START": 14,
-    "stores written by a START, where leases end": 15,
+    "stores written by a START": 13,
+    "stores written by a START, where leases end": 14,
     "returns of functions while a START is adopted": 29,
-    "functions of the core that write a table": 46,
-    "methods of the largest class": 47,
-    "attributes of the largest class": 56,
+    "functions of the core that write a table": 44,
+    "methods of the largest class": 45,
+    "attributes of the largest class": 50,
     "FIFO round with one START: functions": 140,
     "FIFO round with one START: modules": 40,
     "FIFO round with one START: calls": 188,
-    "FIFO round with one START: lines": 1729,
-    "Themis round: functions": 305,
+    "FIFO round with one START: lines": 1730,
+    "Themis round: functions": 306,
     "Themis round: modules": 54,
-    "Themis round: calls": 1512,
+    "Themis round: calls": 1518,
     "Themis round: lines": 3143,
-    "calls a job under FIFO": 533,
-    "calls of a contended step of SRTF": 1095,
+    "calls a job under FIFO": 524,
+    "calls of a contended step of SRTF": 1089,
     "calls of numpy in a contended step of SRTF": 116,
     "lines of the core": 22400,
 }
+WRITERS = {
+    "core/eunomia/model/columns.py": {"Table.add", "Table.copy_row", "Table.restore"},
+    "core/eunomia/state/adopt.py": {
+        "_leave",
+        "_let_go",
+        "_open",
+        "_renew",
+        "_retune",
+        "_settle",
+        "_start",
+        "close_offer",
+    },
+    "core/eunomia/state/amounts.py": {"Amounts._lower"},
+    "core/eunomia/state/fold_gpus.py": {"_run", "back", "divided", "give_back", "started"},
+    "core/eunomia/state/fold_work.py": {
+        "_enter_app",
+        "_enter_job",
+        "_user",
+        "job_failed",
+        "job_reported",
+        "paused",
+        "resumed",
+    },
+    "core/eunomia/state/folding.py": {"Folding.undivide", "await_round", "close_app"},
+    "core/eunomia/state/regimes.py": {"adapted"},
+    "core/eunomia/state/revoking.py": {"_mark", "_stop_job", "stop_clock"},
+    "core/eunomia/state/state.py": {
+        "State.add_lease",
+        "State.down",
+        "State.drop_lease",
+        "State.keep_contention",
+        "State.occupy",
+        "State.own",
+        "State.put",
+        "State.turn",
+        "State.vacate",
+        "State.verdict",
+    },
+    "core/eunomia/store/service.py": {"Service.add_app", "Service.add_job", "Service.take_idle"},
+}
+"""The functions that write a table, by file. The list only shrinks, until a few writers in one file are left."""
 figures = functools.cache(round_figures.figures)
 
 
@@ -40,6 +81,13 @@ def test_a_figure_of_the_round_keeps_its_limit(name: str) -> None:
 
 def test_every_figure_has_a_limit() -> None:
     assert figures().keys() == LIMITS.keys()
+
+
+def test_only_known_functions_write_a_table() -> None:
+    known = {f"{file}:{name}" for file, names in WRITERS.items() for name in names}
+    found = round_figures.writers()
+    assert found - known == set(), "a column is written by a function that is on the list"
+    assert known - found == set(), "take these entries off the list"
 
 
 def test_the_writers_that_the_syntax_tree_shows() -> None:

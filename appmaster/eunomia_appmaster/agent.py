@@ -131,10 +131,15 @@ def lay_out(cluster: Cluster, standing: Standing, made: pb.Offer, known: Known) 
     state.user_rows[standing.user] = user
     kind = state.tuner_kinds.setdefault(standing.tuner_kind, len(state.tuner_kinds))
     app = state.apps.add(
-        id=standing.app, user=user, weight=standing.weight, arrived=standing.arrived_at, tuner_kind=kind, divides=1
+        id=standing.app,
+        user=user,
+        weight=standing.weight,
+        arrived=standing.arrived_at,
+        tuner_kind=kind,
+        divides=1,
+        gpu_seconds=made.app_gpu_seconds,
+        contention=made.contention,  # the cluster's: one app alone cannot know it
     )
-    state.app_accounts.add()
-    state.app_ledger.add(gpu_seconds=made.app_gpu_seconds, contention=made.contention)
     state.app_rows[standing.app] = app
     for order, view in enumerate(made.jobs):
         _add_job(state, view, known.jobs.get(view.job), order)
@@ -142,8 +147,6 @@ def lay_out(cluster: Cluster, standing: Standing, made: pb.Offer, known: Known) 
     if known.forecast is not None:
         state.forecasts[app] = known.forecast
     _measure(state, known.rates)
-    # N_avg is the cluster's: one app alone cannot know it, so it stays as the offer says.
-    state.settle_contention = lambda: None  # type: ignore[method-assign]
     return show(state, [Cause(cause) for cause in made.causes])
 
 
@@ -165,18 +168,14 @@ def _add_job(state: State, view: pb.JobView, added: JobAdded | None, order: int)
         since=view.since if view.HasField("since") else math.nan,
         rate=view.rate,
         starts=view.starts,
-        **({} if added is None else _declared(added)),
-    )
-    received = np.zeros(len(types))
-    received[: len(view.received_gpu_seconds)] = view.received_gpu_seconds
-    state.job_accounts.add(order=order)
-    state.job_ledger.add(
+        order=order,
         attained=view.attained_seconds,
-        received=received,
         waited=view.waited_seconds,
         last_ran=view.last_ran_at if view.HasField("last_ran_at") else math.nan,
-        starts=view.starts,
+        **({} if added is None else _declared(added)),
     )
+    received = state.jobs.live.received[row]
+    received[: len(view.received_gpu_seconds)] = view.received_gpu_seconds
     state.job_rows[name] = row
 
 

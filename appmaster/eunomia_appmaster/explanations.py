@@ -28,7 +28,7 @@ def describe(state: State, row: int, now: float, *, until: float | None = None) 
         now: in seconds.
         until: up to when its progress is known to go on; None: until now.
     """
-    jobs, ledger = state.jobs.live, state.job_ledger.live
+    jobs, ledger = state.jobs.live, state.job_ledger
     app = int(jobs.app[row])
     done, most = iterations_done(state, row, now if until is None else until), float(jobs.iterations[row])
     return pb.Explanation(
@@ -36,7 +36,7 @@ def describe(state: State, row: int, now: float, *, until: float | None = None) 
         app=state.app_id(app),
         user=str(state.users.live.id[state.apps.live.user[app]]),
         state=JobState(int(jobs.state[row])).name.lower(),
-        seconds=max(0.0, now - float(state.job_accounts.live.since[row])),
+        seconds=max(0.0, now - float(jobs.told_at[row])),
         least=int(jobs.least[row]),
         most=int(jobs.most[row]),
         iterations_done=done,

@@ -107,10 +107,12 @@ def test_an_agents_bid_equals_the_arbiters_own_row(lab: Any) -> None:
         arbiter = lab.arbiter.service.driver.arbiter
         offer, stages = arbiter.state.open.offer, arbiter.serving
         arbiter.state.now = offer.made_at  # back to when the offer was made, with what was true then
+        waited, contention = arbiter.state.job_ledger.waited, arbiter.state.app_ledger.contention
+        waited.flags.writeable = contention.flags.writeable = True
         for view in ana.offers[-1].jobs:
-            arbiter.state.job_ledger.live.waited[arbiter.state.job_row(view.job)] = view.waited_seconds
+            waited[arbiter.state.job_row(view.job)] = view.waited_seconds
+        contention[: offer.contention.size] = offer.contention
         snapshot = arbiter.snapshot()
-        arbiter.state.app_ledger.live.contention[: offer.contention.size] = offer.contention
         made = stages.valuation(snapshot, stages.elasticity(snapshot), offer)
         table: ByBundle = made.form(ByBundle)
         return table.select([made.claims.rows.tolist().index(arbiter.state.app_row("ana"))])

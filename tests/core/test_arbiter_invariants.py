@@ -186,8 +186,6 @@ def test_same_seed_same_decisions_and_the_journal_folds_to_the_live_state(policy
             fresh.load(folded.save())
             assert fresh.save() == folded.save()
             folded = fresh
-    folded.state.settle_contention()
-    arbiter.state.settle_contention()
     assert folded.save() == arbiter.save()
 
 

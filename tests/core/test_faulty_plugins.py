@@ -388,8 +388,6 @@ def test_a_step_abandoned_counts_as_a_faulty_round_live_and_in_a_replay() -> Non
         assert decision.faulty
         assert not decision.transitions
         assert decision.wake_at > now
-        live.state.settle_contention()
-        again.state.settle_contention()
         assert live.save() == again.save()
     assert live.state.fallen_back
     assert live.step(Seconds(60.0)).serving == "fallback"

@@ -40,7 +40,7 @@ def test_what_a_job_did_not_run_is_taken_off_the_ledger() -> None:
     made = arbiter()
     run_one(made)
     made.step(Seconds(120.0), [RoundEnded(jobs=(JobId("a/0"),), idle_seconds=(Seconds(20.5),))])
-    ledger = made.state.job_ledger.live
+    ledger = made.state.job_ledger
     row = made.state.job_row(JobId("a/0"))
     assert ledger.attained[row] == 99.5
     assert ledger.received[row].tolist() == [199.0]
@@ -53,8 +53,8 @@ def test_never_below_nothing_and_a_job_that_is_gone_is_passed() -> None:
     decision = made.step(Seconds(10.0), [RoundEnded(jobs=(gone, here), idle_seconds=(Seconds(1.0), Seconds(50.0)))])
     assert decision.faults == ()
     row = made.state.job_row(here)
-    assert made.state.job_ledger.live.attained[row] == 0.0
-    assert made.state.job_ledger.live.received[row].tolist() == [0.0]
+    assert made.state.job_ledger.attained[row] == 0.0
+    assert made.state.job_ledger.received[row].tolist() == [0.0]
 
 
 @pytest.mark.parametrize("idle", [(), (Seconds(-1.0),), (Seconds(float("nan")),)])

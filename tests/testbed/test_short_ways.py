@@ -17,8 +17,9 @@ import eunomia.state.fold
 from eunomia import Claims, Cluster, Placement, Profile, Unit
 from eunomia.contract.menus import Menus, curve_points
 from eunomia.contract.pools import holders, owners
-from eunomia.model.columns import Table, drop_row, take_row
+from eunomia.model.columns import Table
 from eunomia.model.workload import Jobs, JobState
+from eunomia.store.tables import JobRows
 from eunomia.units import NONE
 from eunomia_plugins.placement.on_free import place_on_free
 from eunomia_plugins.placement.packing import packed
@@ -150,33 +151,29 @@ def test_cells_are_the_memory_of_the_columns_whatever_grows() -> None:
     assert table.cells.most[rows[2]] == 9
 
 
-def test_a_row_given_back_holds_what_an_empty_one_holds_in_every_table() -> None:
-    tables = (Table(Jobs, capacity=4), Table(Jobs, capacity=4))
-    for table in tables:
-        table.add(id="a/1", most=8, cpus=2.0)
-    drop_row(tables, 0)
-    for table in tables:
-        assert (table.live.id[0], table.live.most[0], table.add(id="b/1")) == (None, 1, 0)
-        assert np.isnan(table.live.cpus[0])
+def test_a_row_given_back_holds_what_an_empty_one_holds() -> None:
+    table: Table[JobRows] = Table(JobRows, capacity=4, widths={"gpu_types": 2}, shown=Jobs)
+    table.add(id="a/1", most=8, cpus=2.0, lease=3, received=np.array([1.0, 2.0]))
+    table.drop(0)
+    assert (table.live.id[0], table.live.most[0], table.live.lease[0], table.add(id="b/1")) == (None, 1, -1, 0)
+    assert np.isnan(table.live.cpus[0])
+    assert table.live.received[0].tolist() == [0.0, 0.0]
 
 
-def test_tables_that_go_together_give_and_take_the_same_rows_as_each_alone() -> None:
-    luck = np.random.default_rng(5)
-    tables, alone = (Table(Jobs, capacity=2), Table(Jobs, capacity=2)), Table(Jobs, capacity=2)
-    taken: list[int] = []
-    for _ in range(60):
-        if taken and luck.random() < 0.4:
-            row = taken.pop(int(luck.integers(len(taken))))
-            drop_row(tables, row)
-            alone.drop(row)
-        else:
-            row = take_row(tables)
-            assert row == alone.add()
-            taken.append(row)
-            for table in (*tables, alone):
-                table.cells.most[row], table.cells.id[row], table.cells.done[row] = row, f"a/{row}", 0.5
-    for table in tables:
-        assert repr(table.state()) == repr(alone.state())
+def test_stages_see_their_own_columns_of_a_table_whatever_grows() -> None:
+    table: Table[JobRows] = Table(JobRows, capacity=2, widths={"gpu_types": 1}, shown=Jobs)
+    shown = table.shown
+    for number in range(5):
+        table.add(id=f"a/{number}", most=number + 1, lease=number)
+    assert type(shown) is Jobs
+    assert shown is table.shown
+    assert shown.most[:5].tolist() == [1, 2, 3, 4, 5]
+    assert not hasattr(shown, "lease")
+    with pytest.raises(ValueError, match="read-only"):
+        shown.most[0] = 3
+    table.live.most[0] = 7
+    assert shown.most[0] == 7
+    assert table.view.lease[:5].tolist() == [0, 1, 2, 3, 4]
 
 
 def test_many_jobs_have_their_sizes_as_each_has_its_own() -> None:

@@ -302,7 +302,7 @@ def offer_message(state: State, offer: Offer, app: int, now: Seconds) -> pb.Offe
         round=state.round,
         seed=state.seed,
         now=offer.made_at,
-        app_gpu_seconds=float(state.app_ledger.live.gpu_seconds[app]),
+        app_gpu_seconds=float(state.app_ledger.gpu_seconds[app]),
         held=[_held(state, int(gpu)) for gpu in np.flatnonzero(held.app == app)],
         jobs=job_views(state, app),
         causes=sorted(cause.value for cause in state.causes),
@@ -325,12 +325,12 @@ def _held(state: State, gpu: int) -> pb.HeldSlot:
 def job_views(state: State, app: int) -> list[pb.JobView]:
     """Returns the arbiter's view of an app's jobs, by arrival."""
     rows = np.flatnonzero(state.jobs.live.app[: state.jobs.used] == app)
-    rows = rows[np.argsort(state.job_accounts.live.order[rows], kind="stable")]
+    rows = rows[np.argsort(state.jobs.live.order[rows], kind="stable")]
     return [_job_view(state, int(row)) for row in rows]
 
 
 def _job_view(state: State, row: int) -> pb.JobView:
-    jobs, ledger = state.jobs.live, state.job_ledger.live
+    jobs, ledger = state.jobs.live, state.job_ledger
     return pb.JobView(
         job=state.job_id(row),
         state=int(jobs.state[row]),

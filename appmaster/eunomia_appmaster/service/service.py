@@ -375,7 +375,7 @@ class Service:
         row = self.state.app_row(AppId(app.name))
         if row != NONE:
             self.standings.rho(app, refresh=True)
-            app.gpu_seconds = float(self.state.app_ledger.live.gpu_seconds[row])
+            app.gpu_seconds = float(self.state.app_ledger.gpu_seconds[row])
             mine = np.flatnonzero(self.state.jobs.live.app[: self.state.jobs.used] == row).tolist()
             # An app master that reports the end of its app does not report the end of each job.
             how = "cancelled" if state == "cancelled" or why.startswith(MASTER_ENDED) else "finished"

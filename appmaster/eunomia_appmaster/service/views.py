@@ -119,7 +119,7 @@ class Views:
         state = self._state
         row = state.app_row(AppId(app.name))
         mine = np.flatnonzero(state.jobs.live.app[: state.jobs.used] == row).tolist() if row != NONE else []
-        mine.sort(key=lambda job: int(state.job_accounts.live.order[job]))
+        mine.sort(key=lambda job: int(state.jobs.live.order[job]))
         living = [self._job(app, job) for job in mine]
         return living + [pb.Job(job=job, app=app.name, state=end) for job, end in app.ended_jobs.items()]
 

@@ -155,7 +155,7 @@ class _Case:
         self.reason = self._reason()
 
     def why(self) -> Why:
-        kept = self.state.job_accounts.live
+        kept = self.state.jobs.live
         core = self.reason in BY_CORE or self.reason is None
         stage = None if core or int(kept.stage[self.row]) < 0 else STAGES[int(kept.stage[self.row])]
         plugin = "" if core else self.state.turned_down_by(self.row)
@@ -172,8 +172,8 @@ class _Case:
             reason=self.reason,
             stage=stage,
             plugin=plugin,
-            round=int(kept.round[self.row]),
-            said_seconds_ago=max(0.0, float(self.now - kept.since[self.row])),
+            round=int(kept.told_in[self.row]),
+            said_seconds_ago=max(0.0, float(self.now - kept.told_at[self.row])),
             sentence=measuring(self.state, self.row, self.now)
             if self.reason is None
             else facts.sentence(SENTENCES[self.reason].sentence),
@@ -192,7 +192,7 @@ class _Case:
 
     def _reason(self) -> Reason | None:
         if self.kind is JobState.STARTING:
-            lease = self.state.leases.get(int(self.state.job_accounts.live.lease[self.row]))
+            lease = self.state.leases.get(int(self.state.jobs.live.lease[self.row]))
             return Reason.AWAITING_RELEASE if lease is not None and lease.state is LeaseState.PENDING else None
         if self.kind not in (JobState.WAITING, JobState.PAUSED):
             return None
@@ -201,18 +201,18 @@ class _Case:
     def _seconds(self) -> float:
         """Return the seconds for which the job has been in its state."""
         jobs, row = self.state.jobs.live, self.row
-        since = float(self.state.job_accounts.live.since[row])
+        since = float(jobs.told_at[row])
         if self.kind is JobState.RUNNING:
             since = float(jobs.since[row])
         elif self.kind is JobState.WAITING:
             # Verdicts change while it waits; it has waited since it last ran, or came.
-            ran = float(self.state.job_ledger.live.last_ran[row])
+            ran = float(self.state.job_ledger.last_ran[row])
             since = float(jobs.arrived[row]) if math.isnan(ran) else ran
         return max(0.0, float(self.now) - since) if math.isfinite(since) else 0.0
 
     def _decision(self) -> Decision | None:
         """The decision that ended the round of the verdict: with auctions, the one that closed its offer."""
-        number = int(self.state.job_accounts.live.round[self.row])
+        number = int(self.state.jobs.live.told_in[self.row])
         return next((made for made in reversed(self.rounds) if made.round == number), None)
 
     def _said(self, plugin: str, facts: Facts) -> Explanation | None:

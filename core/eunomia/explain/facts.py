@@ -189,7 +189,7 @@ def facts_of(arbiter: Arbiter, row: int, reason: Reason | None, decision: Decisi
     machines = len(cluster.machines)
     room = np.bincount(cluster.machine[free], minlength=machines)
     place, ahead = order_of_service(arbiter, row, offer)
-    lease = state.leases.get(int(state.job_accounts.live.lease[row]))
+    lease = state.leases.get(int(state.jobs.live.lease[row]))
     pending = 0 if lease is None else int((held.lease[lease.gpus] != lease.id).sum())
     waiting = np.flatnonzero(jobs.state[: state.jobs.used] == JobState.WAITING)
     fault = next((one for one in decision.faults if one.stage is not None), None) if decision is not None else None
@@ -215,11 +215,11 @@ def facts_of(arbiter: Arbiter, row: int, reason: Reason | None, decision: Decisi
         others_waiting=int(np.count_nonzero(waiting != row)),
         place=place,
         ahead_names=ahead,
-        received=float(state.app_ledger.live.gpu_seconds[jobs.app[row]]),
+        received=float(state.app_ledger.gpu_seconds[jobs.app[row]]),
         planned_in=float(state.starts_at.get(row, math.nan)) - float(state.now),
         granted=0 if lease is None else int(lease.gpus.size),
         pending=pending,
-        again_in=max(0.0, float(state.job_accounts.live.ready_at[row]) - float(state.now)),
+        again_in=max(0.0, float(state.jobs.live.ready_at[row]) - float(state.now)),
         offered=0 if opened is None else int(opened.offer.gpus.size),
         closes_in=math.inf if opened is None else max(0.0, float(opened.offer.closes_at or NEVER) - float(state.now)),
         faults=state.faults_in_row,

@@ -7,7 +7,7 @@ from eunomia.units import Seconds, format_duration
 
 def measuring(state: State, row: int, now: Seconds) -> str:
     """Return a sentence about the measurement of the job's rate; empty: none is under way."""
-    lease = state.leases.get(int(state.job_accounts.live.lease[row]))
+    lease = state.leases.get(int(state.jobs.live.lease[row]))
     if lease is None or lease.probe is None:
         return ""
     probe, cluster = lease.probe, state.cluster

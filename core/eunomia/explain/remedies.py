@@ -97,7 +97,7 @@ class Ways:
         if self.reason is Reason.PAUSED_BY_APP:
             return (Way(what="resume", text=f"{self.app} resumes it" + _then(self.trials.resumed(self.job))),)
         if self.reason is Reason.BACKING_OFF:
-            again = float(self.state.job_accounts.live.ready_at[self.row]) - self.now
+            again = float(self.state.jobs.live.ready_at[self.row]) - self.now
             text = "its pause ends" + _then(self.trials.resumed(self.job))
             return (Way(what="pause_end", text=text, in_seconds=max(0.0, again)),)
         if self.reason is Reason.AWAITING_RELEASE:
@@ -109,7 +109,7 @@ class Ways:
         return tuple(self._chances())
 
     def _releases(self) -> Iterable[Way]:
-        lease = self.state.leases[int(self.state.job_accounts.live.lease[self.row])]
+        lease = self.state.leases[int(self.state.jobs.live.lease[self.row])]
         held = self.state.holdings.live
         latest = max(0.0, lease.granted_at + longest_release(self.arbiter) - self.now)
         for gpu in lease.gpus.tolist():

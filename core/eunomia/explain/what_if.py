@@ -218,7 +218,7 @@ def _for(order: Transition, job: JobId, app: AppId) -> bool:
 
 
 def _living(state: State, row: int, mine: AppId) -> bool:
-    return not state.app_accounts.live.ended[row] and state.app_id(row) != mine
+    return not state.apps.live.ended[row] and state.app_id(row) != mine
 
 
 def down_machines(state: State) -> list[str]:

@@ -7,6 +7,8 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 C = TypeVar("C")
+_APART = 24
+"""Items between two lines of a block, so that the cells of a row do not compete for the same lines of the cache."""
 
 
 def column(dtype: Any, fill: Any, *, width: str | None = None) -> Any:
@@ -22,9 +24,17 @@ class Table(Generic[C]):
     Args:
         columns: a dataclass whose fields were declared with ``column``.
         widths: the number of columns of each matrix field, by the name given in its declaration.
+        shown: a dataclass with some of the fields, which stages see; None: they see all.
     """
 
-    def __init__(self, columns: type[C], *, capacity: int = 16, widths: dict[str, int] | None = None) -> None:
+    def __init__(
+        self,
+        columns: type[C],
+        *,
+        capacity: int = 16,
+        widths: dict[str, int] | None = None,
+        shown: type[Any] | None = None,
+    ) -> None:
         self._type = columns
         self._widths = widths or {}
         self._fields = dataclasses.fields(columns)  # type: ignore[arg-type]
@@ -34,7 +44,11 @@ class Table(Generic[C]):
         self.cells: C
         """The same memory, one cell at a time: cells are plain Python numbers, at half the cost of numpy's scalars."""
         self.live = self._empty(capacity)
-        self.view = self._readonly()
+        self.view = self._type(**self._readonly(self._fields))
+        """All columns, read only."""
+        self._shown = self._fields if shown is None else dataclasses.fields(shown)
+        self.shown: Any = self.view if shown is None else shown(**self._readonly(self._shown))
+        """The columns that stages see, read only."""
 
     @property
     def capacity(self) -> int:
@@ -67,13 +81,16 @@ class Table(Generic[C]):
 
     def drop(self, row: int) -> None:
         """Give a row back: it is emptied and reused later."""
-        drop_row((self,), row)
+        step = self._step
+        for line, fill in self._lines:
+            line[row::step] = fill
+        self._free.append(row)
 
     def clear(self, rows: Sequence[int]) -> None:
         """Empty rows; they stay in use."""
         if len(rows) == 1:
             for line, empty in self._lines:
-                line[rows[0] :: self._capacity] = empty
+                line[rows[0] :: self._step] = empty
             return
         for block, fill in self._blocks:
             block[:, rows] = fill[:, None]
@@ -120,17 +137,17 @@ class Table(Generic[C]):
         return layout
 
     def _empty(self, capacity: int) -> C:
-        self._capacity = capacity
+        self._capacity, self._step = capacity, capacity + _APART
         columns: dict[str, Any] = {}
         self._blocks: list[tuple[Any, Any]] = []
         for dtype, lines, fill in self._layout:
-            block = np.empty((fill.size, capacity), dtype=dtype)
+            block = np.empty((fill.size, self._step), dtype=dtype)
             block[:] = fill[:, None]
             self._blocks.append((block, fill))
             for name, line, width in lines:
-                columns[name] = block[line] if width is None else block[line : line + width].T
+                columns[name] = block[line, :capacity] if width is None else block[line : line + width, :capacity].T
         self._lines = [_in_line(block, fill) for block, fill in self._blocks]
-        """Each block flattened, where a row is every ``capacity``-th item, and the items of an empty row."""
+        """Each block flattened, where a row is every ``_step``-th item, and the items of an empty row."""
         self._cells = {name: _cells(made) for name, made in columns.items()}
         self.cells = self._type(**self._cells)
         return self._type(**columns)
@@ -142,30 +159,14 @@ class Table(Generic[C]):
             block[:, :rows] = before[:, :rows]
         self._show()
 
-    def _readonly(self) -> C:
-        return self._type(**{field.name: _shut(getattr(self.live, field.name)) for field in self._fields})
+    def _readonly(self, fields: Iterable[Any]) -> dict[str, Any]:
+        return {field.name: _shut(getattr(self.live, field.name)) for field in fields}
 
     def _show(self) -> None:
-        """Point the columns of ``view`` at the new memory; the view object stays the same."""
-        for field in self._fields:
-            setattr(self.view, field.name, _shut(getattr(self.live, field.name)))
-
-
-def take_row(tables: "Iterable[Table[Any]]") -> int:
-    """Take the same row of each of these tables, whose rows are always taken and dropped together."""
-    row = 0
-    for table in tables:
-        row = table._free.pop() if table._free else table.take()
-    return row
-
-
-def drop_row(tables: "Iterable[Table[Any]]", row: int) -> None:
-    """Give a row back in each of these tables."""
-    for table in tables:
-        step = table._capacity
-        for line, fill in table._lines:
-            line[row::step] = fill
-        table._free.append(row)
+        """Point the columns of ``view`` and ``shown`` at the new memory; these objects stay the same."""
+        for made, fields in ((self.view, self._fields), (self.shown, self._shown)):
+            for name, column in self._readonly(fields).items():
+                setattr(made, name, column)
 
 
 def _in_line(block: Any, fill: Any) -> tuple[Any, Any]:

@@ -64,4 +64,4 @@ def closing_of(state: State) -> Closing | None:
 
 
 def _ended(state: State, row: int) -> bool:
-    return bool(state.app_accounts.live.ended[row])
+    return bool(state.apps.live.ended[row])

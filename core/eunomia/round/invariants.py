@@ -84,7 +84,7 @@ def _check_sizes(state: State, menus: Menus, offer: Offer, jobs: list[int], gpus
 
 def _with_beyond(state: State, offer: Offer, jobs: list[int], gpus: list[int]) -> list[int]:
     """By job: its number of GPUs, including those that it holds outside the offer."""
-    number = state.job_accounts.cells.lease
+    number = state.jobs.cells.lease
     leases = [state.leases.get(number[job]) for job in jobs]
     if not any(leases) or offer.gpus.size == state.cluster.gpus:
         return gpus  # no job holds a GPU outside the offer
@@ -198,7 +198,7 @@ def _check_pins(state: State, pins: Pins, claim: int, gpus: Sequence[int]) -> No
 
 
 def _check_job(state: State, offer: Offer, job: int, gpus: Sequence[int]) -> None:
-    waits = job in state.standing.waiting or state.job_accounts.cells.lease[job] != NONE
+    waits = job in state.standing.waiting or state.jobs.cells.lease[job] != NONE
     if not waits and job not in offer.candidates:
         found = JobState(int(state.jobs.live.state[job])).name.lower()
         raise PlanError(Stage.PLACEMENT, "a job that is placed must wait or run", value=found, place=state.job_id(job))
@@ -306,13 +306,13 @@ def _check_kept(state: State) -> None:
         raise StateError("the state index must equal the index rebuilt from the tables")
     if state.amounts.tight != state.amounts.waiting(state.leases):
         raise StateError("leases that wait for CPUs or memory must be those that the tables show")
-    held, on = state.holdings.live, np.zeros_like(state.job_accounts.live.on)
+    held, on = state.holdings.live, np.zeros_like(state.jobs.live.on)
     gpus = np.flatnonzero(held.job != NONE)
     np.add.at(on, (held.job[gpus], state.cluster.gpu_type[gpus]), 1)
-    if not np.array_equal(on, state.job_accounts.live.on):
+    if not np.array_equal(on, state.jobs.live.on):
         raise StateError("the number of a job's GPUs must match the GPUs assigned to it")
-    apps = np.bincount(held.app[held.app != NONE], minlength=state.app_accounts.capacity)
-    if not np.array_equal(apps, state.app_accounts.live.gpus):
+    apps = np.bincount(held.app[held.app != NONE], minlength=state.apps.capacity)
+    if not np.array_equal(apps, state.apps.live.gpus):
         raise StateError("the number of an app's GPUs must match the GPUs that it holds")
 
 

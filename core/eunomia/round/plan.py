@@ -137,7 +137,7 @@ class _Planner:
         numbers = state.standing.overdue | {holder[gpu] for gpu in gpus} | {successor[gpu] for gpu in gpus}
         claims: dict[int, int] = {}
         if self.is_job:
-            lease_of = state.job_accounts.cells.lease
+            lease_of = state.jobs.cells.lease
             claims = {lease_of[row]: claim for claim, row in enumerate(self.rows)}
         else:
             for claim, row in enumerate(self.rows):
@@ -176,7 +176,7 @@ class _Planner:
         """Order other CPUs and memory for the jobs that the placement names next to its claims."""
         retunes = self.placement.retunes
         for job in () if retunes is None else retunes.jobs.tolist():
-            lease = self.state.leases[self.state.job_accounts.cells.lease[job]]
+            lease = self.state.leases[self.state.jobs.cells.lease[job]]
             if lease.probe is None and self.changed(lease):
                 gpus: list[int] = lease.gpus.tolist()
                 self.order(TransitionKind.RETUNE, lease, gpus, [], (lease.ends_at, lease.protected_until))

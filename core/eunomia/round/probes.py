@@ -127,7 +127,7 @@ class Prober:
                 column[order.gpus] = given
 
         started = {order.job for order in transitions if order.kind.effect.starts}
-        leases = state.job_accounts.cells.lease
+        leases = state.jobs.cells.lease
         self.waits = any(leases[job] != NONE or state.job_id(job) in started for job in probes.jobs.tolist())
 
     def orders(self) -> list[Transition]:
@@ -174,7 +174,7 @@ class Prober:
     def _ready(self, job: int) -> Lease | None:
         """The lease of a job that runs on GPUs of its own and stays there in this round; None: there is none."""
         state = self._state
-        lease = state.leases.get(state.job_accounts.cells.lease[job])
+        lease = state.leases.get(state.jobs.cells.lease[job])
         if lease is None or lease.id in self._changed or state.jobs.cells.state[job] != JobState.RUNNING:
             return None
         busy = lease.state is not LeaseState.ACTIVE or lease.probe is not None or lease.tuned != NONE

@@ -39,7 +39,7 @@ def check_retunes(state: State, offer: Offer, placement: Placement, given_up: In
     _check_form(state, retunes)
     taken = {*placement.gpus.tolist(), *given_up.tolist()}
     for job in retunes.jobs.tolist():
-        lease = state.leases.get(state.job_accounts.cells.lease[job])
+        lease = state.leases.get(state.jobs.cells.lease[job])
         place, found = state.job_id(job), JobState(int(state.jobs.live.state[job]))
         if lease is None or lease.state is LeaseState.LEAVING or found is not JobState.RUNNING:
             rule = "a job that is retuned must run on a lease of its own"
@@ -95,7 +95,7 @@ def check_ranges(state: State, allocation: Allocation, placement: Placement, tar
                     _within(what, float(target[gpus].sum()), limits, names(rows.item(claim)))
     held, retunes = state.holdings.live, placement.retunes
     for job in () if retunes is None else retunes.jobs.tolist():
-        lease = state.leases[state.job_accounts.cells.lease[job]]
+        lease = state.leases[state.jobs.cells.lease[job]]
         gpus = lease.gpus
         if lease.probe is not None:
             continue

@@ -34,7 +34,7 @@ def target_amounts(state: State, allocation: Allocation, placement: Placement) -
         amount[on[~stay]] = new[~stay]
         if retunes is not None and tuned is not None:
             for job, total in zip(retunes.jobs.tolist(), tuned.tolist(), strict=True):
-                lease = state.leases[state.job_accounts.cells.lease[job]]
+                lease = state.leases[state.jobs.cells.lease[job]]
                 if lease.probe is None:  # else it keeps what it has, and is retuned by a later round
                     amount[lease.gpus] = total / lease.gpus.size
         made.append(amount)
@@ -49,7 +49,7 @@ def _keeps(state: State, allocation: Allocation, placement: Placement) -> tuple[
         part = slice(start[at], start[at + 1])
         gpus = placement.gpus[part]
         if allocation.claims.unit is Unit.JOB:
-            mine = state.job_accounts.cells.lease[rows.item(claim)]
+            mine = state.jobs.cells.lease[rows.item(claim)]
             owner = np.where(held.successor[gpus] != NONE, held.successor[gpus], held.lease[gpus])
             keeps[part] = (owner == mine) & (mine != NONE)
         else:

@@ -69,7 +69,7 @@ class _Given:
     """Verdicts by job row; the first one on a job counts. A verdict equal to the job's last one is left out."""
 
     def __init__(self, state: State) -> None:
-        self._kept, self._plugins = state.job_accounts.live, state.plugins
+        self._kept, self._plugins = state.jobs.live, state.plugins
         self.named = set[int]()
         """Rows of the jobs that stages turned down."""
         self.changed = dict[int, Code]()
@@ -122,7 +122,7 @@ def _changed(
     look_at -= started
     if not look_at:
         return ()
-    kept, plugins, changed = state.job_accounts.cells, list(state.plugins), list[Waiting]()
+    kept, plugins, changed = state.jobs.cells, list(state.plugins), list[Waiting]()
     for row in sorted(look_at):
         code = given.changed.get(row, default)
         if code is None or not (row in index.waiting or row in stopped):

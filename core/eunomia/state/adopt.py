@@ -139,10 +139,10 @@ def _start(state: State, order: Transition) -> None:
     if lease.epoch > state.last_epoch:
         state.last_epoch = lease.epoch
     if job != NONE:
-        accounts = state.job_accounts.cells
-        accounts.lease[job] = lease.id
+        jobs = state.jobs.cells
+        jobs.lease[job] = lease.id
         state.turn(job, _STARTING)
-        accounts.reason[job] = _AWAITING_RELEASE if order.after.size else 0
+        jobs.reason[job] = _AWAITING_RELEASE if order.after.size else 0
     _settle(state, lease, order)
 
 

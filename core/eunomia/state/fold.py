@@ -99,9 +99,9 @@ def _single_job_ended(folding: Folding, event: SingleJobEnded) -> None:
 def _wake_retries(state: State) -> None:
     """Make failed jobs wait again once their back-off has ended."""
     backing = state.standing.backing_off
-    accounts, jobs = state.job_accounts.live, state.jobs.live
+    jobs = state.jobs.live
     for job in [job for job in sorted(backing) if backing[job] <= state.now]:
-        if jobs.state[job] == JobState.PAUSED and accounts.lease[job] == NONE:
+        if jobs.state[job] == JobState.PAUSED and jobs.lease[job] == NONE:
             await_round(state, job)
 
 

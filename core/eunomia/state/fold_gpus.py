@@ -52,7 +52,7 @@ def single_job_ended(fold: Folding, event: SingleJobEnded) -> bool:
     job, app = state.job_rows.get(event.job, NONE), state.app_rows.get(event.app, NONE)
     if lease is None or job == NONE or lease.job != job or lease.app != app or state.standing.jobs_of[app] != {job}:
         return False
-    of_app = state.app_accounts.cells
+    of_app = state.apps.cells
     if of_app.ended[app] or of_app.leases[app] != 1:
         return False
     gpus = _all_back(state, lease, event)
@@ -159,14 +159,12 @@ def started(fold: Folding, event: Started) -> None:
     if lease.job == NONE:
         return
     state, job, at = fold.state, lease.job, fold.time(event.at)
-    jobs, accounts, gpus = state.jobs.cells, state.job_accounts.cells, lease.running.size
+    jobs, gpus = state.jobs.cells, lease.running.size
     stop_clock(state, job, at)  # a job that grew ran at its old size until its new GPUs were ready
-    accounts.gpus[job] = gpus
-    accounts.reason[job] = 0
+    jobs.gpus[job], jobs.reason[job] = gpus, 0
     state.turn(job, _RUNNING, at)
     jobs.since[job] = at
     jobs.starts[job] += 1
-    state.tables_of_jobs[2].cells.starts[job] += 1
     seconds, most = jobs.seconds_per_iteration[job], jobs.most[job]
     if seconds == seconds:  # NaN: not declared
         jobs.rate[job] = (gpus if gpus < most else most) / seconds if seconds else math.inf
@@ -192,7 +190,7 @@ def divided(fold: Folding, event: JobsDivided) -> None:
     app = fold.app(event.app)
     jobs = [fold.job(job) for job in event.jobs]
     _check_division(fold, app, jobs, event)
-    table, accounts = state.jobs.live, state.job_accounts.live
+    table = state.jobs.live
     shared = [lease.id for lease in state.app_leases(app) if lease.job == NONE]
     mine = np.flatnonzero(np.isin(held.lease, shared))
     before = set(held.job[mine][held.job[mine] >= 0].tolist())
@@ -201,11 +199,11 @@ def divided(fold: Folding, event: JobsDivided) -> None:
     for job, gpus in zip(jobs, event.gpus, strict=True):
         for gpu in gpus:
             state.put(gpu, job)
-        if table.state[job] != JobState.RUNNING or accounts.gpus[job] != len(gpus):
+        if table.state[job] != JobState.RUNNING or table.gpus[job] != len(gpus):
             _run(state, job, len(gpus))
     for job in before - set(jobs):
         stop_clock(fold.state, job)
-        accounts.gpus[job] = 0
+        table.gpus[job] = 0
         if table.state[job] == JobState.RUNNING:
             await_round(state, job)
     state.touch(app=app)
@@ -213,13 +211,12 @@ def divided(fold: Folding, event: JobsDivided) -> None:
 
 def _run(state: State, job: int, gpus: int) -> None:
     """Mark a job as running on this number of its app's GPUs from now on."""
-    table, accounts = state.jobs.live, state.job_accounts.live
+    table = state.jobs.live
     if math.isnan(table.since[job]):
         table.since[job] = state.now
-    accounts.gpus[job], accounts.reason[job] = gpus, 0
+    table.gpus[job], table.reason[job] = gpus, 0
     state.turn(job, JobState.RUNNING)
     table.starts[job] += 1
-    state.tables_of_jobs[2].live.starts[job] += 1
     state.touch(job=job)
 
 

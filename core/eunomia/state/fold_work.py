@@ -21,7 +21,6 @@ from eunomia.contract.events import (
 )
 from eunomia.contract.verdicts import Reason
 from eunomia.errors import InputError
-from eunomia.model.columns import take_row
 from eunomia.model.workload import JobState
 from eunomia.state.folding import EventError, Folding, await_round
 from eunomia.state.regimes import check_declared, declares_well, reported_back
@@ -48,9 +47,9 @@ def job_failed(fold: Folding, event: JobFailed) -> None:
     fold.undivide(job)
     state = fold.state
     state.turn(job, JobState.PAUSED)
-    accounts = state.job_accounts.live
-    accounts.reason[job], accounts.since[job] = Reason.BACKING_OFF, state.now
-    accounts.ready_at[job] = state.standing.backing_off[job] = float(state.now + event.again_in)
+    jobs = state.jobs.live
+    jobs.reason[job], jobs.told_at[job] = Reason.BACKING_OFF, state.now
+    jobs.ready_at[job] = state.standing.backing_off[job] = float(state.now + event.again_in)
     state.touch(job=job)
 
 
@@ -96,7 +95,7 @@ def round_ended(fold: Folding, event: RoundEnded) -> None:
         row = state.job_row(job)
         if row == NONE:
             continue  # the job ended with the round
-        state.books.idle(row, float(idle), state.now)
+        state.service.take_idle(row, float(idle), state.now)
         state.touch(job=row)
     state.cause(Cause.BOUNDARY)
 
@@ -109,8 +108,8 @@ def paused(fold: Folding, event: JobPaused) -> None:
     fold.undivide(job)
     state.turn(job, JobState.PAUSED)
     state.standing.backing_off.pop(job, None)
-    accounts = state.job_accounts.live
-    accounts.reason[job], accounts.since[job] = Reason.PAUSED_BY_APP, state.now
+    jobs = state.jobs.live
+    jobs.reason[job], jobs.told_at[job] = Reason.PAUSED_BY_APP, state.now
     state.touch(job=job)
 
 
@@ -125,7 +124,7 @@ def resumed(fold: Folding, event: JobResumed) -> None:
     if jobs.state[job] == JobState.PAUSED:
         if event.most is not None:  # a job that is not paused may be counted among the asked GPUs
             jobs.most[job] = _usable(fold.state, int(jobs.least[job]), event.most, int(jobs.gpu_type[job]))
-        number = int(fold.state.job_accounts.live.lease[job])
+        number = int(jobs.lease[job])
         if number in fold.state.leases:
             fold.state.turn(job, JobState.STOPPING)  # the job waits when its last GPUs have come back
         else:
@@ -140,14 +139,14 @@ def app_arrived(fold: Folding, event: AppArrived) -> None:
 
 def _enter_app(state: State, event: AppArrived) -> int:
     user = _user(state, event.user, event.user_weight)
-    row = take_row(state.tables_of_apps)
+    row = state.apps.take()
     apps = state.apps.cells
     apps.id[row], apps.user[row], apps.weight[row], apps.arrived[row] = event.app, user, event.weight, state.now
     apps.tuner_kind[row] = state.tuner_kinds.setdefault(event.tuner_kind, len(state.tuner_kinds))
     apps.divides[row] = int(event.divides)
-    state.app_accounts.cells.area_at_arrival[row] = state.contention_area
+    apps.area_at_arrival[row] = state.contention_area
     state.app_rows[event.app] = row
-    state.books.app(row, state.now)
+    state.service.add_app(row, state.now)
     state.standing.present += 1
     return row
 
@@ -199,7 +198,7 @@ def _usable(state: State, least: int, most: int, gpu_type: int) -> int:
 
 
 def _enter_job(state: State, event: JobAdded, app: int) -> None:
-    row = take_row(state.tables_of_jobs)
+    row = state.jobs.take()
     jobs = state.jobs.cells
     jobs.id[row], jobs.app[row], jobs.arrived[row] = event.job, app, state.now
     jobs.job_kind[row] = state.kind(event.kind if event.kind is not None else event.app)
@@ -213,13 +212,12 @@ def _enter_job(state: State, event: JobAdded, app: int) -> None:
     jobs.batch_size[row], jobs.adapts[row] = event.batch_size, event.adapts
     jobs.epochs[row], jobs.samples_per_epoch[row] = event.epochs, event.samples_per_epoch
     state.arrivals += 1
-    state.job_accounts.cells.order[row] = state.arrivals
+    jobs.order[row] = state.arrivals
     state.job_rows[event.job] = row
     state.standing.jobs_of.setdefault(app, set()).add(row)
     state.standing.uneven |= math.isfinite(event.cpus_per_gpu) or math.isfinite(event.memory_gib_per_gpu)
     state.turn(row, JobState.WAITING)
-    accounts = state.job_accounts.cells
-    accounts.reason[row], accounts.since[row], accounts.round[row] = _AWAITING_ROUND, state.now, state.round
+    jobs.reason[row], jobs.told_at[row], jobs.told_in[row] = _AWAITING_ROUND, state.now, state.round
     state.touch(job=row, app=app)
     state.cause(Cause.ARRIVED)
 

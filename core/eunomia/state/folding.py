@@ -47,7 +47,7 @@ class Folding:
     def app(self, app: AppId) -> int:
         """Row of an app that has not ended; EventError if there is none of this id."""
         row = self.state.app_rows.get(app, NONE)
-        if row == NONE or self.state.app_accounts.cells.ended[row]:
+        if row == NONE or self.state.apps.cells.ended[row]:
             raise EventError("an event must name an app that has not ended", value=f'"{app}"')
         return row
 
@@ -71,20 +71,21 @@ class Folding:
 
     def leave_all(self, job: int) -> None:
         """Make the job's own lease give all its GPUs back."""
-        lease = self.state.leases.get(self.state.job_accounts.cells.lease[job])
+        lease = self.state.leases.get(self.state.jobs.cells.lease[job])
         if lease is not None and lease.state is not LeaseState.LEAVING:
             self.leave(lease, lease.gpus)
 
     def undivide(self, job: int) -> None:
         """Take the job off the GPUs that its app's tuner assigned to it."""
-        if self.state.job_accounts.live.lease[job] == NONE:
+        jobs = self.state.jobs.live
+        if jobs.lease[job] == NONE:
             self.state.clear(job)
-            self.state.job_accounts.live.gpus[job] = 0
+            jobs.gpus[job] = 0
 
     def remove_job(self, job: int) -> None:
         """Drop a job; its GPUs have to come back."""
         state = self.state
-        held = state.job_accounts.cells.lease
+        held = state.jobs.cells.lease
         if held[job] != NONE:
             self.leave_all(job)
         state.clear(job)
@@ -98,10 +99,10 @@ class Folding:
         state = self.state
         for job in sorted(state.standing.jobs_of.get(app, ())):
             self.remove_job(job)
-        for lease in state.app_leases(app) if state.app_accounts.cells.leases[app] else ():
+        for lease in state.app_leases(app) if state.apps.cells.leases[app] else ():
             if lease.state is not LeaseState.LEAVING:
                 self.leave(lease, lease.gpus)
-        state.books.app(app, state.now)
+        state.service.add_app(app, state.now)
         state.touch(app=app)
         state.cause(_LEFT)
         close_app(state, app, outcome)
@@ -112,7 +113,10 @@ def close_app(state: State, app: int, outcome: str) -> None:
     if state.open is not None:
         state.open.bids.pop(app, None)
     state.outcomes[state.app_id(app)] = outcome
-    state.app_accounts.cells.ended[app] = 1
+    apps = state.apps.cells
+    if apps.leases[app]:
+        state.keep_contention(app)
+    apps.ended[app] = 1
     state.standing.present -= 1
     state.drop_app_if_over(app)
 
@@ -136,12 +140,12 @@ def await_round(state: State, job: int, *, stopped: bool = False, at: Seconds | 
     state.turn(job, _WAITING, at)
     if state.standing.backing_off:
         state.standing.backing_off.pop(job, None)
-    accounts = state.job_accounts.cells
-    if stopped and accounts.reason[job] not in _OVER:
+    jobs = state.jobs.cells
+    if stopped and jobs.reason[job] not in _OVER:
         state.touch(job=job)
         state.cause(_ARRIVED)
         return
-    accounts.reason[job], accounts.since[job] = _AWAITING_ROUND, state.now
-    accounts.stage[job], accounts.plugin[job], accounts.round[job] = -1, 0, state.round
+    jobs.reason[job], jobs.told_at[job] = _AWAITING_ROUND, state.now
+    jobs.stage[job], jobs.plugin[job], jobs.told_in[job] = -1, 0, state.round
     state.touch(job=job)
     state.cause(_ARRIVED)

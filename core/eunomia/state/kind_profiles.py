@@ -76,7 +76,7 @@ def _machine(state: State, job: int) -> str:
 
     Empty: several machines, or none.
     """
-    lease = state.leases.get(state.job_accounts.cells.lease[job])
+    lease = state.leases.get(state.jobs.cells.lease[job])
     if lease is None:
         return ""
     gpus = {*lease.gpus.tolist(), *state.leaving.get(lease.id, ())}

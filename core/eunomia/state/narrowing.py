@@ -9,7 +9,6 @@ import numpy as np
 from eunomia.contract.contracts import Feature
 from eunomia.contract.memos import Memos
 from eunomia.contract.snapshot import Snapshot
-from eunomia.model.columns import Table
 from eunomia.model.leases import Holdings
 from eunomia.model.ledger import Ledger
 from eunomia.model.workload import JobState
@@ -25,15 +24,15 @@ def narrowed(state: State, app: int, causes: Iterable[Cause], needs: frozenset[F
     mine = np.flatnonzero(state.jobs.live.app[: state.jobs.used] == app)
     jobs, row = state.by_arrival(mine), np.array([app])
     moved = {job: own for own, job in enumerate(jobs.tolist())}
-    table = _taken(state.jobs, jobs, app=0)
+    table = _taken(state.jobs.shown, jobs, app=0)
     alone = Snapshot(
         now=state.now,
         round=state.round,
         version=state.version,
         causes=frozenset(causes),
         cluster=state.cluster,
-        users=_taken(state.users, state.apps.live.user[row]),
-        apps=_taken(state.apps, row, user=0),
+        users=_taken(state.users.shown, state.apps.live.user[row]),
+        apps=_taken(state.apps.shown, row, user=0),
         jobs=table,
         active=np.flatnonzero(table.state != int(JobState.PAUSED)).astype(np.int32),
         active_apps=np.zeros(1, dtype=np.int32),
@@ -63,15 +62,15 @@ def _moved(by_job: Mapping[int, T], moved: dict[int, int]) -> dict[int, T]:
     return {own: by_job[job] for job, own in moved.items() if job in by_job}
 
 
-def _taken(table: Table[C], rows: Ints | Rows, **instead: int) -> C:
+def _taken(table: C, rows: Ints | Rows, **instead: int) -> C:
     """Copy columns of some rows of a table; the columns named in ``instead`` hold the given value."""
     columns: dict[str, Any] = {}
-    for field in dataclasses.fields(table.live):  # type: ignore[arg-type]
-        column = columns[field.name] = getattr(table.live, field.name)[rows]
+    for field in dataclasses.fields(table):  # type: ignore[arg-type]
+        column = columns[field.name] = getattr(table, field.name)[rows]
         if field.name in instead:
             column[:] = instead[field.name]
         column.flags.writeable = False
-    return type(table.live)(**columns)
+    return type(table)(**columns)
 
 
 def _holdings(state: State, app: int, moved: dict[int, int]) -> Holdings:

@@ -31,7 +31,7 @@ def make_offer(state: State, scope: Scope, lease: Seconds, *, retune: bool = Fal
         whole=True,
         lease=lease,
         capacity=state.capacity(),
-        contention=Later(lambda: state.app_ledger.live.contention[: max(1, state.apps.used)].copy()),  # type: ignore[arg-type]
+        contention=Later(lambda: state.app_ledger.contention[: max(1, state.apps.used)].copy()),  # type: ignore[arg-type]
         named=Later(reach.named),  # type: ignore[arg-type]
     )
 

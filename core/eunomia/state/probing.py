@@ -16,7 +16,7 @@ from eunomia.units import NEVER, Epoch, LeaseId, Seconds
 def measured(fold: Folding, job: int, event: RateMeasured) -> None:
     """End the job's measurement if this is the rate that the measurement asked for."""
     state = fold.state
-    lease = state.leases.get(state.job_accounts.cells.lease[job])
+    lease = state.leases.get(state.jobs.cells.lease[job])
     probe = None if lease is None else lease.probe
     if lease is None or probe is None or lease.state is not LeaseState.ACTIVE:
         return

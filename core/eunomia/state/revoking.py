@@ -103,5 +103,5 @@ def _stop_job(state: State, lease: Lease) -> None:
     stop_clock(state, lease.job)
     if state.jobs.cells.state[lease.job] in _ON_GPUS:
         state.turn(lease.job, _STOPS if state.leaving.get(lease.id) else _WAITS)
-        state.job_accounts.cells.reason[lease.job] = _AWAITING_ROUND
+        state.jobs.cells.reason[lease.job] = _AWAITING_ROUND
         state.touch(job=lease.job)

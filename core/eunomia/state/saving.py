@@ -14,20 +14,11 @@ from eunomia.model.cluster import Cluster
 from eunomia.model.leases import Lease, LeaseState, Probing
 from eunomia.state.codec import decode, encode
 from eunomia.state.lease_times import watch_end
+from eunomia.state.saved_tables import restore_tables, saved_tables
 from eunomia.state.state import OpenOffer, State
 from eunomia.units import AppId, Basis, Cause, JobId, Locality, Seconds, Stage, UserId, Version
 
 FORMAT = 2
-TABLES = (
-    "users",
-    "apps",
-    "jobs",
-    "app_accounts",
-    "job_accounts",
-    "app_ledger",
-    "job_ledger",
-    "holdings",
-)
 SCALARS = (
     "seed",
     "now",
@@ -49,11 +40,10 @@ MAPS = ("user_rows", "app_rows", "job_rows", "kinds", "tuner_kinds", "plugins", 
 
 def save_state(state: State) -> bytes:
     """Encode the state as bytes; each memo is written by its plugin."""
-    state.show_ledger()
     made: dict[str, Any] = {
         "format": FORMAT,
         "gpus": state.cluster.gpus,
-        "tables": {name: state.table(name).state() for name in TABLES},
+        "tables": saved_tables(state),
         "scalars": {name: getattr(state, name) for name in SCALARS},
         "maps": {name: dict(getattr(state, name)) for name in MAPS},
         "causes": sorted(cause.value for cause in state.causes),
@@ -95,8 +85,7 @@ def load_state(
     if made["gpus"] != cluster.gpus:
         raise InputError(f"a checkpoint must be of this cluster of {cluster.gpus} GPUs", value=str(made["gpus"]))
     state = State(cluster, plain=plain)
-    for name in TABLES:
-        state.table(name).restore(made["tables"][name])
+    restore_tables(state, made["tables"])
     for name in SCALARS:
         setattr(state, name, made["scalars"][name])
     for name in MAPS:

@@ -39,8 +39,8 @@ def show(state: State, causes: Iterable[Cause] = (), needs: frozenset[Feature] =
         causes=frozenset(causes),
         cluster=state.cluster,
         users=state.users.view,
-        apps=state.apps.view,
-        jobs=state.jobs.view,
+        apps=state.apps.shown,
+        jobs=state.jobs.shown,
         active=later.active,  # type: ignore[arg-type]
         active_apps=later.active_apps,  # type: ignore[arg-type]
         holdings=state.holdings.view,
@@ -52,8 +52,8 @@ def show(state: State, causes: Iterable[Cause] = (), needs: frozenset[Feature] =
         seed=state.seed,
         find_changes=state.changed,
         narrow=lambda app: narrowed(state, app, causes, needs),
-        arrivals=state.job_accounts.view.order,
-        find_service=state.books.service,
+        arrivals=state.jobs.view.order,
+        find_service=state.service.lines,
         note_draw=lambda: count_draw(state),
         live_index=None if state.plain else later,
         needs=needs,
@@ -79,7 +79,7 @@ class ArbiterLiveIndex:
         self.memos = Memos(state.memos)
         self.active = Later(state.active)
         self.active_apps = Later(lambda: _active_apps(state))
-        jobs, apps = Later(lambda: state.job_ledger.view), Later(lambda: state.app_ledger.view)
+        jobs, apps = Later(lambda: state.job_ledger), Later(lambda: state.app_ledger)
         self.ledger = Later(
             lambda: Ledger(jobs=jobs, apps=apps, adaptations=state.adaptations)  # type: ignore[arg-type]
         )
@@ -118,12 +118,12 @@ class ArbiterLiveIndex:
 
     def gpus_of(self, job: int) -> Ints:
         """GPUs of a job's own lease, ascending; empty where the job has no lease."""
-        lease = self._state.leases.get(self._state.job_accounts.cells.lease[job])
+        lease = self._state.leases.get(self._state.jobs.cells.lease[job])
         return NO_GPUS if lease is None else lease.gpus
 
     def protected_until(self, job: int) -> float:
         """Time until which no round may take the job's lease; -inf: the lease is not protected."""
-        lease = self._state.leases.get(self._state.job_accounts.cells.lease[job])
+        lease = self._state.leases.get(self._state.jobs.cells.lease[job])
         return -math.inf if lease is None else float(lease.protected_until)
 
 

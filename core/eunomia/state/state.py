@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -16,16 +15,17 @@ from eunomia.contract.verdicts import Reason
 from eunomia.model.adaptations import Adaptations, ComingRegime
 from eunomia.model.changes import ChangeLog, Changes
 from eunomia.model.cluster import Cluster
-from eunomia.model.columns import Table, drop_row
+from eunomia.model.columns import Table
 from eunomia.model.forecasts import Forecast
 from eunomia.model.kind_profiles import KnownRate
 from eunomia.model.leases import GpuState, Holdings, Lease, LeaseState
 from eunomia.model.ledger import AppLedger, JobLedger
 from eunomia.model.workload import Apps, Jobs, JobState, Users
-from eunomia.state.accounts import AppAccounts, Books, JobAccounts
 from eunomia.state.amounts import Amounts, of_next_lease
 from eunomia.state.machine_shares import MachineShares
 from eunomia.state.state_index import Standing
+from eunomia.store.service import Service
+from eunomia.store.tables import AppRows, JobRows
 from eunomia.units import (
     NEVER,
     NONE,
@@ -83,16 +83,10 @@ class State:
         self.last_epoch = self.last_lease = self.last_offer = self.arrivals = self.draws = 0
         widths = {"gpu_types": len(cluster.gpu_types)}
         self.users: Table[Users] = Table(Users)
-        self.apps: Table[Apps] = Table(Apps)
-        self.jobs: Table[Jobs] = Table(Jobs)
-        self.app_accounts: Table[AppAccounts] = Table(AppAccounts)
-        self.job_accounts: Table[JobAccounts] = Table(JobAccounts, widths=widths)
-        self._app_ledger: Table[AppLedger] = Table(AppLedger)
-        self._job_ledger: Table[JobLedger] = Table(JobLedger, widths=widths)
-        self.books = Books(self.jobs, (self.job_accounts, self.app_accounts), (self._job_ledger, self._app_ledger))
+        self.apps: Table[AppRows] = Table(AppRows, shown=Apps)
+        self.jobs: Table[JobRows] = Table(JobRows, widths=widths, shown=Jobs)
+        self.service = Service(self.jobs, self.apps, len(cluster.gpu_types))
         self.holdings = _holdings(cluster.gpus)
-        self.tables_of_jobs = (self.jobs, self.job_accounts, self._job_ledger)
-        self.tables_of_apps = (self.apps, self.app_accounts, self._app_ledger)
         self.user_rows: dict[UserId, int] = {}
         self.app_rows: dict[AppId, int] = {}
         self.job_rows: dict[JobId, int] = {}
@@ -167,7 +161,7 @@ class State:
 
     def turned_down_by(self, job: int) -> str:
         """Name of the plugin that gave a job's last verdict; empty: the core gave it."""
-        return list(self.plugins)[int(self.job_accounts.live.plugin[job])]
+        return list(self.plugins)[int(self.jobs.live.plugin[job])]
 
     def next_epoch(self) -> Epoch:
         """Advance the epoch counter and return the new epoch."""
@@ -185,33 +179,21 @@ class State:
         """Drop the state index after the tables were written directly; the next use rebuilds it."""
         self.__dict__.pop("standing", None)
 
-    def table(self, name: str) -> Table[Any]:
-        """A table by its name; a ledger may lag behind ``now``."""
-        table: Table[Any] = getattr(self, {"job_ledger": "_job_ledger", "app_ledger": "_app_ledger"}.get(name, name))
-        return table
-
-    def show_ledger(self) -> None:
-        """Update both ledgers to the time ``now``."""
-        self.job_ledger, self.app_ledger  # noqa: B018 -- each property updates its table
-
     @property
-    def job_ledger(self) -> Table[JobLedger]:
+    def job_ledger(self) -> JobLedger:
         """Time and GPU-seconds that jobs received, up to now."""
-        self.books.show_jobs(self.now)
-        return self._job_ledger
+        return self.service.of_jobs(self.now)
 
     @property
-    def app_ledger(self) -> Table[AppLedger]:
+    def app_ledger(self) -> AppLedger:
         """GPU-seconds and contention of apps, up to now."""
-        if self.books.show_apps(self.now):
-            self.settle_contention()
-        return self._app_ledger
+        return self.service.of_apps(self.now, self.contention_area, np.array(self.present(), dtype=np.int32))
 
     def turn(self, job: int, to: JobState, at: Seconds | None = None) -> None:
         """Set a job's state from now on, or from ``at``, and update its accounts to that time."""
         jobs = self.jobs.cells
         before = jobs.state[job]
-        self.books.job(job, self.now if at is None else at)
+        self.service.add_job(job, self.now if at is None else at)
         jobs.state[job] = to
         standing = self.standing
         if (to is _RUNS or to is _STARTS) and self.size_of(job) < jobs.most[job]:
@@ -244,7 +226,7 @@ class State:
             if by_job:
                 by_job.pop(job, None)
         self.touch(job=job, app=app)
-        drop_row(self.tables_of_jobs, job)
+        self.jobs.drop(job)
         self.cause(_LEFT)
 
     def sized(self, job: int) -> None:
@@ -257,20 +239,20 @@ class State:
 
     def size_of(self, job: int) -> int:
         """Number of GPUs that a job runs on or is about to run on."""
-        accounts = self.job_accounts.cells
-        lease = self.leases.get(accounts.lease[job])
+        jobs = self.jobs.cells
+        lease = self.leases.get(jobs.lease[job])
         if lease is None:
-            return int(accounts.gpus[job])
+            return int(jobs.gpus[job])
         return lease.gpus.size if lease.probe is None else lease.probe.home.size
 
     def own(self, gpus: Sequence[int] | Ints, job: int, *, come: bool) -> None:
         """Count GPUs as used by a job (``come``), or subtract them from its count."""
         if job == NONE:
             return
-        accounts = self.job_accounts.cells
-        if accounts.booked_at[job] != self.now:  # also where it is NaN: no entry yet
-            self.books.job(job, self.now)
-        on, many = accounts.on, len(gpus)
+        jobs = self.jobs.cells
+        if jobs.counted_at[job] != self.now:  # also where it is NaN: no entry yet
+            self.service.add_job(job, self.now)
+        on, many = jobs.on, len(gpus)
         if many == 1 or self._one_type:
             on[job, self._types[gpus[0]]] += many if come else -many
             return
@@ -286,7 +268,7 @@ class State:
 
     def clear(self, job: int) -> None:
         """Take a job off all GPUs that it is assigned to."""
-        on = self.job_accounts.cells.on
+        on = self.jobs.cells.on
         if {on[job, kind] for kind in range(on.shape[1])} != {0}:
             for gpu in np.flatnonzero(self.holdings.live.job == job).tolist():
                 self.put(gpu, NONE)
@@ -300,20 +282,15 @@ class State:
             self.contention_area += elapsed * self.standing.present
             self.now = now
 
-    def settle_contention(self) -> None:
-        """Write every app's N_avg: the mean number of apps over the app's life so far (Themis eq. 1)."""
-        rows = np.fromiter(self.present(), dtype=np.int64)
-        if rows.size == 0:
-            return
-        lived = self.now - self.apps.live.arrived[rows]
-        area = self.contention_area - self.app_accounts.live.area_at_arrival[rows]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            mean = np.where(lived > 0.0, area / lived, float(rows.size))
-        self._app_ledger.live.contention[rows] = mean
+    def keep_contention(self, app: int) -> None:
+        """Store the N_avg of an app that ends, which no longer changes."""
+        rows = np.array([app])
+        mean = self.service.contention(self.now, self.contention_area, rows, self.standing.present)
+        self.apps.cells.contention[app] = mean.item()
 
     def present(self) -> list[int]:
         """Rows of apps that have not ended."""
-        ended = self.app_accounts.live.ended
+        ended = self.apps.live.ended
         return [row for row in self.app_rows.values() if not ended[row]]
 
     # --- leases ----------------------------------------------------------------------------------------------------
@@ -329,8 +306,8 @@ class State:
         at = self.now if at is None else at
         cells = self.holdings.cells
         app = cells.app[gpus[0]]
-        self.books.app(app, at)
-        self.app_accounts.cells.gpus[app] -= len(gpus)
+        self.service.add_app(app, at)
+        self.apps.cells.gpus[app] -= len(gpus)
         for job in {cells.job[gpu] for gpu in gpus}:
             self.own([gpu for gpu in gpus if cells.job[gpu] == job], job, come=False)
         self.pass_on(gpus, at)
@@ -369,8 +346,8 @@ class State:
         held.app[where], held.job[where], held.lease[where], held.epoch[where] = app, job, lease.id, lease.epoch
         held.ends_at[where], held.protected_until[where] = lease.ends_at, lease.protected_until
         held.state[where] = _HELD
-        self.books.app(app, self.now if at is None else at)
-        self.app_accounts.cells.gpus[app] += many
+        self.service.add_app(app, self.now if at is None else at)
+        self.apps.cells.gpus[app] += many
         self.own(gpus, job, come=True)
 
     def installed(self, gpu_type: int) -> int:
@@ -399,7 +376,7 @@ class State:
         """Add a new lease."""
         standing = self.standing
         self.leases[lease.id] = lease
-        self.app_accounts.cells.leases[lease.app] += 1
+        self.apps.cells.leases[lease.app] += 1
         standing.leases_of.setdefault(lease.app, set()).add(lease.id)
         if lease.job == NONE:
             standing.shared.add(lease.id)
@@ -415,7 +392,7 @@ class State:
         standing.overdue.discard(lease)
         standing.shared.discard(lease)
         standing.leases_of[gone.app].discard(lease)
-        of_job, of_app = self.job_accounts.cells.lease, self.app_accounts.cells
+        of_job, of_app = self.jobs.cells.lease, self.apps.cells
         if gone.job != NONE and of_job[gone.job] == lease:
             of_job[gone.job] = NONE
         of_app.leases[gone.app] -= 1
@@ -424,14 +401,14 @@ class State:
 
     def drop_app_if_over(self, app: int) -> None:
         """Drop an app that has ended and has given back all its GPUs."""
-        accounts = self.app_accounts.cells
-        if accounts.ended[app] and accounts.leases[app] == 0:
+        apps = self.apps.cells
+        if apps.ended[app] and apps.leases[app] == 0:
             self.app_rows.pop(self.app_id(app), None)
             if self.forecasts:
                 self.forecasts.pop(app, None)
             self.standing.jobs_of.pop(app, None)
             self.standing.leases_of.pop(app, None)
-            drop_row(self.tables_of_apps, app)
+            self.apps.drop(app)
 
     def app_leases(self, app: int) -> list[Lease]:
         """Leases of an app, the oldest first."""
@@ -464,13 +441,12 @@ class State:
 
     def verdict(self, job: int, waiting: Waiting) -> None:
         """Store the verdict on a job."""
-        kept = self.job_accounts.cells
+        jobs = self.jobs.cells
         reason = 0 if waiting.reason is None else int(waiting.reason)
         stage = -1 if waiting.stage is None else _STAGE_NUMBER[waiting.stage]
         plugin = self.plugin(waiting.plugin)
-        kept.reason[job], kept.stage[job], kept.plugin[job] = reason, stage, plugin
-        kept.round[job] = self.round
-        kept.since[job] = self.now
+        jobs.reason[job], jobs.stage[job], jobs.plugin[job] = reason, stage, plugin
+        jobs.told_in[job], jobs.told_at[job] = self.round, self.now
         if job in self.standing.waiting:
             if (reason, stage, waiting.plugin) == self.standing.default_verdict:
                 self.standing.stale_verdicts.discard(job)
@@ -479,7 +455,7 @@ class State:
 
     def reason(self, job: int) -> Reason | None:
         """Reason of a job's last verdict; None: no verdict."""
-        code = self.job_accounts.cells.reason[job]
+        code = self.jobs.cells.reason[job]
         return Reason(code) if code else None
 
     # --- views -----------------------------------------------------------------------------------------------------
@@ -492,7 +468,7 @@ class State:
 
     def by_arrival(self, rows: Ints) -> Rows:
         """These rows of jobs in order of arrival."""
-        return rows[np.argsort(self.job_accounts.live.order[rows], kind="stable")].astype(np.int32)
+        return rows[np.argsort(self.jobs.live.order[rows], kind="stable")].astype(np.int32)
 
     def waiting(self) -> Rows:
         """Rows of jobs that wait for GPUs."""

@@ -14,9 +14,9 @@ from eunomia.model.cluster import Cluster
 from eunomia.model.columns import Table
 from eunomia.model.leases import GpuState, Holdings, Lease, LeaseState
 from eunomia.model.space import Space
-from eunomia.model.workload import Jobs, JobState
-from eunomia.state.accounts import AppAccounts, JobAccounts
+from eunomia.model.workload import JobState
 from eunomia.state.machine_shares import MachineShares
+from eunomia.store.tables import AppRows, JobRows
 from eunomia.units import NONE, AppId, Ints, Seconds
 
 
@@ -30,17 +30,12 @@ class Tables(Protocol):
     app_rows: dict[AppId, int]
 
     @property
-    def jobs(self) -> Table[Jobs]:
+    def jobs(self) -> Table[JobRows]:
         """One row per job."""
         ...
 
     @property
-    def job_accounts(self) -> Table[JobAccounts]:
-        """One row per job."""
-        ...
-
-    @property
-    def app_accounts(self) -> Table[AppAccounts]:
+    def apps(self) -> Table[AppRows]:
         """One row per app."""
         ...
 
@@ -110,7 +105,7 @@ class Standing:
     @classmethod
     def of(cls, state: Tables) -> Self:
         """Build the index from the tables."""
-        jobs, accounts, used = state.jobs.live, state.job_accounts.live, state.jobs.used
+        jobs, used = state.jobs.live, state.jobs.used
         held = state.holdings.live.state[: state.cluster.gpus]
         made = cls(Space(state.cluster, held == GpuState.FREE))
         for row in np.flatnonzero(jobs.state[:used] != JobState.EMPTY).tolist():
@@ -119,9 +114,9 @@ class Standing:
         made.waiting = set(waiting.tolist())
         made.stale_verdicts = set(made.waiting)
         made.asked = int(jobs.most[waiting].sum())
-        for row in np.flatnonzero(accounts.reason[:used] == Reason.BACKING_OFF).tolist():
-            made.backing_off[row] = float(accounts.ready_at[row])
-        made.present = int(np.count_nonzero(state.app_accounts.live.ended[list(state.app_rows.values())] == 0))
+        for row in np.flatnonzero(jobs.reason[:used] == Reason.BACKING_OFF).tolist():
+            made.backing_off[row] = float(jobs.ready_at[row])
+        made.present = int(np.count_nonzero(state.apps.live.ended[list(state.app_rows.values())] == 0))
         asked = np.isfinite(jobs.cpus[:used]) | np.isfinite(jobs.memory_gib[:used])
         cpus, memory_gib = state.machine_shares.by_gpu
         others = state.holdings.live.lease[: state.cluster.gpus] != NONE

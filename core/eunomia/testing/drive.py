@@ -351,7 +351,7 @@ class Drive:
 
     def _shared_jobs(self) -> list[JobId]:
         rows = {job: self.arbiter.state.job_row(job) for job in self._runs}
-        accounts = self.arbiter.state.job_accounts.live
+        accounts = self.arbiter.state.jobs.live
         return [job for job, row in rows.items() if row != NONE and accounts.lease[row] == NONE]
 
     def _divide_app(self, app: int, free: set[int], now: float) -> None:
@@ -359,7 +359,7 @@ class Drive:
         table, held = state.jobs.live, state.holdings.live
         free = {gpu for gpu in free if held.state[gpu] in (GpuState.HELD, GpuState.OFFERED)}
         rows = [row for row in state.active().tolist() if table.app[row] == app and state.job_id(row) in self.left]
-        rows = [row for row in rows if state.job_accounts.live.lease[row] == NONE]
+        rows = [row for row in rows if state.jobs.live.lease[row] == NONE]
         given: dict[JobId, frozenset[int]] = {}
         for row in rows:
             run = self._runs.get(state.job_id(row))

@@ -138,5 +138,5 @@ def test_without_lengths_jobs_take_turns_of_one_unit(unit: float) -> None:
         2.0: ["a1/0", "a2/0"],
         3.0: ["a0/0", "a1/0"],
     }
-    received = found.state.tables_of_jobs[2].live.received[:3].sum(axis=1)
+    received = found.state.job_ledger.received[:3].sum(axis=1)
     assert received.max() - received.min() <= unit + 1e-6

@@ -176,7 +176,7 @@ def _noting(seen: Seen, shares: Shares, users: int) -> Callable[[State], int]:
         seen.ideal.append((seen.ideal[-1] if seen.ideal else 0.0) + shares(ended - 1))
         received = np.zeros((users, len(state.cluster.gpu_types)))
         for row in np.flatnonzero(state.jobs.live.app >= 0).tolist():
-            received[user_of(state, row)] += state.job_ledger.live.received[row] / ROUND
+            received[user_of(state, row)] += state.job_ledger.received[row] / ROUND
         seen.received.append(received)
         _note_mixed(seen, state, luck)
         return ended

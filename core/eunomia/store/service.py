@@ -1,0 +1,142 @@
+"""Service received: sums are added up only when a job starts or stops, or GPUs are gained or lost.
+
+Between two entries a sum is linear in time: its value at the last one and its rate per second. The ledger that stages
+see is computed from these when it is first read, so that a job that keeps running costs no work in a step.
+"""
+
+import numpy as np
+
+from eunomia.model.columns import Table
+from eunomia.model.ledger import AppLedger, JobLedger
+from eunomia.model.workload import JobState
+from eunomia.store.tables import AppRows, JobRows
+from eunomia.units import Ints, Reals, Rows, Seconds
+
+_WAITING, _RUNNING = int(JobState.WAITING), int(JobState.RUNNING)
+
+
+class Service:
+    """The time and the GPU-seconds that jobs and apps received.
+
+    Args:
+        jobs: the table of jobs.
+        apps: the table of apps.
+        kinds: number of GPU types.
+    """
+
+    __slots__ = ("_app_ledger", "_apps", "_job_ledger", "_jobs", "_kinds")
+
+    def __init__(self, jobs: Table[JobRows], apps: Table[AppRows], kinds: int) -> None:
+        self._jobs, self._apps, self._kinds = jobs, apps, kinds
+        self._job_ledger: tuple[Seconds, JobLedger] | None = None
+        """The last ledger and its time, until an entry is made."""
+        self._app_ledger: tuple[Seconds, AppLedger] | None = None
+
+    def add_job(self, row: int, at: Seconds) -> None:
+        """Add up the time that a job ran or waited until ``at``."""
+        jobs = self._jobs.cells
+        elapsed = at - jobs.counted_at[row]
+        if elapsed:  # NaN: the first entry
+            state = jobs.state[row]
+            if state == _RUNNING:
+                if elapsed == elapsed:
+                    jobs.attained[row] += elapsed
+                    received, on = jobs.received, jobs.on
+                    for kind in range(self._kinds):
+                        received[row, kind] += elapsed * on[row, kind]
+                jobs.last_ran[row] = at
+            elif state == _WAITING and elapsed == elapsed:
+                jobs.waited[row] += elapsed
+            jobs.counted_at[row] = at
+        self._job_ledger = None
+
+    def add_app(self, row: int, at: Seconds) -> None:
+        """Add up the GPU-seconds that an app was leased until ``at``."""
+        apps = self._apps.cells
+        elapsed = at - apps.counted_at[row]
+        if elapsed:
+            gpus = apps.gpus[row]
+            if gpus and elapsed == elapsed:
+                apps.gpu_seconds[row] += gpus * elapsed
+            apps.counted_at[row] = at
+        self._app_ledger = None
+
+    def take_idle(self, row: int, seconds: float, at: Seconds) -> None:
+        """Subtract the seconds for which a job held its GPUs without running."""
+        self.add_job(row, at)
+        jobs = self._jobs.cells
+        attained, received = jobs.attained[row], jobs.received
+        gone = attained if attained < seconds else seconds
+        jobs.attained[row] = attained - gone
+        for kind in range(self._kinds):
+            left = received[row, kind] - gone * jobs.on[row, kind]
+            received[row, kind] = 0.0 if left < 0.0 else left
+
+    def of_jobs(self, now: Seconds) -> JobLedger:
+        """The ledger of jobs up to ``now``; its columns are read only."""
+        if self._job_ledger is None or self._job_ledger[0] != now:
+            self._job_ledger = now, self._jobs_until(now)
+        return self._job_ledger[1]
+
+    def of_apps(self, now: Seconds, area: float, present: Rows) -> AppLedger:
+        """The ledger of apps up to ``now``; its columns are read only.
+
+        Args:
+            now: seconds since the start.
+            area: integral of the number of apps over time until now, in app-seconds.
+            present: rows of the apps that have not ended.
+        """
+        if self._app_ledger is None or self._app_ledger[0] != now:
+            self._app_ledger = now, self._apps_until(now, area, present)
+        return self._app_ledger[1]
+
+    def contention(self, now: Seconds, area: float, rows: Rows | Ints, present: int) -> Reals:
+        """N_avg of apps: the mean number of apps over each one's life so far (Themis eq. 1)."""
+        apps = self._apps.live
+        lived = now - apps.arrived[rows]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(lived > 0.0, (area - apps.area_at_arrival[rows]) / lived, float(present))
+
+    def lines(self, rows: Rows, *, by_gpus: bool) -> tuple[Reals, Reals]:
+        """Service that jobs have attained, as linear functions of time: value at time 0, and rate per second.
+
+        Args:
+            rows: of jobs.
+            by_gpus: whether service is counted in GPU-seconds; else in seconds.
+        """
+        jobs = self._jobs.live
+        counted_at = jobs.counted_at[rows]
+        if by_gpus:
+            before, each = jobs.received[rows].sum(axis=1), jobs.on[rows].sum(axis=1).astype(float)
+        else:
+            before, each = jobs.attained[rows], np.ones(rows.size)
+        counts = counted_at == counted_at  # NaN: the ledger is as it stands
+        each = np.where((jobs.state[rows] == _RUNNING) & counts, each, 0.0)
+        return before - each * np.where(counts, counted_at, 0.0), each
+
+    def _jobs_until(self, now: Seconds) -> JobLedger:
+        used, jobs = self._jobs.used, self._jobs.live
+        attained, waited, received = jobs.attained.copy(), jobs.waited.copy(), jobs.received.copy()
+        last_ran, counted_at, states = jobs.last_ran.copy(), jobs.counted_at[:used], jobs.state[:used]
+        counts = ~np.isnan(counted_at)
+        waits, runs = np.flatnonzero(counts & (states == _WAITING)), np.flatnonzero(counts & (states == _RUNNING))
+        waited[waits] += now - counted_at[waits]
+        ran = now - counted_at[runs]
+        attained[runs] += ran
+        received[runs] += ran[:, None] * jobs.on[runs]
+        last_ran[runs] = now
+        starts = jobs.starts.copy()
+        for made in (attained, received, waited, last_ran, starts):
+            made.flags.writeable = False
+        return JobLedger(attained=attained, received=received, waited=waited, last_ran=last_ran, starts=starts)
+
+    def _apps_until(self, now: Seconds, area: float, present: Rows) -> AppLedger:
+        apps = self._apps.live
+        gpu_seconds, contention = apps.gpu_seconds.copy(), apps.contention.copy()
+        counts = ~np.isnan(apps.counted_at)
+        gpu_seconds[counts] += apps.gpus[counts] * (now - apps.counted_at[counts])
+        rows = present[counts[present]]
+        contention[rows] = self.contention(now, area, rows, present.size)
+        for made in (gpu_seconds, contention):
+            made.flags.writeable = False
+        return AppLedger(gpu_seconds=gpu_seconds, contention=contention)
