@@ -74,6 +74,8 @@ def test_a_search_leads_to_its_best_checkpoint(
         found = ("best", "peaks", "--state-dir", state)
         peaks = arbiter.submit("peaks.toml")
         alone = arbiter.submit("alone.toml")
+        code, _, err = told(capsys, "best", "alone", "--state-dir", state)
+        assert (code, "an app must name the metric" in err) == (2, True), "at once, before its app master has reported"
         ended, single = peaks.wait("4m"), alone.wait("4m")
         assert (ended.state, single.state) == ("finished", "finished")
         best = ended.best_job

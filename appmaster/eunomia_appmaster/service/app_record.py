@@ -178,6 +178,7 @@ def app_of(file: Any, *, name: str, submitted_at: float, arrived_at: float, requ
         arrived_at=arrived_at,
         request_id=request_id,
         node=node,
+        standing={"metric": (file.search.metric or "")[:200], "trials": file.search.trials},
     )
 
 
