@@ -18,6 +18,7 @@ from eunomia.testing import scenes
 from eunomia.testing.bench import Bench
 from eunomia.testing.companions import companions
 from eunomia_appmaster.app_file import AppFile
+from eunomia_testbed import write_example
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -43,8 +44,9 @@ def ids(page: Path) -> str:
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], dict[str, Any]]:
-    """Runs the Python of a page in an empty folder and returns its names."""
+    """Runs the Python of a page in a folder with the files of ``eunomia example`` and returns its names."""
     monkeypatch.chdir(tmp_path)
+    write_example()
     for package in PACKAGES:
         monkeypatch.syspath_prepend(package)
 

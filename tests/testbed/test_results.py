@@ -259,3 +259,11 @@ def test_examples_of_the_reference_run(tmp_path: Path, monkeypatch: pytest.Monke
     exec(writing, {})
     exec(reading, {})
     assert (tmp_path / "eunomia-out" / "latest" / "report.html").is_file()
+
+
+def test_two_folders_of_one_second_have_different_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    now = datetime(2026, 11, 25, 16, 17, 33, tzinfo=UTC)
+    for name in ("simulate-20261125T161733Z", "simulate-20261125T161733Z-2", "simulate-20261125T161733Z-3"):
+        assert new_folder_name("simulate", now) == name
+        (tmp_path / "eunomia-out" / name).mkdir(parents=True)

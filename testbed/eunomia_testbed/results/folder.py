@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 import shutil
@@ -28,8 +29,13 @@ _MARK = "run.json"
 
 
 def new_folder_name(kind: str, now: datetime) -> str:
-    """Return the name of a new folder, such as ``demo-20261120T141530Z``."""
-    return f"{kind}-{now.astimezone(UTC):%Y%m%dT%H%M%SZ}"
+    """Return a name that no folder in ``eunomia-out`` has, such as ``demo-20261120T141530Z``.
+
+    A second folder of the same second ends with ``-2``.
+    """
+    name = f"{kind}-{now.astimezone(UTC):%Y%m%dT%H%M%SZ}"
+    names = (name if number == 1 else f"{name}-{number}" for number in itertools.count(1))
+    return next(each for each in names if not is_there(Path("eunomia-out") / each))
 
 
 def is_there(path: Path) -> bool:
