@@ -9,6 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import eunomia
+from documents.questions import QUESTIONS
 from eunomia import hookspecs
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
@@ -27,7 +28,23 @@ API = """# The public names
 Everything in `eunomia.__all__`, by module. `tests/make_reference.py` writes this page from the sources, and a test
 compares the two. Types that a plugin builds take keywords only; `Ints`, `Reals`, `Bools` and `Rows` are numpy arrays
 of int64, float64, bool and int32 (rows).
+
+## What authors of policies ask
+
+A stage gets `snapshot`, `menus` and `offer` as arguments. Jobs, apps, users, machines and GPUs are rows of tables, and
+a row is a number: `job`, `app` and `gpu` below are rows, `jobs` is an array of rows, and `self` is the plugin. A test
+runs each line. `np` is numpy; the other names are of the package `eunomia`.
 """
+COLUMNS = """## Columns of a snapshot
+
+`snapshot.users`, `snapshot.apps`, `snapshot.jobs`, `snapshot.ledger.jobs` and `snapshot.ledger.apps` have one array for
+each column. Rows that no job, app or user has hold the value that is given here.
+"""
+TABLES_OF_SNAPSHOT = {
+    "eunomia.model.workload": ("Users", "Apps", "Jobs"),
+    "eunomia.model.ledger": ("JobLedger", "AppLedger"),
+}
+"""Classes of columns by module, in the order of the page."""
 TABLES_BEGIN, TABLES_END = "## Tables\n", "## Reading it\n"
 RESULTS = """
 Each table starts with `policy` and `seed`. `*_seconds` are float64; times count from the first arrival. Unknown values
@@ -64,11 +81,19 @@ def hooks_page() -> str:
 
 def api_page() -> str:
     """Every public name with its fields or signature."""
-    parts = [API]
+    parts = [API, *_questions(), COLUMNS]
+    parts += [_entry(module, name) for module, names in TABLES_OF_SNAPSHOT.items() for name in names]
     for module, names in eunomia._MODULES.items():
         parts.append(f"## eunomia.{module}\n")
         parts += [_entry(f"eunomia.{module}", name) for name in sorted(names)]
     return "\n".join(parts)
+
+
+def _questions() -> Iterator[str]:
+    """The questions of authors, as a table for each part of a policy."""
+    for part, questions in QUESTIONS.items():
+        rows = [f"| {question.asked} | `{question.line}` |" for question in questions]
+        yield "\n".join([f"### {part}\n", "| question | line |", "|---|---|", *rows, ""])
 
 
 def stable() -> dict[str, tuple[str, ...]]:
