@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 ROOT: Final = Path(__file__).parents[2]
 PAGES: Final = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 CONSOLE: Final = "console"
-LANGUAGES: Final = frozenset({CONSOLE, "ini", "python", "python sketch", "text", "toml", "yaml", ""})
+LANGUAGES: Final = frozenset({CONSOLE, "ini", "python", "python service", "python sketch", "text", "toml", "yaml", ""})
 """Languages of fences: ``console`` holds commands behind ``$``; ``text`` and none are output and drawings."""
 _FENCE: Final = re.compile(r"^( *)```([^\n`]*)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 _OPERATORS: Final = frozenset({"|", "&&", ";"})

@@ -105,6 +105,8 @@ def _simulate(given: Mapping[str, Any]) -> None:
         if spec.speeds not in ("equal", "analytic"):
             instead["speeds"] = "analytic"
         instead["throughputs"] = None
+        if "amounts" in (spec.know or "").split(","):  # speeds by CPUs and memory are of measured files alone
+            instead["know"] = ",".join(fact for fact in str(spec.know).split(",") if fact != "amounts") or None
     if re.fullmatch(r"[\w.-]+", spec.cluster or "") and not Path(spec.cluster or "").exists():
         instead["cluster"] = "4x8 V100"  # a list of machines that is not here
     plan_of(spec.model_copy(update=instead))
