@@ -88,7 +88,7 @@ def _eunomia(words: Words) -> None:
 
 def _advise(given: Mapping[str, Any]) -> None:
     AdviseFlags(**given).check()
-    _simulate({**given, "policies": given.get("policies") or ["srtf"]})
+    _simulate({**given, "budget": None, "policies": given.get("policies") or ["srtf"]})
 
 
 def _simulate(given: Mapping[str, Any]) -> None:
