@@ -34,6 +34,25 @@ def test_link_targets_exist(page: Path) -> None:
         assert (page.parent / link.partition("#")[0]).exists(), f"{page}: {link}"
 
 
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them; a second heading of a text gets ``-1``."""
+    found: list[str] = []
+    for heading in re.findall(r"^#{1,6} (.+)$", FENCE.sub("", page.read_text()), re.MULTILINE):
+        text = re.sub(r"[^\w\- ]", "", LINK.sub(lambda link: link[0][1:].partition("]")[0], heading).lower())
+        slug = text.strip().replace(" ", "-")
+        found.append(f"{slug}-{found.count(slug)}" if slug in found else slug)
+    return set(found)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=ids)
+def test_anchors_of_links_exist(page: Path) -> None:
+    for link in LINK.findall(FENCE.sub("", page.read_text())):
+        target, _, anchor = link.partition("#")
+        if anchor and "://" not in link:
+            other = (page.parent / target) if target else page
+            assert anchor in anchors(other), f"{page}: {link}"
+
+
 @pytest.mark.parametrize("page", PAGES, ids=ids)
 def test_commands_that_pages_name_exist(page: Path) -> None:
     from eunomia.commands import BUILT_IN
