@@ -143,11 +143,11 @@ def test_no_figure_on_the_page_of_a_random_journal_exceeds_100_percent(tmp_path:
     assert outside(found) == {}
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     st.integers(0, 2**31),
     st.sampled_from(["fifo", "las", "gandiva", "max_min_fairness"]),
-    st.one_of(st.just(float("inf")), st.floats(1.0, 400.0)),
+    st.floats(1.0, 300.0),
 )
 def test_no_figure_of_a_simulation_that_is_cut_off_exceeds_100_percent(seed: int, policy: str, until: float) -> None:
     """On the page and on the screen, of policies that share GPUs and on GPUs of two types as well."""
