@@ -1,5 +1,7 @@
 """``simulate --windows`` and several traces: batch means over parts of a trace, and independent traces of a cluster."""
 
+import heapq
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,12 +10,14 @@ import polars as pl
 import pytest
 
 from eunomia.cli import run
+from eunomia.units import Reals
 from eunomia_testbed import read_trace
 from eunomia_testbed import simulate as simulate_in_python
 from eunomia_testbed.evidence.draws import DrawKind
 from eunomia_testbed.evidence.evidence import evidence_in
 from eunomia_testbed.results import RunData
-from eunomia_testbed.running.windows import windows_of
+from eunomia_testbed.running.windows import Windows, windows_of
+from eunomia_testbed.workload import Workload
 
 
 @pytest.fixture(autouse=True)
@@ -61,15 +65,59 @@ def test_windows_count_their_own_apps_and_give_batch_means(capsys: pytest.Captur
     assert mean.value == pytest.approx(rows["jct_mean_seconds"].mean())
 
 
-def test_a_window_begins_with_the_half_part_before_it() -> None:
+def test_a_window_has_half_a_part_before_and_after_it() -> None:
     write("jobs.csv", 600)
     trace = read_trace("jobs.csv")
     windows = windows_of(trace, 3, place="--windows")
     second = windows.workload(trace, 2)
     assert second.apps.id[0] == trace.apps.id[100]
-    assert second.apps.id[-1] == trace.apps.id[399]
+    assert second.apps.id[-1] == trace.apps.id[499]
     assert second.apps.arrival_seconds[0] == 0.0
     assert windows.counted(trace, 2) == frozenset(trace.apps.id[200:400])
+    assert windows.workload(trace, 1).apps.id[0] == trace.apps.id[0]
+    assert windows.workload(trace, 3).apps.id[-1] == trace.apps.id[599]
+
+
+def shortest_first(arrivals: Reals, work: Reals, servers: int = 8) -> Reals:
+    """Times in the system of a queue that serves the shortest waiting job first, without preemption."""
+    free, waiting, times, at = [0.0] * servers, list[tuple[float, int]](), np.empty(work.size), 0
+    for _ in range(work.size):
+        now = heapq.heappop(free)
+        now = now if waiting else max(now, arrivals[at])
+        while at < work.size and arrivals[at] <= now:
+            heapq.heappush(waiting, (work[at], at))
+            at += 1
+        length, job = heapq.heappop(waiting)
+        times[job] = now + length - arrivals[job]
+        heapq.heappush(free, now + length)
+    return times
+
+
+def relative_bias(load: float, number: int, *, after: bool, trials: int = 100) -> float:
+    """Mean difference of a part's figure from that of the same jobs in a queue of five parts, relative to it."""
+    apps, rng, found = 1000, np.random.default_rng(27), []
+    names = [f"j{at}" for at in range(apps)]
+    for _ in range(trials):
+        work = rng.lognormal(0.0, 1.0, size=apps)
+        arrivals = np.cumsum(rng.exponential(math.exp(0.5) / 8 / load, size=apps))
+        trace = Workload.single_jobs(
+            "queue", ids=names, arrival_seconds=arrivals, gpus=np.ones(apps, int), iterations=work,
+            seconds_per_iteration=np.ones(apps),
+        )  # fmt: skip
+        windows, whole = Windows(count=5, source="queue"), shortest_first(arrivals, work)
+        mine, part = windows.counted(trace, number), windows.workload(trace, number)
+        inside = np.array([name in mine for name in part.apps.id])
+        end = inside.size if after else np.flatnonzero(inside)[-1] + 1
+        times = shortest_first(part.apps.arrival_seconds[:end], part.jobs.iterations[:end])
+        found.append(times[inside[:end]].mean() / whole[np.array([name in mine for name in names])].mean() - 1.0)
+    return float(np.mean(found))
+
+
+def test_the_mean_over_a_part_of_a_stationary_queue_is_unbiased_by_the_apps_after_it() -> None:
+    # The first part begins as the whole does, so that the end of the part alone makes the difference.
+    assert abs(relative_bias(0.9, 1, after=True)) < 0.004
+    assert relative_bias(0.9, 1, after=False) < -0.01
+    assert abs(relative_bias(0.8, 3, after=True)) < 0.01
 
 
 def test_several_traces_are_independent_draws(capsys: pytest.CaptureFixture[str]) -> None:

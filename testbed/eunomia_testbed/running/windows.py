@@ -1,4 +1,4 @@
-"""Consecutive parts of a plan's trace, each begun with the apps of the half part before it."""
+"""Consecutive parts of a plan's trace, each simulated with the apps of half a part before and after it."""
 
 from __future__ import annotations
 
@@ -43,9 +43,13 @@ class Windows:
         return f"{self.count} windows"
 
     def workload(self, trace: Workload, number: int) -> Workload:
-        """Return a part with the apps before it that load the cluster; the first part has none before it."""
+        """Return a part with the apps of half a part before and after it, as far as the trace has them.
+
+        Those before load the cluster, and those after keep it loaded until the last apps of the part have finished.
+        """
         begin, end = self._counted(trace, number)
-        rows = np.arange(max(0, begin - (end - begin) // 2), end)
+        half = (end - begin) // 2
+        rows = np.arange(max(0, begin - half), min(len(trace.apps.id), end + half))
         arrivals = trace.apps.arrival_seconds[rows]
         return taken(trace, rows, arrivals - arrivals[0])
 
@@ -79,12 +83,20 @@ def windows_of(trace: Workload, count: int, *, place: str) -> Windows:
 
 
 def only_counted(tables: Mapping[str, pl.DataFrame], counted: frozenset[str]) -> dict[str, pl.DataFrame]:
-    """Return the tables of a part with the rows of counted apps, and of the queue with the time since the first."""
+    """Return the tables of a part with the rows of counted apps.
+
+    Of the queue, the rows from the first arrival of a counted app until the last finish of one, and at most until the
+    last arrival of all, after which the cluster empties.
+    """
     mine = pl.col("app").is_in(list(counted))
+    last = tables["jobs"]["arrival_seconds"].max()
     apps = tables["apps"].filter(mine)
     jobs = tables["jobs"].filter(mine)
     begin = jobs["arrival_seconds"].min()
     found = {name: frame.filter(mine) if "app" in frame.columns else frame for name, frame in tables.items()}
     found["waits"] = tables["waits"].filter(pl.col("job").is_in(jobs["job"].implode()))
-    found["queue"] = tables["queue"].filter(pl.col("time_seconds") >= begin)
+    within = (pl.col("time_seconds") >= begin) & (pl.col("time_seconds") <= last)
+    if apps["finish_seconds"].null_count() == 0:
+        within &= pl.col("time_seconds") <= apps["finish_seconds"].max()
+    found["queue"] = tables["queue"].filter(within)
     return found | {"apps": apps, "jobs": jobs}
