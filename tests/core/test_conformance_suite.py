@@ -1,5 +1,6 @@
 """Every rule of the conformance suite catches a planted offender, and says who it is and what it did."""
 
+import contextlib
 import dataclasses
 import importlib.util
 import json
@@ -37,6 +38,7 @@ from eunomia.contract.allocations import DeviceShares, Grants, Pins
 from eunomia.contract.pools import available
 from eunomia.contract.verdicts import Verdicts
 from eunomia.testing.conformance import PolicyConformance
+from eunomia.testing.time_limit import HungError, time_limit
 from eunomia_plugins.allocations.marginal_gain import MarginalGain
 
 
@@ -638,7 +640,11 @@ class Drowns(Sleeps):
     """Hangs where there are many."""
 
     name = "drowns"
-    most = 5000
+
+    def grant(self, snapshot: Snapshot, menus: Menus, offer: Offer, jobs: Any) -> Allocation:
+        while jobs.size > 5000:
+            pass
+        return Greedy.grant(self, snapshot, menus, offer, jobs)
 
 
 MARGINAL: dict[str, object] = {"elasticity": "range", "allocation": "marginal_gain"}
@@ -697,8 +703,8 @@ OFFENDERS: list[tuple[type[Any], str, str, dict[str, object]]] = [
     (Stubborn, "a_machine_is_lost_in_mid_round", "must stay within the offer", {}),
     (Wakes, "everyone_is_paused", "where [] are", {}),
     (AdaptsOnce, "jobs_adapt", "adapted twice", {}),
-    (Sleeps, "no_round_is_faulty", "sleeps.eunomia_allocation had not returned after 1.5 s", {}),
-    (Drowns, "ten_thousand_jobs", "drowns.eunomia_allocation had not returned", {}),
+    (Sleeps, "no_round_is_faulty", "sleeps.eunomia_allocation had not returned after 1.5 s (", {}),
+    (Drowns, "ten_thousand_jobs", "drowns.eunomia_allocation had not returned after 5 s of CPU time", {}),
 ]
 
 
@@ -709,7 +715,7 @@ def suite(kind: type[Any], profile: dict[str, object] | None = None, limit: floa
 
 @pytest.mark.parametrize(("kind", "rule", "said", "profile"), OFFENDERS, ids=lambda part: getattr(part, "name", None))
 def test_an_offender_is_caught_and_named(kind: type[Any], rule: str, said: str, profile: dict[str, object]) -> None:
-    limits = {Sleeps: 1.5, Drowns: 5.0}
+    limits = {Sleeps: 0.15, Drowns: 5.0}
     with pytest.raises(AssertionError) as caught:
         getattr(suite(kind, profile, limits.get(kind, 30.0)), f"test_{rule}")()
     text = str(caught.value)
@@ -736,3 +742,27 @@ def test_the_honest_pass(kind: type[Any]) -> None:
     for name in vars(PolicyConformance):
         if name.startswith("test_"):
             getattr(made, name)()
+
+
+def test_a_run_that_gets_no_cpu_is_not_hanging() -> None:
+    """Wait, as a run does on a machine with many busy processes, for three times the limit on CPU time."""
+    with time_limit(0.2):
+        end = time.monotonic() + 0.6
+        while time.monotonic() < end:
+            time.sleep(0.01)
+
+
+def test_cpu_time_and_waiting_have_limits_of_their_own_that_a_plugin_cannot_catch_for_ever() -> None:
+    with pytest.raises(HungError, match=r"^0\.1 s of CPU time$"), time_limit(0.1):
+        while True:
+            with contextlib.suppress(Exception):
+                while True:
+                    pass
+    with pytest.raises(HungError, match=r"^0\.3 s$"), time_limit(0.03):
+        while True:
+            try:
+                time.sleep(60.0)
+            except HungError as error:  # caught once, it is raised again
+                caught = error
+                time.sleep(60.0)
+    assert caught.limit == "0.3 s"

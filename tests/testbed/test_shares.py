@@ -143,11 +143,11 @@ def test_no_figure_on_the_page_of_a_random_journal_exceeds_100_percent(tmp_path:
     assert outside(found) == {}
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     st.integers(0, 2**31),
     st.sampled_from(["fifo", "las", "gandiva", "max_min_fairness"]),
-    st.floats(1.0, 300.0),
+    st.one_of(st.just(float("inf")), st.floats(1.0, 400.0)),
 )
 def test_no_figure_of_a_simulation_that_is_cut_off_exceeds_100_percent(seed: int, policy: str, until: float) -> None:
     """On the page and on the screen, of policies that share GPUs and on GPUs of two types as well."""
@@ -158,25 +158,3 @@ def test_no_figure_of_a_simulation_that_is_cut_off_exceeds_100_percent(seed: int
     screen = table_lines(metrics, run.timings, run.facts, evidence_of(run.facts, metrics))
     found = printed(render(run)) | shares(run) | dict(of_text("\n".join(screen), "screen"))
     assert outside(found) == {}
-
-
-def test_intervals_of_shares_lie_between_0_and_100_percent(simulated: RunData) -> None:
-    """Two seeds give t intervals that are wider than a share can be."""
-    assert simulated.facts is not None
-    metrics = summarise(simulated)
-    evidence = evidence_of(simulated.facts, metrics)
-    names = [name for name in metrics.columns if name.endswith("_share") or name == "utilization"]
-    found = [evidence.figure(policy, name) for policy in simulated.facts.profiles for name in names]
-    ends = [end for each in found if each is not None and each.known for end in (each.low, each.high)]
-    assert {0.0, 1.0} & set(ends)  # some interval is cut
-    assert all(end is not None and 0.0 <= end <= 1.0 for end in ends)
-    drawn = data_of(render(simulated))["parts"]["policies"]["views"][0]["data"]["metrics"]
-    shown = {
-        f"{metric['label']}, {row}": end
-        for metric in drawn
-        if metric["kind"] == "percent"
-        for row in metric["rows"]
-        for end in row
-    }
-    screen = table_lines(metrics, simulated.timings, simulated.facts, evidence)
-    assert outside(shown | dict(of_text("\n".join(screen), "screen"))) == {}

@@ -3,9 +3,6 @@
 import contextlib
 import dataclasses
 import json
-import signal
-import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from typing import Any
@@ -36,6 +33,7 @@ from eunomia.testing.guarding import Call, Guard
 from eunomia.testing.linear_keys import KeyCheck
 from eunomia.testing.promises import inseparable, left_out
 from eunomia.testing.scenes import Scene
+from eunomia.testing.time_limit import HungError, time_limit
 from eunomia.units import Seconds, SizeUnit, Stage, Unit
 
 
@@ -103,35 +101,6 @@ class Run:
         self.problems.setdefault(rule, []).append(f"{what} ({self.scene})")
 
 
-class HungError(BaseException):
-    """A call did not return in time; a plugin cannot catch this error by ``except Exception``."""
-
-
-@contextlib.contextmanager
-def time_limit(seconds: float) -> Iterator[None]:
-    """Raise ``HungError`` in the main thread after some seconds; other threads have no limit.
-
-    The timer is shared with others, such as a test runner's, and is set back to their remaining time.
-    """
-    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
-        yield
-        return
-
-    def stop(*_: object) -> None:
-        raise HungError
-
-    handler = signal.signal(signal.SIGALRM, stop)
-    began = time.monotonic()
-    left, interval = signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
-        signal.signal(signal.SIGALRM, handler)
-        if left:
-            signal.setitimer(signal.ITIMER_REAL, max(0.001, left - (time.monotonic() - began)), interval)
-
-
 class Bench:
     """A plugin in a profile, ready to run.
 
@@ -140,7 +109,7 @@ class Bench:
         options: options of the plugin.
         profile: the other stages, ``{"elasticity": "range"}``, or any dotted key of a profile.
         registry: the other plugins; None: those of this process.
-        limit: time limit of a run in seconds.
+        limit: seconds of CPU time that a run may take, or ten times as many seconds for one that sleeps.
 
     Raises:
         InputErrors: the plugin does not load, or the profile is refused.
@@ -239,8 +208,8 @@ class Bench:
         try:
             with time_limit(self.limit):
                 run.finished = set(drive.run(scene.script, until=scene.until, steps=20_000).finished)
-        except HungError:
-            run.found(Rule.RETURNS, f"{guard.asking or 'a step'} had not returned after {self.limit:g} s")
+        except HungError as hung:
+            run.found(Rule.RETURNS, f"{guard.asking or 'a step'} had not returned after {hung.limit}")
         except EunomiaError as error:
             run.found(Rule.SCRIPT_ENDS, str(error))
         for path in dict.fromkeys(guard.changed):

@@ -34,10 +34,11 @@ from eunomia.testing.audit.generators import MIXED
 from eunomia.testing.audit.policy import AuditedPolicy
 from eunomia.testing.audit.violations import Property
 from eunomia.testing.audit.wording import sentence
-from eunomia.testing.bench import FORMS, Bench, HungError, Rule, Run, time_limit
+from eunomia.testing.bench import FORMS, Bench, Rule, Run
 from eunomia.testing.builders import World
 from eunomia.testing.promises import unpinned
 from eunomia.testing.scenes import Scene
+from eunomia.testing.time_limit import HungError, time_limit
 from eunomia.units import AppId, JobId, Seconds, SizeUnit, Stage, UserId, Version
 
 SHOWN = 3
@@ -67,7 +68,8 @@ class PolicyConformance:
         profile: the other stages, ``{"elasticity": "range", "refiners": ["lottery", "rounding"]}``, and any other
             dotted key of a profile. Stages that are neither named nor implemented by the plugin are those of
             ``default``.
-        time_limit: seconds after which a run counts as hanging.
+        time_limit: seconds of CPU time after which a run counts as hanging, or ten times as many seconds for
+            one that sleeps or waits.
     """
 
     plugin: ClassVar[type[Any]]
@@ -419,8 +421,8 @@ class PolicyConformance:
         try:
             with time_limit(self.time_limit):
                 placed = _through(stages, snapshot, offer)
-        except HungError:
-            self._broken(Rule.RETURNS.value, f"it had not after {self.time_limit:g} s (no jobs)")
+        except HungError as hung:
+            self._broken(Rule.RETURNS.value, f"it had not after {hung.limit} (no jobs)")
         except Exception as error:
             self._broken(Rule.FAULTS.value, f"{type(error).__name__}: {error} (no jobs)")
         if placed:

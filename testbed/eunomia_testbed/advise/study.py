@@ -13,7 +13,7 @@ import polars as pl
 
 from eunomia.errors import EunomiaError
 from eunomia.model.shapes import builds
-from eunomia_testbed.advise.trials import FirstRun, minutes, too_slow, trial
+from eunomia_testbed.advise.trials import FirstRun, minutes, start_of, too_slow, trial
 from eunomia_testbed.advise.variations import Variation, variations_of
 from eunomia_testbed.evidence.draws import DrawKind, Draws
 from eunomia_testbed.evidence.evidence import Evidence, evidence_in
@@ -23,6 +23,7 @@ from eunomia_testbed.evidence.judging import Answers, judge, judge_goal
 from eunomia_testbed.evidence.resampling import FEWEST_APPS
 from eunomia_testbed.running.many import Outcome, run_plan
 from eunomia_testbed.running.plan import Plan
+from eunomia_testbed.running.pool import has_others
 from eunomia_testbed.running.resamples import resampling_of
 from eunomia_testbed.running.watching import Watch
 from eunomia_testbed.spec.fitting import LeftOut
@@ -62,6 +63,7 @@ class Study:
         still: whether the ends of the intervals stand still; otherwise the budget ended first.
         spent_seconds: CPU time of all simulations.
         limits: sentences on what the budget or the trace did not allow.
+        failed: why runs failed, such as by a fault of a plugin; their policies are left out.
     """
 
     plan: Plan
@@ -75,6 +77,7 @@ class Study:
     still: bool
     spent_seconds: float
     limits: Sequence[str]
+    failed: Sequence[str] = ()
 
 
 @builds
@@ -98,9 +101,11 @@ def study(plan: Plan, left_out: Sequence[LeftOut], means: Means, *, seed: int) -
     """
     spender = _Spender(means)
     trace = plan.workloads[plan.seeds[0]]
+    broken = _broken(plan, trace, spender)
+    plan = _only(plan, [name for name in plan.profiles if name not in {each.policy for each in broken}])
     trials = {name: trial(plan, name, trace) for name in plan.profiles}
     spender.spent += math.fsum(each.spent_seconds for each in trials.values())
-    broken = [LeftOut(policy=name, reason=each.failure) for name, each in trials.items() if each.failure]
+    broken += [LeftOut(policy=name, reason=each.failure) for name, each in trials.items() if each.failure]
     trials = {name: each for name, each in trials.items() if not each.failure}
     if not trials:
         raise EunomiaError("a policy must run on the trace", value="; ".join(each.text for each in broken))
@@ -109,7 +114,8 @@ def study(plan: Plan, left_out: Sequence[LeftOut], means: Means, *, seed: int) -
     plan = _only(plan, [name for name in trials if name not in slow])
     outcome = _resampled(plan, trace, seed, spender)
     failed = {each.policy: each.error for each in outcome.facts.failures}
-    left += [LeftOut(policy=name, reason=f"its run failed: {error}") for name, error in failed.items()]
+    broken += [LeftOut(policy=name, reason=f"its run failed: {error}") for name, error in failed.items()]
+    left += broken[len(broken) - len(failed) :]
     plan = _only(plan, [name for name in plan.profiles if name not in failed])
     evidence = evidence_in(outcome.folder, outcome.facts, outcome.metrics)
     names = list(plan.profiles)
@@ -129,7 +135,20 @@ def study(plan: Plan, left_out: Sequence[LeftOut], means: Means, *, seed: int) -
         still=outcome.suffice,
         spent_seconds=spender.spent,
         limits=limits,
+        failed=[each.text for each in broken],
     )
+
+
+def _broken(plan: Plan, trace: Workload, spender: _Spender) -> list[LeftOut]:
+    """Return the policies that fail on the beginning of the trace, if plugins were found that are not Eunomia's own.
+
+    They run in another process, which can be ended with a call that does not return.
+    """
+    if not has_others(plan):
+        return []
+    start = dataclasses.replace(plan, workloads={plan.seeds[0]: start_of(trace)})
+    outcome = spender.run(start, "trial", may_fail=True)
+    return [LeftOut(policy=each.policy, reason=f"its run failed: {each.error}") for each in outcome.facts.failures]
 
 
 def _too_slow(trials: Mapping[str, FirstRun], seconds: float) -> list[str]:
@@ -174,6 +193,7 @@ class _Spender:
         name: str,
         *,
         report: bool = False,
+        may_fail: bool = False,
         enough: Callable[[pl.DataFrame], bool] | None = None,
     ) -> Outcome:
         watch = self.means.watch(plan)
@@ -193,7 +213,7 @@ class _Spender:
         if outcome.ended == "interrupted":
             raise KeyboardInterrupt
         self.spent += outcome.cpu_seconds
-        if outcome.failed and not outcome.done:
+        if outcome.failed and not outcome.done and not may_fail:
             raise outcome.failed[0]
         return outcome
 

@@ -12,6 +12,8 @@ import numpy as np
 from eunomia.errors import EunomiaError
 from eunomia.model.shapes import builds
 from eunomia_testbed.advise.variations import with_wrong_lengths
+from eunomia_testbed.calls.notes import CallNotes
+from eunomia_testbed.calls.watch import CallWatch
 from eunomia_testbed.running.plan import Plan
 from eunomia_testbed.simulator import simulate_one
 from eunomia_testbed.spec.fitting import LeftOut
@@ -40,22 +42,28 @@ class FirstRun:
 
 def trial(plan: Plan, name: str, trace: Workload) -> FirstRun:
     """Run a policy on the first apps of the trace, with true and with wrong reports of work."""
-    apps = min(TRIAL_APPS, len(trace.apps.id))
-    start = taken(trace, np.arange(apps, dtype=np.int64), trace.apps.arrival_seconds[:apps])
+    start = start_of(trace)
     runs = []
     began = time.process_time()
     for each in (plan, with_wrong_lengths(plan)):
         options = each.options_of(start, resampled=True)
         options = dataclasses.replace(options, keep=dataclasses.replace(options.keep, timings=True))
+        profile, watch = plan.profiles[name], CallWatch(plan.limits, CallNotes(f"{name}, trial on the first apps"))
         try:
-            runs.append(simulate_one(start, plan.cluster, plan.profiles[name], options=options, models=plan.models))
+            runs.append(simulate_one(start, plan.cluster, profile, options=options, models=plan.models, watch=watch))
         except EunomiaError as error:
             spent, failure = time.process_time() - began, f"its run failed: {error}"
             return FirstRun(cpu_seconds=0.0, uses_lengths=False, spent_seconds=spent, failure=failure)
     seconds = [run.timings.get("step", 0.0) + run.timings.get("driver", 0.0) for run in runs]
     same = np.array_equal(runs[0].finish_seconds, runs[1].finish_seconds, equal_nan=True)
-    longer = (len(trace.apps.id) / apps) ** GROWTH
+    longer = (len(trace.apps.id) / len(start.apps.id)) ** GROWTH
     return FirstRun(cpu_seconds=seconds[0] * longer, uses_lengths=not same, spent_seconds=sum(seconds))
+
+
+def start_of(trace: Workload) -> Workload:
+    """Return the first apps of a trace, on which policies are tried."""
+    apps = min(TRIAL_APPS, len(trace.apps.id))
+    return taken(trace, np.arange(apps, dtype=np.int64), trace.apps.arrival_seconds[:apps])
 
 
 def too_slow(name: str, tried: FirstRun, resamples: int) -> LeftOut:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
-from eunomia.errors import InputError
+from eunomia.errors import EunomiaError, InputError, RunErrors
 from eunomia.flags import with_flags
+from eunomia.own_stdout import own_stdout
 from eunomia_testbed.advise.flags import AdviseFlags
 from eunomia_testbed.commands.collecting import uncollected
 
@@ -32,11 +33,12 @@ CANDIDATES: Final = (
 def advise(flags: AdviseFlags) -> int:
     """Say which policy suits a trace on a cluster, by goal, and what the answer rests on."""
     flags.check()
-    with uncollected():
+    with uncollected(), own_stdout():
         plan, left = _plan(flags)
     folder = _folder(flags)
     try:
-        study = _study(flags, plan, left, folder)
+        with own_stdout():
+            study = _study(flags, plan, left, folder)
     except KeyboardInterrupt:
         _say([f"interrupted: what was simulated is in {folder}"])
         return INTERRUPTED
@@ -108,6 +110,8 @@ def _tell(flags: AdviseFlags, study: "Study", folder: Path) -> int:
         typer.echo(folder)
     else:
         typer.echo("\n".join([*screen(advice), "", *table, "", f"Advice   {folder / 'advice.html'}"]))
+    if study.failed:
+        raise RunErrors([EunomiaError(text) for text in study.failed])
     return OK
 
 

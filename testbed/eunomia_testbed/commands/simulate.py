@@ -121,7 +121,7 @@ def _tell(outcome: "Outcome", flags: SimulateFlags) -> int:
         _say([_interrupted(outcome.done, outcome.cells, outcome.folder)])
         return INTERRUPTED
     if outcome.failed:
-        raise RunErrors(list(outcome.failed))
+        raise RunErrors(list({str(error): error for error in outcome.failed}.values()))
     if not flags.strict:
         return OK
     whole = not outcome.dropped and bool((metrics["apps_finished"] == metrics["apps"]).all())

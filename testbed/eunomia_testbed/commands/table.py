@@ -138,11 +138,11 @@ def notes_of(metrics: pl.DataFrame, facts: RunFacts) -> list[str]:
     lines = [f"ρ: finish time over that on an equal share of one's own ({LEGEND[facts.rho]}); at most 1 is fair{seeds}"]
     if draws.fixed and len(facts.seeds) > 1:
         lines.append(f"{', '.join(draws.fixed)}: nothing is drawn by chance, so one seed was simulated")
-    lines += [f"{each.policy}, seed {each.seed}: failed: {each.error}" for each in facts.failures]
+    lines += [f"{each.run}: failed: {each.error}" for each in facts.failures]
     if metrics.is_empty():
         return lines
     done = {policy: metrics.filter(pl.col("policy") == policy).height for policy in facts.profiles}
-    failed = [each.policy for each in facts.failures]
+    failed = [each.policy for each in facts.failures if not each.resampled]
     lines += [
         f"{policy}: {count or 'none'} of {len(facts.seeds)} seeds done"
         for policy, count in done.items()

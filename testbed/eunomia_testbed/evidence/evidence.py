@@ -37,7 +37,7 @@ class Evidence:
     whole: pl.DataFrame | None = None
 
     def figure(self, policy: str, name: str) -> Estimate | None:
-        """Return a policy's figure with its interval, of a share cut at 0 and 1; None: not known.
+        """Return a policy's figure with its interval; None: not known.
 
         A maximum over resamples has no interval, nor has the 99th percentile of fewer than 300 apps: it is a figure of
         this trace.
@@ -45,8 +45,7 @@ class Evidence:
         whole = self._of_trace(policy, name)
         if self._has_no_interval(name):
             return None if whole is None else Estimate(value=whole, low=None, high=None, count=1)
-        found = estimate(list(self._by_draw(policy, name).values()), self.draws, whole=whole)
-        return found.within(0.0, 1.0) if found is not None and _is_share(name) else found
+        return estimate(list(self._by_draw(policy, name).values()), self.draws, whole=whole)
 
     def ratio(self, one: str, other: str, name: str) -> Estimate | None:
         """Return ln(other's figure / one's figure), paired by draw; None: not known."""
@@ -104,11 +103,6 @@ class Evidence:
             return None
         mine = self.whole.filter(pl.col("policy") == policy)[name].cast(pl.Float64).fill_nan(None).drop_nulls()
         return float(mine[0]) if mine.len() else None
-
-
-def _is_share(name: str) -> bool:
-    """Return whether a figure is a fraction of a whole."""
-    return name.endswith("_share") or name == "utilization"
 
 
 def evidence_of(facts: RunFacts | None, summaries: pl.DataFrame, resamples: pl.DataFrame | None = None) -> Evidence:

@@ -7,7 +7,6 @@ Bootstrap, 13.3).
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Sequence
 from typing import Final
@@ -42,12 +41,6 @@ class Estimate:
     low: float | None
     high: float | None
     count: int
-
-    def within(self, least: float, most: float) -> Estimate:
-        """Return the estimate with the ends of its interval cut at the figure's own limits."""
-        if self.low is None or self.high is None:
-            return self
-        return dataclasses.replace(self, low=max(self.low, least), high=min(self.high, most))
 
     @property
     def known(self) -> bool:

@@ -15,7 +15,7 @@ def failed_runs(whole: Whole) -> Part | None:
     if facts is None or not facts.failures:
         return None
     rows = [
-        f'<li class="bad"><p class="asks">{html.escape(f"{each.policy}, seed {each.seed}")}</p>'
+        f'<li class="bad"><p class="asks">{html.escape(each.run)}</p>'
         '<p class="answer"><span class="mark" aria-hidden="true">✕</span>Failed</p>'
         f"<p>{html.escape(each.error)}</p></li>"
         for each in facts.failures

@@ -32,7 +32,14 @@ class FailedRun:
 
     policy: str
     seed: int
+    """The seed; of a resample, its number."""
     error: str
+    resampled: bool = False
+
+    @property
+    def run(self) -> str:
+        """Return the run in words, such as ``las, seed 0``."""
+        return f"{self.policy}, {'resample' if self.resampled else 'seed'} {self.seed}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

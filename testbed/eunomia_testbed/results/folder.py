@@ -139,7 +139,9 @@ class ResultFolder:
 def _with_failures(summary: pl.DataFrame, facts: RunFacts | None) -> pl.DataFrame:
     """Return the summary with a row for each failed run and the error in a last column."""
     failed = [
-        {"policy": each.policy, "seed": each.seed, "failure": each.error} for each in (facts.failures if facts else ())
+        {"policy": each.policy, "seed": each.seed, "failure": each.error}
+        for each in (facts.failures if facts else ())
+        if not each.resampled
     ]
     rows = pl.DataFrame(failed, schema={"policy": pl.String(), "seed": pl.Int64(), "failure": pl.String()})
     counted = summary.with_columns(pl.lit(None, pl.String()).alias("failure")) if summary.height else rows.clear()

@@ -1,17 +1,24 @@
 """Runs one cell and writes its files, which are merged when all cells are done."""
 
+import contextlib
+import dataclasses
+import functools
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import polars as pl
 
+from eunomia_testbed.calls.limits import CallTooLongError
+from eunomia_testbed.calls.notes import CallNotes
+from eunomia_testbed.calls.page import CallPage
+from eunomia_testbed.calls.watch import CallWatch
 from eunomia_testbed.metrics.frames import Frames, frames_of
 from eunomia_testbed.metrics.serial import serial_seconds
 from eunomia_testbed.metrics.type_speeds import type_speeds
-from eunomia_testbed.results.plugin_metrics import metrics_of
+from eunomia_testbed.results.plugin_metrics import PluginMetric, metrics_of
 from eunomia_testbed.results.writing import write_csv, write_parquet, write_text
 from eunomia_testbed.running.memory import hand_back
 from eunomia_testbed.running.plan import Cell, Plan
@@ -35,8 +42,29 @@ def is_done(folder: Path, cell: Cell) -> bool:
     return (cell_path(folder, cell) / _DONE).is_file()
 
 
-def run_cell(plan: Plan, cell: Cell, folder: Path, progress: Callable[[Progress], None] | None = None) -> None:
-    """Simulate a cell and write its tables, or of a resample its figures; the last file marks the cell as complete."""
+def run_cell(
+    plan: Plan,
+    cell: Cell,
+    folder: Path,
+    progress: Callable[[Progress], None] | None = None,
+    *,
+    page: CallPage | None = None,
+    unreachable: Callable[[CallTooLongError], None] | None = None,
+) -> None:
+    """Simulate a cell and write its tables, or of a resample its figures; the last file marks the cell as complete.
+
+    Args:
+        plan: the plan.
+        cell: the cell.
+        folder: folder of the results.
+        progress: called from time to time.
+        page: where calls of plugins are noted; None: nothing else reads it.
+        unreachable: ends the process if a plugin keeps on catching the exception that ends its call.
+
+    Raises:
+        CallTooLongError: a call of a plugin took longer than the plan allows.
+    """
+    watch = CallWatch(plan.limits, CallNotes(cell.name, page), unreachable)
     workload = plan.workload_of(cell)
     run = simulate_one(
         workload,
@@ -46,20 +74,16 @@ def run_cell(plan: Plan, cell: Cell, folder: Path, progress: Callable[[Progress]
         models=plan.models,
         seed=cell.seed,
         progress=progress,
+        watch=watch,
     )
     if workload.size >= LARGE:
         hand_back()
     serial = serial_seconds(workload, plan.cluster, plan.models)
-    metrics = metrics_of(plan.profiles[cell.policy].registry)
+    metrics = _noted(metrics_of(plan.profiles[cell.policy].registry), watch.notes)
     speeds = type_speeds(workload, plan.cluster, plan.models)
     frames = frames_of(
         run, workload, plan.cluster, serial_seconds=serial, speeds=speeds, label=cell.label, metrics=metrics
     )
-    if cell.resampled:
-        facts = {"rho": plan.rho, "unfair_above": plan.unfair_above, "slots": plan.cluster.gpus}
-        row = row_of(frames, policy=cell.label, number=cell.seed, facts=facts, counted=plan.counted(cell))
-        write_row(cell_path(folder, cell), row)
-        return
     dropped: list[dict[str, object]] = [
         {
             "file": workload.name,
@@ -69,7 +93,31 @@ def run_cell(plan: Plan, cell: Cell, folder: Path, progress: Callable[[Progress]
         }
         for each in run.dropped
     ]
-    write_cell(cell_path(folder, cell), frames, dropped, draws=run.draws)
+    with watch.limited() if metrics else contextlib.nullcontext():  # the tables compute the metrics of plugins
+        if cell.resampled:
+            _write_figures(plan, cell, frames, cell_path(folder, cell))
+        else:
+            write_cell(cell_path(folder, cell), frames, dropped, draws=run.draws)
+
+
+def _write_figures(plan: Plan, cell: Cell, frames: Frames, path: Path) -> None:
+    facts = {"rho": plan.rho, "unfair_above": plan.unfair_above, "slots": plan.cluster.gpus}
+    write_row(path, row_of(frames, policy=cell.label, number=cell.seed, facts=facts, counted=plan.counted(cell)))
+
+
+def _noted(metrics: Iterable[PluginMetric], notes: CallNotes) -> tuple[PluginMetric, ...]:
+    """Return the same metrics; each computation is noted as a call of its plugin."""
+
+    def noted(each: PluginMetric) -> PluginMetric:
+        compute = functools.partial(_compute, each, notes)
+        return dataclasses.replace(each, metric=dataclasses.replace(each.metric, compute=compute))
+
+    return tuple(map(noted, metrics))
+
+
+def _compute(each: PluginMetric, notes: CallNotes, tables: Mapping[str, Any]) -> object:
+    with notes.asking(each.plugin, f"metric {each.metric.name}"):
+        return each.metric.compute(tables)
 
 
 def write_cell(path: Path, frames: Frames, dropped: list[dict[str, object]], *, draws: bool) -> None:

@@ -2,9 +2,9 @@
 
 It is driven through a socket, its only argument: first the packed plan and the folder, then commands of one byte.
 
-- ``FORK`` comes with the ends of two pipes for a worker. The answer is the worker's process, or ``REFUSED`` if another
-  thread runs here: a forked process has none of its parent's threads, but all of their locks.
-- ``WORK`` comes with pipes too, and makes this process the worker.
+- ``FORK`` comes with the ends of two pipes and the page of calls for a worker. The answer is the worker's process, or
+  ``REFUSED`` if another thread runs here: a forked process has none of its parent's threads, but all of their locks.
+- ``WORK`` comes with these too, and makes this process the worker.
 - ``WAIT`` comes with the process of a worker that ends. The answer is its exit code.
 
 When the socket closes or the process is killed, all workers end.
@@ -70,7 +70,7 @@ class _Server:
 
     def serve(self) -> None:
         while True:
-            command, files, _, _ = socket.recv_fds(self._control, 1, 2, _CLOSED_ON_EXEC)
+            command, files, _, _ = socket.recv_fds(self._control, 1, 3, _CLOSED_ON_EXEC)
             if not command:
                 break
             if command == WAIT:

@@ -34,7 +34,7 @@ from eunomia_testbed.running.dispatch import InOrder, Limits, Rationed
 from eunomia_testbed.running.manifest import check_manifest, manifest_of, write_manifest
 from eunomia_testbed.running.memory import hand_back
 from eunomia_testbed.running.plan import Cell, FailedCell, Plan, labels_by_load
-from eunomia_testbed.running.pool import processes_for, run_cells
+from eunomia_testbed.running.pool import processes_for, run_cells, without_late
 from eunomia_testbed.running.resamples import ResampleFile
 from eunomia_testbed.running.watching import Silent, Watch
 
@@ -108,7 +108,7 @@ def run_plan(
     fixed_before = _fixed_before(folder.path) if resume else ()
     _begin(folder, facts, manifest, added)
     ran = _run_left(plan, folder, facts, _How(whole=whole, processes=processes, watch=watch or Silent(), enough=enough))
-    facts = dataclasses.replace(facts, ended_at=_utc(), ended=ran.how, failures=tuple(map(_failure, ran.failed)))
+    facts = dataclasses.replace(facts, ended_at=_utc(), ended=ran.how, failures=_failures(ran.failed))
     facts = dataclasses.replace(facts, draws=_draws(plan, folder.path, ran, ran.fixed or fixed_before))
     folder.write_facts(facts)
     if plan.jobs >= LARGE:
@@ -181,7 +181,8 @@ def _run_left(plan: Plan, folder: ResultFolder, facts: RunFacts, how: _How) -> _
     sources: list[InOrder | Rationed] = []
 
     def run(some: list[Cell]) -> None:
-        left = [cell for cell in some if not is_done(folder.path, cell)]
+        left, late = without_late(failed, (cell for cell in some if not is_done(folder.path, cell)))
+        failed.extend(late)
         if left:
             sources.append(_source(plan, left, folder.path, how.enough))
             processes = processes_for(plan, left, how.processes)
@@ -277,8 +278,18 @@ def _is_whole(path: Path) -> bool:
     return not facts.is_file() or not RunFacts.from_json(facts.read_text(encoding="utf-8")).failures
 
 
-def _failure(failed: FailedCell) -> FailedRun:
-    return FailedRun(policy=failed.cell.label, seed=failed.cell.seed, error=str(failed.error))
+def _failures(failed: Sequence[FailedCell]) -> tuple[FailedRun, ...]:
+    """Return the failed runs; of the resamples under a policy the first, unless the trace itself failed under it."""
+    told = {each.cell.label for each in failed if not each.cell.resampled}
+    made = []
+    for each in failed:
+        cell = each.cell
+        if cell.resampled and cell.label in told:
+            continue
+        told.add(cell.label)
+        error, resampled = str(each.error), cell.resampled
+        made.append(FailedRun(policy=cell.label, seed=cell.seed, error=error, resampled=resampled))
+    return tuple(made)
 
 
 def _finish(folder: ResultFolder, plan: Plan, done: list[Cell], *, complete: bool) -> None:

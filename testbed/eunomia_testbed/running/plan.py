@@ -9,6 +9,7 @@ from eunomia.errors import EunomiaError, InputError
 from eunomia.model.cluster import Cluster
 from eunomia.model.shapes import builds, value
 from eunomia.platform.profiles import Profile
+from eunomia_testbed.calls.limits import DEFAULT_LIMITS, CallLimits
 from eunomia_testbed.evidence.draws import DrawKind, Draws, draws_of_seeds
 from eunomia_testbed.metrics.fairness import UNFAIR_RHO
 from eunomia_testbed.performance.speeds import PerformanceModel
@@ -87,6 +88,8 @@ class Plan:
     """CPU time of the run, in all processes, within which resamples are simulated; None: all of them are."""
     several_traces: bool = False
     """Whether the workloads are traces of one cluster, by number, and not those of several seeds."""
+    limits: CallLimits = DEFAULT_LIMITS
+    """How long a call of a plugin may take."""
     notes: tuple[str, ...] = ()
     """Sentences on the combination of its parts, for ``run.json`` and the page."""
 

@@ -7,11 +7,17 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from eunomia.errors import EunomiaError
+from eunomia.platform.registry import DEFAULT_PLUGINS
+from eunomia_testbed.calls.clock import LateCall
+from eunomia_testbed.calls.guardian import cpu_seconds
+from eunomia_testbed.calls.guarding import end_process, guarded
+from eunomia_testbed.calls.limits import CallTooLongError, too_long
+from eunomia_testbed.calls.page import CallPage
 from eunomia_testbed.results.writing import DiskError
 from eunomia_testbed.running.cell_files import run_cell
 from eunomia_testbed.running.dispatch import Source
@@ -32,13 +38,29 @@ class WorkerDiedError(EunomiaError):
 
 
 def processes_for(plan: Plan, cells: Sequence[Cell], asked: int | None) -> int:
-    """Return the number of processes: as requested, or one per CPU, but at most one per cell.
+    """Return the number of worker processes: as requested, or one per CPU, but at most one per cell; 0: none.
 
-    One process, this one, is enough for small plans, and needed if only this process knows the plugins.
+    This process is enough for small plans of Eunomia's own plugins, and needed if only it knows the plugins. Others run
+    in a worker, which can be ended with a call that does not return, unless one process is requested.
     """
-    if len(cells) < 2 or not can_travel(plan) or (asked is None and plan.jobs * len(cells) < WORTH_A_PROCESS):
-        return 1
-    return max(1, min(asked or len(os.sched_getaffinity(0)), len(cells)))
+    if not can_travel(plan):
+        return 0
+    small = len(cells) < 2 or (asked is None and plan.jobs * len(cells) < WORTH_A_PROCESS)
+    count = 1 if small else max(1, min(asked or len(os.sched_getaffinity(0)), len(cells)))
+    return 0 if count == 1 and (asked == 1 or not has_others(plan)) else count
+
+
+def has_others(plan: Plan) -> bool:
+    """Return whether plugins were found that are not Eunomia's own; each may observe a run or add metrics to it."""
+    return any(name not in DEFAULT_PLUGINS for profile in plan.profiles.values() for name in profile.registry.names)
+
+
+def without_late(failed: Iterable[FailedCell], cells: Iterable[Cell]) -> tuple[list[Cell], list[FailedCell]]:
+    """Return the cells of policies whose calls ended in time, and the others, failed by the same error."""
+    late = {each.cell.policy: each.error for each in failed if isinstance(each.error, CallTooLongError)}
+    left = list(cells)
+    others = [FailedCell(cell=cell, error=late[cell.policy]) for cell in left if cell.policy in late]
+    return [cell for cell in left if cell.policy not in late], others
 
 
 def run_cells(plan: Plan, cells: Source, folder: Path, *, processes: int, watch: Watch) -> list[FailedCell]:
@@ -48,24 +70,31 @@ def run_cells(plan: Plan, cells: Source, folder: Path, *, processes: int, watch:
         plan: the plan of the cells.
         cells: hands out the cells to run.
         folder: folder of the results.
-        processes: number of processes; 1: only this one.
+        processes: number of worker processes; 0: this one runs the cells.
         watch: called with the progress.
 
     Returns:
-        Failed cells, for example by a fault of a plugin; the other cells are done.
+        Failed cells, for example by a fault of a plugin; the other cells are done. After a call that took too long,
+        further cells of its policy fail without being run.
 
     Raises:
         DiskError: no more files can be written; finished cells are kept.
         WorkerDiedError: a process was killed; finished cells are kept.
     """
-    if processes > 1:
+    if processes > 0:
         return _Pool(plan, cells, folder, watch).run(processes)
+    with guarded(plan.limits, folder) if has_others(plan) else contextlib.nullcontext() as page:
+        return _run_here(plan, cells, folder, watch, page)
+
+
+def _run_here(plan: Plan, cells: Source, folder: Path, watch: Watch, page: CallPage | None) -> list[FailedCell]:
     failed: list[FailedCell] = []
-    while (cell := cells.next()) is not None:
+    end = functools.partial(end_process, folder=folder)
+    while (cell := _next_in_time(cells, failed)) is not None:
         watch.began(cell)
         began, before = time.process_time(), len(failed)
         try:
-            run_cell(plan, cell, folder, functools.partial(watch.moved, cell))
+            run_cell(plan, cell, folder, functools.partial(watch.moved, cell), page=page, unreachable=end)
         except DiskError:
             raise
         except EunomiaError as error:
@@ -76,6 +105,17 @@ def run_cells(plan: Plan, cells: Source, folder: Path, *, processes: int, watch:
     return failed
 
 
+def _next_in_time(cells: Source, failed: list[FailedCell]) -> Cell | None:
+    """Return the next cell of a policy whose calls ended in time; cells of other policies fail on the way."""
+    while (cell := cells.next()) is not None:
+        _, late = without_late(failed, [cell])
+        if not late:
+            return cell
+        failed += late
+        cells.ended(cell, 0.0, failed=True)
+    return None
+
+
 class _Pool:
     """Distributes cells to worker processes until all are done or one fails."""
 
@@ -83,31 +123,41 @@ class _Pool:
         self._cells = plan.cells()
         self._numbers = {cell: number for number, cell in enumerate(self._cells)}
         self._source, self._idle = source, list[Worker]()
-        self._plan, self._folder, self._watch = packed(plan), folder, watch
+        self._plan, self._folder, self._watch, self._limits = packed(plan), folder, watch, plan.limits
         self._news: queue.SimpleQueue[tuple[Worker, dict[str, Any] | None]] = queue.SimpleQueue()
         self._busy: dict[Worker, int] = {}
+        self._calls: dict[Worker, LateCall] = {}
+        self._spent_before: dict[Worker, float] = {}
+        """CPU seconds of a worker when its cell began."""
+        self._looked_at = 0.0
         self._failed: list[FailedCell] = []
 
     def run(self, processes: int) -> list[FailedCell]:
         try:
             with Workers(self._plan, self._folder) as workers:
                 for _ in range(processes):
-                    worker = workers.start()
-                    threading.Thread(target=self._listen, args=(worker,), daemon=True).start()
-                    self._idle.append(worker)
-                    self._give()
+                    self._start(workers)
+                tick = self._late().tick
                 while self._busy:
-                    self._handle(*self._news.get())
+                    with contextlib.suppress(queue.Empty):
+                        self._handle(*self._news.get(timeout=tick))
+                    self._end_late_calls(workers, tick)
         except ServerDiedError as error:
             first = self._cells[min(self._busy.values(), default=0)]
             raise _died(error.process, error.code, first) from error
         return self._failed
 
+    def _start(self, workers: Workers) -> None:
+        worker = workers.start()
+        threading.Thread(target=self._listen, args=(worker,), daemon=True).start()
+        self._idle.append(worker)
+        self._give()
+
     def _handle(self, worker: Worker, message: dict[str, Any] | None) -> None:
-        if message is None:
-            if worker in self._busy:
-                raise _died(worker.process, worker.exit_code(), self._cells[self._busy[worker]])
+        if worker not in self._busy:
             return
+        if message is None:
+            raise _died(worker.process, worker.exit_code(), self._cells[self._busy[worker]])
         cell = self._cells[message["cell"]]
         if "progress" in message:
             finished, jobs, seconds = message["progress"]
@@ -128,17 +178,43 @@ class _Pool:
 
     def _give(self) -> None:
         """Give cells to workers without one, as far as there are cells now."""
-        while self._idle and (cell := self._source.next()) is not None:
+        while self._idle and (cell := _next_in_time(self._source, self._failed)) is not None:
             self._send(self._idle.pop(), self._numbers[cell])
 
     def _send(self, worker: Worker, number: int) -> None:
-        self._busy[worker] = number
+        self._busy[worker], self._calls[worker] = number, self._late()
+        self._spent_before[worker] = cpu_seconds(worker.process) or 0.0
         self._watch.began(self._cells[number])
         try:
             worker.requests.write(f"{number}\n".encode())
             worker.requests.flush()
         except BrokenPipeError as error:
             raise _died(worker.process, worker.exit_code(), self._cells[number]) from error
+
+    def _late(self) -> LateCall:
+        return LateCall(self._limits.cpu_seconds, self._limits.wall_seconds)
+
+    def _end_late_calls(self, workers: Workers, tick: float) -> None:
+        """End workers with a call that goes on although an exception should have ended it, and start others."""
+        now = time.monotonic()
+        if now - self._looked_at < tick:
+            return
+        self._looked_at = now
+        for worker, number in list(self._busy.items()):
+            spent = cpu_seconds(worker.process)
+            if spent is None:
+                continue
+            exceeded = self._calls[worker].look(worker.page.numbers[0], spent, now)
+            if exceeded is None:
+                continue
+            del self._busy[worker]
+            worker.kill()
+            worker.exit_code()
+            self._failed.append(
+                FailedCell(cell=self._cells[number], error=too_long(self._limits, exceeded, worker.page))
+            )
+            self._source.ended(self._cells[number], spent - self._spent_before[worker], failed=True)
+            self._start(workers)
 
     def _listen(self, worker: Worker) -> None:
         with contextlib.suppress(ValueError):  # a line that the worker could not write to its end

@@ -7,7 +7,7 @@ from eunomia.platform.registry import default_registry
 from eunomia_testbed.running.plan import Plan
 
 _FIELDS = ("workloads", "cluster", "cluster_text", "loads", "options", "peer", "models", "rho", "unfair_above", "csv",
-           "resampling")  # fmt: skip
+           "resampling", "limits")  # fmt: skip
 
 
 def can_travel(plan: Plan) -> bool:

@@ -165,6 +165,10 @@ class SimulationKeywords(TypedDict, total=False):
     unfair_above: float
     """The rho above which an app counts as treated unfairly."""
     plain: bool
+    call_cpu: str
+    """CPU time that a call of a plugin may take, by default ``"60s"``."""
+    call_wall: str
+    """Time that a call of a plugin may take, by default ``"600s"``."""
     tolerate_faults: bool
     """Whether a run goes on after a plugin's fault; the fallback decides after several in a row."""
     progress: bool

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any, Final, TextIO
 
 from eunomia.errors import EunomiaError, InputError, InputErrors
+from eunomia_testbed.calls.limits import CallTooLongError
+from eunomia_testbed.calls.page import CallPage
 from eunomia_testbed.results.writing import DiskError
 from eunomia_testbed.running.cell_files import run_cell
 from eunomia_testbed.running.plan import Plan
@@ -21,22 +23,29 @@ from eunomia_testbed.running.portable import unpacked
 from eunomia_testbed.simulator import Progress
 
 TELL_SECONDS: Final = 0.2
-_KINDS: Final[dict[str, type[EunomiaError]]] = {"input": InputError, "disk": DiskError}
+_KINDS: Final[dict[str, type[EunomiaError]]] = {"input": InputError, "disk": DiskError, "call": CallTooLongError}
 
 
 Given = tuple[Plan, Path]
 """A plan and the folder of its results."""
 
 
-def work(given: Given, requests: int, answers: int) -> None:
-    """Run the cells whose numbers are read from ``requests``, and write to ``answers``; both are open files."""
+def work(given: Given, requests: int, answers: int, calls: int) -> None:
+    """Run the cells whose numbers are read from ``requests``, and write to ``answers``.
+
+    Args:
+        given: the plan, and the folder of its results.
+        requests: an open file, as the next two.
+        answers: for lines of JSON.
+        calls: a page for the call that is under way; the other process ends this one if no exception ends the call.
+    """
     plan, folder = given
-    cells = plan.cells()
+    cells, page = plan.cells(), CallPage(calls)
     with os.fdopen(requests, "rb") as numbers, os.fdopen(answers, "w", encoding="utf-8") as answer_stream:
         for line in numbers:
             number, began = int(line), time.process_time()
             try:
-                run_cell(plan, cells[number], folder, _Teller(number, answer_stream))
+                run_cell(plan, cells[number], folder, _Teller(number, answer_stream), page=page)
                 how: dict[str, Any] = {"done": True}
             except Exception as error:
                 how = {"error": _plain(error)}

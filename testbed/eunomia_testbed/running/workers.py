@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from eunomia_testbed.calls.page import CallPage, shared_file
 from eunomia_testbed.running.fork_server import FORK, REFUSED, WAIT, WORK
 from eunomia_testbed.running.worker import hand_over
 
@@ -33,10 +34,12 @@ class Worker:
         process: its number.
         requests: for the numbers of cells, one per line; it ends when this is closed.
         answers: its lines of JSON.
+        page: names the plugin's call that is under way there.
     """
 
-    def __init__(self, server: "_Server", process: int, requests: BinaryIO, answers: BinaryIO) -> None:
+    def __init__(self, server: "_Server", process: int, requests: BinaryIO, answers: BinaryIO, page: CallPage) -> None:
         self._server, self.process, self.requests, self.answers = server, process, requests, answers
+        self.page = page
         self._code: int | None = None
 
     def kill(self) -> None:
@@ -112,10 +115,10 @@ class _Server:
 
     def forked(self) -> Worker | None:
         """Return a forked worker; None: the process cannot fork."""
-        requests, answers = self._send(FORK)
+        requests, answers, page = self._send(FORK)
         process = self._answer()
         if process != REFUSED:
-            return Worker(self, process, requests, answers)
+            return Worker(self, process, requests, answers, page)
         requests.close()
         answers.close()
         return None
@@ -141,17 +144,18 @@ class _Server:
         self._control.close()
         self._made.wait()
 
-    def _send(self, command: bytes) -> tuple[BinaryIO, BinaryIO]:
-        """Send a command with pipes; return this process's ends: of the requests and of the answers."""
+    def _send(self, command: bytes) -> tuple[BinaryIO, BinaryIO, CallPage]:
+        """Send a command with pipes and a page; return this process's ends of requests and answers, and the page."""
         read_requests, requests = os.pipe()
         answers, write_answers = os.pipe()
-        ours = os.fdopen(requests, "wb"), os.fdopen(answers, "rb")
+        calls = shared_file()
+        ours = os.fdopen(requests, "wb"), os.fdopen(answers, "rb"), CallPage(calls)
         try:
             with self._asking():
-                socket.send_fds(self._control, [command], [read_requests, write_answers])
+                socket.send_fds(self._control, [command], [read_requests, write_answers, calls])
         finally:
-            os.close(read_requests)
-            os.close(write_answers)
+            for each in (read_requests, write_answers, calls):
+                os.close(each)
         return ours
 
     def _answer(self) -> int:

@@ -1,14 +1,17 @@
 """Assembles a simulation: makes its parts in the order of their dependencies."""
 
+import dataclasses
 import math
 from functools import partial
 
-from eunomia.contract.contracts import Feature
+from eunomia.contract.contracts import Feature, Triggers
+from eunomia.contract.stages import Stages
 from eunomia.model.cluster import Cluster
 from eunomia.platform.profiles import Profile
 from eunomia.platform.registry import Registry
 from eunomia.round.arbiter import Arbiter
 from eunomia.units import AppId, JobId, Stage
+from eunomia_testbed.calls.notes import CallNotes
 from eunomia_testbed.performance import PerformanceModel
 from eunomia_testbed.simulator.agenda import Agenda
 from eunomia_testbed.simulator.amount_reports import AmountReports
@@ -148,7 +151,29 @@ def _state(
         app_of=columns.app.tolist(),
         arrival=columns.arrival_seconds.tolist(),
         app_finish=[math.nan] * len(apps.id),
+        notes=CallNotes(),
     )
+
+
+def note_calls(engine: Engine, notes: CallNotes) -> None:
+    """Let each call of a plugin be noted before it begins; to be called before the engine runs."""
+    arbiter = engine.sim.arbiter
+    engine.note(notes)
+    arbiter.asking = notes.observer(arbiter.state)
+    arbiter.use(_noted(arbiter.chosen, notes))
+
+
+def _noted(stages: Stages, notes: CallNotes) -> Stages:
+    """Return the same stages; the call that asks the allocation for its triggers, which no round makes, is noted."""
+    declare = stages.triggers
+    if declare is None:
+        return stages
+
+    def noted(cluster: Cluster) -> Triggers:
+        with notes.asking(stages.names[Stage.ALLOCATION], "triggers"):
+            return declare(cluster)
+
+    return dataclasses.replace(stages, triggers=noted)
 
 
 def _saves(options: SimulationOptions, jobs: int) -> PeriodicSaves | None:

@@ -14,7 +14,7 @@ from eunomia.contract.valuations import Form
 from eunomia.errors import EunomiaError
 from eunomia.model.forecasts import Forecast
 from eunomia.state.show import show
-from eunomia.units import NONE, OfferId
+from eunomia.units import NONE, OfferId, Stage
 from eunomia_appmaster.bidding import bid_of
 from eunomia_testbed.simulator.apps import SimulatedApps
 from eunomia_testbed.simulator.simulation_state import SimulationState
@@ -82,7 +82,8 @@ class Bidders:
         if stages is None:
             stages = self._stages[app] = self._sim.profile.stages()
         try:
-            return bid_of(own, offer, stages.elasticity, stages.valuation)
+            with self._sim.notes.asking(stages.names[Stage.VALUATION], "bid of an app"):
+                return bid_of(own, offer, stages.elasticity, stages.valuation)
         except EunomiaError:
             if self._sim.arbiter.strict:
                 raise

@@ -21,6 +21,7 @@ from eunomia.contract.events import (
     SingleJobEnded,
 )
 from eunomia.units import Epoch, LeaseId, Seconds
+from eunomia_testbed.calls.notes import CallNotes
 from eunomia_testbed.simulator.apps import SimulatedApps
 from eunomia_testbed.simulator.bids import Bidders
 from eunomia_testbed.simulator.executor import Executor
@@ -81,6 +82,11 @@ class Engine:
         self._here = [False] * len(sim.app_ids)
         self._has_masters = False
         self._wake_at = math.inf
+        self._calls = sim.notes.numbers
+
+    def note(self, notes: CallNotes) -> None:
+        """Note the calls of plugins elsewhere than before."""
+        self.sim.notes, self._calls = notes, notes.numbers
 
     # --- the loop --------------------------------------------------------------------------------------------------
 
@@ -139,6 +145,7 @@ class Engine:
         log.begin()
         began = 0 if timings is None else time.perf_counter_ns()
         decision = sim.arbiter.step(now, events)
+        self._calls[0] = 0  # no plugin is called until the next step
         if timings is not None:
             timings.spent["step"] += time.perf_counter_ns() - began
         self._wake_at = decision.wake_at

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 from eunomia.model.cluster import Cluster
 from eunomia.platform.profiles import Profile
-from eunomia.platform.registry import Registry
+from eunomia_testbed.calls.watch import CallWatch
 from eunomia_testbed.performance import PerformanceModel
-from eunomia_testbed.simulator.assembly import assemble
+from eunomia_testbed.simulator.assembly import assemble, note_calls
 from eunomia_testbed.simulator.observers import ProgressObserver
 from eunomia_testbed.simulator.options import Progress, SimulationOptions
 from eunomia_testbed.simulator.run import SimulatedRun
@@ -22,7 +22,7 @@ def simulate_one(
     models: PerformanceModel | None = None,
     seed: int = 0,
     progress: Callable[[Progress], None] | None = None,
-    registry: Registry | None = None,
+    watch: CallWatch | None = None,
 ) -> SimulatedRun:
     """Simulate a workload under one profile, driving the arbiter of the live cluster in virtual time.
 
@@ -34,17 +34,19 @@ def simulate_one(
         models: speeds of models; None: those of the workload.
         seed: seed of all random draws.
         progress: called from time to time with the progress of the run.
-        registry: the available plugins; None: the profile's.
+        watch: limits each call of a plugin; None: no call has a limit.
 
     Returns:
         The run; equal arguments give equal runs, except for ``timings``.
 
     Raises:
         InputError: invalid options, or a cluster that does not suit the profile.
-        EunomiaError: the policy makes no progress.
+        EunomiaError: the policy makes no progress, or a call of a plugin took longer than its limit.
     """
     observers = () if progress is None else (ProgressObserver(progress),)
-    engine = assemble(
-        workload, cluster, profile, options, models=models, seed=seed, registry=registry, observers=observers
-    )
-    return engine.run()
+    engine = assemble(workload, cluster, profile, options, models=models, seed=seed, observers=observers)
+    if watch is None:
+        return engine.run()
+    note_calls(engine, watch.notes)
+    with watch.limited():
+        return engine.run()

@@ -8,6 +8,7 @@ from eunomia.model.cluster import Cluster
 from eunomia.platform.profiles import Profile
 from eunomia.round.arbiter import Arbiter
 from eunomia.units import AppId, JobId, Seconds
+from eunomia_testbed.calls.notes import CallNotes
 from eunomia_testbed.simulator.agenda import Agenda
 from eunomia_testbed.simulator.amount_reports import AmountReports
 from eunomia_testbed.simulator.app_leases import AppLeases
@@ -58,6 +59,8 @@ class SimulationState:
     """By job, in seconds."""
     app_finish: list[float]
     """By app, its end in seconds; NaN: the app has not ended."""
+    notes: CallNotes
+    """The plugin's call that is under way."""
     masters: dict[int, AppMaster] = dataclasses.field(default_factory=dict)
     """App masters of the apps that have one and have not ended."""
     now: Seconds = NOW_AT_FIRST

@@ -79,7 +79,8 @@ class StepLog:
 
     def _observe(self, name: str, observe: Callable[[Decision], None], decision: Decision) -> None:
         try:
-            observe(decision)
+            with self._sim.notes.asking(name, "observer"):
+                observe(decision)
         except Exception as error:
             self.faults.append(f"round {decision.round}: observer {name}: {type(error).__name__}: {error}")
             if self._sim.arbiter.strict:

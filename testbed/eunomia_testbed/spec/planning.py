@@ -10,6 +10,7 @@ from eunomia.model.cluster import Cluster
 from eunomia.platform.cluster_file import ClusterFile, cluster_toml, read_cluster
 from eunomia.platform.profiles import Profile, preset_keys_left_out
 from eunomia.units import parse_duration
+from eunomia_testbed.calls.limits import CallLimits
 from eunomia_testbed.metrics.fairness import KINDS
 from eunomia_testbed.performance import ByAmounts, known_of
 from eunomia_testbed.performance.speeds import PerformanceModel
@@ -69,6 +70,7 @@ def plan_of(spec: SimulationSpec) -> tuple[Plan, list[str]]:
         spec=spec.given(),
         assumptions=meaning.assumptions,
         several_traces=traces_of(spec) is not None and len(workloads) > 1,
+        limits=_limits(spec),
     )
     _check_plan(plan, spec)
     one_size = size_notes(profiles, list(plan.workloads.values()))
@@ -79,6 +81,14 @@ def plan_of(spec: SimulationSpec) -> tuple[Plan, list[str]]:
     machines = len(where.cluster.machines)
     slots = f"{where.cluster.gpus} slots on {machines} machine{'s' * (machines > 1)}"
     return plan, [f"{source.heading}; {slots}", *(f"  {note}" for note in notes)]
+
+
+def _limits(spec: SimulationSpec) -> CallLimits:
+    """Return how long a call of a plugin may take."""
+    return CallLimits(
+        cpu_seconds=parse_duration(spec.call_cpu, name="call-cpu", place=spec.place("call_cpu")),
+        wall_seconds=parse_duration(spec.call_wall, name="call-wall", place=spec.place("call_wall")),
+    )
 
 
 def _question(spec: SimulationSpec, where: ClusterFile, models: PerformanceModel | None) -> Question:

@@ -222,6 +222,12 @@ class SimulationSpec(BaseModel):
     skip_unfit: Annotated[
         bool, typer.Option("--skip-unfit", help="Leave out policies that do not suit the cluster, and say which.")
     ] = False
+    call_cpu: Annotated[
+        str, typer.Option(metavar="60s", help="CPU time that a call of a plugin may take before its runs are ended.")
+    ] = "60s"
+    call_wall: Annotated[
+        str, typer.Option(metavar="600s", help="Time that a call of a plugin may take, also one that sleeps.")
+    ] = "600s"
     plain: Annotated[
         bool, typer.Option("--plain", help="Every stage takes its plain way: slower, with the same tables.")
     ] = False

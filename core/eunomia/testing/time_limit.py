@@ -1,0 +1,68 @@
+"""Ends a call that does not return, by CPU time, so that a busy machine fails no policy."""
+
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from typing import Final
+
+WALL: Final = 10.0
+"""Factor from the limit on CPU time to the one on time, for calls that sleep or wait."""
+TICKS: Final = 20
+"""Looks at the clocks within the limit."""
+
+
+class HungError(BaseException):
+    """A call did not return in time; a plugin cannot catch this error by ``except Exception``.
+
+    Args:
+        limit: the limit that it exceeded, in words.
+    """
+
+    def __init__(self, limit: str) -> None:
+        super().__init__(limit)
+        self.limit = limit
+
+
+@contextlib.contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Raise ``HungError`` in the main thread after some CPU time of the process, or ten times as much time.
+
+    Other threads have no limit. Time in which the process is stopped counts little. The timer is shared with others,
+    such as a test runner's, and is set back to their remaining time.
+
+    Args:
+        seconds: the limit on CPU time.
+    """
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
+        yield
+        return
+    tick = min(1.0, seconds / TICKS)
+    clocks = _Clocks(seconds, tick)
+    handler = signal.signal(signal.SIGALRM, clocks.look)
+    began = time.monotonic()
+    left, interval = signal.setitimer(signal.ITIMER_REAL, tick, tick)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, handler)
+        if left:
+            signal.setitimer(signal.ITIMER_REAL, max(0.001, left - (time.monotonic() - began)), interval)
+
+
+class _Clocks:
+    def __init__(self, seconds: float, tick: float) -> None:
+        self._seconds, self._tick = seconds, tick
+        self._cpu_at, self._seen_at, self._waited = time.process_time(), time.monotonic(), 0.0
+
+    def look(self, *_: object) -> None:
+        """Raise ``HungError`` if a limit is exceeded, at each look again in case that the plugin caught it."""
+        now = time.monotonic()
+        self._waited += min(now - self._seen_at, 2.0 * self._tick)
+        self._seen_at = now
+        if time.process_time() - self._cpu_at > self._seconds:
+            raise HungError(f"{self._seconds:g} s of CPU time")
+        if self._waited > WALL * self._seconds:
+            raise HungError(f"{WALL * self._seconds:g} s")

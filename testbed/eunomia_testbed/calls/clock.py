@@ -1,0 +1,78 @@
+"""Measures the plugin's call that is under way, by looks at its number from time to time."""
+
+from typing import Final
+
+CPU: Final = "cpu"
+WALL: Final = "wall"
+TICKS: Final = 5
+"""Looks within the shorter limit."""
+LONGEST_TICK: Final = 1.0
+
+
+class CallClock:
+    """Sums the CPU time and the time that a call has taken.
+
+    Time in which nothing looked, since the process or the machine was stopped, counts as two looks at most.
+
+    Args:
+        cpu_limit: seconds of CPU time that a call may take.
+        wall_limit: seconds that a call may take.
+    """
+
+    def __init__(self, cpu_limit: float, wall_limit: float) -> None:
+        self.tick = tick_of(cpu_limit, wall_limit)
+        self._limits = {CPU: cpu_limit, WALL: wall_limit}
+        self._number = 0
+        self._cpu_at = self._seen_at = self._waited = 0.0
+
+    def look(self, number: int, cpu: float, wall: float) -> str | None:
+        """Return the limit that the call of this number exceeds, ``CPU`` or ``WALL``; None: neither.
+
+        Args:
+            number: of the call; 0: none is under way.
+            cpu: CPU time of the process in seconds.
+            wall: seconds on a clock that only goes forward.
+        """
+        if number == 0 or number != self._number:
+            self._number, self._cpu_at, self._seen_at, self._waited = number, cpu, wall, 0.0
+            return None
+        self._waited += min(wall - self._seen_at, 2 * self.tick)
+        self._seen_at = wall
+        if cpu - self._cpu_at > self._limits[CPU]:
+            return CPU
+        return WALL if self._waited > self._limits[WALL] else None
+
+
+def tick_of(cpu_limit: float, wall_limit: float) -> float:
+    """Return the seconds between two looks."""
+    return max(0.01, min(LONGEST_TICK, cpu_limit / TICKS, wall_limit / TICKS))
+
+
+class LateCall:
+    """Finds a call of another process that goes on although an exception should have ended it.
+
+    Args:
+        cpu_limit: seconds of CPU time that a call may take.
+        wall_limit: seconds that a call may take.
+    """
+
+    def __init__(self, cpu_limit: float, wall_limit: float) -> None:
+        self._clock = CallClock(cpu_limit, wall_limit)
+        self.grace = 2.0 + TICKS * self._clock.tick
+        """Seconds in which the exception may take effect."""
+        self._number, self._since, self._limit = 0, 0.0, CPU
+
+    @property
+    def tick(self) -> float:
+        """Seconds between two looks."""
+        return self._clock.tick
+
+    def look(self, number: int, cpu: float, wall: float) -> str | None:
+        """Return the limit that the call exceeded, if it goes on long after; None: it did not, or not yet."""
+        exceeded = self._clock.look(number, cpu, wall)
+        if exceeded is None:
+            self._number = 0
+            return None
+        if number != self._number:
+            self._number, self._since, self._limit = number, wall, exceeded
+        return self._limit if wall - self._since > self.grace else None

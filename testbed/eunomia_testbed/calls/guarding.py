@@ -1,0 +1,54 @@
+"""Ends this process if a plugin's call in it does not end by an exception."""
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from eunomia_testbed.calls.clock import CPU, WALL
+from eunomia_testbed.calls.limits import CallLimits, CallTooLongError, rules_of
+from eunomia_testbed.calls.page import CallPage, shared_file
+
+
+@contextlib.contextmanager
+def guarded(limits: CallLimits, folder: Path) -> Iterator[CallPage | None]:
+    """Let another process watch this one within the block; it is given the page that names the present call.
+
+    Args:
+        limits: how long a call may take.
+        folder: folder of the results, for the message.
+    """
+    if sys.platform != "linux":  # the CPU time of another process is read as Linux gives it
+        yield None
+        return
+    file, rules = shared_file(), rules_of(limits)
+    numbers = [file, os.getpid(), limits.cpu_seconds, limits.wall_seconds]
+    command = [sys.executable, "-S", "-m", "eunomia_testbed.calls.guardian", *map(str, numbers)]
+    paths = os.pathsep.join(path for path in sys.path if path)
+    guardian = subprocess.Popen(
+        [*command, rules[CPU], rules[WALL], _end(folder)],
+        stdin=subprocess.DEVNULL,
+        env=os.environ | {"PYTHONPATH": paths},
+        pass_fds=[file],
+    )
+    try:
+        yield CallPage(file)
+    finally:
+        guardian.kill()
+        guardian.wait()
+        os.close(file)
+
+
+def end_process(error: CallTooLongError, folder: Path) -> None:
+    """End this process at once, with exit code 1: its plugin catches every exception."""
+    os.write(2, f"\nerror: {error}; {_end(folder)}\n".encode())
+    os._exit(1)
+
+
+def _end(folder: Path) -> str:
+    return (
+        "no exception ends the call, so this process is ended; without -j 1 only the policy's runs are "
+        f"(--out {folder} --resume goes on)"
+    )

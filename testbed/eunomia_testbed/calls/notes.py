@@ -1,0 +1,59 @@
+"""Notes which plugin is asked for what, before each call and after each step."""
+
+import contextlib
+import itertools
+from collections.abc import Iterator
+
+from eunomia.round.round import Observer
+from eunomia.state.state import State
+from eunomia.units import Stage
+from eunomia_testbed.calls.page import CallPage
+
+
+class CallNotes:
+    """Writes the call that is under way on a page.
+
+    Attributes:
+        numbers: those of the page; the first is set to 0 when no call is under way.
+
+    Args:
+        place: policy and seed, for errors.
+        page: the page; None: one of this process.
+    """
+
+    def __init__(self, place: str = "", page: CallPage | None = None) -> None:
+        self.page = CallPage() if page is None else page
+        self.page.begin(place)
+        self.numbers = self.page.numbers
+        self._next = itertools.count(1).__next__
+        self._codes: dict[tuple[str, str], int] = {}
+
+    def observer(self, state: State) -> Observer:
+        """Return what an arbiter calls before each call of a stage."""
+        numbers, follow = self.numbers, self._next
+        codes: dict[str, dict[Stage, int]] = {}
+
+        def asked(plugin: str, stage: Stage) -> None:
+            try:
+                numbers[1] = codes[plugin][stage]
+            except KeyError:
+                numbers[1] = codes.setdefault(plugin, {})[stage] = self._code(plugin, stage.value)
+            numbers[2] = state.round
+            numbers[0] = follow()
+
+        return asked
+
+    @contextlib.contextmanager
+    def asking(self, plugin: str, what: str) -> Iterator[None]:
+        """Note one call outside the stages of a round."""
+        self.numbers[1] = self._code(plugin, what)
+        self.numbers[0] = self._next()
+        try:
+            yield
+        finally:
+            self.numbers[0] = 0
+
+    def _code(self, plugin: str, what: str) -> int:
+        if (plugin, what) not in self._codes:
+            self._codes[plugin, what] = self.page.add(plugin, what)
+        return self._codes[plugin, what]

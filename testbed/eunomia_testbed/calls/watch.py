@@ -1,0 +1,100 @@
+"""Ends a plugin's call of this process by an exception, when it takes longer than its limit."""
+
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from eunomia_testbed.calls.clock import CallClock
+from eunomia_testbed.calls.limits import CallLimits, CallTooLongError, too_long
+from eunomia_testbed.calls.notes import CallNotes
+
+TRIES: Final = 5
+"""Exceptions that a plugin may catch before it counts as out of reach."""
+
+
+class OverLimitError(BaseException):
+    """Raised within a plugin's call; a plugin cannot catch it by ``except Exception``."""
+
+
+class CallWatch:
+    """Watches the calls of one simulation by a timer of this process.
+
+    Only the main thread has a timer; in another one calls have no limit.
+
+    Args:
+        limits: how long a call may take.
+        notes: where the simulation notes its calls.
+        unreachable: called when the plugin has caught the exception again and again; it ends the process. None: another
+            process does so.
+    """
+
+    def __init__(
+        self, limits: CallLimits, notes: CallNotes, unreachable: Callable[[CallTooLongError], None] | None = None
+    ) -> None:
+        self.notes = notes
+        self._limits, self._unreachable = limits, unreachable
+        self._clock = CallClock(limits.cpu_seconds, limits.wall_seconds)
+        self._error: CallTooLongError | None = None
+        self._tries = 0
+
+    @contextlib.contextmanager
+    def limited(self) -> Iterator[None]:
+        """Limit the calls within the block.
+
+        Raises:
+            CallTooLongError: a call took longer.
+        """
+        if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
+            yield
+            return
+        before = signal.signal(signal.SIGALRM, self._look)
+        began, tick = time.monotonic(), self._clock.tick
+        left, interval = signal.setitimer(signal.ITIMER_REAL, tick, tick)
+        try:
+            yield
+        except (Exception, OverLimitError):  # a plugin may raise another error instead
+            if self._error is None:
+                raise
+        finally:
+            self.notes.numbers[0] = 0
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+            signal.signal(signal.SIGALRM, before)
+            if left:  # the timer was another's, such as a test runner's
+                signal.setitimer(signal.ITIMER_REAL, max(0.001, left - (time.monotonic() - began)), interval)
+        if self._error is not None:
+            raise self._error
+
+    def _look(self, _: int, frame: FrameType | None) -> None:
+        if self._error is None:
+            exceeded = self._clock.look(self.notes.numbers[0], time.process_time(), time.monotonic())
+            if exceeded is None:
+                return
+            self._error = too_long(self._limits, exceeded, self.notes.page, line=_line(frame))
+        self._tries += 1
+        if self._tries > TRIES and self._unreachable is not None:
+            self._unreachable(self._error)
+        raise OverLimitError(str(self._error))
+
+
+def _line(frame: FrameType | None) -> str:
+    """Return the innermost line of the files beside the one that was called, such as `` at half.py:12``."""
+    frames: list[tuple[str, str, int]] = []
+    while frame is not None:
+        frames.append((str(frame.f_globals.get("__name__", "")), frame.f_code.co_filename, frame.f_lineno))
+        frame = frame.f_back
+    frames = frames[: next((at for at, each in enumerate(frames) if each[0].startswith(_CALLERS)), None)]
+    theirs = [(file, line) for module, file, line in frames if not module.startswith(_OURS)]
+    if not theirs:
+        return ""
+    called = Path(theirs[-1][0])
+    file, line = next((Path(file), line) for file, line in theirs if Path(file).parent == called.parent)
+    return f" at {file.name}:{line}"
+
+
+_CALLERS: Final = ("eunomia.round.", "eunomia_testbed.")
+_OURS: Final = ("eunomia.", "pluggy", "numpy")
