@@ -1,15 +1,28 @@
 """Every command of the documents runs, or is on the list of those that are only parsed, and why."""
 
 import configparser
+import re
 from pathlib import Path
 
 import pytest
 import yaml
 
 from documents.alarms import check_expression, check_rules
-from documents.finding import CONSOLE, LANGUAGES, PAGES, ROOT, Block, Command, blocks, commands, commands_of
+from documents.finding import (
+    CONSOLE,
+    FENCE,
+    LANGUAGES,
+    PAGES,
+    ROOT,
+    Block,
+    Command,
+    blocks,
+    commands,
+    commands_of,
+    steps,
+)
 from documents.only_parsed import ONLY_PARSED, REASON_OF
-from documents.parsing import NotParsedError, parse
+from documents.parsing import NotParsedError, parse, parsed
 from documents.running import not_said, prepare, run_command
 
 WITH_COMMANDS = [page for page in PAGES if commands(page)]
@@ -49,6 +62,26 @@ def test_commands_of_a_page_run_or_are_parsed(page: Path, folder: Path, capfd: p
                 pytest.fail(f"{command.place}: {command.text}\n{error}")
         else:
             run_command(command, capfd)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=ids)
+def test_commands_within_sentences_have_known_flags(page: Path, folder: Path) -> None:
+    for text in re.findall(r"`(eunomia [a-z][^`]*)`", FENCE.sub("", page.read_text(encoding="utf-8"))):
+        _, _, said = parsed(steps(text)[0][1:])
+        assert "No such" not in said, f"{page}: {text}: {said}"
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if "**Try it.**" in page.read_text(encoding="utf-8")], ids=ids)
+def test_what_a_page_of_a_policy_says_to_try_is_parsed(page: Path, folder: Path) -> None:
+    tried = page.read_text(encoding="utf-8").partition("**Try it.**")[2].partition("\n")[0]
+    found = re.findall(r"`(eunomia [^`]*)`", tried)
+    assert found
+    for text in found:
+        parse(text)
+
+
+def test_a_wrong_flag_within_a_sentence_is_found(folder: Path) -> None:
+    assert "No such option" in parsed(["submit", "--more-trails", "8", "digits"])[2]
 
 
 def test_the_list_names_commands_that_pages_have_and_each_once() -> None:

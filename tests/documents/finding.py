@@ -11,7 +11,7 @@ PAGES: Final = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 CONSOLE: Final = "console"
 LANGUAGES: Final = frozenset({CONSOLE, "ini", "python", "python service", "python sketch", "text", "toml", "yaml", ""})
 """Languages of fences: ``console`` holds commands behind ``$``; ``text`` and none are output and drawings."""
-_FENCE: Final = re.compile(r"^( *)```([^\n`]*)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
+FENCE: Final = re.compile(r"^( *)```([^\n`]*)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 _OPERATORS: Final = frozenset({"|", "&&", ";"})
 
 
@@ -40,7 +40,7 @@ def blocks(page: Path, *languages: str) -> list[Block]:
     text = page.read_text(encoding="utf-8")
     found = [
         Block(page, text.count("\n", 0, match.start()) + 1, match[2].strip(), textwrap.dedent(match[3]))
-        for match in _FENCE.finditer(text)
+        for match in FENCE.finditer(text)
     ]
     return [block for block in found if not languages or block.language in languages]
 

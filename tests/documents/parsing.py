@@ -65,25 +65,38 @@ def parse(text: str) -> None:
 
 
 def _eunomia(words: Words) -> None:
-    """Parse by the command line's own parser: the function behind it is replaced by the check of its values."""
-    found: list[tuple[str, dict[str, Any]]] = []
-
-    def checked(command: TyperCommand, context: Any) -> int:
-        found.append((command.name or "", dict(context.params)))
-        return 0
-
-    said: list[str] = []
-    with mock.patch.object(TyperCommand, "invoke", checked), mock.patch.dict(os.environ):
+    """Parse by the command line's own parser, and check values that it takes as text."""
+    with mock.patch.dict(os.environ):
         default_registry.cache_clear()  # it holds the plugins of an earlier --plugin-path
-        with mock.patch("eunomia.cli._say", lambda errors, as_json: said.extend(map(str, errors))):
-            code = run(list(words))
-        if code != 0 or not found:
-            raise NotParsedError(f"eunomia: {'; '.join(said) or f'exit code {code}'}")
-        name, given = found[0]
+        code, found, said = parsed(words)
+        if code != 0 or found is None:
+            raise NotParsedError(f"eunomia: {said or f'exit code {code}'}")
+        name, given = found
         try:
             CHECKS.get(name, lambda values: None)(given)
         finally:
             default_registry.cache_clear()
+
+
+def parsed(words: Words) -> tuple[int, tuple[str, dict[str, Any]] | None, str]:
+    """Parse words behind ``eunomia``; the function behind the command is not called.
+
+    Returns:
+        The exit code; the command with its parameters, None if they are refused; the error.
+    """
+    found: list[tuple[str, dict[str, Any]]] = []
+    said: list[str] = []
+
+    def keep(command: TyperCommand, context: Any) -> int:
+        found.append((command.name or "", dict(context.params)))
+        return 0
+
+    with (
+        mock.patch.object(TyperCommand, "invoke", keep),
+        mock.patch("eunomia.cli._say", lambda errors, as_json: said.extend(map(str, errors))),
+    ):
+        code = run(list(words))
+    return code, found[0] if found else None, "; ".join(said)
 
 
 def _advise(given: Mapping[str, Any]) -> None:
@@ -160,11 +173,11 @@ def _python(words: Words) -> None:
     accepted = RuntimeError("accepted")
     own = argparse.ArgumentParser.parse_args
 
-    def parsed(parser: argparse.ArgumentParser, *given: Any, **more: Any) -> argparse.Namespace:
+    def accept(parser: argparse.ArgumentParser, *given: Any, **more: Any) -> argparse.Namespace:
         own(parser, *given, **more)
         raise accepted
 
-    with mock.patch.object(argparse.ArgumentParser, "parse_args", parsed):
+    with mock.patch.object(argparse.ArgumentParser, "parse_args", accept):
         try:
             module.main(list(words[2:]))
         except RuntimeError as error:

@@ -51,7 +51,6 @@ def _journal(page: Path, folder: Path) -> None:
 MADE: Final[Mapping[str, Callable[[Path, Path], None]]] = {
     "docs/how-to/back-up.md": _journal,
     "docs/how-to/bring-your-own-trace.md": _first("python", "map.py"),
-    "docs/how-to/choose-a-policy.md": _first("toml", "machines.toml"),
     "docs/how-to/write-a-metric.md": _first("python", "tail.py"),
     "docs/tutorial/first-policy.md": _first("python", "eunomia_lottery.py"),
     "docs/tutorial/first-search.md": _first("toml", "digits.toml"),
