@@ -54,7 +54,18 @@ def test_the_evidence_of_a_preset_is_in_its_row_of_the_run(preset: str, capsys: 
         assert re.sub(r"(\w+) (\"\w+\")", r"\1 = \2", figures) in capsys.readouterr().out
         return
     shown = RUNS[int(where.removeprefix("run ")) - 1].output
-    (row,) = [line for line in shown if line.split()[:1] == [preset]]
+    own, *others = figures.split("; ")
+    assert_in_row(preset, own, shown)
+    for other in others:
+        name, text = other.removeprefix("`").split("` ", 1)
+        assert_in_row(name, text.partition(" (")[0], shown)
+        if " (its mean JCT is " in text:
+            assert_in_row(preset, text.partition(" (its ")[2].partition(":")[0], shown)
+
+
+def assert_in_row(policy: str, figures: str, shown: tuple[str, ...]) -> None:
+    """The numbers of a text, of which there are some, stand in the row of a policy."""
+    (row,) = [line for line in shown if line.split()[:1] == [policy]]
     numbers = FIGURE.findall(re.sub(r"p\d\d", "", figures.replace(", ", " ")))
     assert numbers
     assert all(re.search(rf"(?<![\d.]){re.escape(number)}(?![\d.])", row) for number in numbers), (figures, row)
