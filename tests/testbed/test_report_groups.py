@@ -86,6 +86,8 @@ def test_more_apps_than_colours_are_told_apart_by_what_the_reader_chooses(mixed:
     assert "var(--grey)" in found["ways"]["app"]["colours"]
     assert not any("var(--grey)" in found["ways"][name]["colours"] for name in ("user", "model", "length alone"))
     assert any(label.startswith("job-") for label in found["opened"]["labels"])
+    inks = {ink for name in ("user", "model") for ink in found["ways"][name]["inks"]}
+    assert inks == {"rgb(27, 27, 27)", "rgb(255, 255, 255)"}  # dark on pale colours, white on dark ones
     assert 0 < found["alone"]["faded"] < found["alone"]["bars"]
     assert "group=" in found["alone"]["address"]
     assert (found["reset"]["faded"], found["reset"]["address"]) == (0, "#by=length")

@@ -10,6 +10,7 @@ const seen = () => ({
   bars: frame().querySelectorAll("rect.bar.run, path.cell").length,
   faded: frame().querySelectorAll("rect.bar.faded, path.cell.faded").length,
   labels: [...frame().querySelectorAll("text.inside")].map((each) => each.textContent),
+  inks: [...new Set([...frame().querySelectorAll("text.inside")].map((each) => getComputedStyle(each).fill))],
   address: location.hash,
 });
 found.opened = seen();

@@ -98,7 +98,7 @@ function drawBar(chart, { rows, notes }, [row, start, end, held, job, activity, 
   const small = ROW <= 15;
   if (activity === "run" && ROW > 10 && room > label.length * (small ? 5.2 : 6.6) + 6) {
     const middle = (Math.min(box.right, chart.area.right) + Math.max(box.left, chart.area.left)) / 2;
-    chart.plot.append(svg("text", { x: middle, y: (box.top + box.bottom) / 2 + (small ? 3 : 4), fill: held.look.ink, class: (small ? "inside tiny middle" : "inside middle") + faded }, label));
+    chart.plot.append(svg("text", { x: middle, y: (box.top + box.bottom) / 2 + (small ? 3 : 4), style: `fill:${held.look.ink}`, class: (small ? "inside tiny middle" : "inside middle") + faded }, label));
   }
   const where = `${rows[row].machine}, slot ${rows[row].slot}`;
   const text = [job, `${activity} for ${seconds(end - start, 2)}: ${seconds(start, 2)} to ${seconds(end, 2)}`, where, held.words, ...notes[note].split("; ")];
