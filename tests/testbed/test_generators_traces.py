@@ -6,9 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import three_types
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eunomia.cli import run
 from eunomia.errors import InputError
 from eunomia.units import Locality
 from eunomia_testbed.generators import (
@@ -264,13 +266,39 @@ def test_afs_keeps_the_trace_s_time_at_the_gpus_asked_for(philly, scaling):
 def test_afs_takes_told_models_and_refuses_other_clusters(philly):
     told = generate_workload("afs", {"trace": str(philly), "told_models": True}, 1)
     assert told.models == ("Inception4Model256",)
-    with pytest.raises(InputError, match=r'cluster must be one of 0e4a51, .* but got "2869cf"; did you mean "2869ce"'):
+    with pytest.raises(InputError, match=r'of Philly\'s 0e4a51, .* or all, but got "2869cf"; did you mean "2869ce"'):
         generate_workload("afs", {"trace": str(philly), "cluster": "2869cf"})
-    with pytest.raises(InputError, match=r"cluster must be one of .* got \"12\""):
+    with pytest.raises(InputError, match=r"cluster must be a user of the trace, .* got \"12\""):
         generate_workload("afs", {"trace": str(philly), "cluster": "12"})
     philly.write_text(philly.read_text().replace(",48,", ",64,"))
     with pytest.raises(InputError, match="a job must ask for at most 52 GPUs, but got 64"):
         generate_workload("afs", {"trace": str(philly)})
+
+
+def test_afs_takes_any_trace_with_its_models_or_a_draw(philly, tmp_path):
+    own = tmp_path / "own.csv"
+    own.write_text(three_types.trace())
+    mine = {"trace": str(own), "cluster": "all"}
+    kept, drawn = (generate_workload("afs", {**mine, "told_models": told}, 1) for told in (True, False))
+    assert (kept.size, set(kept.models)) == (100, set(three_types.SPELT))
+    assert (drawn.size, set(drawn.models)) == (100, set(MOST_GPUS))
+    assert np.array_equal(kept.jobs.arrival_seconds, drawn.jobs.arrival_seconds)
+    every = generate_workload("afs", {"trace": str(philly), "cluster": "all"}, 1)
+    assert every.users.id == ["0e4a51", "2869ce"]
+
+
+def test_models_of_another_trace_follow_the_rules_of_traces_in_afs(tmp_path, monkeypatch, capsys):
+    three_types.write(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    given = ("trace=by-hand.csv", "cluster=all", "told_models=true", "reference_type=V100")
+    flags = ["--workload", "afs", *(part for text in given for part in ("--set", f"afs.{text}"))]
+    flags += ["--cluster", "2x8 V100, 1x8 P100", "--speeds", "speeds.json", "--policy", "srtf", "--elastic", "1..8"]
+    flags += ["--no-report", "--no-progress", "--out", "run", "-j", "1"]
+    assert run(["simulate", *flags]) == 2
+    assert '"resnet50" (38 jobs, 43.5 GPU hours; did you mean "ResNet-50"?)' in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+    assert run(["simulate", *flags, "--unknown-models", three_types.AS_SPELT]) == 0
+    assert 'Speeds of "ResNet-50" taken for "resnet50": 38 of 100 jobs' in capsys.readouterr().out
 
 
 def test_afs_eleven_clusters_of_table_3():

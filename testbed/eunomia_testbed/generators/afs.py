@@ -1,5 +1,7 @@
 """AFS' workloads (NSDI'21, Appendix F): Philly's virtual clusters, with one of nine models drawn for each job.
 
+Any other trace can take Philly's place, and keep models of its own.
+
 The model is drawn among those whose throughput still grows at the number of GPUs that the job requests (Table 4). Its
 number of iterations is such that the job runs on these GPUs as long as in Philly's trace.
 """
@@ -38,37 +40,58 @@ CLUSTERS: Final = (
     *("103959", "ee9e8c", "2869ce", "11cb48", "ed69ec"),
 )
 """Table 3: the eleven virtual clusters, in its order."""
+ALL: Final = "all"
+"""In place of a cluster: all jobs of the trace."""
 
 
 class AfsOptions(GeneratorOptions):
     """Options of ``afs``."""
 
     trace: Path
-    """Philly's trace, in a format of ``read_trace``."""
+    """Philly's trace, or any other, in a format of ``read_trace``."""
     cluster: str = "2869ce"
-    """One of the eleven virtual clusters of Table 3, or its number there, 1 to 11."""
+    """One of the eleven virtual clusters of Table 3, or its number there, 1 to 11; of any trace the name of a user, or
+    ``all``: all of its jobs."""
+    reference_type: str | None = None
+    """The GPU type on which the trace's times were measured, for rows that name none."""
     scaling: Path | None = None
     """The authors' seconds per step by GPUs. Without it, a step takes a second on the GPUs of the trace."""
     told_models: bool = False
-    """Whether to use the authors' own draw of models, where the trace holds it, instead of a new draw."""
+    """Whether jobs keep the models of the trace, which in Philly's are the authors' own draw, instead of a new draw."""
     elastic: bool = True
     """Whether a job runs on 1 GPU to its model's most; otherwise on the GPUs of the trace. Needs ``scaling``."""
 
 
 def generate(options: AfsOptions, seed: int) -> Workload:
-    """Read one cluster of Philly's trace, and draw models for its jobs.
+    """Read one cluster of Philly's trace, or another trace, and draw models for its jobs.
 
     Raises:
-        InputError: a cluster that is not in Table 3, a file that cannot be read, or a job that no model fits.
+        InputError: a cluster that is neither in Table 3 nor a user of the trace, a file that cannot be read, a job that
+            no model fits, or a model that ``scaling`` does not have.
     """
     cluster = _cluster(options.cluster)
     scaling = None if options.scaling is None else AfsScaling.read(options.scaling)
-    workload = read_trace(options.trace, users=(cluster,), drawn_models=options.told_models)
+    workload = _read(options, cluster)
     if not options.told_models:
         workload = with_drawn_models(workload, seed)
     if scaling is not None:
         workload = with_scaling(workload, scaling, elastic=options.elastic)
-    return dataclasses.replace(workload, name=f"afs-{cluster}-seed{seed}", source="Philly with AFS' models")
+    source = "Philly" if cluster in CLUSTERS else workload.source
+    models = source if options.told_models and cluster not in CLUSTERS else f"{source} with AFS' models"
+    return dataclasses.replace(workload, name=f"afs-{cluster}-seed{seed}", source=models)
+
+
+def _read(options: AfsOptions, cluster: str) -> Workload:
+    """Read the jobs of a cluster, or of the whole trace."""
+    trace, users = options.trace, () if cluster == ALL else (cluster,)
+    try:
+        return read_trace(trace, users=users, drawn_models=options.told_models, reference_type=options.reference_type)
+    except InputError as error:
+        if "users asked for" not in error.rule:
+            raise
+        near = did_you_mean(cluster, CLUSTERS)
+        rule = f"cluster must be a user of the trace, such as one of Philly's {', '.join(CLUSTERS)}, or {ALL}"
+        raise InputError(rule, value=f'"{cluster}"{near}', place=trace.name) from error
 
 
 def with_drawn_models(workload: Workload, seed: int) -> Workload:
@@ -130,9 +153,4 @@ def _rates(workload: Workload, scaling: AfsScaling, gpus: Ints) -> Reals:
 def _cluster(given: str) -> str:
     if given.isdigit() and 1 <= int(given) <= len(CLUSTERS):
         return CLUSTERS[int(given) - 1]
-    if given not in CLUSTERS:
-        raise InputError(
-            f"cluster must be one of {', '.join(CLUSTERS)}, or a number from 1 to {len(CLUSTERS)}",
-            value=f'"{given}"{did_you_mean(given, CLUSTERS)}',
-        )
     return given
