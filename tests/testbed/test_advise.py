@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 
 from eunomia.cli import run
+from eunomia_testbed.advise.study import stand_still
 from eunomia_testbed.advise.variations import variations_of, with_wrong_lengths
 from eunomia_testbed.evidence.intervals import end_error
 from eunomia_testbed.results import RunData
@@ -109,6 +111,24 @@ def test_variations_change_one_thing() -> None:
     free, _ = variations_of(plan_of(spec_of(given))[0])
     assert free.text == "starts that take 30 s, saves and restores 20 s"
     assert free.plan.options.costs.start == 30.0
+
+
+def test_resamples_go_on_while_an_end_lies_on_the_verge_of_telling_two_policies_apart() -> None:
+    rng = np.random.default_rng(3)
+    noise = rng.normal(size=200)
+
+    def rows(mean: float) -> pl.DataFrame:
+        """The lower end of the interval of ln(b / a) is about ``mean`` - 2."""
+        both = {"a": np.ones(200), "b": np.exp(mean + noise)}
+        frames = [
+            pl.DataFrame({"policy": policy, "seed": range(200), "jct_mean_seconds": values})
+            for policy, values in both.items()
+        ]
+        return pl.concat(frames)
+
+    assert stand_still(rows(6.0))
+    assert not stand_still(rows(-float(np.percentile(noise, 2.5, method="weibull"))))
+    assert stand_still(rows(0.5))  # not decided, whatever the seed
 
 
 def test_the_error_of_the_ends_falls_with_the_resamples() -> None:

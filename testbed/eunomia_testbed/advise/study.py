@@ -18,7 +18,7 @@ from eunomia_testbed.advise.variations import Variation, variations_of
 from eunomia_testbed.evidence.draws import DrawKind, Draws
 from eunomia_testbed.evidence.evidence import Evidence, evidence_in
 from eunomia_testbed.evidence.goals import MEAN_JCT
-from eunomia_testbed.evidence.intervals import FEWEST_RESAMPLES, end_error
+from eunomia_testbed.evidence.intervals import FEWEST_RESAMPLES, end_error, estimate
 from eunomia_testbed.evidence.judging import Answers, judge, judge_goal
 from eunomia_testbed.evidence.resampling import FEWEST_APPS
 from eunomia_testbed.running.many import Outcome, run_plan
@@ -31,7 +31,7 @@ from eunomia_testbed.workload import Workload
 
 MOST_RESAMPLES: Final = 400
 STILL: Final = 0.1
-"""An interval stands still when the error of its ends is below this part of its width."""
+"""An interval stands still when the error of its ends is below this part of its width, and no end is as near to 0."""
 PART_OF_TRACE, PART_OF_VARIATIONS = 0.6, 0.35
 """Parts of the budget: for the trace with its resamples, and for the variations; the rest is for trials."""
 FEWEST_POLICIES: Final = 3
@@ -231,11 +231,14 @@ def _resampled(plan: Plan, trace: Workload, seed: int, spender: _Spender) -> Out
         resampling=resampling_of(trace, MOST_RESAMPLES, seed=seed, block=None),
         budget_seconds=PART_OF_TRACE * spender.means.budget_seconds,
     )
-    return spender.run(resampled, "trace", report=True, enough=_stand_still)
+    return spender.run(resampled, "trace", report=True, enough=stand_still)
 
 
-def _stand_still(rows: pl.DataFrame) -> bool:
+def stand_still(rows: pl.DataFrame) -> bool:
     """Return whether the ends of the intervals of mean JCT against the best policy stand still.
+
+    An end does if its Monte Carlo error is under a tenth of the interval's width, and if it does not lie so near to 0
+    that this error may change which policies are told apart.
 
     Args:
         rows: the figures of every policy by resample.
@@ -247,8 +250,17 @@ def _stand_still(rows: pl.DataFrame) -> bool:
     if answer is None:
         return True
     first = answer.best[0]
-    errors = [end_error(evidence.log_ratios(first, each, MEAN_JCT.figure)) for each in policies if each != first]
-    return all(error <= STILL for error in errors)
+    return all(_stands_still(evidence.log_ratios(first, each, MEAN_JCT.figure)) for each in policies if each != first)
+
+
+def _stands_still(ratios: Sequence[float]) -> bool:
+    """Return whether the ends of an interval from these values by resample stand still, and not on 0."""
+    found = estimate(ratios, Draws(kind=DrawKind.RESAMPLES, count=len(ratios)))
+    if found is None or found.low is None or found.high is None:
+        return False
+    error = end_error(ratios)
+    nearest = min(abs(found.low), abs(found.high))
+    return error <= STILL and (nearest >= error * (found.high - found.low) or nearest == 0.0)
 
 
 def _turns(
