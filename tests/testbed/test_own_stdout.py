@@ -43,3 +43,38 @@ def test_what_a_plugin_prints_goes_to_stderr(processes: str, tmp_path: Path) -> 
     assert {row["policy"] for row in json.loads(done.stdout)["rows"]} == {"printing", "fifo"}
     for banner in ("an import", "Python", "a system call"):
         assert f"banner of {banner}\n" in done.stderr
+
+
+CHANGES = {
+    "import ctypes": "from eunomia_plugins.allocations.ordered import Ordered\nimport ctypes",
+    "class Printing:": "class Printing(Ordered):",
+    "menus, offer):": "menus, offer, valuations):",
+    "raise ValueError('not today')": "return super().eunomia_allocation(snapshot, menus, offer, valuations)",
+}
+ORDERED = PRINTING
+for old, new in CHANGES.items():
+    ORDERED = ORDERED.replace(old, new)
+JOBS = "".join(f"j{row},{row},1,10,1\n" for row in range(5))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["advise", "own.csv", "--cluster", "1x8 V100", "--policy", "printing", "--policy", "fifo", "--out", "advice"],
+        ["audit", "printing", "--instances", "2"],
+        ["plugins"],
+        ["compare", "run:printing", "run:fifo"],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_other_commands_print_their_result_alone(arguments: list[str], tmp_path: Path) -> None:
+    (tmp_path / "printing.py").write_text(ORDERED)
+    (tmp_path / "own.csv").write_text("job,arrival_seconds,most_gpus,iterations,seconds_per_iteration\n" + JOBS)
+    flags = ["--plugin-path", "printing.py", "--json"]
+    if arguments[0] == "compare":
+        given = ["simulate", "own.csv", "--cluster", "1x8 V100", "--policy", "printing", "--policy", "fifo"]
+        assert eunomia([*given, *flags, "--seeds", "0-1", "--out", "run"], tmp_path).returncode == 0
+    done = eunomia([*arguments, *flags], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)
+    assert ("banner of an import" in done.stderr) == (arguments[0] != "compare")  # which reads and runs nothing

@@ -16,6 +16,7 @@ from typing import Any, Final
 from eunomia import __version__
 from eunomia.errors import EunomiaError, InputError, PluginError
 from eunomia.model.shapes import builds, value
+from eunomia.own_stdout import own_stdout
 from eunomia.platform.checking import IncompatibleError, check_contracts, check_plugin, hooks_of
 from eunomia.round.strictness import freeze, is_strict
 from eunomia.units import Stage
@@ -308,7 +309,11 @@ def _listed(found: Found, load: Callable[[str], Any] | None = None) -> Listed:
 
 def _load(target: str) -> Any:
     where, _, attribute = target.rpartition(":")
-    module = _file_module(Path(where)) if where.endswith(".py") else importlib.import_module(where)
+    if where.startswith("eunomia_plugins."):
+        module = importlib.import_module(where)
+    else:
+        with own_stdout():  # what a plugin prints at its import is no part of a command's result
+            module = _file_module(Path(where)) if where.endswith(".py") else importlib.import_module(where)
     loaded: Any = module
     for part in attribute.split("."):
         loaded = getattr(loaded, part)
@@ -325,7 +330,8 @@ def _file_module(path: Path) -> Any:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # inspect looks up the sources of its classes here
     try:
-        spec.loader.exec_module(module)
+        with own_stdout():
+            spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[name]
         raise
