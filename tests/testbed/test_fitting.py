@@ -113,3 +113,13 @@ def test_a_trace_with_sizes_of_its_own_keeps_them(capsys: pytest.CaptureFixture[
     Path("jobs.csv").write_text(TRACE.replace("model\n", "model,least_gpus\n").replace("curved\n", "curved,1\n"))
     assert simulate("--cluster", "1x8 V100", "--policy", "afs", "--elastic", "1..4") == 2
     assert "--elastic must stand with a trace in which every job has one size" in capsys.readouterr().err
+
+
+def test_all_names_that_are_no_policy_are_told_together(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["--policy", "gavel", "--policy", "fifo", "--policy", "pollux", "--policy", "srft"]
+    assert simulate("--cluster", "1x8 V100", *asked) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 3
+    assert '"gavel" is a paper, and a policy must be one of its presets' in lines[0]
+    assert "Pollux" in lines[1] and 'did you mean "srtf"?' in lines[2]
+    assert not Path("out").exists()

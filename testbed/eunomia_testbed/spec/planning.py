@@ -209,11 +209,18 @@ def _profiles(spec: SimulationSpec, peer: Peer | None) -> dict[str, Profile]:
     if settings and any(isinstance(policy, Profile) for policy in asked):
         rule = "settings must stand with policies that are given by name"
         raise InputError(rule, value=f'"{settings[0]}"', place=spec.place("settings"))
+    errors: list[InputError] = []
     for policy in asked:
-        profile = policy if isinstance(policy, Profile) else Profile.load(policy, settings=settings, flag=place)
+        try:
+            profile = policy if isinstance(policy, Profile) else Profile.load(policy, settings=settings, flag=place)
+        except InputError as error:
+            errors += error.errors if isinstance(error, InputErrors) else [error]
+            continue
         if profile.name in made:
             raise InputError("policies must have different names", value=f'"{profile.name}" twice', place=place)
         made[profile.name] = profile if peer is None else peer.under(profile)
+    if errors:
+        raise InputErrors(errors) if len(errors) > 1 else errors[0]
     return made
 
 
