@@ -268,6 +268,7 @@ def stores(state: Any) -> dict[str, Any]:
 
 def _search(owner: Any, place: str, found: dict[str, Any], seen: set[int]) -> None:
     plain: dict[str, Any] = {}
+    shared = {id(getattr(owner, name, None)) for name in _attributes(owner)}
     for name in _attributes(owner):
         item = getattr(owner, name, None)
         if item is None or isinstance(item, str | int | float | Enum | frozenset):
@@ -277,7 +278,8 @@ def _search(owner: Any, place: str, found: dict[str, Any], seen: set[int]) -> No
         elif isinstance(item, Table | dict | list | set | np.ndarray):
             found[f"{place}.{name}"] = _content(item)
         elif hasattr(item, "rebuild") or type(item).__module__.startswith("eunomia.model."):
-            found[f"{place}.{name}"] = _content({part: getattr(item, part, None) for part in _attributes(item)})
+            own = {part: getattr(item, part, None) for part in _attributes(item)}
+            found[f"{place}.{name}"] = _content({part: kept for part, kept in own.items() if id(kept) not in shared})
         elif type(item).__module__.startswith("eunomia."):
             seen.add(id(item))
             _search(item, f"{place}.{name}", found, seen)

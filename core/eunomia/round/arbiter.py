@@ -178,7 +178,7 @@ class Arbiter:
         free = causes.isdisjoint(triggers.all_on)
         if (free or not triggers.when_served) and not standing.waiting and not standing.short:
             return True
-        full = not any(standing.space.free) and not standing.overdue
+        full = not any(standing.space.free) and not state.lease_ends.overdue
         return free and full and not triggers.when_full and not self._serving.refiners
 
     def _quiet(self, folded: Folded, causes: frozenset[Cause]) -> Decision:
@@ -192,7 +192,7 @@ class Arbiter:
             version=state.version,
             causes=causes,
             orders=tuple(folded.orders),
-            renewals=tuple(renewals(state, self._serving)) if state.standing.overdue else (),
+            renewals=tuple(renewals(state, self._serving)) if state.lease_ends.overdue else (),
             faults=tuple(folded.refused),
             serving=self._serving.profile,
         )

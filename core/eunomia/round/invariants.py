@@ -304,6 +304,8 @@ def _check_kept(state: State) -> None:
     """Check the state index and the accounts against the tables."""
     if not state.standing.same(Standing.of(state)):
         raise StateError("the state index must equal the index rebuilt from the tables")
+    if not state.lease_ends.same(state.lease_ends.rebuild(state.now), state.now):
+        raise StateError("the ends of leases must be those that the leases give")
     if state.amounts.tight != state.amounts.waiting(state.leases):
         raise StateError("leases that wait for CPUs or memory must be those that the tables show")
     held, on = state.holdings.live, np.zeros_like(state.jobs.live.on)

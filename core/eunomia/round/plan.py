@@ -14,13 +14,13 @@ import numpy as np
 from eunomia.contract.allocations import Allocation, AmountRange, Grants
 from eunomia.contract.decisions import Renewal, Transition, TransitionKind, kind_of_resize
 from eunomia.contract.offers import Offer
-from eunomia.contract.placements import Placement
+from eunomia.contract.placements import Placement, Retunes
 from eunomia.contract.stages import Rounds
 from eunomia.model.leases import GpuState, Lease, LeaseState
 from eunomia.round.targets import target_amounts
 from eunomia.state.offering import reached
 from eunomia.state.state import State
-from eunomia.units import NEVER, NONE, Epoch, LeaseId, Rest, Seconds, Unit
+from eunomia.units import NEVER, NONE, Epoch, LeaseId, Reals, Rest, Seconds, Unit
 
 NO_GPUS = np.empty(0, np.int64)
 _LEAVING, _LEASE_LEAVING = int(GpuState.LEAVING), LeaseState.LEAVING
@@ -59,11 +59,9 @@ def plan(state: State, target: Target, rounds: Rounds) -> Plan:
     return _Planner(state, target, rounds).run()
 
 
-def planned(allocation: Allocation) -> tuple[tuple[int, float], ...]:
+def planned(allocation: Allocation, starts_at: Reals) -> tuple[tuple[int, float], ...]:
     """Planned starts of waiting jobs: row and time in seconds."""
-    if allocation.starts_at is None:
-        return ()
-    known = zip(allocation.claims.rows.tolist(), allocation.starts_at.tolist(), strict=True)
+    known = zip(allocation.claims.rows.tolist(), starts_at.tolist(), strict=True)
     return tuple((row, time) for row, time in known if math.isfinite(time))
 
 
@@ -123,7 +121,8 @@ class _Planner:
             self.resize(lease, claim, reach, lost)
             served[claim] = set(self.placed.get(claim, ()))
         self.start(served)
-        self.retune()
+        if self.placement.retunes is not None:
+            self.retune(self.placement.retunes)
         return Plan(transitions=self.numbered(), renewals=self.renewals)
 
     def touched(self) -> list[tuple[Lease, int | None]]:
@@ -134,7 +133,7 @@ class _Planner:
         state, held = self.state, self.state.holdings.cells
         gpus: list[int] = self.offer.gpus.tolist() if self.releases else self.placement.gpus.tolist()
         holder, successor = held.lease, held.successor
-        numbers = state.standing.overdue | {holder[gpu] for gpu in gpus} | {successor[gpu] for gpu in gpus}
+        numbers = state.lease_ends.overdue | {holder[gpu] for gpu in gpus} | {successor[gpu] for gpu in gpus}
         claims: dict[int, int] = {}
         if self.is_job:
             lease_of = state.jobs.cells.lease
@@ -172,10 +171,9 @@ class _Planner:
         both = ((self.amounts[0], held.cpus), (self.amounts[1], held.memory_gib))
         return any(not np.allclose(new[lease.gpus], old[lease.gpus], rtol=1e-9, atol=0.0) for new, old in both)
 
-    def retune(self) -> None:
+    def retune(self, retunes: Retunes) -> None:
         """Order other CPUs and memory for the jobs that the placement names next to its claims."""
-        retunes = self.placement.retunes
-        for job in () if retunes is None else retunes.jobs.tolist():
+        for job in retunes.jobs.tolist():
             lease = self.state.leases[self.state.jobs.cells.lease[job]]
             if lease.probe is None and self.changed(lease):
                 gpus: list[int] = lease.gpus.tolist()
@@ -277,13 +275,13 @@ class _Planner:
             leaving=np.array(draft.leaving, np.int64) if draft.leaving else NO_GPUS,
             after=np.array(draft.after, np.int64) if draft.after else NO_GPUS,
             deadline=self.deadline if draft.leaving else NEVER,
-            cpus_range=self.range_of(draft, self.ranges[0]),
-            memory_range=self.range_of(draft, self.ranges[1]),
+            cpus_range=None if self.ranges[0] is None else self.range_of(draft, self.ranges[0]),
+            memory_range=None if self.ranges[1] is None else self.range_of(draft, self.ranges[1]),
         )
 
-    def range_of(self, draft: _Draft, bounds: AmountRange | None) -> tuple[float, float] | None:
-        """The range that the allocation sets for the GPUs of a draft; None: it sets none, or an app divides them."""
-        if bounds is None or draft.kind is TransitionKind.SUSPEND or draft.job == NONE:
+    def range_of(self, draft: _Draft, bounds: AmountRange) -> tuple[float, float] | None:
+        """The range of a draft's GPUs by the allocation; None: no claim of it has them, or an app divides them."""
+        if draft.kind is TransitionKind.SUSPEND or draft.job == NONE:
             return None
         row = draft.job if self.is_job else draft.app
         if row not in self.rows:

@@ -103,7 +103,7 @@ class Round:
         if stages.offer is not None:
             offer = self._narrowed(menus, offer)
         self.considered = offer
-        if state.standing.overdue:
+        if state.lease_ends.overdue:
             self.plan.renewals += renewals(state, stages, beyond=offer.gpus)
         deadline = stages.rounds.bid_deadline
         if deadline is not None and _has_bidders(state, offer):
@@ -160,7 +160,7 @@ class Round:
             allocation = self._ask(_REFINE, Allocation, refine, snapshot, menus, offer, allocation, name=name)
         self.wake_at = self._wake_at(allocation, valuations)
         named = check_allocation(state, menus, offer, allocation)
-        starts_at = planned(allocation)
+        starts_at = () if allocation.starts_at is None else planned(allocation, allocation.starts_at)
         placement = self._ask(_PLACEMENT, Placement, stages.placement, snapshot, menus, offer, allocation)
         placed = check_placement(state, menus, offer, allocation, named, placement)
         made = plan(state, Target(offer, allocation, placement, named.rows, placed), _graced(stages.rounds, menus))
@@ -277,7 +277,7 @@ def retunes(stages: Stages) -> bool:
 
 def renewals(state: State, stages: Stages, beyond: Ints = NO_GPUS) -> list[Renewal]:
     """Renew overdue leases for one term; with ``beyond``, only leases that hold none of those GPUs."""
-    ended, ends_at = [state.leases[number] for number in sorted(state.standing.overdue)], state.now + lease_of(stages)
+    ended, ends_at = [state.leases[number] for number in sorted(state.lease_ends.overdue)], state.now + lease_of(stages)
     return [
         Renewal(lease=LeaseId(held.id), ends_at=Seconds(ends_at), protected_until=held.protected_until)
         for held in ended

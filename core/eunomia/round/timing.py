@@ -5,7 +5,6 @@ import math
 from eunomia.contract.contracts import Feature, Triggers
 from eunomia.contract.stages import DEFAULT_TRIGGERS, Stages
 from eunomia.round.answers import StageFaultError, ask
-from eunomia.state.lease_times import next_end, next_guard, take_unguarded
 from eunomia.state.state import State
 from eunomia.units import NEVER, Cause, Seconds, Stage
 
@@ -47,7 +46,7 @@ class Timing:
     def due(self, state: State) -> frozenset[Cause]:
         """Causes of the round that is due now; empty: no round is due."""
         triggers = self.known or self._known(state)
-        if state.guards and next_guard(state) <= state.now and _unguarded(state, triggers):
+        if state.lease_ends.guards and state.lease_ends.next_guard() <= state.now and _unguarded(state, triggers):
             state.cause(_LEASE_ENDED)
         if triggers.every is not None and state.now >= state.last_boundary + triggers.every:
             state.last_boundary = Seconds(math.floor(state.now / triggers.every) * triggers.every)
@@ -64,10 +63,10 @@ class Timing:
 
     def next(self, state: State) -> Seconds:
         """Time when the next step is due if no event comes."""
-        triggers, now, standing = self.known or self._known(state), state.now, state.standing
+        triggers, now, standing, ends = self.known or self._known(state), state.now, state.standing, state.lease_ends
         wake_at = state.stage_wake_at if now < state.stage_wake_at else NEVER
-        if state.ends:
-            wake_at = _sooner(next_end(state), now, wake_at)
+        if ends.ends:
+            wake_at = _sooner(ends.next_end(), now, wake_at)
         if state.open is not None:
             wake_at = _sooner(state.open.offer.closes_at or NEVER, now, wake_at)
         else:
@@ -77,8 +76,8 @@ class Timing:
                 wake_at = _sooner(max(Seconds(state.cause_since + triggers.settle), soon), now, wake_at)
             if triggers.every is not None and state.job_rows:  # no periodic steps in an empty cluster
                 wake_at = _sooner(Seconds(state.last_boundary + triggers.every), now, wake_at)
-            if triggers.when_unprotected and standing.waiting and state.guards:
-                wake_at = _sooner(next_guard(state), now, wake_at)
+            if triggers.when_unprotected and standing.waiting and ends.guards:
+                wake_at = _sooner(ends.next_guard(), now, wake_at)
         for until in state.probing.values():
             wake_at = _sooner(until, now, wake_at)
         if standing.backing_off:
@@ -102,7 +101,7 @@ def _sooner(time: Seconds, now: Seconds, than: Seconds) -> Seconds:
 
 def _unguarded(state: State, triggers: Triggers) -> bool:
     """Drop the protected parts that have ended; return whether a waiting job may get their GPUs in a round for it."""
-    freed = take_unguarded(state)
+    freed = state.lease_ends.take_unguarded(state.now)
     if not triggers.when_unprotected:
         return False
-    return bool(state.standing.waiting) and (bool(triggers.all_on) or not freed.isdisjoint(state.standing.overdue))
+    return bool(state.standing.waiting) and (bool(triggers.all_on) or not freed.isdisjoint(state.lease_ends.overdue))

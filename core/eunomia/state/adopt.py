@@ -10,7 +10,6 @@ from eunomia.contract.verdicts import Reason
 from eunomia.model.gpu_sets import without
 from eunomia.model.leases import GpuState, Lease, LeaseState, Probing
 from eunomia.model.workload import JobState
-from eunomia.state.lease_times import watch_end
 from eunomia.state.revoking import forget_probe, stop_clock, take
 from eunomia.state.room import give_room
 from eunomia.state.state import OpenOffer, State
@@ -218,7 +217,7 @@ def _settle(state: State, lease: Lease, order: Transition) -> None:
         lease.state = _ORDERED
     else:
         state.amounts.refresh(lease)
-    watch_end(state, lease)
+    state.lease_ends.granted(lease, state.now)
     state.touch(job=lease.job, app=lease.app)
 
 
@@ -250,7 +249,7 @@ def _renew(state: State, renewal: Renewal) -> None:
     held = state.holdings.live
     mine = lease.gpus[held.lease[lease.gpus] == lease.id]
     held.ends_at[mine], held.protected_until[mine] = renewal.ends_at, renewal.protected_until
-    watch_end(state, lease)
+    state.lease_ends.granted(lease, state.now)
     state.touch(job=lease.job, app=lease.app)
 
 

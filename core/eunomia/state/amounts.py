@@ -118,7 +118,7 @@ class Amounts:
 
     def begun(self, lease: Lease) -> None:
         """Note that a lease runs as ordered; what an order under way may change stays in use."""
-        if self.are_known and lease.tuned == NONE:
+        if lease.tuned == NONE:
             self._lower(lease)
 
     def raise_later(self, lease: Lease) -> None:

@@ -43,7 +43,6 @@ from eunomia.contract.events import (
 from eunomia.model.workload import JobState
 from eunomia.state import fold_gpus, fold_work, kind_profiles, regimes
 from eunomia.state.folding import EventError, Folded, Folding, await_round
-from eunomia.state.lease_times import take_ended
 from eunomia.state.probing import end_overdue
 from eunomia.state.room import give_room
 from eunomia.state.state import State
@@ -67,7 +66,7 @@ def fold(state: State, now: Seconds, events: Iterable[Event], *, grace: Seconds)
     _fold_each(folding, ordered)
     if state.probing:
         end_overdue(folding)
-    if state.ends and take_ended(state):
+    if state.lease_ends.ends and state.lease_ends.take_ended(state.now):
         state.cause(Cause.LEASE_ENDED)
     if state.amounts.tight:
         give_room(state)

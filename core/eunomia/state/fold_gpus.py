@@ -155,7 +155,8 @@ def started(fold: Folding, event: Started) -> None:
     if lease is None or lease.epoch != event.epoch or lease.state is not _ORDERED:
         return  # late: there is a newer order
     lease.state = _ACTIVE
-    fold.state.amounts.begun(lease)
+    if fold.state.amounts.are_known:
+        fold.state.amounts.begun(lease)
     if lease.job == NONE:
         return
     state, job, at = fold.state, lease.job, fold.time(event.at)

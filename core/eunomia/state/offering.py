@@ -87,7 +87,7 @@ class _Reach:
 
     def __init__(self, state: State, scope: Scope) -> None:
         self.state, self.scope = state, scope
-        self.only_free = scope is Scope.FREE and not state.standing.overdue
+        self.only_free = scope is Scope.FREE and not state.lease_ends.overdue
         """No lease is overdue, so that exactly the free GPUs are on offer."""
         self._mask: Bools | None = None
 
@@ -112,7 +112,7 @@ class _Reach:
 def _free(state: State) -> Bools:
     held = state.holdings.live
     mask: Bools = held.state == GpuState.FREE
-    if state.standing.overdue:
+    if state.lease_ends.overdue:
         mask |= (held.state == GpuState.HELD) & (held.ends_at <= state.now) & (held.protected_until <= state.now)
         mask &= held.successor == NONE
     return mask

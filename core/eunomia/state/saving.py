@@ -13,7 +13,6 @@ from eunomia.errors import InputError
 from eunomia.model.cluster import Cluster
 from eunomia.model.leases import Lease, LeaseState, Probing
 from eunomia.state.codec import decode, encode
-from eunomia.state.lease_times import watch_end
 from eunomia.state.saved_tables import restore_tables, saved_tables
 from eunomia.state.state import OpenOffer, State
 from eunomia.units import AppId, Basis, Cause, JobId, Locality, Seconds, Stage, UserId, Version
@@ -101,7 +100,6 @@ def load_state(
     for lease in made["leases"]:
         kept = _kept_lease(lease)
         state.leases[kept.id] = kept
-        watch_end(state, kept)
         if kept.probe is not None:
             state.probing[kept.id] = kept.probe.until
     state.leaving = {int(lease): set(gpus) for lease, gpus in made["leaving"]}
@@ -118,6 +116,7 @@ def load_state(
             bids={int(app): decode(form) for app, form in bids},
             asked={int(row): AppId(app) for row, app in asked},
         )
+    state.lease_ends = state.lease_ends.rebuild(state.now)
     state.amounts.rebuild(state.leases)
     state.forget_standing()
     return state

@@ -108,12 +108,12 @@ class ArbiterLiveIndex:
     @property
     def none_overdue(self) -> bool:
         """Whether every lease that has ended was renewed."""
-        return not self._state.standing.overdue
+        return not self._state.lease_ends.overdue
 
     @property
     def overdue(self) -> list[int]:
         """Rows of jobs whose lease has ended, is not protected and was not renewed."""
-        leases = [self._state.leases[lease] for lease in sorted(self._state.standing.overdue)]
+        leases = [self._state.leases[lease] for lease in sorted(self._state.lease_ends.overdue)]
         return [lease.job for lease in leases if lease.job != NONE and lease.protected_until <= self._state.now]
 
     def gpus_of(self, job: int) -> Ints:

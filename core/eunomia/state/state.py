@@ -24,6 +24,7 @@ from eunomia.model.workload import Apps, Jobs, JobState, Users
 from eunomia.state.amounts import Amounts, of_next_lease
 from eunomia.state.machine_shares import MachineShares
 from eunomia.state.state_index import Standing
+from eunomia.store.lease_ends import LeaseEnds
 from eunomia.store.service import Service
 from eunomia.store.tables import AppRows, JobRows
 from eunomia.units import (
@@ -118,10 +119,7 @@ class State:
         self.shown: object = None
         """The live index that ``show`` keeps between snapshots."""
         self._changes = ChangeLog()
-        self.ends: list[tuple[float, int]] = []
-        """Heap of lease ends; an entry is stale if its lease now ends at another time. Empty: no lease ends."""
-        self.guards: list[tuple[float, int]] = []
-        """Heap of the ends of leases' protected parts, kept in the same way."""
+        self.lease_ends = LeaseEnds(self.leases)
         self.machine_shares = MachineShares(cluster)
         self.amounts = Amounts(cluster, self.holdings, self.next_epoch)
         self._types: list[int] = cluster.gpu_type.tolist()
@@ -172,7 +170,7 @@ class State:
 
     @functools.cached_property
     def standing(self) -> Standing:
-        """The state index (waiting jobs, free GPUs, overdue leases), built from the tables on first use."""
+        """The state index (waiting jobs, free GPUs, leases by app), built from the tables on first use."""
         return Standing.of(self)
 
     def forget_standing(self) -> None:
@@ -298,7 +296,7 @@ class State:
     def leave(self, lease: Lease) -> None:
         """Mark a lease as leaving: all its GPUs have to come back."""
         lease.state = LeaseState.LEAVING
-        self.standing.overdue.discard(lease.id)
+        self.lease_ends.released(lease.id)
         self.standing.shared.discard(lease.id)
 
     def vacate(self, gpus: Sequence[int], at: Seconds | None = None) -> None:
@@ -385,11 +383,12 @@ class State:
         """Drop a lease that has no GPUs left; an ended app is dropped with its last lease."""
         standing = self.standing
         gone = self.leases.pop(lease)
-        self.amounts.drop(lease)
+        if self.amounts.are_known:
+            self.amounts.drop(lease)
         self.probing.pop(lease, None)
         if self.leaving:
             self.leaving.pop(lease, None)
-        standing.overdue.discard(lease)
+        self.lease_ends.released(lease)
         standing.shared.discard(lease)
         standing.leases_of[gone.app].discard(lease)
         of_job, of_app = self.jobs.cells.lease, self.apps.cells

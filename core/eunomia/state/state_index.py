@@ -1,4 +1,4 @@
-"""The state index: waiting jobs, free GPUs, overdue leases and other sets derived from the tables.
+"""The state index: waiting jobs, free GPUs and other sets derived from the tables.
 
 It is updated with every change, so that no step searches the tables. ``Standing.of`` rebuilds it from the tables: a
 state that was loaded or written directly has no index until its first use, and ``--strict-plugins`` compares the
@@ -60,7 +60,6 @@ class Standing:
         default_verdict: reason, stage and plugin of the verdict on jobs that no stage turned down; None: none yet.
         backing_off: by row, the time when a failed job is tried again.
         present: number of apps that have not ended.
-        overdue: leases that have ended and have not been renewed.
         shared: leases that name no job; their apps divide them.
         jobs_of: rows of jobs by app.
         leases_of: leases by app.
@@ -76,7 +75,6 @@ class Standing:
         "default_verdict",
         "jobs_of",
         "leases_of",
-        "overdue",
         "present",
         "shared",
         "short",
@@ -94,7 +92,6 @@ class Standing:
         self.default_verdict: tuple[int, int, str] | None = None
         self.backing_off: dict[int, float] = {}
         self.present = 0
-        self.overdue: set[int] = set()
         self.shared: set[int] = set()
         self.jobs_of: dict[int, set[int]] = {}
         self.leases_of: dict[int, set[int]] = {}
@@ -127,8 +124,6 @@ class Standing:
         made.uneven = bool(asked.any() or uneven.any())
         for lease in state.leases.values():
             made.leases_of.setdefault(lease.app, set()).add(lease.id)
-            if lease.ends_at <= state.now and lease.state is not LeaseState.LEAVING:
-                made.overdue.add(lease.id)
             if lease.job == NONE and lease.state is not LeaseState.LEAVING:
                 made.shared.add(lease.id)
         runs = (jobs.state[:used] == JobState.RUNNING) | (jobs.state[:used] == JobState.STARTING)
@@ -146,8 +141,8 @@ class Standing:
 
     def same(self, other: Self) -> bool:
         """Return whether both indexes are equal; which verdicts are stale is not compared."""
-        mine = (self.waiting, self.asked, self.short, self.backing_off, self.present, self.overdue)
-        others = (other.waiting, other.asked, other.short, other.backing_off, other.present, other.overdue)
+        mine = (self.waiting, self.asked, self.short, self.backing_off, self.present)
+        others = (other.waiting, other.asked, other.short, other.backing_off, other.present)
         owned = (_filled(self.jobs_of), _filled(self.leases_of), self.shared)
         owned_there = (_filled(other.jobs_of), _filled(other.leases_of), other.shared)
         return mine == others and owned == owned_there and self.space.same(other.space)
