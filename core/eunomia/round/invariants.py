@@ -304,6 +304,8 @@ def _check_kept(state: State) -> None:
     """Check the state index and the accounts against the tables."""
     if not state.standing.same(Standing.of(state)):
         raise StateError("the state index must equal the index rebuilt from the tables")
+    if not _untold(state) <= state.standing.stale_verdicts:
+        raise StateError("a waiting job must be listed where its verdict differs from the last default")
     if not state.lease_ends.same(state.lease_ends.rebuild(state.now), state.now):
         raise StateError("the ends of leases must be those that the leases give")
     if state.amounts.tight != state.amounts.waiting(state.leases):
@@ -316,6 +318,13 @@ def _check_kept(state: State) -> None:
     apps = np.bincount(held.app[held.app != NONE], minlength=state.apps.capacity)
     if not np.array_equal(apps, state.apps.live.gpus):
         raise StateError("the number of an app's GPUs must match the GPUs that it holds")
+
+
+def _untold(state: State) -> set[int]:
+    """Waiting jobs whose verdict differs from the last default, which the next round has to look at."""
+    default, jobs, plugins = state.standing.default_verdict, state.jobs.cells, list(state.plugins)
+    verdicts = {row: (jobs.reason[row], jobs.stage[row], plugins[jobs.plugin[row]]) for row in state.standing.waiting}
+    return set() if default is None else {row for row, verdict in verdicts.items() if verdict != default}
 
 
 def _check_gang(state: State, lease: Lease) -> None:

@@ -52,8 +52,7 @@ def single_job_ended(fold: Folding, event: SingleJobEnded) -> bool:
     job, app = state.job_rows.get(event.job, NONE), state.app_rows.get(event.app, NONE)
     if lease is None or job == NONE or lease.job != job or lease.app != app or state.standing.jobs_of[app] != {job}:
         return False
-    of_app = state.apps.cells
-    if of_app.ended[app] or of_app.leases[app] != 1:
+    if state.apps.cells.ended[app] or len(state.standing.leases_of[app]) != 1:
         return False
     gpus = _all_back(state, lease, event)
     if not gpus:

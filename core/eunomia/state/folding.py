@@ -99,7 +99,7 @@ class Folding:
         state = self.state
         for job in sorted(state.standing.jobs_of.get(app, ())):
             self.remove_job(job)
-        for lease in state.app_leases(app) if state.apps.cells.leases[app] else ():
+        for lease in state.app_leases(app):
             if lease.state is not LeaseState.LEAVING:
                 self.leave(lease, lease.gpus)
         state.service.add_app(app, state.now)
@@ -113,12 +113,14 @@ def close_app(state: State, app: int, outcome: str) -> None:
     if state.open is not None:
         state.open.bids.pop(app, None)
     state.outcomes[state.app_id(app)] = outcome
-    apps = state.apps.cells
-    if apps.leases[app]:
+    state.apps.cells.ended[app] = 1
+    standing = state.standing
+    leaves = bool(standing.leases_of.get(app))
+    if leaves:
         state.keep_contention(app)
-    apps.ended[app] = 1
-    state.standing.present -= 1
-    state.drop_app_if_over(app)
+    standing.present -= 1
+    if not leaves:
+        state.drop_app(app)
 
 
 _AWAITING_ROUND = int(Reason.AWAITING_ROUND)

@@ -31,7 +31,6 @@ _JOB_ACCOUNTS: Final = {
 _APP_ACCOUNTS: Final = {
     "area_at_arrival": "area_at_arrival",
     "ended": "ended",
-    "leases": "leases",
     "gpus": "gpus",
     "gpu_seconds": "gpu_seconds",
     "booked_at": "counted_at",
@@ -47,7 +46,7 @@ def saved_tables(state: State) -> dict[str, Saved]:
         "users": state.users.state(),
         "apps": _part(apps, {field.name: field.name for field in fields(Apps)}),
         "jobs": _part(jobs, {field.name: field.name for field in fields(Jobs)}),
-        "app_accounts": _part(apps, _APP_ACCOUNTS),
+        "app_accounts": _with_leases(state, _part(apps, _APP_ACCOUNTS)),
         "job_accounts": _part(jobs, _JOB_ACCOUNTS),
         "app_ledger": _ledger(apps, state.app_ledger),
         "job_ledger": _ledger(jobs, state.job_ledger),
@@ -73,6 +72,15 @@ def restore_tables(state: State, saved: Mapping[str, Saved]) -> None:
 def _part(whole: Saved, columns: Mapping[str, str]) -> Saved:
     """Some columns of a table, by their names in a checkpoint."""
     return {**whole, "columns": {name: whole["columns"][column] for name, column in columns.items()}}
+
+
+def _with_leases(state: State, accounts: Saved) -> Saved:
+    """Add the number of each app's leases, leaving ones included, to the columns."""
+    leases_of = state.standing.leases_of
+    counts = [len(leases_of.get(row, ())) for row in range(accounts["used"])]
+    columns = accounts["columns"]
+    first = {name: columns[name] for name in ("area_at_arrival", "ended")}
+    return {**accounts, "columns": {**first, "leases": counts, **columns}}
 
 
 def _ledger(whole: Saved, ledger: AppLedger | JobLedger) -> Saved:

@@ -118,7 +118,6 @@ def load_state(
         )
     state.lease_ends = state.lease_ends.rebuild(state.now)
     state.amounts.rebuild(state.leases)
-    state.forget_standing()
     return state
 
 

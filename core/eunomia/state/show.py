@@ -70,13 +70,17 @@ class ArbiterLiveIndex:
     Attributes:
         active, active_apps, ledger, kinds: lazy values of these fields of a snapshot.
         memos: the present memos, as stages see them.
+        space: free GPUs; a stage copies it before it takes any.
+        waiting: rows of waiting jobs.
     """
 
-    __slots__ = ("_state", "active", "active_apps", "kinds", "ledger", "memos")
+    __slots__ = ("_state", "active", "active_apps", "kinds", "ledger", "memos", "space", "waiting")
 
     def __init__(self, state: State) -> None:
         self._state = state
         self.memos = Memos(state.memos)
+        self.space: Space = state.standing.space
+        self.waiting: Set[int] = state.standing.waiting
         self.active = Later(state.active)
         self.active_apps = Later(lambda: _active_apps(state))
         jobs, apps = Later(lambda: state.job_ledger), Later(lambda: state.app_ledger)
@@ -84,11 +88,6 @@ class ArbiterLiveIndex:
             lambda: Ledger(jobs=jobs, apps=apps, adaptations=state.adaptations)  # type: ignore[arg-type]
         )
         self.kinds = Later(lambda: tuple(state.kinds))
-
-    @property
-    def space(self) -> Space:
-        """Free GPUs; a stage copies it before it takes any."""
-        return self._state.standing.space
 
     @property
     def plain(self) -> bool:
@@ -99,11 +98,6 @@ class ArbiterLiveIndex:
     def proportional(self) -> bool:
         """Whether no job asks for, and no lease holds, CPUs or memory other than its GPUs' share of the machine."""
         return not self._state.standing.uneven
-
-    @property
-    def waiting(self) -> Set[int]:
-        """Rows of waiting jobs."""
-        return self._state.standing.waiting
 
     @property
     def none_overdue(self) -> bool:

@@ -173,10 +173,6 @@ class State:
         """The state index (waiting jobs, free GPUs, leases by app), built from the tables on first use."""
         return Standing.of(self)
 
-    def forget_standing(self) -> None:
-        """Drop the state index after the tables were written directly; the next use rebuilds it."""
-        self.__dict__.pop("standing", None)
-
     @property
     def job_ledger(self) -> JobLedger:
         """Time and GPU-seconds that jobs received, up to now."""
@@ -374,7 +370,6 @@ class State:
         """Add a new lease."""
         standing = self.standing
         self.leases[lease.id] = lease
-        self.apps.cells.leases[lease.app] += 1
         standing.leases_of.setdefault(lease.app, set()).add(lease.id)
         if lease.job == NONE:
             standing.shared.add(lease.id)
@@ -390,24 +385,22 @@ class State:
             self.leaving.pop(lease, None)
         self.lease_ends.released(lease)
         standing.shared.discard(lease)
-        standing.leases_of[gone.app].discard(lease)
-        of_job, of_app = self.jobs.cells.lease, self.apps.cells
+        of_app = standing.leases_of[gone.app]
+        of_app.discard(lease)
+        of_job = self.jobs.cells.lease
         if gone.job != NONE and of_job[gone.job] == lease:
             of_job[gone.job] = NONE
-        of_app.leases[gone.app] -= 1
-        if of_app.ended[gone.app]:
-            self.drop_app_if_over(gone.app)
+        if not of_app and self.apps.cells.ended[gone.app]:
+            self.drop_app(gone.app)
 
-    def drop_app_if_over(self, app: int) -> None:
+    def drop_app(self, app: int) -> None:
         """Drop an app that has ended and has given back all its GPUs."""
-        apps = self.apps.cells
-        if apps.ended[app] and apps.leases[app] == 0:
-            self.app_rows.pop(self.app_id(app), None)
-            if self.forecasts:
-                self.forecasts.pop(app, None)
-            self.standing.jobs_of.pop(app, None)
-            self.standing.leases_of.pop(app, None)
-            self.apps.drop(app)
+        self.app_rows.pop(self.app_id(app), None)
+        if self.forecasts:
+            self.forecasts.pop(app, None)
+        self.standing.jobs_of.pop(app, None)
+        self.standing.leases_of.pop(app, None)
+        self.apps.drop(app)
 
     def app_leases(self, app: int) -> list[Lease]:
         """Leases of an app, the oldest first."""

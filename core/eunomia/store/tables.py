@@ -14,8 +14,6 @@ class AppRows(Apps):
     """Integral of the number of apps over time, in app-seconds, when the app arrived."""
     ended: Rows = column("int32", 0)
     """1: the app has ended, but some of its GPUs have not come back."""
-    leases: Ints = column("int64", 0)
-    """Number of the app's leases, leaving ones included."""
     gpus: Ints = column("int64", 0)
     """Number of GPUs that the app holds, leaving ones included."""
     gpu_seconds: Reals = column(float, 0.0)
