@@ -117,6 +117,8 @@ def study(plan: Plan, left_out: Sequence[LeftOut], means: Means, *, seed: int) -
     broken += [LeftOut(policy=name, reason=f"its run failed: {error}") for name, error in failed.items()]
     left += broken[len(broken) - len(failed) :]
     plan = _only(plan, [name for name in plan.profiles if name not in failed])
+    if not plan.profiles:
+        raise EunomiaError("a policy must run on the trace", value="; ".join(each.text for each in broken))
     evidence = evidence_in(outcome.folder, outcome.facts, outcome.metrics)
     names = list(plan.profiles)
     answers = judge(evidence, names, kind=plan.rho)

@@ -1,5 +1,6 @@
 """``eunomia advise``: which policy for a trace on a cluster, by goal, with what the answer rests on."""
 
+import dataclasses
 import json
 import sys
 from datetime import UTC, datetime
@@ -99,9 +100,11 @@ def _tell(flags: AdviseFlags, study: "Study", folder: Path) -> int:
     advice = worded(study, flags.goal, flags.command())
     outcome = study.outcome
     timings = read_table(outcome.folder, "timings")
-    table = table_lines(outcome.metrics, timings, outcome.facts, study.evidence)
+    compared = {name: text for name, text in outcome.facts.profiles.items() if name in study.plan.profiles}
+    run = dataclasses.replace(outcome.facts, profiles=compared, failures=())  # without policies that are left out
+    table = table_lines(outcome.metrics, timings, run, study.evidence)
     title = f"{Path(str(flags.trace) if flags.trace else '-').name} on {study.plan.cluster.gpus} GPUs"
-    facts = _facts(advice, study) | answers_json(study.evidence, outcome.facts) | {"out": str(folder)}
+    facts = _facts(advice, study) | answers_json(study.evidence, run) | {"out": str(folder)}
     write_text(page(advice, table, title), folder / "advice.html")
     write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n", folder / "advice.json")
     if flags.as_json:
