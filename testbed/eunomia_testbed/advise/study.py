@@ -34,6 +34,8 @@ STILL: Final = 0.1
 """An interval stands still when the error of its ends is below this part of its width, and no end is as near to 0."""
 PART_OF_TRACE, PART_OF_VARIATIONS = 0.6, 0.35
 """Parts of the budget: for the trace with its resamples, and for the variations; the rest is for trials."""
+LEAST_TRIAL_SECONDS: Final = 5.0
+"""CPU time that each run of a trial may take in any case; beyond it, one whose resamples would not fit is cut off."""
 FEWEST_POLICIES: Final = 3
 """The fastest policies, which are compared whatever the budget."""
 
@@ -103,7 +105,8 @@ def study(plan: Plan, left_out: Sequence[LeftOut], means: Means, *, seed: int) -
     trace = plan.workloads[plan.seeds[0]]
     broken = _broken(plan, trace, spender)
     plan = _only(plan, [name for name in plan.profiles if name not in {each.policy for each in broken}])
-    trials = {name: trial(plan, name, trace) for name in plan.profiles}
+    most = max(LEAST_TRIAL_SECONDS, PART_OF_TRACE * means.budget_seconds / (1 + FEWEST_RESAMPLES))
+    trials = {name: trial(plan, name, trace, most) for name in plan.profiles}
     spender.spent += math.fsum(each.spent_seconds for each in trials.values())
     broken += [LeftOut(policy=name, reason=each.failure) for name, each in trials.items() if each.failure]
     trials = {name: each for name, each in trials.items() if not each.failure}

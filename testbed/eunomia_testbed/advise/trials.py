@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -15,7 +16,7 @@ from eunomia_testbed.advise.variations import with_wrong_lengths
 from eunomia_testbed.calls.notes import CallNotes
 from eunomia_testbed.calls.watch import CallWatch
 from eunomia_testbed.running.plan import Plan
-from eunomia_testbed.simulator import simulate_one
+from eunomia_testbed.simulator import Progress, SimulatedRun, simulate_one
 from eunomia_testbed.spec.fitting import LeftOut
 from eunomia_testbed.workload import Workload
 from eunomia_testbed.workload.taking import taken
@@ -40,9 +41,17 @@ class FirstRun:
     """Why the policy cannot run on the trace; empty: it can."""
 
 
-def trial(plan: Plan, name: str, trace: Workload) -> FirstRun:
-    """Run a policy on the first apps of the trace, with true and with wrong reports of work."""
+class _TooLongError(Exception):
+    """A trial has taken as much CPU time as it may."""
+
+
+def trial(plan: Plan, name: str, trace: Workload, most_seconds: float) -> FirstRun:
+    """Run a policy on the first apps of the trace, with true and with wrong reports of work.
+
+    A run that takes more than ``most_seconds`` of CPU time is cut off, and the policy counts as at least so slow.
+    """
     start = start_of(trace)
+    longer = (len(trace.apps.id) / len(start.apps.id)) ** GROWTH
     runs = []
     began = time.process_time()
     for each in (plan, with_wrong_lengths(plan)):
@@ -50,14 +59,41 @@ def trial(plan: Plan, name: str, trace: Workload) -> FirstRun:
         options = dataclasses.replace(options, keep=dataclasses.replace(options.keep, timings=True))
         profile, watch = plan.profiles[name], CallWatch(plan.limits, CallNotes(f"{name}, trial on the first apps"))
         try:
-            runs.append(simulate_one(start, plan.cluster, profile, options=options, models=plan.models, watch=watch))
+            runs.append(
+                simulate_one(
+                    start,
+                    plan.cluster,
+                    profile,
+                    options=options,
+                    models=plan.models,
+                    watch=watch,
+                    progress=_until(time.process_time() + most_seconds),
+                )
+            )
+        except _TooLongError:
+            spent = time.process_time() - began
+            whole = longer * (_seconds(runs[0]) if runs else most_seconds)
+            return FirstRun(cpu_seconds=whole, uses_lengths=bool(runs), spent_seconds=spent)
         except EunomiaError as error:
             spent, failure = time.process_time() - began, f"its run failed: {error}"
             return FirstRun(cpu_seconds=0.0, uses_lengths=False, spent_seconds=spent, failure=failure)
-    seconds = [run.timings.get("step", 0.0) + run.timings.get("driver", 0.0) for run in runs]
+    seconds = [_seconds(run) for run in runs]
     same = np.array_equal(runs[0].finish_seconds, runs[1].finish_seconds, equal_nan=True)
-    longer = (len(trace.apps.id) / len(start.apps.id)) ** GROWTH
     return FirstRun(cpu_seconds=seconds[0] * longer, uses_lengths=not same, spent_seconds=sum(seconds))
+
+
+def _until(end: float) -> Callable[[Progress], None]:
+    """Return a watcher of a run's progress that ends the run at a time of ``time.process_time``."""
+
+    def check(_: Progress) -> None:
+        if time.process_time() > end:
+            raise _TooLongError
+
+    return check
+
+
+def _seconds(run: SimulatedRun) -> float:
+    return run.timings.get("step", 0.0) + run.timings.get("driver", 0.0)
 
 
 def start_of(trace: Workload) -> Workload:
