@@ -1,5 +1,6 @@
 """Which cells of a plan are run: resamples within a budget of CPU time, the same under every policy."""
 
+import dataclasses
 import math
 from collections.abc import Callable, Mapping
 
@@ -126,6 +127,9 @@ def test_what_a_budget_left_out_is_said_and_no_goal_compares_it() -> None:
     drawn = pl.DataFrame(rows, schema=["policy", "seed", "jct_mean_seconds"], orient="row")
     answer = judge(Evidence(draws=draws, drawn=drawn, whole=whole), names).of("mean_jct")
     assert answer is not None and answer.best == ("fifo",) and answer.decided
+    alone = dataclasses.replace(draws, without=("themis", "las"))
+    answer = judge(Evidence(draws=alone, drawn=drawn.filter(policy="fifo"), whole=whole), names).of("mean_jct")
+    assert answer is not None and answer.best == ("themis",) and not answer.shows_chance  # in this trace
     assert "nothing is known about chance. 10 min of CPU time allow no 39 resamples" in method(
         Draws(asked=100, budget_seconds=600.0, needed_seconds=4000.0)
     )

@@ -204,10 +204,12 @@ def _apps(evidence: Evidence) -> int:
 def _able(evidence: Evidence, policies: Sequence[str]) -> tuple[list[str], list[Unfinished]]:
     """Return the policies under which the largest part of the apps finished, and the others with their counts.
 
-    Policies that a budget left without resamples are in neither. Where no app finished, there is nothing to compare.
+    Policies that a budget left without resamples are in neither, unless fewer than two others have them. Where no app
+    finished, there is nothing to compare.
     """
     rows = _rows(evidence)
-    policies = [each for each in policies if each not in evidence.draws.without]
+    resampled = [each for each in policies if each not in evidence.draws.without]
+    policies = resampled if len(resampled) > 1 else policies  # a single one with resamples is no comparison
     if not {"apps", "apps_finished"} <= set(rows.columns):
         return list(policies), []
     sums = {

@@ -196,7 +196,7 @@ def _of_resamples(draws: Draws) -> str:
         text += f" {budget} of CPU time allowed no more ({draws.asked} were asked for)."
     if draws.without:
         text += f" No resamples of {_listed(draws.without)}, whose runs take too long for {budget} of CPU time"
-        text += f"{_would_do(draws)}: no goal compares them."
+        text += f"{_would_do(draws)}: nothing is known about chance of them."
     return text
 
 
