@@ -46,10 +46,12 @@ def test_the_deadline_is_where_rho_would_be_one() -> None:
     assert index(two(), now=400.0, deadline=1.0, contention=2.0) == {"a/1": 1.0, "b/1": 1.0}
 
 
-def test_without_a_known_contention_the_deadline_follows_from_apps_per_gpu() -> None:
-    world = World("1x2 V100").app("a", contention=6.0).job("a/1", iterations=100, seconds_per_iteration=1.0)
-    assert index(world, deadline=1.0, deadline_power=1.0) == pytest.approx({"a/1": 100 / 300})
-    alone = World("1x2 V100").app("a", contention=1.0).job("a/1", iterations=100, seconds_per_iteration=1.0)
+def test_without_a_known_contention_the_deadline_follows_from_the_jobs_that_shared_the_cluster() -> None:
+    world = World("1x2 V100")
+    for number in range(6):
+        world = world.job(f"a/{number}", iterations=100, seconds_per_iteration=1.0)
+    assert index(world, deadline=1.0, deadline_power=1.0) == pytest.approx({f"a/{n}": 100 / 300 for n in range(6)})
+    alone = World("1x2 V100").job("a/1", iterations=100, seconds_per_iteration=1.0)
     assert index(alone, deadline=1.0, deadline_power=1.0) == pytest.approx({"a/1": 1.0})
 
 

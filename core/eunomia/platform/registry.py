@@ -33,6 +33,7 @@ DEFAULT_PLUGINS: Final[Mapping[str, str]] = {
     "edf": "eunomia_plugins.orders.edf:Edf",
     "themis_rho": "eunomia_plugins.orders.themis_rho:ThemisRho",
     "index_rule": "eunomia_plugins.orders.index_rule:IndexRule",
+    "laxity": "eunomia_plugins.orders.laxity:Laxity",
     "app_order": "eunomia_plugins.themis_baselines.app_order:AppOrder",
     "optimus": "eunomia_plugins.themis_baselines.optimus:Optimus",
     "slaq": "eunomia_plugins.themis_baselines.slaq:Slaq",

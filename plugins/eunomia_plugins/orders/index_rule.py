@@ -1,5 +1,6 @@
 """An index rule of four terms: short jobs, jobs on the critical path, jobs near their deadlines, and running jobs."""
 
+import dataclasses
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -7,7 +8,9 @@ from pydantic import Field
 
 from eunomia import Contract, Explanation, Feature, Menus, Offer, PluginOptions, Snapshot, Stage, Valuations, hookimpl
 from eunomia.contract.contracts import Contracts
-from eunomia.units import JobId, Reals, Rows
+from eunomia.contract.memos import Memo
+from eunomia.units import JobId, Reals
+from eunomia_plugins.orders.present import Present
 from eunomia_plugins.orders.remaining import by_length, lengths
 
 Weight = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
@@ -30,7 +33,8 @@ class IndexRuleOptions(PluginOptions):
     deadline_power: Power = 4.0
     """Exponent of the third term."""
     contention: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 0.0
-    """A job's run time under a fair share, over its own run time; 0: apps per GPU over the life of its app."""
+    """A job's run time under a fair share, over its own run time; 0: the jobs that were here when the job arrived and
+    those that arrived since, over the GPUs, at least 1."""
     unknown: Literal["last", "first"] = "last"
     """Whether jobs of unknown work or rate come last or first."""
 
@@ -60,13 +64,17 @@ class IndexRule:
         )
     }
 
+    memo_types: ClassVar[dict[Stage, type[Memo]]] = {Stage.VALUATION: Present}
+
     def __init__(self, options: IndexRuleOptions) -> None:
         self.options = options
 
     @hookimpl
     def eunomia_valuation(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> Valuations:
         """Score each candidate by minus its index."""
-        terms = self._terms(snapshot, menus, offer, offer.candidates)
+        old = snapshot.memos.of(self.name, Stage.VALUATION)
+        memo = (old if isinstance(old, Present) else Present()).after(snapshot)
+        terms = self._terms(snapshot, menus, offer, memo)
         own = self.options
         index = (
             own.short * terms.short
@@ -74,7 +82,8 @@ class IndexRule:
             + own.deadline * terms.deadline**own.deadline_power
             + own.stay * terms.stay
         )
-        return by_length(snapshot, offer, -index, own.unknown)
+        order = by_length(snapshot, offer, -index, own.unknown)
+        return order if memo is old else dataclasses.replace(order, memo=memo)
 
     @hookimpl
     def eunomia_explain(self, snapshot: Snapshot, job: JobId) -> Explanation:
@@ -82,14 +91,15 @@ class IndexRule:
         text = "Short jobs, jobs on the critical path, jobs near their deadline and jobs that run come first."
         return Explanation(text=text, numbers={})
 
-    def _terms(self, snapshot: Snapshot, menus: Menus, offer: Offer, jobs: Rows) -> Terms:
+    def _terms(self, snapshot: Snapshot, menus: Menus, offer: Offer, memo: Present) -> Terms:
+        jobs = offer.candidates
         active = lengths(snapshot, menus, snapshot.active)
         own = lengths(snapshot, menus, jobs)
         mean = float(np.nanmean(active.left)) if np.isfinite(active.left).any() else 0.0
         gpus = max(1, int(offer.capacity.sum()))
         # The least time in which all jobs can finish: the longest job alone, or all work on all GPUs.
         path = max(np.nanmax(active.left, initial=0.0), np.nansum(active.left * active.gpus) / gpus)
-        due = snapshot.jobs.arrived[jobs] + own.total * self._stretch(snapshot, offer, jobs, gpus)
+        due = snapshot.jobs.arrived[jobs] + own.total * memo.stretch(snapshot, jobs, gpus, self.options.contention)
         until = due - snapshot.now
         with np.errstate(divide="ignore", invalid="ignore"):
             return Terms(
@@ -98,10 +108,3 @@ class IndexRule:
                 deadline=np.where(until > own.left, own.left / until, np.where(np.isnan(until), np.nan, 1.0)),
                 stay=np.isin(jobs, snapshot.holdings.job).astype(float),
             )
-
-    def _stretch(self, snapshot: Snapshot, offer: Offer, jobs: Rows, gpus: int) -> Reals:
-        """Return by job the stretch T_id / run time: the option, else the number of apps per GPU, at least 1."""
-        if self.options.contention > 0.0:
-            return np.full(jobs.size, self.options.contention)
-        apps = np.nan_to_num(offer.contention[snapshot.jobs.app[jobs]], nan=1.0)
-        return np.maximum(apps / gpus, 1.0)

@@ -82,7 +82,7 @@ GAVEL: Final = GavelRuleOptions(round_seconds=360.0, restart_seconds=0.0, least_
 
 
 def under_rules(profile: Profile, options: GavelRuleOptions = SHOCKWAVE) -> Profile:
-    """Adapts a profile to the rules: the executor starts the rounds, and every GPU may change hands in each.
+    """Adapts a profile to the rules: the executor alone starts rounds, and every GPU may change hands in each.
 
     Plugins of the profile that have these options get their values: ``round_length``, ``least_between``,
     ``credit``, and ``ends`` of rounds.
@@ -97,7 +97,12 @@ def under_rules(profile: Profile, options: GavelRuleOptions = SHOCKWAVE) -> Prof
         "ends": "executor",
         "credit": options.credit,
     }
-    settings: dict[str, object] = {"rounds.on": [], "rounds.scope": "all", "rounds.lease": "unlimited"}
+    settings: dict[str, object] = {
+        "rounds.on": [],
+        "rounds.every": "none",
+        "rounds.scope": "all",
+        "rounds.lease": "unlimited",
+    }
     for name, known in _options_by_plugin(profile).items():
         settings |= {f"plugins.{name}.{key}": item for key, item in wanted.items() if key in known}
     return profile.replace(settings=settings)

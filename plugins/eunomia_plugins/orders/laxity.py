@@ -1,0 +1,138 @@
+"""Short jobs first, while every job keeps its makespan and its fair finish time: an order by length and laxity."""
+
+from typing import Annotated, ClassVar, NamedTuple
+
+import numpy as np
+from pydantic import Field
+
+from eunomia import (
+    Claims,
+    Contract,
+    Explanation,
+    Feature,
+    Menus,
+    Offer,
+    PluginOptions,
+    Scores,
+    Share,
+    Snapshot,
+    Stage,
+    Unit,
+    Valuations,
+    hookimpl,
+)
+from eunomia.contract.contracts import Contracts
+from eunomia.contract.memos import Memo
+from eunomia.units import Bools, JobId, Reals
+from eunomia_plugins.orders.present import Present
+from eunomia_plugins.orders.remaining import lengths
+
+CRITICAL, LATE, USUAL, UNKNOWN = 0.0, 1.0, 2.0, 3.0
+"""Classes of jobs, in order of service."""
+_LITTLE = 1e-9
+
+
+class LaxityOptions(PluginOptions):
+    """Options of ``laxity``."""
+
+    critical: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 0.9
+    """A job is critical if its time left is at least this part of the least time in which all present jobs can finish.
+    Above 1 / (1 - stay) no job is critical."""
+    critical_power: Annotated[float, Field(ge=1.0, le=100.0)] = 8.0
+    """Exponent of time left over that least time, by which a job comes earlier before it is critical."""
+    late: bool = True
+    """Whether jobs come earlier the nearer their static ρ is to 1, and before all but critical jobs once it is 1."""
+    gang_power: Annotated[float, Field(ge=0.0, le=1.0)] = 0.5
+    """Exponent of a job's GPUs in its length: 0 counts seconds, 1 GPU-seconds."""
+    stay: Share = 0.1
+    """By what part a running job counts as shorter, and becomes critical earlier: a change must be worth a restart."""
+    contention: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 0.0
+    """A job's run time under a fair share, over its own run time; 0: the jobs that were here when the job arrived and
+    those that arrived since, over the GPUs, at least 1."""
+
+
+class Urgency(NamedTuple):
+    """By job."""
+
+    left: Reals
+    """Seconds left at its own size; NaN: not known."""
+    length: Reals
+    """Its length in the order: seconds left times a power of its GPUs."""
+    until: Reals
+    """Seconds until its static ρ is 1 if it starts then."""
+    path: float
+    """Seconds in which all present jobs can finish at the earliest: the longest one alone, or all work on all GPUs."""
+
+
+class Laxity:
+    """Critical jobs first, longest first; then late jobs, then the rest, both shortest first.
+
+    A job is critical where its time left reaches the least time in which all present jobs can finish: another wait
+    would lengthen the makespan. It is late where it must run without a break for a static ρ of 1 (the time of a fair
+    share). The length of the others shrinks as they come near either.
+    """
+
+    name = "laxity"
+    api = 1
+    options_type = LaxityOptions
+    contracts: ClassVar[Contracts] = {
+        Stage.VALUATION: Contract(
+            needs=frozenset({Feature.RATES}), gives=frozenset({Feature.SCORES, Feature.JOB_CLAIMS})
+        )
+    }
+    memo_types: ClassVar[dict[Stage, type[Memo]]] = {Stage.VALUATION: Present}
+
+    def __init__(self, options: LaxityOptions) -> None:
+        self.options = options
+
+    @hookimpl
+    def eunomia_valuation(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> Valuations:
+        """Score each candidate by its class, its key within the class, and its arrival."""
+        old = snapshot.memos.of(self.name, Stage.VALUATION)
+        memo = (old if isinstance(old, Present) else Present()).after(snapshot)
+        jobs = offer.candidates
+        urgency = self._urgency(snapshot, menus, offer, memo)
+        running = np.isin(jobs, snapshot.holdings.job)
+        kind, key = self._order(urgency, running)
+        return Valuations(
+            claims=Claims(unit=Unit.JOB, rows=jobs),
+            forms=(Scores(score=np.column_stack([kind, key, snapshot.jobs.arrived[jobs]])),),
+            memo=None if memo is old else memo,
+        )
+
+    @hookimpl
+    def eunomia_explain(self, snapshot: Snapshot, job: JobId) -> Explanation:
+        """State the order, and with how many others the job has shared the cluster."""
+        memo = snapshot.memos.of(self.name, Stage.VALUATION)
+        rows = np.flatnonzero(snapshot.jobs.id == job).astype(np.int32)
+        text = "First come jobs that would lengthen the makespan, then late ones, then short ones."
+        if not isinstance(memo, Present) or rows.size == 0:
+            return Explanation(text=text, numbers={})
+        return Explanation(text=text, numbers={"jobs_shared_with": float(memo.shared_with(snapshot, rows)[0])})
+
+    def _urgency(self, snapshot: Snapshot, menus: Menus, offer: Offer, memo: Present) -> Urgency:
+        jobs, gpus = offer.candidates, max(1, int(offer.capacity.sum()))
+        active = lengths(snapshot, menus, snapshot.active)
+        path = max(float(np.nanmax(active.left, initial=0.0)), float(np.nansum(active.left * active.gpus)) / gpus)
+        own = lengths(snapshot, menus, jobs)
+        stretch = memo.stretch(snapshot, jobs, gpus, self.options.contention)
+        return Urgency(
+            left=own.left,
+            length=own.left * np.maximum(own.gpus, 1) ** self.options.gang_power,
+            until=snapshot.jobs.arrived[jobs] + own.total * stretch - snapshot.now,
+            path=path,
+        )
+
+    def _order(self, urgency: Urgency, running: Bools) -> tuple[Reals, Reals]:
+        """Return by job its class, and its key within the class; lower comes first."""
+        own, left = self.options, np.nan_to_num(urgency.left, nan=0.0)
+        near = left / max(urgency.path, _LITTLE)
+        stays = np.where(running, 1.0 - own.stay, 1.0)
+        length = np.nan_to_num(urgency.length, nan=0.0) * stays
+        late = (urgency.until <= left) & own.late
+        lax = 1.0 - left / np.maximum(urgency.until, _LITTLE) if own.late else np.ones(left.size)
+        key = length * np.where(late, 1.0, lax) * (1.0 - np.minimum(near, 1.0) ** own.critical_power)
+        critical = near >= own.critical * stays
+        unknown = np.isnan(urgency.left)
+        kind = np.select([unknown, critical, late], [UNKNOWN, CRITICAL, LATE], USUAL)
+        return kind, np.select([unknown, critical, late], [np.zeros(left.size), -left, length], key)
