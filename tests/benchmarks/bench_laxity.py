@@ -60,7 +60,7 @@ def run_cell(throughputs: str, settings: dict[str, object], policy: str, number:
         reports=Reports(know="measured"),
         keep=Keep(rounds=False, leases=False, waits=False, queue=False, records=False),
     )
-    own = {key: item for key, item in settings.items() if key.split(".")[1] == policy}
+    own = dict(settings) if policy == "laxity" else {}
     if policy in WITH_FORECAST:
         own["stages.elasticity"] = "shockwave_forecast"
     profile = under_rules(Profile.load(WITH_FORECAST.get(policy, policy), settings=own), rules)
@@ -109,9 +109,9 @@ def main(words: Sequence[str]) -> None:
     parser.add_argument("--first", type=int, default=0, help="number of the first trace; 1000 and more: other seeds")
     parser.add_argument("-j", type=int, default=2)
     parser.add_argument("--by-trace", action="store_true")
-    parser.add_argument("--set", action="append", default=[], dest="settings")
+    parser.add_argument("--set", action="append", default=[], dest="settings", help="KEY=NUMBER, for laxity alone")
     given = parser.parse_intermixed_args(words)
-    settings: dict[str, object] = dict(item.split("=", 1) for item in given.settings)
+    settings: dict[str, object] = {key: float(text) for key, text in (item.split("=", 1) for item in given.settings)}
     policies = tuple(given.policies) or (*POLICIES, *WITH_FORECAST)
     policies = tuple(dict.fromkeys((*policies, "srtf", "min_total_duration")))
     traces = range(given.first, given.first + given.traces)

@@ -61,6 +61,15 @@ def test_a_job_that_must_run_without_a_break_to_be_fair_is_late() -> None:
     assert order(three(), now=150.0, contention=2.0) == ["c/1", "a/1", "b/1"]
 
 
+def test_among_late_jobs_the_one_with_the_greatest_rho_comes_first() -> None:
+    # At 250 s and without a break from then on: a/1 ends at 350 s for 100 s of work, b/1 at 450 s for 200 s.
+    found = scores(three(), now=250.0, contention=1.0)
+    assert found["a/1"] == (1.0, pytest.approx(-3.5))
+    assert found["b/1"] == (1.0, pytest.approx(-2.25))
+    held = scores(three().holds("b/1", 0, ends_at=0.0), now=250.0, contention=1.0)
+    assert held["b/1"][1] == pytest.approx(-2.25 / 0.9)
+
+
 def test_without_late_the_deadline_has_no_effect() -> None:
     found = scores(three(), now=150.0, contention=2.0, late=False)
     assert found["a/1"] == (2.0, pytest.approx(100 * (1 - 0.25**8)))

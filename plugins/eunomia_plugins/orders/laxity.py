@@ -58,6 +58,8 @@ class Urgency(NamedTuple):
     """Seconds left at its own size; NaN: not known."""
     length: Reals
     """Its length in the order: seconds left times a power of its GPUs."""
+    rho: Reals
+    """Static ρ if it runs from now on without a break."""
     until: Reals
     """Seconds until its static ρ is 1 if it starts then."""
     path: float
@@ -65,7 +67,7 @@ class Urgency(NamedTuple):
 
 
 class Laxity:
-    """Critical jobs first, longest first; then late jobs, then the rest, both shortest first.
+    """Critical jobs first, longest first; then late jobs, greatest ρ first; then the rest, shortest first.
 
     A job is critical where its time left reaches the least time in which all present jobs can finish: another wait
     would lengthen the makespan. It is late where it must run without a break for a static ρ of 1 (the time of a fair
@@ -116,8 +118,10 @@ class Laxity:
         path = max(float(np.nanmax(active.left, initial=0.0)), float(np.nansum(active.left * active.gpus)) / gpus)
         own = lengths(snapshot, menus, jobs)
         stretch = memo.stretch(snapshot, jobs, gpus, self.options.contention)
+        since, fair = snapshot.now - snapshot.jobs.arrived[jobs], own.total * stretch
         return Urgency(
             left=own.left,
+            rho=(since + own.left) / np.maximum(fair, _LITTLE),
             length=own.left * np.maximum(own.gpus, 1) ** self.options.gang_power,
             until=snapshot.jobs.arrived[jobs] + own.total * stretch - snapshot.now,
             path=path,
@@ -135,4 +139,4 @@ class Laxity:
         critical = near >= own.critical * stays
         unknown = np.isnan(urgency.left)
         kind = np.select([unknown, critical, late], [UNKNOWN, CRITICAL, LATE], USUAL)
-        return kind, np.select([unknown, critical, late], [np.zeros(left.size), -left, length], key)
+        return kind, np.select([unknown, critical, late], [np.zeros(left.size), -left, -urgency.rho / stays], key)

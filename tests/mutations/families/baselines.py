@@ -12,6 +12,7 @@ READS: Mapping[tuple[str, Stage], set[str]] = {
     ("themis_rho", Stage.VALUATION): {"rates", "regimes"},
     # Sizes matter to the length of the path alone, which is the longest job's here.
     ("index_rule", Stage.VALUATION): {"rates", "regimes"},
+    ("laxity", Stage.VALUATION): {"rates", "regimes"},
     # What is on the menu, and what it is worth.
     ("marginal_gain", Stage.ALLOCATION): {"sizes", "values"},
     # Rates matter where they were measured apart and near.
