@@ -152,3 +152,24 @@ def test_fairness_is_answered_by_the_kind_that_judges_the_run() -> None:
     found = answers.of(FAIRNESS)
     assert found is not None
     assert found.best == ("b",)
+
+
+def text_of(found: Evidence, policies: list[str]) -> str:
+    return next(
+        line.text for line in lines_of(judge(found, policies), found.draws) if line.label == "Shortest mean JCT"
+    )
+
+
+def test_policies_are_as_good_as_equal_only_where_every_interval_is_narrow() -> None:
+    near = evidence(DrawKind.SEEDS, a=[100.0, 100.0, 100.0, 100.0], b=[100.1, 99.9, 100.2, 99.81])
+    assert text_of(near, ["a", "b"]).endswith("as good as equal here")
+    far = evidence(DrawKind.SEEDS, a=[100.0, 100.0, 100.0, 100.0], b=[150.0, 67.0, 140.0, 71.3])
+    assert text_of(far, ["a", "b"]).endswith("; 100 times as many seeds probably would not be enough")
+
+
+def test_two_policies_that_draw_nothing_have_no_interval_beside_one_that_draws() -> None:
+    rows = evidence(DrawKind.SEEDS, a=[100.0], b=[126.0], c=[180.0, 190.0, 200.0])
+    found = Evidence(draws=Draws(kind=DrawKind.SEEDS, count=3, fixed=("a", "b")), drawn=rows.drawn)
+    assert (
+        text_of(found, ["a", "b", "c"]) == "not decided: b against a +26 %; no interval for b, whose runs draw nothing"
+    )

@@ -10,13 +10,16 @@ from eunomia.model.shapes import value
 from eunomia_testbed.evidence.draws import DrawKind, Draws
 from eunomia_testbed.evidence.goals import FAIRNESS, Goal
 from eunomia_testbed.evidence.intervals import FEWEST_RESAMPLES, Estimate
-from eunomia_testbed.evidence.judging import Answers, GoalAnswer
+from eunomia_testbed.evidence.judging import MOST_MORE, Answers, GoalAnswer
 
 ONE_RUN: Final = "One run: nothing is known about chance (--resample 100)."
 FAIRNESS_PAGE: Final = "docs/explanation/fairness.md"
 LEFT_OPEN: Final = "not decided"
 KIND_WORDS: Final = {"themis": "Themis'", "static": "static", "contention": "contention", "exclusive": "exclusive"}
 """The kinds of ρ in words that precede it."""
+DRAW_WORDS: Final = {DrawKind.SEEDS: "seeds", DrawKind.WINDOWS: "windows", DrawKind.TRACES: "traces"}
+EQUAL_PART: Final = 0.05
+"""Policies are as good as equal where no interval of their differences exceeds 5 %, or 0.05 in the goal's unit."""
 TIME_UNITS: Final = {"d": 86_400.0, "h": 3_600.0, "min": 60.0, "s": 1.0}
 
 
@@ -120,11 +123,24 @@ def _decided(found: GoalAnswer) -> str:
 def _further(found: GoalAnswer, draws: Draws, apps: int) -> str:
     """Return what would decide: a longer trace, more seeds, or nothing of reasonable size."""
     if found.factor is None:
-        return "as good as equal here"
+        return _open(found, draws)
     if draws.kind is DrawKind.RESAMPLES:
         return f"a trace of about {_rounded(found.factor * apps):,} apps probably would"
-    words = {DrawKind.SEEDS: "seeds", DrawKind.WINDOWS: "windows", DrawKind.TRACES: "traces"}
-    return f"about {math.ceil(found.factor * draws.count):,} {words.get(draws.kind, 'runs')} probably would"
+    return f"about {math.ceil(found.factor * draws.count):,} {DRAW_WORDS.get(draws.kind, 'runs')} probably would"
+
+
+def _open(found: GoalAnswer, draws: Draws) -> str:
+    """Return why no amount of further evidence is named: no interval, next to no difference, or too small a one."""
+    others = {policy: found.against[policy] for policy in found.best if policy in found.against}
+    without = [policy for policy, each in others.items() if not each.known]
+    if without:
+        return f"no interval for {_listed(without)}, whose runs draw nothing"
+    ends = [abs(end) for each in others.values() for end in (each.low, each.high) if end is not None]
+    if max(ends, default=0.0) <= (math.log1p(EQUAL_PART) if found.goal.relative else EQUAL_PART):
+        return "as good as equal here"
+    if draws.kind is DrawKind.RESAMPLES:
+        return f"a trace {MOST_MORE:.0f} times as long probably would not be enough"
+    return f"{MOST_MORE:.0f} times as many {DRAW_WORDS.get(draws.kind, 'runs')} probably would not be enough"
 
 
 def _rounded(number: float) -> int:
