@@ -85,3 +85,27 @@ def test_every_placed_gang_is_on_the_fewest_machines(sizes: list[int], taken: se
         got = gpus.get(f"a/{number}", [])
         assert len(got) in (0, size)
         assert np.unique(world.cluster.machine[got]).size <= -(-size // 4)
+
+
+def moved(*, stays: bool, taken: bool) -> list[int]:
+    """GPUs of a job on K80s that is granted V100s, with and without a job ahead that takes its K80s."""
+    world = World("2x4 K80, 1x4 V100").job("x/1", gpus=1).holds("x/1", 0, ends_at=0.0)
+    world = world.job("b/1", gpus=4).holds("b/1", 4, 5, 6, 7, ends_at=0.0)
+    world = world.job("a/1", gpus=4)
+    snapshot = world.snapshot(now=0.0)
+    rows = np.array([world.row("a/1"), world.row("b/1"), world.row("x/1")], np.int32)
+    kinds = np.array([0 if taken else -1, 1, 0], np.int32)
+    grants = Allocation(
+        claims=Claims(unit=Unit.JOB, rows=rows),
+        amount=Grants(gpus=np.array([4 if taken else 0, 4, 1]), gpu_type=kinds, stays=np.array([False, stays, True])),
+        order=np.array([0, 1, 2] if taken else [1, 2], np.int32),
+    )
+    plugin = Consolidated(ConsolidatedOptions())
+    answer = plugin.eunomia_placement(snapshot, Fixed().eunomia_elasticity(snapshot), world.offer(0.0), grants)
+    return answer.of(answer.claim.tolist().index(1)).tolist()
+
+
+def test_a_job_moves_to_another_type_only_if_another_job_takes_its_gpus() -> None:
+    assert moved(stays=True, taken=False) == [4, 5, 6, 7]
+    assert moved(stays=False, taken=False) == [8, 9, 10, 11]
+    assert moved(stays=True, taken=True) == [8, 9, 10, 11]

@@ -9,7 +9,7 @@ from eunomia.contract.memos import Memo
 from eunomia.contract.records import Record
 from eunomia.contract.verdicts import NO_VERDICTS, Reason, Verdicts, turned_down
 from eunomia.model.shapes import builds
-from eunomia.units import NEVER, Ints, Misfit, Reals, Rest, Rows, Seconds, Unit
+from eunomia.units import NEVER, Bools, Ints, Misfit, Reals, Rest, Rows, Seconds, Unit
 
 
 @builds
@@ -46,6 +46,9 @@ class Grants:
     """By claim."""
     gpu_type: Rows | None = None
     """By claim; None or -1: any type."""
+    stays: Bools | None = None
+    """By claim: whether it keeps GPUs of another type where these are still free after all other claims are served: its
+    type was chosen for want of room alone. None: no claim does."""
     cpus: AmountRange | None = None
     """None: the job's request, or a part of the machine in proportion to GPUs."""
     memory_gib: AmountRange | None = None

@@ -122,6 +122,7 @@ class Ordered:
         free = np.bincount(snapshot.cluster.gpu_type[gpus], minlength=types)
         turn = np.flatnonzero(why == int(Reason.OUTRANKED))
         starts_at: Reals | None = None
+        home = np.full(jobs.size, NONE)
         if self.options.on_misfit in ("easy", "conservative"):
             held_back = 1 if self.options.on_misfit == "easy" else self.options.bookings
             plan = outlook(snapshot, menus, gpus, free)
@@ -130,7 +131,7 @@ class Ordered:
         else:
             stop = self.options.on_misfit == "stop"
             idle = np.bincount(snapshot.cluster.gpu_type[gpus[_idle(snapshot, gpus)]], minlength=types)
-            home = _homes(snapshot, jobs) if types > 1 else np.full(jobs.size, NONE)
+            home = _homes(snapshot, jobs) if types > 1 else home
             capacity = Capacity(free.tolist(), idle.tolist())
             largest = most if self.options.size == "largest" else least
             sizes, kinds = _serve(menus, jobs, turn, Wanted(least, largest, kind, home), capacity, stop=stop)
@@ -140,7 +141,9 @@ class Ordered:
             sizes[standby], kinds[standby] = least[standby], kind[standby]
         return Allocation(
             claims=claims,
-            amount=Grants(gpus=sizes, gpu_type=kinds if types > 1 else None),
+            amount=Grants(gpus=sizes, gpu_type=kinds, stays=(home != NONE) & (kind == NONE))
+            if types > 1
+            else Grants(gpus=sizes),
             order=in_turn(snapshot, jobs, sizes, served, stop=self.options.on_misfit != "skip"),
             standby=standby,
             on_misfit=Misfit.STOP if self.options.on_misfit == "stop" else Misfit.SKIP,

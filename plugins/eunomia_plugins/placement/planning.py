@@ -94,6 +94,7 @@ class _Plan:
         standby = [] if self.allocation.standby is None else self.allocation.standby.tolist()
         self._keep(order)
         self._serve(order, stop=self.allocation.on_misfit is Misfit.STOP)
+        self._undo_moves()
         self._keep(standby)
         self._serve(standby, stop=False)
         for claim in self.mine:
@@ -110,6 +111,26 @@ class _Plan:
                 continue
             share = self._current(claim, held) if self.resources else None
             if share is None or self._is_current(held, share) or self._suffices(held, share):
+                self._settle(claim, held, share)
+
+    def _undo_moves(self) -> None:
+        """Leave claims on GPUs of another type that no other claim took, where the grant allows it.
+
+        An allocation moves a job to another type so that a job ahead of it has room. Where the job ahead cannot be
+        placed, for its GPUs would be too far apart, the move makes no sense, and would be made back in the next round.
+        """
+        if self.grants.stays is None:
+            return
+        for claim, held in self.mine.items():
+            gpus = self.chosen.get(claim)
+            if gpus is None or gpus.size != held.size or not self.grants.stays[claim] or np.array_equal(gpus, held):
+                continue
+            share = self._current(claim, held) if self.resources else None
+            if self.pool.holds(held).all() and (share is None or self._suffices(held, share)):
+                if claim in self.shares:
+                    cpus, memory_gib = self.shares[claim]
+                    self.pool.spend(gpus, -cpus, -memory_gib)
+                self.pool.give(gpus)
                 self._settle(claim, held, share)
 
     def _allowed(self, claim: int, gpus: Ints) -> bool:
