@@ -94,7 +94,8 @@ class _Plan:
         standby = [] if self.allocation.standby is None else self.allocation.standby.tolist()
         self._keep(order)
         self._serve(order, stop=self.allocation.on_misfit is Misfit.STOP)
-        self._undo_moves()
+        if self.grants.stays is not None:
+            self._undo_moves(self.grants.stays)
         self._keep(standby)
         self._serve(standby, stop=False)
         for claim in self.mine:
@@ -113,17 +114,15 @@ class _Plan:
             if share is None or self._is_current(held, share) or self._suffices(held, share):
                 self._settle(claim, held, share)
 
-    def _undo_moves(self) -> None:
+    def _undo_moves(self, stays: Bools) -> None:
         """Leave claims on GPUs of another type that no other claim took, where the grant allows it.
 
         An allocation moves a job to another type so that a job ahead of it has room. Where the job ahead cannot be
         placed, for its GPUs would be too far apart, the move makes no sense, and would be made back in the next round.
         """
-        if self.grants.stays is None:
-            return
         for claim, held in self.mine.items():
             gpus = self.chosen.get(claim)
-            if gpus is None or gpus.size != held.size or not self.grants.stays[claim] or np.array_equal(gpus, held):
+            if gpus is None or gpus.size != held.size or not stays[claim] or np.array_equal(gpus, held):
                 continue
             share = self._current(claim, held) if self.resources else None
             if self.pool.holds(held).all() and (share is None or self._suffices(held, share)):
@@ -205,9 +204,7 @@ class _Plan:
         near = self.mine.get(claim, np.empty(0, np.int64))
         if self.allocation.claims.unit is Unit.APP:
             near = np.union1d(near, np.flatnonzero(held.app == self.allocation.claims.rows[claim]))
-        if not self.resources:
-            return Ask(gpus, self._type(claim), np.nan, np.nan, self.jobs is not None, near, self._job(claim))
-        cpus, memory_gib = self._needs(claim, gpus)
+        cpus, memory_gib = self._needs(claim, gpus) if self.resources else (np.nan, np.nan)
         return Ask(gpus, self._type(claim), cpus, memory_gib, self.jobs is not None, near, self._job(claim))
 
     def _job(self, claim: int) -> int:
