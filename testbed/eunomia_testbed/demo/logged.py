@@ -8,10 +8,9 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from eunomia_appmaster.profiler import LogFolder
+import numpy as np
 
-LOSS = "train/loss"
-"""The tag that the demo's scripts log once a step."""
+from eunomia_appmaster.profiler import LogFolder
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +25,15 @@ class Overlap:
     def twice(self) -> int:
         """Return the number of steps that were done twice."""
         return max(0, self.reached - self.resumed)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class AppSearch:
+    """What an app file says of the app's search; ``metric`` is empty, and ``max_iterations`` None, if it says none."""
+
+    metric: str
+    mode: str
+    max_iterations: int | None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +58,18 @@ def read_logs(run_dir: Path) -> LogFolder:
     return logs
 
 
-def overlaps(logs: LogFolder, tag: str = LOSS) -> list[Overlap]:
-    """Compare the steps that each incarnation logged with those of the earlier ones."""
+def tag_of_steps(logs: LogFolder) -> str | None:
+    """Return the tag with the most points, if the job logs it at each iteration; None: it logs no tag so often."""
+    sizes = {tag: logs.series(tag).step for tag in logs.tags()}
+    if not sizes:
+        return None
+    tag = max(sizes, key=lambda each: len(sizes[each]))
+    apart = np.diff(sizes[tag])
+    return tag if len(apart) and np.median(apart) == 1 else None
+
+
+def overlaps(logs: LogFolder, tag: str) -> list[Overlap]:
+    """Compare the steps that each incarnation logged under a tag of each iteration with those of the earlier ones."""
     found: list[Overlap] = []
     reached: int | None = None
     for writer in logs.writers():
@@ -105,7 +123,12 @@ def model_of(app_dir: Path) -> str | None:
     return next((Path(word).stem for word in words if word.endswith(".py")), None)
 
 
-def search_of(app_dir: Path) -> tuple[str, str]:
-    """Return the metric that an app's tuner compares, and its mode."""
-    tuner = _app_file(app_dir).get("tuner", {})
-    return str(tuner.get("metric", "")), str(tuner.get("mode", "max"))
+def search_of(app_dir: Path) -> AppSearch:
+    """Read the metric that an app's tuner compares, its mode, and the iterations of a trial trained to the end."""
+    plain = _app_file(app_dir)
+    tuner, most = plain.get("tuner", {}), plain.get("job", {}).get("max_iterations")
+    return AppSearch(
+        metric=str(tuner.get("metric", "")),
+        mode=str(tuner.get("mode", "max")),
+        max_iterations=most if isinstance(most, int) and most > 0 else None,
+    )

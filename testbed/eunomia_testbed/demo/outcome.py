@@ -10,7 +10,7 @@ from typing import Any
 from eunomia_testbed.demo.activity import Line
 from eunomia_testbed.demo.containers import at_once, stays
 from eunomia_testbed.demo.fairness import final_rho
-from eunomia_testbed.demo.logged import Trial, overlaps, read_logs, read_trials
+from eunomia_testbed.demo.logged import Trial, overlaps, read_logs, read_trials, tag_of_steps
 from eunomia_testbed.demo.record import AppLife, LiveRecord
 
 FAILED = "failed"
@@ -149,8 +149,10 @@ def _last_error(record: LiveRecord, app: str, trials: Sequence[Trial]) -> str:
 
 
 def _doubles(record: LiveRecord, app: str, trial: Trial) -> list[int]:
-    """Return the iterations repeated at each resume of a trial."""
-    return [each.twice for each in overlaps(read_logs(record.app_dir(app) / trial.job.rpartition("/")[2]))]
+    """Return the iterations repeated at each resume of a trial; their sum, if it does not log each iteration."""
+    logs = read_logs(record.app_dir(app) / trial.job.rpartition("/")[2])
+    tag = tag_of_steps(logs)
+    return [trial.lost] if tag is None else [each.twice for each in overlaps(logs, tag)]
 
 
 def _went_on(line: Line, lines: list[Line]) -> bool:

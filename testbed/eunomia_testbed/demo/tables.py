@@ -14,16 +14,15 @@ from eunomia.errors import EunomiaError
 from eunomia.platform.registry import Registry, default_registry
 from eunomia_testbed.demo.activity import Line
 from eunomia_testbed.demo.live_log import LiveLog
-from eunomia_testbed.demo.logged import finite, overlaps, read_logs, search_of
+from eunomia_testbed.demo.logged import search_of
 from eunomia_testbed.demo.record import LiveRecord
+from eunomia_testbed.demo.scalars import Scalars
 from eunomia_testbed.results import ResultFolder
 from eunomia_testbed.results import tables as t
 from eunomia_testbed.results.added import Added, write_added
 from eunomia_testbed.results.plugin_metrics import HOOK, added_by, metrics_of, with_metrics
 from eunomia_testbed.run_log.tables import LogTables, MadeTables
 
-LOSS_STRIDE = 5
-"""Every fifth loss is written to the tables; losses are logged at each step."""
 _TOLD = ("suspended", "resumed", "paused", "promoted", "finished", "stopped", "failed")
 _WORDS = {"paused": "paused at its rung", "failed": "failed", "suspended": "suspended", "stopped": "stopped early"}
 
@@ -53,7 +52,7 @@ class Tables:
         self._record, self._samples = record, samples
         self._plugins = default_registry() if registry is None else registry
         self._live = LiveLog(record)
-        self._metrics, self._twice = self._read_events()
+        self._scalars = Scalars(record, self._live)
 
     def write(self, folder: ResultFolder, *, policy: str, seed: int) -> None:
         """Write every table, the plugins' records, and the summary."""
@@ -79,12 +78,12 @@ class Tables:
         rows: dict[str, Callable[[], Iterable[Any]]] = {
             "rho": self._rho,
             "searches": self._searches,
-            "metrics": lambda: self._metrics,
+            "metrics": lambda: self._scalars.rows,
             "trials": self._trials,
             "rungs": self._rungs,
             "events": self._events,
         }
-        of_log = LogTables(self._live.log(self._twice), policy=policy, seed=seed).makers()
+        of_log = LogTables(self._live.log(self._scalars.repeated), policy=policy, seed=seed).makers()
         of_rows = {
             name: functools.partial(lambda name: t.frame_of(name, rows[name](), policy=policy, seed=seed), name)
             for name in rows
@@ -112,9 +111,9 @@ class Tables:
 
     def _searches(self) -> Iterator[t.SearchRow]:
         for app in sorted(self._record.apps):
-            metric, mode = search_of(self._record.app_dir(app))
-            if metric:
-                yield t.SearchRow(app=app, metric=metric, mode=mode)
+            search = search_of(self._record.app_dir(app))
+            if search.metric:
+                yield t.SearchRow(app=app, metric=search.metric, mode=search.mode, max_iterations=search.max_iterations)
 
     def _rungs(self) -> Iterator[t.RungRow]:
         for job, lines in self._live.lines.items():
@@ -130,7 +129,7 @@ class Tables:
                     rung=rung,
                     iterations=line.step,
                     time_seconds=self._live.since(line.at),
-                    metric=self._metric_at(job, line.step),
+                    metric=self._scalars.metric_at(job, line.step),
                     verdict=verdict,
                 )
 
@@ -196,38 +195,6 @@ class Tables:
 
     def _app_event(self, app: str, what: str, at: float) -> t.EventRow:
         return t.EventRow(time_seconds=self._live.since(at), kind=f"app.{what}", app=app, text=f"{app} {what}")
-
-    # -- what was logged
-
-    def _read_events(self) -> tuple[list[t.MetricRow], dict[str, int]]:
-        rows: list[t.MetricRow] = []
-        twice: dict[str, int] = {}
-        for app, trials in self._live.trials.items():
-            for trial in trials:
-                logs = read_logs(self._record.app_dir(app) / trial.job.rpartition("/")[2])
-                twice[trial.job] = sum(each.twice for each in overlaps(logs))
-                for tag in ("val/accuracy", "train/loss"):
-                    series = logs.series(tag)
-                    stride = LOSS_STRIDE if tag == "train/loss" else 1
-                    points = zip(series.step, series.wall_time, series.value, strict=True)
-                    for step, at, value in list(points)[::stride]:
-                        rows.append(
-                            t.MetricRow(
-                                job=self._live.name(trial.job),
-                                app=app,
-                                step=int(step),
-                                time_seconds=self._live.since(float(at)),
-                                slot_seconds=self._live.slot_seconds(app, float(at)) if stride == 1 else None,
-                                tag=tag,
-                                value=finite(str(value)),
-                            )
-                        )
-        return rows, twice
-
-    def _metric_at(self, job: str, step: int) -> float | None:
-        name = self._live.name(job)
-        found = [row for row in self._metrics if row.job == name and row.tag == "val/accuracy" and row.step <= step]
-        return found[-1].value if found else None
 
 
 def _is_judged(line: Line) -> bool:

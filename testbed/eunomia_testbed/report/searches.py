@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import bisect
+import html
 import json
 from collections import defaultdict
 from typing import NamedTuple
 
 import polars as pl
 
-from eunomia_testbed.report.part import Column, Json, Part, Table, rounded, rounded_all
+from eunomia_testbed.report.part import Column, Json, Part, Table, kept_columns, rounded, rounded_all
 from eunomia_testbed.report.thin import thin
 from eunomia_testbed.report.view import View
 from eunomia_testbed.results.run_data import RunData
 
-MOST_POINTS, MOST_CURVES, MOST_TRIALS, MOST_PANELS = 120, 400, 2_000, 60
+MOST_POINTS, MOST_CURVES, MOST_TRIALS, MOST_PANELS, MOST_TAGS = 120, 400, 2_000, 60, 8
 
 
 class Search(NamedTuple):
@@ -23,37 +24,60 @@ class Search(NamedTuple):
     app: str
     metric: str
     mode: str
+    max_iterations: int | None = None
 
 
 def searches(view: View) -> Part | None:
-    """Make the part; None: no app logged the metric of its search."""
+    """Make the part; None: nothing was logged."""
     run = view.run
-    logged = {str(app) for app in run.metrics["app"].unique()}
-    found = [search for search in _searches(run) if search.app in logged]
-    if not found:
+    if run.metrics.is_empty():
         return None
+    tags: dict[str, list[str]] = defaultdict(list)
+    for app, tag in run.metrics.select("app", "tag").unique().sort("app", "tag").iter_rows():
+        tags[str(app)].append(str(tag))
+    every = _searches(run)
+    unlogged = [search for search in every if search.metric not in tags[search.app]]
+    found = [search for search in every if search.metric in tags[search.app]]
     slot_time = _SlotTime(run)
     found = found[: view.most(MOST_PANELS)]
-    most = max(int(MOST_CURVES * view.share) // len(found), 1)
+    most = max(int(MOST_CURVES * view.share) // max(len(found), 1), 1)
     return Part(
         name="searches",
         title="Searches",
         question="Did stopping early pay off?",
-        data={"panels": [_panel(run, search, slot_time, most) for search in found]},
-        tables=[_gains(run, found), _trials(run, view.most(MOST_TRIALS))] if run.trials.height else [],
+        html=_unlogged(unlogged[: view.most(MOST_PANELS)], tags),
+        data={"panels": [_panel(run, search, slot_time, most) for search in found]} if found else None,
+        tables=_tables(view, every[: view.most(MOST_PANELS)]),
     )
+
+
+def _tables(view: View, searches: list[Search]) -> list[Table]:
+    made = [_gains(view.run, searches), _trials(view.run, view.most(MOST_TRIALS))]
+    return [each for each in made if each.rows]
 
 
 def _searches(run: RunData) -> list[Search]:
     """Return the searches of the run's table; else each app's most logged tag: accuracy is better high, others low."""
-    said = [Search(*map(str, row)) for row in run.searches.sort("app").select("app", "metric", "mode").iter_rows()]
+    columns = run.searches.sort("app").select("app", "metric", "mode", "max_iterations")
+    said = [Search(str(app), str(metric), str(mode), most) for app, metric, mode, most in columns.iter_rows()]
     unsaid = run.metrics.filter(~pl.col("app").is_in([search.app for search in said]))
     counted = unsaid.group_by("app", "tag").len().sort("app", "len", "tag", descending=[False, True, False])
     guessed = [
         Search(str(app), str(tag), "max" if "acc" in str(tag).lower() else "min")
         for app, tag in counted.unique("app", keep="first", maintain_order=True).select("app", "tag").iter_rows()
     ]
-    return sorted(said + guessed)
+    return sorted(said + guessed, key=lambda search: search.app)
+
+
+def _unlogged(searches: list[Search], tags: dict[str, list[str]]) -> str:
+    """Return a paragraph for each search whose metric no trial logged."""
+    said = []
+    for app, metric, *_ in searches:
+        known = tags.get(app, [])
+        more = f" and {len(known) - MOST_TAGS:,} others" if len(known) > MOST_TAGS else ""
+        logged = f"they logged {', '.join(known[:MOST_TAGS])}{more}" if known else "they logged nothing"
+        said.append(f'{app}: no trial logged the metric "{metric}"; {logged}.')
+    return "".join(f"<p>{html.escape(text)}</p>" for text in said)
 
 
 def _panel(run: RunData, search: Search, slot_time: _SlotTime, most: int) -> Json:
@@ -144,24 +168,31 @@ def params_in_words(params: object) -> str:
 
 
 def _gains(run: RunData, found: list[Search]) -> Table:
-    """Return the slot time of each search, compared with training every trial as long as the longest one."""
+    """Return the iterations of each search, compared with those of training every trial to the end.
+
+    The end is that of the app file. In runs that do not know it, it is where the trials that finished ended; if none
+    finished, it is unknown.
+    """
     rows: list[list[Json]] = []
     for search in found:
         trials = run.trials.filter(pl.col("app") == search.app)
         if trials.height < 2:
             continue
-        done, furthest = trials["iterations"].sum(), trials["iterations"].max()
-        full = furthest * trials.height if isinstance(furthest, int) else 0
+        done, furthest = trials["iterations"].sum(), trials.filter(pl.col("state") == "finished")["iterations"].max()
+        end = furthest if search.max_iterations is None else search.max_iterations
+        full = end * trials.height if isinstance(end, int) else 0
         top = next(iter(trials.filter(pl.col("best")).iter_rows(named=True)), {})
-        facts = [search.app, trials.height, trials.filter(pl.col("state") == "finished").height, done]
+        states = trials["state"].to_list()
+        facts: list[Json] = [search.app, trials.height, states.count("finished"), states.count("failed") or None, done]
         facts += [done / full if full else None, top.get("metric"), top.get("job"), params_in_words(top.get("params"))]
         rows.append([rounded(each) for each in facts])
-    return Table(
+    table = Table(
         title="What stopping early saved",
         columns=[
             Column(label="app", kind="app"),
             Column(label="trials", kind="number"),
             Column(label="to the end", kind="number", hint="trials that were trained to the end"),
+            Column(label="failed", kind="number", hint="trials that failed; their iterations count as well"),
             Column(label="iterations", kind="number"),
             Column(label="of all to the end", kind="percent", hint="iterations done, of those of training every trial"),
             Column(label="best", kind="number", digits=4),
@@ -171,6 +202,7 @@ def _gains(run: RunData, found: list[Search]) -> Table:
         rows=rows,
         app=0,
     )
+    return kept_columns(table)
 
 
 def _trials(run: RunData, most: int) -> Table:

@@ -250,17 +250,18 @@ class SearchRow:
     app: Annotated[str, col("", "the search")]
     metric: Annotated[str, col("", "the tag in the logs, such as val/accuracy")]
     mode: Annotated[str, col("", "max or min")]
+    max_iterations: Annotated[int | None, col("", "of a trial that is trained to the end")] = None
 
 
 @value
 class MetricRow:
-    """A value that a job logged."""
+    """A value that a job logged; of a series of over 500 values, a live run keeps 500 with its extremes."""
 
     job: Annotated[str, col("", "the job")]
     app: Annotated[str, col("", "its app")]
     step: Annotated[int, col("", "the iteration")]
     time_seconds: Annotated[float | None, col("s", "when it was logged")] = None
-    slot_seconds: Annotated[float | None, col("GPU-s", "that the app had had by then")] = None
+    slot_seconds: Annotated[float | None, col("GPU-s", "that the app had had by then; of its metric")] = None
     tag: Annotated[str, col("", "the name in the logs")]
     value: Annotated[float | None, col("", "null where it was not a number")] = None
 

@@ -7,8 +7,10 @@ from typing import Any
 
 from chaos.kills.moments import CHECKPOINT
 from chaos.kills.victims import WORKER, Kill, read
-from eunomia_testbed.demo.logged import LOSS, read_logs
+from eunomia_testbed.demo.logged import read_logs
 
+LOSS = "train/loss"
+"""The tag that the scripts of the apps log at each step."""
 TOLD_SECONDS = 1.0
 """Age of the last progress that a worker reported, at most."""
 

@@ -12,8 +12,9 @@ function drawSearches(parent, data) {
   parent.append(switcher, html("p", { class: "key" }, html("span", {}, "● promoted or done"), html("span", {}, "○ paused at a rung"),
     html("span", {}, "✕ stopped"), html("span", {}, html("b", {}, "━"), " best trial")), grid);
   data.panels.forEach((panel) => drawCurves(grid, panel));
-  const metrics = [...new Set(data.panels.map((panel) => panel.metric))];
-  metrics.forEach((metric) => drawBest(grid, metric, data.panels.filter((panel) => panel.metric === metric)));
+  const known = data.panels.filter((panel) => panel.best.length); // no value was a number: no best one
+  const metrics = [...new Set(known.map((panel) => panel.metric))];
+  metrics.forEach((metric) => drawBest(grid, metric, known.filter((panel) => panel.metric === metric)));
 }
 
 function drawCurves(parent, panel) {

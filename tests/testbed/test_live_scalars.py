@@ -1,0 +1,153 @@
+"""What trials of a live run logged: the app's own metric on the page and at rungs, every tag in the tables."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from eunomia.contract.events import AppArrived, Event, JobAdded
+from eunomia.journal.journal import Journal
+from eunomia.model.cluster import Cluster
+from eunomia.platform.profiles import Profile
+from eunomia.round.arbiter import Arbiter
+from eunomia.state.codec import encode
+from eunomia.units import AppId, JobId, Seconds, UserId
+from eunomia_testbed.demo.logged import overlaps, read_logs, tag_of_steps
+from eunomia_testbed.demo.record import LiveRecord
+from eunomia_testbed.demo.scalars import MOST_POINTS
+from eunomia_testbed.demo.tables import Tables
+from eunomia_testbed.report.part import Part
+from eunomia_testbed.report.searches import searches
+from eunomia_testbed.report.view import whole_of
+from eunomia_testbed.results import ResultFolder, RunData
+
+AT = 1_000.0
+"""Unix time of the first arrival."""
+Series = Mapping[str, Sequence[tuple[int, float]]]
+
+
+def write_logs(run_dir: Path, logged: Series, *, incarnation: int = 1) -> None:
+    from torch.utils.tensorboard import SummaryWriter
+
+    with SummaryWriter(str(run_dir / "logs"), filename_suffix=f".r{incarnation}") as writer:
+        for tag, points in logged.items():
+            for step, value in points:
+                writer.add_scalar(tag, value, step, walltime=AT + step / 10)
+
+
+def app(state: Path, name: str, metric: str, trials: Mapping[int, tuple[str, int, Series]]) -> list[Event]:
+    """Write an app's folder as its app master leaves it, and return the events of its arrival."""
+    folder = state / "apps" / name
+    folder.mkdir(parents=True)
+    text = f'[app]\nname = "{name}"\n[job]\ncommand = "python x.py"\nmax_iterations = 1000\n[tuner]\n'
+    (folder / "app.toml").write_text(text + f'metric = "{metric}"\nmode = "min"\n')
+    rows, lines = [], []
+    for number, (ended, iterations, logged) in trials.items():
+        write_logs(folder / str(number), logged)
+        rows.append(f"{name}/{number},{{}},{ended},,{iterations},,,1,3,\n")
+        steps = (("start", 0), ("running", 0), (ended, iterations))
+        for second, (event, step) in enumerate(steps):
+            line = {"t": f"1970-01-01T00:16:{41 + second}.000Z", "job": f"{name}/{number}", "event": event}
+            lines.append(json.dumps(line | {"slots": [0], "step": step, "incarnation": 1}) + "\n")
+    head = "job,parameters,state,rung,iterations,metric,best,incarnations,iterations_lost,why\n"
+    (folder / "trials.csv").write_text(head + "".join(rows))
+    (folder / "activity.jsonl").write_text("".join(lines))
+    jobs = [JobAdded(job=JobId(f"{name}/{number}"), app=AppId(name), iterations=1000.0) for number in trials]
+    return [AppArrived(app=AppId(name), user=UserId("ana")), *jobs]
+
+
+def report_of(state: Path, events: Sequence[Event]) -> tuple[RunData, Part | None]:
+    cluster = Cluster.parse("1x2 V100")
+    profile = Profile.load("las")
+    arbiter = Arbiter(cluster, profile.stages(cluster), Profile.fallback().stages(cluster), seed=1)
+    with Journal.open(state / "journal.sqlite", durable=False) as journal:
+        journal.set_meta(layout=encode((cluster.machines, (("box", 0), ("box", 1)))))
+        journal.append(Seconds(0.0), tuple(events), arbiter.step(Seconds(0.0), events), at=AT)
+    record = LiveRecord(state)
+    record.poll()
+    Tables(record).write(ResultFolder.create(state / "out"), policy="las", seed=0)
+    record.close()
+    run = RunData.load(state / "out")
+    return run, searches(whole_of(run).views[0])
+
+
+def falling(every: int, end: int, scale: float = 1.0) -> list[tuple[int, float]]:
+    return [(step, scale / step) for step in range(every, end + 1, every)]
+
+
+def test_the_apps_own_metric_is_at_rungs_and_every_tag_in_the_table(tmp_path: Path) -> None:
+    logged = {"val/nll": falling(100, 1000), "val/accuracy": falling(100, 1000, 0.5), "train/nll": falling(1, 1000)}
+    events = app(tmp_path, "words", "val/nll", {1: ("finished", 1000, logged), 2: ("stopped", 350, logged)})
+    run, part = report_of(tmp_path, events)
+    assert sorted(run.metrics["tag"].unique()) == ["train/nll", "val/accuracy", "val/nll"]
+    at_rungs = dict(run.rungs.select("iterations", "metric").iter_rows())
+    assert at_rungs == {1000: pytest.approx(0.001), 350: pytest.approx(1 / 300)}  # the last value by then
+    assert part is not None
+    (panel,) = part.data["panels"]
+    assert (panel["metric"], len(panel["curves"]), part.html) == ("val/nll", 2, "")
+    of_metric = run.metrics.filter(pl.col("tag") == "val/nll")
+    assert of_metric["slot_seconds"].null_count() == 0
+
+
+def test_long_series_are_thinned_and_keep_ends_and_extremes(tmp_path: Path) -> None:
+    values = np.random.default_rng(3).normal(size=3000)
+    events = app(tmp_path, "long", "loss", {1: ("finished", 3000, {"loss": list(enumerate(values.tolist()))})})
+    run, _ = report_of(tmp_path, events)
+    kept = run.metrics.sort("step")
+    assert MOST_POINTS / 2 < kept.height <= MOST_POINTS
+    assert (kept["step"][0], kept["step"][-1]) == (0, 2999)
+    assert kept["value"].min() == pytest.approx(values.min())
+    assert kept["value"].max() == pytest.approx(values.max())
+    assert run.rungs["metric"].to_list() == pytest.approx([values[-1]])  # of all points, not of the thinned ones
+
+
+def test_a_metric_that_no_trial_logged_is_named_and_has_no_dot(tmp_path: Path) -> None:
+    events = app(tmp_path, "typo", "val/<los", {1: ("failed", 500, {"val/loss": falling(100, 500)})})
+    events += app(tmp_path, "good", "val/loss", {1: ("finished", 1000, {"val/loss": falling(100, 1000)})})
+    run, part = report_of(tmp_path, events)
+    assert part is not None
+    assert [panel["app"] for panel in part.data["panels"]] == ["good"]
+    said = "typo: no trial logged the metric &quot;val/&lt;los&quot;; they logged val/loss."
+    assert part.html == f"<p>{said}</p>"
+    assert run.rungs.filter(pl.col("app") == "typo")["metric"].drop_nulls().is_empty()
+
+
+def test_a_page_without_any_logged_metric_of_a_search_has_no_chart(tmp_path: Path) -> None:
+    events = app(tmp_path, "typo", "val/los", {1: ("failed", 500, {"val/loss": falling(100, 500)})})
+    _, part = report_of(tmp_path, events)
+    assert part is not None
+    assert part.data is None
+    assert "no trial logged" in part.html
+
+
+def test_failed_trials_count_in_what_stopping_early_saved(tmp_path: Path) -> None:
+    logged = {"val/loss": falling(100, 500)}
+    events = app(tmp_path, "half", "val/loss", {1: ("failed", 500, logged), 2: ("failed", 500, logged)})
+    _, part = report_of(tmp_path, events)
+    assert part is not None
+    table = part.tables[0]
+    row: dict[str, Any] = dict(zip([column.label for column in table.columns], table.rows[0], strict=True))
+    assert row == {
+        "app": "half",
+        "trials": 2,
+        "to the end": 0,
+        "failed": 2,
+        "iterations": 1000,
+        "of all to the end": 0.5,
+        "with": "",
+    }
+
+
+def test_iterations_done_twice_are_those_of_any_tag_logged_at_each_step_else_of_the_trial(tmp_path: Path) -> None:
+    write_logs(tmp_path / "1", {"train/nll": falling(1, 40), "val": falling(10, 40)})
+    write_logs(tmp_path / "1", {"train/nll": [(step, 1.0) for step in range(31, 61)]}, incarnation=2)
+    logs = read_logs(tmp_path / "1")
+    assert tag_of_steps(logs) == "train/nll"
+    assert sum(each.twice for each in overlaps(logs, "train/nll")) == 10
+    events = app(tmp_path, "rare", "val/loss", {1: ("finished", 1000, {"val/loss": falling(100, 1000)})})
+    run, _ = report_of(tmp_path, events)
+    assert run.jobs["iterations_lost"].to_list() == [3]  # what its app master counted
