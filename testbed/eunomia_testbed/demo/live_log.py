@@ -15,6 +15,7 @@ from eunomia_testbed.demo.holdings import Hold
 from eunomia_testbed.demo.logged import Trial, model_of, read_trials
 from eunomia_testbed.demo.record import LiveRecord
 from eunomia_testbed.demo.rounds import Round
+from eunomia_testbed.demo.waits import Wait, outside
 from eunomia_testbed.run_log.log import Activity, AppLog, Arrivals, Leases, RoundLog, RunLog, WaitLog, Words
 
 OVER = frozenset({"finished", "failed", "stopped"})
@@ -33,6 +34,7 @@ class LiveLog:
         ends = [line.at for line in record.lines] + [life.ended_at or 0.0 for life in record.apps.values()]
         self.until = max([record.last_at, *ends])
         self.segments = segments(record.lines, self.until)
+        self.waits = self._waits_without_slots()
         self.trials = {app: read_trials(record.app_dir(app)) for app in record.apps}
         self.lines: dict[str, list[Line]] = defaultdict(list)
         for line in record.lines:
@@ -40,6 +42,14 @@ class LiveLog:
         self._apps = {app: row for row, app in enumerate(sorted(record.apps))}
         listed = [trial.job for app in self._apps for trial in self.trials[app]]
         self._jobs = {job: row for row, job in enumerate(listed)}
+
+    def _waits_without_slots(self) -> list[Wait]:
+        """Return the waits of the journal, without the time in which the job's processes hold slots."""
+        held: dict[str, list[tuple[float, float]]] = defaultdict(list)
+        for each in self.segments:
+            if each.slots:
+                held[each.job].append((each.start, each.end))
+        return [part for wait in self._record.waits.waits for part in outside(wait, held[wait.job], self.until)]
 
     def since(self, at: float) -> float:
         """Return seconds since the first arrival."""
@@ -142,7 +152,7 @@ class LiveLog:
         return ends[-1] if ends and trial.state in OVER else None
 
     def _waited(self, job: str) -> float:
-        waits = [each for each in self._record.waits.waits if each.job == job and each.reason != "paused_by_app"]
+        waits = [each for each in self.waits if each.job == job and each.reason != "paused_by_app"]
         return math.fsum((wait.end or self.until) - wait.start for wait in waits)
 
     # -- rounds, leases, waits, activity
@@ -196,7 +206,7 @@ class LiveLog:
         return self._job(ran.pop()) if len(ran) == 1 else -1
 
     def _waits(self) -> WaitLog:
-        waits = [wait for wait in self._record.waits.waits if (wait.end or self.until) > wait.start]
+        waits = self.waits
         return WaitLog(
             job=_ints(self._job(wait.job) for wait in waits),
             start_seconds=_reals(self.since(wait.start) for wait in waits),

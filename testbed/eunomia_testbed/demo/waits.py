@@ -1,7 +1,7 @@
 """Derives waits of jobs with the arbiter's reasons, from a journal's events and decisions."""
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from eunomia.contract.events import (
     AppCancelled,
@@ -30,6 +30,27 @@ class Wait:
     plugin: str | None = None
 
 
+def outside(wait: Wait, held: Iterable[tuple[float, float]], until: float) -> Iterator[Wait]:
+    """Yield the parts of a wait that lie outside the periods in which the job's processes hold slots.
+
+    An app master starts and ends processes somewhat before or after the journal has it.
+
+    Args:
+        wait: the wait; without an end it lasts until ``until`` and beyond.
+        held: start and end of each period, Unix times.
+        until: Unix time of the end of the record.
+    """
+    at, end = wait.start, until if wait.end is None else wait.end
+    for start, over in sorted(held):
+        if over <= at or start >= end:
+            continue
+        if start > at:
+            yield dataclasses.replace(wait, start=at, end=start)
+        at = over
+    if at < end:
+        yield dataclasses.replace(wait, start=at)
+
+
 class Waits:
     """Derives waits from the steps of a journal."""
 
@@ -38,6 +59,8 @@ class Waits:
         self._now: dict[str, Wait] = {}
         self._alive: dict[str, str] = {}
         self._divided: dict[str, frozenset[str]] = {}
+        self._leased: set[str] = set()
+        """Jobs with a lease of their own."""
 
     @property
     def waiting(self) -> int:
@@ -55,8 +78,10 @@ class Waits:
             self._fold(event, step.at)
         for order in step.decision.transitions:
             if order.job is not None and order.kind.effect.ends:
+                self._leased.discard(str(order.job))
                 self._wait(str(order.job), step.at, Reason.AWAITING_ROUND)
             elif order.job is not None:
+                self._leased.add(str(order.job))
                 self._end(str(order.job), step.at)
         for said in step.decision.waiting:
             job, running = str(said.job), self._runs(str(said.job))
@@ -71,8 +96,9 @@ class Waits:
             case JobAdded(job=job, app=app):
                 self._alive[str(job)] = str(app)
                 self._wait(str(job), at, Reason.AWAITING_ROUND)
-            case JobResumed(job=job):
-                self._wait(str(job), at, Reason.AWAITING_ROUND)
+            case JobResumed(job=job):  # its app may have resumed it on slots that the app kept
+                if str(job) in self._alive and not self._runs(str(job)):
+                    self._wait(str(job), at, Reason.AWAITING_ROUND)
             case JobPaused(job=job):
                 self._stop([str(job)])
                 self._wait(str(job), at, Reason.PAUSED_BY_APP)
@@ -99,7 +125,7 @@ class Waits:
                 self._wait(job, at, Reason.AWAITING_ROUND)
 
     def _runs(self, job: str) -> bool:
-        return job in self._divided.get(self._alive.get(job, ""), frozenset())
+        return job in self._leased or job in self._divided.get(self._alive.get(job, ""), frozenset())
 
     def _over(self, jobs: Iterable[str], at: float) -> None:
         for job in list(jobs):
@@ -109,6 +135,7 @@ class Waits:
 
     def _stop(self, jobs: Iterable[str]) -> None:
         for job in jobs:
+            self._leased.discard(job)
             app = self._alive.get(job, "")
             self._divided[app] = self._divided.get(app, frozenset()) - {job}
 
