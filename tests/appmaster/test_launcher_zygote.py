@@ -153,7 +153,8 @@ def test_children_of_a_forked_worker_carry_its_mark(lab: Any) -> None:
     for pid in pids:
         assert b"\0EUNOMIA_CONTAINER_ID=mark-1.r1.0@" in b"\0" + Path(f"/proc/{pid}/environ").read_bytes()
     folder = lab.run_folder("mark") / "containers" / "mark-1.r1.0"
-    os.kill(json.loads((folder / "worker.json").read_text())["shepherd_pid"], signal.SIGKILL)
+    written = eventually(lambda: (folder / "worker.json").exists() and (folder / "worker.json").read_text())
+    os.kill(json.loads(written)["shepherd_pid"], signal.SIGKILL)
     assert lab.completed("mark-1.r1.0", "mark").exit == Exit()
     assert [pid for pid in pids if alive(pid)] == []
 

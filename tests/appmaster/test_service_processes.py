@@ -288,7 +288,11 @@ LONG = "x" * 300
         (("certificates", LONG), 2, "a folder that can be written, but got File name too long"),
         (("certificates", "tls", "--name", "bög"), 2, "a host must be a name or an IP address, in ASCII, but got"),
         (("certificates", "tls", "--name", ""), 2, 'a host must be a name or an IP address, in ASCII, but got ""'),
-        (("serve", "--slots", "1000000000"), 2, "slots must be from 1 to 65536, but got 1000000000 (--slots)"),
+        (
+            ("serve", "--address", "127.0.0.1:0", "--slots", "1000000000"),
+            2,
+            "slots must be from 1 to 65536, but got 1000000000 (--slots)",
+        ),
         (("serve", "--cpu-only", "--make-certificates", "--state-dir", LONG), 2, "a folder that can be written"),
     ],
 )

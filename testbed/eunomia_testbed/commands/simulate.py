@@ -85,6 +85,7 @@ def _run(plan: "Plan", folder: Path, flags: SimulateFlags) -> "Outcome":
 
 def _tell(outcome: "Outcome", flags: SimulateFlags) -> int:
     from eunomia_testbed.commands.answers_json import answers_json
+    from eunomia_testbed.commands.rho_table import rho_lines
     from eunomia_testbed.commands.table import answer_lines, json_rows, notes_of, table_lines
     from eunomia_testbed.evidence.evidence import evidence_in
     from eunomia_testbed.results.assumptions import assumption_sentences
@@ -110,7 +111,8 @@ def _tell(outcome: "Outcome", flags: SimulateFlags) -> int:
         assumed = assumption_sentences(outcome.facts.assumptions)
         lines = [*assumed, *table_lines(metrics, timings, outcome.facts, evidence), ""]
         lines += [*answers_told, ""] if answers_told else []
-        lines += notes_of(metrics, outcome.facts)
+        kinds = rho_lines(outcome.facts, evidence, list(dict.fromkeys(metrics["policy"].to_list())))
+        lines += [*kinds, "", *notes_of(metrics, outcome.facts)] if kinds else notes_of(metrics, outcome.facts)
         lines = lines if outcome.done or outcome.failed else []
         lines += _dropped(outcome.dropped)
         left = f"{len(outcome.failed)} of {outcome.cells} simulations; {_goes_on(outcome.folder)}"

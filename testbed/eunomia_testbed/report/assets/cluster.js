@@ -110,7 +110,7 @@ function drawSlotTime(parent) {
     });
     place.replaceChildren();
     const percent = (value) => number(100 * value, 1) + " %";
-    drawBars(place, { title: "Slot time from the first arrival to the last finish", rows, format: percent, axis: (value) => number(100 * value) + " %", most: 1, wide: true }).redraw();
+    drawBars(place, { title: "Slot time over the whole run", rows, format: percent, axis: (value) => number(100 * value) + " %", most: 1, wide: true }).redraw();
     place.append(html("p", { class: "key" }, ...kinds.map(([kind, text]) => keyItem(kind, text))));
   });
 }
