@@ -163,14 +163,15 @@ def slower_alone(metrics: pl.DataFrame, facts: RunFacts) -> list[str]:
     """Return a line on the apps whose Themis' rho counts sublinear speed-up against any policy; empty: none are."""
     if facts.rho != "themis" or "apps_slower_alone" not in metrics.columns:
         return []
-    found = metrics.filter(pl.col("apps_slower_alone") > 0)["apps_slower_alone"].to_list()
+    found = known(metrics.filter(pl.col("apps_slower_alone") > 0)["apps_slower_alone"].to_list())
     if not found:
         return []
     least, most = min(found), max(found)
-    count = f"{most}" if least == most else f"{least} to {most}"
+    count = f"{most:.0f}" if least == most else f"{least:.0f} to {most:.0f}"
+    apps = max(known(metrics["apps"].to_list()))
     return [
-        f"{count} of {metrics['apps'].max()} apps take longer alone than Themis' linear speed-up gives, which raises "
-        "their ρ under any policy; --rho contention judges by the time alone"
+        f"{count} of {apps:.0f} apps take longer alone than Themis' linear speed-up gives, which raises their ρ under "
+        "any policy; --rho contention judges by the time alone"
     ]
 
 
