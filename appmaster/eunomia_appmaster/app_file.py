@@ -29,6 +29,9 @@ from eunomia_appmaster.tuner import CONCURRENT_TRIALS, Search, Tuner, load_tuner
 
 M = TypeVar("M", bound=BaseModel)
 
+STAND_INS: Mapping[type[BaseModel], Mapping[str, str]] = {AppTable: {"name": "x"}, JobTable: {"command": "x"}}
+"""Valid values of required keys, with which the rest of a table is checked if a key is missing or faulty."""
+
 
 class AppFile:
     """A checked app file.
@@ -122,18 +125,25 @@ class AppFile:
 
 
 class _Reader:
-    """Collects the errors of one file; a table with errors reads as None, and checks that depend on it are skipped."""
+    """Collects the errors of one file.
+
+    A key with an error reads as its default, so that the other keys are checked; a check that depends on it is skipped.
+    """
 
     def __init__(self, place: str, more_trials: tuple[int, ...]) -> None:
         self.place = place
         self.more_trials = more_trials
         self.errors: list[InputError] = []
+        self.faulty: set[str] = set()
+        """Keys with an error, such as ``[tuner].mode``."""
 
     def finish(self) -> None:
         if self.errors:
             raise InputErrors(self.errors)
 
     def note(self, rule: str, *, key: str, value: str | None = None) -> None:
+        if key in self.faulty:
+            return
         self.errors.append(InputError(rule, value=value, place=f"{self.place}, {key}"))
 
     def toml(self, text: str) -> dict[str, Any]:
@@ -160,6 +170,12 @@ class _Reader:
             return model.model_validate(content)
         except ValidationError as error:
             self.errors += _explain(error, model, f"{self.place}, {key}")
+            wrong = {str(found["loc"][0]) for found in error.errors(include_url=False) if found["loc"]}
+        self.faulty |= {f"{key}.{name}" for name in wrong}
+        rest = {name: given for name, given in content.items() if name not in wrong}
+        try:
+            return model.model_validate({**STAND_INS.get(model, {}), **rest})
+        except ValidationError:
             return None
 
     def space(self, raw: dict[str, Any]) -> dict[str, Distribution] | None:
@@ -189,9 +205,10 @@ class _Reader:
                 'type must be "float", "int" or "categorical"', key=f"{key}.type", value=_quote(kind, DISTRIBUTIONS)
             )
             return None
+        before = len(self.errors)
         table = self.model(model, content, key)
         try:
-            return None if table is None else table.distribution()
+            return None if table is None or len(self.errors) > before else table.distribution()
         except ValueError as error:
             self.note(str(error), key=key, value=_show(content))
             return None
@@ -199,7 +216,7 @@ class _Reader:
     def command(
         self, job: JobTable | None, space: object, folder: Path, env: Mapping[str, str] | None
     ) -> Command | None:
-        if job is None or not isinstance(space, dict):
+        if job is None or "[job].command" in self.faulty or not isinstance(space, dict):
             return None
         place = f"{self.place}, [job].command"
         try:
@@ -222,7 +239,7 @@ class _Reader:
         kinds: Mapping[str, str] | None,
     ) -> tuple[Search, type[Tuner], BaseModel] | None:
         """Check rules that span several tables: the tuner's options, and whether the tuner can be created."""
-        if tuner is None:
+        if tuner is None or "[tuner].kind" in self.faulty:
             return None
         try:
             found = load_tuner(tuner.kind, kinds, place=f"{self.place}, [tuner].kind")
@@ -230,19 +247,21 @@ class _Reader:
             self.errors.append(error)
             return None
         own = {key: content for key, content in raw.get("tuner", {}).items() if key not in TunerTable.model_fields}
+        before = len(self.errors)
         options = self.model(found.options_type, own, "[tuner]")
-        if job is None or space is None:
-            return None
-        trials = self.trials(tuner, space, self._by_default(found, options, job))
+        options = None if len(self.errors) > before else options
         self._check_sampler(tuner)
-        self._check_more(tuner, found, space, trials)
         if found.needs_metric and tuner.metric is None:
             self.note(
                 f'metric must name a TensorBoard tag for tuner "{tuner.kind}"', key="[tuner].metric", value="none"
             )
-        if found.needs_max_iterations and job.max_iterations is None:
+        if job is not None and found.needs_max_iterations and job.max_iterations is None:
             rule = f'max_iterations must be given for tuner "{tuner.kind}"'
             self.note(rule, key="[job].max_iterations", value="none")
+        if job is None or space is None:
+            return None
+        trials = self.trials(tuner, space, found, options, job)
+        self._check_more(tuner, found, space, trials)
         if self.errors or options is None or trials is None:
             return None
         search = _search(tuner, job, space, trials, self.more_trials)
@@ -256,7 +275,7 @@ class _Reader:
     def _check_sampler(self, tuner: TunerTable) -> None:
         for key in ("max_concurrent_trials", "startup_trials"):
             given = getattr(tuner, key)
-            if given is not None and tuner.sampler not in OPTUNA_SAMPLERS:
+            if given is not None and tuner.sampler not in OPTUNA_SAMPLERS and "[tuner].sampler" not in self.faulty:
                 rule = f"{key} must go with a sampler of Optuna: " + ", ".join(OPTUNA_SAMPLERS)
                 self.note(rule, key=f"[tuner].{key}", value=f'{given} with sampler "{tuner.sampler}"')
 
@@ -283,12 +302,23 @@ class _Reader:
             return None
         return min(int(by_default(options, job.max_iterations)), MOST_TRIALS)
 
-    def trials(self, tuner: TunerTable, space: dict[str, Distribution], by_default: int | None) -> int | None:
+    def trials(
+        self,
+        tuner: TunerTable,
+        space: dict[str, Distribution],
+        found: type[Tuner],
+        options: BaseModel | None,
+        job: JobTable,
+    ) -> int | None:
         """Return the number of trials: as given, else the tuner's default, else the size of a grid, else 1."""
         if tuner.trials is not None or not space:
             return tuner.trials or 1
+        by_default = self._by_default(found, options, job)
         if by_default is not None:
             return by_default
+        unknown = options is None or (job.max_iterations is None and found.needs_max_iterations)
+        if "[tuner].sampler" in self.faulty or (hasattr(found, "trials_by_default") and unknown):
+            return None  # the number follows from what is noted as an error
         if tuner.sampler == "grid":
             return self.grid(space)
         self.note("trials must be given where there is a [space]", key="[tuner].trials", value="none")

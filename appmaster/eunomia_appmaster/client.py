@@ -24,7 +24,9 @@ from eunomia_appmaster.submission import login_name
 
 A = TypeVar("A")
 
-TOKEN_CURE = "`--state-dir` of its eunomia serve finds it, or EUNOMIA_TOKEN_FILE names a copy"
+TOKEN_CURE = (
+    "`--state-dir` of its eunomia serve finds it, in Python state_dir= of Client, or EUNOMIA_TOKEN_FILE names a copy"
+)
 TIMEOUT_SECONDS = 30.0
 RETRIES_SECONDS = 5.0
 """Seconds for which a call is repeated while the arbiter restarts."""
@@ -81,6 +83,9 @@ class SubmittedApp:
         self.submitted = submitted
         self._client = client
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
     def wait(self, timeout: str | None = None, *, poll_seconds: float = 0.5) -> Ended:
         """Wait until the app is over; see ``Client.wait``."""
         return self._client.wait(self.name, timeout, poll_seconds=poll_seconds)
@@ -104,7 +109,7 @@ class Client:
         timeout_seconds: of one call.
 
     Raises:
-        InputError: an address that is none.
+        InputError: an address that is none, or a file or folder that is no path.
         UnreachableError: no arbiter serves the state folder.
     """
 
@@ -112,12 +117,13 @@ class Client:
         self,
         address: str | None = None,
         *,
-        token_file: Path | None = None,
-        state_dir: Path | None = None,
+        token_file: Path | str | None = None,
+        state_dir: Path | str | None = None,
         timeout_seconds: float = TIMEOUT_SECONDS,
     ) -> None:
+        state_dir = _path(state_dir, "state_dir")
         place = run_dir(state_dir or default_state_dir())
-        named = token_file or os.environ.get("EUNOMIA_TOKEN_FILE")
+        named = _path(token_file, "token_file") or os.environ.get("EUNOMIA_TOKEN_FILE")
         self._token_file = Path(named) if named else place / "token"
         self._timeout = timeout_seconds
         self._address_files = (self._token_file.with_name(ADDRESS_FILE), place / ADDRESS_FILE)
@@ -151,7 +157,7 @@ class Client:
         """
         path = Path(path)
         if text is None:
-            text = _text(path)
+            text = _text(path, "an app file")
         request = pb.SubmitRequest(
             app_file=text,
             file_name=_utf8(path.name, "an app file's name"),
@@ -276,7 +282,7 @@ class Client:
         Raises:
             InputError: the file has holes, or is another cluster's; nothing was changed.
         """
-        return self._call(self._stub.SetProfile, pb.SetProfileRequest(file=_text(Path(path))))
+        return self._call(self._stub.SetProfile, pb.SetProfileRequest(file=_text(Path(path), "a file of rates")))
 
     def drop_profile(self, kind: str) -> pb.SetProfileResponse:
         """Drop the rates of a kind of job that the arbiter keeps.
@@ -314,7 +320,8 @@ class Client:
         running = [found for file in self._address_files if (found := Address.read(file)) is not None]
         if running and running[0].target != self.address:
             return f"one runs at {running[0].target}: leave --address and EUNOMIA_ADDRESS out to reach it"
-        return "eunomia serve starts one; --state-dir DIR or --address HOST:PORT finds one that runs elsewhere"
+        elsewhere = "--state-dir DIR or --address HOST:PORT, in Python Client(state_dir=DIR) or Client(address)"
+        return f"eunomia serve starts one; {elsewhere}, finds one that runs elsewhere"
 
     def _metadata(self) -> tuple[tuple[str, str], ...]:
         token = _read(self._token_file)
@@ -343,6 +350,19 @@ class Client:
         return EunomiaError(f"the arbiter must answer without a fault of its own ({code.name})", value=_short(details))
 
 
+def _path(given: object, name: str) -> Path | None:
+    """Return a path of a caller.
+
+    Raises:
+        InputError: it is neither text nor a path.
+    """
+    if given is None or isinstance(given, Path):
+        return given
+    if not isinstance(given, str) or not given or "\0" in given:
+        raise InputError(f"{name} must be a path", value=repr(given), place="Client")
+    return Path(given)
+
+
 def _found(named: str | None, *files: Path, state_dir: Path | None) -> Address:
     """Return the given address, else the address in the first existing address file."""
     target = named or os.environ.get("EUNOMIA_ADDRESS")
@@ -353,7 +373,8 @@ def _found(named: str | None, *files: Path, state_dir: Path | None) -> Address:
         ca_file = None if known is None or known.target != target else known.ca_file
         return Address.given(target) if ca_file is None else Address(target=target, ca_file=ca_file)
     if known is None and state_dir is not None:  # the default address may be that of another folder's arbiter
-        rule = f"an arbiter must serve the state folder (eunomia serve --state-dir {state_dir} starts one)"
+        cure = f"eunomia serve --state-dir {state_dir} starts one; in Python Client(state_dir=DIR) names another folder"
+        rule = f"an arbiter must serve the state folder ({cure})"
         raise UnreachableError(rule, value="no address file", place=str(files[-1]))
     return known or Address.given(DEFAULT_ADDRESS)
 
@@ -402,12 +423,22 @@ def _utf8(text: str, what: str) -> str:
     return text
 
 
-def _text(path: Path) -> str:
+def _text(path: Path, what: str) -> str:
+    """Return the text of a file.
+
+    Raises:
+        InputError: there is none, it is a folder, too large, or no text in UTF-8.
+    """
     try:
-        check_size(path.stat().st_size, "an app file", place=path.name)
+        check_size(path.stat().st_size, what, place=path.name)
         return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError("an app file must be readable text", value=str(error), place=str(path)) from error
+    except FileNotFoundError:
+        raise InputError(f"{what} must exist", value="no file of this name", place=str(path)) from None
+    except IsADirectoryError:
+        raise InputError(f"{what} must be a file", value="a folder", place=str(path)) from None
+    except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a name that no disk takes
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise InputError(f"{what} must be readable text", value=why, place=str(path)) from error
 
 
 def _read(path: Path) -> str:

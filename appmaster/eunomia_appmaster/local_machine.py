@@ -62,7 +62,7 @@ class LocalMachine:
         memory = f"{_short(self.memory_gib)} GiB"
         if self.slots[0].gpu_type == CPU_TYPE:
             count, each = len(self.slots), _short(self.slots[0].cpus, 2)
-            slots = f"{count} cpu slot{'s' if count > 1 else ''} of {each} CPUs each"
+            slots = f"{count} cpu slot{'s' if count > 1 else ''} of {each} CPU{'' if each == '1' else 's'} each"
             return f"local: {self.host}, no GPU found, so {slots}, {memory} (--slots N changes it)"
         types = Counter(slot.gpu_type for slot in self.slots)
         gpus = " and ".join(f"{count}x{gpu_type}" for gpu_type, count in types.items())

@@ -17,8 +17,8 @@ def no_such_app(name: str, apps: Sequence[str], *, place: str | None = None) -> 
         apps: the existing ones.
         place: a run's folder; None: the arbiter.
     """
-    value = f'"{name}": no such app{did_you_mean(name, apps)}'
-    return InputError(f"an app must be {_one_of(apps, 'apps')}", value=value, place=place)
+    there = f"there are: {_some(apps, 'apps')}" if apps else "there are none (eunomia submit FILE brings one)"
+    return InputError(f'no app is named "{name}"; {there}{did_you_mean(name, apps)}', place=place)
 
 
 def no_such_job(name: str, jobs: Sequence[str], apps: Sequence[str], *, place: str | None = None) -> InputError:

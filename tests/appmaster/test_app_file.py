@@ -306,6 +306,40 @@ def test_all_errors_come_together(folder: Path) -> None:
     assert places == ["[app].weight)", "[space].width.step)", "[job].command)", "[tuner].kind)"]
 
 
+@pytest.mark.parametrize(
+    ("edits", "places"),
+    [
+        ({'"max"': '"minimum"', "trials = 16": "trails = 16"}, ["[tuner].mode", "[tuner].trails", "[tuner].trials"]),
+        ({'"max"': '"minimum"', 'metric = "val/accuracy"': ""}, ["[tuner].mode", "[tuner].metric"]),
+        ({"retries = 2": "retries = -2", "train.py": "gone.py"}, ["[job].retries", "[job].command"]),
+        ({'command = "python': 'comand = "python'}, ["[job].command", "[job].comand"]),
+        (
+            {'command = "python': 'comand = "python', "max_iterations   = 1600": "", 'metric = "val/accuracy"': ""},
+            ["[job].command", "[job].comand", "[tuner].metric", "[job].max_iterations"],
+        ),
+        ({"step = 16": "step = -16", 'metric = "val/accuracy"': ""}, ["[space].width.step", "[tuner].metric"]),
+        (
+            {"max_iterations   = 1600": "max_iterations = -1", "trials = 16": ""},
+            ["[job].max_iterations", "[tuner].trials"],
+        ),
+        ({"trials = 16": "trials = 0", '"random"': '"grit"'}, ["[tuner].trials", "[tuner].sampler"]),
+        (
+            {
+                '"successive_halving"': '"hyperband"\nmin_iterations = 10',
+                "trials = 16": "",
+                "max_iterations   = 1600": "",
+            },
+            ["[job].max_iterations"],
+        ),
+    ],
+)  # fmt: skip
+def test_an_error_hides_no_other_error_and_makes_none(edits: dict[str, str], places: list[str], folder: Path) -> None:
+    text = SEARCH
+    for old, new in edits.items():
+        text = text.replace(old, new)
+    assert [error.rpartition("(resnet.toml, ")[2][:-1] for error in errors_of(text, folder)] == places
+
+
 def test_hostile_text_is_not_echoed_raw(folder: Path) -> None:
     (found,) = errors_of(SINGLE.replace('"resnet"', '"\\u001b[2Jx"'), folder)
     assert "\x1b" not in found

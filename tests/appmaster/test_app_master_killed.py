@@ -110,7 +110,7 @@ def test_an_app_whose_master_ended_for_good_is_resumed(tmp_path: Path, run: Call
         state = ("--state-dir", str(made.state_dir))
         arbiter.submit(app_file(tmp_path, "ana", iterations=2500, seconds=0.005))
         said = run("resume", "nobody", *state, check=2)
-        assert 'but got "nobody": no such app' in said
+        assert 'no app is named "nobody"' in said
         eventually(lambda: went_on(made, "ana"), "steps")
         assert "but got one that is not over: it needs nothing" in run("resume", "ana", *state, check=2)
         failed(made, arbiter, "ana")

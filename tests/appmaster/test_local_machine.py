@@ -75,6 +75,7 @@ def test_without_a_gpu_cpu_slots_stand_in(tmp_path: Path, monkeypatch: pytest.Mo
     assert [slot.index for slot in machine.slots] == [0, 1, 2, 3]
     assert {(slot.gpu_type, slot.uuid) for slot in machine.slots} == {("cpu", "")}
     assert "1 cpu slot of 2 CPUs each" in detect(1, use_gpus=False, root=tree(tmp_path)).describe()
+    assert "2 cpu slots of 1 CPU each" in detect(2, use_gpus=False, root=tree(tmp_path)).describe()
     assert len(detect(7, use_gpus=False, root=tree(tmp_path)).slots) == 7
 
 

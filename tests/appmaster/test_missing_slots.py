@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 import signal
 import sys
 from pathlib import Path
@@ -73,7 +74,8 @@ def test_what_fits_goes_on_without_a_slot_and_the_slot_is_used_again(
         assert not arbiter.health().missing_slots
         (tmp_path / "end").touch()
         eventually(lambda: arbiter.app("wide").state == "finished")
-        assert said(capfd, "apps", *state) == "no live app; 5 are over (eunomia apps --all lists them)\n"
+        last = r"no live app; wide finished \d+ s ago \(eunomia explain wide\), 5 ended in all \(eunomia apps --all\)\n"
+        assert re.fullmatch(last, said(capfd, "apps", *state))
         assert "wide" in said(capfd, "apps", "--all", *state)
     assert not check_folder(tmp_path / "state").findings
 

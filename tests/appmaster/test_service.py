@@ -10,6 +10,7 @@ from typing import Any
 
 import grpc
 import pytest
+import structlog
 
 from eunomia.journal.journal import Journal
 from eunomia.platform.profiles import Profile
@@ -212,6 +213,19 @@ def test_reports_of_jobs_that_are_over_or_known_do_no_harm(lab: Any) -> None:
     answer = master.beat(jobs_added=[job()], jobs_finished=["ana/1", "ana/9"])
     master.beat(jobs_finished=["ana/1"], jobs_progress=[pb.JobProgress(job="ana/1", iterations_done=1)])
     assert not answer.refused
+    assert not master.beat().refused
+
+
+def test_a_report_that_comes_after_its_jobs_end_is_no_refusal(lab: Any) -> None:
+    master = running(lab)
+    late = pb.MeasuredRate(job="ana/1", gpus=2, gpu_type="cpu", rate=3.0)
+    done = pb.JobProgress(job="ana/1", iterations_done=1)
+    with structlog.testing.capture_logs() as logged:
+        master.beat(jobs_finished=["ana/1"], rates=[late], jobs_progress=[done])
+        entries = eventually(lambda: [entry for entry in logged if entry["event"] == "event.late"])
+    assert {entry["log_level"] for entry in entries} == {"debug"}
+    assert "a report came after its job had ended, and is dropped: " in entries[0]["what"]
+    assert not [entry for entry in logged if entry["event"] == "event.refused"]
     assert not master.beat().refused
 
 

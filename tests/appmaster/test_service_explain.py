@@ -88,5 +88,5 @@ def test_an_app_that_is_not_there_cannot_be_cancelled_and_the_one_that_was_meant
     lab.submit("CNN-tpe")
     with pytest.raises(grpc.RpcError) as refused:
         lab.client().Cancel(pb.CancelRequest(app="cnn-tpe"), metadata=lab.operator)
-    said = 'an app must be CNN-tpe, but got "cnn-tpe": no such app; did you mean "CNN-tpe"?'
+    said = 'no app is named "cnn-tpe"; there are: CNN-tpe; did you mean "CNN-tpe"?'
     assert refused.value.details() == said

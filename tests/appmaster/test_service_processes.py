@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -20,6 +21,7 @@ from eunomia.errors import InputError, InputErrors, UnreachableError
 from eunomia.journal.journal import read_journal
 from eunomia.logs import configure_logs
 from eunomia_appmaster import Client
+from eunomia_appmaster.client import SubmittedApp
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
 from eunomia_appmaster.service.server import check_address
@@ -281,7 +283,9 @@ LONG = "x" * 300
         (("cancel", "\udcff"), 2, "an app's name must be text in UTF-8, but got '\\udcff'"),
         (("explain", "\udcff/1"), 2, "a job's name must be text in UTF-8"),
         (("apps", "--state-dir", LONG, "--address", "127.0.0.1:1"), 4, "an arbiter must be reachable"),
-        (("submit", LONG), 2, "an app file must be readable text, but got"),
+        (("submit", LONG), 2, "an app file must be readable text, but got File name too long"),
+        (("submit", "cancr.toml"), 2, "an app file must exist, but got no file of this name (cancr.toml)"),
+        (("submit", "."), 2, "an app file must be a file, but got a folder (.)"),
         (("logs", "ana/1", "--run", LONG), 2, "a run's folder must hold apps/ to show logs of, but got none"),
         (("explain", "ana/1", "--run", LONG), 2, "a journal must exist to be read"),
         (("journal", "check", LONG), 2, "a journal must exist to be checked"),
@@ -301,6 +305,21 @@ def test_meaningless_input_is_refused_in_a_line(
 ) -> None:
     assert said in run(*words, check=code)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_client_in_python_takes_paths_as_text_and_its_errors_name_its_own_parameters(tmp_path: Path) -> None:
+    with pytest.raises(UnreachableError, match="an arbiter must serve the state folder") as none:
+        Client(state_dir=str(tmp_path))
+    assert "Client(state_dir=DIR)" in str(none.value)
+    with Client("127.0.0.1:1", state_dir=str(tmp_path)) as client, pytest.raises(UnreachableError) as away:
+        client.health()
+    assert "in Python Client(state_dir=DIR) or Client(address)" in str(away.value)
+    wrong: Any = 5
+    for given in (wrong, "", "a\0b"):
+        with pytest.raises(InputError, match="state_dir must be a path, but got"):
+            Client(state_dir=given)
+    with client:
+        assert repr(SubmittedApp(client, pb.SubmitResponse(app="ana-2"))) == "SubmittedApp('ana-2')"
 
 
 def test_a_token_file_that_holds_no_token_is_refused_by_the_arbiter_alone(tmp_path: Path) -> None:
@@ -362,11 +381,13 @@ def test_the_commands_from_serve_to_cancel(tmp_path: Path, run: Callable[..., st
             assert "no slot is free: 2 of 2 are held" in words
             assert "up ana/1" in run("logs", "ana", *state)
             assert run("logs", "ana/1", "--stderr", "-n", "1", *state) == "careful\n"
-            unknown = 'an app must be one of ana, ana-2, but got "Ana": no such app; did you mean "ana"?'
+            unknown = 'no app is named "Ana"; there are: ana, ana-2; did you mean "ana"?'
             assert unknown in run("logs", "Ana", *state, check=2)
             no_job = 'a job must be ana/1, but got "ana/77": no such job'
             assert no_job in run("logs", "ana/77", *state, check=2)
             assert no_job in run("explain", "ana/77", *state, check=2)
+            unstarted = run("logs", "ana-2/1", *state, check=2)
+            assert unstarted == "error: ana-2/1 has not started: it waits (eunomia explain ana-2/1 says why)\n"
             assert "cancelled" in run("cancel", "ana-2", *state)
             assert "was over already" in run("cancel", "ana-2", *state)
             run("cancel", "nobody", *state, check=2)
@@ -423,7 +444,8 @@ def test_a_state_folder_without_an_arbiter_is_not_the_default_address(tmp_path: 
     empty = tmp_path / "empty"
     with pytest.raises(UnreachableError) as away:
         Client(state_dir=empty)
-    rule = f"an arbiter must serve the state folder (eunomia serve --state-dir {empty} starts one)"
+    cure = f"eunomia serve --state-dir {empty} starts one; in Python Client(state_dir=DIR) names another folder"
+    rule = f"an arbiter must serve the state folder ({cure})"
     assert str(away.value) == f"{rule}, but got no address file ({empty / 'run' / 'address'})"
     assert away.value.exit_code == 4
 

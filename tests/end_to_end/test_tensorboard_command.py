@@ -91,9 +91,9 @@ def test_the_arbiter_names_the_folder_and_what_cannot_be_shown_is_refused(
             assert said["runs"] == ["lrs/1", "lrs/2", "lrs/3"]
             taken = str(said["url"]).rstrip("/").rpartition(":")[2]
             assert f"--port must be free, but got {taken}" in refused("lrs", *place, "--port", taken)
-        assert 'but got "lr": no such app; did you mean "lrs"?' in refused("lr", *place)
-    assert "an app must be lrs, but got" in refused("nets", "--run", str(searched))
-    assert "an app must be there" in refused("lrs", "--run", str(tmp_path))
+        assert 'no app is named "lr"; there are: lrs; did you mean "lrs"?' in refused("lr", *place)
+    assert 'no app is named "nets"; there are: lrs' in refused("nets", "--run", str(searched))
+    assert 'no app is named "lrs"; there are none' in refused("lrs", "--run", str(tmp_path))
     (tmp_path / "apps" / "new" / "1" / "logs").mkdir(parents=True)
     said = refused("new", "--run", str(tmp_path))
     assert f"an app must have logged something to be shown in TensorBoard, but got no logs of new in {tmp_path}" in said

@@ -4,6 +4,7 @@ import contextlib
 import json
 import sys
 import time
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -69,9 +70,9 @@ class _Look:
         return json.dumps(facts(self._client.list(ended=self._ended)))
 
     def lines(self) -> list[str]:
-        """Return the lines of the table; if no app is live, request the number of ended apps."""
+        """Return the lines of the table; if no app is live, request the ended apps."""
         answer = self._client.list(ended=self._ended)
-        over = 0 if self._ended or answer.apps else len(self._client.list(ended=True).apps)
+        over = () if self._ended or answer.apps else self._client.list(ended=True).apps
         return lines(answer, over=over, verbose=self._verbose)
 
 
@@ -108,23 +109,36 @@ def _facts(app: pb.App) -> dict[str, Any]:
     return made
 
 
-def lines(answer: pb.ListResponse, *, over: int = 0, verbose: bool = False) -> list[str]:
+def lines(answer: pb.ListResponse, *, over: Sequence[pb.App] = (), verbose: bool = False) -> list[str]:
     """Returns the answer as the lines of a table.
 
     Args:
         answer: the arbiter's.
-        over: number of apps that are over and not in the answer.
+        over: apps that are over and not in the answer; the last to end is named.
         verbose: with the states of trials, and a line with the parameters of each app's best trial.
     """
     shown = ["no apps (eunomia submit FILE brings one)"]
     if over:
-        shown = [f"no live app; {over} {'is' if over == 1 else 'are'} over (eunomia apps --all lists them)"]
+        shown = [_last_ended(over)]
     if answer.apps:
         headers = (*HEADERS, *MORE_HEADERS) if verbose else HEADERS
         shown = table(headers, [_row(app)[: len(headers)] for app in answer.apps], right=RIGHT)
         shown += [text for app in answer.apps if verbose and (text := _parameters(app))]
         shown += [f"{app.app}: {text}" for app in answer.apps if (text := _trouble(app))]
     return [*shown, *filter(None, [missing(answer.missing_slots)])]
+
+
+def _last_ended(over: Sequence[pb.App]) -> str:
+    """Return a line about the app that ended last: how, when, the command that shows what came out; and how many."""
+    last = min(over, key=_ended_ago)
+    command = f"eunomia best {last.app}" if last.standing.metric else f"eunomia explain {last.app}"
+    ended = f"{last.app} {last.state} {duration(_ended_ago(last))} ago ({command})"
+    return f"no live app; {ended}, {len(over)} ended in all (eunomia apps --all)"
+
+
+def _ended_ago(app: pb.App) -> float:
+    """Return the seconds since an app's end."""
+    return max(0.0, app.age_seconds - app.jct_seconds)
 
 
 def _trouble(app: pb.App) -> str:

@@ -44,6 +44,10 @@ def logs(
         if not master and shown not in known.jobs and (number or known.jobs or not follow):
             raise no_such_job(job, known.jobs, [app], place=None if run is None else str(run))
         files = _files(known.folder, shown.rpartition("/")[2], errors=errors, master=master)
+        if not master and shown in known.waiting and not any(map(os.path.exists, files)):
+            if not follow:
+                raise InputError(f"{shown} has not started: it waits (eunomia explain {shown} says why)")
+            typer.echo(f"{shown} has not started: it waits", err=True)
         if not any(map(os.path.exists, files)) and not follow:
             raise InputError("a job must have written something to be shown", value=f"nothing in {files[0].parent}")
         if not number and not master:
@@ -59,6 +63,8 @@ class Known:
     folder: Path
     jobs: tuple[str, ...]
     """By number."""
+    waiting: frozenset[str] = frozenset()
+    """Those that have not started, or wait to be started again."""
 
 
 def _of_arbiter(client: Client, app: str) -> Known:
@@ -68,7 +74,12 @@ def _of_arbiter(client: Client, app: str) -> Known:
         InputError: there is no such app.
     """
     folder = Path(client.app(app).folder)
-    return Known(folder=folder, jobs=tuple(in_order([one.job for one in client.list(app=app, jobs=True).jobs])))
+    jobs = client.list(app=app, jobs=True).jobs
+    return Known(
+        folder=folder,
+        jobs=tuple(in_order([one.job for one in jobs])),
+        waiting=frozenset(one.job for one in jobs if one.state in ("waiting", "paused", "starting")),
+    )
 
 
 def _of_run(run: Path, app: str, job: str) -> Known:

@@ -30,6 +30,7 @@ from eunomia.journal.files import JournalWriteError
 from eunomia.journal.journal import Journal
 from eunomia.journal.values import Note
 from eunomia.round.arbiter import Arbiter
+from eunomia.state.folding import JOB_ENDED
 from eunomia.units import NEVER, JobId, Seconds
 from eunomia_appmaster.service.clock import Clock
 from eunomia_appmaster.service.watchdog import Watchdog
@@ -267,7 +268,9 @@ class Driver:
         if decision.causes:
             self.rounds.append(decision)
         for fault in decision.faults:
-            if fault.stage is None:
+            if fault.stage is None and JOB_ENDED in fault.what:
+                log.debug("event.late", what=f"a report came after its job had ended, and is dropped: {fault.what}")
+            elif fault.stage is None:
                 log.info("event.refused", what=fault.what)
             else:
                 log.warning("round.fault", plugin=fault.plugin, stage=fault.stage.value, what=fault.what)

@@ -27,6 +27,7 @@ from eunomia.contract.events import (
 )
 from eunomia.errors import InputError
 from eunomia.model.leases import GpuState
+from eunomia.state.folding import JOB_ENDED
 from eunomia.state.state import State
 from eunomia.units import NONE, AppId, JobId, Seconds, Stage
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
@@ -50,6 +51,7 @@ MOST_CALLS = 8
 """Most heartbeats of one app master that may be outstanding at once."""
 _LATE = (JobReported, RateMeasured, Adapted, JobFinished, JobFailed, JobPaused, JobResumed)
 """Events that are ignored for a job that is over: repeated reports, or reports that crossed its end."""
+_LATE_NAMES = frozenset(kind.__name__ for kind in _LATE)
 
 
 class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
@@ -385,8 +387,10 @@ def _events_of(state: State, request: pb.AllocateRequest, now: Seconds) -> Itera
 
 
 def _tell_refusals(session: Session, decision: Decision, bid: BidReceived | None) -> None:
-    """Store the refused reports for the session's next answer."""
+    """Store the refused reports for the session's next answer, without those that crossed their job's end."""
     for fault in decision.faults:
+        if JOB_ENDED in fault.what and fault.what.partition(":")[0] in _LATE_NAMES:
+            continue
         if fault.stage is None and session.app in fault.what:
             if bid is not None and fault.what.startswith("BidReceived"):
                 session.bid_error = fault.what

@@ -22,6 +22,10 @@ class Folded:
     refused: list[Fault]
 
 
+JOB_ENDED = "an event must name a job that has not ended"
+"""The rule that a report breaks if it comes after its job's end, which is usual where reports and ends cross."""
+
+
 class EventError(InputError):
     """An event that contradicts the state; it changes nothing."""
 
@@ -55,7 +59,7 @@ class Folding:
         """Row of a job; EventError if there is none of this id."""
         row = self.state.job_rows.get(job, NONE)
         if row == NONE:
-            raise EventError("an event must name a job that has not ended", value=f'"{job}"')
+            raise EventError(JOB_ENDED, value=f'"{job}"')
         return row
 
     def time(self, at: Seconds) -> Seconds:
