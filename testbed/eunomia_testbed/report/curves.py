@@ -8,6 +8,7 @@ import polars as pl
 from eunomia.units import Reals
 from eunomia_testbed.report.part import Json
 from eunomia_testbed.report.sums import numbers
+from eunomia_testbed.results.counting import OWN_CHOICE, horizon_seconds
 from eunomia_testbed.results.run_data import RunData
 
 MOST_QUANTILES, MOST_STEPS, BUCKETS, TAIL = 300, 500, 240, 60
@@ -84,14 +85,37 @@ def steps(moments: Reals, levels: Reals, until: float) -> Json:
 
 
 def busy_while_waiting(run: RunData, slots: int | None) -> float | None:
-    """Return the share of slots in use while jobs waited; None: the queue was not logged, or no job waited."""
-    known = run.queue.select("time_seconds", "waiting_jobs", "busy_gpus").drop_nulls()
-    if known.height < 2 or not slots:
+    """Return the share of slots in use while jobs waited; None: no job waited, or it is not known when.
+
+    It is taken from the queue, or else, as in a live run, from waits (but a tuner's own pauses) and leases.
+    """
+    if not slots:
         return None
-    moments = numbers(known["time_seconds"])
-    lengths = np.append(np.diff(moments), 0.0) * (known["waiting_jobs"].to_numpy() > 0)
+    known = run.queue.select("time_seconds", "waiting_jobs", "busy_gpus").drop_nulls()
+    if known.height >= 2:
+        moments = numbers(known["time_seconds"])
+        waiting, busy = known["waiting_jobs"].to_numpy(), numbers(known["busy_gpus"])
+    else:
+        moments, waiting, busy = _waiting_and_busy(run)
+    lengths = np.append(np.diff(moments), 0.0) * (waiting > 0) if len(moments) else moments
     total = float(lengths.sum())
-    return float(lengths @ numbers(known["busy_gpus"])) / (total * slots) if total > 0.0 else None
+    return float(lengths @ busy) / (total * slots) if total > 0.0 else None
+
+
+def _waiting_and_busy(run: RunData) -> tuple[Reals, Reals, Reals]:
+    """Return the times in seconds at which waits or leases begin or end, and the numbers of both from each time on."""
+    until = horizon_seconds(run) or 0.0
+    waits = run.waits.filter(pl.col("reason") != OWN_CHOICE)
+    spans = [
+        (numbers(frame["start_seconds"]), numbers(frame["end_seconds"].fill_null(until)))
+        for frame in (waits, run.leases)
+    ]
+    moments = np.unique(np.concatenate([times for span in spans for times in span]))
+    waiting, busy = (
+        np.searchsorted(np.sort(starts), moments, side="right") - np.searchsorted(np.sort(ends), moments, side="right")
+        for starts, ends in spans
+    )
+    return moments, waiting.astype(np.float64), busy.astype(np.float64)
 
 
 def series(frame: pl.DataFrame, time: str, column: str, until: float) -> Json:

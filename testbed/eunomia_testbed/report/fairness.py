@@ -6,6 +6,7 @@ from typing import Final
 
 import polars as pl
 
+from eunomia_testbed.report.company import lone_apps
 from eunomia_testbed.report.curves import distribution
 from eunomia_testbed.report.part import Column, Json, Part, Table, kept_columns, rounded
 from eunomia_testbed.report.sums import highest, numbers
@@ -91,7 +92,7 @@ def _points(rows: pl.DataFrame, most: int) -> list[Json]:
 def _worst(view: View, worst: pl.DataFrame, kind: str) -> Table:
     others = {("rho_themis" if name == "rho" else name): label for name, label in KINDS.items() if name != kind}
     others = {name: "Themis' ρ" if name == "rho_themis" else label for name, label in others.items()}
-    waited = waiting_by_app(view.waits, worst["app"].to_list())
+    waited = waiting_by_app(view.waits, worst["app"].to_list(), lone=lone_apps(view.run))
     named = view.run.jobs.filter(pl.col("app").is_in(worst["app"].to_list()))
     sizes = dict(named.group_by("app").agg(pl.col("slots_asked").max()).iter_rows())
     several = apps_or_jobs(view.run)["user"].n_unique() > 1

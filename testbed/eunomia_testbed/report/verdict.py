@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Set
 from typing import Literal
 
 import polars as pl
@@ -10,6 +11,7 @@ import polars as pl
 from eunomia.model.shapes import value
 from eunomia_testbed.evidence.intervals import Estimate
 from eunomia_testbed.evidence.wording import lines_of, method
+from eunomia_testbed.report.company import lone_apps
 from eunomia_testbed.report.curves import busy_while_waiting
 from eunomia_testbed.report.part import Column, Json, Part, Table, kept_columns, rounded
 from eunomia_testbed.report.sums import highest
@@ -24,6 +26,7 @@ from eunomia_testbed.results.summary import OVERHEADS, UNFAIR_RHO, Summary
 
 FEW_APPS, MOST_APPS = 16, 600
 """Up to ``FEW_APPS`` apps the table is open, by name; of more than ``MOST_APPS``, it lists the worst."""
+_OWN = "it comes from starts, speed-up below linear and waits for its own trials"
 _MARKS = {"good": "✓", "poor": "!", "bad": "✕", "plain": "·"}
 
 
@@ -94,11 +97,47 @@ def _share(done: int, total: int) -> str:
 
 
 def _fair(view: View) -> Statement | None:
+    """Return the answer on the app with the worst ρ of those that had others beside them; None: no ρ is known."""
     run, summary = view.run, view.summary
     if summary.rho_worst is None or summary.rho_above_1_share is None:
         return None
-    app = summary.rho_worst_app or ""
-    above = round(summary.rho_above_1_share * apps_or_jobs(run)[rho_column(run)].drop_nulls().len())
+    lone = lone_apps(run)
+    known = highest(apps_or_jobs(run).drop_nulls(rho_column(run)), rho_column(run), len(lone) + 1)
+    ranked = [(str(app), float(rho)) for app, rho in known.select("app", rho_column(run)).iter_rows()]
+    shared = next((each for each in ranked if each[0] not in lone), None)
+    alone = next((each for each in ranked if each[0] in lone), None)
+    app, rho = shared or (summary.rho_worst_app or "", summary.rho_worst)
+    because = _about_rho(run, summary) + _about_app(view, app, lone)
+    if shared is None:
+        because.insert(0, f"the worst {RHO_NAMES[summary.rho_kind]} is {rho:.2f}, {_named(app)}{_own(rho)}")
+    elif alone is not None:
+        told = f"the worst ρ of them {alone[1]:.2f}{_own(alone[1])}"
+        because.append(f"no other app was there to share with over the life of {count(len(lone), 'app')}, {told}")
+    seed = f" (seed {view.seed})" if run.facts is not None and len(run.facts.seeds) > 1 else ""
+    answer = f"Worst {RHO_NAMES[summary.rho_kind]} {rho:.2f}{seed}, {_named(app)}"
+    return Statement(
+        mark="plain" if shared is None else _fairness_mark(view, rho),
+        question="Was it fair?",
+        answer=f"No other app was there to share with{seed}" if shared is None else answer,
+        because=_sentence(because),
+    )
+
+
+def _own(rho: float) -> str:
+    """Return what makes the ρ of an app without others beside it large; empty: it is not."""
+    return f": {_OWN}" if rho > 1.0 else ""
+
+
+def _fairness_mark(view: View, worst: float) -> Mark:
+    if _is_simulated(view.run):
+        p90 = view.evidence.figure(view.policy, f"rho_{view.summary.rho_kind}_p90")
+        return _shown_by(p90, good=unfair_above(view.run), bad=1.5)
+    return "good" if worst <= unfair_above(view.run) else "poor" if worst <= 1.5 else "bad"
+
+
+def _about_rho(run: RunData, summary: Summary) -> list[str]:
+    """Return clauses on the ρ of all apps."""
+    above = round((summary.rho_above_1_share or 0.0) * apps_or_jobs(run)[rho_column(run)].drop_nulls().len())
     slower = f"{above:,}" if above else "none"
     because = [
         f"{slower} of {count(summary.apps, 'app')} above 1; "
@@ -110,21 +149,21 @@ def _fair(view: View) -> Statement | None:
             f"{count(summary.apps_slower_alone, 'app')} would have a large ρ even alone: T_cluster assumes linear "
             "speed-up, and --rho contention does not"
         )
-    waited = waiting_by_app(view.waits, [app]).get(app)
+    return because
+
+
+def _about_app(view: View, app: str, lone: Set[str]) -> list[str]:
+    """Return clauses on why one app was slow."""
+    because = []
+    waited = waiting_by_app(view.waits, [app], lone=lone).get(app)
     if waited is not None:
         because.append(
             f"the jobs of {_named(app)} waited {duration(waited.seconds)} in all, "
             f"{percent(waited.reason_seconds / waited.seconds)} of it because {waited.words}"
         )
-    if (slow := _slow_by_type(run, app)) is not None:
+    if (slow := _slow_by_type(view.run, app)) is not None:
         because.append(f"{_named(app)} is slow because of its GPU type: {duration(slow.lost_seconds)} lost {slow.why}")
-    mark: Mark = "good" if summary.rho_worst <= unfair_above(run) else "poor" if summary.rho_worst <= 1.5 else "bad"
-    if _is_simulated(run):
-        p90 = view.evidence.figure(view.policy, f"rho_{summary.rho_kind}_p90")
-        mark = _shown_by(p90, good=unfair_above(run), bad=1.5)
-    seed = f" (seed {view.seed})" if run.facts is not None and len(run.facts.seeds) > 1 else ""
-    answer = f"Worst {RHO_NAMES[summary.rho_kind]} {summary.rho_worst:.2f}{seed}, {_named(app)}"
-    return Statement(mark=mark, question="Was it fair?", answer=answer, because=_sentence(because))
+    return because
 
 
 def _by_kind(summary: Summary) -> list[str]:
@@ -180,14 +219,17 @@ def _busy(view: View) -> Statement | None:
             "until the last app finished" if summary.apps_finished == summary.apps_that_fit else "until the last event"
         )
         because.append(f"{until} {percent(summary.slots_in_use_share)} were held")
-    judged = summary.slots_in_use_share if pressed is None else pressed
-    mark: Mark = "good" if judged >= 0.9 else "poor" if judged >= 0.6 else "bad"
-    if _is_simulated(view.run):
-        mark = "plain"
+    elif not _is_simulated(view.run):
+        because.append("no job is known to have waited for a slot")
+    mark: Mark = "plain"
+    if pressed is not None and not _is_simulated(view.run):
+        mark = "good" if pressed >= 0.9 else "poor" if pressed >= 0.6 else "bad"
     return Statement(
         mark=mark,
         question="Were the slots busy?",
-        answer=f"Slots held {percent(judged)}" if pressed is None else f"{percent(judged)} busy while jobs waited",
+        answer=f"Slots held {percent(summary.slots_in_use_share)}"
+        if pressed is None
+        else f"{percent(pressed)} busy while jobs waited",
         because=_sentence(because),
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 import polars as pl
 
@@ -23,11 +23,13 @@ class Waiting:
     reason: str
     reason_seconds: float
     plugin: str | None
+    alone: bool = False
+    """Whether no other app was there: what came first were its own trials."""
 
     @property
     def words(self) -> str:
         """Return the reason in words, such as ``it was outbid: others gained more from the slots``."""
-        return reason_in_words(self.reason)
+        return reason_in_words(self.reason, alone=self.alone)
 
 
 def waits_with_apps(run: RunData) -> pl.DataFrame:
@@ -43,12 +45,15 @@ def waits_with_apps(run: RunData) -> pl.DataFrame:
     return joined.with_columns(pl.coalesce("app", before).alias("app"))
 
 
-def waiting_by_app(waits: pl.DataFrame, apps: Sequence[str] | None = None) -> dict[str, Waiting]:
+def waiting_by_app(
+    waits: pl.DataFrame, apps: Sequence[str] | None = None, *, lone: Set[str] = frozenset()
+) -> dict[str, Waiting]:
     """Return for every app that waited its total wait and its main reason.
 
     Args:
         waits: the result of ``waits_with_apps``.
         apps: names of apps; None: all.
+        lone: apps beside which there was no other app (``company.lone_apps``).
     """
     if apps is not None:
         waits = waits.filter(pl.col("app").is_in(list(apps)))
@@ -56,6 +61,6 @@ def waiting_by_app(waits: pl.DataFrame, apps: Sequence[str] | None = None) -> di
     total = dict(sums_by(by_reason, ["app"], "seconds").select("app", "seconds").iter_rows())
     longest = by_reason.sort("seconds", "reason", descending=True).unique("app", keep="first", maintain_order=True)
     return {
-        app: Waiting(seconds=total[app], reason=reason, reason_seconds=seconds, plugin=plugin)
+        app: Waiting(seconds=total[app], reason=reason, reason_seconds=seconds, plugin=plugin, alone=app in lone)
         for app, reason, plugin, seconds in longest.sort("app").select("app", "reason", "plugin", "seconds").iter_rows()
     }

@@ -26,12 +26,28 @@ REASONS: Final[dict[str, str]] = {
 """Why a job waits, by the word of ``eunomia.contract.verdicts.Reason``: clauses that follow "because"."""
 
 
+OWN_TRIALS: Final[dict[str, str]] = {
+    "outranked": "its own trials came first",
+    "not_offered": "its own trials had the slots",
+    "outbid": "its own trials gained more from the slots",
+    "awaiting_release": "its own trial had not let go yet",
+}
+"""The reasons of an app beside which there was no other app, where ``REASONS`` speaks of others."""
+
+
 RHO_NAMES: Final = {"themis": "ρ", "static": "static ρ", "contention": "ρ by contention", "exclusive": "exclusive ρ"}
 """The kinds of finish-time fairness in words."""
 
 
-def reason_in_words(reason: str) -> str:
-    """Return the meaning of a reason; an unknown reason is returned as it is."""
+def reason_in_words(reason: str, *, alone: bool = False) -> str:
+    """Return the meaning of a reason; an unknown reason is returned as it is.
+
+    Args:
+        reason: its word.
+        alone: whether no other app was there.
+    """
+    if alone and reason in OWN_TRIALS:
+        return OWN_TRIALS[reason]
     return REASONS.get(reason, reason.replace("_", " "))
 
 
