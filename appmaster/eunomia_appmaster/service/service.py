@@ -374,7 +374,7 @@ class Service:
             return
         row = self.state.app_row(AppId(app.name))
         if row != NONE:
-            self.standings.rho(app, refresh=True)
+            self.standings.settle(app)
             app.gpu_seconds = float(self.state.app_ledger.gpu_seconds[row])
             mine = np.flatnonzero(self.state.jobs.live.app[: self.state.jobs.used] == row).tolist()
             # An app master that reports the end of its app does not report the end of each job.

@@ -1,5 +1,6 @@
 """The finish-time fairness that each app can expect, computed at most once a second."""
 
+import dataclasses
 import math
 from collections.abc import Callable
 
@@ -28,19 +29,26 @@ class Standings:
         self._rhos: dict[str, float] = {}
         self._asked_at = -math.inf
 
-    def rho(self, app: App, *, refresh: bool = False) -> float | None:
-        """Returns the rho that an app can expect, its last known value if it is over; None if it never had one.
-
-        Args:
-            app: its record.
-            refresh: compute it now, even if a recent value is cached.
-        """
+    def rho(self, app: App) -> float | None:
+        """Returns the rho that an app can expect, or ended with; None if it never had one."""
         if app.over or not self._is_known(app):
             return app.rho
-        if refresh or self._system.monotonic() - self._asked_at > KEPT_SECONDS:
+        if self._system.monotonic() - self._asked_at > KEPT_SECONDS:
             self._rhos, self._asked_at = self._ask(), self._system.monotonic()
         app.rho = self._rhos.get(app.name, app.rho)
         return app.rho
+
+    def settle(self, app: App) -> None:
+        """Set the rho of an app that ends now, from the work that it reported last and its time in the cluster.
+
+        Its jobs may all have ended before; without a report of its work, it keeps the last known value.
+        """
+        state = self._arbiter().state
+        row = state.app_row(AppId(app.name))
+        forecast = state.forecasts.get(row)
+        if forecast is not None and forecast.total_gpu_seconds > 0.0:
+            found = expected_rhos(show(state), {row: dataclasses.replace(forecast, phases=())}, Seconds(math.inf))
+            app.rho = found.get(app.name, app.rho)
 
     def _is_known(self, app: App) -> bool:
         """Whether it has jobs and has reported its remaining work: before that, any rho is a guess."""
