@@ -185,13 +185,21 @@ class Client:
             raise no_such_app(name, self.names())
         return found[0]
 
-    def wait(self, name: str, timeout: str | None = None, *, poll_seconds: float = 0.5) -> Ended:
+    def wait(
+        self,
+        name: str,
+        timeout: str | None = None,
+        *,
+        poll_seconds: float = 0.5,
+        on_look: Callable[[pb.App], None] | None = None,
+    ) -> Ended:
         """Wait until an app is over.
 
         Args:
             name: of the app.
             timeout: a duration such as "30m"; None: as long as it takes.
             poll_seconds: between two looks.
+            on_look: is called with the app, as the arbiter lists it, while it is not over.
 
         Raises:
             EunomiaError: it was not over in time.
@@ -202,6 +210,8 @@ class Client:
             app = self.app(name)
             if app.state in OVER:
                 return _ended(app)
+            if on_look is not None:
+                on_look(app)
             if deadline is not None and time.monotonic() > deadline:
                 raise EunomiaError(f"{name} must be over within {timeout}", value=app.state)
             time.sleep(poll_seconds)

@@ -71,7 +71,7 @@ class JobOutcome:
 def job_outcome(app: pb.App, job: str) -> JobOutcome | None:
     """Return how an ended job ended; None: its app's folder cannot be read here, or says nothing of it."""
     folder = Path(app.folder)
-    row = next((row for row in _rows(folder) if row.get("job") == job), None)
+    row = next((row for row in trial_rows(folder) if row.get("job") == job), None)
     if row is None:
         return None
     metric = app.standing.metric
@@ -92,7 +92,7 @@ def job_outcome(app: pb.App, job: str) -> JobOutcome | None:
 
 def trial_ends(app: pb.App) -> dict[str, int]:
     """Return the number of an app's jobs by state; empty: its folder cannot be read here."""
-    return dict(Counter(row.get("state") or "unknown" for row in _rows(Path(app.folder))))
+    return dict(Counter(row.get("state") or "unknown" for row in trial_rows(Path(app.folder))))
 
 
 def app_facts(app: pb.App) -> dict[str, Any]:
@@ -105,7 +105,8 @@ def app_facts(app: pb.App) -> dict[str, Any]:
     }
 
 
-def _rows(folder: Path) -> list[dict[str, str]]:
+def trial_rows(folder: Path) -> list[dict[str, str]]:
+    """Return the rows of ``trials.csv`` in an app's folder; none: it cannot be read here."""
     if not folder.is_absolute():  # the arbiter names none
         return []
     try:

@@ -67,6 +67,8 @@ class PastRun:
         self._seed = int(str(meta.get("seed", 0)))
         self._folder = folder
         self._place = str(folder / JOURNAL)
+        self.explained_at: dict[str, float] = {}
+        """By job, the moment of its last explanation, in seconds since the arbiter's start."""
 
     def explanations(self, name: str, at: float | None = None) -> list[pb.Explanation]:
         """Explain why a job waited, or each job of an app.
@@ -88,6 +90,7 @@ class PastRun:
             jobs = [job for job, stop in stops.items() if stop == number]
             if jobs:
                 now = float(arbiter.state.now) if at is None else at
+                self.explained_at |= dict.fromkeys(jobs, now)
                 found |= {one.job: one for one in self._explained(arbiter, rounds, jobs, now)}
         return [found[job] for job in stops] + (self._failed(name) if at is None else [])
 

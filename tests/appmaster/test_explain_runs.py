@@ -1,5 +1,6 @@
 """``eunomia explain`` on the folder of a run: the last moment that a job waited, a moment by name, its history."""
 
+import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,7 +26,9 @@ from eunomia.journal.journal import Journal, Note
 from eunomia.model.leases import LeaseState
 from eunomia.round.arbiter import Arbiter
 from eunomia.units import AppId, Epoch, JobId, LeaseId, Seconds, UserId
+from eunomia_appmaster.master.files import TRIALS_COLUMNS
 from eunomia_appmaster.past_runs import PastRun
+from eunomia_appmaster.service.app_record import App
 from eunomia_appmaster.service.layout import Layout, Place
 
 
@@ -163,6 +166,44 @@ def test_a_failed_job_is_shown_with_its_last_error(tmp_path: Path, capsys: pytes
         shown = capsys.readouterr().out.splitlines()
         log = tmp_path / "apps" / "a" / "0" / "stderr.log"
         assert shown[-3:] == ["a/0   FAILED    app a, user ana", f"           {failed.why}", f"Log        {log}"]
+
+
+def test_the_waits_of_what_has_ended_are_told_as_the_last_ones(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    writer = Writer(tmp_path)
+    writer.submit(0.0, "a", 3)
+    writer.submit(5.0, "b", 2, jobs=2)
+    writer.step(30.0, JobFinished(job=JobId("a/0")), AppFinished(app=AppId("a")))
+    ended = [JobFinished(job=JobId("b/0")), JobFinished(job=JobId("b/1")), AppFinished(app=AppId("b"))]
+    app = App(
+        name="b", user="ana", weight=1.0, tuner="median_stopping", trials=2, least=2, most=2, max_iterations=100,
+        submitted_at=5.0, arrived_at=5.0, request_id="1", node="box7", state="finished", ended_at=60.0,
+    )  # fmt: skip
+    note = Note(kind="app", key="b", value=dataclasses.asdict(app))
+    decision = writer.arbiter.step(Seconds(60.0), ended)
+    writer.journal.append(Seconds(60.0), ended, decision, notes=[note])
+    writer.journal.close()
+    (tmp_path / "apps" / "b").mkdir(parents=True)
+    rows = ['b/0,"{""lr"": 0.1}",stopped,,7,,,1,0,', 'b/1,"{""lr"": 0.2}",finished,,100,,,1,0,']
+    (tmp_path / "apps" / "b" / "trials.csv").write_text("\n".join([",".join(TRIALS_COLUMNS), *rows]))
+    assert run(["explain", "b/0", "--run", str(tmp_path)]) == 0
+    head, outcome, _, wait, *rest = capsys.readouterr().out.splitlines()
+    assert head == "b/0   STOPPED by its tuner    app b, user ana"
+    assert outcome == "Outcome    stopped by its tuner at iteration 7   lr 0.1"
+    assert wait.startswith("Last wait, at 5 s: b/0   was WAITING")
+    assert {line[:11].rstrip() for line in rest} <= {"Why", "", "Would free", "Forecast", "By then"}
+    assert run(["explain", "b/1", "--run", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.startswith("b/1   FINISHED    app b")
+    assert run(["explain", "b", "--run", str(tmp_path)]) == 0
+    assert "\nLast waits, at 5 s: b   2 jobs were WAITING    app b" in capsys.readouterr().out
+    assert run(["explain", "b/0", "--run", str(tmp_path), "--json"]) == 0
+    end, last = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (end["state"], end["outcome"]["state"]) == ("finished", "stopped")
+    assert (end["seconds"], end["round"], end["last_wait_at_seconds"]) == (None, None, None)
+    assert (last["state"], last["last_wait_at_seconds"]) == ("waiting", 5.0)
+    assert run(["explain", "b/0", "--run", str(tmp_path), "--at", "6s"]) == 0
+    assert capsys.readouterr().out.startswith("b/0   WAITING for 1 s"), "asked of a moment, it tells that moment"
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:

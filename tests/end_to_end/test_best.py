@@ -170,6 +170,34 @@ def _facts(best: object) -> dict[str, object]:
     return best_facts(best)
 
 
+def test_a_misspelt_metric_is_named_with_the_tag_that_was_meant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = SCRIPT.replace("for epoch in run.epochs(5):", "for epoch in run.epochs(5):\n    wait(epoch)")
+    wait = "import os, time\ndef wait(epoch):\n    while epoch == 4 and not os.path.exists('go'): time.sleep(0.05)\n"
+    (tmp_path / "train.py").write_text(wait + script)
+    (tmp_path / "typo.toml").write_text(SEARCH.replace('"peaks"', '"typo"').replace("val/score", "val/scor"))
+    monkeypatch.chdir(tmp_path)
+    state = ("--state-dir", str(tmp_path / "state"))
+    logged = ', which logged train/epoch, val/score; did you mean "val/score"?'
+    with supervisor(tmp_path) as made, client(made) as arbiter:
+        app = arbiter.submit("typo.toml")
+        so_far = re.compile(r'metric "val/scor" has not been logged so far by typo/[12]' + re.escape(logged))
+        eventually(lambda: so_far.search(told(capsys, "best", "typo", *state)[1]), "the warning while it runs")
+        assert so_far.search(told(capsys, "explain", "typo", *state)[1])
+        (tmp_path / "go").touch()
+        assert app.wait("4m").state == "finished", "it does not fail for it"
+        never = f'metric "val/scor" was never logged by typo/2{logged}'
+        assert told(capsys, "best", "typo", *state)[:2] == (1, f"typo: {never}\n")
+        assert json.loads(told(capsys, "best", "typo", "--json", *state)[1])["warning"] == never
+        for name in ("typo", "typo/1"):
+            assert f"Metric     {never}" in told(capsys, "explain", name, *state)[1]
+        code, out, err = told(capsys, "submit", "typo.toml", "--wait", *state)
+        assert code == 0
+        assert re.search(r"typo-2: finished after .*\n  " + re.escape(never.replace("typo/", "typo-2/")), out)
+        assert err.count("warning: typo-2: ") <= 1
+
+
 def test_a_running_search_and_a_script_without_the_helper_say_what_is_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

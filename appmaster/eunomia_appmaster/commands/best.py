@@ -12,6 +12,7 @@ from eunomia_appmaster.best_jobs import BestJob, best_checkpoint, best_job, best
 from eunomia_appmaster.client import OVER, Client
 from eunomia_appmaster.commands.console import Address, AsJson, StateDir
 from eunomia_appmaster.commands.run_apps import app_of_run, apps_of_run
+from eunomia_appmaster.metric_check import metric_not_logged
 from eunomia_appmaster.names import no_such_app
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 
@@ -43,7 +44,8 @@ def best(
     found = _with_files(best_job(seen.app.standing), seen.folder)
     copied = [] if copy is None or found is None else _copy(found, seen, copy)
     if as_json:
-        typer.echo(json.dumps({"schema": "eunomia/best@1", **record_of(seen.app, found)}))
+        warning = metric_not_logged(seen.app) or None
+        typer.echo(json.dumps({"schema": "eunomia/best@1", **record_of(seen.app, found), "warning": warning}))
     else:
         typer.echo("\n".join([line(seen, found), *(f"copied to {path}" for path in copied)]))
     lacks = copy is not None and (found is None or not found.checkpoint)
@@ -89,6 +91,9 @@ def line(seen: SearchedApp, found: BestJob | None) -> str:
     if found is None:
         metric = app.standing.metric
         what = f"logged a finite {metric}" if metric else "been reported by its app master"
+        warning = metric_not_logged(app)
+        if warning:
+            return f"{app.app}: {warning}"
         return f"{app.app}: no trial has {what}{'' if app.state in OVER else ' yet'}"
     return best_line(found, app.standing.metric, seen.folder)
 

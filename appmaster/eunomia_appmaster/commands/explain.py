@@ -22,8 +22,10 @@ from eunomia_appmaster.commands.console import (
     number,
     table,
 )
-from eunomia_appmaster.commands.explain_ends import ends, outcome_facts, outcome_lines
+from eunomia_appmaster.commands.explain_ends import ends, outcome_facts, outcome_lines, state_text
+from eunomia_appmaster.commands.explain_past import in_the_past, last_waits
 from eunomia_appmaster.commands.run_apps import app_of_run
+from eunomia_appmaster.metric_check import metric_not_logged
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 
 INDENT = " " * 11
@@ -55,40 +57,48 @@ def explain(
         _tell_history(job, run or state_dir, as_json)
         return
     apps: Mapping[str, pb.App] = {}
+    waits: Mapping[str, float] = {}
     if run is not None:
         from eunomia_appmaster.past_runs import PastRun
 
         moment = None if at is None else float(parse_duration(at, name="--at", zero=True))
-        found: Sequence[pb.Explanation] = PastRun(run).explanations(job, moment)
+        past = PastRun(run)
+        found: Sequence[pb.Explanation] = past.explanations(job, moment)
         if moment is None:
             apps = {app.app: app for one in {one.app for one in found} if (app := app_of_run(run, one)) is not None}
-            found = [*ends(found, apps, job), *found]
+            ended = ends(found, apps, job)
+            waits = last_waits(found, ended, past.explained_at)
+            found = [*ended, *found]
     else:
         with Client(address, state_dir=state_dir) as client:
             found = client.explanations(job)
             apps = {app.app: app for app in client.list().apps}
     if as_json:
-        typer.echo("\n".join(json.dumps(facts(one, apps.get(one.app))) for one in found))
+        warnings = _warnings(found, apps)
+        objects = [facts(one, apps.get(one.app), waits) | {"warning": warnings.get(one.app)} for one in found]
+        typer.echo("\n".join(map(json.dumps, objects)))
     else:
-        typer.echo("\n".join(screen(found, apps)))
+        typer.echo("\n".join(screen(found, apps, waits)))
 
 
-def facts(said: pb.Explanation, app: pb.App | None = None) -> dict[str, Any]:
+def facts(said: pb.Explanation, app: pb.App | None = None, waits: Mapping[str, float] | None = None) -> dict[str, Any]:
     """Returns one explanation as a JSON object.
 
     Args:
         said: the explanation.
         app: the job's app, to say what came out of what has ended; None: it is not known.
+        waits: as ``screen``.
     """
+    ended = said.state in OVER
     return {
         "schema": "eunomia/explain@1",
         "job": said.job,
         "state": said.state,
-        "seconds": said.seconds,
+        "seconds": None if ended else said.seconds,
         "reason": said.reason or None,
         "stage": said.stage or None,
         "plugin": said.plugin or None,
-        "round": said.round,
+        "round": said.round if said.plugin else None,
         "text": said.text,
         "log": said.log or None,
         "numbers": dict(said.numbers),
@@ -97,6 +107,7 @@ def facts(said: pb.Explanation, app: pb.App | None = None) -> dict[str, Any]:
         "reported_seconds_ago": given(said, "reported_seconds_ago"),
         "missing_slots": missing_facts(said.missing_slots),
         "outcome": None if app is None else outcome_facts(said, app),
+        "last_wait_at_seconds": None if ended else (waits or {}).get(said.job),
     }
 
 
@@ -112,8 +123,27 @@ def _frees(way: pb.Frees) -> dict[str, Any]:
 # --- as text -------------------------------------------------------------------------------------------------------
 
 
-def screen(found: Sequence[pb.Explanation], apps: Mapping[str, pb.App]) -> list[str]:
-    """Returns the explanations as text: one job in full; several jobs grouped by their reason."""
+def screen(
+    found: Sequence[pb.Explanation], apps: Mapping[str, pb.App], waits: Mapping[str, float] | None = None
+) -> list[str]:
+    """Returns the explanations as text: one job in full; several jobs grouped by their reason.
+
+    Args:
+        found: the explanations.
+        apps: their apps, by name.
+        waits: of a past run: the time of each wait that is over, in seconds since the arbiter's start.
+    """
+    warnings = [_line("Metric", text) for text in _warnings(found, apps).values()]
+    return [*_blocks(found, apps, waits or {}), *warnings]
+
+
+def _warnings(found: Sequence[pb.Explanation], apps: Mapping[str, pb.App]) -> dict[str, str]:
+    """Return by app the sentence about a metric that no trial logged."""
+    names = [name for name in dict.fromkeys(one.app for one in found) if name in apps]
+    return {name: text for name in names if (text := metric_not_logged(apps[name]))}
+
+
+def _blocks(found: Sequence[pb.Explanation], apps: Mapping[str, pb.App], waits: Mapping[str, float]) -> list[str]:
     if len(found) == 1:
         return lines(found[0], apps.get(found[0].app))
     groups: dict[tuple[str, ...], list[pb.Explanation]] = {}
@@ -121,9 +151,11 @@ def screen(found: Sequence[pb.Explanation], apps: Mapping[str, pb.App]) -> list[
         of_app = "" if one.job != one.app else one.job
         own = one.text if one.state == "running" else ""  # what is forecast of this job alone
         groups.setdefault((one.state, one.reason, one.plugin, of_app, own), []).append(one)
-    blocks = [
-        _group(group, apps) if len(group) > 1 else lines(group[0], apps.get(group[0].app)) for group in groups.values()
-    ]
+    blocks = []
+    for group in groups.values():
+        block = _group(group, apps) if len(group) > 1 else lines(group[0], apps.get(group[0].app))
+        times = [waits[one.job] for one in group if one.job in waits and one.state not in OVER]
+        blocks.append(in_the_past(block, times) if len(times) == len(group) else block)
     return [line for block in blocks for line in (*block, "")][:-1]
 
 
@@ -196,7 +228,7 @@ def _line(word: str, text: str) -> str:
 
 
 def _head(said: pb.Explanation, app: pb.App | None) -> str:
-    parts = [f"{said.job}   {said.state.upper()}" + (f" for {duration(said.seconds)}" if said.seconds else "")]
+    parts = [f"{said.job}   {state_text(said, app)}" + (f" for {duration(said.seconds)}" if said.seconds else "")]
     if app is not None and app.state in OVER and said.job == said.app:
         parts[0] += f" after {duration(app.jct_seconds)}"
     if said.app:

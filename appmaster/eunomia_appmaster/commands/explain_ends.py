@@ -38,6 +38,13 @@ def ends(found: Sequence[pb.Explanation], apps: Mapping[str, pb.App], name: str)
     return [] if failed else [pb.Explanation(job=name, app=app.app, user=app.user, state=state)]
 
 
+def state_text(said: pb.Explanation, app: pb.App | None) -> str:
+    """Return a job's state for a headline; of a trial that its tuner stopped, that it did."""
+    stopped = app is not None and said.state == "finished" and said.job != said.app
+    ended = job_outcome(app, said.job) if stopped and app is not None else None
+    return "STOPPED by its tuner" if ended is not None and ended.state == "stopped" else said.state.upper()
+
+
 def outcome_lines(said: pb.Explanation, app: pb.App) -> list[str]:
     """Return what came out of an ended app or job as lines; none for one that has not ended."""
     if said.job == said.app and said.state in OVER:

@@ -12,6 +12,7 @@ from eunomia.errors import InputError
 from eunomia_appmaster.best_jobs import best_job, record_of
 from eunomia_appmaster.client import Client, Ended
 from eunomia_appmaster.commands.console import Address, AsJson, StateDir, duration, missing, missing_facts, number
+from eunomia_appmaster.metric_check import metric_not_logged
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 
 FAILED = 1
@@ -72,13 +73,29 @@ def _go_on(client: Client, app: str, trials: int, *, wait: bool, quiet: bool, as
 
 def _wait(client: Client, name: str, made: dict[str, Any], *, quiet: bool, as_json: bool) -> int:
     """Wait for an app's end and print it; returns the exit code."""
-    ended = client.wait(name)
+    ended = client.wait(name, on_look=None if quiet else _MetricWarning())
+    listed = client.app(name)
+    warning = "" if quiet else metric_not_logged(listed)
     if as_json:
-        listed = client.app(name)
-        typer.echo(json.dumps(made | record_of(listed, best_job(listed.standing))))
+        typer.echo(json.dumps(made | record_of(listed, best_job(listed.standing)) | {"warning": warning or None}))
     elif not quiet:
-        typer.echo("\n".join(_end_lines(ended)))
+        typer.echo("\n".join([*_end_lines(ended), *([f"  {warning}"] if warning else [])]))
     return 0 if ended.state == "finished" else FAILED
+
+
+class _MetricWarning:
+    """Warns once, while an app runs, that its metric has not been logged by a trial that has ended."""
+
+    def __init__(self) -> None:
+        self._ended = 0
+
+    def __call__(self, app: pb.App) -> None:
+        if app.ended <= self._ended:
+            return
+        warning = metric_not_logged(app) if self._ended == 0 else ""
+        self._ended = app.ended
+        if warning:
+            typer.echo(f"warning: {app.app}: {warning}", err=True)
 
 
 def more_lines(answer: pb.MoreTrialsResponse, trials: int) -> list[str]:

@@ -99,11 +99,19 @@ class JobLogs:
         return measure_rates(self._logs, places, since=since)
 
 
-def never_logged(metric: str, job: str, tags: Sequence[str]) -> str:
-    """Return the error text for a tuner's metric that a job never logged, with the tags that it logged instead."""
+def never_logged(metric: str, job: str, tags: Sequence[str], *, ended: bool = True) -> str:
+    """Return the error text for a metric that a job never logged, with the tags that it logged instead.
+
+    Args:
+        metric: as the app file names it.
+        job: a job that has logged.
+        tags: that it logged.
+        ended: whether it has ended; if not, it may still log the metric.
+    """
     more = f" and {len(tags) - MOST_TAGS} more" if len(tags) > MOST_TAGS else ""
     logged = f"{', '.join(tags[:MOST_TAGS])}{more}" if tags else "nothing"
-    return f'metric "{metric}" was never logged by {job}, which logged {logged}{did_you_mean(metric, tags)}'
+    never = "was never logged" if ended else "has not been logged so far"
+    return f'metric "{metric}" {never} by {job}, which logged {logged}{did_you_mean(metric, tags)}'
 
 
 def _point(step: int, number: float) -> Point:
