@@ -45,7 +45,9 @@ def test_the_screen_is_as_drawn(capsys: pytest.CaptureFixture[str]) -> None:
     assert simulate("--policy", "fifo", "--policy", "srtf", "--out", "out") == 0
     shown = capsys.readouterr()
     assert shown.err.splitlines()[0] == "jobs.csv: 16 jobs read, 0 dropped (Eunomia format); 4 slots on 2 machines"
-    assert re.fullmatch(r"fifo, seed 0: .*1 of 2 done", shown.err.splitlines()[1])
+    extent = r"  jobs arrive over .* GPU hours by the trace's times, the longest job .*"
+    assert re.fullmatch(extent, shown.err.splitlines()[1])
+    assert re.fullmatch(r"fifo, seed 0: .*1 of 2 done", shown.err.splitlines()[2])
     lines = shown.out.splitlines()
     heads = ["policy", "mean JCT", "p99 JCT", "end", "ρ: p90, > 1, worst here", "contention ρ: p90, > 1", "in use"]
     assert re.split(r"\s{2,}", lines[0]) == [*heads, "moves a job", "deciding"]
@@ -63,7 +65,7 @@ def test_the_screen_is_as_drawn(capsys: pytest.CaptureFixture[str]) -> None:
 def test_machines_without_gpus_are_said_to_be_left_out(capsys: pytest.CaptureFixture[str]) -> None:
     Path("machines.csv").write_text("machineId,number of GPUs\nm1,2\nm2,0\nm3,2\nm4,0\n")
     assert simulate("--policy", "fifo", "--out", "out", "--no-report", cluster="machines.csv") == 0
-    first, second = capsys.readouterr().err.splitlines()[:2]
+    first, _, second = capsys.readouterr().err.splitlines()[:3]
     assert first.endswith("4 slots on 2 machines")
     assert second == (
         '  2 machines of the list left out, the first: a machine must have at least 1 GPU, but got 0 ("m2") '

@@ -471,6 +471,10 @@ def test_a_batch_size_that_is_not_measured_is_unknown(folder: Path, capsys: pyte
             "id=JobID submit=SubmitTime:time end=EndTime:time gpus=AllocGPUs user=User reference_type='GPU Type'",
         ),
         ("run;submitted;runtime minutes\n1;0;5\n", "submit=submitted duration='runtime minutes:min' gpus=GPUS"),
+        (
+            "JobID,SubmitTime,GPU,NGPU,RuntimeHours\n7,2026-09-01 08:18:43,V100,2,0.5\n",
+            "id=JobID submit=SubmitTime:time duration=RuntimeHours:h gpus=NGPU reference_type=GPU",
+        ),
     ],
 )
 def test_unknown_columns_get_the_command_that_maps_them(
@@ -489,6 +493,21 @@ def test_unknown_columns_get_the_command_that_maps_them(
         assert (
             run([*words[1:], "--policy", "fifo", "--no-report", "--no-progress", "--out", str(tmp_path / "run")]) == 0
         )
+
+
+def test_what_a_trace_asks_for_is_said_so_that_a_mistaken_unit_shows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, out = tmp_path / "jobs.csv", str(tmp_path / "run")
+    path.write_text("id,submitted,took,gpus\na,0,2,4\nb,36000,5,1\n")
+    columns = {"id": "id", "submit": "submitted", "gpus": "gpus"}
+    for unit, said in ((":h", "13 GPU hours by the trace's times, the longest job 5.0 h"), ("", "0.0036 GPU hours")):
+        mapping = [f"trace.columns.{key}={name}" for key, name in (columns | {"duration": f"took{unit}"}).items()]
+        words = [word for each in mapping for word in ("--set", each)]
+        assert run(["simulate", str(path), "--cluster", "1x4 V100", *words, "--out", out, "--overwrite"]) == 0
+        shown = capsys.readouterr().err
+        assert "jobs arrive over 10 h; " in shown
+        assert said in shown
 
 
 def test_text_that_is_no_table_gets_no_mapping(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from eunomia_testbed.simulator.hours import (
     times_of,
     without_hours,
 )
+from eunomia_testbed.spec.extent import gpu_hours
 from eunomia_testbed.spec.unknown_models import DROP, EQUAL, Choices, UnknownModel, assumed_of, choices_of
 from eunomia_testbed.workload import Workload
 from eunomia_testbed.workload.selecting import without_jobs
@@ -153,7 +154,7 @@ def _all_equal(workload: Workload, cluster: Cluster, seeds: list[int]) -> tuple[
     if len(cluster.gpu_types) == 1 and not _elsewhere(workload, cluster):
         return workload, []
     rows = _free(workload)
-    one = _Lacking(workload=workload, seeds=tuple(seeds), names=(), hours=_gpu_hours(workload))
+    one = _Lacking(workload=workload, seeds=tuple(seeds), names=(), hours=gpu_hours(workload))
     return workload, [_assumption("equal", rows, one)] if rows.any() else []
 
 
@@ -187,7 +188,7 @@ def _by_speeds(
             workload=workload,
             seeds=tuple(seeds[key]),
             names=_lacked(workload, question.cluster, models),
-            hours=_gpu_hours(workload),
+            hours=gpu_hours(workload),
         )
         for key, workload in workloads.items()
     }
@@ -225,16 +226,6 @@ def _lacked(workload: Workload, cluster: Cluster, models: PerformanceModel) -> t
         each = (lacked(model, size) for size in sizes) if looks else ()
         rows.append(tuple(dict.fromkeys(name for name in each if name is not None)))
     return tuple(rows)
-
-
-def _gpu_hours(workload: Workload) -> Reals:
-    """Return by job its GPU hours at its largest gang, by the workload's own times; NaN: unknown."""
-    jobs = workload.jobs
-    seconds: Reals = jobs.iterations * jobs.seconds_per_iteration
-    for job, regimes in workload.regimes.items():
-        of_regimes = sum(regime.iterations * regime.seconds_per_iteration for regime in regimes)
-        seconds[job] = seconds[job] if np.isnan(of_regimes) else of_regimes
-    return seconds * jobs.most / 3600.0
 
 
 def _unknown(lacking: Iterable[_Lacking]) -> list[UnknownModel]:

@@ -126,6 +126,7 @@ def _options_of(workload: str | None) -> Sequence[str]:
 
 
 def _read(request: Request, cluster: ClusterFile, seeds: Sequence[int]) -> Source:
+    from eunomia_testbed.spec.extent import extent_of
     from eunomia_testbed.spec.reading import reader_options
     from eunomia_testbed.traces import read_trace
 
@@ -136,12 +137,13 @@ def _read(request: Request, cluster: ClusterFile, seeds: Sequence[int]) -> Sourc
     _check_speeds(workload, models)
     dropped = len({(each.file, each.line) for each in workload.dropped})
     heading = f"{workload.name}: {workload.size} jobs read, {dropped} dropped ({workload.source} format)"
+    extent = extent_of(workload)
     return Source(
         workloads=dict.fromkeys(seeds, workload),
         models=models,
         inputs=_inputs(path, request.throughputs, request.speeds),
         heading=heading,
-        notes=workload.notes,
+        notes=workload.notes if extent is None else (extent, *workload.notes),
     )
 
 

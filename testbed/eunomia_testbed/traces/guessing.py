@@ -27,9 +27,23 @@ NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "user": ("user", "userid", "username", "owner", "account", "who", "submitter", "tenant", "group"),
     "model": ("model", "modelname", "network", "architecture", "arch", "workload", "application"),
-    "reference_type": ("gputype", "gpumodel", "gpuname", "devicetype", "hardware", "accelerator", "gpuspec", "type"),
+    "reference_type": (
+        "gputype",
+        "gpumodel",
+        "gpuname",
+        "devicetype",
+        "hardware",
+        "accelerator",
+        "gpuspec",
+        "type",
+        "gpu",
+    ),
 }
 """By key of a mapping, usual names of its column in lower case without marks and units, the likeliest first."""
+NUMBERS: Final = frozenset({"duration", "gpus"})
+"""Keys whose columns hold numbers."""
+TEXTS: Final = frozenset({"reference_type", "model"})
+"""Keys whose columns hold words."""
 NEEDED: Final = ("submit", "duration", "gpus")
 _ALIASES: Final[Mapping[str, tuple[str, ...]]] = {
     "ns": ("nanos", "nanoseconds"),
@@ -63,7 +77,7 @@ def mapping_command(head: str) -> str | None:
     if table is None:
         return None
     names, rows = table
-    found = _columns(names)
+    found = _columns(names, rows)
     if len(found) < 2:
         return None
     parts = {key: _written(key, name, [row[names.index(name)] for row in rows]) for key, name in found.items()}
@@ -94,19 +108,29 @@ def _table(head: str) -> tuple[list[str], list[list[str]]] | None:
     return None
 
 
-def _columns(names: Sequence[str]) -> dict[str, str]:
-    """Return by key the column whose name is the likeliest; a column is of one key."""
+def _columns(names: Sequence[str], rows: Sequence[Sequence[str]]) -> dict[str, str]:
+    """Return by key the column whose name is the likeliest and whose first values suit the key."""
     left = dict.fromkeys(names)
     stems = {name: _stems(name) for name in names}
+    numeric = {name: _are_numbers([row[at] for row in rows]) for at, name in enumerate(names)}
     found: dict[str, str] = {}
     for key, usual in NAMES.items():
+        able = [
+            name for name in left if not ((key in NUMBERS and not numeric[name]) or (key in TEXTS and numeric[name]))
+        ]
         for word in usual:
-            name = next((name for name in left if word in stems[name]), None)
+            name = next((name for name in able if word in stems[name]), None)
             if name is not None:
                 found[key] = name
                 del left[name]
                 break
     return found
+
+
+def _are_numbers(values: Sequence[str]) -> bool:
+    """Return whether every value that is not empty is a number, and there is one."""
+    filled = [text for text in values if text.strip()]
+    return bool(filled) and all(map(_is_number, filled))
 
 
 def _stems(name: str) -> tuple[str, str]:
