@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from eunomia.contract.events import AppArrived, Event, JobAdded
 from eunomia.journal.journal import Journal
@@ -16,6 +18,7 @@ from eunomia.platform.profiles import Profile
 from eunomia.round.arbiter import Arbiter
 from eunomia.state.codec import encode
 from eunomia.units import AppId, JobId, Seconds, UserId
+from eunomia_testbed.demo.activity import Line, from_first_steps, segments
 from eunomia_testbed.demo.logged import overlaps, read_logs, tag_of_steps
 from eunomia_testbed.demo.record import LiveRecord
 from eunomia_testbed.demo.scalars import MOST_POINTS
@@ -73,6 +76,57 @@ def report_of(state: Path, events: Sequence[Event]) -> tuple[RunData, Part | Non
     record.close()
     run = RunData.load(state / "out")
     return run, searches(whole_of(run).views[0])
+
+
+@pytest.mark.parametrize(
+    ("first", "every", "end"),
+    [
+        (1, 1, 1_001.8),  # the first step ends at 1,001.8 s, and the processes stand at 1,001.2 s
+        (5, 1, 1_001.2),  # the log does not have the first step
+        (10, 10, 1_001.2),  # nor where each tenth is logged
+    ],
+)
+def test_a_start_ends_with_the_first_step_where_the_job_logs_it(
+    tmp_path: Path, first: int, every: int, end: float
+) -> None:
+    logged = [(step, 1.0) for step in range(first, first + 50 * every, every)]
+    events = app(tmp_path, "slow", "loss", {1: ("finished", 1000, {})})
+    from torch.utils.tensorboard import SummaryWriter
+
+    with SummaryWriter(str(tmp_path / "apps" / "slow" / "1" / "logs"), filename_suffix=".r1") as writer:
+        for step, value in logged:
+            writer.add_scalar("loss", value, step, walltime=1_001.8 + (step - first) / 100)
+    lines = [("start", 1_000.2, 0), ("running", 1_001.2, 0), ("finished", 1_005.0, 1000)]
+    rows = [
+        {"t": f"1970-01-01T00:16:{at - 960:06.3f}Z", "job": "slow/1", "event": event, "slots": [0], "step": step}
+        for event, at, step in lines
+    ]
+    text = "".join(json.dumps(row | {"incarnation": 1}) + "\n" for row in rows)
+    (tmp_path / "apps" / "slow" / "activity.jsonl").write_text(text)
+    run, _ = report_of(tmp_path, events)
+    spans = {row["activity"]: (row["start_seconds"], row["end_seconds"]) for row in run.segments.iter_rows(named=True)}
+    assert spans["start"] == pytest.approx((0.2, end - AT), abs=1e-3)
+    assert spans["run"] == pytest.approx((end - AT, 5.0), abs=1e-3)
+
+
+@given(st.data())
+def test_first_steps_move_starts_alone_and_keep_the_order_of_activities(data: st.DataObject) -> None:
+    lines, at = [], 0.0
+    for incarnation in range(1, 5):
+        for event in ("start", "running", data.draw(st.sampled_from(["suspended", "suspending", "finished"]))):
+            at += data.draw(st.integers(1, 9))
+            lines.append(Line(at=at, app="a", job="a/1", event=event, slots=(0,), step=0, incarnation=incarnation))
+    steps = {
+        ("a/1", number): float(data.draw(st.integers(0, 90))) for number in range(1, 5) if data.draw(st.booleans())
+    }
+    moved = from_first_steps(lines, steps)
+    for at, (before, after) in enumerate(zip(lines, moved, strict=True)):
+        following = lines[at + 1].at if at + 1 < len(lines) else before.at
+        known = steps.get((before.job, before.incarnation), before.at)
+        expected = max(before.at, min(known, following)) if before.event == "running" else before.at
+        assert after.at == expected
+    total = sum(each.end - each.start for each in segments(lines, 100.0))
+    assert sum(each.end - each.start for each in segments(moved, 100.0)) == pytest.approx(total)
 
 
 def falling(every: int, end: int, scale: float = 1.0) -> list[tuple[int, float]]:

@@ -2,12 +2,15 @@
 
 import dataclasses
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
 ENDS = frozenset({"suspended", "paused", "finished", "stopped", "failed"})
 """Events after which the job has no process on its slots."""
+
+RUNS = frozenset({"running", "resumed"})
+"""Events after which the job's processes stand."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +75,26 @@ class ActivityLog:
                 continue  # half a line: its writer was killed
 
 
+def from_first_steps(lines: Sequence[Line], first_steps: Mapping[tuple[str, int], float]) -> list[Line]:
+    """Return the lines with a job running from the end of its first step on, where that is known and later.
+
+    The app master takes a job for running once its process stands; it may still import its modules and read its data.
+
+    Args:
+        lines: all lines of the run, in the order of their times.
+        first_steps: Unix time of the end of the first step, by job and incarnation.
+    """
+    made, following = list(lines), dict[str, float]()
+    for at in reversed(range(len(made))):
+        line = made[at]
+        if line.event in RUNS:
+            first = first_steps.get((line.job, line.incarnation), line.at)
+            made[at] = dataclasses.replace(line, at=max(line.at, min(first, following.get(line.job, first))))
+        if _activity(line) is not None:
+            following[line.job] = line.at
+    return made
+
+
 def segments(lines: Sequence[Line], until: float) -> list[Segment]:
     """Return each job's activities with their times; one without an end lasts until the next start, or ``until``."""
     made: list[Segment] = []
@@ -99,7 +122,7 @@ def _activity(line: Line) -> str | None:
     match line.event:
         case "start":
             return "restore" if line.step else "start"
-        case "running" | "resumed":
+        case event if event in RUNS:
             return "run"
         case "suspending":
             return "save"

@@ -2,14 +2,15 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from eunomia.contract.decisions import COUNTED, TransitionKind
 from eunomia.units import Ints, Reals
-from eunomia_testbed.demo.activity import ENDS, Line, Segment, segments
+from eunomia_testbed.demo.activity import ENDS, Line, Segment, from_first_steps, segments
 from eunomia_testbed.demo.fairness import final_rho
 from eunomia_testbed.demo.holdings import Hold
 from eunomia_testbed.demo.logged import Trial, model_of, read_trials
@@ -26,14 +27,16 @@ class LiveLog:
 
     Args:
         record: the record of the run, already read to its end.
+        first_steps: Unix time of the end of an incarnation's first step, by job and incarnation, where it is known.
     """
 
-    def __init__(self, record: LiveRecord) -> None:
+    def __init__(self, record: LiveRecord, first_steps: Mapping[tuple[str, int], float] = MappingProxyType({})) -> None:
         self._record = record
         self._zero = record.arrived_at or record.last_at
         ends = [line.at for line in record.lines] + [life.ended_at or 0.0 for life in record.apps.values()]
         self.until = max([record.last_at, *ends])
-        self.segments = segments(record.lines, self.until)
+        known = {key: min(at, self.until) for key, at in first_steps.items()}  # logs are read after the activities
+        self.segments = segments(from_first_steps(record.lines, known), self.until)
         self.waits = self._waits_without_slots()
         self.trials = {app: read_trials(record.app_dir(app)) for app in record.apps}
         self.lines: dict[str, list[Line]] = defaultdict(list)

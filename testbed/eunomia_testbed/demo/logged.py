@@ -5,6 +5,7 @@ import dataclasses
 import json
 import math
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,15 @@ def overlaps(logs: LogFolder, tag: str) -> list[Overlap]:
             found.append(Overlap(incarnation=writer, reached=reached, resumed=int(steps.min()) - 1))
         reached = int(steps.max())
     return found
+
+
+def first_steps(logs: LogFolder, tag: str) -> Iterator[tuple[int, int, float]]:
+    """Yield each incarnation with the first step that it logged under a tag of each iteration, and its Unix time."""
+    for writer in logs.writers():
+        series = logs.as_written(tag, writer=writer)
+        if len(series):
+            first = int(np.argmin(series.step))
+            yield writer, int(series.step[first]), float(series.wall_time[first])
 
 
 def read_trials(app_dir: Path) -> list[Trial]:

@@ -1,15 +1,15 @@
 """The scalars that the trials of a live run logged: thinned rows for the tables, and each app's metric in full."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import numpy as np
 
 from eunomia.units import Ints, Reals
-from eunomia_appmaster.profiler import LogFolder, Series
+from eunomia_appmaster.profiler import LogFolder
 from eunomia_testbed.demo.live_log import LiveLog
-from eunomia_testbed.demo.logged import finite, overlaps, read_logs, search_of, tag_of_steps
+from eunomia_testbed.demo.logged import finite, first_steps, overlaps, read_logs, read_trials, search_of, tag_of_steps
 from eunomia_testbed.demo.record import LiveRecord
 from eunomia_testbed.report.thin import thin
 from eunomia_testbed.results import tables as t
@@ -28,28 +28,39 @@ class _Metric:
     value: Reals
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Thinned:
+    """Points (step, Unix time, value) of one tag of a trial."""
+
+    app: str
+    job: str
+    tag: str
+    is_metric: bool
+    points: Sequence[tuple[int, float, float | None]]
+
+
 class Scalars:
     """Reads the event files of every trial once.
 
     Args:
         record: record of the run, already read to its end.
-        live: the log of the same run.
     """
 
-    def __init__(self, record: LiveRecord, live: LiveLog) -> None:
-        self.rows: list[t.MetricRow] = []
+    def __init__(self, record: LiveRecord) -> None:
         self.repeated: dict[str, int] = {}
         """By job, the iterations that its event files hold twice; jobs that do not log each iteration are left out."""
-        self._live = live
+        self.first_steps: dict[tuple[str, int], float] = {}
+        """By job and incarnation, the Unix time of the end of its first step; of jobs that log each iteration."""
+        self._series: list[_Thinned] = []
         self._metrics: dict[str, _Metric] = {}
-        self._by_trial = MOST_ROWS // max(1, sum(map(len, live.trials.values())))
-        for app, trials in live.trials.items():
+        trials = {app: read_trials(record.app_dir(app)) for app in record.apps}
+        self._by_trial = MOST_ROWS // max(1, sum(map(len, trials.values())))
+        begun = {(line.job, line.incarnation): line.step for line in record.lines if line.event == "start"}
+        for app, mine in trials.items():
             metric = search_of(record.app_dir(app)).metric
-            for trial in trials:
+            for trial in mine:
                 logs = read_logs(record.app_dir(app) / trial.job.rpartition("/")[2])
-                tag = tag_of_steps(logs)
-                if tag is not None:
-                    self.repeated[trial.job] = sum(each.twice for each in overlaps(logs, tag))
+                self._take_steps(trial.job, logs, begun)
                 self._take(app, trial.job, metric, logs)
 
     def metric_at(self, job: str, step: int) -> float | None:
@@ -58,6 +69,29 @@ class Scalars:
         at = -1 if found is None else int(np.searchsorted(found.step, step, side="right")) - 1
         return None if found is None or at < 0 else finite(str(found.value[at]))
 
+    def rows(self, live: LiveLog) -> Iterator[t.MetricRow]:
+        """Yield a row for each point that was kept; ``live`` is the log of the same run."""
+        for each in self._series:
+            for step, at, value in each.points:
+                yield t.MetricRow(
+                    job=live.name(each.job),
+                    app=each.app,
+                    step=step,
+                    time_seconds=live.since(at),
+                    slot_seconds=live.slot_seconds(each.app, at) if each.is_metric else None,
+                    tag=each.tag,
+                    value=value,
+                )
+
+    def _take_steps(self, job: str, logs: LogFolder, begun: Mapping[tuple[str, int], int]) -> None:
+        tag = tag_of_steps(logs)
+        if tag is None:
+            return
+        self.repeated[job] = sum(each.twice for each in overlaps(logs, tag))
+        for incarnation, step, at in first_steps(logs, tag):
+            if step <= begun.get((job, incarnation), -1) + 1:
+                self.first_steps[job, incarnation] = at
+
     def _take(self, app: str, job: str, metric: str, logs: LogFolder) -> None:
         tags = sorted(logs.tags(), key=lambda tag: (tag != metric, tag))[:MOST_TAGS]
         most = max(LEAST_POINTS, min(MOST_POINTS, self._by_trial // max(1, len(tags))))
@@ -65,20 +99,7 @@ class Scalars:
             series = logs.series(tag)
             if tag == metric and len(series):
                 self._metrics[job] = _Metric(step=series.step, value=series.value)
-            self.rows += self._thinned(app, job, tag, series, most=most, is_metric=tag == metric)
-
-    def _thinned(
-        self, app: str, job: str, tag: str, series: Series, *, most: int, is_metric: bool
-    ) -> Iterator[t.MetricRow]:
-        values = [finite(str(value)) for value in series.value.tolist()]
-        points = list(zip(series.step.tolist(), series.wall_time.tolist(), values, strict=True))
-        for step, at, value in thin(points, at_most=most, value=2):
-            yield t.MetricRow(
-                job=self._live.name(job),
-                app=app,
-                step=step,
-                time_seconds=self._live.since(at),
-                slot_seconds=self._live.slot_seconds(app, at) if is_metric else None,
-                tag=tag,
-                value=value,
-            )
+            values = [finite(str(value)) for value in series.value.tolist()]
+            points = list(zip(series.step.tolist(), series.wall_time.tolist(), values, strict=True))
+            thinned = thin(points, at_most=most, value=2)
+            self._series.append(_Thinned(app=app, job=job, tag=tag, is_metric=tag == metric, points=thinned))

@@ -51,8 +51,8 @@ class Tables:
     ) -> None:
         self._record, self._samples = record, samples
         self._plugins = default_registry() if registry is None else registry
-        self._live = LiveLog(record)
-        self._scalars = Scalars(record, self._live)
+        self._scalars = Scalars(record)
+        self._live = LiveLog(record, self._scalars.first_steps)
 
     def write(self, folder: ResultFolder, *, policy: str, seed: int) -> None:
         """Write every table, the plugins' records, and the summary."""
@@ -78,7 +78,7 @@ class Tables:
         rows: dict[str, Callable[[], Iterable[Any]]] = {
             "rho": self._rho,
             "searches": self._searches,
-            "metrics": lambda: self._scalars.rows,
+            "metrics": lambda: self._scalars.rows(self._live),
             "trials": self._trials,
             "rungs": self._rungs,
             "events": self._events,
