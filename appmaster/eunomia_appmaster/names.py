@@ -31,15 +31,14 @@ def no_such_job(name: str, jobs: Sequence[str], apps: Sequence[str], *, place: s
         place: a run's folder; None: the arbiter.
     """
     app, _, number = name.partition("/")
-    value = f'"{name}": no such job'
     if app in apps:
-        rule = f"a job must be {_one_of(jobs, 'jobs')}" if jobs else f"a job must be there, and {app} has none"
-        return InputError(rule, value=value, place=place)
+        there = f"{app} has: {_some(jobs, 'jobs')}" if jobs else f"{app} has none"
+        return InputError(f'no job is named "{name}"; {there}', place=place)
+    if not number or not apps:
+        return no_such_app(app, apps, place=place)
     close = closest(app, apps)
-    if close is not None:
-        value += f'; did you mean "{close}/{number}"?' if number else f'; did you mean "{close}"?'
-    rule = f"a job must be of an app that is {'there: ' if apps else ''}{_some(apps, 'apps')}"
-    return InputError(rule, value=value, place=place)
+    meant = "" if close is None else f'; did you mean "{close}/{number}"?'
+    return InputError(f'no job is named "{name}"; there are the apps: {_some(apps, "apps")}{meant}', place=place)
 
 
 def in_order(jobs: Sequence[str]) -> list[str]:
@@ -52,13 +51,7 @@ def _number(job: str) -> tuple[str, int, str]:
     return app, int(number) if number.isdecimal() else -1, job
 
 
-def _one_of(names: Sequence[str], what: str) -> str:
-    return f"one of {_some(names, what)}" if len(names) > 1 else _some(names, what)
-
-
 def _some(names: Sequence[str], what: str) -> str:
-    if not names:
-        return "there (eunomia submit FILE brings one)"
     if len(names) <= MOST_NAMED:
         return ", ".join(names)
     return f"{', '.join(names[: MOST_NAMED - 1])} ... {names[-1]} ({len(names)} {what})"

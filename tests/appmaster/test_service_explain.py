@@ -75,13 +75,13 @@ def test_a_job_that_is_not_there_is_refused_with_those_that_are(lab: Any) -> Non
     master.register()
     master.beat(jobs_added=[job(f"CNN-tpe/{number}", 1) for number in range(1, 10)])
     few = "CNN-tpe/1, CNN-tpe/2, CNN-tpe/3, CNN-tpe/4, CNN-tpe/5 ... CNN-tpe/9 (9 jobs)"
-    assert refusal(lab, "CNN-tpe/99") == f'a job must be one of {few}, but got "CNN-tpe/99": no such job'
-    meant = 'but got "cnn-tpe/1": no such job; did you mean "CNN-tpe/1"?'
-    assert refusal(lab, "cnn-tpe/1") == f"a job must be of an app that is there: CNN-tpe, {meant}"
+    assert refusal(lab, "CNN-tpe/99") == f'no job is named "CNN-tpe/99"; CNN-tpe has: {few}'
+    meant = 'there are the apps: CNN-tpe; did you mean "CNN-tpe/1"?'
+    assert refusal(lab, "cnn-tpe/1") == f'no job is named "cnn-tpe/1"; {meant}'
     master.beat(jobs_finished=[f"CNN-tpe/{number}" for number in range(1, 10)])
     master.finish()
     assert explained(lab, "CNN-tpe/3")[0].state == "finished"
-    assert refusal(lab, "CNN-tpe/99") == f'a job must be one of {few}, but got "CNN-tpe/99": no such job'
+    assert refusal(lab, "CNN-tpe/99") == f'no job is named "CNN-tpe/99"; CNN-tpe has: {few}'
 
 
 def test_an_app_that_is_not_there_cannot_be_cancelled_and_the_one_that_was_meant_is_named(lab: Any) -> None:

@@ -236,7 +236,8 @@ def test_serve_that_is_refused_leaves_no_folder_of_results(tmp_path: Path, run: 
 def test_a_client_without_an_arbiter_or_token_says_so(tmp_path: Path) -> None:
     with Client("127.0.0.1:1", state_dir=tmp_path) as client, pytest.raises(UnreachableError) as away:
         client.list()
-    cure = "eunomia serve starts one; --state-dir DIR or --address HOST:PORT finds one that runs elsewhere"
+    python = "in Python Client(state_dir=DIR) or Client(address)"
+    cure = f"eunomia serve starts one; --state-dir DIR or --address HOST:PORT, {python}, finds one that runs elsewhere"
     assert str(away.value) == f"an arbiter must be reachable ({cure}), but got connection refused (127.0.0.1:1)"
     assert away.value.exit_code == 4
 
@@ -383,7 +384,7 @@ def test_the_commands_from_serve_to_cancel(tmp_path: Path, run: Callable[..., st
             assert run("logs", "ana/1", "--stderr", "-n", "1", *state) == "careful\n"
             unknown = 'no app is named "Ana"; there are: ana, ana-2; did you mean "ana"?'
             assert unknown in run("logs", "Ana", *state, check=2)
-            no_job = 'a job must be ana/1, but got "ana/77": no such job'
+            no_job = 'no job is named "ana/77"; ana has: ana/1'
             assert no_job in run("logs", "ana/77", *state, check=2)
             assert no_job in run("explain", "ana/77", *state, check=2)
             unstarted = run("logs", "ana-2/1", *state, check=2)
@@ -408,7 +409,7 @@ def test_the_commands_from_serve_to_cancel(tmp_path: Path, run: Callable[..., st
     with read_journal(tmp_path / "state" / "journal.sqlite") as journal:
         assert journal.first_step > 1  # what the last checkpoint does not need is dropped
     assert run("logs", "ana", "--run", str(tmp_path / "state")).count("up ana/1") >= 1
-    assert 'but got "ana/77": no such job' in run("logs", "ana/77", "--run", str(tmp_path / "state"), check=2)
+    assert 'no job is named "ana/77"' in run("logs", "ana/77", "--run", str(tmp_path / "state"), check=2)
     assert 'did you mean "ana/1"?' in run("logs", "anna/1", "--run", str(tmp_path / "state"), check=2)
     assert "an arbiter must serve the state folder (eunomia serve --state-dir" in run("apps", *state, check=4)
 

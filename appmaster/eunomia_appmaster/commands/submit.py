@@ -142,7 +142,7 @@ def lines(answer: pb.SubmitResponse, address: str) -> list[str]:
     name = " (the name was in use)" if answer.renamed else ""
     others = "no other app is" if answer.other_apps == 0 else f"{answer.other_apps} other app"
     others += "" if answer.other_apps == 0 else "s" if answer.other_apps > 1 else ""
-    share = f"{others} here, {answer.slots} slots" if answer.other_apps == 0 else _sharing(others, answer)
+    share = f"{others} here, {_slots(answer)}" if answer.other_apps == 0 else _sharing(others, answer)
     ways = f"eunomia apps --watch   eunomia explain {answer.app}   eunomia cancel {answer.app}"
     return [first + name, f"  {share}{_next(answer)}.   {ways}"]
 
@@ -159,7 +159,11 @@ def too_wide(answer: pb.SubmitResponse, absent: Sequence[pb.MissingSlot]) -> lis
 
 
 def _sharing(others: str, answer: pb.SubmitResponse) -> str:
-    return f"{others} share{'s' if answer.other_apps == 1 else ''} {answer.slots} slots"
+    return f"{others} share{'s' if answer.other_apps == 1 else ''} {_slots(answer)}"
+
+
+def _slots(answer: pb.SubmitResponse) -> str:
+    return f"{answer.slots} slot{'' if answer.slots == 1 else 's'}"
 
 
 def _next(answer: pb.SubmitResponse) -> str:
