@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eunomia_testbed.report import render
 from eunomia_testbed.report.company import lone_apps
 from eunomia_testbed.report.fairness import fairness
 from eunomia_testbed.report.verdict import verdict
@@ -102,7 +103,8 @@ def test_apps_that_never_met_have_no_mark_and_wait_for_their_own_trials(tmp_path
         tmp_path,
         {"a": (0.0, 10.0), "b": (20.0, 30.0)},
         rho={"a": 5.98, "b": 0.9},
-        waits=(("a/1", 0.0, 8.0, "outranked"),),
+        waits=(("a/1", 2.0, 8.0, "outranked"), ("a/2", 0.0, 2.0, "outranked")),
+        leases=(("a", 0, 0.0, 2.0), ("a", 0, 8.0, 10.0)),
     )
     mark, text = said(run, "Was it fair?")
     assert mark == "plain"
@@ -110,6 +112,9 @@ def test_apps_that_never_met_have_no_mark_and_wait_for_their_own_trials(tmp_path
     assert "ρ is 5.98" in text
     assert "8.0 s in all, 100.0 % of it because its own trials came first" in text
     assert "others" not in text
+    page = render(run)
+    assert "then waited 6.0 s because its own trials came first" in page
+    assert "others came first" not in page
     part = fairness(whole_of(run).views[0])
     assert part is not None
     assert "its own trials came first" in part.tables[0].rows[0]

@@ -7,6 +7,7 @@ from typing import Final
 
 import polars as pl
 
+from eunomia_testbed.report.company import lone_apps
 from eunomia_testbed.report.words import duration, reason_in_words
 from eunomia_testbed.results.run_data import RunData
 
@@ -28,8 +29,13 @@ def notes(run: RunData, bars: pl.DataFrame, *, waits: bool) -> tuple[list[str], 
     ends = _lease_ends(run, bars)
     after = _waits_after(run if waits else dataclasses.replace(run, waits=run.waits.clear()), ends)
     joined = ends.join(after, on=["job", "lease_end"], how="left", maintain_order="left")
-    joined = joined.with_columns(pl.col("lease_end").fill_null(-1.0), pl.col("ended_by").fill_null(""))
-    key = ["lease_end", "ended_by", "reasons", "plugins", "seconds"]
+    lone = run.leases.filter(pl.col("app").is_in(list(lone_apps(run))))["job"].drop_nulls().unique()
+    joined = joined.with_columns(
+        pl.col("lease_end").fill_null(-1.0),
+        pl.col("ended_by").fill_null(""),
+        pl.col("job").is_in(lone.to_list()).fill_null(False).alias("alone"),
+    )
+    key = ["lease_end", "ended_by", "reasons", "plugins", "seconds", "alone"]
     distinct = joined.select(key).unique(maintain_order=True).with_row_index("note")
     numbers = joined.join(distinct, on=key, how="left", maintain_order="left", nulls_equal=True)["note"]
     numbered: dict[str, int] = {}
@@ -79,11 +85,11 @@ def _waits_after(run: RunData, ends: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _text(end: float, ended_by: str, reasons: list[str], plugins: list[str], seconds: list[float]) -> str:
+def _text(end: float, ended_by: str, reasons: list[str], plugins: list[str], seconds: list[float], alone: bool) -> str:
     if end < 0:
         return ""
     said = [f"lease {ended_by or 'ended'} at {duration(end)}"]
     for reason, plugin, spent in zip(reasons or [], plugins or [], seconds or [], strict=True):
         says = f" (says {plugin})" if plugin else ""
-        said.append(f"then waited {duration(spent)} because {reason_in_words(reason)}{says}")
+        said.append(f"then waited {duration(spent)} because {reason_in_words(reason, alone=alone)}{says}")
     return "; ".join(said)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Set
 from typing import Final
 
 import polars as pl
 
+from eunomia_testbed.report.company import lone_apps
 from eunomia_testbed.report.curves import counted, series, steps
 from eunomia_testbed.report.part import Column, Json, Part, Table, rounded
 from eunomia_testbed.report.sums import numbers, sums_by
@@ -40,7 +42,8 @@ def cluster(view: View, until: float) -> Part | None:
     table = users_table(view)
     if not lines and waits.is_empty() and spent is None and table is None:
         return None
-    tables = [_reasons(waits, view.most(MOST_ROWS))] if waits.height else []
+    words = _words(waits, lone_apps(view.run))
+    tables = [_reasons(waits, view.most(MOST_ROWS), words)] if waits.height else []
     return Part(
         name="cluster",
         title="Cluster and queue",
@@ -49,7 +52,9 @@ def cluster(view: View, until: float) -> Part | None:
             "slots": view.summary.slots,
             "lines": lines,
             "slotTime": spent,
-            "waiting": {name: _waited(waits, name) for name in ("reason", "plugin", "user")},
+            "waiting": {
+                name: _waited(waits, name, words if name == "reason" else {}) for name in ("reason", "plugin", "user")
+            },
         },
         tables=[*tables, *([table] if table is not None else [])],
     )
@@ -100,12 +105,18 @@ def _slot_time(view: View) -> Json:
     return {**parts, "free": rounded(max(1.0 - used, 0.0))}
 
 
-def _waited(waits: pl.DataFrame, key: str) -> list[Json]:
+def _words(waits: pl.DataFrame, lone: Set[str]) -> dict[str, str]:
+    """Return the meaning of each reason; ``lone`` are the apps beside which there was no other app."""
+    others = set(waits.filter(~pl.col("app").is_in(list(lone)))["reason"].unique())
+    return {reason: reason_in_words(reason, alone=reason not in others) for reason in waits["reason"].unique()}
+
+
+def _waited(waits: pl.DataFrame, key: str, words: Mapping[str, str]) -> list[Json]:
     """Return name, words and hours waited by reason, plugin or user, longest first; the last may sum up the others."""
     known = waits.filter(pl.col(key).is_not_null())
     by_key = sums_by(known, [key], "seconds").sort("seconds", key, descending=[True, False])
     rows: list[Json] = [
-        [name, reason_in_words(name) if key == "reason" else name, rounded(seconds / 3600, 5)]
+        [name, words.get(name, name), rounded(seconds / 3600, 5)]
         for name, seconds in by_key.head(MOST_BARS).select(key, "seconds").iter_rows()
     ]
     rest = by_key[MOST_BARS:]
@@ -114,7 +125,7 @@ def _waited(waits: pl.DataFrame, key: str) -> list[Json]:
     return rows
 
 
-def _reasons(waits: pl.DataFrame, most: int) -> Table:
+def _reasons(waits: pl.DataFrame, most: int, words: Mapping[str, str]) -> Table:
     """Return a row for each reason, plugin and user: job-hours, and the job that waited longest."""
     keys = ["reason", "plugin", "user"]
     longest = waits.filter(pl.col("seconds") == pl.col("seconds").max().over(keys))
@@ -126,7 +137,7 @@ def _reasons(waits: pl.DataFrame, most: int) -> Table:
     rows: list[list[Json]] = [
         [
             reason,
-            reason_in_words(reason),
+            words[reason],
             plugin,
             user,
             rounded(seconds / 3600),
