@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 
-from eunomia import Allocation, Menus, Offer, Snapshot, Stage, Triggers, hookimpl
+from eunomia import Allocation, Cluster, Menus, Offer, Snapshot, Stage, Triggers, hookimpl
 from eunomia.contract.contracts import Contracts
 from eunomia.contract.memos import Memo
 from eunomia.units import Reals
@@ -11,7 +11,16 @@ from eunomia_plugins.gavel import reference
 from eunomia_plugins.gavel.filling import fill_up
 from eunomia_plugins.gavel.instance import Instance
 from eunomia_plugins.gavel.programmes import highest_level, spread
-from eunomia_plugins.gavel.sharing import EVENTS, GIVES_TIME, Row, Shares, SharingOptions, Solved, share_time
+from eunomia_plugins.gavel.sharing import (
+    EVENTS,
+    GIVES_TIME,
+    Row,
+    Shares,
+    SharingOptions,
+    Solved,
+    share_time,
+    triggers_on,
+)
 
 
 class MaxMinFairnessOptions(SharingOptions):
@@ -38,9 +47,9 @@ class MaxMinFairness:
         self.options = options
 
     @hookimpl
-    def eunomia_triggers(self) -> Triggers:
-        """Ask for a round at every arrival and whenever GPUs become free."""
-        return EVENTS
+    def eunomia_triggers(self, cluster: Cluster) -> Triggers:
+        """Ask for a round at every arrival, whenever GPUs become free, and where speeds count whenever leases end."""
+        return triggers_on(cluster) if self.options.performance else EVENTS
 
     @hookimpl
     def eunomia_allocation(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> Allocation:

@@ -5,13 +5,22 @@ from typing import ClassVar
 
 import numpy as np
 
-from eunomia import Allocation, Menus, Offer, Snapshot, Stage, Triggers, hookimpl
+from eunomia import Allocation, Cluster, Menus, Offer, Snapshot, Stage, Triggers, hookimpl
 from eunomia.contract.contracts import Contracts
 from eunomia.contract.memos import Memo
 from eunomia_plugins.gavel import reference
 from eunomia_plugins.gavel.instance import Instance
 from eunomia_plugins.gavel.programmes import greatest_sum
-from eunomia_plugins.gavel.sharing import EVENTS, GIVES_TIME, Row, Shares, SharingOptions, Solved, share_time
+from eunomia_plugins.gavel.sharing import (
+    EVENTS,
+    GIVES_TIME,
+    Row,
+    Shares,
+    SharingOptions,
+    Solved,
+    share_time,
+    triggers_on,
+)
 
 
 class MaxSumThroughputOptions(SharingOptions):
@@ -37,9 +46,9 @@ class MaxSumThroughput:
         self.options = options
 
     @hookimpl
-    def eunomia_triggers(self) -> Triggers:
-        """Ask for a round at every arrival and whenever GPUs become free."""
-        return EVENTS
+    def eunomia_triggers(self, cluster: Cluster) -> Triggers:
+        """Ask for a round at every arrival, whenever GPUs become free, and where speeds count whenever leases end."""
+        return triggers_on(cluster) if self.options.performance else EVENTS
 
     @hookimpl
     def eunomia_allocation(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> Allocation:

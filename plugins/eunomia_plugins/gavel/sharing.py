@@ -11,6 +11,7 @@ from eunomia import (
     Allocation,
     Cause,
     Claims,
+    Cluster,
     Contract,
     Duration,
     Feature,
@@ -33,6 +34,18 @@ from eunomia_plugins.gavel.instance import Instance, instance_of, left_out
 
 EVENTS = Triggers(on=frozenset({Cause.ARRIVED, Cause.FREED, Cause.LEASE_ENDED, Cause.CLUSTER_CHANGED}))
 """When a policy of the family asks for a round; a new solution is found only after a job arrives or leaves."""
+MOVES = frozenset({Cause.LEASE_ENDED, Cause.WAKE, Cause.BOUNDARY})
+"""Causes of rounds that may move jobs to another GPU type, even if no job waits."""
+
+
+def triggers_on(cluster: Cluster) -> Triggers:
+    """Return the triggers of a policy that shares time: on several GPU types a round may move any unprotected job.
+
+    Otherwise a job that got a slow type while others ran would stay there once all jobs have GPUs and no job waits.
+    """
+    return EVENTS if len(cluster.gpu_types) == 1 else dataclasses.replace(EVENTS, all_on=MOVES)
+
+
 GIVES_TIME: Contracts = {
     Stage.ALLOCATION: Contract(
         gives=frozenset({Feature.TIME_SHARES, Feature.JOB_CLAIMS}), promises=frozenset({Promise.READS_NO_VALUATION})
