@@ -72,7 +72,8 @@ def _finished(run: RunData, summary: Summary) -> Statement:
     done = summary.apps_finished == summary.apps_that_fit
     interrupted = run.facts is not None and run.facts.ended == "interrupted"
     goes_on = run.facts is not None and run.facts.kind == "serve" and run.facts.ended is None
-    answer = f"{_share(summary.apps_finished, summary.apps_that_fit)} apps finished"
+    one = summary.apps_finished == summary.apps_that_fit == 1
+    answer = "The app finished" if one else f"{_share(summary.apps_finished, summary.apps_that_fit)} apps finished"
     because = [f"the last after {duration(summary.makespan_seconds)}"] if summary.makespan_seconds is not None else []
     if summary.jct_mean_seconds is not None:
         because.append(
