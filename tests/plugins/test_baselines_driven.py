@@ -83,6 +83,20 @@ def test_every_job_ends_and_no_round_faults(name: str, jobs: list[Job], slow: bo
     assert len(outcome.finished) == len(jobs)
 
 
+def test_jobs_at_the_threshold_of_a_queue_do_not_change_places_at_one_moment() -> None:
+    """Three jobs on three GPUs each reach 40 GPU-seconds together; their service differs in the last digit only."""
+    jobs: list[Job] = [(60.0, 1, 2, 200.0), (0.0, 1, 2, 100.0), (0.0, 1, 2, 19.470358407904193)]
+    jobs += [
+        (0.0, 4, 3, 135.90748021729723),
+        (60.0, 2, 1, 200.0),
+        (60.0, 2, 1, 189.22981473688057),
+        (60.0, 3, 4, 200.0),
+    ]
+    outcome = drive(Profile.load("default", settings=PROFILES["queues"]), jobs)
+    assert len(outcome.finished) == len(jobs)
+    assert outcome.steps < 1000
+
+
 def test_fifo_serves_in_order_and_las_lets_the_short_job_pass() -> None:
     jobs = [(0.0, 4, 0, 4000.0), (1.0, 4, 0, 40.0)]
     fifo = drive(Profile.load("default"), jobs, "1x4 V100").finished

@@ -90,7 +90,7 @@ class Las:
         if not self.options.queues:
             score = np.column_stack([attained, arrived])
             return Valuations(claims=claims, forms=(Scores(score=score),), memo=memo, wake_at=wake_at)
-        queue = np.searchsorted(self._ends[:-1], attained, side="right").astype(np.float64)
+        queue = np.searchsorted(self._ends[:-1], _reached(attained), side="right").astype(np.float64)
         return Valuations(
             claims=claims,
             forms=(Scores(score=np.column_stack([queue, arrived])),),
@@ -104,7 +104,7 @@ class Las:
         attained, each = snapshot.service(jobs, by_gpus=self.options.attained == "gpu_seconds")
         if not self.options.queues:
             return LinearKey(intercept=attained, slope=each)
-        queue = np.searchsorted(self._ends[:-1], attained + each * snapshot.now, side="right")
+        queue = np.searchsorted(self._ends[:-1], _reached(attained + each * snapshot.now), side="right")
         with np.errstate(divide="ignore", invalid="ignore"):
             until = np.where(each > 0.0, (self._ends[queue] - attained) / each, np.inf)
         return LinearKey(intercept=queue.astype(np.float64), valid_until=until)
@@ -141,7 +141,7 @@ class Las:
 
     def _until_threshold(self, attained: Reals) -> Reals:
         """Service until the next queue; inf in the last one."""
-        next_end = np.searchsorted(self._ends, attained, side="right").clip(max=self._ends.size - 1)
+        next_end = np.searchsorted(self._ends, _reached(attained), side="right").clip(max=self._ends.size - 1)
         return np.asarray(self._ends[next_end] - attained)
 
     def _crossing(self, snapshot: Snapshot, memo: Promotions | None) -> Seconds:
@@ -172,3 +172,13 @@ class Las:
         due = (since + limit)[behind & ~starved]
         wake_at = Seconds(max(float(due.min()), float(snapshot.now) + SOON)) if due.size else NEVER
         return memo.with_promoted(snapshot, jobs[starved]), wake_at
+
+
+def _reached(attained: Reals) -> Reals:
+    """Return service with a margin for rounding, so that a job at a threshold is in one queue, running or waiting.
+
+    The service of a running job is a function of time, that of a waiting one a sum: they differ in the last digit. A
+    job that entered the next queue by running, and left it by waiting, would change places with its peers for ever.
+    """
+    margin: Reals = attained * (1.0 + 1e-9)
+    return margin

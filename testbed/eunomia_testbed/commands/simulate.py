@@ -111,7 +111,8 @@ def _tell(outcome: "Outcome", flags: SimulateFlags) -> int:
         assumed = assumption_sentences(outcome.facts.assumptions)
         lines = [*assumed, *table_lines(metrics, timings, outcome.facts, evidence), ""]
         lines += [*answers_told, ""] if answers_told else []
-        kinds = rho_lines(outcome.facts, evidence, list(dict.fromkeys(metrics["policy"].to_list())))
+        policies = list(dict.fromkeys(metrics["policy"].to_list())) if metrics.width else []
+        kinds = rho_lines(outcome.facts, evidence, policies)
         lines += [*kinds, "", *notes_of(metrics, outcome.facts)] if kinds else notes_of(metrics, outcome.facts)
         lines = lines if outcome.done or outcome.failed else []
         lines += _dropped(outcome.dropped)
