@@ -1,4 +1,4 @@
-"""Short jobs first, while every job keeps its makespan and its fair finish time: an order by length and laxity."""
+"""Short jobs first, except where that lengthens the makespan or makes a job finish later than under a fair share."""
 
 from typing import Annotated, ClassVar, NamedTuple
 
@@ -123,7 +123,7 @@ class Laxity:
             left=own.left,
             rho=(since + own.left) / np.maximum(fair, _LITTLE),
             length=own.left * np.maximum(own.gpus, 1) ** self.options.gang_power,
-            until=snapshot.jobs.arrived[jobs] + own.total * stretch - snapshot.now,
+            until=fair - since,
             path=path,
         )
 

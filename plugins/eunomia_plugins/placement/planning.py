@@ -118,7 +118,7 @@ class _Plan:
         """Leave claims on GPUs of another type that no other claim took, where the grant allows it.
 
         An allocation moves a job to another type so that a job ahead of it has room. Where the job ahead cannot be
-        placed, for its GPUs would be too far apart, the move makes no sense, and would be made back in the next round.
+        placed, for its GPUs would be too far apart, the move gains nothing, and the next round would reverse it.
         """
         for claim, held in self.mine.items():
             gpus = self.chosen.get(claim)
