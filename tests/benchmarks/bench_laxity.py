@@ -1,4 +1,4 @@
-"""``laxity`` and other policies as shipped, on 20 traces on which no setting was chosen: means of ratios on the same trace.
+"""``laxity`` and others as shipped, on 20 traces on which no setting was chosen: means of ratios on the same trace.
 
 Run with ``python tests/benchmarks/bench_laxity.py THROUGHPUTS [--traces N] [--set KEY=VALUE ...] [policy ...]``, where
 THROUGHPUTS is a file of measured rates in Gavel's format. The traces are those of Shockwave's generator with seeds 101
