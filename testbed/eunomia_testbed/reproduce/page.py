@@ -21,6 +21,8 @@ _CLASS = {
     Verdict.HOLDS: "holds",
     Verdict.DIRECTION: "direction",
     Verdict.FAILS: "fails",
+    Verdict.UNDECIDED: "unmeasured",
+    Verdict.BY_CONSTRUCTION: "unmeasured",
     Verdict.NOT_MEASURABLE: "unmeasured",
     Verdict.UNMEASURED: "unmeasured",
 }
