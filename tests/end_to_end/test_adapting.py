@@ -19,7 +19,7 @@ from eunomia.platform.profiles import Profile
 from eunomia.round.arbiter import Arbiter
 from eunomia.units import Stage
 from eunomia_appmaster.service.layout import Layout
-from eunomia_testbed.demo.leaving import leave_served
+from eunomia_testbed.live_runs.leaving import leave_served
 from eunomia_testbed.results import ResultFolder
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]

@@ -7,7 +7,7 @@ import pytest
 
 from eunomia_testbed.demo.apps_of_demo import AppSource, app_sources
 from eunomia_testbed.demo.live_run import LiveRun
-from eunomia_testbed.demo.outcome import outcome_of
+from eunomia_testbed.live_runs.outcome import outcome_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 LIMIT_SECONDS = 800.0

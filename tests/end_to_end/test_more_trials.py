@@ -20,7 +20,7 @@ from eunomia.errors import InputError
 from eunomia_appmaster import Client
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.supervisor import Supervisor
-from eunomia_testbed.demo.record import LiveRecord
+from eunomia_testbed.live_runs.record import LiveRecord
 
 __all__ = ["floors"]
 WORKER = Path(__file__).parent.parent / "appmaster" / "tiny_worker.py"

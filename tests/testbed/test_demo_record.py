@@ -1,6 +1,5 @@
 """What the demo tells of a journal, held against the arbiter whose journal it is."""
 
-import dataclasses
 import json
 import random
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +12,8 @@ import pytest
 from eunomia import Metric, Profile, hookimpl
 from eunomia.contract.decisions import Decision
 from eunomia.contract.events import AppArrived, Event, ForecastReported, JobAdded
-from eunomia.journal.journal import Journal, Step
+from eunomia.errors import InputError
+from eunomia.journal.journal import Journal, Step, read_journal
 from eunomia.model.cluster import Cluster
 from eunomia.model.forecasts import Forecast, JobForecast, Phase
 from eunomia.platform.registry import Registry
@@ -21,16 +21,16 @@ from eunomia.round.arbiter import Arbiter
 from eunomia.state.codec import encode
 from eunomia.testing.drive import Delays, drive
 from eunomia.units import AppId, JobId, Seconds, UserId
-from eunomia_testbed.demo.activity import ActivityLog, segments
+from eunomia_appmaster.explaining.spells import Spells
 from eunomia_testbed.demo.apps_of_demo import app_sources, fitted
-from eunomia_testbed.demo.containers import Stay, at_once
-from eunomia_testbed.demo.holdings import Holdings
-from eunomia_testbed.demo.outcome import outcome_of
-from eunomia_testbed.demo.record import LiveRecord
-from eunomia_testbed.demo.rounds import Rounds
 from eunomia_testbed.demo.screen import end_lines
-from eunomia_testbed.demo.tables import Tables
-from eunomia_testbed.demo.waits import Waits
+from eunomia_testbed.live_runs.activity import ActivityLog, segments
+from eunomia_testbed.live_runs.holds import Holds
+from eunomia_testbed.live_runs.outcome import outcome_of
+from eunomia_testbed.live_runs.record import LiveRecord
+from eunomia_testbed.live_runs.rounds import Rounds
+from eunomia_testbed.live_runs.tables import Tables
+from eunomia_testbed.live_runs.waits import waits_of
 from eunomia_testbed.report import render
 from eunomia_testbed.report.failures import failures
 from eunomia_testbed.report.view import whole_of
@@ -83,39 +83,56 @@ def script(apps: int, jobs: int, seconds: float) -> tuple[list[tuple[float, Even
 @pytest.mark.parametrize("policy", ["demo", "las"])
 def test_holders_and_waiting_jobs_are_those_of_the_arbiter_after_every_step(policy: str, delays: Delays) -> None:
     arbiter = watched(policy)
-    told, waits = Holdings({}), Waits()
+    holds, spells = Holds(SLOTS), Spells()
 
     def compare(step: Step) -> None:
-        told.take(step)
-        waits.take(step)
-        held = arbiter.state.holdings.live.lease
-        assert {gpu: hold.lease for gpu, hold in told.current.items()} == {
-            gpu: int(held[gpu]) for gpu in np.flatnonzero(held >= 0).tolist()
-        }
+        holds.take(step, arbiter.state)
+        spells.take(arbiter.state, step.at)
+        held = arbiter.state.holdings.live.lease[:SLOTS]
+        now = {hold.gpu: hold.lease for hold in holds.holds if hold.end is None}
+        assert now == {gpu: int(held[gpu]) for gpu in np.flatnonzero(held >= 0).tolist()}
         waiting = {str(arbiter.state.job_id(row)) for row in arbiter.state.waiting().tolist()}
-        assert waiting <= {wait.job for wait in waits.waits if wait.end is None}
+        assert waiting <= {wait.job for wait in waits_of(spells.spells) if wait.end is None}
 
     arbiter.watch = compare  # type: ignore[method-assign]
     made, work = script(4, 3, 25.0)
     outcome = drive(arbiter, made, work=work, delays=delays, until=5000.0)
     assert set(outcome.finished) == set(work)
-    assert told.twice == []
-    assert told.current == {}
-    assert all(wait.end is not None for wait in waits.waits)
-    assert {hold.ended_by for hold in told.holds} <= {"expired", "preempted", "released"}
+    assert holds.busy == 0
+    assert all(wait.end is not None for wait in waits_of(spells.spells))
+    assert {hold.ended_by for hold in holds.holds} <= {"expired", "preempted", "released"}
 
 
-def test_a_slot_given_to_a_second_lease_is_noticed() -> None:
-    arbiter = watched()
-    made, work = script(2, 2, 20.0)
-    drive(arbiter, made, work=work, until=200.0)
-    told = Holdings({})
-    starts = [step for step in arbiter.steps if step.decision.transitions and step.decision.transitions[0].gpus.size]
-    told.take(starts[0])
-    other = dataclasses.replace(starts[0].decision.transitions[0], lease=999)
-    again = dataclasses.replace(starts[0].decision, transitions=(other,), orders=(), renewals=())
-    told.take(dataclasses.replace(starts[0], decision=again, events=()))
-    assert told.twice and "lease 999" in told.twice[0]
+def test_a_replay_without_its_policy_reads_the_same(tmp_path: Path) -> None:
+    """A journal is read where its policy is not installed: the journal of ``run_folder`` names none."""
+    folder = run_folder(tmp_path)
+    with Journal.open(folder / "journal.sqlite", durable=False) as journal:
+        assert "profile" not in journal.meta
+    without = LiveRecord(folder)
+    without.poll()
+    with Journal.open(folder / "journal.sqlite", durable=False) as journal:
+        journal.set_meta(profile=Profile.load("demo").resolved(), policy="demo", seed=1)
+    named = LiveRecord(folder)
+    named.poll()
+    assert without.holds.holds == named.holds.holds != []
+    assert without.spells.spells == named.spells.spells != []
+    for record in (without, named):
+        record.close()
+
+
+def test_a_journal_that_contradicts_itself_is_refused_by_its_step(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path / "good")
+    with read_journal(folder / "journal.sqlite") as journal:
+        meta, steps = journal.meta, list(journal.steps())
+    (tmp_path / "bad").mkdir()
+    with Journal.open(tmp_path / "bad" / "journal.sqlite", durable=False) as journal:
+        journal.set_meta(layout=meta["layout"])
+        for step in steps[len(steps) // 2 :]:
+            journal.append(step.now, step.events, step.decision, at=step.at)
+    record = LiveRecord(tmp_path / "bad")
+    with pytest.raises(InputError, match="a journal's steps must follow from each other"):
+        record.poll()
+    record.close()
 
 
 def test_contested_auctions_are_counted_from_the_records() -> None:
@@ -296,15 +313,6 @@ def test_half_a_line_of_activity_waits_for_its_end(tmp_path: Path) -> None:
     path.write_text(whole + whole)
     (second,) = log.poll()
     assert [each.activity for each in segments([second], second.at + 2.0)] == ["restore"]
-
-
-def test_two_workers_on_a_slot_at_once_are_noticed() -> None:
-    def stay(start: float, end: float | None, slot: int = 0) -> Stay:
-        return Stay(slot=slot, job="a/1", incarnation=1, epoch=1, start=start, end=end)
-
-    assert at_once([stay(0, 5), stay(5, 9), stay(3, 4, slot=1)]) == []
-    assert len(at_once([stay(0, 5), stay(4.9, 9)])) == 1
-    assert at_once([stay(0, None), stay(4, 9)]) == []  # nobody knows when it ended
 
 
 def test_apps_of_the_demo_take_a_seed_and_settings() -> None:

@@ -8,92 +8,11 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from chaos.kills.losses import Life, lost
 from chaos.kills.runs import small_apps
 from chaos.kills.victims import end_those_left, started
-from eunomia.contract.decisions import Decision, Transition, TransitionKind
-from eunomia.contract.events import (
-    AppCancelled,
-    AppFinished,
-    Event,
-    GpusReturned,
-    JobFailed,
-    JobFinished,
-    JobPaused,
-    Released,
-)
-from eunomia.journal.journal import Step
-from eunomia.units import AppId, Epoch, JobId, LeaseId, Seconds, Version
-from eunomia_testbed.demo.holdings import Holdings
-
-SUSPEND, START = TransitionKind.SUSPEND, TransitionKind.START
-
-
-def ints(*values: int) -> np.ndarray:
-    return np.array(values, dtype=np.int64)
-
-
-def order(kind: TransitionKind, lease: int, epoch: int, app: str, job: str, *, after: int | None = None) -> Transition:
-    """About slot 0."""
-    gives = kind is START
-    return Transition(
-        kind=kind,
-        lease=LeaseId(lease),
-        epoch=Epoch(epoch),
-        app=AppId(app),
-        job=JobId(job),
-        gpus=ints(0) if gives else ints(),
-        cpus=np.ones(int(gives)),
-        memory_gib=np.ones(int(gives)),
-        ends_at=Seconds(1000.0),
-        protected_until=Seconds(0.0),
-        leaving=ints() if gives else ints(0),
-        fence=Epoch(epoch),
-        after=ints() if after is None else ints(after),
-    )
-
-
-def step(number: int, *transitions: Transition, events: tuple[Event, ...] = ()) -> Step:
-    now = Seconds(float(number))
-    decision = Decision(now=now, round=number, version=Version(number), transitions=transitions)
-    return Step(number=number, now=now, at=1000.0 + number, events=events, decision=decision)
-
-
-@pytest.mark.parametrize(
-    "given_up",
-    [
-        JobFailed(job=JobId("b/1"), again_in=Seconds(1.0)),
-        JobFinished(job=JobId("b/1")),
-        JobPaused(job=JobId("b/1")),
-        AppFinished(app=AppId("b")),
-        AppCancelled(app=AppId("b")),
-        GpusReturned(app=AppId("b"), gpus=(0,)),
-    ],
-)
-def test_a_promise_goes_with_the_job_that_had_it(given_up: Event) -> None:
-    """No order says so: whoever gets the slot then is its one holder."""
-    told = Holdings({})
-    told.take(step(1, order(START, 1, 1, "a", "a/1")))
-    told.take(step(2, order(SUSPEND, 1, 2, "a", "a/1"), order(START, 2, 3, "b", "b/1", after=0)))
-    told.take(step(3, events=(given_up,)))
-    told.take(step(4, events=(Released(lease=LeaseId(1), epoch=Epoch(2), gpus=(0,)),)))
-    assert told.current == {}
-    told.take(step(5, order(START, 3, 4, "c", "c/1")))
-    assert told.twice == []
-    assert {gpu: hold.lease for gpu, hold in told.current.items()} == {0: 3}
-
-
-def test_a_promise_that_stands_is_kept() -> None:
-    told = Holdings({})
-    told.take(step(1, order(START, 1, 1, "a", "a/1")))
-    told.take(step(2, order(SUSPEND, 1, 2, "a", "a/1"), order(START, 2, 3, "b", "b/1", after=0)))
-    told.take(step(3, events=(JobFinished(job=JobId("c/1")), Released(lease=LeaseId(1), epoch=Epoch(2), gpus=(0,)))))
-    told.take(step(4, order(START, 3, 4, "c", "c/1")))
-    assert told.twice == ["slot 0: lease 3 while lease 2 held it"]
-
 
 # --- work lost
 

@@ -14,8 +14,8 @@ from eunomia.state.codec import encode
 from eunomia.units import AppId, JobId, Seconds, UserId
 from eunomia_appmaster.service.app_record import App
 from eunomia_appmaster.service.standings import Standings
-from eunomia_testbed.demo.fairness import final_rho
-from eunomia_testbed.demo.record import LiveRecord
+from eunomia_testbed.live_runs.fairness import final_rho
+from eunomia_testbed.live_runs.record import LiveRecord
 
 UNIX = 1_000.0
 

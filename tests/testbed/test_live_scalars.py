@@ -18,11 +18,11 @@ from eunomia.platform.profiles import Profile
 from eunomia.round.arbiter import Arbiter
 from eunomia.state.codec import encode
 from eunomia.units import AppId, JobId, Seconds, UserId
-from eunomia_testbed.demo.activity import Line, from_first_steps, segments
-from eunomia_testbed.demo.logged import overlaps, read_logs, tag_of_steps
-from eunomia_testbed.demo.record import LiveRecord
-from eunomia_testbed.demo.scalars import MOST_POINTS
-from eunomia_testbed.demo.tables import Tables
+from eunomia_testbed.live_runs.activity import Line, from_first_steps, segments
+from eunomia_testbed.live_runs.logged import overlaps, read_logs, tag_of_steps
+from eunomia_testbed.live_runs.record import LiveRecord
+from eunomia_testbed.live_runs.scalars import MOST_POINTS
+from eunomia_testbed.live_runs.tables import Tables
 from eunomia_testbed.report.part import Part
 from eunomia_testbed.report.searches import searches
 from eunomia_testbed.report.view import whole_of

@@ -13,9 +13,10 @@ from test_demo_record import run_folder, script, watched
 from eunomia.contract.events import JobResumed
 from eunomia.journal.journal import Step
 from eunomia.testing.drive import Delays, drive
-from eunomia_testbed.demo.record import LiveRecord
-from eunomia_testbed.demo.tables import Tables
-from eunomia_testbed.demo.waits import Wait, Waits, outside
+from eunomia_appmaster.explaining.spells import Spell, Spells
+from eunomia_testbed.live_runs.record import LiveRecord
+from eunomia_testbed.live_runs.tables import Tables
+from eunomia_testbed.live_runs.waits import outside, waits_of
 from eunomia_testbed.results import ResultFolder, RunData
 
 PERIODS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)).map(sorted), max_size=8)
@@ -26,7 +27,13 @@ def test_the_parts_of_a_wait_outside_of_periods_are_all_that_is_left_of_it(
     held: list[list[int]], start: int, end: int | None
 ) -> None:
     until = 50.0
-    wait = Wait(job="a/1", start=float(start), reason="outbid", end=None if end is None else float(max(start, end)))
+    wait = Spell(
+        job="a/1",
+        state="waiting",
+        start=float(start),
+        reason="outbid",
+        end=None if end is None else float(max(start, end)),
+    )
     periods = [(float(first), float(last)) for first, last in held]
     parts = list(outside(wait, periods, until))
     over = until if wait.end is None else wait.end
@@ -41,7 +48,7 @@ def test_the_parts_of_a_wait_outside_of_periods_are_all_that_is_left_of_it(
 @pytest.mark.parametrize("seed", range(3))
 def test_a_job_that_its_app_resumed_on_slots_that_the_app_kept_does_not_wait(policy: str, seed: int) -> None:
     """The app pauses and resumes a job within its own slots: the journal has the second only, and no division after."""
-    arbiter, waits, luck = watched(policy), Waits(), random.Random(seed)
+    arbiter, spells, luck = watched(policy), Spells(), random.Random(seed)
     made, work = script(3, 3, 30.0)
     jobs = sorted(work)
     made += [(luck.uniform(5.0, 80.0), JobResumed(job=luck.choice(jobs), iterations=30.0)) for _ in range(60)]
@@ -49,17 +56,17 @@ def test_a_job_that_its_app_resumed_on_slots_that_the_app_kept_does_not_wait(pol
 
     def compare(step: Step) -> None:
         nonlocal compared
-        waits.take(step)
+        spells.take(arbiter.state, step.at)
         waiting = {str(arbiter.state.job_id(row)) for row in arbiter.state.waiting().tolist()}
         resumed = {str(event.job) for event in step.events if isinstance(event, JobResumed)}
         kept = resumed - waiting
         compared += len(kept)
-        assert not kept & {wait.job for wait in waits.waits if wait.end is None}
+        assert not kept & {wait.job for wait in waits_of(spells.spells) if wait.end is None}
 
     arbiter.watch = compare  # type: ignore[method-assign]
     drive(arbiter, sorted(made, key=lambda each: each[0]), work=work, delays=Delays(order=0.1), until=5000.0)
     assert compared > 5
-    assert all(wait.end is not None for wait in waits.waits)
+    assert all(wait.end is not None for wait in waits_of(spells.spells))
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -85,7 +92,7 @@ def test_no_wait_of_a_job_overlaps_a_segment_in_which_it_holds_slots(tmp_path: P
         (folder / "apps" / f"app{number}" / "trials.csv").write_text(head + rows)
     record = LiveRecord(folder)
     record.poll()
-    assert record.waits.waits
+    assert waits_of(record.spells.spells)
     Tables(record).write(ResultFolder.create(tmp_path / "out"), policy="demo", seed=7)
     record.close()
     run = RunData.load(tmp_path / "out")

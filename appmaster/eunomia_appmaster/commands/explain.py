@@ -59,7 +59,7 @@ def explain(
     apps: Mapping[str, pb.App] = {}
     waits: Mapping[str, float] = {}
     if run is not None:
-        from eunomia_appmaster.past_runs import PastRun
+        from eunomia_appmaster.explaining.past_runs import PastRun
 
         moment = None if at is None else float(parse_duration(at, name="--at", zero=True))
         past = PastRun(run)
@@ -295,7 +295,7 @@ def _soon(said: pb.Explanation) -> str:
 
 
 def _tell_history(job: str, folder: Path | None, as_json: bool) -> None:
-    from eunomia_appmaster.past_runs import PastRun
+    from eunomia_appmaster.explaining.past_runs import PastRun
     from eunomia_appmaster.service.settings import default_state_dir
 
     spells = PastRun(folder or default_state_dir()).history(job)

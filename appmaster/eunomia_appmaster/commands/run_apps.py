@@ -12,7 +12,7 @@ def app_of_run(run: Path, name: str) -> pb.App | None:
         InputError: there is no journal.
     """
     from eunomia.journal.journal import read_journal
-    from eunomia_appmaster.past_runs import JOURNAL
+    from eunomia_appmaster.explaining.replay import JOURNAL
     from eunomia_appmaster.service.app_record import NOTE, read_app
 
     with read_journal(run / JOURNAL) as journal:
@@ -48,7 +48,7 @@ def apps_of_run(run: Path) -> list[str]:
         InputError: there is no journal.
     """
     from eunomia.journal.journal import read_journal
-    from eunomia_appmaster.past_runs import JOURNAL
+    from eunomia_appmaster.explaining.replay import JOURNAL
     from eunomia_appmaster.service.app_record import NOTE
 
     with read_journal(run / JOURNAL) as journal:

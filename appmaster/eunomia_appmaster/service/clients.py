@@ -14,7 +14,7 @@ from eunomia.contract.events import AppArrived, ProfileChanged
 from eunomia.errors import InputError, InputErrors
 from eunomia.model.leases import GpuState
 from eunomia.units import AppId, UserId
-from eunomia_appmaster.explanations import EXPLAINED, add_reasons
+from eunomia_appmaster.explaining.explanations import EXPLAINED, add_reasons
 from eunomia_appmaster.names import in_order as by_number
 from eunomia_appmaster.names import no_such_app, no_such_job
 from eunomia_appmaster.protocol import arbiter_pb2 as pb

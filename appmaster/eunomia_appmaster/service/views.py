@@ -10,7 +10,7 @@ from eunomia.model.workload import JobState
 from eunomia.platform.profiles import Profile
 from eunomia.state.state import State
 from eunomia.units import NONE, AppId, JobId, Seconds
-from eunomia_appmaster.explanations import describe, iterations_done
+from eunomia_appmaster.explaining.explanations import describe, iterations_done
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.service.app_record import App
 from eunomia_appmaster.service.messages import finite

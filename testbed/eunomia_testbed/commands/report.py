@@ -11,8 +11,8 @@ import typer
 
 from eunomia.errors import InputError
 from eunomia.journal.files import is_locked
-from eunomia_testbed.demo.leaving import leave_record
-from eunomia_testbed.demo.record import LiveRecord
+from eunomia_testbed.live_runs.leaving import leave_record
+from eunomia_testbed.live_runs.record import LiveRecord
 from eunomia_testbed.results import ResultFolder, new_folder_name
 
 OK: Final = 0

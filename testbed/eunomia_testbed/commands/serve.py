@@ -45,7 +45,7 @@ def serve(flags: ServeAndReportFlags) -> int:
 
 def _leave(flags: ServeAndReportFlags, out: Path, begun: str) -> None:
     """Write tables and page, and print the path of the page."""
-    from eunomia_testbed.demo.leaving import leave_served
+    from eunomia_testbed.live_runs.leaving import leave_served
     from eunomia_testbed.results import ResultFolder
 
     report = leave_served(flags.home, ResultFolder(path=out), tuple(sys.argv), begun, _utc())

@@ -154,9 +154,9 @@ def _deaf() -> Iterator[None]:
 
 def _tell(run: Any, folder: ResultFolder, facts: RunFacts, *, as_json: bool, quiet: bool) -> int:
     """Write the tables and the report, print the outcome, and return the exit code."""
-    from eunomia_testbed.demo.outcome import outcome_of
     from eunomia_testbed.demo.screen import end_lines
-    from eunomia_testbed.demo.tables import Tables
+    from eunomia_testbed.live_runs.outcome import outcome_of
+    from eunomia_testbed.live_runs.tables import Tables
     from eunomia_testbed.report import write_report
 
     with _deaf():

@@ -13,8 +13,8 @@ from eunomia_appmaster.client import Client
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.supervisor import Serving, Supervisor
 from eunomia_testbed.demo.apps_of_demo import AppSource
-from eunomia_testbed.demo.record import LiveRecord, News
-from eunomia_testbed.demo.tables import RhoSample
+from eunomia_testbed.live_runs.record import LiveRecord, News
+from eunomia_testbed.live_runs.tables import RhoSample
 
 PRELOAD = ("sklearn.datasets", "eunomia_testbed.demo.workloads.digits")
 """Modules of the demo's scripts, which the launcher's zygote imports once for all workers."""
@@ -132,7 +132,7 @@ class LiveRun:
         ended = [life.ended_at for life in apps.values()]
         if len(ended) < len(self._sources) or None in ended:
             return False
-        held = bool(self.record.holdings.current)
+        held = self.record.holds.busy > 0
         return not held or time.time() - max(at for at in ended if at is not None) > SETTLE_SECONDS
 
     def look(self) -> Look:

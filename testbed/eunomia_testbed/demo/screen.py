@@ -9,11 +9,11 @@ from rich.text import Text
 
 from eunomia_appmaster.failures import failed_in_words
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
-from eunomia_testbed.demo.activity import ENDS, Line
 from eunomia_testbed.demo.live_run import Look
-from eunomia_testbed.demo.outcome import AppOutcome, DemoOutcome
-from eunomia_testbed.demo.record import LiveRecord
-from eunomia_testbed.demo.rounds import Round
+from eunomia_testbed.live_runs.activity import ENDS, Line
+from eunomia_testbed.live_runs.outcome import AppOutcome, DemoOutcome
+from eunomia_testbed.live_runs.record import LiveRecord
+from eunomia_testbed.live_runs.rounds import Round
 from eunomia_testbed.report.words import count, percent
 
 MARK_SECONDS = 2.0

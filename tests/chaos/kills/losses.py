@@ -7,7 +7,7 @@ from typing import Any
 
 from chaos.kills.moments import CHECKPOINT
 from chaos.kills.victims import WORKER, Kill, read
-from eunomia_testbed.demo.logged import read_logs
+from eunomia_testbed.live_runs.logged import read_logs
 
 LOSS = "train/loss"
 """The tag that the scripts of the apps log at each step."""

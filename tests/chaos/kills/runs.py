@@ -29,7 +29,7 @@ from eunomia_appmaster.journal_check import check_folder
 from eunomia_appmaster.supervisor import HEALTHY_SECONDS, MOST_FAILURES, MOST_PAUSE_SECONDS
 from eunomia_testbed.demo.apps_of_demo import AppSource, app_sources
 from eunomia_testbed.demo.live_run import LiveRun
-from eunomia_testbed.demo.outcome import held_twice
+from eunomia_testbed.live_runs.outcome import held_twice
 
 FIRST_KILL = (0.5, 2.0)
 PAUSE = (1.0, 3.0)

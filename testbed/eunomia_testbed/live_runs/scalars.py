@@ -8,9 +8,17 @@ import numpy as np
 
 from eunomia.units import Ints, Reals
 from eunomia_appmaster.profiler import LogFolder
-from eunomia_testbed.demo.live_log import LiveLog
-from eunomia_testbed.demo.logged import finite, first_steps, overlaps, read_logs, read_trials, search_of, tag_of_steps
-from eunomia_testbed.demo.record import LiveRecord
+from eunomia_testbed.live_runs.live_log import LiveLog
+from eunomia_testbed.live_runs.logged import (
+    finite,
+    first_steps,
+    overlaps,
+    read_logs,
+    read_trials,
+    search_of,
+    tag_of_steps,
+)
+from eunomia_testbed.live_runs.record import LiveRecord
 from eunomia_testbed.report.thin import thin
 from eunomia_testbed.results import tables as t
 

@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from eunomia_testbed.demo.activity import Line
-from eunomia_testbed.demo.containers import at_once, stays
-from eunomia_testbed.demo.fairness import final_rho
-from eunomia_testbed.demo.logged import Trial, overlaps, read_logs, read_trials, tag_of_steps
-from eunomia_testbed.demo.record import AppLife, LiveRecord
+from eunomia_appmaster.journal_check import Rule, check_folder
+from eunomia_testbed.live_runs.activity import Line
+from eunomia_testbed.live_runs.fairness import final_rho
+from eunomia_testbed.live_runs.logged import Trial, overlaps, read_logs, read_trials, tag_of_steps
+from eunomia_testbed.live_runs.record import AppLife, LiveRecord
 
 FAILED = "failed"
 
@@ -90,7 +90,7 @@ def outcome_of(record: LiveRecord) -> DemoOutcome:
         _app(record, life, notes.get(app, {}), until) for app, life in sorted(record.apps.items())
     ]
     suspended = [line for line in record.lines if line.event == "suspended"]
-    held = math.fsum(min(hold.end or end, end) - hold.start for hold in record.holdings.holds if hold.start < end)
+    held = math.fsum(min(hold.end or end, end) - hold.start for hold in record.holds.holds if hold.start < end)
     return DemoOutcome(
         apps=tuple(app for app, _ in apps),
         seconds=end - start,
@@ -107,10 +107,9 @@ def outcome_of(record: LiveRecord) -> DemoOutcome:
 
 
 def held_twice(record: LiveRecord) -> tuple[str, ...]:
-    """Return evidence of a slot with two holders, from the journal's orders and the workers' files."""
-    pairs = at_once(stays(record.folder))
-    seen = [f"slot {one.slot}: {one.job} and {other.job} ran there at once" for one, other in pairs]
-    return (*record.holdings.twice, *seen)
+    """Return what ``eunomia journal check`` finds of slots with two holders: by the journal, by the workers' files."""
+    found = check_folder(record.folder).findings
+    return tuple(finding.what for finding in found if finding.rule in (Rule.HELD_TWICE, Rule.RAN_TWICE))
 
 
 def _app(record: LiveRecord, life: AppLife, note: dict[str, Any], until: float) -> tuple[AppOutcome, int]:
@@ -119,7 +118,7 @@ def _app(record: LiveRecord, life: AppLife, note: dict[str, Any], until: float) 
     best = standing.get("best_job") or ""
     trial = next((each for each in trials if each.job == best), None)
     doubles = {each.job: _doubles(record, life.app, each) for each in trials}
-    held = [hold for hold in record.holdings.holds if hold.app == life.app]
+    held = [hold for hold in record.holds.holds if hold.app == life.app]
     counted = Counter(line.event for line in record.lines if line.app == life.app)
     made = AppOutcome(
         app=life.app,

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from eunomia_testbed.demo.record import AppLife
+from eunomia_testbed.live_runs.record import AppLife
 
 
 def contention(app: AppLife, apps: Mapping[str, AppLife], until: float) -> float:

@@ -12,11 +12,11 @@ import structlog
 from eunomia.contract.events import Adapted
 from eunomia.errors import EunomiaError
 from eunomia.platform.registry import Registry, default_registry
-from eunomia_testbed.demo.activity import Line
-from eunomia_testbed.demo.live_log import LiveLog
-from eunomia_testbed.demo.logged import search_of
-from eunomia_testbed.demo.record import LiveRecord
-from eunomia_testbed.demo.scalars import Scalars
+from eunomia_testbed.live_runs.activity import Line
+from eunomia_testbed.live_runs.live_log import LiveLog
+from eunomia_testbed.live_runs.logged import search_of
+from eunomia_testbed.live_runs.record import LiveRecord
+from eunomia_testbed.live_runs.scalars import Scalars
 from eunomia_testbed.results import ResultFolder
 from eunomia_testbed.results import tables as t
 from eunomia_testbed.results.added import Added, write_added
@@ -160,7 +160,7 @@ class Tables:
                 if row["rho_now"] is not None:
                     held = sum(
                         hold.app == row["app"] and hold.start <= made.at < (hold.end or math.inf)
-                        for hold in self._record.holdings.holds
+                        for hold in self._record.holds.holds
                     )
                     yield RhoSample(at=made.at, app=row["app"], rho=row["rho_now"], slots=held)
 

@@ -5,15 +5,20 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from eunomia.contract.events import NOW, Adapted, AppArrived, AppCancelled, AppFinished, ForecastReported, JobAdded
 from eunomia.journal.journal import JournalReader, Step, read_journal
 from eunomia.model.cluster import Cluster, Machine
 from eunomia.model.forecasts import Forecast
-from eunomia.state.codec import decode
-from eunomia_testbed.demo.activity import ActivityLog, Line
-from eunomia_testbed.demo.holdings import Holdings
-from eunomia_testbed.demo.rounds import Rounds
-from eunomia_testbed.demo.waits import Waits
+from eunomia.model.workload import JobState
+from eunomia_appmaster.explaining.replay import JOURNAL, Replay
+from eunomia_appmaster.explaining.spells import Spells
+from eunomia_testbed.live_runs.activity import ActivityLog, Line
+from eunomia_testbed.live_runs.holds import Holds
+from eunomia_testbed.live_runs.rounds import Rounds
+
+_RUN = (int(JobState.STARTING), int(JobState.RUNNING))
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
@@ -58,7 +63,9 @@ class LiveRecord:
         self.jobs: dict[str, JobAdded] = {}
         self.job_arrived_at: dict[str, float] = {}
         self.lines: list[Line] = []
-        self.waits = Waits()
+        self.spells = Spells()
+        """Periods of jobs by state and reason, in Unix time."""
+        self.holds = Holds()
         self.rounds = Rounds()
         self.adapted: dict[Adapted, float] = {}
         """Adaptations of jobs, in order, and the Unix time of each; a restarted app master reports some again."""
@@ -70,29 +77,23 @@ class LiveRecord:
         """Unix time of the last step."""
         self.steps = 0
         self._journal: JournalReader | None = None
-        self._holdings: Holdings | None = None
-        self._cluster: Cluster | None = None
+        self._replay: Replay | None = None
         self._logs: dict[str, ActivityLog] = {}
-
-    @property
-    def holdings(self) -> Holdings:
-        """Return the holders by slot; empty before the machines have registered."""
-        return self._holdings or Holdings({})
 
     @property
     def machines(self) -> tuple[Machine, ...]:
         """Return the machines of the cluster."""
-        return () if self._cluster is None else self._cluster.machines
+        return () if self.cluster is None else self.cluster.machines
 
     @property
     def slots(self) -> int:
         """Return the number of slots."""
-        return 0 if self._cluster is None else self._cluster.gpus
+        return 0 if self.cluster is None else self.cluster.gpus
 
     @property
     def cluster(self) -> Cluster | None:
         """Return the cluster; None before the machines have registered."""
-        return self._cluster
+        return None if self._replay is None else self._replay.arbiter.state.cluster
 
     @property
     def arrived_at(self) -> float | None:
@@ -114,9 +115,11 @@ class LiveRecord:
 
     def poll(self) -> News:
         """Read new entries."""
-        steps = tuple(self._new_steps())
+        replay = self._replaying()
+        steps = () if replay is None or self._journal is None else tuple(self._journal.steps(after=replay.last))
         for step in steps:
-            self._take(step)
+            if replay is not None:
+                self._take(step, replay)
         lines = [line for log in self._activity_logs() for line in log.poll()]
         lines.sort(key=lambda line: line.at)
         self.lines += lines
@@ -132,26 +135,17 @@ class LiveRecord:
         """Return the folder of an app."""
         return self.folder / "apps" / app
 
-    def _new_steps(self) -> list[Step]:
-        path = self.folder / "journal.sqlite"
+    def _replaying(self) -> Replay | None:
+        """Return the replay of the journal; None: no machine has registered yet."""
+        path = self.folder / JOURNAL
         if self._journal is None and path.is_file() and path.stat().st_size:
             self._journal = read_journal(path)
-        if self._journal is None:
-            return []
-        if self._cluster is None:
-            layout = self._journal.meta.get("layout")
-            if layout is None:
-                return []
-            self._cluster = Cluster.build(decode(layout)[0], place="journal")
-            start = self._cluster.machine_start.tolist()
-            self._holdings = Holdings(
-                {machine.name: list(range(start[at], start[at + 1])) for at, machine in enumerate(self.machines)}
-            )
-        steps = list(self._journal.steps(after=self.steps))
-        self.steps = steps[-1].number if steps else self.steps
-        return steps
+        if self._replay is None and self._journal is not None and "layout" in self._journal.meta:
+            self._replay = Replay(self._journal)
+            self.holds = Holds(self.slots)
+        return self._replay
 
-    def _take(self, step: Step) -> None:
+    def _take(self, step: Step, replay: Replay) -> None:
         self.first_at = step.at if self.first_at is None else self.first_at
         self.last_at = max(self.last_at, step.at)
         for event in step.events:
@@ -160,11 +154,15 @@ class LiveRecord:
                 since = 0.0 if math.isnan(event.at) else max(0.0, float(step.now - event.at))
                 again = dataclasses.replace(event, at=NOW)
                 self.adapted.setdefault(again, step.at - since)
-        busy, waiting, running = len(self.holdings.current), self.waits.waiting, self.waits.running
-        self.rounds.take(step, running=running, waiting=waiting, busy=busy)
-        self.holdings.take(step)
-        self.waits.take(step)
+        state = replay.arbiter.state
+        running = int(np.isin(state.jobs.live.state, _RUN).sum())
+        self.rounds.take(step, running=running, waiting=state.waiting().size, busy=self.holds.busy)
+        replay.take(step)
+        state = replay.arbiter.state
+        self.holds.take(step, state)
+        self.spells.take(state, step.at)
         self.refused += [fault.what for fault in step.decision.faults if fault.stage is None]
+        self.steps = step.number
 
     def _fold(self, event: object, at: float) -> None:
         match event:

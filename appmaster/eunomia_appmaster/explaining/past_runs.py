@@ -1,7 +1,5 @@
 """Explains waits of a finished or running run from its journal, by replaying the state of any time."""
 
-import dataclasses
-import math
 from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,35 +8,22 @@ from eunomia.contract.decisions import Decision
 from eunomia.contract.events import AppArrived
 from eunomia.errors import InputError
 from eunomia.explain.explaining import Explainer
-from eunomia.journal.journal import SavedState, Step, read_journal
+from eunomia.journal.journal import Step, read_journal
 from eunomia.model.leases import LeaseState
 from eunomia.model.workload import JobState
 from eunomia.platform.profiles import Profile
 from eunomia.round.arbiter import Arbiter
 from eunomia.state.state import State
 from eunomia.units import NONE, JobId, Seconds
-from eunomia_appmaster.explanations import add_reasons, describe
+from eunomia_appmaster.explaining.explanations import add_reasons, describe
+from eunomia_appmaster.explaining.replay import JOURNAL, arbiter_of, oldest_checkpoint, profile_of
+from eunomia_appmaster.explaining.spells import Spell, Spells
 from eunomia_appmaster.names import in_order, no_such_job
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.service.app_record import NOTE
 from eunomia_appmaster.service.layout import Layout
 
-JOURNAL = "journal.sqlite"
 ROUNDS_KEPT = 64
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Spell:
-    """A period that a job spent in one state for one reason, in seconds since the arbiter's start."""
-
-    job: str
-    start: float
-    end: float | None
-    """None: to the end of the journal."""
-    state: str
-    reason: str
-    """Empty: none."""
-    plugin: str
 
 
 class PastRun:
@@ -56,15 +41,14 @@ class PastRun:
         with read_journal(folder / JOURNAL) as journal:
             meta, self.steps = journal.meta, list(journal.steps())
             self._notes = journal.notes(NOTE)
-            dropped = journal.first_step > 1
-            self._begun = min(journal.checkpoints(), key=_step_of) if dropped else None
+            self._begun = oldest_checkpoint(journal)
         if self._begun is not None:
             self.steps = [step for step in self.steps if step.number > self._begun.after_step]
         if "layout" not in meta or "profile" not in meta or not self.steps:
             raise InputError("a run must have begun to be explained", value="no step yet", place=str(folder / JOURNAL))
         self.layout = Layout.decoded(meta["layout"])
-        self._profile = Profile.parse(str(meta["profile"]), name=str(meta.get("policy", "profile")), place=JOURNAL)
-        self._seed = int(str(meta.get("seed", 0)))
+        self._meta = meta
+        self._profile = profile_of(meta)
         self._folder = folder
         self._place = str(folder / JOURNAL)
         self.explained_at: dict[str, float] = {}
@@ -131,23 +115,20 @@ class PastRun:
         Raises:
             InputError: there was no such job.
         """
-        spells: dict[str, list[Spell]] = {}
+        seen = Spells()
         for _, arbiter, _ in self._folded():
-            state, now = arbiter.state, float(arbiter.state.now)
-            rows = {job: row for job, row in state.job_rows.items() if _named(job, name)}
-            for job in {*spells, *rows}:
-                _note(spells.setdefault(job, []), job, _now(state, rows[JobId(job)]) if job in rows else None, now)
-        if not spells:
+            seen.take(arbiter.state, float(arbiter.state.now))
+        mine: dict[str, list[Spell]] = {}
+        for spell in seen.spells:
+            if _named(spell.job, name) and spell.end != spell.start:
+                mine.setdefault(spell.job, []).append(spell)
+        if not mine:
             self._check(name)
-        return [spell for job in spells for spell in spells[job]]
+        return [spell for spells in mine.values() for spell in spells]
 
     def _folded(self) -> Iterator[tuple[int, Arbiter, Sequence[Decision]]]:
         """Yield the arbiter after each step, with the last rounds."""
-        cluster = self.layout.cluster
-        stages, fallback = self._profile.stages(cluster), Profile.fallback().stages(cluster)
-        arbiter = Arbiter(cluster, stages, fallback, seed=self._seed)
-        if self._begun is not None:
-            arbiter.load(self._begun.state)
+        arbiter = arbiter_of(self._meta, self._begun, profile=self._profile)
         rounds: deque[Decision] = deque(maxlen=ROUNDS_KEPT)
         for step in self.steps:
             arbiter.replay(step.now, step.events, step.decision)
@@ -190,10 +171,6 @@ class PastRun:
         return messages
 
 
-def _step_of(saved: SavedState) -> int:
-    return saved.after_step
-
-
 def _named(job: str, name: str) -> bool:
     return job == name or job.rpartition("/")[0] == name
 
@@ -212,22 +189,3 @@ def _granted(state: State, app: int) -> bool:
     held = state.holdings.live
     shared = [lease for lease in state.app_leases(app) if lease.job == NONE and lease.state is not LeaseState.LEAVING]
     return any(bool((held.job[lease.gpus] == NONE).any()) for lease in shared)
-
-
-def _now(state: State, row: int) -> tuple[str, str, str]:
-    kind, reason = JobState(int(state.jobs.live.state[row])), state.reason(row)
-    waits = kind in (JobState.WAITING, JobState.PAUSED) and reason is not None
-    by = state.turned_down_by(row) if waits and kind is JobState.WAITING else ""
-    return kind.name.lower(), reason.word if waits and reason is not None else "", by
-
-
-def _note(spells: list[Spell], job: str, seen: tuple[str, str, str] | None, now: float) -> None:
-    last = spells[-1] if spells and spells[-1].end is None else None
-    if last is not None and seen == (last.state, last.reason, last.plugin):
-        return
-    if last is not None:
-        spells[-1] = dataclasses.replace(last, end=now)
-        if math.isclose(last.start, now):
-            spells.pop()
-    if seen is not None:
-        spells.append(Spell(job=job, start=now, end=None, state=seen[0], reason=seen[1], plugin=seen[2]))

@@ -10,13 +10,14 @@ import numpy as np
 
 from eunomia.contract.decisions import COUNTED, TransitionKind
 from eunomia.units import Ints, Reals
-from eunomia_testbed.demo.activity import ENDS, Line, Segment, from_first_steps, segments
-from eunomia_testbed.demo.fairness import final_rho
-from eunomia_testbed.demo.holdings import Hold
-from eunomia_testbed.demo.logged import Trial, model_of, read_trials
-from eunomia_testbed.demo.record import LiveRecord
-from eunomia_testbed.demo.rounds import Round
-from eunomia_testbed.demo.waits import Wait, outside
+from eunomia_appmaster.explaining.spells import Spell
+from eunomia_testbed.live_runs.activity import ENDS, Line, Segment, from_first_steps, segments
+from eunomia_testbed.live_runs.fairness import final_rho
+from eunomia_testbed.live_runs.holds import Hold
+from eunomia_testbed.live_runs.logged import Trial, model_of, read_trials
+from eunomia_testbed.live_runs.record import LiveRecord
+from eunomia_testbed.live_runs.rounds import Round
+from eunomia_testbed.live_runs.waits import outside, waits_of
 from eunomia_testbed.run_log.log import Activity, AppLog, Arrivals, Leases, RoundLog, RunLog, WaitLog, Words
 
 OVER = frozenset({"finished", "failed", "stopped"})
@@ -46,13 +47,14 @@ class LiveLog:
         listed = [trial.job for app in self._apps for trial in self.trials[app]]
         self._jobs = {job: row for row, job in enumerate(listed)}
 
-    def _waits_without_slots(self) -> list[Wait]:
+    def _waits_without_slots(self) -> list[Spell]:
         """Return the waits of the journal, without the time in which the job's processes hold slots."""
         held: dict[str, list[tuple[float, float]]] = defaultdict(list)
         for each in self.segments:
             if each.slots:
                 held[each.job].append((each.start, each.end))
-        return [part for wait in self._record.waits.waits for part in outside(wait, held[wait.job], self.until)]
+        waits = waits_of(self._record.spells.spells)
+        return [part for wait in waits for part in outside(wait, held[wait.job], self.until)]
 
     def since(self, at: float) -> float:
         """Return seconds since the first arrival."""
@@ -71,7 +73,7 @@ class LiveLog:
         """Return the slot-seconds of an app up to a Unix time."""
         return math.fsum(
             min(hold.end or self.until, until) - hold.start
-            for hold in self._record.holdings.holds
+            for hold in self._record.holds.holds
             if hold.app == app and hold.start < until
         )
 
@@ -190,7 +192,7 @@ class LiveLog:
         return counts
 
     def _leases(self) -> Leases:
-        holds = self._record.holdings.holds
+        holds = self._record.holds.holds
         return Leases(
             app=_ints(self._app(hold.app) for hold in holds),
             job=_ints(self._job_of(hold) for hold in holds),
@@ -215,8 +217,8 @@ class LiveLog:
             start_seconds=_reals(self.since(wait.start) for wait in waits),
             end_seconds=_reals(self._end(wait.end) for wait in waits),
             reason=_words(wait.reason for wait in waits),
-            stage=_words(wait.stage or "" for wait in waits),
-            plugin=_words(wait.plugin or "" for wait in waits),
+            stage=_words(wait.stage for wait in waits),
+            plugin=_words(wait.plugin for wait in waits),
         )
 
     def _end(self, at: float | None) -> float:
@@ -231,7 +233,7 @@ class LiveLog:
             for gpu in each.slots:
                 busy[gpu].append((each.start, each.end))
                 rows.append((job, app, gpu, self.since(each.start), self.since(each.end), each.activity))
-        for hold in self._record.holdings.holds:
+        for hold in self._record.holds.holds:
             end = self.until if hold.end is None else hold.end
             job, app = self._job_of(hold), self._app(hold.app)
             gaps = _gaps(hold.start, end, busy[hold.gpu])

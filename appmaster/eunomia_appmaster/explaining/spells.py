@@ -1,0 +1,100 @@
+"""Derives from the arbiter's state after each step how long each job was in one state for one reason."""
+
+import dataclasses
+
+import numpy as np
+
+from eunomia.model.workload import JobState
+from eunomia.state.state import STAGES, State
+from eunomia.units import Ints
+
+_EMPTY = int(JobState.EMPTY)
+_HAVE_REASONS = (JobState.WAITING, JobState.STOPPING, JobState.PAUSED)
+"""States of jobs whose verdict says why they do not run."""
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class Spell:
+    """A period that a job spent in one state for one reason.
+
+    Attributes:
+        start: seconds, on the clock of the reader.
+        end: the same; None: to the end of the journal.
+        state: of the job, in lower case.
+        reason: empty: none.
+        stage: the stage that gave the reason; empty: none did.
+        plugin: the plugin of that stage; empty: none.
+    """
+
+    job: str
+    start: float
+    end: float | None = None
+    state: str
+    reason: str = ""
+    stage: str = ""
+    plugin: str = ""
+
+    @property
+    def said(self) -> tuple[str, str, str, str]:
+        """State, reason, stage and plugin: a change of any of them begins the next period."""
+        return self.state, self.reason, self.stage, self.plugin
+
+
+class Spells:
+    """The periods of all jobs, in order of their start."""
+
+    def __init__(self) -> None:
+        self.spells: list[Spell] = []
+        self._open: dict[int, Spell] = {}
+        self._seen: Ints = np.empty((5, 0), np.int64)
+
+    def take(self, state: State, at: float) -> None:
+        """Read the state after a step.
+
+        Args:
+            state: the arbiter's.
+            at: time of the step in seconds, on the clock of the reader.
+        """
+        now = _columns(state)
+        seen = self._seen
+        if seen.shape != now.shape:  # the table of jobs has grown: rows that are not in use are EMPTY
+            self._seen = np.zeros_like(now)
+            self._seen[:, : seen.shape[1]] = seen
+        for row in np.flatnonzero((now != self._seen).any(axis=0)).tolist():
+            self._change(state, row, at)
+        self._seen = now
+
+    def _change(self, state: State, row: int, at: float) -> None:
+        old = self._open.get(row)
+        new = _spell(state, row, at)
+        if old is not None and new is not None and (old.job, old.said) == (new.job, new.said):
+            return
+        if old is not None:
+            old.end = at
+            del self._open[row]
+        if new is not None:
+            self._open[row] = new
+            self.spells.append(new)
+
+
+def _columns(state: State) -> Ints:
+    """By job row: number of the arrival, state, and the last verdict's reason, stage and plugin."""
+    jobs, used = state.jobs.live, state.jobs.used
+    columns = (jobs.order, jobs.state, jobs.reason, jobs.stage, jobs.plugin)
+    return np.stack([np.where(jobs.state[:used] == _EMPTY, 0, column[:used]) for column in columns]).astype(np.int64)
+
+
+def _spell(state: State, row: int, at: float) -> Spell | None:
+    """Return the job's period that begins now; None: there is no job in this row."""
+    jobs = state.jobs.live
+    kind = JobState(int(jobs.state[row]))
+    if kind is JobState.EMPTY:
+        return None
+    spell = Spell(job=str(state.job_id(row)), start=at, state=kind.name.lower())
+    reason = state.reason(row)
+    if kind in _HAVE_REASONS and reason is not None:
+        stage = int(jobs.stage[row])
+        spell.reason = reason.word
+        if kind is not JobState.PAUSED and stage >= 0:
+            spell.stage, spell.plugin = STAGES[stage].value, state.turned_down_by(row)
+    return spell

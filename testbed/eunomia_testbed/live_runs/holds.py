@@ -1,0 +1,93 @@
+"""The holder of each slot over time, read from the replayed arbiter after each step.
+
+That no slot has two holders is checked by ``eunomia journal check``, which shares no code with the arbiter.
+"""
+
+import dataclasses
+
+import numpy as np
+
+from eunomia.contract.decisions import Decision
+from eunomia.contract.events import MachineLost
+from eunomia.journal.journal import Step
+from eunomia.model.leases import GpuState
+from eunomia.state.state import State
+from eunomia.units import NONE, Ints
+
+_LEAVING, _DOWN = int(GpuState.LEAVING), int(GpuState.DOWN)
+_RELEASED = "released"
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class Hold:
+    """A period in which a lease held a slot.
+
+    Attributes:
+        gpu: number of the slot in the cluster.
+        job: the job that the lease names; None: the app divides the lease.
+        epoch: epoch of the last order that concerns it.
+        start: Unix time of the step that granted the slot.
+        end: Unix time at which the slot was free again; None: not yet.
+        ended_by: expired, preempted, released or lost; the first two from the order to leave on.
+    """
+
+    gpu: int
+    lease: int
+    app: str
+    job: str | None
+    epoch: int
+    start: float
+    end: float | None = None
+    ended_by: str = ""
+
+
+class Holds:
+    """The holds of a run.
+
+    Args:
+        gpus: number of slots.
+    """
+
+    def __init__(self, gpus: int = 0) -> None:
+        self.holds: list[Hold] = []
+        self._now: dict[int, Hold] = {}
+        self._seen: Ints = np.full((3, gpus), NONE)
+
+    @property
+    def busy(self) -> int:
+        """Return the number of slots that leases hold now."""
+        return len(self._now)
+
+    def take(self, step: Step, state: State) -> None:
+        """Read the state after a step."""
+        lost = any(isinstance(event, MachineLost) for event in step.events)
+        held, gpus = state.holdings.live, self._seen.shape[1]
+        now: Ints = np.stack([held.lease[:gpus], held.epoch[:gpus], held.state[:gpus].astype(np.int64)])
+        for gpu in np.flatnonzero((now != self._seen).any(axis=0)).tolist():
+            lease, epoch, kind = now[:, gpu].tolist()
+            hold, before = self._now.get(gpu), int(self._seen[2, gpu])
+            # A slot that was leaving and no longer is has come back, also where the same lease gets it again.
+            if hold is not None and (hold.lease != lease or (before == _LEAVING and kind != _LEAVING)):
+                hold.end, hold.ended_by = step.at, "lost" if lost and kind == _DOWN else hold.ended_by or _RELEASED
+                del self._now[gpu]
+                hold = None
+            if hold is not None:
+                hold.epoch = epoch
+            elif lease != NONE:
+                hold = self._now[gpu] = _begun(state, gpu, lease, epoch, step.at)
+                self.holds.append(hold)
+        self._seen = now
+        self._note_leaving(step.decision)
+
+    def _note_leaving(self, decision: Decision) -> None:
+        for order in decision.transitions:
+            for gpu in order.leaving.tolist():
+                hold = self._now.get(gpu)
+                if hold is not None and hold.lease == order.lease:
+                    hold.ended_by = "expired" if order.ends_at <= decision.now else "preempted"
+
+
+def _begun(state: State, gpu: int, lease: int, epoch: int, at: float) -> Hold:
+    known, app = state.leases.get(lease), int(state.holdings.live.app[gpu])
+    job = None if known is None or known.job == NONE else str(state.job_id(known.job))
+    return Hold(gpu=gpu, lease=lease, app=str(state.app_id(app)), job=job, epoch=epoch, start=at)
