@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: setup demo test lint types imports unit bench kills fuzz crash-points damage slow protocol picture clean
+.PHONY: setup demo test lint types imports unit bench kills fuzz crash-points damage combinations slow protocol picture clean
 
 setup: $(STAMP)
 
@@ -62,6 +62,10 @@ crash-points: setup
 
 damage: setup
 	$(CHAOS).damage --damages 300
+
+# The pages that say which plugins go together; after a new plugin.
+combinations: setup
+	PYTHONPATH=tests $(BIN)/python -m combinations docs/reference
 
 slow: setup
 	$(BIN)/python -m pytest -q -m slow

@@ -14,7 +14,7 @@ FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 TARGET = re.compile(r"(?:^\s*(?:\.venv/bin/)?|`)make ([a-z-]+)", re.MULTILINE)
 COMMAND = re.compile(r"(?:^\$? ?|`)eunomia ([a-z]+)", re.MULTILINE)
 MODULE = re.compile(r"python -m (eunomia[\w.]*)")
-CHAOS = re.compile(r"(PYTHONPATH=tests )?python -m (chaos[\w.]*)")
+TOOL = re.compile(r"(PYTHONPATH=tests )?python -m ((?:chaos|combinations|curves)[\w.]*)")
 
 
 SIMULATION = re.compile(r"^\$ eunomia simulate (?:.*\\\n)*.*$", re.MULTILINE)  # with its continuation lines
@@ -66,9 +66,12 @@ def test_commands_that_pages_name_exist(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=ids)
-def test_tools_of_chaos_that_pages_name_exist_and_are_found(page: Path) -> None:
-    for path, module in CHAOS.findall(page.read_text()):
-        assert importlib.util.find_spec(f"{module}.__main__") is not None, module
+def test_tools_of_tests_that_pages_name_exist_and_are_found(page: Path) -> None:
+    for path, module in TOOL.findall(page.read_text()):
+        found = importlib.util.find_spec(module)
+        assert found is not None, module
+        if found.submodule_search_locations:
+            assert importlib.util.find_spec(f"{module}.__main__") is not None, module
         assert path, f"{page}: {module} is found only with PYTHONPATH=tests"
 
 

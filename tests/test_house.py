@@ -13,7 +13,9 @@ ROOT = Path(__file__).parent.parent
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PACKAGES = [Path(name) for name in PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]]
 ROOTS = [package.parts[0] for package in PACKAGES]
-CHAOS = ROOT / "tests" / "chaos"
+TESTS = ROOT / "tests"
+TOOLS = ("chaos", "combinations", "curves")
+"""Packages in tests with commands of their own."""
 # Known exceptions to the limits of `house.py`. The list only shrinks: an entry that is no longer needed fails the test.
 EXCEPTIONS = {
     house.long_functions: set(),
@@ -27,12 +29,12 @@ EXCEPTIONS = {
 def test_every_list_has_the_five_roots() -> None:
     tool = PYPROJECT["tool"]
     assert len(ROOTS) == 5
-    checked = [*ROOTS, CHAOS.parent.name]
+    checked = [*ROOTS, TESTS.name]
     assert tool["pytest"]["ini_options"]["pythonpath"] == checked
     assert tool["mypy"]["mypy_path"].split(":") == checked
     assert tool["ruff"]["src"] == checked
     names = [package.parts[1] for package in PACKAGES]
-    assert tool["mypy"]["packages"] == [*names, CHAOS.name]
+    assert tool["mypy"]["packages"] == [*names, *TOOLS]
     assert sorted(tool["importlinter"]["root_packages"]) == sorted(names)
 
 
@@ -44,17 +46,20 @@ def test_package_is_named_after_its_folder_and_typed(package: Path) -> None:
     assert (ROOT / package / "__init__.py").read_text().startswith('"""')
 
 
-def test_the_wheel_holds_the_five_packages_and_no_chaos_tool() -> None:
+def test_the_wheel_holds_the_five_packages_and_no_tool_of_tests() -> None:
     files = [Path(file.distribution_path) for file in WheelBuilder(str(ROOT)).recurse_included_files()]
     assert {file.parts[0] for file in files} == {package.name for package in PACKAGES}
-    tools = {folder.name for folder in CHAOS.iterdir() if (folder / "__main__.py").exists()}
+    tools = {folder.name for folder in (TESTS / "chaos").iterdir() if (folder / "__main__.py").exists()}
     assert tools == {"crash_points", "damage", "fuzz", "kills"}
-    assert [file for file in files if {CHAOS.name, *tools} & set(file.parts)] == []
+    packages = {folder.name for folder in TESTS.iterdir() if any(folder.rglob("__main__.py"))} | {"curves"}
+    assert packages == set(TOOLS)
+    assert [file for file in files if {*TOOLS, *tools} & set(file.parts[:-1])] == []
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=str)
-def test_no_file_of_a_package_names_a_module_of_chaos(package: Path) -> None:
-    named = re.compile(r"\bchaos\.(kills|fuzz|crash_points|damage)\b|^\s*(import|from) chaos\b", re.MULTILINE)
+def test_no_file_of_a_package_names_a_tool_of_tests(package: Path) -> None:
+    tools = "|".join(TOOLS)
+    named = re.compile(rf"\bchaos\.(kills|fuzz|crash_points|damage)\b|^\s*(import|from) ({tools})\b", re.MULTILINE)
     files = sorted((ROOT / package).rglob("*.py"))
     assert files
     assert [str(file) for file in files if named.search(file.read_text())] == []

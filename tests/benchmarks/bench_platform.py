@@ -16,11 +16,11 @@ from pathlib import Path
 
 import structlog
 
+from combinations.contended import contended
 from eunomia.contract.decisions import Decision
 from eunomia.model.cluster import Cluster
 from eunomia.platform.profiles import Profile
 from eunomia.round.arbiter import Arbiter
-from eunomia.testing.contended import contended
 from eunomia.testing.drive import Drive
 from eunomia.units import Seconds
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from combinations.cell_sampling import pairs_of, sampled
+from combinations.cells import PLACE, Combination, Combinations
+from combinations.pages import family_of, pages
 from eunomia.contract.contracts import Feature, Promise
 from eunomia.errors import InputErrors
 from eunomia.platform.registry import Registry
-from eunomia.testing.cell_sampling import pairs_of, sampled
-from eunomia.testing.cells import PLACE, Combination, Combinations
-from eunomia.testing.combinations import family_of, pages
 from eunomia.units import Stage
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
@@ -77,7 +77,7 @@ def test_most_cells_decide_otherwise_than_every_neighbour(table: Combinations) -
 def test_the_pages_are_those_of_the_table(table: Combinations) -> None:
     made = pages(table)
     for path, text in made.items():
-        assert (REFERENCE / path).read_text() == text, "rebuild: python -m eunomia.testing.combinations docs/reference"
+        assert (REFERENCE / path).read_text() == text, "rebuild: PYTHONPATH=tests python -m combinations docs/reference"
     there = {f"combinations/{page.name}" for page in (REFERENCE / "combinations").iterdir()}
     assert there == set(made) - {"combinations.md"}
 

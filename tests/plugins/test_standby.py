@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from combinations.contended import contended
 from eunomia import Allocation, Claims, Grants, Profile, Reason, Scope, Unit
 from eunomia.errors import InputErrors
 from eunomia.model.cluster import Cluster
 from eunomia.round.arbiter import Arbiter
 from eunomia.testing.builders import World
-from eunomia.testing.contended import contended
 from eunomia.testing.drive import Drive
 from eunomia_plugins.allocations.ordered import Ordered, OrderedOptions
 from eunomia_plugins.elasticity.range import Range, RangeOptions

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from curves import evaluate
+from curves.coverage import foretell
+from curves.replay import replay
+from curves.searches import MAX_ITERATIONS, SEARCHES, TRIALS, parameters
+from curves.stops import outcome
+from curves.table import COLUMNS, RecordedCurve, read, write
 from eunomia.errors import InputError
-from eunomia_testbed.curves import evaluate
-from eunomia_testbed.curves.coverage import foretell
-from eunomia_testbed.curves.replay import replay
-from eunomia_testbed.curves.searches import MAX_ITERATIONS, SEARCHES, TRIALS, parameters
-from eunomia_testbed.curves.stops import outcome
-from eunomia_testbed.curves.table import COLUMNS, RecordedCurve, read, write
 
 FILE = Path(__file__).parent / "samples" / "learning-curves.csv"
 STOPS = {"mlp": (16, 0.5125), "cnn": (16, 0.4875), "transformer": (13, 0.3)}
@@ -138,7 +138,7 @@ def test_the_command_prints_both_tables(tmp_path: Path, capsys: pytest.CaptureFi
 @pytest.mark.slow
 def test_a_recording_goes_on_where_it_was_left(tmp_path: Path) -> None:
     """And its first epochs are those on file, up to what another processor rounds otherwise."""
-    from eunomia_testbed.curves import record
+    from curves import record
 
     path = tmp_path / "recorded.csv"
     assert record.main(["--out", str(path), "--model", "mlp", "--trials", "1", "--max-iterations", "45"]) == 0

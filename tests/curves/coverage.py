@@ -3,11 +3,11 @@
 import math
 from collections.abc import Sequence
 
+from curves.replay import Metric
+from curves.table import RecordedCurve
 from eunomia.model.shapes import value
 from eunomia_hpo_adapters.curves import Curves, Point, Seen
 from eunomia_hpo_adapters.points import Points
-from eunomia_testbed.curves.replay import Metric
-from eunomia_testbed.curves.table import RecordedCurve
 
 
 @value

@@ -4,9 +4,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from curves.replay import Metric, replay
+from curves.table import RecordedCurve
 from eunomia.model.shapes import value
-from eunomia_testbed.curves.replay import Metric, replay
-from eunomia_testbed.curves.table import RecordedCurve
 
 NEAR = 0.005
 """Relative distance from the best within which a trial counts as equally good."""

@@ -12,6 +12,8 @@ from functools import cached_property
 from multiprocessing import get_context
 from typing import Any, Final
 
+from combinations.cell_sampling import sampled
+from combinations.contended import TWO_TYPES, contended
 from eunomia.contract.contracts import Contract, Feature
 from eunomia.contract.decisions import Decision
 from eunomia.errors import EunomiaError
@@ -21,8 +23,6 @@ from eunomia.platform.profile_resolver import FALLBACK
 from eunomia.platform.profiles import Profile
 from eunomia.platform.registry import Registry
 from eunomia.round.arbiter import Arbiter
-from eunomia.testing.cell_sampling import sampled
-from eunomia.testing.contended import TWO_TYPES, contended
 from eunomia.testing.drive import Drive
 from eunomia.testing.scenes import Scene
 from eunomia.units import Seconds, Stage

@@ -1,4 +1,4 @@
-"""Record learning curves: ``python -m eunomia_testbed.curves.record --out curves.csv``.
+"""Record learning curves: ``PYTHONPATH=tests python -m curves.record --out curves.csv``.
 
 Each trial runs the demo's own training script in a process that is forked from this one after torch is imported. Its
 logs are read as the app master reads them. Trials use the seeds of the search and one thread each, so that equal
@@ -17,11 +17,11 @@ from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 
+from curves.searches import MAX_ITERATIONS, SEARCHES, SEED, TRIALS, parameters, search_seed
+from curves.table import RecordedCurve, read, write
 from eunomia.errors import EunomiaError, InputError
 from eunomia_appmaster.profiler.log_folder import LogFolder
 from eunomia_appmaster.space import Parameters, arguments, trial_seed
-from eunomia_testbed.curves.searches import MAX_ITERATIONS, SEARCHES, SEED, TRIALS, parameters, search_seed
-from eunomia_testbed.curves.table import RecordedCurve, read, write
 
 _IMPORTS = ("torch", "torch._dynamo", "torch.utils.tensorboard", "eunomia_testbed.demo.workloads.digits")
 _THREADS = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
@@ -29,7 +29,7 @@ _THREADS = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_TH
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Record all searches, or the named ones."""
-    parser = argparse.ArgumentParser(prog="python -m eunomia_testbed.curves.record", description=__doc__)
+    parser = argparse.ArgumentParser(prog="PYTHONPATH=tests python -m curves.record", description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="the CSV file to write")
     parser.add_argument("--model", action="append", choices=list(SEARCHES), help="default: all")
     parser.add_argument("--trials", type=int, default=TRIALS, help="of each model")
@@ -115,9 +115,9 @@ def _provenance(models: Sequence[str], trials: int, seed: int, max_iterations: i
     libraries = ", ".join(f"{name} {version(name)}" for name in ("torch", "scikit-learn", "numpy"))
     return [
         "Learning curves of the demo's models on scikit-learn's digits, recorded by Eunomia itself:",
-        f"python -m eunomia_testbed.curves.record --out FILE {options}{chosen}",
+        f"PYTHONPATH=tests python -m curves.record --out FILE {options}{chosen}",
         f"Python {platform.python_version()}, {libraries}, {platform.machine()}, one thread a training.",
-        "Parameters are drawn from the spaces in eunomia_testbed.curves.searches; an iteration is an optimizer step.",
+        "Parameters are drawn from the spaces in curves.searches; an iteration is an optimizer step.",
     ]
 
 

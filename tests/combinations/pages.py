@@ -1,15 +1,14 @@
-"""Writes the table of combinations as pages: ``python -m eunomia.testing.combinations docs/reference``."""
+"""The table of combinations as pages of the reference."""
 
 import itertools
 import re
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from combinations.cells import PLACE, Combination, CombinationResult, Combinations
 from eunomia.contract.contracts import Promise
 from eunomia.platform.registry import Registry
-from eunomia.testing.cells import PLACE, Combination, CombinationResult, Combinations
 from eunomia.units import Stage
 
 
@@ -86,7 +85,7 @@ _ORDER = (Stage.ELASTICITY, Stage.VALUATION, Stage.ALLOCATION, Stage.PLACEMENT)
 _HEAD = (
     "# Which plugins go together",
     "",
-    "`python -m eunomia.testing.combinations docs/reference` writes this page and those of the families, and a test",
+    "`PYTHONPATH=tests python -m combinations docs/reference` writes this page and those of the families, and a test",
     "compares them. They combine every elasticity, valuation, allocation, chain of refiners and placement that comes "
     "with",
     "Eunomia, with default options: each combination is refused when its profile is loaded, or runs on a small crowded",
@@ -144,19 +143,3 @@ def _rules(refused: Iterable[CombinationResult]) -> Counter[str]:
 def _unsuited(outcomes: Iterable[CombinationResult], family: str, families: dict[str, str]) -> Counter[str]:
     errors = (error.removesuffix(" (--cluster)") for outcome in outcomes for _, error in outcome.refused_on)
     return Counter(error for error in errors if _blamed(error, families) == family)
-
-
-def main(arguments: Sequence[str]) -> None:
-    """Write the pages into the named folder, or to standard output."""
-    made = pages(Combinations(Registry.find(installed=False), processes=2))
-    if not arguments:
-        sys.stdout.write("\n".join(made.values()))
-        return
-    for path, text in made.items():
-        page = Path(arguments[0], path)
-        page.parent.mkdir(parents=True, exist_ok=True)
-        page.write_text(text)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

@@ -1,4 +1,4 @@
-"""Measure tuners on recorded curves: ``python -m eunomia_testbed.curves.evaluate FILE``.
+"""Measure tuners on recorded curves: ``PYTHONPATH=tests python -m curves.evaluate FILE``.
 
 The first table shows how well final metrics are predicted, the second what each tuner stops, saves and loses.
 """
@@ -13,12 +13,12 @@ from typing import Any, get_args
 from rich.console import Console
 from rich.table import Table
 
+from curves.coverage import foretell
+from curves.replay import Metric
+from curves.stops import outcome
+from curves.table import RecordedCurve, read
 from eunomia.errors import EunomiaError, InputError
 from eunomia_appmaster.tuner import TUNERS, load_tuner
-from eunomia_testbed.curves.coverage import foretell
-from eunomia_testbed.curves.replay import Metric
-from eunomia_testbed.curves.stops import outcome
-from eunomia_testbed.curves.table import RecordedCurve, read
 
 FRACTIONS = (0.15, 0.25, 0.5, 0.75)
 TUNERS_MEASURED = ("none", "median_stopping", "curve_stopping")
@@ -26,8 +26,8 @@ TUNERS_MEASURED = ("none", "median_stopping", "curve_stopping")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print both tables."""
-    parser = argparse.ArgumentParser(prog="python -m eunomia_testbed.curves.evaluate", description=__doc__)
-    parser.add_argument("file", type=Path, help="what eunomia_testbed.curves.record has written")
+    parser = argparse.ArgumentParser(prog="PYTHONPATH=tests python -m curves.evaluate", description=__doc__)
+    parser.add_argument("file", type=Path, help="what curves.record has written")
     parser.add_argument("--tuner", action="append", help="a kind of tuner; default: none, median and curve stopping")
     parser.add_argument("--metric", choices=get_args(Metric), default="val/accuracy")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="an option of the tuners")

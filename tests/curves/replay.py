@@ -5,11 +5,11 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
+from curves.searches import SEARCHES, SEED, search_seed
+from curves.table import RecordedCurve
 from eunomia.errors import InputError
 from eunomia.model.shapes import value
 from eunomia_appmaster.tuner import Action, Search, Tuner, load_tuner
-from eunomia_testbed.curves.searches import SEARCHES, SEED, search_seed
-from eunomia_testbed.curves.table import RecordedCurve
 
 Metric = Literal["val/accuracy", "val/loss"]
 
