@@ -90,6 +90,7 @@ class Off:
 
     def __init__(self, true: AmountReports, off: float, seed: int) -> None:
         self._true, self._off, self._seed = true, off, seed
+        self.are_due = True
 
     def of(self, job: int) -> tuple[KindProfiled, ...]:
         """As ``AmountReports`` does."""
@@ -181,7 +182,7 @@ def static(data: Path, speeds: SynergyProfiles) -> None:
         began, watch, work = time.process_time(), Watch(), read_trace(data / STATIC, strict=True)
         engine = made(work, Cluster.parse(f"4x{SERVER}"), settings, reports, speeds, watch)
         if off:
-            engine.sim.kinds = Off(engine.sim.kinds, off, seed)
+            engine.arrivals.kinds = Off(engine.arrivals.kinds, off, seed)
         run = engine.run()
         jct = float(np.mean(run.finish_seconds - work.jobs.arrival_seconds)) / 3600.0
         print(

@@ -29,8 +29,8 @@ def test_a_number_that_is_too_large_is_refused_and_not_cut_off() -> None:
 
 def test_texts_are_told_by_number() -> None:
     codes = Codes("")
-    numbers = np.array([codes.of(text) for text in ("late", "", "early", "late")])
-    assert spelt(numbers, codes.all()).tolist() == ["late", "", "early", "late"]
+    numbers = np.array([codes[text] for text in ("late", "", "early", "late")])
+    assert spelt(numbers, list(codes)).tolist() == ["late", "", "early", "late"]
 
 
 @pytest.mark.parametrize("rows", [0, 3, 100_000])

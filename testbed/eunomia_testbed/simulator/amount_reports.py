@@ -22,6 +22,9 @@ class AmountReports:
         speeds: the true speeds.
         known: whether these rates are known at all.
 
+    Attributes:
+        are_due: whether some rates have not been reported yet.
+
     Raises:
         InputError: they should be known, but the speeds have no such rates for any model of the workload.
     """
@@ -29,6 +32,7 @@ class AmountReports:
     def __init__(self, workload: Workload, cluster: Cluster, speeds: Speeds, *, known: bool) -> None:
         self._workload, self._types, self._speeds = workload, cluster.gpu_types, speeds
         self._due = set(workload.jobs.model.tolist()) - {-1} if known else set[int]()
+        self.are_due = bool(self._due)
         self._gpus = cluster.capacity.tolist()
         if known and not any(speeds.amounts(job) for job in self._first_jobs()):
             rule = "rates by CPUs and memory must be in --speeds where app masters know amounts"
@@ -41,11 +45,10 @@ class AmountReports:
 
     def of(self, job: int) -> tuple[KindProfiled, ...]:
         """Return the rates of the job's kind at its first job; empty: they are already declared, or unknown."""
-        if not self._due:
-            return ()
         kind = int(self._workload.jobs.model[job])
         grid = self._speeds.amounts(job) if kind in self._due else None
         self._due.discard(kind)
+        self.are_due = bool(self._due)
         if grid is None:
             return ()
         points = grid[0].size * grid[1].size * len(self._types)

@@ -7,7 +7,6 @@ import importlib
 import math
 from collections.abc import Callable, Iterable
 
-from eunomia.contract.decisions import TransitionKind
 from eunomia.contract.events import (
     AppArrived,
     AppCancelled,
@@ -26,7 +25,7 @@ from eunomia.errors import EunomiaError
 from eunomia.units import AppId, JobId, Seconds
 from eunomia_appmaster.master.division import Wish, divide, extra_slots, unused, widening
 from eunomia_testbed.simulator.app_masters import AppMaster, PlainAppMaster, wish
-from eunomia_testbed.simulator.executor import Executor
+from eunomia_testbed.simulator.job_runs import JobRuns
 from eunomia_testbed.simulator.simulation_state import SimulationState
 from eunomia_testbed.simulator.states import FAILED, FINISHED, PAUSED, RUNNING, STOPPED, WAITING
 
@@ -40,11 +39,11 @@ class SimulatedApps:
 
     Args:
         sim: the state of the simulation.
-        executor: starts and stops jobs.
+        runs: starts and stops jobs.
     """
 
-    def __init__(self, sim: SimulationState, executor: Executor) -> None:
-        self._sim, self._executor, self._leases = sim, executor, sim.leases
+    def __init__(self, sim: SimulationState, runs: JobRuns) -> None:
+        self._sim, self._runs, self._leases = sim, runs, sim.leases
         self._jobs: dict[int, list[int]] = {}
         self._reported: dict[int, dict[int, tuple[int, ...]]] = {}
         self._idle: dict[int, tuple[int, ...]] = {}
@@ -158,7 +157,7 @@ class SimulatedApps:
     def _stand(self, job: int, now: Seconds, *, saves: bool = False) -> None:
         """Stops a job; the GPUs that its app master assigned to it return to its app."""
         gpus = self._leases.take_off(self._sim.app_of[job], job, now)
-        self._executor.stand(job, gpus, now, saves=saves)
+        self._runs.stop_for_app(job, gpus, now, saves=saves)
 
     # --- division ----------------------------------------------------------------------------------------------------
 
@@ -244,24 +243,22 @@ class SimulatedApps:
 
     def _put(self, job: int, gpus: tuple[int, ...], now: Seconds) -> None:
         """Places a job on GPUs of its app's own leases."""
-        sim, executor = self._sim, self._executor
+        sim, runs = self._sim, self._runs
         self._leases.placed[job] = gpus
         sim.gpus.put(job, gpus, now)
         sim.jobs.began(job, now)
-        ready = max(now, executor.ready_at(gpus)) + executor.start_seconds(job)
+        ready = max(now, runs.ready_at(gpus)) + runs.start_seconds(job)
 
-        def runs(then: Seconds) -> None:
+        def begin(then: Seconds) -> None:
             if self._leases.placed.get(job) is gpus and sim.jobs.state[job] == RUNNING:
-                executor.count_start(job, TransitionKind.START)
-                sim.work.go(job, then, gpus)
-                executor.report_start(job, then)
+                runs.begin_for_app(job, gpus, then)
                 self._leases.unreported.add(sim.app_of[job])
                 self._leases.dirty.add(sim.app_of[job])
 
         if ready > now:
-            sim.agenda.call(ready, runs)
+            sim.agenda.call(ready, begin)
         else:
-            runs(now)
+            begin(now)
 
     def _give_back(self, app: int, idle: tuple[int, ...], now: Seconds) -> None:
         """Schedules the return of GPUs that no job of the app can use."""

@@ -17,6 +17,7 @@ from eunomia_testbed.simulator.agenda import Agenda
 from eunomia_testbed.simulator.amount_reports import AmountReports
 from eunomia_testbed.simulator.app_leases import AppLeases
 from eunomia_testbed.simulator.apps import SimulatedApps
+from eunomia_testbed.simulator.arrivals import Arrivals
 from eunomia_testbed.simulator.bids import Bidders
 from eunomia_testbed.simulator.engine import Engine
 from eunomia_testbed.simulator.executor import Executor
@@ -75,15 +76,16 @@ def assemble(
     for job in unfit:
         sim.jobs.state[job.job] = REJECTED
     executor = Executor(sim)
-    apps = SimulatedApps(sim, executor)
+    apps = SimulatedApps(sim, executor.runs)
     failures = None
     if options.failures is not None:
         machines = MachineFaults(sim, executor, apps)
         failures = FailurePlan(options.failures, cluster, seed, machines.lose, machines.repair)
     drive = Engine.run_freely if options.rules is None else partial(run_in_rounds, rules=options.rules)
-    return Engine(
-        sim, executor, apps, Bidders(sim, apps), failures, StepLog(sim, unfit, timings), drive, tuple(observers)
-    )
+    known = "amounts" in options.reports.facts
+    arrivals = Arrivals(sim, apps, AmountReports(workload, cluster, sim.speeds, known=known))
+    log = StepLog(sim, unfit, timings, tuple(observers))
+    return Engine(sim, executor, apps, arrivals, Bidders(sim, apps), failures, log, drive)
 
 
 def _arbiter(
@@ -130,7 +132,6 @@ def _state(
         logs=logs,
         jobs=jobs,
         work=work,
-        kinds=AmountReports(workload, cluster, speeds, known="amounts" in options.reports.facts),
         reporter=Reporter(
             workload,
             cluster,

@@ -10,29 +10,25 @@ import time
 from collections.abc import Callable
 from heapq import heappop as _pop
 
-import numpy as np
-
 from eunomia.contract.events import (
     AppFinished,
     Event,
     JobFinished,
     Released,
-    SingleJobArrived,
     SingleJobEnded,
 )
 from eunomia.units import Epoch, LeaseId, Seconds
 from eunomia_testbed.calls.notes import CallNotes
 from eunomia_testbed.simulator.apps import SimulatedApps
+from eunomia_testbed.simulator.arrivals import Arrivals
 from eunomia_testbed.simulator.bids import Bidders
 from eunomia_testbed.simulator.executor import Executor
 from eunomia_testbed.simulator.failures import FailurePlan
 from eunomia_testbed.simulator.late_events import without_late_events
-from eunomia_testbed.simulator.observers import Observers
 from eunomia_testbed.simulator.outcome import outcome
-from eunomia_testbed.simulator.rules import Rules
 from eunomia_testbed.simulator.run import SimulatedRun, Unfit
 from eunomia_testbed.simulator.simulation_state import SimulationState
-from eunomia_testbed.simulator.states import AWAITED, FINISHED, OVER, REJECTED, RUNNING, WAITING
+from eunomia_testbed.simulator.states import FINISHED, REJECTED, RUNNING, WAITING
 from eunomia_testbed.simulator.step_log import StepLog
 
 Drive = Callable[["Engine"], None]
@@ -46,11 +42,11 @@ class Engine:
         sim: the state of the simulation.
         executor: carries decisions out.
         apps: the app masters.
+        arrivals: of jobs and apps.
         bidders: answer offers.
         failures: failures of machines; None: no machine fails.
         log: counts and logs every step.
         drive: moves the engine from step to step.
-        observers: called at every step, and at the end.
     """
 
     def __init__(
@@ -58,31 +54,27 @@ class Engine:
         sim: SimulationState,
         executor: Executor,
         apps: SimulatedApps,
+        arrivals: Arrivals,
         bidders: Bidders,
         failures: FailurePlan | None,
         log: StepLog,
         drive: Drive,
-        observers: Observers,
     ) -> None:
         self.sim, self.log = sim, log
         self._executor, self._apps, self._bidders, self._failures = executor, apps, bidders, failures
-        self._drive, self._observers = drive, observers
+        self._drive = drive
         self._follows_up = sim.reporter.follows_up
         self._reports = self._follows_up or bool(sim.workload.regimes)
         """Whether jobs without an app master send reports between arrival and end."""
-        state = sim.jobs.state
-        comes = np.argsort(sim.workload.jobs.arrival_seconds, kind="stable").tolist()
-        self._order: list[int] = [job for job in comes if state[job] != REJECTED]
-        self._next = 0
-        self.next_arrival = sim.arrival[self._order[0]] if self._order else math.inf
+        self.arrivals = arrivals
         self._alive = [0] * len(sim.app_ids)
         """By app, jobs that are not over."""
         for job, app in enumerate(sim.app_of):
-            self._alive[app] += state[job] != REJECTED
-        self._here = [False] * len(sim.app_ids)
+            self._alive[app] += sim.jobs.state[job] != REJECTED
         self._has_masters = False
         self._wake_at = math.inf
         self._calls = sim.notes.numbers
+        self._carry_out, self._gpus = executor.carry_out, sim.cluster.gpus
 
     def note(self, notes: CallNotes) -> None:
         """Note the calls of plugins elsewhere than before."""
@@ -101,31 +93,29 @@ class Engine:
             self.log.timings.begin()
         self._drive(self)
         self._end()
-        for observer in self._observers:
-            observer.ended(self.sim)
-        return outcome(self.sim, self._executor, self.log)
+        self.log.end()
+        return outcome(self.sim, self._executor.runs, self.log)
 
     def run_freely(self) -> None:
         """Step at every event and at every time that the arbiter requested, until all jobs are over."""
         sim = self.sim
-        until, jobs = sim.options.until, sim.jobs
+        until, jobs, arrivals = sim.options.until, sim.jobs, self.arrivals
         while (now := Seconds(self._next_time())) <= until and now < math.inf:
             self._step(now)
-            if not jobs.running and self.next_arrival == math.inf and self.log.guard.is_out:
+            if not jobs.running and arrivals.next_time == math.inf and self.log.guard.is_out:
                 sim.now = self.log.guard.moved_at
                 return  # no job will ever start
-            if jobs.over == len(self._order) and not sim.gpus.busy and not sim.urgent:
+            if jobs.over == arrivals.expected and not sim.gpus.busy and not sim.urgent:
                 return
 
     def _next_time(self) -> float:
-        sim = self.sim
+        sim, soon = self.sim, self._wake_at
         if sim.urgent:
             return sim.now
-        soon = sim.agenda.next_time(sim.work.turn)
-        if self.next_arrival < soon:
-            soon = self.next_arrival
-        if self._wake_at < soon:
-            soon = self._wake_at
+        if self.arrivals.next_time < soon:
+            soon = self.arrivals.next_time
+        if sim.agenda.heap and sim.agenda.heap[0][0] < soon:
+            soon = min(soon, sim.agenda.next_time(sim.work.turn))
         if self._failures is None or (soon == math.inf and not sim.jobs.running and not self._failures.down):
             return soon  # a machine that comes back does not help a job that waits now
         return min(soon, self._failures.next_time())
@@ -141,27 +131,21 @@ class Engine:
         sim = self.sim
         sim.now = now
         events = self._events(now, admits=admits)
-        log, timings = self.log, self.log.timings
-        log.begin()
+        arbiter, jobs, log, timings = sim.arbiter, sim.jobs, self.log, self.log.timings
+        before = self._gpus - sim.gpus.busy, jobs.running, jobs.waiting, arbiter.calls
         began = 0 if timings is None else time.perf_counter_ns()
-        decision = sim.arbiter.step(now, events)
+        decision = arbiter.step(now, events)
         self._calls[0] = 0  # no plugin is called until the next step
         if timings is not None:
             timings.spent["step"] += time.perf_counter_ns() - began
         self._wake_at = decision.wake_at
-        self._executor.carry_out(decision, now)
+        self._carry_out(decision, now)
         for offer in decision.offers:
             self._bidders.answer(offer, now)
         if sim.leases.dirty:
             self._apps.divide(now)
             self._has_masters = self._has_masters or bool(sim.masters)
-        log.add(decision, events)
-        for observer in self._observers:
-            observer.stepped(sim, decision)
-
-    def active(self) -> list[int]:
-        """Returns the jobs that have arrived and not ended, in order of arrival."""
-        return [job for job in self._order[: self._next] if self.sim.jobs.state[job] not in OVER]
+        log.add(decision, events, before)
 
     # --- what happens ----------------------------------------------------------------------------------------------
 
@@ -172,8 +156,11 @@ class Engine:
         # What was so before a machine failed is folded before it: within one step failures come first.
         fails = self._failures is not None and self._failures.next_time() <= now
         first = bool(events) and fails
-        if not first and not self._ends(now, events) and admits and self.next_arrival <= now:
-            self._arrivals(now, events)
+        if not first:
+            heap, arrivals = sim.agenda.heap, self.arrivals
+            ended = (fails or (heap and heap[0][0] <= now)) and self._ends(now, events)
+            if not ended and admits and arrivals.next_time <= now:
+                arrivals.arrive(now, events)
         if self._has_masters:
             self._apps.report(now, events)
             self._apps.report_divisions(events)
@@ -189,7 +176,7 @@ class Engine:
         """Processes due entries of the agenda; returns whether a job ended and gives its GPUs back in the next step."""
         sim, executor = self.sim, self._executor
         heap, work, has_masters = sim.agenda.heap, sim.work, self._has_masters
-        turns, on, done, goal, epoch = work.turn, work.on, work.done, work.goal, executor.epoch
+        turns, on, done, goal, epoch = work.turn, work.on, work.done, work.goal, executor.runs.epoch
         ended = False
         if self._failures is not None:
             self._failures.happen(now)
@@ -208,8 +195,9 @@ class Engine:
                 self._apps.reached(job, gpus, now, events)
                 ended = ended or not on[job]
             else:
-                if executor.instant and epoch[job] > 0:
-                    gpus = executor.probes.leased.get(job, gpus)
+                if executor.at_once and epoch[job] > 0:
+                    if executor.runs.probes.leased:
+                        gpus = executor.runs.probes.leased.get(job, gpus)
                     lease = sim.gpus.holder[gpus[0]]
                     sim.gpus.vacate(lease, gpus, now, "released")
                     self._finish_at_once(job, LeaseId(lease), gpus, events)
@@ -231,7 +219,7 @@ class Engine:
     def _finish_at_once(self, job: int, lease: LeaseId, gpus: tuple[int, ...], events: list[Event]) -> None:
         """Ends a job that has given its GPUs back, and its app with the app's last job."""
         sim = self.sim
-        app, epoch = sim.app_of[job], Epoch(self._executor.epoch[job])
+        app, epoch = sim.app_of[job], Epoch(self._executor.runs.epoch[job])
         if self._alive[app] > 1:
             events.append(Released(lease=lease, epoch=epoch, gpus=gpus))
             self.finish_job(job, sim.now, events)
@@ -251,43 +239,6 @@ class Engine:
         if self._alive[app] == 0:
             sim.app_finish[app] = at
             events.append(AppFinished(app=sim.app_ids[app]))
-
-    def _arrivals(self, now: Seconds, events: list[Event]) -> None:
-        """Lets jobs and apps arrive that are due."""
-        sim = self.sim
-        order, arrival, here, rules = self._order, sim.arrival, self._here, sim.options.rules
-        while self.next_arrival <= now:
-            job = order[self._next]
-            self._next += 1
-            self.next_arrival = arrival[order[self._next]] if self._next < len(order) else math.inf
-            app = sim.app_of[job]
-            events += sim.kinds.of(job)
-            if rules is not None:
-                self._admit(job, now, rules)
-            if self._apps.several and self._apps.speaks_for(app):
-                if not here[app]:
-                    here[app] = True
-                    self._apps.arrive(app, now, events)
-                elif sim.jobs.state[job] == AWAITED:
-                    self._apps.join(job, now, events)
-            else:
-                if not here[app]:
-                    here[app] = True
-                    arrived = sim.reporter.arrived(app)
-                    events.append(SingleJobArrived(arrival=arrived, job=sim.reporter.added(job)))
-                else:
-                    events.append(sim.reporter.added(job))
-                sim.jobs.wait(job, arrival[job] if rules is not None else now)
-                if sim.reporter.knows_regimes:
-                    events += sim.reporter.coming(job, None if rules is None else rules.coming(job))
-            if not sim.speeds.plain:
-                events += sim.reporter.profiled(job)
-
-    def _admit(self, job: int, now: Seconds, rules: Rules) -> None:
-        change = rules.admitted(job, now)
-        if change is not None:
-            self.sim.work.become(job, change.iterations_left, change.seconds_per_iteration)
-            self.sim.reporter.batch[job] = change.batch_size
 
     # --- the end ---------------------------------------------------------------------------------------------------
 

@@ -51,13 +51,16 @@ class GpuTable:
             if fence[gpu] < epoch:
                 fence[gpu] = epoch
 
-    def occupy(self, gpus: Sequence[int], lease: int, epoch: int, app: int, job: int, now: Seconds) -> None:
-        """Puts the processes of a lease on GPUs.
+    def occupy(self, gpus: Sequence[int], lease: int, epoch: int, app: int, job: int, now: Seconds) -> bool:
+        """Puts the processes of a lease on GPUs; returns False, and does nothing, where a newer order has reached one.
 
         Raises:
             TwoHoldersError: another lease has processes on one of them.
         """
         holder, fence, job_on, app_on, since = self.holder, self.fence, self.job_on, self.app_on, self.since
+        for gpu in gpus:
+            if fence[gpu] > epoch:
+                return False
         for gpu in gpus:
             fence[gpu] = epoch
             if holder[gpu] == lease:
@@ -67,12 +70,15 @@ class GpuTable:
             holder[gpu] = lease
             app_on[gpu], job_on[gpu], since[gpu] = app, job, now
             self.busy += 1
+        return True
 
-    def vacate(self, lease: int, gpus: Sequence[int], now: Seconds, why: str) -> None:
-        """Takes the processes of a lease off GPUs."""
+    def vacate(self, lease: int, gpus: Sequence[int], now: Seconds, why: str, *, fence: int = 0) -> None:
+        """Takes the processes of a lease off GPUs, which from now on ignore orders older than the epoch ``fence``."""
         holder, job_on, app_on, held, log = self.holder, self.job_on, self.app_on, self.since, self.log
-        reason = 0 if log is None else log.why(why)
+        fences, reason = self.fence, 0 if log is None else log.reasons[why]
         for gpu in gpus:
+            if fences[gpu] < fence:
+                fences[gpu] = fence
             if holder[gpu] == lease:
                 since, job = held[gpu], job_on[gpu]
                 if job != NO_HOLDER:
@@ -91,7 +97,7 @@ class GpuTable:
                 if before != NO_HOLDER:
                     self.slot_seconds[before] += now - since
                 if self.log is not None and now > since:
-                    reason = self.log.why("divided")
+                    reason = self.log.reasons["divided"]
                     self.log.records.add(self.app_on[gpu], before, gpu, self.holder[gpu], since, now, reason)
                 self.job_on[gpu], self.since[gpu] = job, now
 
@@ -103,5 +109,5 @@ class GpuTable:
                 if job != NO_HOLDER:
                     self.slot_seconds[job] += now - self.since[gpu]
                 if self.log is not None:
-                    reason = self.log.why("")
+                    reason = self.log.reasons[""]
                     self.log.records.add(self.app_on[gpu], job, gpu, lease, self.since[gpu], math.nan, reason)

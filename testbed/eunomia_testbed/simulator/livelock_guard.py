@@ -43,17 +43,17 @@ class LivelockGuard:
             EunomiaError: the policy makes no progress; the error names policy and time.
         """
         self._instant = self._instant + 1 if now == self._now else 0
+        self._now = now
         if moves != self._moves:
-            self._stuck, self._moves, self.moved_at = 0, moves, now
+            self._stuck, self._idle, self._moves, self.moved_at = 0, 0, moves, now
         else:
             self._stuck += 1
-        self._now = now
+            if decision.transitions or decision.offers or not _MACHINES.issuperset(map(type, events)):
+                self._idle = 0
+            else:
+                self._idle += 1
         if not decision.wake_at > now or self._instant > INSTANT_STEPS or self._stuck > STUCK_STEPS:
             self._refuse(now, decision)
-        if decision.transitions or decision.offers or not _MACHINES.issuperset(map(type, events)):
-            self._idle = 0
-        else:
-            self._idle += 1
 
     def _refuse(self, now: Seconds, decision: Decision) -> None:
         place = f"{self._policy} at {now} s"

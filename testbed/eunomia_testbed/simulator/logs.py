@@ -13,11 +13,9 @@ from eunomia_testbed.simulator.options import Keep
 from eunomia_testbed.simulator.records import Codes, Records, spelt
 from eunomia_testbed.simulator.run import Leases, QueueLog, RoundLog, SegmentLog, WaitLog, Words
 
-_NONE = (0,) * len(COUNTED)
-_ONE = {
-    kind: tuple([int(kind.effect.counted and kind.effect.past == name) for name in COUNTED]) for kind in TransitionKind
-}
-"""By kind, the counts of a round with one order of it."""
+_NONE = [0] * len(COUNTED)
+_COLUMN = {kind: COUNTED.index(kind.effect.past) if kind.effect.counted else len(COUNTED) for kind in TransitionKind}
+"""By kind of order, its column in the table of rounds; kinds that are not counted have one after the last."""
 
 
 def ints(items: list[int]) -> Ints:
@@ -43,11 +41,8 @@ class LeaseLogger:
     def __init__(self) -> None:
         self.records = Records("iiiqddB")
         """One row per GPU and lease: app, job, GPU, lease, start and end in seconds, and the number of ``ended_by``."""
-        self._why = Codes[str]()
-
-    def why(self, ended_by: str) -> int:
-        """Returns the number of a reason for which leases end; for a GPU still held the reason is empty."""
-        return self._why.of(ended_by)
+        self.reasons = Codes[str]()
+        """Numbers of the reasons for which leases end; for a GPU still held the reason is empty."""
 
     def columns(self) -> Leases:
         """Returns the log as columns, and drops its rows."""
@@ -59,7 +54,7 @@ class LeaseLogger:
             lease=lease,
             start_seconds=start,
             end_seconds=end,
-            ended_by=spelt(why, self._why.all()),
+            ended_by=spelt(why, list(self.reasons)),
         )
 
 
@@ -68,20 +63,19 @@ class RoundLogger:
 
     def __init__(self) -> None:
         self._rows = Records(f"qdHiii{'i' * len(COUNTED)}Bi")
-        self._causes: dict[frozenset[Cause], int] = {}
+        self._causes = Codes[frozenset[Cause]]()
         self._faults = Codes("")
 
     def add(self, decision: Decision, now: float, free: int, running: int, waiting: int, *, quiet: bool) -> None:
         """Logs the round of a decision, with the state before it."""
-        transitions = decision.transitions
-        counts: tuple[int, ...] = _NONE
-        if len(transitions) == 1:
-            counts = _ONE[transitions[0].kind]
-        elif transitions:
-            pasts = [order.kind.effect.past for order in transitions]
-            counts = tuple([pasts.count(name) for name in COUNTED])
-        causes = self._causes.setdefault(decision.causes, len(self._causes))
-        fault = self._faults.of(_faults_text(decision)) if decision.faults else 0
+        counts = _NONE
+        if decision.transitions:
+            counts = [*_NONE, 0]
+            for order in decision.transitions:
+                counts[_COLUMN[order.kind]] += 1
+            counts = counts[:-1]
+        causes = self._causes[decision.causes]
+        fault = self._faults[_faults_text(decision)] if decision.faults else 0
         rows = self._rows
         rows.rows += rows.pack(decision.round, now, causes, free, running, waiting, *counts, quiet, fault)
 
@@ -96,7 +90,7 @@ class RoundLogger:
             running_jobs=running,
             waiting_jobs=waiting,
             quiet=quiet.astype(bool),
-            fault=spelt(fault, self._faults.all()),
+            fault=spelt(fault, list(self._faults)),
             **dict(zip(COUNTED, kinds, strict=True)),
         )
 
@@ -120,7 +114,7 @@ class WaitLogger:
     def begin(self, job: int, now: float, reason: str, stage: str = "", plugin: str = "") -> None:
         """Logs that a job waits from now on, or for another reason; a stopped job keeps the reason of its stop."""
         pending = self._pending.pop(job, None) if self._pending else None
-        why = pending if pending is not None and not stage else self._reasons.of((reason, stage, plugin))
+        why = pending if pending is not None and not stage else self._reasons[reason, stage, plugin]
         since = self._since[job]
         if since == since:
             if self._why[job] == why:
@@ -149,9 +143,8 @@ class WaitLogger:
             if self._since[job] == self._since[job]:
                 self.begin(job, now, *why)
             else:
-                self._pending[job] = self._reasons.of(
-                    why
-                )  # the job is being stopped: it waits once its checkpoint is written
+                # The job is being stopped: it waits once its checkpoint is written.
+                self._pending[job] = self._reasons[why]
 
     def columns(self, now: float) -> WaitLog:
         """Returns the log as columns, and drops its rows; the waits of jobs that still wait end now."""
@@ -159,7 +152,7 @@ class WaitLogger:
             if now > since:
                 self.end(row, now)
         job, start, end, why = self._rows.take()
-        reason, stage, plugin = map(list, zip(*self._reasons.all(), strict=True))
+        reason, stage, plugin = map(list, zip(*self._reasons, strict=True))
         return WaitLog(
             job=job,
             start_seconds=start,
@@ -206,17 +199,15 @@ class SegmentLogger:
 
     def add(self, job: int, start: float, end: float, gpus: tuple[int, ...], pace: float, regime: int) -> None:
         """Logs a period of constant speed."""
-        locality = self._locality(gpus) if len(gpus) > 1 else 0
-        sizes = self._batch.get(job, ())
-        batch = sizes[regime] if regime < len(sizes) else math.nan
-        self._rows.add(job, start, end, len(gpus), locality, pace, batch)
-
-    def _locality(self, gpus: tuple[int, ...]) -> int:
-        """The locality of a set of GPUs; cached, since a job keeps its GPUs for many stretches."""
-        known = self._near.get(gpus)
-        if known is None:
-            known = self._near[gpus] = int(self._cluster.locality(np.array(gpus)))
-        return known
+        size, locality, batch = len(gpus), 0, math.nan
+        if size > 1:
+            if gpus not in self._near:  # a job keeps its GPUs for many stretches
+                self._near[gpus] = int(self._cluster.locality(np.array(gpus)))
+            locality = self._near[gpus]
+        if job in self._batch:
+            sizes = self._batch[job]
+            batch = sizes[regime] if regime < len(sizes) else math.nan
+        self._rows.rows += self._rows.pack(job, start, end, size, locality, pace, batch)
 
     def columns(self) -> SegmentLog:
         """Returns the log as columns, and drops its rows."""

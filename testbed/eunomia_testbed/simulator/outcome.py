@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from eunomia.units import Ints, Reals
-from eunomia_testbed.simulator.executor import Executor
+from eunomia_testbed.simulator.job_runs import JobRuns
 from eunomia_testbed.simulator.logs import (
     LeaseLogger,
     QueueLogger,
@@ -22,7 +22,7 @@ from eunomia_testbed.simulator.states import AWAITED, FAILED, FINISHED, PAUSED, 
 from eunomia_testbed.simulator.step_log import StepLog
 
 
-def outcome(sim: SimulationState, executor: Executor, log: StepLog) -> SimulatedRun:
+def outcome(sim: SimulationState, runs: JobRuns, log: StepLog) -> SimulatedRun:
     """Returns the results of a run that has ended."""
     work, logs, jobs = sim.work, sim.logs, sim.jobs
     ideal = sim.speeds.ideal_seconds()
@@ -40,10 +40,10 @@ def outcome(sim: SimulationState, executor: Executor, log: StepLog) -> Simulated
         slot_seconds=reals(sim.gpus.slot_seconds),
         iterations_done=reals(work.done),
         iterations_lost=reals(work.lost),
-        restarts=ints(executor.restarts),
-        migrations=ints(executor.migrations),
-        resizes=ints(executor.resizes),
-        probes=ints(executor.probes.reported),
+        restarts=ints(runs.restarts),
+        migrations=ints(runs.migrations),
+        resizes=ints(runs.resizes),
+        probes=ints(runs.probes.reported),
         ideal_seconds=ideal,
         exclusive_seconds=ideal if declared is None else np.where(np.isnan(declared), ideal, declared),
         app_finish_seconds=reals(sim.app_finish),

@@ -25,25 +25,25 @@ class Probes:
         epochs: by job, the epoch under which it runs.
 
     Attributes:
+        ordered: by lease and epoch, measurements that have not begun.
         leased: by job that is measured now, all GPUs of its lease.
         reported: by job, measurements that ended with a report.
     """
 
     def __init__(self, sim: SimulationState, epochs: list[int]) -> None:
         self._sim, self._epochs = sim, epochs
-        self._ordered: dict[tuple[int, int], ProbeOrder] = {}
-        """By lease and epoch."""
+        self.ordered: dict[tuple[int, int], ProbeOrder] = {}
         self.leased: dict[int, tuple[int, ...]] = {}
         self.reported = [0] * len(epochs)
 
     def note(self, order: Transition) -> None:
-        """Keep a setting until its lease begins there."""
+        """Keeps a setting until its lease begins there."""
         if order.probe is not None:
-            self._ordered[order.lease, order.epoch] = order.probe
+            self.ordered[order.lease, order.epoch] = order.probe
 
     def taken(self, lease: LeaseId, epoch: Epoch, job: int, gpus: tuple[int, ...]) -> ProbeOrder | None:
         """Returns the setting at which a lease starts under this epoch; None: its job runs on all its GPUs."""
-        probe = self._ordered.pop((lease, epoch), None) if self._ordered else None
+        probe = self.ordered.pop((lease, epoch), None) if self.ordered else None
         if probe is not None:
             self.leased[job] = gpus
         elif self.leased:

@@ -2,7 +2,7 @@
 
 import struct
 from collections.abc import Hashable
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,21 +41,18 @@ class Records:
         return [rows[name].astype(wide.get(self._row[name].char, np.int64)) for name in self._row.names or ()]
 
 
-class Codes(Generic[_Seen]):
-    """Numbers for repeated values, one for each distinct value."""
+class Codes(dict[_Seen, int]):
+    """Numbers for repeated values, one for each distinct value, in the order in which they were first looked up."""
 
-    __slots__ = ("_numbers",)
+    __slots__ = ()
 
     def __init__(self, *known: _Seen) -> None:
-        self._numbers = {each: number for number, each in enumerate(known)}
+        super().__init__(zip(known, range(len(known)), strict=True))
 
-    def of(self, value: _Seen) -> int:
-        """Returns the number of a value; a new value gets the next number."""
-        return self._numbers.setdefault(value, len(self._numbers))
-
-    def all(self) -> list[_Seen]:
-        """Returns the values by number."""
-        return list(self._numbers)
+    def __missing__(self, value: _Seen) -> int:
+        """Gives a new value the next number."""
+        number = self[value] = len(self)
+        return number
 
 
 def spelt(numbers: Ints, texts: list[str]) -> Words:

@@ -38,7 +38,7 @@ class RuledRun:
         engine, sim, rules = self._engine, self._sim, self._rules
         rules.begin(sim.workload.size, sim.seed)
         sim.work.by_rules = True
-        now = rules.next_round(0.0, engine.next_arrival)
+        now = rules.next_round(0.0, engine.arrivals.next_time)
         self._later([RoundEnded()])  # the first round is decided at the first moment
         idle = 0
         while now <= sim.options.until and now < math.inf:
@@ -47,7 +47,7 @@ class RuledRun:
             if running.job.size == 0:
                 idle += 1
                 now = self._next(now)
-                if idle > IDLE_ROUNDS and engine.next_arrival == math.inf:
+                if idle > IDLE_ROUNDS and engine.arrivals.next_time == math.inf:
                     break
                 continue
             idle = 0
@@ -56,9 +56,9 @@ class RuledRun:
     def _next(self, now: float) -> float:
         """Advances over a round in which no job runs."""
         engine = self._engine
-        if engine.next_arrival == math.inf and not self._sim.jobs.waiting:
+        if engine.arrivals.next_time == math.inf and not self._sim.jobs.waiting:
             return math.inf
-        after = self._rules.next_round(now, engine.next_arrival)
+        after = self._rules.next_round(now, engine.arrivals.next_time)
         if not after > now:
             raise EunomiaError("a round must begin later than the last", value=str(after), place=f"at {now} s")
         self._before = {}
@@ -123,7 +123,7 @@ class RuledRun:
         return end
 
     def _active(self) -> Ints:
-        return np.array(self._engine.active(), dtype=np.int64)
+        return np.array(self._engine.arrivals.active(), dtype=np.int64)
 
     def _ended(self, running: RoundJobs, busy: Reals, end: float, ends: Bools) -> RoundEnded:
         """Returns the event of the boundary, with the idle time of each job."""

@@ -10,7 +10,6 @@ from eunomia.round.arbiter import Arbiter
 from eunomia.units import AppId, JobId, Seconds
 from eunomia_testbed.calls.notes import CallNotes
 from eunomia_testbed.simulator.agenda import Agenda
-from eunomia_testbed.simulator.amount_reports import AmountReports
 from eunomia_testbed.simulator.app_leases import AppLeases
 from eunomia_testbed.simulator.app_masters import AppMaster
 from eunomia_testbed.simulator.gpu_table import GpuTable
@@ -45,7 +44,6 @@ class SimulationState:
     jobs: JobStates
     work: Work
     reporter: Reporter
-    kinds: AmountReports
     gpus: GpuTable
     leases: AppLeases
     job_ids: list[JobId]

@@ -93,7 +93,9 @@ class JobStates:
             self._end_wait(job, now)
 
     def _end_wait(self, job: int, now: float) -> None:
-        self.wait_seconds[job] += max(0.0, now - self._since[job])
+        waited = now - self._since[job]
+        if waited > 0.0:
+            self.wait_seconds[job] += waited
         self.waiting -= 1
         self.waiting_gpus -= self._most[job]
         if self._waits is not None:

@@ -1,4 +1,4 @@
-"""Counts and logs every step of a run, and ends the run at a plugin's fault."""
+"""Counts and logs every step of a run, shows it to observers, and ends the run at a plugin's fault."""
 
 from collections.abc import Callable, Sequence
 
@@ -6,9 +6,13 @@ from eunomia.contract.decisions import Decision, RecordTable
 from eunomia.contract.events import Event, count_of
 from eunomia_testbed.simulator.faults import PluginFailedError
 from eunomia_testbed.simulator.livelock_guard import LivelockGuard
+from eunomia_testbed.simulator.observers import Observers
 from eunomia_testbed.simulator.run import Unfit
 from eunomia_testbed.simulator.simulation_state import SimulationState
 from eunomia_testbed.simulator.timing import Timings
+
+Before = tuple[int, int, int, int]
+"""The state before a decision: free GPUs, running and waiting jobs, and calls of stages so far."""
 
 
 class StepLog:
@@ -18,9 +22,10 @@ class StepLog:
         sim: the state of the simulation.
         unfit: jobs that cannot run on the cluster.
         timings: CPU times of the arbiter; None: not measured.
+        observers: called after every step, and at the end.
     """
 
-    def __init__(self, sim: SimulationState, unfit: list[Unfit], timings: Timings | None) -> None:
+    def __init__(self, sim: SimulationState, unfit: list[Unfit], timings: Timings | None, observers: Observers) -> None:
         self._sim, self._logs, self.timings = sim, sim.logs, timings
         self.steps = self.events = self.rounds = self.quiet = 0
         self.records: dict[str, list[tuple[float, int, RecordTable]]] = {}
@@ -30,19 +35,15 @@ class StepLog:
         """The first round that the fallback decides; None: the profile decides all rounds."""
         self.dropped: list[Unfit] = unfit
         self.guard = LivelockGuard(sim.profile.name)
-        self._gpus = sim.cluster.gpus
-        self._observers = sim.profile.observers()
-        self._free = self._running = self._waiting = self._calls = 0
+        self._observers, self._of_profile = observers, sim.profile.observers()
 
-    def begin(self) -> None:
-        """Records the state before a step, for the log of rounds."""
-        sim = self._sim
-        jobs = sim.jobs
-        self._free, self._calls = self._gpus - sim.gpus.busy, sim.arbiter.calls
-        self._running, self._waiting = jobs.running, jobs.waiting
+    def add(self, decision: Decision, events: Sequence[Event], before: Before) -> None:
+        """Counts and logs a step, and shows it to the observers.
 
-    def add(self, decision: Decision, events: Sequence[Event]) -> None:
-        """Counts and logs a step.
+        Args:
+            decision: of the arbiter.
+            events: of the step.
+            before: the state before the decision.
 
         Raises:
             PluginFailedError: a plugin failed, and that is not tolerated.
@@ -53,18 +54,26 @@ class StepLog:
         self.steps += 1
         self.events += count_of(events)
         if decision.causes:
-            quiet = sim.arbiter.calls == self._calls
+            free, running, waiting, calls = before
+            quiet = sim.arbiter.calls == calls
             self.rounds += 1
             self.quiet += quiet
             if rounds is not None:
-                rounds.add(decision, now, self._free, self._running, self._waiting, quiet=quiet)
-            if decision.waiting or decision.records or self._observers:
+                rounds.add(decision, now, free, running, waiting, quiet=quiet)
+            if decision.waiting or decision.records or self._of_profile:
                 self._add_details(decision)
         if decision.faults:
             self._fault(decision)
         if queue is not None:
             queue.add(now, jobs.waiting, jobs.waiting_gpus, sim.gpus.busy)
         self.guard.watch(now, decision, events, jobs.moves)
+        for observer in self._observers:
+            observer.stepped(sim, decision)
+
+    def end(self) -> None:
+        """Lets the observers know that the last step is over."""
+        for observer in self._observers:
+            observer.ended(self._sim)
 
     def _add_details(self, decision: Decision) -> None:
         """Logs the verdicts and records of a round, and shows the round to the profile's observers."""
@@ -74,7 +83,7 @@ class StepLog:
         if decision.records and sim.options.keep.records:
             for record in decision.records:
                 self.records.setdefault(record.plugin, []).append((sim.now, decision.round, record))
-        for name, observe in self._observers:
+        for name, observe in self._of_profile:
             self._observe(name, observe, decision)
 
     def _observe(self, name: str, observe: Callable[[Decision], None], decision: Decision) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 
 from eunomia.contract.events import Retuned
 from eunomia.units import NONE, Epoch, LeaseId, Reals, Seconds
+from eunomia_testbed.simulator.drawn_delays import DrawnDelays
 from eunomia_testbed.simulator.simulation_state import SimulationState
 
 Given = dict[int, tuple[float, float]]
@@ -17,26 +18,24 @@ class Tunes:
 
     Args:
         sim: the state of the simulation.
-        late: returns the delay of an order in seconds.
-        luck: decides whether an answer is lost.
+        delays: of orders, and answers that are lost.
         beside: returns the CPUs and memory with which a job on these GPUs now runs.
     """
 
     def __init__(
         self,
         sim: SimulationState,
-        late: Callable[[], float],
-        luck: np.random.Generator,
+        delays: DrawnDelays,
         beside: Callable[[tuple[int, ...]], tuple[float | None, float | None]],
     ) -> None:
-        self._sim, self._late, self._luck, self._beside = sim, late, luck, beside
+        self._sim, self._delays, self._beside = sim, delays, beside
         self._handed: dict[int, int] = {}
         self._set: dict[int, tuple[int, Given]] = {}
         """By lease: the epoch of the newest retune, and what it set."""
 
     def hand_out(self, now: Seconds) -> None:
         """Sends the orders that have not been sent; the amounts are read from the state, as for starts."""
-        state, delays = self._sim.arbiter.state, self._sim.options.delays
+        state, delays = self._sim.arbiter.state, self._delays
         for number in sorted(state.amounts.tuning):
             lease = state.leases[number]
             if self._handed.get(number, NONE) >= lease.tuned:
@@ -45,9 +44,9 @@ class Tunes:
             cpus, memory_gib = state.amounts.given(lease)
             pairs = zip(cpus.tolist(), memory_gib.tolist(), strict=True)
             given = dict(zip(lease.gpus.tolist(), pairs, strict=True))
-            if delays.order:
+            if delays.orders_are_late:
                 call = _Call(self, number, epoch, given)
-                self._sim.agenda.call(now + self._late(), call)
+                self._sim.agenda.call(now + delays.order_seconds(), call)
             else:
                 self.set(number, epoch, given, now)
 
@@ -82,9 +81,8 @@ class Tunes:
             work.go(job, now, gpus, *self._beside(gpus))
 
     def _confirm(self, lease: int, epoch: int, given: Given, now: Seconds) -> None:
-        delays = self._sim.options.delays
-        if delays.lost and self._luck.random() < delays.lost:
-            self._sim.agenda.call(now + delays.again, lambda then: self._confirm(lease, epoch, given, then))
+        if self._delays.loses_an_answer():
+            self._sim.agenda.call(now + self._delays.again, lambda then: self._confirm(lease, epoch, given, then))
             return
         cpus, memory_gib = (tuple(pair[which] for pair in given.values()) for which in (0, 1))
         self._sim.out.append(

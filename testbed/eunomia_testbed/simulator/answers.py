@@ -1,0 +1,51 @@
+"""The executor's answers to the arbiter: a lease's processes have started, or have left their GPUs."""
+
+from eunomia.contract.decisions import Transition
+from eunomia.contract.events import Released, Resized, Started
+from eunomia.units import NONE, Epoch, LeaseId, Seconds
+from eunomia_testbed.simulator.drawn_delays import DrawnDelays
+from eunomia_testbed.simulator.simulation_state import SimulationState
+
+
+class Answers:
+    """Sends answers; a lost one is sent again.
+
+    Args:
+        sim: the state of the simulation.
+        delays: which answers are lost.
+        at_once: whether GPUs are free again at the moment at which their release is ordered.
+    """
+
+    def __init__(self, sim: SimulationState, delays: DrawnDelays, *, at_once: bool) -> None:
+        self._sim, self._delays, self._at_once = sim, delays, at_once
+        self._started: set[int] = set()
+        """Leases that have started once."""
+
+    def started(self, lease: LeaseId, epoch: Epoch, now: Seconds) -> None:
+        """Answers that the processes of a lease run on all its GPUs."""
+        if self._delays.loses_an_answer():
+            self._sim.agenda.call(now + self._delays.again, lambda then: self.started(lease, epoch, then))
+        else:
+            self._sim.out.append(self.start_of(lease, epoch, now))
+
+    def start_of(self, lease: LeaseId, epoch: Epoch, now: Seconds) -> Started | Resized:
+        """Returns the answer to a start: the first of a lease, or one with other GPUs or another setting."""
+        if lease in self._started:
+            return Resized(lease=lease, epoch=epoch, at=now)
+        self._started.add(lease)
+        return Started(lease=lease, epoch=epoch, at=now)
+
+    def released(self, order: Transition, gpus: tuple[int, ...], now: Seconds) -> None:
+        """Answers that the processes of a lease have left these GPUs."""
+        if self._delays.loses_an_answer():
+            self._sim.agenda.call(now + self._delays.again, lambda then: self.released(order, gpus, then))
+            return
+        self._sim.out.append(Released(lease=order.lease, epoch=order.fence, gpus=gpus, at=now))
+        # Where orders take effect at once, a successor has begun already; else it waits for the arbiter to know.
+        if not self._at_once or self.need_a_round(gpus):
+            self._sim.urgent = True
+
+    def need_a_round(self, gpus: tuple[int, ...]) -> bool:
+        """Returns whether no lease has been chosen for one of these GPUs, so that the arbiter may give it to a job."""
+        successor = self._sim.arbiter.state.holdings.cells.successor
+        return NONE in [successor[gpu] for gpu in gpus]

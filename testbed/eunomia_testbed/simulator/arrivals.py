@@ -1,0 +1,84 @@
+"""The arrivals of a workload: jobs and apps register with the arbiter, or with their app masters."""
+
+import math
+
+import numpy as np
+
+from eunomia.contract.events import Event, SingleJobArrived
+from eunomia.units import Seconds
+from eunomia_testbed.simulator.amount_reports import AmountReports
+from eunomia_testbed.simulator.apps import SimulatedApps
+from eunomia_testbed.simulator.rules import Rules
+from eunomia_testbed.simulator.simulation_state import SimulationState
+from eunomia_testbed.simulator.states import AWAITED, OVER, REJECTED
+
+
+class Arrivals:
+    """The jobs of a run in the order in which they arrive.
+
+    Args:
+        sim: the state of the simulation; a job that is rejected already never arrives.
+        apps: the app masters.
+        kinds: reports rates of a kind of job before its first job.
+
+    Attributes:
+        kinds: as given.
+        next_time: when the next job arrives, in seconds; inf: all have arrived.
+        expected: number of jobs that arrive in the whole run.
+    """
+
+    def __init__(self, sim: SimulationState, apps: SimulatedApps, kinds: AmountReports) -> None:
+        self._sim, self._apps, self.kinds, self._rules = sim, apps, kinds, sim.options.rules
+        comes = np.argsort(sim.workload.jobs.arrival_seconds, kind="stable").tolist()
+        self._order: list[int] = [job for job in comes if sim.jobs.state[job] != REJECTED]
+        self._next, self.expected = 0, len(self._order)
+        self.next_time = sim.arrival[self._order[0]] if self._order else math.inf
+        self._is_here = [False] * len(sim.app_ids)
+        """By app, whether it has arrived."""
+        self._announces = sim.reporter.knows_regimes
+
+    def arrive(self, now: Seconds, events: list[Event]) -> None:
+        """Lets jobs and apps arrive that are due, and adds their events."""
+        sim, order, arrival = self._sim, self._order, self._sim.arrival
+        while self.next_time <= now:
+            job = order[self._next]
+            self._next += 1
+            self.next_time = arrival[order[self._next]] if self._next < self.expected else math.inf
+            if self.kinds.are_due:
+                events += self.kinds.of(job)
+            if self._rules is not None:
+                self._admit(job, now, self._rules)
+            app = sim.app_of[job]
+            if self._apps.several and self._apps.speaks_for(app):
+                if not self._is_here[app]:
+                    self._is_here[app] = True
+                    self._apps.arrive(app, now, events)
+                elif sim.jobs.state[job] == AWAITED:
+                    self._apps.join(job, now, events)
+            else:
+                self._register(job, app, now, events)
+            if not sim.speeds.plain:
+                events += sim.reporter.profiled(job)
+
+    def _register(self, job: int, app: int, now: Seconds, events: list[Event]) -> None:
+        """Lets a job of an app without an app master arrive."""
+        sim, rules = self._sim, self._rules
+        added = sim.reporter.added(job)
+        if self._is_here[app]:
+            events.append(added)
+        else:
+            self._is_here[app] = True
+            events.append(SingleJobArrived(arrival=sim.reporter.arrived(app), job=added))
+        sim.jobs.wait(job, now if rules is None else sim.arrival[job])
+        if self._announces:
+            events += sim.reporter.coming(job, None if rules is None else rules.coming(job))
+
+    def _admit(self, job: int, now: Seconds, rules: Rules) -> None:
+        change = rules.admitted(job, now)
+        if change is not None:
+            self._sim.work.become(job, change.iterations_left, change.seconds_per_iteration)
+            self._sim.reporter.batch[job] = change.batch_size
+
+    def active(self) -> list[int]:
+        """Returns the jobs that have arrived and not ended, in order of arrival."""
+        return [job for job in self._order[: self._next] if self._sim.jobs.state[job] not in OVER]

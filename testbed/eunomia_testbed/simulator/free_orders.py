@@ -1,0 +1,108 @@
+"""Carries out decisions whose orders take effect at once: nothing is saved or released first, nothing is delayed."""
+
+from eunomia.contract.decisions import Decision, Transition, TransitionKind
+from eunomia.contract.events import Released
+from eunomia.units import Seconds
+from eunomia_testbed.simulator.answers import Answers
+from eunomia_testbed.simulator.gpu_amounts import GpuAmounts
+from eunomia_testbed.simulator.gpu_table import NO_HOLDER
+from eunomia_testbed.simulator.job_runs import JobRuns
+from eunomia_testbed.simulator.simulation_state import SimulationState
+from eunomia_testbed.simulator.timed_orders import TimedOrders
+
+_RETUNE, _PROBE = TransitionKind.RETUNE, TransitionKind.PROBE
+
+
+class FreeOrders:
+    """Stops and starts jobs at the moment of their orders.
+
+    What takes time is left to ``TimedOrders``: starts that cost something, measurements, apps' own leases, and leases
+    that wait for their GPUs.
+
+    Args:
+        sim: the state of the simulation.
+        runs: the runs of jobs.
+        answers: to the arbiter.
+        timed: carries out what is left to it.
+        amounts: CPUs and memory with which jobs run.
+    """
+
+    def __init__(
+        self, sim: SimulationState, runs: JobRuns, answers: Answers, timed: TimedOrders, amounts: GpuAmounts
+    ) -> None:
+        costs = sim.options.costs
+        self._sim, self._runs, self._answers, self._timed, self._amounts = sim, runs, answers, timed, amounts
+        self._starts_at_once = not any((costs.start, costs.restore, costs.migrate, costs.join, costs.pause))
+        self._follows_up = sim.reporter.follows_up
+        self._tight: tuple[float, frozenset[int]] = (-1.0, frozenset())
+        """The time of the last step, and the leases that waited for CPUs or memory after it."""
+
+    def carry_out(self, decision: Decision, now: Seconds) -> None:
+        """Stops the jobs that leave GPUs, then starts the leases whose GPUs are free."""
+        sim, timed, runs, awaiting = self._sim, self._timed, self._runs, self._timed.awaiting
+        for order in decision.orders:
+            if order.leaving.size:
+                self._leave(order, now, "probed" if order.kind is _PROBE else "released")
+            if order.gpus.size and order.kind is not _RETUNE:
+                awaiting.setdefault(order.lease, order.kind)
+        for order in decision.transitions:
+            if order.leaving.size:
+                self._leave(order, now, "expired" if order.ends_at <= now else "preempted")
+            if order.probe is not None:
+                runs.probes.note(order)
+        amounts = sim.arbiter.state.amounts
+        if amounts.tuning:
+            self._amounts.hand_out(now)
+        is_plain = self._starts_at_once and not (runs.probes.ordered or runs.probes.leased)
+        table, rows, holder, app_of = sim.gpus, sim.job_rows, sim.gpus.holder, sim.app_of
+        for order in decision.transitions:
+            if not order.gpus.size or order.kind is _RETUNE:
+                continue
+            lease, epoch, kind = order.lease, order.epoch, order.kind
+            # A lease begins at once where no other holds its GPUs; else when the arbiter knows that they are free.
+            if order.after.size and [1 for gpu in order.after.tolist() if holder[gpu] not in (NO_HOLDER, lease)]:
+                awaiting[lease] = kind
+                continue
+            if awaiting:
+                awaiting.pop(lease, None)
+            gpus, job = tuple(order.gpus.tolist()), NO_HOLDER if order.job is None else rows[order.job]
+            if job == NO_HOLDER or not is_plain:
+                timed.begin(lease, epoch, job, gpus, kind, now)
+            elif table.occupy(gpus, lease, epoch, app_of[job], job, now):
+                runs.epoch[job] = epoch
+                sim.jobs.began(job, now)
+                runs.begin(lease, epoch, job, gpus, kind, now)
+                sim.out.append(self._answers.start_of(lease, epoch, now))
+                if self._follows_up:
+                    runs.report_start(job, now)
+        if awaiting:
+            timed.hand_out(now)
+        if amounts.tight or self._tight[1]:
+            self._look_again(decision, now)
+
+    def _leave(self, order: Transition, now: Seconds, why: str) -> None:
+        """Takes a job off GPUs of its lease; an app gives GPUs of its own lease back as in a run with costs."""
+        if order.job is None:
+            self._timed.leave(order, now, why)
+            return
+        sim, runs, fence = self._sim, self._runs, order.fence
+        gpus, job, work = tuple(order.leaving.tolist()), sim.job_rows[order.job], sim.work
+        if work.on[job] and runs.epoch[job] < fence:
+            work.stop(job, now)
+            runs.has_run[job] = True
+        sim.gpus.vacate(order.lease, gpus, now, why, fence=fence)
+        if not order.gpus.size and not work.on[job]:
+            sim.jobs.stood(job, now)
+        sim.out.append(Released(lease=order.lease, epoch=fence, gpus=gpus, at=now))
+        if not sim.urgent:
+            sim.urgent = self._answers.need_a_round(gpus)
+
+    def _look_again(self, decision: Decision, now: Seconds) -> None:
+        """Makes another step at this time, so that leases that wait for CPUs or memory get those just released.
+
+        If the last step at this time changed nothing, they wait for a later release, for example by a probe.
+        """
+        seen = (now, frozenset(self._sim.arbiter.state.amounts.tight))
+        if seen[1] and (seen != self._tight or decision.transitions or decision.orders):
+            self._sim.urgent = True
+        self._tight = seen

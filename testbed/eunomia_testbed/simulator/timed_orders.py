@@ -1,0 +1,203 @@
+"""Carries out orders that take time: delays on the way, saves, releases, starts, and answers that get lost.
+
+The GPUs' fences decide which order holds: an order that is older than the newest one of a GPU changes nothing there.
+"""
+
+from eunomia.contract.decisions import Charge, Decision, Transition, TransitionKind
+from eunomia.model.leases import LeaseState
+from eunomia.units import NONE, Epoch, LeaseId, Seconds
+from eunomia_testbed.simulator.answers import Answers
+from eunomia_testbed.simulator.drawn_delays import DrawnDelays
+from eunomia_testbed.simulator.gpu_amounts import GpuAmounts
+from eunomia_testbed.simulator.gpu_table import NO_HOLDER
+from eunomia_testbed.simulator.job_runs import JobRuns
+from eunomia_testbed.simulator.simulation_state import SimulationState
+
+_RETUNE, _PROBE = TransitionKind.RETUNE, TransitionKind.PROBE
+_PROCESS = (Charge.START, Charge.MIGRATE)
+
+
+class TimedOrders:
+    """Moves processes off GPUs and onto them.
+
+    Args:
+        sim: the state of the simulation.
+        runs: starts and stops jobs.
+        answers: to the arbiter.
+        delays: of orders and costs.
+        amounts: CPUs and memory with which jobs run.
+
+    Attributes:
+        awaiting: by lease that waits for its GPUs, the kind of the order that starts it.
+    """
+
+    def __init__(
+        self, sim: SimulationState, runs: JobRuns, answers: Answers, delays: DrawnDelays, amounts: GpuAmounts
+    ) -> None:
+        self._sim, self._gpus, self._costs = sim, sim.gpus, sim.options.costs
+        self._runs, self._answers, self._delays, self._amounts = runs, answers, delays, amounts
+        self.awaiting: dict[int, TransitionKind] = {}
+        self._handed: dict[int, int] = {}
+        """By lease, the epoch of the last start that was sent to its machines."""
+
+    def carry_out(self, decision: Decision, now: Seconds) -> None:
+        """Orders processes to leave, and starts the leases that are ready."""
+        awaiting = self.awaiting
+        for order in decision.orders:
+            if order.leaving.size:
+                self._send_leave(order, now, "probed" if order.kind is _PROBE else "released")
+            if order.gpus.size and order.kind is not _RETUNE:
+                awaiting.setdefault(order.lease, order.kind)
+        for order in decision.transitions:
+            if order.leaving.size:
+                self._send_leave(order, now, "expired" if order.ends_at <= now else "preempted")
+            self._runs.probes.note(order)
+        if self._sim.arbiter.state.amounts.tuning:
+            self._amounts.hand_out(now)
+        for order in decision.transitions:
+            if order.gpus.size and order.kind is not _RETUNE:
+                awaiting[order.lease] = order.kind
+        if awaiting:
+            self.hand_out(now)
+
+    # --- leaving ---------------------------------------------------------------------------------------------------
+
+    def _send_leave(self, order: Transition, now: Seconds, why: str) -> None:
+        """Sends the order to leave GPUs to their machines."""
+        if self._delays.orders_are_late:
+            then = now + self._delays.order_seconds()
+            self._sim.agenda.call(then, lambda then: self.leave(order, then, why))
+        else:
+            self.leave(order, now, why)
+
+    def leave(self, order: Transition, now: Seconds, why: str) -> None:
+        """Orders processes to stop; their GPUs become free after the release time."""
+        gpus, sim, runs = order.leaving.tolist(), self._sim, self._runs
+        self._gpus.raise_fence(gpus, order.fence)
+        stopped = self._stopped_by(order, gpus)
+        seconds = 0.0
+        for job in stopped:
+            seconds = max(seconds, runs.save(job, now))
+        if order.job is not None and not stopped:
+            seconds = max(0.0, runs.saved_at[sim.job_rows[order.job]] - now)
+        if order.job is None:
+            sim.leases.lose(sim.app_rows[order.app], order.lease, gpus, self._put_on(order, gpus), now)
+        seconds += self._delays.cost_seconds(self._costs.release)
+        if seconds > 0.0:
+            sim.agenda.call(now + seconds, lambda then: self._vacate(order, gpus, then, why))
+        else:
+            self._vacate(order, gpus, now, why)
+
+    def _stopped_by(self, order: Transition, gpus: list[int]) -> list[int]:
+        """Returns the jobs that lose GPUs by an order."""
+        on = self._sim.work.on
+        if order.job is not None:
+            job = self._sim.job_rows[order.job]
+            return [job] if on[job] and self._runs.epoch[job] < order.fence else []
+        return [job for job in self._put_on(order, gpus) if on[job]]
+
+    def _put_on(self, order: Transition, gpus: list[int]) -> list[int]:
+        """Returns the jobs that an app's master assigned to GPUs of the lease, including starting ones."""
+        return sorted({self._gpus.job_on[gpu] for gpu in gpus if self._gpus.holder[gpu] == order.lease} - {NO_HOLDER})
+
+    def _vacate(self, order: Transition, gpus: list[int], now: Seconds, why: str) -> None:
+        sim, runs = self._sim, self._runs
+        job = NO_HOLDER if order.job is None else sim.job_rows[order.job]
+        self._gpus.vacate(order.lease, gpus, now, why)
+        if job != NO_HOLDER and not order.gpus.size and not sim.work.on[job] and runs.epoch[job] <= order.fence:
+            sim.jobs.stood(job, now)  # unless it has begun elsewhere meanwhile
+        self._answers.released(order, tuple(gpus), now)
+
+    # --- beginning -------------------------------------------------------------------------------------------------
+
+    def hand_out(self, now: Seconds) -> None:
+        """Starts the leases that have become ready, as read from the state; the live service does the same."""
+        state = self._sim.arbiter.state
+        for number in list(self.awaiting):
+            lease = state.leases.get(number)
+            if lease is None or lease.state in (LeaseState.ACTIVE, LeaseState.LEAVING):
+                del self.awaiting[number]
+            elif lease.state is LeaseState.ORDERED and self._handed.get(number) != lease.epoch:
+                self._handed[number] = lease.epoch
+                kind = self.awaiting[number]
+                job = NO_HOLDER if lease.job == NONE else self._sim.job_rows[state.job_id(lease.job)]
+                self._send_begin(LeaseId(number), Epoch(lease.epoch), job, tuple(lease.gpus.tolist()), kind, now)
+
+    def _send_begin(
+        self, lease: LeaseId, epoch: Epoch, job: int, gpus: tuple[int, ...], kind: TransitionKind, now: Seconds
+    ) -> None:
+        if self._delays.orders_are_late:
+            then = now + self._delays.order_seconds()
+            self._sim.agenda.call(then, lambda then: self.begin(lease, epoch, job, gpus, kind, then))
+        else:
+            self.begin(lease, epoch, job, gpus, kind, now)
+
+    def begin(
+        self, lease: LeaseId, epoch: Epoch, job: int, gpus: tuple[int, ...], kind: TransitionKind, now: Seconds
+    ) -> None:
+        """Starts processes, unless a newer order has reached one of the GPUs; an app starts on the remaining ones."""
+        fence = self._gpus.fence
+        left = tuple([gpu for gpu in gpus if fence[gpu] <= epoch])
+        if not left or (job != NO_HOLDER and len(left) < len(gpus)):
+            return
+        app = self._sim.app_of[job] if job != NO_HOLDER else self._app_of_lease(lease)
+        if app == NO_HOLDER:
+            return
+        self._gpus.occupy(left, lease, epoch, app, job, now)
+        if job == NO_HOLDER:
+            self._answers.started(lease, epoch, now)
+            self._sim.leases.started(app, lease, left)
+            return
+        self._runs.epoch[job] = epoch
+        self._sim.jobs.began(job, now)
+        self._get_ready(lease, epoch, job, left, kind, now)
+
+    def _app_of_lease(self, lease: int) -> int:
+        held = self._sim.arbiter.state.leases.get(lease)
+        return NO_HOLDER if held is None else self._sim.app_rows[self._sim.arbiter.state.app_id(held.app)]
+
+    def _get_ready(
+        self, lease: LeaseId, epoch: Epoch, job: int, gpus: tuple[int, ...], kind: TransitionKind, now: Seconds
+    ) -> None:
+        """Waits for the costs of the change, then starts the job's steps."""
+        runs, costs, takes = self._runs, self._costs, self._delays.cost_seconds
+        on = self._sim.work.on[job]
+        charge = kind.effect.charge
+        runs_on = bool(on) and kind.effect.keeps_running and set(on) <= set(gpus)
+        if on and not runs_on:  # this order has overtaken the one to leave
+            runs.save(job, now)
+        if runs_on:
+            ready = now + (takes(costs.join) if charge is Charge.JOIN else 0.0)
+            pause = 0.0 if charge is Charge.NOTHING else takes(costs.pause)
+            if pause > 0.0:
+                self._sim.agenda.call(ready, lambda then: self._pause(job, epoch, then))
+            at = ready + pause
+        elif charge in _PROCESS or not runs.has_run[job]:
+            at = max(now, runs.saved_at[job]) + runs.start_seconds(job, moves=charge is Charge.MIGRATE)
+        else:
+            pause = 0.0 if charge is Charge.NOTHING else takes(costs.pause)
+            at = max(now, runs.saved_at[job]) + pause
+        if at > now:
+            self._sim.agenda.call(at, lambda then: self._begin_steps(lease, epoch, job, gpus, kind, then))
+        else:
+            self._begin_steps(lease, epoch, job, gpus, kind, now)
+
+    def _pause(self, job: int, epoch: int, now: Seconds) -> None:
+        if self._runs.epoch[job] == epoch and self._sim.work.on[job]:
+            self._sim.work.stop(job, now)
+
+    def _begin_steps(
+        self, lease: LeaseId, epoch: Epoch, job: int, gpus: tuple[int, ...], kind: TransitionKind, now: Seconds
+    ) -> None:
+        """Starts a job's steps, unless a newer order has reached one of its GPUs meanwhile."""
+        holder, fence, runs = self._gpus.holder, self._gpus.fence, self._runs
+        for gpu in gpus:
+            if holder[gpu] != lease or fence[gpu] != epoch:
+                return
+        if runs.epoch[job] == epoch:
+            probe = runs.begin(lease, epoch, job, gpus, kind, now)
+            self._answers.started(lease, epoch, now)
+            if probe is None:
+                runs.report_start(job, now)
+            else:
+                runs.probes.measure(job, probe, now)
