@@ -25,9 +25,9 @@ from eunomia import EunomiaError, Profile
 from eunomia.cli import run
 from eunomia.journal.journal import Journal
 from eunomia.platform.registry import default_registry
-from eunomia.testing.audit.violations import property_of
 from eunomia_appmaster.app_file import AppFile
 from eunomia_testbed.advise.flags import AdviseFlags
+from eunomia_testbed.audit.violations import property_of
 from eunomia_testbed.example import write_example
 from eunomia_testbed.reproduce.command import ReproduceFlags, chosen
 from eunomia_testbed.reproduce.papers import find_paper

@@ -11,26 +11,27 @@ import pytest
 
 from eunomia import Allocation, Claims, Contract, DeviceShares, Feature, Offer, Snapshot, Stage, Unit, hookimpl
 from eunomia.cli import run
-from eunomia.contract.contracts import Contracts
+from eunomia.contract.contracts import Contracts, Promise
 from eunomia.errors import InputError, InputErrors
 from eunomia.platform.profiles import Profile
 from eunomia.platform.registry import default_registry
-from eunomia.testing.audit.auditing import Audit, audit, judged_again
-from eunomia.testing.audit.generators import GENERATORS, instances
-from eunomia.testing.audit.instances import AuditInstance
-from eunomia.testing.audit.lies import Lie
-from eunomia.testing.audit.policy import SMALLEST, AuditedPolicy
-from eunomia.testing.audit.programmes import dominating, optimum
-from eunomia.testing.audit.properties import JUDGES
-from eunomia.testing.audit.violations import Property, Violation
+from eunomia.testing.conformance import PolicyConformance
 from eunomia.units import Reals
+from eunomia_testbed.audit.auditing import Audit, audit, judged_again
 from eunomia_testbed.audit.auditing_rounds import judged_over_rounds, lied_over_rounds
 from eunomia_testbed.audit.files import Stored, read, write
 from eunomia_testbed.audit.full import full_audit
+from eunomia_testbed.audit.generators import GENERATORS, instances
+from eunomia_testbed.audit.instances import AuditInstance
+from eunomia_testbed.audit.lies import Lie
 from eunomia_testbed.audit.page import page
+from eunomia_testbed.audit.policy import SMALLEST, AuditedPolicy
+from eunomia_testbed.audit.programmes import dominating, optimum
+from eunomia_testbed.audit.properties import JUDGES
 from eunomia_testbed.audit.reasons import reason
 from eunomia_testbed.audit.rounds import over_time, received, round_seconds
 from eunomia_testbed.audit.table import summary
+from eunomia_testbed.audit.violations import Property, Violation
 
 SEED = 0
 GOLDEN = [
@@ -130,6 +131,21 @@ def test_a_waster_is_caught() -> None:
     assert idle.largest.size == pytest.approx(0.25)
     assert made.tallies[Property.SHARING_INCENTIVE].share == 1.0
     assert Property.ENVY_FREE not in violated(made)
+
+
+class PromisingThief(Thief):
+    name = "promising_thief"
+    contracts: ClassVar[Contracts] = {
+        Stage.ALLOCATION: Contract(
+            gives=frozenset({Feature.DEVICE_SHARES}), promises=frozenset({Promise.SHARING_INCENTIVE})
+        )
+    }
+
+
+def test_the_conformance_suite_finds_a_promise_to_users_that_does_not_hold() -> None:
+    suite = type("Suite", (PolicyConformance,), {"plugin": PromisingThief, "profile": {"refiners": ["rounding"]}})()
+    with pytest.raises(AssertionError, match="promising_thief: sharing incentive must hold where it is promised, but"):
+        suite.test_promises_to_users_hold()
 
 
 # --- what is known of policies --------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ A failure names the plugin, the rule and what broke it:
 """
 
 import dataclasses
+import importlib
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, NoReturn
 
@@ -29,11 +30,6 @@ from eunomia.platform.contract_check import units_of
 from eunomia.platform.profiles import Profile
 from eunomia.round.arbiter import Arbiter
 from eunomia.testing import scenes
-from eunomia.testing.audit.auditing import audit
-from eunomia.testing.audit.generators import MIXED
-from eunomia.testing.audit.policy import AuditedPolicy
-from eunomia.testing.audit.violations import Property
-from eunomia.testing.audit.wording import sentence
 from eunomia.testing.bench import FORMS, Bench, Rule, Run
 from eunomia.testing.builders import World
 from eunomia.testing.promises import unpinned
@@ -47,16 +43,18 @@ IMPLIED = frozenset({Feature.GRANTS, Feature.JOB_CLAIMS, Feature.APP_CLAIMS})
 """Features that a contract need not declare: whole GPUs and the unit of claims."""
 OPTIONAL = frozenset({Feature.CPU_POINTS, Feature.RATES_BY_KIND, Feature.REGIMES, Feature.PROBES, Feature.RETUNES})
 """Features that a stage gives only where they are known, or where another stage needs them."""
-AUDITED: Mapping[Promise, Property] = {
-    Promise.SHARING_INCENTIVE: Property.SHARING_INCENTIVE,
-    Promise.ENVY_FREE: Property.ENVY_FREE,
-    Promise.PARETO_EFFICIENT: Property.PARETO_EFFICIENT,
-    Promise.STRATEGY_PROOF_OVER: Property.OVER_REPORTS,
-    Promise.STRATEGY_PROOF_UNDER: Property.UNDER_REPORTS,
-}
-"""Promises of an allocation that the auditor judges."""
-INSTANCES = 24
-"""Instances on which they are judged."""
+TO_USERS = frozenset(
+    {
+        Promise.SHARING_INCENTIVE,
+        Promise.ENVY_FREE,
+        Promise.PARETO_EFFICIENT,
+        Promise.STRATEGY_PROOF_OVER,
+        Promise.STRATEGY_PROOF_UNDER,
+    }
+)
+"""Promises of an allocation to users, which the auditor judges."""
+AUDITOR = "eunomia_testbed.audit.promises"
+"""The module that judges promises to users; it is on a higher floor, and loaded by name as commands are."""
 
 
 class PolicyConformance:
@@ -249,7 +247,7 @@ class PolicyConformance:
             Promise.SEPARABLE: (Stage.VALUATION,),
             Promise.READS_NO_VALUATION: (Stage.ALLOCATION,),
             Promise.HONOURS_PINS: (Stage.PLACEMENT,),
-            **dict.fromkeys(AUDITED, (Stage.ALLOCATION,)),
+            **dict.fromkeys(TO_USERS, (Stage.ALLOCATION,)),
         }
         for stage in self._answered():
             for promise in self._bench().contract(stage).promises:
@@ -273,14 +271,11 @@ class PolicyConformance:
     def test_promises_to_users_hold(self) -> None:
         """Check promises to users, if there are any: instances are drawn and judged as by ``eunomia audit``."""
         promised = self._bench().contract(Stage.ALLOCATION).promises if Stage.ALLOCATION in self._answered() else ()
-        kinds = [AUDITED[promise] for promise in promised if promise in AUDITED]
-        if not kinds:
+        if TO_USERS.isdisjoint(promised):
             return
-        policy = AuditedPolicy(self._bench().profile, seed=11)
-        made = audit(policy, MIXED, count=INSTANCES, seconds=self.time_limit, kinds=kinds)
-        for kind, tally in made.tallies.items():
-            if tally.smallest is not None:
-                self._broken(f"{kind.label} must hold where it is promised", sentence(tally.smallest))
+        judge = importlib.import_module(AUDITOR).broken_promises
+        for rule, counterexample in judge(self._bench().profile, promised, seconds=self.time_limit):
+            self._broken(rule, counterexample)
 
     def test_pins_are_honoured(self) -> None:
         """Check HONOURS_PINS, if promised: random pins that fit are placed on their machines."""

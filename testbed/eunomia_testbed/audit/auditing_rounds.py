@@ -6,14 +6,14 @@ from typing import Final
 
 import numpy as np
 
-from eunomia.testing.audit.generators import instances
-from eunomia.testing.audit.instances import AuditInstance
-from eunomia.testing.audit.lies import KINDS, Lie, violation_of
-from eunomia.testing.audit.policy import AuditedPolicy, Received
-from eunomia.testing.audit.properties import JUDGES, table
-from eunomia.testing.audit.tally import Tally
-from eunomia.testing.audit.violations import Property, Violation
+from eunomia_testbed.audit.generators import instances
+from eunomia_testbed.audit.instances import AuditInstance
+from eunomia_testbed.audit.lies import KINDS, Lie, violation_of
+from eunomia_testbed.audit.policy import AuditedPolicy, Received
+from eunomia_testbed.audit.properties import JUDGES, table
 from eunomia_testbed.audit.rounds import OverTime, over_time, received
+from eunomia_testbed.audit.tally import Tally
+from eunomia_testbed.audit.violations import Property, Violation
 
 LEAST: Final = 0.05
 """A violation over rounds of at most this size counts as none, since time is received in whole rounds."""

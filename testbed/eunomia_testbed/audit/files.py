@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from eunomia.errors import InputError
 from eunomia.model.shapes import value
-from eunomia.testing.audit.instances import AuditInstance, Table, instance_from
-from eunomia.testing.audit.violations import Violation, property_of
+from eunomia_testbed.audit.instances import AuditInstance, Table, instance_from
+from eunomia_testbed.audit.violations import Violation, property_of
 
 SCHEMA: Final = "eunomia/counterexample@1"
 

@@ -5,12 +5,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from eunomia.testing.audit.auditing import Audit, audit, judged_again
-from eunomia.testing.audit.policy import AuditedPolicy
-from eunomia.testing.audit.tally import Tally
-from eunomia.testing.audit.violations import Property, Violation
+from eunomia_testbed.audit.auditing import Audit, audit, judged_again
 from eunomia_testbed.audit.auditing_rounds import OVER_ROUNDS, judged_again_over_rounds, over_rounds
+from eunomia_testbed.audit.policy import AuditedPolicy
 from eunomia_testbed.audit.rounds import OverTime
+from eunomia_testbed.audit.tally import Tally
+from eunomia_testbed.audit.violations import Property, Violation
 
 ONCE: Final = 0.75
 """The part of the time that instances judged one-shot may take, where others are simulated."""

@@ -4,12 +4,12 @@ import html
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from eunomia.testing.audit.tally import Tally
-from eunomia.testing.audit.violations import Property, Violation
-from eunomia.testing.audit.wording import sentence, size_text
 from eunomia_testbed.audit.full import FullAudit
 from eunomia_testbed.audit.reasons import reason
 from eunomia_testbed.audit.table import summary, times_text
+from eunomia_testbed.audit.tally import Tally
+from eunomia_testbed.audit.violations import Property, Violation
+from eunomia_testbed.audit.wording import sentence, size_text
 
 _STYLE: Final = """
 :root { color-scheme: light dark; --line: #8886; }

@@ -1,9 +1,9 @@
 """Explains why a policy cannot have a property, from the policy's contract and allocations."""
 
 from eunomia.contract.contracts import Feature
-from eunomia.testing.audit.auditing import Audit
-from eunomia.testing.audit.violations import LYING, Property
 from eunomia.units import Stage
+from eunomia_testbed.audit.auditing import Audit
+from eunomia_testbed.audit.violations import LYING, Property
 
 BLIND = "no report of a rate changes what it gives, so it cannot know who gains most from which GPU type"
 IN_ORDER = "it serves claims in an order: one allocation gives the first claims all that they can use"

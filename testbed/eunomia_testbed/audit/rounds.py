@@ -6,9 +6,9 @@ import numpy as np
 
 from eunomia.errors import EunomiaError, RunErrors
 from eunomia.model.shapes import value
-from eunomia.testing.audit.instances import AuditInstance, Table
-from eunomia.testing.audit.policy import AuditedPolicy, Received, cluster_of, user_name
 from eunomia.units import Reals
+from eunomia_testbed.audit.instances import AuditInstance, Table
+from eunomia_testbed.audit.policy import AuditedPolicy, Received, cluster_of, user_name
 from eunomia_testbed.performance import DeclaredModel, DeclaredSpeeds
 from eunomia_testbed.simulator.options import Keep, Reports, SimulationOptions
 from eunomia_testbed.simulator.run import SimulatedRun

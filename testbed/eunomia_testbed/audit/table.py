@@ -3,11 +3,11 @@
 import textwrap
 from typing import Any, Final
 
-from eunomia.testing.audit.tally import Tally
-from eunomia.testing.audit.violations import Property, Violation
-from eunomia.testing.audit.wording import sentence, size_text
 from eunomia_testbed.audit.full import FullAudit
 from eunomia_testbed.audit.reasons import reason
+from eunomia_testbed.audit.tally import Tally
+from eunomia_testbed.audit.violations import Property, Violation
+from eunomia_testbed.audit.wording import sentence, size_text
 
 WIDTH: Final = 118
 

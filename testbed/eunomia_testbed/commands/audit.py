@@ -16,8 +16,8 @@ from eunomia.own_stdout import own_stdout
 
 if TYPE_CHECKING:
     from eunomia.platform.profiles import Profile
-    from eunomia.testing.audit.violations import Property
     from eunomia_testbed.audit.full import FullAudit
+    from eunomia_testbed.audit.violations import Property
 
 OK, ANSWER_IS_NO = 0, 1
 SAME_WITHIN = 1e-6
@@ -60,9 +60,9 @@ def audit(flags: AuditFlags) -> int:
     """Test the properties that a policy claims for its users, and search for lies that pay."""
     if flags.replay is not None:
         return _replay(flags.replay, flags)
-    from eunomia.testing.audit.generators import chosen_generators
-    from eunomia.testing.audit.violations import property_of
     from eunomia.units import parse_duration
+    from eunomia_testbed.audit.generators import chosen_generators
+    from eunomia_testbed.audit.violations import property_of
 
     if not flags.profiles:
         raise InputError("a profile must be named, or a file to --replay", value="none", place="PROFILE")
@@ -104,9 +104,9 @@ def _folder(flags: AuditFlags) -> Path:
 
 
 def _audited(profile: "Profile", flags: AuditFlags, seconds: float, kinds: "Sequence[Property]") -> "FullAudit":
-    from eunomia.testing.audit.policy import AuditedPolicy
-    from eunomia.testing.audit.violations import Property
     from eunomia_testbed.audit.full import full_audit
+    from eunomia_testbed.audit.policy import AuditedPolicy
+    from eunomia_testbed.audit.violations import Property
 
     judged = [kind for kind in Property if not kinds or kind in kinds]
     shows = flags.progress and not flags.quiet and sys.stderr.isatty()
@@ -168,10 +168,10 @@ def _store(made: "FullAudit", name: str, folder: Path, flags: AuditFlags) -> Non
 def _replay(path: Path, flags: AuditFlags) -> int:
     """Judge a stored counterexample again, with its own profile or the given one."""
     from eunomia.platform.profiles import Profile
-    from eunomia.testing.audit.policy import AuditedPolicy
-    from eunomia.testing.audit.wording import sentence, size_text
     from eunomia_testbed.audit.files import read
     from eunomia_testbed.audit.full import replayed
+    from eunomia_testbed.audit.policy import AuditedPolicy
+    from eunomia_testbed.audit.wording import sentence, size_text
 
     if len(flags.profiles) > 1:
         raise InputError("--replay must have at most one profile", value=str(len(flags.profiles)), place="PROFILE")

@@ -8,9 +8,9 @@ import numpy as np
 
 from eunomia.model.shapes import value
 from eunomia.platform.profiles import Profile
-from eunomia.testing.audit.instances import AuditInstance
-from eunomia.testing.audit.policy import AuditedPolicy
 from eunomia.units import Reals
+from eunomia_testbed.audit.instances import AuditInstance
+from eunomia_testbed.audit.policy import AuditedPolicy
 from eunomia_testbed.reproduce.oef.tenants import (
     CHANGE,
     OF_A_TYPE,

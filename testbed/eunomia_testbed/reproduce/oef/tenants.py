@@ -12,8 +12,8 @@ import numpy as np
 from eunomia.errors import InputError
 from eunomia.model.cluster import Cluster
 from eunomia.model.shapes import builds, value
-from eunomia.testing.audit.instances import AuditInstance
 from eunomia.units import Ints, Locality, Reals
+from eunomia_testbed.audit.instances import AuditInstance
 from eunomia_testbed.generators import generate_workload
 from eunomia_testbed.generators.oef import BANDWIDTH, MODELS, oef_speeds
 from eunomia_testbed.performance import DeclaredModel, DeclaredSpeeds, GavelThroughputs, PerformanceModel, Setting

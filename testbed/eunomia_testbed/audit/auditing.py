@@ -7,14 +7,14 @@ from typing import Final
 
 import numpy as np
 
-from eunomia.testing.audit.generators import instances
-from eunomia.testing.audit.instances import AuditInstance
-from eunomia.testing.audit.lies import KINDS, Lie, gain_of, lies_of
-from eunomia.testing.audit.policy import AuditedPolicy, Received
-from eunomia.testing.audit.properties import JUDGES, table
-from eunomia.testing.audit.smaller import smaller
-from eunomia.testing.audit.tally import Tally
-from eunomia.testing.audit.violations import LYING, Property, Violation
+from eunomia_testbed.audit.generators import instances
+from eunomia_testbed.audit.instances import AuditInstance
+from eunomia_testbed.audit.lies import KINDS, Lie, gain_of, lies_of
+from eunomia_testbed.audit.policy import AuditedPolicy, Received
+from eunomia_testbed.audit.properties import JUDGES, table
+from eunomia_testbed.audit.smaller import smaller
+from eunomia_testbed.audit.tally import Tally
+from eunomia_testbed.audit.violations import LYING, Property, Violation
 
 FOR_INSTANCES: Final = 0.8
 """The part of the time that instances may take; the rest is for smaller counterexamples."""

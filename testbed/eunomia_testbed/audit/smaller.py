@@ -4,9 +4,9 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from eunomia.testing.audit.instances import AuditInstance, Row
-from eunomia.testing.audit.properties import NOTHING
-from eunomia.testing.audit.violations import Violation
+from eunomia_testbed.audit.instances import AuditInstance, Row
+from eunomia_testbed.audit.properties import NOTHING
+from eunomia_testbed.audit.violations import Violation
 
 ROUNDS: Final = 12
 Judge = Callable[[AuditInstance, Violation], Violation | None]

@@ -6,9 +6,9 @@ from typing import Final
 import numpy as np
 
 from eunomia.errors import InputError
-from eunomia.testing.audit.instances import AuditInstance
 from eunomia.units import Reals
 from eunomia.words import did_you_mean, shown
+from eunomia_testbed.audit.instances import AuditInstance
 
 TYPE_SPEEDS: Final = (1.0, 1.7, 2.6, 4.0)
 """How much faster each GPU type is for a model that gains in proportion."""

@@ -5,8 +5,8 @@ from enum import Enum
 
 from eunomia.errors import InputError
 from eunomia.model.shapes import value
-from eunomia.testing.audit.instances import AuditInstance, Table
 from eunomia.words import did_you_mean, shown
+from eunomia_testbed.audit.instances import AuditInstance, Table
 
 
 class Property(Enum):

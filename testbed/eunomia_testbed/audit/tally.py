@@ -2,8 +2,8 @@
 
 import dataclasses
 
-from eunomia.testing.audit.properties import NOTHING
-from eunomia.testing.audit.violations import Property, Violation
+from eunomia_testbed.audit.properties import NOTHING
+from eunomia_testbed.audit.violations import Property, Violation
 
 
 @dataclasses.dataclass(slots=True)

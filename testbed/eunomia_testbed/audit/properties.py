@@ -5,11 +5,11 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from eunomia.testing.audit.instances import AuditInstance, Table
-from eunomia.testing.audit.policy import Received
-from eunomia.testing.audit.programmes import dominating, optimum
-from eunomia.testing.audit.violations import Property
 from eunomia.units import Reals
+from eunomia_testbed.audit.instances import AuditInstance, Table
+from eunomia_testbed.audit.policy import Received
+from eunomia_testbed.audit.programmes import dominating, optimum
+from eunomia_testbed.audit.violations import Property
 
 NOTHING: Final = 1e-4
 """A violation of at most this size counts as none: solvers are exact to about a millionth."""

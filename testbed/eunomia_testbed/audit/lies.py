@@ -7,11 +7,11 @@ from typing import Final
 import numpy as np
 
 from eunomia.model.shapes import value
-from eunomia.testing.audit.instances import AuditInstance, Row, Table
-from eunomia.testing.audit.policy import AuditedPolicy, Received
-from eunomia.testing.audit.properties import table
-from eunomia.testing.audit.violations import Property, Violation
 from eunomia.units import Reals
+from eunomia_testbed.audit.instances import AuditInstance, Row, Table
+from eunomia_testbed.audit.policy import AuditedPolicy, Received
+from eunomia_testbed.audit.properties import table
+from eunomia_testbed.audit.violations import Property, Violation
 
 OVER: Final = (1.25, 2.0, 4.0)
 """Factors on the speedups of all types but the slowest."""

@@ -20,8 +20,8 @@ from eunomia.model.cluster import Cluster
 from eunomia.model.shapes import builds
 from eunomia.platform.profiles import Profile
 from eunomia.round.arbiter import Arbiter
-from eunomia.testing.audit.instances import AuditInstance, Table
 from eunomia.units import AppId, JobId, Locality, Reals, Seconds, Unit, UserId
+from eunomia_testbed.audit.instances import AuditInstance, Table
 
 WORK: Final = 1e6
 """Iterations of each job: more than any audit runs."""

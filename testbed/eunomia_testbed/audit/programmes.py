@@ -5,8 +5,8 @@ from typing import NamedTuple
 import numpy as np
 
 from eunomia.solve import LinearProgram, SparseRows, solve_linear
-from eunomia.testing.audit.instances import AuditInstance
 from eunomia.units import Reals
+from eunomia_testbed.audit.instances import AuditInstance
 
 
 class Best(NamedTuple):

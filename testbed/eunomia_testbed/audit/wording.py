@@ -5,8 +5,8 @@ from typing import Final
 
 import numpy as np
 
-from eunomia.testing.audit.instances import Row, Table
-from eunomia.testing.audit.violations import Property, Violation
+from eunomia_testbed.audit.instances import Row, Table
+from eunomia_testbed.audit.violations import Property, Violation
 
 
 def size_text(kind: Property, size: float) -> str:

@@ -1,1 +1,0 @@
-"""Judges the allocations of a profile on drawn instances: fairness, efficiency, and profitable lies."""
