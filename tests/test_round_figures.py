@@ -13,7 +13,7 @@ LIMITS = {
     "stores written by a START, where leases end": 13,
     "returns of functions while a START is adopted": 29,
     "functions of the core that write a table": 43,
-    "methods of the largest class": 45,
+    "methods of the largest class": 44,
     "attributes of the largest class": 49,
     "FIFO round with one START: functions": 135,
     "FIFO round with one START: modules": 40,
@@ -68,6 +68,14 @@ WRITERS = {
     "core/eunomia/store/service.py": {"Service.add_app", "Service.add_job", "Service.take_idle"},
 }
 """The functions that write a table, by file. The list only shrinks, until a few writers in one file are left."""
+MOST_METHODS, MOST_ATTRIBUTES = 25, 20
+OVERSIZED = {
+    "core/eunomia/contract/snapshot.py:Snapshot",
+    "core/eunomia/state/state.py:State",
+    "core/eunomia/testing/conformance.py:PolicyConformance",
+    "testbed/eunomia_testbed/simulator/reporting.py:Reporter",
+}
+"""Classes of core and simulator with more than 25 methods or 20 attributes. The list only shrinks."""
 figures = functools.cache(round_figures.figures)
 
 
@@ -87,6 +95,13 @@ def test_only_known_functions_write_a_table() -> None:
     found = round_figures.writers()
     assert found - known == set(), "a column is written by a function that is on the list"
     assert known - found == set(), "take these entries off the list"
+
+
+def test_only_known_classes_are_oversized() -> None:
+    sizes = round_figures.classes().items()
+    found = {name for name, size in sizes if size.methods > MOST_METHODS or size.attributes > MOST_ATTRIBUTES}
+    assert found - OVERSIZED == set(), "split the class by subject"
+    assert OVERSIZED - found == set(), "take these entries off the list"
 
 
 def test_the_writers_that_the_syntax_tree_shows() -> None:

@@ -291,7 +291,7 @@ def test_a_search_writes_its_state_as_plain_values_at_any_moment() -> None:
     states = []
 
     def watch(sim: SimulationState, decision: Decision) -> None:
-        states.extend(json.dumps(master.tuner.state()) for master in sim.masters.values())  # type: ignore[attr-defined]
+        states.extend(json.dumps(master.tuner.state()) for master in sim.apps.masters.values())  # type: ignore[attr-defined]
 
     workload, profile = search(8, iterations=800), Profile.load("themis", settings=IN_PROCESS)
     assemble(workload, Cluster.parse("1x8 V100"), profile, SimulationOptions(), observers=[AfterStep(watch)]).run()

@@ -132,7 +132,7 @@ def test_regimes_change_the_speed_and_are_announced() -> None:
 
     def watch(sim: SimulationState, decision: object) -> None:
         jobs = sim.arbiter.state.jobs.live
-        row = sim.arbiter.state.job_row(sim.job_ids[0])
+        row = sim.arbiter.state.job_row(sim.rows.job_ids[0])
         if row >= 0 and (not seen or seen[-1][1] != jobs.batch_size[row]) and jobs.batch_size[row] > 0:
             seen.append((sim.now, float(jobs.batch_size[row])))
 
@@ -184,7 +184,7 @@ def test_reports_bring_the_arbiters_belief_to_the_truth(know: str) -> None:
     beliefs = []
 
     def watch(sim: SimulationState, decision: object) -> None:
-        row = sim.arbiter.state.job_row(sim.job_ids[2])
+        row = sim.arbiter.state.job_row(sim.rows.job_ids[2])
         if sim.now == 9.0 and row >= 0:
             beliefs.append(float(show(sim.arbiter.state).iterations_left(np.array([row], dtype=np.int32))[0]))
 

@@ -22,16 +22,9 @@ from eunomia.units import NEVER, NONE, Ints, Reals, Scope, Unit, format_duration
 
 
 @builds
-class Facts:
-    """Numbers about one waiting job; GPUs are of its type where it asks for one."""
+class GpusForJob:
+    """What the cluster has for one waiting job; GPUs are of its type where it asks for one."""
 
-    reason: Reason | None
-    app: str
-    gpu_type: int
-    type_name: str
-    """Empty: any."""
-    least: int
-    most: int
     capacity: int
     """GPUs in service."""
     down: int
@@ -46,12 +39,29 @@ class Facts:
     """Most GPUs in service on one machine."""
     largest: int
     """Most free GPUs on one machine."""
-    cpus_asked: float
-    """CPUs for the job's smallest size; NaN: the job asks for none."""
     cpus_left: float
     """Most CPUs that a machine with free GPUs has left; inf: not known."""
-    memory_asked: float
     memory_left: float
+    """Most GiB of memory that a machine with free GPUs has left; inf: not known."""
+    offered: int
+    """GPUs of the open offer; 0: none is open."""
+    closes_in: float
+
+
+@builds
+class Facts(GpusForJob):
+    """Numbers about one waiting job, and what the cluster has for it."""
+
+    reason: Reason | None
+    app: str
+    gpu_type: int
+    type_name: str
+    """Empty: any."""
+    least: int
+    most: int
+    cpus_asked: float
+    """CPUs for the job's smallest size; NaN: the job asks for none."""
+    memory_asked: float
     others_waiting: int
     place: int | None
     """The job's place in the order of service among waiting jobs, from 1; None: there is no such order."""
@@ -67,9 +77,6 @@ class Facts:
     """GPUs of the job's lease that their last holders have not given back."""
     again_in: float
     """Seconds until the job's pause after a failure ends."""
-    offered: int
-    """GPUs of the open offer; 0: none is open."""
-    closes_in: float
     faults: int
     faults_allowed: int
     fault: str

@@ -8,8 +8,8 @@ import numpy as np
 
 from eunomia.contract.verdicts import Reason
 from eunomia.explain.facts import Facts, longest_release, names_of
-from eunomia.explain.what_if import Start, Trials, down_machines, finishes_at, what_is_down
-from eunomia.model.leases import LeaseState
+from eunomia.explain.holders import Holders
+from eunomia.explain.what_if import Start, Trials, down_machines, what_is_down
 from eunomia.model.shapes import value
 from eunomia.model.workload import JobState
 from eunomia.round.arbiter import Arbiter
@@ -37,8 +37,6 @@ WAYS = (
     "nothing",
 )
 """Possible values of ``Way.what``."""
-LEASES_TRIED = 8
-"""Number of leases that a search tries to end, first one by one, then together."""
 WAYS_SHOWN = 3
 AT_NEXT_ROUND = ", at the next round"
 """Suffix for a remedy that does not itself trigger a round."""
@@ -79,6 +77,7 @@ class Ways:
         self.row = self.state.job_row(job)
         self.app_row = int(self.state.jobs.live.app[self.row])
         self.app = self.state.app_id(self.app_row)
+        self.holders = Holders(self.state, trials, self.row, facts.gpu_type)
         self.kind = JobState(int(self.state.jobs.live.state[self.row]))
 
     @cached_property
@@ -195,86 +194,39 @@ class Ways:
 
     def _holders_leaving(self) -> Iterable[Way]:
         """Leases that let the job start if they end: each one alone, soonest first, else the smallest set of them."""
-        leases = self._leases()
+        leases = self.holders.usable()
         alone = [lease for lease in leases if self.trials.released(self.job, [lease]) is not None][:WAYS_SHOWN]
         for lease in alone:
             yield self._done(lease)
-        together = [] if alone else self._together(leases)
+        together = [] if alone else self.holders.needed_together(leases)
         if together:
             yield Way(
                 what="release",
-                text=f"{names_of([self._holder(one) for one in together])} done",
+                text=f"{names_of([self.holders.name(one) for one in together])} done",
                 slots=tuple(sorted(gpu for one in together for gpu in self.state.leases[one].gpus.tolist())),
-                in_seconds=self._over_in(together),
+                in_seconds=self.holders.over_in(together),
             )
         enough = [[lease] for lease in alone] or ([together] if together else [])
         if enough:
-            yield self._fewest(min(enough, key=self._gained))
+            yield self._fewest(min(enough, key=self.holders.gpus_gained))
 
     def _fewest(self, leases: Sequence[int]) -> Way:
         """Find the smallest number of these leases' GPUs with which the job starts."""
-        most = self._gained(leases)
+        most = self.holders.gpus_gained(leases)
         tried = (many for many in range(1, most) if self.trials.released(self.job, leases, only=many) is not None)
         count = next(tried, most)
         where = " on one machine" if self.reason is Reason.FRAGMENTED else ""
         return Way(what="gpus", text=f"{count} more free {self.facts.slots_of_type(count)}{where}", count=count)
 
-    def _leases(self) -> list[int]:
-        """Leases with GPUs that the job could use, by their likely end."""
-        of_type = [
-            lease
-            for lease in self.state.leases.values()
-            if lease.state is not LeaseState.LEAVING
-            and lease.gpus.size
-            and lease.job != self.row
-            and (lease.job != NONE or lease.app != self.app_row)
-            and (self.facts.gpu_type == NONE or (self.state.cluster.gpu_type[lease.gpus] == self.facts.gpu_type).any())
-        ]
-        of_type.sort(key=lambda lease: (min(float(lease.ends_at), self._finish(lease.id)), lease.granted_at, lease.id))
-        return [lease.id for lease in of_type[:LEASES_TRIED]]
-
-    def _together(self, leases: Sequence[int]) -> list[int]:
-        """The first few leases that let the job start if they all end; leases that are not needed are left out."""
-        for many in range(2, len(leases) + 1):
-            if self.trials.released(self.job, leases[:many]) is not None:
-                chosen = list(leases[:many])
-                for one in leases[:many]:
-                    rest = [other for other in chosen if other != one]
-                    if rest and self.trials.released(self.job, rest) is not None:
-                        chosen = rest
-                return chosen
-        return []
-
     def _done(self, number: int) -> Way:
         lease = self.state.leases[number]
-        end = self._finish(number)
+        end = self.holders.work_done_at(number)
         return Way(
             what="release",
             slots=tuple(lease.gpus.tolist()),
-            text=f"{self._holder(number)} done",
+            text=f"{self.holders.name(number)} done",
             in_seconds=end - self.now if math.isfinite(end) else None,
         )
-
-    def _finish(self, number: int) -> float:
-        """Time at which the work on a lease is done at its present rate; inf: not known."""
-        lease = self.state.leases[number]
-        on = self.state.holdings.live.job[lease.gpus]
-        return max((finishes_at(self.state, int(job)) for job in set(on.tolist()) if job != NONE), default=math.inf)
-
-    def _over_in(self, leases: Sequence[int]) -> float | None:
-        end = max(self._finish(lease) for lease in leases) - self.now
-        return end if math.isfinite(end) else None
-
-    def _holder(self, number: int) -> str:
-        """The job of a lease, or the app that divides it."""
-        lease = self.state.leases[number]
-        return str(self.state.app_id(lease.app) if lease.job == NONE else self.state.job_id(lease.job))
-
-    def _gained(self, leases: Sequence[int]) -> int:
-        """Number of further GPUs of its type that would become free."""
-        gpus = np.concatenate([self.state.leases[number].gpus for number in leases])
-        kind = self.facts.gpu_type
-        return int(gpus.size if kind == NONE else (self.state.cluster.gpu_type[gpus] == kind).sum())
 
     def listed(self, texts: Sequence[str]) -> tuple[Way, ...]:
         """All remedies: those that come with time first, then those that were tried, then the plugins' texts."""
@@ -314,7 +266,7 @@ class Ways:
             yield self._preemption(ahead, [number for number in numbers if number in ahead.preempted])
         elif self.trials.released(self.job, numbers) is not None:
             slots = np.concatenate([self.state.leases[number].gpus for number in numbers])
-            text = f"{names_of([self._holder(number) for number in numbers])} done"
+            text = f"{names_of([self.holders.name(number) for number in numbers])} done"
             yield Way(what="release", slots=tuple(sorted(slots.tolist())), text=text, in_seconds=self._ahead_in)
         else:
             yield Way(what="round", text="its turn, as running jobs end", in_seconds=self._ahead_in)
@@ -322,7 +274,7 @@ class Ways:
     def _preemption(self, start: Start, numbers: Sequence[int]) -> Way:
         """The end of the protected parts of these leases, or the round that takes their GPUs if none is protected."""
         until = max(float(self.state.leases[number].protected_until) for number in numbers)
-        names = names_of([self._holder(number) for number in numbers])
+        names = names_of([self.holders.name(number) for number in numbers])
         if not self.now < until <= start.at:
             return Way(what="round", text=f"its turn before {names}", in_seconds=self._ahead_in)
         slots = tuple(sorted(gpu for number in numbers for gpu in self.state.leases[number].gpus.tolist()))

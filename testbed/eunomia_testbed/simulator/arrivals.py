@@ -8,6 +8,7 @@ from eunomia.contract.events import Event, SingleJobArrived
 from eunomia.units import Seconds
 from eunomia_testbed.simulator.amount_reports import AmountReports
 from eunomia_testbed.simulator.apps import SimulatedApps
+from eunomia_testbed.simulator.masters import Masters
 from eunomia_testbed.simulator.rules import Rules
 from eunomia_testbed.simulator.simulation_state import SimulationState
 from eunomia_testbed.simulator.states import AWAITED, OVER, REJECTED
@@ -18,7 +19,8 @@ class Arrivals:
 
     Args:
         sim: the state of the simulation; a job that is rejected already never arrives.
-        apps: the app masters.
+        apps: lets app masters hear of their jobs.
+        masters: says which apps have one.
         kinds: reports rates of a kind of job before its first job.
 
     Attributes:
@@ -27,19 +29,19 @@ class Arrivals:
         expected: number of jobs that arrive in the whole run.
     """
 
-    def __init__(self, sim: SimulationState, apps: SimulatedApps, kinds: AmountReports) -> None:
-        self._sim, self._apps, self.kinds, self._rules = sim, apps, kinds, sim.options.rules
+    def __init__(self, sim: SimulationState, apps: SimulatedApps, masters: Masters, kinds: AmountReports) -> None:
+        self._sim, self._apps, self._masters, self.kinds, self._rules = sim, apps, masters, kinds, sim.options.rules
         comes = np.argsort(sim.workload.jobs.arrival_seconds, kind="stable").tolist()
         self._order: list[int] = [job for job in comes if sim.jobs.state[job] != REJECTED]
         self._next, self.expected = 0, len(self._order)
-        self.next_time = sim.arrival[self._order[0]] if self._order else math.inf
-        self._is_here = [False] * len(sim.app_ids)
+        self.next_time = sim.rows.arrival[self._order[0]] if self._order else math.inf
+        self._is_here = [False] * len(sim.rows.app_ids)
         """By app, whether it has arrived."""
         self._announces = sim.reporter.knows_regimes
 
     def arrive(self, now: Seconds, events: list[Event]) -> None:
         """Lets jobs and apps arrive that are due, and adds their events."""
-        sim, order, arrival = self._sim, self._order, self._sim.arrival
+        sim, order, arrival = self._sim, self._order, self._sim.rows.arrival
         while self.next_time <= now:
             job = order[self._next]
             self._next += 1
@@ -48,8 +50,8 @@ class Arrivals:
                 events += self.kinds.of(job)
             if self._rules is not None:
                 self._admit(job, now, self._rules)
-            app = sim.app_of[job]
-            if self._apps.several and self._apps.speaks_for(app):
+            app = sim.rows.app_of[job]
+            if self._masters.several and self._masters.speaks_for(app):
                 if not self._is_here[app]:
                     self._is_here[app] = True
                     self._apps.arrive(app, now, events)
@@ -69,7 +71,7 @@ class Arrivals:
         else:
             self._is_here[app] = True
             events.append(SingleJobArrived(arrival=sim.reporter.arrived(app), job=added))
-        sim.jobs.wait(job, now if rules is None else sim.arrival[job])
+        sim.jobs.wait(job, now if rules is None else sim.rows.arrival[job])
         if self._announces:
             events += sim.reporter.coming(job, None if rules is None else rules.coming(job))
 

@@ -10,12 +10,14 @@ from eunomia.model.cluster import Cluster
 from eunomia.platform.profiles import Profile
 from eunomia.platform.registry import Registry
 from eunomia.round.arbiter import Arbiter
-from eunomia.units import AppId, JobId, Stage
+from eunomia.units import Stage
 from eunomia_testbed.calls.notes import CallNotes
 from eunomia_testbed.performance import PerformanceModel
 from eunomia_testbed.simulator.agenda import Agenda
 from eunomia_testbed.simulator.amount_reports import AmountReports
+from eunomia_testbed.simulator.app_division import AppDivision
 from eunomia_testbed.simulator.app_leases import AppLeases
+from eunomia_testbed.simulator.app_states import AppStates
 from eunomia_testbed.simulator.apps import SimulatedApps
 from eunomia_testbed.simulator.arrivals import Arrivals
 from eunomia_testbed.simulator.bids import Bidders
@@ -26,17 +28,20 @@ from eunomia_testbed.simulator.gpu_table import GpuTable
 from eunomia_testbed.simulator.guard import check_plugins
 from eunomia_testbed.simulator.logs import Logs
 from eunomia_testbed.simulator.machine_faults import MachineFaults
+from eunomia_testbed.simulator.masters import Masters
 from eunomia_testbed.simulator.observers import Observers
 from eunomia_testbed.simulator.options import SimulationOptions
 from eunomia_testbed.simulator.reporting import Reporter
 from eunomia_testbed.simulator.rounds import run_in_rounds
 from eunomia_testbed.simulator.saves import PeriodicSaves
+from eunomia_testbed.simulator.simulated_desk import SimulatedDesk
 from eunomia_testbed.simulator.simulation_state import SimulationState
 from eunomia_testbed.simulator.states import REJECTED, JobStates
 from eunomia_testbed.simulator.step_log import StepLog
 from eunomia_testbed.simulator.timing import Timings, timed
 from eunomia_testbed.simulator.truth import Speeds
 from eunomia_testbed.simulator.work import Work
+from eunomia_testbed.simulator.workload_rows import WorkloadRows
 from eunomia_testbed.workload import Workload
 
 
@@ -76,16 +81,17 @@ def assemble(
     for job in unfit:
         sim.jobs.state[job.job] = REJECTED
     executor = Executor(sim)
-    apps = SimulatedApps(sim, executor.runs)
+    masters = Masters(sim, SimulatedDesk(sim))
+    apps = SimulatedApps(sim, masters, AppDivision(sim, executor.runs, masters))
     failures = None
     if options.failures is not None:
         machines = MachineFaults(sim, executor, apps)
         failures = FailurePlan(options.failures, cluster, seed, machines.lose, machines.repair)
     drive = Engine.run_freely if options.rules is None else partial(run_in_rounds, rules=options.rules)
     known = "amounts" in options.reports.facts
-    arrivals = Arrivals(sim, apps, AmountReports(workload, cluster, sim.speeds, known=known))
+    arrivals = Arrivals(sim, apps, masters, AmountReports(workload, cluster, sim.speeds, known=known))
     log = StepLog(sim, unfit, timings, tuple(observers))
-    return Engine(sim, executor, apps, arrivals, Bidders(sim, apps), failures, log, drive)
+    return Engine(sim, executor, apps, arrivals, Bidders(sim, masters), failures, log, drive)
 
 
 def _arbiter(
@@ -106,11 +112,11 @@ def _arbiter(
 def _state(
     workload: Workload, arbiter: Arbiter, profile: Profile, options: SimulationOptions, speeds: Speeds, seed: int
 ) -> SimulationState:
-    cluster, columns, apps = arbiter.state.cluster, workload.jobs, workload.apps
+    cluster = arbiter.state.cluster
     batches = {row: tuple(one.batch_size for one in regimes) for row, regimes in workload.regimes.items()}
     logs = Logs(options.keep, cluster, workload.size, batches)
     agenda = Agenda()
-    jobs = JobStates(columns.most.tolist(), logs.waits)
+    jobs = JobStates(workload.jobs.most.tolist(), logs.waits)
     work = Work(
         workload,
         speeds,
@@ -145,13 +151,8 @@ def _state(
         ),
         gpus=gpus,
         leases=AppLeases(gpus, jobs),
-        job_ids=list(map(JobId, columns.id)),
-        app_ids=list(map(AppId, apps.id)),
-        job_rows={name: row for row, name in enumerate(columns.id)},
-        app_rows={name: row for row, name in enumerate(apps.id)},
-        app_of=columns.app.tolist(),
-        arrival=columns.arrival_seconds.tolist(),
-        app_finish=[math.nan] * len(apps.id),
+        rows=WorkloadRows(workload),
+        apps=AppStates(len(workload.apps.id)),
         notes=CallNotes(),
     )
 

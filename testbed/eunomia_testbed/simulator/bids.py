@@ -1,7 +1,6 @@
 """Answers offers as live app masters do: by the profile's valuation of what each app can see."""
 
 import dataclasses
-import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -16,7 +15,7 @@ from eunomia.model.forecasts import Forecast
 from eunomia.state.show import show
 from eunomia.units import NONE, OfferId, Stage
 from eunomia_appmaster.bidding import bid_of
-from eunomia_testbed.simulator.apps import SimulatedApps
+from eunomia_testbed.simulator.masters import Masters
 from eunomia_testbed.simulator.simulation_state import SimulationState
 
 
@@ -25,11 +24,11 @@ class Bidders:
 
     Args:
         sim: the state of the simulation.
-        apps: the app masters.
+        masters: the app masters.
     """
 
-    def __init__(self, sim: SimulationState, apps: SimulatedApps) -> None:
-        self._sim, self._apps = sim, apps
+    def __init__(self, sim: SimulationState, masters: Masters) -> None:
+        self._sim, self._masters = sim, masters
         self._stages: dict[int, Stages] = {}
         self.silent = 0
         """Answers that are missing because the valuation failed."""
@@ -45,20 +44,19 @@ class Bidders:
             return
         snapshot = show(state)
         for row, app in asked:
-            self._answer(snapshot, offer, row, self._sim.app_rows[app], now)
+            self._answer(snapshot, offer, row, self._sim.rows.apps[app], now)
 
     def _answer(self, snapshot: Snapshot, offer: Offer, row: int, app: int, now: float) -> None:
         events: list[Event] = []
-        desk = self._apps
         own = snapshot.only(row)
-        known = desk.master(app).forecast(now)
+        known = self._masters.of(app).forecast(now)
         if known is not None:
-            events.append(ForecastReported(app=desk.app_id(app), forecast=known))
+            events.append(ForecastReported(app=self._sim.rows.app_ids[app], forecast=known))
             forecasts: Mapping[int, Forecast] = {0: known}
             own = dataclasses.replace(own, forecasts=forecasts)
         form = self._value(own, _made_out_to(offer, snapshot, own, row), app)
         if form is not None:
-            events.append(BidReceived(app=desk.app_id(app), offer=OfferId(offer.id), form=form))
+            events.append(BidReceived(app=self._sim.rows.app_ids[app], offer=OfferId(offer.id), form=form))
         seconds = self._sim.options.answer_seconds
         if seconds > 0.0:
             self._sim.agenda.call(now + seconds, lambda then: self._send_late(app, offer, events))
@@ -71,7 +69,7 @@ class Bidders:
 
     def _send_late(self, app: int, offer: Offer, events: list[Event]) -> None:
         """Sends a delayed answer, unless the app has ended or the offer has closed."""
-        if not math.isnan(self._sim.app_finish[app]):
+        if self._sim.apps.has_ended(app):
             return
         opened = self._sim.arbiter.state.open
         is_open = opened is not None and opened.offer.id == offer.id

@@ -67,9 +67,9 @@ class Engine:
         self._reports = self._follows_up or bool(sim.workload.regimes)
         """Whether jobs without an app master send reports between arrival and end."""
         self.arrivals = arrivals
-        self._alive = [0] * len(sim.app_ids)
+        self._alive = [0] * len(sim.rows.app_ids)
         """By app, jobs that are not over."""
-        for job, app in enumerate(sim.app_of):
+        for job, app in enumerate(sim.rows.app_of):
             self._alive[app] += sim.jobs.state[job] != REJECTED
         self._has_masters = False
         self._wake_at = math.inf
@@ -143,8 +143,8 @@ class Engine:
         for offer in decision.offers:
             self._bidders.answer(offer, now)
         if sim.leases.dirty:
-            self._apps.divide(now)
-            self._has_masters = self._has_masters or bool(sim.masters)
+            self._apps.division.divide(now)
+            self._has_masters = self._has_masters or bool(sim.apps.masters)
         log.add(decision, events, before)
 
     # --- what happens ----------------------------------------------------------------------------------------------
@@ -163,13 +163,13 @@ class Engine:
                 arrivals.arrive(now, events)
         if self._has_masters:
             self._apps.report(now, events)
-            self._apps.report_divisions(events)
+            self._apps.division.report(events)
         if sim.out:  # what followed from what has just happened
             events += sim.out
             sim.out = []
         sim.urgent = first
         if self._reports or self._has_masters:
-            events = without_late_events(events, sim.app_id_of)
+            events = without_late_events(events, sim.rows.app_id_of)
         return events
 
     def _ends(self, now: Seconds, events: list[Event]) -> bool:
@@ -191,7 +191,7 @@ class Engine:
             work.stop(job, now, at_border=True)
             if done[job] < goal[job]:
                 self._next_regime(job, gpus, now, events)
-            elif has_masters and sim.app_of[job] in sim.masters:
+            elif has_masters and sim.rows.app_of[job] in sim.apps.masters:
                 self._apps.reached(job, gpus, now, events)
                 ended = ended or not on[job]
             else:
@@ -219,26 +219,26 @@ class Engine:
     def _finish_at_once(self, job: int, lease: LeaseId, gpus: tuple[int, ...], events: list[Event]) -> None:
         """Ends a job that has given its GPUs back, and its app with the app's last job."""
         sim = self.sim
-        app, epoch = sim.app_of[job], Epoch(self._executor.runs.epoch[job])
+        app, epoch = sim.rows.app_of[job], Epoch(self._executor.runs.epoch[job])
         if self._alive[app] > 1:
             events.append(Released(lease=lease, epoch=epoch, gpus=gpus))
             self.finish_job(job, sim.now, events)
             return
         sim.jobs.close(job, FINISHED, sim.now)
-        self._alive[app], sim.app_finish[app] = 0, sim.now
-        app_id, job_id = sim.app_ids[app], sim.job_ids[job]
+        self._alive[app], sim.apps.finish[app] = 0, sim.now
+        app_id, job_id = sim.rows.app_ids[app], sim.rows.job_ids[job]
         events.append(SingleJobEnded(app=app_id, job=job_id, lease=lease, epoch=epoch, gpus=gpus))
 
     def finish_job(self, job: int, at: float, events: list[Event]) -> None:
         """Ends a job of an app without an app master."""
         sim = self.sim
-        app = sim.app_of[job]
+        app = sim.rows.app_of[job]
         sim.jobs.close(job, FINISHED, at)
-        events.append(JobFinished(job=sim.job_ids[job]))
+        events.append(JobFinished(job=sim.rows.job_ids[job]))
         self._alive[app] -= 1
         if self._alive[app] == 0:
-            sim.app_finish[app] = at
-            events.append(AppFinished(app=sim.app_ids[app]))
+            sim.apps.finish[app] = at
+            events.append(AppFinished(app=sim.rows.app_ids[app]))
 
     # --- the end ---------------------------------------------------------------------------------------------------
 
@@ -264,7 +264,7 @@ class Engine:
     def _reject(self, job: int) -> None:
         sim = self.sim
         state = sim.arbiter.state
-        row = state.job_row(sim.job_ids[job])
+        row = state.job_row(sim.rows.job_ids[job])
         reason = state.reason(row) if row >= 0 else None
         sim.jobs.state[job] = REJECTED
         rule = f"{sim.profile.name} must be able to start a job"

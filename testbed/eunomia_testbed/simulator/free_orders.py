@@ -54,7 +54,7 @@ class FreeOrders:
         if amounts.tuning:
             self._amounts.hand_out(now)
         is_plain = self._starts_at_once and not (runs.probes.ordered or runs.probes.leased)
-        table, rows, holder, app_of = sim.gpus, sim.job_rows, sim.gpus.holder, sim.app_of
+        table, rows, holder, app_of = sim.gpus, sim.rows.jobs, sim.gpus.holder, sim.rows.app_of
         for order in decision.transitions:
             if not order.gpus.size or order.kind is _RETUNE:
                 continue
@@ -86,7 +86,7 @@ class FreeOrders:
             self._timed.leave(order, now, why)
             return
         sim, runs, fence = self._sim, self._runs, order.fence
-        gpus, job, work = tuple(order.leaving.tolist()), sim.job_rows[order.job], sim.work
+        gpus, job, work = tuple(order.leaving.tolist()), sim.rows.jobs[order.job], sim.work
         if work.on[job] and runs.epoch[job] < fence:
             work.stop(job, now)
             runs.has_run[job] = True

@@ -46,7 +46,7 @@ def outcome(sim: SimulationState, runs: JobRuns, log: StepLog) -> SimulatedRun:
         probes=ints(runs.probes.reported),
         ideal_seconds=ideal,
         exclusive_seconds=ideal if declared is None else np.where(np.isnan(declared), ideal, declared),
-        app_finish_seconds=reals(sim.app_finish),
+        app_finish_seconds=reals(sim.apps.finish),
         app_state=_app_states(sim, states),
         leases=(logs.leases or LeaseLogger()).columns(),
         rounds=(logs.rounds or RoundLogger()).columns(),
@@ -80,7 +80,7 @@ def _draws(sim: SimulationState) -> bool:
 def _app_states(sim: SimulationState, states: Words) -> Words:
     """An app is finished when all its jobs have ended and at least one of them finished."""
     apps: Ints = sim.workload.jobs.app
-    finish: Reals = reals(sim.app_finish)
+    finish: Reals = reals(sim.apps.finish)
     rank = {FINISHED: 0, STOPPED: 0, REJECTED: 1, FAILED: 2, AWAITED: 3, PAUSED: 4, WAITING: 5, RUNNING: 6}
     worst = np.zeros(finish.size, dtype=np.int64)
     np.maximum.at(worst, apps, [rank[state] for state in states.tolist()])

@@ -112,7 +112,7 @@ class RuledRun:
         self._number += 1
         if over:
             # Reports of ended jobs are dropped: the arbiter folds their ends first.
-            gone = {sim.job_ids[job] for job in running.job[ends].tolist()}
+            gone = {sim.rows.job_ids[job] for job in running.job[ends].tolist()}
             out = [event for event in sim.out if not (isinstance(event, JobReported) and event.job in gone)]
             sim.out = out + over
             engine.step_at(end, admits=False)
@@ -130,7 +130,7 @@ class RuledRun:
         lasted = end - running.began
         idle = np.flatnonzero(~ends & (busy < lasted))
         return RoundEnded(
-            jobs=tuple([self._sim.job_ids[job] for job in running.job[idle].tolist()]),
+            jobs=tuple([self._sim.rows.job_ids[job] for job in running.job[idle].tolist()]),
             idle_seconds=tuple((lasted - busy[idle]).tolist()),
         )
 
@@ -139,7 +139,7 @@ class RuledRun:
         job = change.job
         reporter = self._sim.reporter
         self._sim.work.become(job, change.iterations_left, change.seconds_per_iteration)
-        name = self._sim.job_ids[job]
+        name = self._sim.rows.job_ids[job]
         return [
             reporter.adapted(job, change.batch_size, now),
             JobResumed(job=name, iterations=reporter.whole(job)),

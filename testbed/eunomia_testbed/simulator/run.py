@@ -37,17 +37,10 @@ class SegmentLog:
     batch_size: Reals
 
 
-@builds
-class SimulatedRun:
-    """A run, in seconds since the start of the workload. Rows of jobs and apps are those of the workload.
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class JobResults:
+    """Columns by job and by app, in seconds since the start of the workload; rows are those of the workload."""
 
-    Equal arguments give equal runs, except for ``timings``.
-    """
-
-    policy: str
-    seed: int
-    end_seconds: float
-    """Time of the last event."""
     start_seconds: Reals
     """When the job first held GPUs; NaN: never."""
     finish_seconds: Reals
@@ -77,15 +70,31 @@ class SimulatedRun:
     """Run time alone by the trace's profile; else ``ideal_seconds``."""
     app_finish_seconds: Reals
     app_state: Words
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class RunLogs:
+    """The logs of a run."""
+
     leases: Leases
     rounds: RoundLog
     waits: WaitLog
     queue: QueueLog
     segments: SegmentLog
-    draws: bool = True
-    """Whether chance had a part in the run: a stage drew, or failures, delays, errors, searches or rules may."""
     records: Mapping[str, tuple[tuple[float, int, RecordTable], ...]]
     """By plugin: time, round, table."""
+
+
+@builds
+class SimulatedRun(JobResults, RunLogs):
+    """A run. Equal arguments give equal runs, except for ``timings``."""
+
+    policy: str
+    seed: int
+    end_seconds: float
+    """Time of the last event, in seconds since the start of the workload."""
+    draws: bool = True
+    """Whether chance had a part in the run: a stage drew, or failures, delays, errors, searches or rules may."""
     faults: tuple[str, ...]
     """Faults of plugins, each with its round."""
     fallback_round: int | None

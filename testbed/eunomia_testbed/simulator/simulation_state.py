@@ -7,11 +7,11 @@ from eunomia.contract.events import Event
 from eunomia.model.cluster import Cluster
 from eunomia.platform.profiles import Profile
 from eunomia.round.arbiter import Arbiter
-from eunomia.units import AppId, JobId, Seconds
+from eunomia.units import Seconds
 from eunomia_testbed.calls.notes import CallNotes
 from eunomia_testbed.simulator.agenda import Agenda
 from eunomia_testbed.simulator.app_leases import AppLeases
-from eunomia_testbed.simulator.app_masters import AppMaster
+from eunomia_testbed.simulator.app_states import AppStates
 from eunomia_testbed.simulator.gpu_table import GpuTable
 from eunomia_testbed.simulator.logs import Logs
 from eunomia_testbed.simulator.options import SimulationOptions
@@ -19,6 +19,7 @@ from eunomia_testbed.simulator.reporting import Reporter
 from eunomia_testbed.simulator.states import JobStates
 from eunomia_testbed.simulator.truth import Speeds
 from eunomia_testbed.simulator.work import Work
+from eunomia_testbed.simulator.workload_rows import WorkloadRows
 from eunomia_testbed.workload import Workload
 
 NOW_AT_FIRST: Final = Seconds(0.0)
@@ -46,21 +47,10 @@ class SimulationState:
     reporter: Reporter
     gpus: GpuTable
     leases: AppLeases
-    job_ids: list[JobId]
-    app_ids: list[AppId]
-    job_rows: dict[str, int]
-    """Job rows by id."""
-    app_rows: dict[str, int]
-    app_of: list[int]
-    """By job, the row of its app."""
-    arrival: list[float]
-    """By job, in seconds."""
-    app_finish: list[float]
-    """By app, its end in seconds; NaN: the app has not ended."""
+    rows: WorkloadRows
+    apps: AppStates
     notes: CallNotes
     """The plugin's call that is under way."""
-    masters: dict[int, AppMaster] = dataclasses.field(default_factory=dict)
-    """App masters of the apps that have one and have not ended."""
     now: Seconds = NOW_AT_FIRST
     out: list[Event] = dataclasses.field(default_factory=list)
     """Events that the arbiter has not received yet."""
@@ -69,8 +59,4 @@ class SimulationState:
 
     def has_arrived(self, job: int) -> bool:
         """Whether a job has arrived."""
-        return self.arrival[job] <= self.now
-
-    def app_id_of(self, job: JobId) -> AppId:
-        """Returns the app of a job."""
-        return self.app_ids[self.app_of[self.job_rows[job]]]
+        return self.rows.arrival[job] <= self.now

@@ -79,7 +79,7 @@ class StepLog:
         """Logs the verdicts and records of a round, and shows the round to the profile's observers."""
         sim, logs = self._sim, self._logs
         if decision.waiting and logs.waits is not None:
-            logs.waits.hear(decision, sim.job_rows, sim.now)
+            logs.waits.hear(decision, sim.rows.jobs, sim.now)
         if decision.records and sim.options.keep.records:
             for record in decision.records:
                 self.records.setdefault(record.plugin, []).append((sim.now, decision.round, record))

@@ -79,9 +79,9 @@ class TimedOrders:
         for job in stopped:
             seconds = max(seconds, runs.save(job, now))
         if order.job is not None and not stopped:
-            seconds = max(0.0, runs.saved_at[sim.job_rows[order.job]] - now)
+            seconds = max(0.0, runs.saved_at[sim.rows.jobs[order.job]] - now)
         if order.job is None:
-            sim.leases.lose(sim.app_rows[order.app], order.lease, gpus, self._put_on(order, gpus), now)
+            sim.leases.lose(sim.rows.apps[order.app], order.lease, gpus, self._put_on(order, gpus), now)
         seconds += self._delays.cost_seconds(self._costs.release)
         if seconds > 0.0:
             sim.agenda.call(now + seconds, lambda then: self._vacate(order, gpus, then, why))
@@ -92,7 +92,7 @@ class TimedOrders:
         """Returns the jobs that lose GPUs by an order."""
         on = self._sim.work.on
         if order.job is not None:
-            job = self._sim.job_rows[order.job]
+            job = self._sim.rows.jobs[order.job]
             return [job] if on[job] and self._runs.epoch[job] < order.fence else []
         return [job for job in self._put_on(order, gpus) if on[job]]
 
@@ -102,7 +102,7 @@ class TimedOrders:
 
     def _vacate(self, order: Transition, gpus: list[int], now: Seconds, why: str) -> None:
         sim, runs = self._sim, self._runs
-        job = NO_HOLDER if order.job is None else sim.job_rows[order.job]
+        job = NO_HOLDER if order.job is None else sim.rows.jobs[order.job]
         self._gpus.vacate(order.lease, gpus, now, why)
         if job != NO_HOLDER and not order.gpus.size and not sim.work.on[job] and runs.epoch[job] <= order.fence:
             sim.jobs.stood(job, now)  # unless it has begun elsewhere meanwhile
@@ -120,7 +120,7 @@ class TimedOrders:
             elif lease.state is LeaseState.ORDERED and self._handed.get(number) != lease.epoch:
                 self._handed[number] = lease.epoch
                 kind = self.awaiting[number]
-                job = NO_HOLDER if lease.job == NONE else self._sim.job_rows[state.job_id(lease.job)]
+                job = NO_HOLDER if lease.job == NONE else self._sim.rows.jobs[state.job_id(lease.job)]
                 self._send_begin(LeaseId(number), Epoch(lease.epoch), job, tuple(lease.gpus.tolist()), kind, now)
 
     def _send_begin(
@@ -140,7 +140,7 @@ class TimedOrders:
         left = tuple([gpu for gpu in gpus if fence[gpu] <= epoch])
         if not left or (job != NO_HOLDER and len(left) < len(gpus)):
             return
-        app = self._sim.app_of[job] if job != NO_HOLDER else self._app_of_lease(lease)
+        app = self._sim.rows.app_of[job] if job != NO_HOLDER else self._app_of_lease(lease)
         if app == NO_HOLDER:
             return
         self._gpus.occupy(left, lease, epoch, app, job, now)
@@ -154,7 +154,7 @@ class TimedOrders:
 
     def _app_of_lease(self, lease: int) -> int:
         held = self._sim.arbiter.state.leases.get(lease)
-        return NO_HOLDER if held is None else self._sim.app_rows[self._sim.arbiter.state.app_id(held.app)]
+        return NO_HOLDER if held is None else self._sim.rows.apps[self._sim.arbiter.state.app_id(held.app)]
 
     def _get_ready(
         self, lease: LeaseId, epoch: Epoch, job: int, gpus: tuple[int, ...], kind: TransitionKind, now: Seconds

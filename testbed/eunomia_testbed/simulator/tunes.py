@@ -57,7 +57,7 @@ class Tunes:
             held = self._sim.arbiter.state.leases.get(lease)
             job = NONE if held is None or held.job == NONE else self._sim.arbiter.state.job_id(held.job)
             if isinstance(job, str):
-                self._change_speed(self._sim.job_rows[job], now)
+                self._change_speed(self._sim.rows.jobs[job], now)
         self._confirm(lease, epoch, given, now)
 
     def of(self, gpus: tuple[int, ...]) -> tuple[Reals, Reals] | None:

@@ -1,0 +1,101 @@
+"""Answers the queries of simulated app masters (``desk.Desk``)."""
+
+from eunomia.contract.events import AppArrived, JobAdded
+from eunomia.units import AppId, JobId
+from eunomia_appmaster.master.division import extra_slots
+from eunomia_testbed.simulator.simulation_state import SimulationState
+
+
+class SimulatedDesk:
+    """Answers from the true progress of jobs and the reports of the run.
+
+    Args:
+        sim: the state of the simulation.
+    """
+
+    def __init__(self, sim: SimulationState) -> None:
+        self._sim = sim
+        costs = sim.options.costs
+        self.restart_seconds = costs.checkpoint + costs.start + costs.restore
+        """Seconds that a restart of a job takes."""
+
+    def app_id(self, app: int) -> AppId:
+        """See ``Desk``."""
+        return self._sim.rows.app_ids[app]
+
+    def job_id(self, job: int) -> JobId:
+        """See ``Desk``."""
+        return self._sim.rows.job_ids[job]
+
+    def row(self, job: JobId) -> int:
+        """See ``Desk``."""
+        return self._sim.rows.jobs[job]
+
+    def arrived(self, app: int) -> AppArrived:
+        """See ``Desk``."""
+        return self._sim.reporter.arrived(app)
+
+    def added(self, job: int) -> JobAdded:
+        """See ``Desk``."""
+        return self._sim.reporter.added(job)
+
+    def has_arrived(self, job: int) -> bool:
+        """See ``Desk``."""
+        return self._sim.has_arrived(job)
+
+    def gang(self, job: int) -> tuple[int, int]:
+        """See ``Desk``."""
+        return self._sim.reporter.gang(job)
+
+    def iterations_done(self, job: int) -> float:
+        """See ``Desk``."""
+        return self._sim.work.done_at(job, self._sim.now)
+
+    def iterations(self, job: int) -> float:
+        """See ``Desk``."""
+        return self._sim.work.total[job]
+
+    def running_gpus(self, job: int) -> int:
+        """See ``Desk``."""
+        return len(self._sim.work.on[job])
+
+    def useful_gpus(self, job: int, most: int) -> int:
+        """See ``Desk``; several GPUs are useful only if the first is, or the app would give them back at once."""
+        size = len(self._sim.work.on[job])
+        if not size:
+            return most
+        return size + (self._extra(job, most) if self._extra(job, min(most, size + 1)) else 0)
+
+    def _extra(self, job: int, most: int) -> int:
+        """Returns how many more GPUs at the same locality speed a running job up."""
+        return extra_slots(
+            size=len(self._sim.work.on[job]),
+            most=most,
+            seconds_left=self.seconds_left(job),
+            restart_seconds=self.restart_seconds,
+        )
+
+    def seconds_left(self, job: int) -> float:
+        """Returns the seconds until a running job reaches its goal at its present speed."""
+        work = self._sim.work
+        return (work.goal[job] - work.done_at(job, self._sim.now)) * work.pace[job]
+
+    def reported_left(self, job: int) -> float:
+        """See ``Desk``."""
+        return self._sim.reporter.left(job, self._sim.now)
+
+    def reported_serial(self, job: int) -> float:
+        """See ``Desk``."""
+        return self._sim.reporter.serial(job)
+
+    def reported_gpu_seconds(self, job: int) -> float:
+        """See ``Desk``."""
+        return self._sim.reporter.work_of(job)
+
+    def reported_slowdown(self, job: int) -> tuple[float, float, float, float] | None:
+        """See ``Desk``."""
+        return self._sim.reporter.slowdown(job)
+
+    def aim(self, job: int, iterations: float) -> None:
+        """See ``Desk``."""
+        self._sim.work.aim(job, iterations, self._sim.now)

@@ -1,0 +1,29 @@
+"""The rows of a workload's jobs and apps: their ids, the app of each job, and when each job arrives."""
+
+from eunomia.units import AppId, JobId
+from eunomia_testbed.workload import Workload
+
+
+class WorkloadRows:
+    """Columns of a workload as plain lists: one read costs less than a numpy scalar's.
+
+    Args:
+        workload: the workload.
+    """
+
+    def __init__(self, workload: Workload) -> None:
+        columns = workload.jobs
+        self.job_ids: list[JobId] = list(map(JobId, columns.id))
+        self.app_ids: list[AppId] = list(map(AppId, workload.apps.id))
+        self.jobs: dict[str, int] = {name: row for row, name in enumerate(columns.id)}
+        """Job rows by id."""
+        self.apps: dict[str, int] = {name: row for row, name in enumerate(workload.apps.id)}
+        """App rows by id."""
+        self.app_of: list[int] = columns.app.tolist()
+        """By job, the row of its app."""
+        self.arrival: list[float] = columns.arrival_seconds.tolist()
+        """By job, in seconds."""
+
+    def app_id_of(self, job: JobId) -> AppId:
+        """Returns the app of a job."""
+        return self.app_ids[self.app_of[self.jobs[job]]]
