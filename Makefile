@@ -10,17 +10,15 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 setup: $(STAMP)
 
 # Debian may lack python3-venv: then the environment is made without pip, and the pip outside installs into it.
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml market/pyproject.toml constraints.txt
 	@echo "setup: a Python environment goes into ./$(VENV), some seconds"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) 2>/dev/null \
 		|| { rm -rf $(VENV); $(PYTHON) -m venv --without-pip $(VENV); }
 	@echo "setup: Eunomia with all extras (torch, gRPC, TensorBoard, solvers, Optuna) and the tools of its tests" \
 		"go into ./$(VENV): one to ten minutes, 2 GiB of disk or more (torch is most of it)"
-	@if $(BIN)/python -m pip --version >/dev/null 2>&1; then \
-		$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[all,dev]'; \
-	else \
-		$(PYTHON) -m pip --python $(BIN)/python install --quiet -c constraints.txt -e '.[all,dev]'; \
-	fi
+	@if $(BIN)/python -m pip --version >/dev/null 2>&1; then pip="$(BIN)/python -m pip"; \
+	else pip="$(PYTHON) -m pip --python $(BIN)/python"; fi; \
+	$$pip install --quiet -c constraints.txt -e '.[all,dev]' && $$pip install --quiet --no-deps -e ./market
 	@touch $(STAMP)
 	@echo "setup: done; \`make clean\` takes it away"
 

@@ -55,12 +55,12 @@ def test_anchors_of_links_exist(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=ids)
 def test_commands_that_pages_name_exist(page: Path) -> None:
-    from eunomia.commands import BUILT_IN
+    from eunomia.commands import BUILT_IN, OF_EXTRAS
 
     text = page.read_text()
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert set(TARGET.findall(text)) <= targets
-    assert set(COMMAND.findall(text)) <= {command.name for command in BUILT_IN}
+    assert set(COMMAND.findall(text)) <= {*(command.name for command in BUILT_IN), *OF_EXTRAS}
     for module in MODULE.findall(text):
         assert importlib.util.find_spec(module.rstrip(".")) is not None, module
 

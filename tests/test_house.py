@@ -13,6 +13,8 @@ ROOT = Path(__file__).parent.parent
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PACKAGES = [Path(name) for name in PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]]
 ROOTS = [package.parts[0] for package in PACKAGES]
+MARKET = Path("market") / "eunomia_market"
+"""A package of its own, which the extra ``market`` installs."""
 TESTS = ROOT / "tests"
 TOOLS = ("chaos", "combinations", "curves")
 """Packages in tests with commands of their own."""
@@ -26,19 +28,19 @@ EXCEPTIONS = {
 }
 
 
-def test_every_list_has_the_five_roots() -> None:
+def test_every_list_has_the_five_roots_and_the_market() -> None:
     tool = PYPROJECT["tool"]
     assert len(ROOTS) == 5
-    checked = [*ROOTS, TESTS.name]
+    checked = [*ROOTS, MARKET.parts[0], TESTS.name]
     assert tool["pytest"]["ini_options"]["pythonpath"] == checked
     assert tool["mypy"]["mypy_path"].split(":") == checked
     assert tool["ruff"]["src"] == checked
-    names = [package.parts[1] for package in PACKAGES]
+    names = [package.parts[1] for package in [*PACKAGES, MARKET]]
     assert tool["mypy"]["packages"] == [*names, *TOOLS]
     assert sorted(tool["importlinter"]["root_packages"]) == sorted(names)
 
 
-@pytest.mark.parametrize("package", PACKAGES, ids=str)
+@pytest.mark.parametrize("package", [*PACKAGES, MARKET], ids=str)
 def test_package_is_named_after_its_folder_and_typed(package: Path) -> None:
     folder, name = package.parts
     assert name == ("eunomia" if folder == "core" else f"eunomia_{folder}")

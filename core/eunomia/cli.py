@@ -19,9 +19,9 @@ import typer
 from typer.core import TyperGroup
 
 from eunomia import __version__
-from eunomia.commands import Command, all_commands, built_in
+from eunomia.commands import OF_EXTRAS, Command, all_commands, built_in
 from eunomia.errors import EunomiaError, InputError, InputErrors, RunErrors
-from eunomia.extras import lacking
+from eunomia.extras import lacking, require
 from eunomia.words import did_you_mean
 
 INTERRUPTED = 130
@@ -146,6 +146,8 @@ def _installed(name: str) -> Command:
     """Return the command of this name that an installed package provides."""
     known = _commands()
     if name not in known:
+        if name in OF_EXTRAS:
+            require([OF_EXTRAS[name]], of=f"eunomia {name}")
         hint = did_you_mean(name, known)
         raise InputError(f"a command must be one of {', '.join(known)}", value=f'"{name}"{hint}')
     return known[name]

@@ -84,12 +84,6 @@ BUILT_IN: Final = (
         target="eunomia_testbed.reproduce.command:reproduce",
     ),
     Command(
-        name="market",
-        help="Solve a small market over time: prices, purchases, fairness.",
-        target="eunomia_testbed.commands.market:market",
-        needs=("cvxpy", "clarabel"),
-    ),
-    Command(
         name="serve",
         help="Run the arbiter and this machine's launcher.",
         target="eunomia_testbed.commands.serve:serve",
@@ -170,6 +164,10 @@ BUILT_IN: Final = (
         target="eunomia.platform.listing:plugins",
     ),
 )
+
+
+OF_EXTRAS: Final[Mapping[str, str]] = {"market": "eunomia_market"}
+"""Commands of packages that an extra installs: the package by command, for the error where it is not installed."""
 
 
 def built_in(name: str) -> Command | None:

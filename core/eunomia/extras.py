@@ -26,6 +26,7 @@ EXTRAS: Final[Mapping[str, tuple[str, ...]]] = {
     "solvers": ("clarabel", "cvxpy", "gurobipy"),
     "fast": ("numba",),
     "optuna": ("optuna",),
+    "market": ("eunomia_market",),
     "testing": ("hypothesis", "pytest"),
 }
 """The modules of each extra; ``pyproject.toml`` lists the packages that they come from."""

@@ -12,10 +12,10 @@ from scipy.optimize import linprog
 
 from eunomia.cli import run
 from eunomia.errors import InputError, InputErrors
-from eunomia_testbed.market import Market, Utility, conditions_of, equilibrium, read_market, unfold
-from eunomia_testbed.market.conditions import finish_time_fairness
-from eunomia_testbed.market.programme import activities_of
-from eunomia_testbed.market.stochastic import Chain, StochasticMarket, expected_optimum, joint
+from eunomia_market import Market, Utility, conditions_of, equilibrium, read_market, unfold
+from eunomia_market.conditions import finish_time_fairness
+from eunomia_market.programme import activities_of
+from eunomia_market.stochastic import Chain, StochasticMarket, expected_optimum, joint
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples" / "markets"
 NEAR = 1e-3

@@ -8,7 +8,7 @@ import numpy as np
 from eunomia.model.shapes import builds
 from eunomia.solve import solve_cvxpy
 from eunomia.units import Ints, Reals
-from eunomia_testbed.market.instance import Market, Utility
+from eunomia_market.instance import Market, Utility
 
 
 class Activities(NamedTuple):

@@ -5,10 +5,10 @@ solves the Eisenberg-Gale programme of Appendix C in cvxpy, ``conditions_of`` ch
 ``unfold`` solves a market in which agents arrive unexpectedly, and ``stochastic`` covers Appendix F.
 """
 
-from eunomia_testbed.market.conditions import Conditions, conditions_of
-from eunomia_testbed.market.instance import Market, Utility, read_market
-from eunomia_testbed.market.programme import Equilibrium, equilibrium
-from eunomia_testbed.market.unfolding import MarketOutcome, unfold
+from eunomia_market.conditions import Conditions, conditions_of
+from eunomia_market.instance import Market, Utility, read_market
+from eunomia_market.programme import Equilibrium, equilibrium
+from eunomia_market.unfolding import MarketOutcome, unfold
 
 __all__ = [
     "Conditions",

@@ -9,7 +9,7 @@ import typer
 
 from eunomia.own_stdout import own_stdout
 from eunomia.units import Reals
-from eunomia_testbed.market import Conditions, Market, MarketOutcome, read_market, unfold
+from eunomia_market import Conditions, Market, MarketOutcome, read_market, unfold
 
 OK: Final = 0
 ANSWER_IS_NO: Final = 1

@@ -4,8 +4,8 @@ import numpy as np
 
 from eunomia.model.shapes import builds
 from eunomia.units import Reals
-from eunomia_testbed.market.instance import Market
-from eunomia_testbed.market.programme import Equilibrium, activities_of
+from eunomia_market.instance import Market
+from eunomia_market.programme import Equilibrium, activities_of
 
 TOLERANCE = 1e-3
 """Largest relative violation that counts as none; with several optima, a conic solver leaves about 1e-4."""

@@ -6,9 +6,9 @@ import numpy as np
 
 from eunomia.model.shapes import builds
 from eunomia.units import Bools, Reals
-from eunomia_testbed.market.conditions import Conditions, conditions_of, finish_time_fairness
-from eunomia_testbed.market.instance import Market
-from eunomia_testbed.market.programme import Equilibrium, activities_of, equilibrium, welfare_of
+from eunomia_market.conditions import Conditions, conditions_of, finish_time_fairness
+from eunomia_market.instance import Market
+from eunomia_market.programme import Equilibrium, activities_of, equilibrium, welfare_of
 
 UNSPENT = 1e-3
 """Fraction of its budget below which an agent counts as having spent everything."""
