@@ -12,7 +12,7 @@ LIMITS = {
     "stores written by a START": 12,
     "stores written by a START, where leases end": 13,
     "returns of functions while a START is adopted": 29,
-    "functions of the core that write a table": 43,
+    "functions of the core that write a table": 42,
     "methods of the largest class": 44,
     "attributes of the largest class": 49,
     "FIFO round with one START: functions": 135,
@@ -29,7 +29,7 @@ LIMITS = {
     "lines of the core": 20600,
 }
 WRITERS = {
-    "core/eunomia/model/columns.py": {"Table.add", "Table.copy_row", "Table.restore"},
+    "core/eunomia/model/columns.py": {"Table.add", "Table.restore"},
     "core/eunomia/state/adopt.py": {
         "_leave",
         "_let_go",
@@ -72,7 +72,6 @@ MOST_METHODS, MOST_ATTRIBUTES = 25, 20
 OVERSIZED = {
     "core/eunomia/contract/snapshot.py:Snapshot",
     "core/eunomia/state/state.py:State",
-    "core/eunomia/testing/conformance.py:PolicyConformance",
     "testbed/eunomia_testbed/simulator/reporting.py:Reporter",
 }
 """Classes of core and simulator with more than 25 methods or 20 attributes. The list only shrinks."""

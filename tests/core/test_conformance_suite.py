@@ -724,13 +724,13 @@ def test_an_offender_is_caught_and_named(kind: type[Any], rule: str, said: str, 
 
 
 def test_every_rule_has_an_offender() -> None:
-    rules = {name.removeprefix("test_") for name in vars(PolicyConformance) if name.startswith("test_")}
+    rules = {name.removeprefix("test_") for name in dir(PolicyConformance) if name.startswith("test_")}
     assert rules - {rule for _, rule, _, _ in OFFENDERS} == {"it_is_made_from_its_options_alone"}
 
 
 def test_the_reference_lists_every_rule_and_module() -> None:
     page = (Path(__file__).parents[2] / "docs" / "reference" / "testing.md").read_text()
-    rules = {name for name in vars(PolicyConformance) if name.startswith("test_")}
+    rules = {name for name in dir(PolicyConformance) if name.startswith("test_")}
     assert set(re.findall(r"`(test_\w+)`", page)) == rules
     for module in re.findall(r"^\| `(\w+)` \|", page.split("## PolicyConformance")[0], re.MULTILINE):
         assert importlib.util.find_spec(f"eunomia.testing.{module}") is not None, module
@@ -739,7 +739,7 @@ def test_the_reference_lists_every_rule_and_module() -> None:
 @pytest.mark.parametrize("kind", [Greedy, Caches, Turns], ids=lambda kind: kind.name)
 def test_the_honest_pass(kind: type[Any]) -> None:
     made = suite(kind)
-    for name in vars(PolicyConformance):
+    for name in dir(PolicyConformance):
         if name.startswith("test_"):
             getattr(made, name)()
 

@@ -57,10 +57,6 @@ SolverChoice = Annotated[Literal["fast", "reference"], AfterValidator(_solver)]
 """``reference`` solves the programme as the paper states it, in cvxpy; it needs the extra ``solvers``."""
 
 
-class NoOptions(PluginOptions):
-    """A plugin without options."""
-
-
 def make_options(
     kind: type[PluginOptions],
     given: Mapping[str, object],

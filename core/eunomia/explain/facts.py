@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from eunomia.contract.decisions import Decision
+from eunomia.contract.decisions import Decision, Fault
 from eunomia.contract.menus import Menus
 from eunomia.contract.offers import Offer
 from eunomia.contract.snapshot import Snapshot
@@ -231,7 +231,7 @@ def facts_of(arbiter: Arbiter, row: int, reason: Reason | None, decision: Decisi
         closes_in=math.inf if opened is None else max(0.0, float(opened.offer.closes_at or NEVER) - float(state.now)),
         faults=state.faults_in_row,
         faults_allowed=arbiter.serving.rounds.faults_allowed,
-        fault="no longer known" if fault is None else f"{fault.plugin} ({_stage(fault.stage)}): {fault.what}",
+        fault="no longer known" if fault is None else f"{fault.plugin} ({_stage(fault)}): {fault.what}",
         faulty_plugin="" if fault is None else fault.plugin,
     )
 
@@ -310,9 +310,9 @@ def slots(count: int) -> str:
     return "slot" if count == 1 else "slots"
 
 
+def _stage(fault: Fault) -> str:
+    return "" if fault.stage is None else fault.stage.value
+
+
 def _duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 59.5 else format_duration(seconds)
-
-
-def _stage(stage: object) -> str:
-    return str(getattr(stage, "value", stage))

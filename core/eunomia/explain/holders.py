@@ -40,9 +40,7 @@ class Holders:
             and (lease.job != NONE or lease.app != self._app)
             and (self._gpu_type == NONE or (self._state.cluster.gpu_type[lease.gpus] == self._gpu_type).any())
         ]
-        of_type.sort(
-            key=lambda lease: (min(float(lease.ends_at), self.work_done_at(lease.id)), lease.granted_at, lease.id)
-        )
+        of_type.sort(key=lambda lease: (min(float(lease.ends_at), self.done_at(lease.id)), lease.granted_at, lease.id))
         return [lease.id for lease in of_type[:LEASES_TRIED]]
 
     def needed_together(self, leases: Sequence[int]) -> list[int]:
@@ -57,7 +55,7 @@ class Holders:
                 return chosen
         return []
 
-    def work_done_at(self, number: int) -> float:
+    def done_at(self, number: int) -> float:
         """Time at which the work on a lease is done at its present rate; inf: not known."""
         lease = self._state.leases[number]
         on = self._state.holdings.live.job[lease.gpus]
@@ -65,7 +63,7 @@ class Holders:
 
     def over_in(self, leases: Sequence[int]) -> float | None:
         """Seconds until the work on all these leases is done at its present rate; None: not known."""
-        end = max(self.work_done_at(lease) for lease in leases) - self._trials.now
+        end = max(self.done_at(lease) for lease in leases) - self._trials.now
         return end if math.isfinite(end) else None
 
     def name(self, number: int) -> str:
@@ -76,5 +74,6 @@ class Holders:
     def gpus_gained(self, leases: Sequence[int]) -> int:
         """Number of further GPUs of its type that would become free."""
         gpus = np.concatenate([self._state.leases[number].gpus for number in leases])
-        kind = self._gpu_type
-        return int(gpus.size if kind == NONE else (self._state.cluster.gpu_type[gpus] == kind).sum())
+        return (
+            gpus.size if self._gpu_type == NONE else int((self._state.cluster.gpu_type[gpus] == self._gpu_type).sum())
+        )

@@ -4,8 +4,6 @@ import math
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 
-import numpy as np
-
 from eunomia.contract.verdicts import Reason
 from eunomia.explain.facts import Facts, longest_release, names_of
 from eunomia.explain.holders import Holders
@@ -197,15 +195,10 @@ class Ways:
         leases = self.holders.usable()
         alone = [lease for lease in leases if self.trials.released(self.job, [lease]) is not None][:WAYS_SHOWN]
         for lease in alone:
-            yield self._done(lease)
+            yield self._done([lease], self.holders.over_in([lease]))
         together = [] if alone else self.holders.needed_together(leases)
         if together:
-            yield Way(
-                what="release",
-                text=f"{names_of([self.holders.name(one) for one in together])} done",
-                slots=tuple(sorted(gpu for one in together for gpu in self.state.leases[one].gpus.tolist())),
-                in_seconds=self.holders.over_in(together),
-            )
+            yield self._done(together, self.holders.over_in(together))
         enough = [[lease] for lease in alone] or ([together] if together else [])
         if enough:
             yield self._fewest(min(enough, key=self.holders.gpus_gained))
@@ -218,15 +211,11 @@ class Ways:
         where = " on one machine" if self.reason is Reason.FRAGMENTED else ""
         return Way(what="gpus", text=f"{count} more free {self.facts.slots_of_type(count)}{where}", count=count)
 
-    def _done(self, number: int) -> Way:
-        lease = self.state.leases[number]
-        end = self.holders.work_done_at(number)
-        return Way(
-            what="release",
-            slots=tuple(lease.gpus.tolist()),
-            text=f"{self.holders.name(number)} done",
-            in_seconds=end - self.now if math.isfinite(end) else None,
-        )
+    def _done(self, leases: Sequence[int], seconds: float | None) -> Way:
+        """The remedy that the work on all these leases is done."""
+        gpus = tuple(sorted(gpu for one in leases for gpu in self.state.leases[one].gpus.tolist()))
+        text = f"{names_of([self.holders.name(one) for one in leases])} done"
+        return Way(what="release", slots=gpus, text=text, in_seconds=seconds)
 
     def listed(self, texts: Sequence[str]) -> tuple[Way, ...]:
         """All remedies: those that come with time first, then those that were tried, then the plugins' texts."""
@@ -265,9 +254,7 @@ class Ways:
         elif ahead.preempted & set(numbers):
             yield self._preemption(ahead, [number for number in numbers if number in ahead.preempted])
         elif self.trials.released(self.job, numbers) is not None:
-            slots = np.concatenate([self.state.leases[number].gpus for number in numbers])
-            text = f"{names_of([self.holders.name(number) for number in numbers])} done"
-            yield Way(what="release", slots=tuple(sorted(slots.tolist())), text=text, in_seconds=self._ahead_in)
+            yield self._done(numbers, self._ahead_in)
         else:
             yield Way(what="round", text="its turn, as running jobs end", in_seconds=self._ahead_in)
 

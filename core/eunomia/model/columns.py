@@ -71,14 +71,6 @@ class Table(Generic[C]):
         self.used += 1
         return self.used - 1
 
-    def copy_row(self, source: "Table[C]", row: int, **changed: object) -> int:
-        """Take a row, copy a row of another table into it except for the columns given, and return its number."""
-        held = {field.name: getattr(source.live, field.name)[row] for field in self._fields}
-        made = self.add()
-        for name, item in (held | changed).items():
-            getattr(self.live, name)[made] = item
-        return made
-
     def drop(self, row: int) -> None:
         """Give a row back: it is emptied and reused later."""
         step = self._step

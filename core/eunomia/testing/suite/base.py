@@ -1,0 +1,79 @@
+"""What all tests of a policy share: the plugin, its runs, and how a broken rule is reported."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, NoReturn
+
+from eunomia.errors import EunomiaError
+from eunomia.testing import scenes
+from eunomia.testing.bench import Bench, Rule, Run
+from eunomia.units import Stage
+
+SHOWN = 3
+"""Findings shown of one rule."""
+
+
+class PolicyTests:
+    """Tests of one plugin; the attributes are those of ``PolicyConformance``."""
+
+    plugin: ClassVar[type[Any]]
+    options: ClassVar[Mapping[str, object]] = {}
+    profile: ClassVar[Mapping[str, object]] = {}
+    time_limit: ClassVar[float] = 30.0
+
+    @classmethod
+    def _name(cls) -> str:
+        given = getattr(cls.plugin, "name", None)
+        return given if isinstance(given, str) else cls.plugin.__name__
+
+    @classmethod
+    def _bench(cls) -> Bench:
+        """Return the bench of this class, made once."""
+        if "_made" not in vars(cls):
+            try:
+                made = Bench(cls.plugin, options=cls.options, profile=cls.profile, limit=cls.time_limit)
+            except EunomiaError as error:
+                cls._broken("a policy must load in its profile", str(error))
+            cls._made = made
+        return cls._made
+
+    _made: ClassVar[Bench]
+
+    @classmethod
+    def _town(cls) -> Run:
+        return cls._bench().once(scenes.town(), "first", promises=True)
+
+    @classmethod
+    def _answered(cls) -> list[Stage]:
+        return [stage for stage in Stage if cls._bench().answers(stage)]
+
+    @classmethod
+    def _broken(cls, rule: str, what: str) -> NoReturn:
+        raise AssertionError(f"{cls._name()}: {rule}, but {what}")
+
+    @classmethod
+    def _hold(cls, run: Run, *rules: Rule) -> None:
+        """Fail if a run violated one of these rules."""
+        for rule in rules:
+            if rule in run.problems:
+                cls._broken(rule.value, listed(run.problems[rule]))
+
+    @classmethod
+    def _hold_all(cls, run: Run) -> None:
+        cls._hold(run, *Rule)
+
+    @classmethod
+    def _same(cls, run: Run, rule: str) -> None:
+        """Fail if a run of the town decided differently from the first one."""
+        cls._hold(run, Rule.RETURNS, Rule.SCRIPT_ENDS)
+        first = cls._town().decisions
+        if run.decisions == first:
+            return
+        pairs = enumerate(zip(first, run.decisions, strict=False))
+        at = next((step for step, (left, right) in pairs if left != right), min(len(first), len(run.decisions)))
+        cls._broken(rule, f"step {at + 1} of {len(first)} differs (town)")
+
+
+def listed(found: list[str]) -> str:
+    """The first findings of a rule, as one text."""
+    more = f"; and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+    return "; ".join(found[:SHOWN]) + more

@@ -1,0 +1,117 @@
+"""Tests of a policy's rounds: in a small town, and in adversarial worlds."""
+
+import dataclasses
+
+import numpy as np
+
+from eunomia.contract.offers import Offer
+from eunomia.contract.snapshot import Snapshot
+from eunomia.contract.stages import Stages
+from eunomia.errors import InputErrors
+from eunomia.model.cluster import Cluster
+from eunomia.testing import scenes
+from eunomia.testing.bench import Rule
+from eunomia.testing.builders import World
+from eunomia.testing.suite.base import PolicyTests
+from eunomia.testing.time_limit import HungError, time_limit
+
+
+class RoundTests(PolicyTests):
+    """Each round of the policy keeps all rules."""
+
+    def test_no_round_is_faulty(self) -> None:
+        """Check that every stage returns the type of its hook, and that the arbiter can carry the answer out."""
+        self._hold(self._town(), Rule.FAULTS, Rule.SCRIPT_ENDS, Rule.RETURNS)
+
+    def test_gangs_run_whole(self) -> None:
+        """Check that each job gets a size on its menu, or nothing."""
+        self._hold(self._town(), Rule.GANGS)
+
+    def test_nothing_is_overcommitted(self) -> None:
+        """Check that each GPU has one holder, and that CPUs and memory suffice."""
+        self._hold(self._town(), Rule.COMMITMENT)
+
+    def test_it_wakes_later_than_now(self) -> None:
+        """Check that a plugin never requests a wake-up at the present time, which would repeat without end."""
+        self._hold(self._town(), Rule.WAKES)
+
+    def test_verdicts_are_of_the_closed_set(self) -> None:
+        """Check that each verdict is on an existing claim, with a reason of the closed set."""
+        self._hold(self._town(), Rule.REASONS)
+
+    def test_inputs_are_untouched(self) -> None:
+        """Check that columns, menus, offers and memos are unchanged after a call, also through the base of a view."""
+        self._hold(self._town(), Rule.INPUTS)
+
+    def test_it_explains_its_verdicts(self) -> None:
+        """Check that ``eunomia_explain``, if implemented, answers for each job that the plugin gave no GPUs."""
+        self._hold(self._town(), Rule.EXPLAINS)
+
+    def test_it_serves_two_gpu_types(self) -> None:
+        """Check all rules with two GPU types, unless a stage declares that it needs one type."""
+        try:
+            self._bench().stages(Cluster.parse(scenes.two_kinds().cluster))
+        except InputErrors:
+            return
+        self._hold_all(self._bench().once(scenes.two_kinds(), promises=True))
+
+    # --- adversarial worlds -----------------------------------------------------------------------------------------
+
+    def test_one_gpu(self) -> None:
+        """Check all rules on a cluster of one GPU."""
+        self._hold_all(self._bench().once(scenes.one_gpu()))
+
+    def test_no_jobs(self) -> None:
+        """Check all rules on a cluster without apps, and with one app without jobs."""
+        for world in (World("2x4 V100 16cpu 64GB"), World("2x4 V100 16cpu 64GB").app("ana")):
+            self._ask(world)
+
+    def test_all_gangs_are_too_large(self) -> None:
+        """Check all rules if every gang is larger than the cluster: no job starts."""
+        run = self._bench().once(scenes.too_large())
+        self._hold_all(run)
+        if run.started:
+            self._broken("a gang larger than the cluster must wait", f"{sorted(run.started)} started")
+
+    def test_a_machine_is_lost_in_mid_round(self) -> None:
+        """Check all rules if machines are lost while offers, starts and releases are in transit."""
+        self._hold_all(self._bench().once(scenes.lost_machine()))
+
+    def test_everyone_is_paused(self) -> None:
+        """Check all rules if all jobs stop, and some come back."""
+        self._hold_all(self._bench().once(scenes.paused()))
+
+    def test_jobs_adapt(self) -> None:
+        """Check all rules if jobs change their batch sizes, as announced or not."""
+        self._hold_all(self._bench().once(scenes.adapting()))
+
+    def test_ten_thousand_jobs(self) -> None:
+        """Check that a round with ten thousand jobs ends; its time is not judged."""
+        self._hold_all(self._bench().once(scenes.many()))
+
+    def _ask(self, world: World) -> None:
+        """Call all stages for a world in which the arbiter itself would call none."""
+        stages = self._bench().stages()
+        snapshot, offer = world.snapshot(now=1.0), world.offer(now=1.0)
+        try:
+            with time_limit(self.time_limit):
+                placed = _through(stages, snapshot, offer)
+        except HungError as hung:
+            self._broken(Rule.RETURNS.value, f"it had not after {hung.limit} (no jobs)")
+        except Exception as error:
+            self._broken(Rule.FAULTS.value, f"{type(error).__name__}: {error} (no jobs)")
+        if placed:
+            self._broken("no job must get GPUs where there is none", f"{placed} are placed")
+
+
+def _through(stages: Stages, snapshot: Snapshot, offer: Offer) -> int:
+    """Call the stages in order; return the number of GPUs placed."""
+    menus = stages.elasticity(snapshot)
+    if stages.offer is not None:
+        empty = dataclasses.replace(offer, gpus=np.empty(0, np.int64), free_gpus=0)
+        offer = stages.offer(snapshot, menus, offer, stages.valuation(snapshot, menus, empty))
+    allocation = stages.allocation(snapshot, menus, offer, stages.valuation(snapshot, menus, offer))
+    for refine in stages.refiners:
+        allocation = refine(snapshot, menus, offer, allocation)
+    placement = stages.placement(snapshot, menus, offer, allocation)
+    return int(placement.gpus.size)
