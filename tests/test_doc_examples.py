@@ -17,7 +17,7 @@ from eunomia.platform.registry import Registry
 from eunomia.testing import scenes
 from eunomia.testing.bench import Bench
 from eunomia.testing.companions import companions
-from eunomia_appmaster.app_file import AppFile
+from eunomia_appmaster.app.app_file import AppFile
 from eunomia_testbed import write_example
 
 ROOT = Path(__file__).parent.parent

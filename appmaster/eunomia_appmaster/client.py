@@ -13,14 +13,14 @@ from eunomia.errors import EunomiaError, InputError, InputErrors, UnreachableErr
 from eunomia.model.shapes import value
 from eunomia.platform.toml_bounds import check_size
 from eunomia.units import parse_duration
-from eunomia_appmaster.best_jobs import BestJob, best_job, check_metric
-from eunomia_appmaster.failures import failure_text
-from eunomia_appmaster.names import no_such_app
+from eunomia_appmaster.app.names import no_such_app
+from eunomia_appmaster.app.submission import login_name
+from eunomia_appmaster.explaining.best_jobs import BestJob, best_job, check_metric
+from eunomia_appmaster.explaining.failures import failure_text
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
 from eunomia_appmaster.protocol.connecting import ADDRESS_FILE, Address, check_target, tls_error
 from eunomia_appmaster.service.settings import DEFAULT_ADDRESS, default_state_dir, run_dir
-from eunomia_appmaster.submission import login_name
 
 A = TypeVar("A")
 

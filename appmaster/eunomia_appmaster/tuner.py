@@ -22,7 +22,7 @@ from eunomia.model.forecasts import Forecast, JobForecast, Phase
 from eunomia.model.shapes import value
 from eunomia.platform.checking import hooks_of
 from eunomia.platform.registry import Registry, default_registry
-from eunomia_appmaster.space import (
+from eunomia_appmaster.app.space import (
     OPTUNA_SAMPLERS,
     Parameter,
     Parameters,

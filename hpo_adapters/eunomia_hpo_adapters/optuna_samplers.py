@@ -13,7 +13,7 @@ import structlog
 
 from eunomia.errors import InputError
 from eunomia.extras import cure
-from eunomia_appmaster.space import Categorical, Distribution, Float, Int, Parameter
+from eunomia_appmaster.app.space import Categorical, Distribution, Float, Int, Parameter
 from eunomia_appmaster.tuner import JsonState, Search
 
 log = structlog.get_logger()

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from eunomia_appmaster.space import Parameters, trial_seed
+from eunomia_appmaster.app.space import Parameters, trial_seed
 from eunomia_appmaster.tuner import JobInfo, JsonState, Search, Trial
 
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import grpc
 
+from eunomia_appmaster.app.submission import Submission
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
 from eunomia_appmaster.protocol import launcher_pb2 as launcher_pb
 from eunomia_appmaster.protocol import launcher_pb2_grpc as launcher_rpc
 from eunomia_appmaster.protocol.tokens import container_token
-from eunomia_appmaster.submission import Submission
 
 HERE = Path(__file__).parent
 

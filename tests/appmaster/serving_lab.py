@@ -10,7 +10,7 @@ import pytest
 
 from eunomia.errors import UnreachableError
 from eunomia_appmaster import Client
-from eunomia_appmaster.supervisor import Serving, Supervisor
+from eunomia_appmaster.node.supervisor import Serving, Supervisor
 
 ROOT = Path(__file__).parent.parent.parent
 FLOORS = ("core", "plugins", "appmaster", "hpo_adapters", "testbed")

@@ -14,7 +14,7 @@ from eunomia.platform.registry import Registry
 from eunomia.round.arbiter import Arbiter
 from eunomia.testing.drive import Delays, Drive
 from eunomia.units import AppId, JobId, Locality, UserId
-from eunomia_appmaster.agent import Agent, AgentError, Known, Standing, plugins_here
+from eunomia_appmaster.master.agent import Agent, AgentError, Known, Standing, plugins_here
 from eunomia_appmaster.master.outbox import RateReport
 from eunomia_appmaster.master.wire import cluster_of, table_message
 from eunomia_appmaster.protocol import arbiter_pb2 as pb

@@ -3,9 +3,9 @@ from pathlib import Path
 import pytest
 
 from eunomia.errors import InputErrors
-from eunomia_appmaster.app_file import AppFile
-from eunomia_appmaster.command import Filling
-from eunomia_appmaster.space import Categorical, Float, Int
+from eunomia_appmaster.app.app_file import AppFile
+from eunomia_appmaster.app.command import Filling
+from eunomia_appmaster.app.space import Categorical, Float, Int
 
 SEARCH = """
 [app]

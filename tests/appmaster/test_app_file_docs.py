@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from eunomia_appmaster.app_file import AppFile
-from eunomia_appmaster.app_tables import DISTRIBUTIONS, AppTable, JobTable, TunerTable
-from eunomia_appmaster.command import PLACEHOLDERS
+from eunomia_appmaster.app.app_file import AppFile
+from eunomia_appmaster.app.app_tables import DISTRIBUTIONS, AppTable, JobTable, TunerTable
+from eunomia_appmaster.app.command import PLACEHOLDERS
 from eunomia_appmaster.tuner import TUNERS, load_tuner
 
 ROOT = Path(__file__).parent.parent.parent

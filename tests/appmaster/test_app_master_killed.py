@@ -17,7 +17,7 @@ from tests.appmaster.serving_lab import eventually, ready, supervisor
 
 from eunomia import cli
 from eunomia_appmaster import Client
-from eunomia_appmaster.supervisor import Supervisor
+from eunomia_appmaster.node.supervisor import Supervisor
 
 _floors = serving_lab.floors
 

@@ -11,8 +11,8 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 
-from eunomia_appmaster.best_jobs import best_checkpoint
-from eunomia_appmaster.checkpoints import Checkpoint, CheckpointStore
+from eunomia_appmaster.app.checkpoints import Checkpoint, CheckpointStore
+from eunomia_appmaster.explaining.best_jobs import best_checkpoint
 from eunomia_appmaster.profiler.log_folder import LogFolder
 from eunomia_appmaster.training.best import BestKeeper
 from eunomia_appmaster.training.environment import Environment

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eunomia.errors import InputError
-from eunomia_appmaster.checkpoints import CheckpointError, CheckpointStore
+from eunomia_appmaster.app.checkpoints import CheckpointError, CheckpointStore
 
 
 def writes(content: bytes):
@@ -172,7 +172,7 @@ def test_stopped_between_the_two_renames(tmp_path: Path, step: int) -> None:
 
 def test_killed_writers_never_cost_the_last_good_one(tmp_path: Path) -> None:
     script = (
-        "import sys; from pathlib import Path; from eunomia_appmaster.checkpoints import CheckpointStore\n"
+        "import sys; from pathlib import Path; from eunomia_appmaster.app.checkpoints import CheckpointStore\n"
         "store = CheckpointStore(Path(sys.argv[1]))\n"
         "for step in range(int(sys.argv[2]), 100000):\n"
         "    store.save(step, lambda path: path.write_bytes(b'%d' % step * 50000), incarnation=int(sys.argv[3]))\n"

@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 import pytest
 
 from eunomia.errors import InputError
-from eunomia_appmaster import gpu_locks
-from eunomia_appmaster.gpu_locks import GpuLocks
+from eunomia_appmaster.node import gpu_locks
+from eunomia_appmaster.node.gpu_locks import GpuLocks
 
 ROOT = Path(__file__).parent.parent.parent
 FLOORS = ("core", "plugins", "appmaster", "hpo_adapters", "testbed")

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from eunomia_appmaster import local_machine
 from eunomia_appmaster.launcher import app_masters
 from eunomia_appmaster.launcher.containers import Containers
 from eunomia_appmaster.launcher.node import Node
 from eunomia_appmaster.launcher.zygote_client import ZygoteClient
+from eunomia_appmaster.node import local_machine
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.protocol.tokens import node_token
 from eunomia_appmaster.runtimes import Exit, LeaseOverError, LocalRuntime, RuntimeAwayError

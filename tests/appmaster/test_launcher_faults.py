@@ -15,8 +15,8 @@ from eunomia.errors import InputError
 from eunomia_appmaster.launcher import processes, shepherd
 from eunomia_appmaster.launcher.files import write_json
 from eunomia_appmaster.launcher.node import Epochs
+from eunomia_appmaster.node.supervisor import left_running
 from eunomia_appmaster.runtimes import ContainerState, Exit, LeaseOverError, SlotBusyError, WatchPosition
-from eunomia_appmaster.supervisor import left_running
 
 _spec = importlib.util.spec_from_file_location("launcher_lab", Path(__file__).parent / "launcher_lab.py")
 lab_module = sys.modules.setdefault("launcher_lab", importlib.util.module_from_spec(_spec))

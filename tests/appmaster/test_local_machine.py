@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from eunomia.errors import InputError
-from eunomia_appmaster import local_machine
-from eunomia_appmaster.local_machine import FoundGpu, LocalMachine, LocalSlot, detect, group, short_type, visible
+from eunomia_appmaster.node import local_machine
+from eunomia_appmaster.node.local_machine import FoundGpu, LocalMachine, LocalSlot, detect, group, short_type, visible
 
 A100 = [FoundGpu(gpu_type="A100", uuid=f"GPU-{name}-1", island=0) for name in ("aa", "ab", "cc")]
 

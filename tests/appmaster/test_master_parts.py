@@ -9,6 +9,7 @@ import pytest
 from eunomia.errors import EunomiaError
 from eunomia.model.forecasts import Forecast, JobForecast, Phase
 from eunomia.units import Locality
+from eunomia_appmaster.app.submission import SUBMISSION, Submission
 from eunomia_appmaster.master.endings import GangOutcome, judge
 from eunomia_appmaster.master.files import ActivityLog, Growth, StateError, read_state, write_state, write_trials
 from eunomia_appmaster.master.jobs import Gang, Job, JobState
@@ -16,7 +17,6 @@ from eunomia_appmaster.master.outbox import Life, Outbox, Progress, RateReport
 from eunomia_appmaster.master.reporting import differs
 from eunomia_appmaster.master.slots import HeldLease, Slot, SlotBook
 from eunomia_appmaster.runtimes.runtime import ContainerState, ContainerStatus, Exit
-from eunomia_appmaster.submission import SUBMISSION, Submission
 
 # -- endings
 

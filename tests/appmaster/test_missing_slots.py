@@ -15,9 +15,9 @@ from tests.appmaster.serving_lab import SCRIPT, client, eventually, supervisor
 
 from eunomia import cli
 from eunomia.errors import InputError
-from eunomia_appmaster import local_machine
 from eunomia_appmaster.journal_check import check_folder
 from eunomia_appmaster.launcher.numbering import numbered
+from eunomia_appmaster.node import local_machine
 
 _floors = serving_lab.floors
 

@@ -14,7 +14,7 @@ from tests.appmaster import serving_lab
 from tests.appmaster.serving_lab import SCRIPT, eventually, supervisor
 
 from eunomia_appmaster import Client
-from eunomia_appmaster.supervisor import Supervisor
+from eunomia_appmaster.node.supervisor import Supervisor
 
 _floors = serving_lab.floors
 

@@ -7,12 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from eunomia_appmaster import parent_death as module
-from eunomia_appmaster.parent_death import with_death_signal
+from eunomia_appmaster.node import parent_death as module
+from eunomia_appmaster.node.parent_death import with_death_signal
 
 STARTER = """
 import os, signal, subprocess, sys
-from eunomia_appmaster.parent_death import with_death_signal
+from eunomia_appmaster.node.parent_death import with_death_signal
 command = [sys.executable, "-c", "print(1, flush=True); import time; time.sleep(600)"]
 child = subprocess.Popen(with_death_signal(command, signal.SIGTERM), stdout=subprocess.PIPE)
 child.stdout.readline()

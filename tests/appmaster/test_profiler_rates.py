@@ -158,7 +158,7 @@ def test_slowdown_by_locality_fills_up_with_what_is_assumed() -> None:
 
 def test_neither_torch_nor_tensorboard_is_imported() -> None:
     program = (
-        "import sys, eunomia_appmaster.profiler, eunomia_appmaster.checkpoints\n"
+        "import sys, eunomia_appmaster.profiler, eunomia_appmaster.app.checkpoints\n"
         "assert not {'torch', 'tensorboard', 'pandas', 'scipy'} & sys.modules.keys()"
     )
     subprocess.run([sys.executable, "-c", program], check=True, env={"PYTHONPATH": ":".join(sys.path)})

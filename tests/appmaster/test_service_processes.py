@@ -22,10 +22,10 @@ from eunomia.journal.journal import read_journal
 from eunomia.logs import configure_logs
 from eunomia_appmaster import Client
 from eunomia_appmaster.client import SubmittedApp
+from eunomia_appmaster.node.supervisor import Child, Supervisor
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
 from eunomia_appmaster.service.server import check_address
-from eunomia_appmaster.supervisor import Child, Supervisor
 
 _floors = serving_lab.floors
 

@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from eunomia import cli
-from eunomia_appmaster.dry_recovery import profiles_of
+from eunomia_appmaster.explaining.dry_recovery import profiles_of
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 
 _spec = importlib.util.spec_from_file_location("service_lab", Path(__file__).parent / "service_lab.py")

@@ -20,10 +20,10 @@ from eunomia import cli
 from eunomia.errors import InputError, UnreachableError
 from eunomia_appmaster import Client
 from eunomia_appmaster.commands import serve
+from eunomia_appmaster.node.supervisor import Supervisor
 from eunomia_appmaster.protocol.connecting import Address
 from eunomia_appmaster.service.certificates import Certificates, make, names_of, own_names
 from eunomia_appmaster.service.server import check_address
-from eunomia_appmaster.supervisor import Supervisor
 
 ROOT = Path(__file__).parent.parent.parent
 FLOORS = ("core", "plugins", "appmaster", "hpo_adapters", "testbed")

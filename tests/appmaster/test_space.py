@@ -3,7 +3,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eunomia_appmaster.space import (
+from eunomia_appmaster.app.space import (
     Categorical,
     Float,
     Int,

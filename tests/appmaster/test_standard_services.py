@@ -93,7 +93,7 @@ def test_a_named_process_keeps_its_environment() -> None:
     pytest.importorskip("setproctitle")
     script = """
 from pathlib import Path
-from eunomia_appmaster.process_name import name_worker
+from eunomia_appmaster.node.process_name import name_worker
 name_worker()
 print(Path("/proc/self/cmdline").read_bytes().replace(b"\\0", b" ").decode())
 print("SPT_NOENV" in __import__("os").environ, b"EUNOMIA_JOB=nets/3" in Path("/proc/self/environ").read_bytes())

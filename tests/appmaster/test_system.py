@@ -1,4 +1,4 @@
-"""Service, launcher and master use clocks, threads and connections through ``eunomia_appmaster.system`` alone."""
+"""Service, launcher and master use clocks, threads and connections through ``eunomia_appmaster.node.system`` alone."""
 
 import ast
 import queue
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import eunomia_appmaster
-from eunomia_appmaster.system import MACHINE
+from eunomia_appmaster.node.system import MACHINE
 
 PACKAGE = Path(eunomia_appmaster.__file__).parent
 ROOMS = ("service", "launcher", "master", "runtimes")

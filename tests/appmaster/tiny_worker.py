@@ -14,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-from eunomia_appmaster.checkpoints import CheckpointStore
+from eunomia_appmaster.app.checkpoints import CheckpointStore
 from eunomia_appmaster.profiler.crc32c import crc32c, masked
 
 

@@ -20,8 +20,8 @@ from pathlib import Path
 from curves.searches import MAX_ITERATIONS, SEARCHES, SEED, TRIALS, parameters, search_seed
 from curves.table import RecordedCurve, read, write
 from eunomia.errors import EunomiaError, InputError
+from eunomia_appmaster.app.space import Parameters, arguments, trial_seed
 from eunomia_appmaster.profiler.log_folder import LogFolder
-from eunomia_appmaster.space import Parameters, arguments, trial_seed
 
 _IMPORTS = ("torch", "torch._dynamo", "torch.utils.tensorboard", "eunomia_testbed.demo.workloads.digits")
 _THREADS = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from eunomia.model.shapes import value
-from eunomia_appmaster.space import Categorical, Float, Int, Parameters, Space, random_point
+from eunomia_appmaster.app.space import Categorical, Float, Int, Parameters, Space, random_point
 
 MAX_ITERATIONS = 900
 """Optimizer steps of a trial: 60 epochs, and so 60 points."""

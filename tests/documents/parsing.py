@@ -25,7 +25,7 @@ from eunomia import EunomiaError, Profile
 from eunomia.cli import run
 from eunomia.journal.journal import Journal
 from eunomia.platform.registry import default_registry
-from eunomia_appmaster.app_file import AppFile
+from eunomia_appmaster.app.app_file import AppFile
 from eunomia_testbed.advise.flags import AdviseFlags
 from eunomia_testbed.audit.violations import property_of
 from eunomia_testbed.example import write_example

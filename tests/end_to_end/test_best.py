@@ -164,7 +164,7 @@ def test_the_example_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def _facts(best: object) -> dict[str, object]:
-    from eunomia_appmaster.best_jobs import BestJob, best_facts
+    from eunomia_appmaster.explaining.best_jobs import BestJob, best_facts
 
     assert isinstance(best, BestJob)
     return best_facts(best)

@@ -18,8 +18,8 @@ from tests.appmaster.test_app_master_killed import live
 from eunomia import cli
 from eunomia.errors import InputError
 from eunomia_appmaster import Client
+from eunomia_appmaster.node.supervisor import Supervisor
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
-from eunomia_appmaster.supervisor import Supervisor
 from eunomia_testbed.live_runs.record import LiveRecord
 
 __all__ = ["floors"]

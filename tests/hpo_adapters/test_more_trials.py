@@ -10,7 +10,7 @@ import pytest
 from tuner_lab import KINDS, WHOLE, Lab, make, search
 
 from eunomia.errors import InputError
-from eunomia_appmaster.space import Categorical, Int
+from eunomia_appmaster.app.space import Categorical, Int
 from eunomia_appmaster.tuner import Search, Speed, forecast
 
 LEARNED = [("none", {}), ("hyperband", {"min_iterations": 16, "reduction_factor": 2})]

@@ -6,7 +6,7 @@ import pytest
 
 from eunomia.errors import InputError
 from eunomia.platform.registry import Registry
-from eunomia_appmaster.space import Categorical
+from eunomia_appmaster.app.space import Categorical
 from eunomia_appmaster.tuner import TUNERS, Search, Speed, Tuner, forecast, load_tuner, tuner_kinds
 from eunomia_hpo_adapters.none import NoTuner, NoTunerOptions
 

@@ -12,8 +12,8 @@ import pytest
 from tuner_lab import Lab, make, search
 
 from eunomia.errors import InputError, InputErrors
-from eunomia_appmaster.app_file import AppFile
-from eunomia_appmaster.space import Categorical, Float, Int
+from eunomia_appmaster.app.app_file import AppFile
+from eunomia_appmaster.app.space import Categorical, Float, Int
 from eunomia_hpo_adapters.optuna_samplers import Learner
 from eunomia_hpo_adapters.trials import Trials
 

@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from eunomia_appmaster.space import Float, Sampler
+from eunomia_appmaster.app.space import Float, Sampler
 from eunomia_appmaster.tuner import Action, Search, Speed, Tuner, forecast, load_tuner
 
 KINDS: Sequence[tuple[str, Mapping[str, Any]]] = (

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import typer
 
-from eunomia_appmaster.best_jobs import best_facts, best_job
 from eunomia_appmaster.client import OVER, Client
 from eunomia_appmaster.commands.console import (
     Address,
@@ -23,7 +22,8 @@ from eunomia_appmaster.commands.console import (
     number,
     table,
 )
-from eunomia_appmaster.failures import failure_facts, failure_text
+from eunomia_appmaster.explaining.best_jobs import best_facts, best_job
+from eunomia_appmaster.explaining.failures import failure_facts, failure_text
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 
 HEADERS = ("APP", "USER", "STATE", "TUNER", "ρ", "SLOTS", "TRIALS", "BEST", "AGE", "ENDS IN")

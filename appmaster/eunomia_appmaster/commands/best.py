@@ -8,12 +8,19 @@ from typing import Annotated
 import typer
 
 from eunomia.model.shapes import value
-from eunomia_appmaster.best_jobs import BestJob, best_checkpoint, best_job, best_line, check_metric, record_of
+from eunomia_appmaster.app.names import no_such_app
 from eunomia_appmaster.client import OVER, Client
 from eunomia_appmaster.commands.console import Address, AsJson, StateDir
 from eunomia_appmaster.commands.run_apps import app_of_run, apps_of_run
-from eunomia_appmaster.metric_check import metric_not_logged
-from eunomia_appmaster.names import no_such_app
+from eunomia_appmaster.explaining.best_jobs import (
+    BestJob,
+    best_checkpoint,
+    best_job,
+    best_line,
+    check_metric,
+    record_of,
+)
+from eunomia_appmaster.explaining.metric_check import metric_not_logged
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 
 NONE_YET = 1
@@ -99,7 +106,7 @@ def line(seen: SearchedApp, found: BestJob | None) -> str:
 
 
 def _copy(found: BestJob, seen: SearchedApp, target: Path) -> list[Path]:
-    from eunomia_appmaster.best_copies import copy_best
+    from eunomia_appmaster.explaining.best_copies import copy_best
 
     title = f"{found.job}: {seen.app.standing.metric} {found.metric} at step {found.step}"
     return copy_best(found, seen.folder / found.job.rpartition("/")[2], target, title=title)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from eunomia.units import format_duration
-from eunomia_appmaster.local_machine import CPU_TYPE
+from eunomia_appmaster.node.local_machine import CPU_TYPE
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 
 Address = Annotated[

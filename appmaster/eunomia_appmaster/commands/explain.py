@@ -25,7 +25,7 @@ from eunomia_appmaster.commands.console import (
 from eunomia_appmaster.commands.explain_ends import ends, outcome_facts, outcome_lines, state_text
 from eunomia_appmaster.commands.explain_past import in_the_past, last_waits
 from eunomia_appmaster.commands.run_apps import app_of_run
-from eunomia_appmaster.metric_check import metric_not_logged
+from eunomia_appmaster.explaining.metric_check import metric_not_logged
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 
 INDENT = " " * 11

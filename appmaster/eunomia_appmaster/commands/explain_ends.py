@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from eunomia_appmaster.best_jobs import best_job, best_line
 from eunomia_appmaster.client import OVER
-from eunomia_appmaster.outcomes import JobOutcome, app_facts, job_outcome, trial_ends
+from eunomia_appmaster.explaining.best_jobs import best_job, best_line
+from eunomia_appmaster.explaining.outcomes import JobOutcome, app_facts, job_outcome, trial_ends
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 
 ENDED_JOB = ("finished", "failed")

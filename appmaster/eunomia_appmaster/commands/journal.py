@@ -57,7 +57,7 @@ def salvage(
     """
     from eunomia.journal.salvage import lines as words
     from eunomia.journal.salvage import salvage as save
-    from eunomia_appmaster.dry_recovery import try_recovery
+    from eunomia_appmaster.explaining.dry_recovery import try_recovery
 
     path = journal_of(folder)
     if not os.path.isfile(path):  # noqa: PTH113 - also under a name that no disk takes
@@ -70,7 +70,7 @@ def salvage(
 
 def _check_begins(path: Path, fresh: Path) -> None:
     """Raise ``InputError`` if no arbiter can start from the salvaged journal."""
-    from eunomia_appmaster.dry_recovery import try_recovery
+    from eunomia_appmaster.explaining.dry_recovery import try_recovery
 
     dry = try_recovery(fresh)
     if dry.refused is not None:
@@ -85,7 +85,7 @@ def journal_of(folder: Path) -> Path:
 
 def _try(report: Report, path: Path) -> None:
     """Add the findings of an arbiter's dry start."""
-    from eunomia_appmaster.dry_recovery import try_recovery
+    from eunomia_appmaster.explaining.dry_recovery import try_recovery
 
     dry = try_recovery(path)
     if dry.refused is not None:

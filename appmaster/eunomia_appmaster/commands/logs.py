@@ -12,9 +12,9 @@ import typer
 
 from eunomia.errors import InputError
 from eunomia.model.shapes import value
+from eunomia_appmaster.app.names import in_order, no_such_job
 from eunomia_appmaster.client import OVER, Client
 from eunomia_appmaster.commands.console import Address, StateDir
-from eunomia_appmaster.names import in_order, no_such_job
 
 LOOK_SECONDS = 0.3
 CHUNK = 1 << 16

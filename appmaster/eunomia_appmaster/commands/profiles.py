@@ -12,7 +12,7 @@ from eunomia.platform.kind_profile_files import facts_of, load_profile, profile_
 from eunomia_appmaster.client import Client
 from eunomia_appmaster.commands.console import Address, AsJson, StateDir, table
 from eunomia_appmaster.commands.journal import journal_of
-from eunomia_appmaster.dry_recovery import profiles_of
+from eunomia_appmaster.explaining.dry_recovery import profiles_of
 
 profiles = typer.Typer(
     add_completion=False,

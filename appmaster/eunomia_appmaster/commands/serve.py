@@ -16,17 +16,17 @@ from eunomia_appmaster.commands.serve_flags import ServeFlags
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from eunomia_appmaster.node.supervisor import Serving, Supervisor
     from eunomia_appmaster.protocol import arbiter_pb2 as pb
     from eunomia_appmaster.service.certificates import Certificates
-    from eunomia_appmaster.supervisor import Serving, Supervisor
 
 INTERRUPTED = 130
 
 
 def serve(flags: ServeFlags) -> int:
     """Run the arbiter and this machine's launcher; returns the exit code once all processes have ended."""
-    from eunomia_appmaster import local_machine
-    from eunomia_appmaster.supervisor import Supervisor
+    from eunomia_appmaster.node import local_machine
+    from eunomia_appmaster.node.supervisor import Supervisor
 
     configure_logs()
     serving = checked(flags)
@@ -47,10 +47,10 @@ def serve(flags: ServeFlags) -> int:
 def checked(flags: ServeFlags) -> "Serving":
     """Check all settings before anything starts, and return them."""
     from eunomia.platform.profiles import Profile
+    from eunomia_appmaster.node.supervisor import Serving
     from eunomia_appmaster.service.certificates import Certificates
     from eunomia_appmaster.service.ports import check_free
     from eunomia_appmaster.service.server import check_address
-    from eunomia_appmaster.supervisor import Serving
 
     certificates = Certificates.of(flags.tls_cert, flags.tls_key, flags.tls_ca)
     if flags.make_certificates:

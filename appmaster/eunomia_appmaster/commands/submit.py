@@ -9,10 +9,10 @@ from typing import Annotated, Any
 import typer
 
 from eunomia.errors import InputError
-from eunomia_appmaster.best_jobs import best_job, record_of
 from eunomia_appmaster.client import Client, Ended
 from eunomia_appmaster.commands.console import Address, AsJson, StateDir, duration, missing, missing_facts, number
-from eunomia_appmaster.metric_check import metric_not_logged
+from eunomia_appmaster.explaining.best_jobs import best_job, record_of
+from eunomia_appmaster.explaining.metric_check import metric_not_logged
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 
 FAILED = 1

@@ -13,9 +13,9 @@ from typing import Annotated, Any
 import typer
 
 from eunomia.errors import InputError
+from eunomia_appmaster.app.names import no_such_app
 from eunomia_appmaster.client import Client
 from eunomia_appmaster.commands.console import Address, AsJson, StateDir
-from eunomia_appmaster.names import no_such_app
 
 HOST = "127.0.0.1"
 LOOK_SECONDS = 3.0

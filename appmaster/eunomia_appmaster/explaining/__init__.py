@@ -1,1 +1,1 @@
-"""What became of a run, read from its journal: the arbiter after each step, periods of jobs, and why a job waits."""
+"""What became of a run and its apps: the arbiter replayed, periods of jobs, why a job waits, results and errors."""

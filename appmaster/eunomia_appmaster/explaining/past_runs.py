@@ -15,10 +15,10 @@ from eunomia.platform.profiles import Profile
 from eunomia.round.arbiter import Arbiter
 from eunomia.state.state import State
 from eunomia.units import NONE, JobId, Seconds
+from eunomia_appmaster.app.names import in_order, no_such_job
 from eunomia_appmaster.explaining.explanations import add_reasons, describe
 from eunomia_appmaster.explaining.replay import JOURNAL, arbiter_of, oldest_checkpoint, profile_of
 from eunomia_appmaster.explaining.spells import Spell, Spells
-from eunomia_appmaster.names import in_order, no_such_job
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.service.app_record import NOTE
 from eunomia_appmaster.service.layout import Layout

@@ -18,15 +18,15 @@ from typing import Any
 import structlog
 
 from eunomia.errors import EunomiaError
-from eunomia_appmaster import local_machine
-from eunomia_appmaster.gpu_locks import GpuLocks, inherited
 from eunomia_appmaster.launcher.app_masters import AppMasters
 from eunomia_appmaster.launcher.containers import Containers
 from eunomia_appmaster.launcher.node import Node, default_name
 from eunomia_appmaster.launcher.server import serve
 from eunomia_appmaster.launcher.tracker import Tracker
 from eunomia_appmaster.launcher.zygote_client import ZygoteClient
-from eunomia_appmaster.process_name import name_process
+from eunomia_appmaster.node import local_machine
+from eunomia_appmaster.node.gpu_locks import GpuLocks, inherited
+from eunomia_appmaster.node.process_name import name_process
 
 _TIDY_SECONDS = 30.0
 

@@ -11,8 +11,8 @@ from google.protobuf import json_format
 from eunomia_appmaster.launcher.files import read_json, write_json
 from eunomia_appmaster.launcher.orders import OrderSocket
 from eunomia_appmaster.launcher.processes import ProcessId
+from eunomia_appmaster.node.system import MACHINE, System
 from eunomia_appmaster.protocol import launcher_pb2 as pb
-from eunomia_appmaster.system import MACHINE, System
 
 RECORD, START, WORKER, EXIT, CLAIM = "container.json", "start.json", "worker.json", "exit.json", "claim"
 NO_SLOT = -1  # of an app master

@@ -11,8 +11,8 @@ from eunomia.errors import InputError
 from eunomia_appmaster.launcher.errors import ClosedEpochError, NotRegisteredError
 from eunomia_appmaster.launcher.files import read_json, read_whole_json, write_json
 from eunomia_appmaster.launcher.numbering import numbered
-from eunomia_appmaster.local_machine import LocalMachine
-from eunomia_appmaster.system import MACHINE, System
+from eunomia_appmaster.node.local_machine import LocalMachine
+from eunomia_appmaster.node.system import MACHINE, System
 
 LAUNCHER_FILE = "launcher.json"
 

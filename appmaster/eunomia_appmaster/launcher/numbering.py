@@ -5,7 +5,7 @@ import itertools
 from pathlib import Path
 
 from eunomia_appmaster.launcher.files import read_whole_json, write_json
-from eunomia_appmaster.local_machine import LocalMachine
+from eunomia_appmaster.node.local_machine import LocalMachine
 
 
 def numbered(machine: LocalMachine, path: Path) -> LocalMachine:

@@ -34,7 +34,7 @@ import types
 from typing import Any, NoReturn
 
 from eunomia_appmaster.launcher import shepherd
-from eunomia_appmaster.process_name import name_process, name_worker
+from eunomia_appmaster.node.process_name import name_process, name_worker
 
 MARK = "EUNOMIA_CONTAINER_ID"
 MARK_BYTES = 128  # room kept for a mark in the environment block of the zygote

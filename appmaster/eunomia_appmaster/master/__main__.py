@@ -10,7 +10,7 @@ import structlog
 from eunomia.errors import EunomiaError
 from eunomia.logs import configure_logs
 from eunomia_appmaster.master.process import AppMaster, Settings
-from eunomia_appmaster.process_name import name_process
+from eunomia_appmaster.node.process_name import name_process
 
 
 def main() -> int:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from eunomia_appmaster.master.conductor import LONGEST_RETRY_SECONDS
 from eunomia_appmaster.master.jobs import Job
-from eunomia_appmaster.system import MACHINE, System
+from eunomia_appmaster.node.system import MACHINE, System
 
 
 class SteadyClock:

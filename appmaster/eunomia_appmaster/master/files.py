@@ -14,7 +14,7 @@ import structlog
 from eunomia.errors import EunomiaError
 from eunomia.model.shapes import value
 from eunomia_appmaster.master.jobs import Job
-from eunomia_appmaster.system import MACHINE, System
+from eunomia_appmaster.node.system import MACHINE, System
 
 log = structlog.get_logger()
 

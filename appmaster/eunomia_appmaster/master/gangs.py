@@ -9,9 +9,9 @@ import structlog
 
 from eunomia.model.cluster import Cluster
 from eunomia.model.shapes import builds
-from eunomia_appmaster.app_file import AppFile
-from eunomia_appmaster.checkpoints import BEST_FOLDER, CheckpointStore
-from eunomia_appmaster.command import Filling
+from eunomia_appmaster.app.app_file import AppFile
+from eunomia_appmaster.app.checkpoints import BEST_FOLDER, CheckpointStore
+from eunomia_appmaster.app.command import Filling
 from eunomia_appmaster.master.files import ActivityLog
 from eunomia_appmaster.master.jobs import Gang, Job, JobState
 from eunomia_appmaster.master.outbox import Outbox

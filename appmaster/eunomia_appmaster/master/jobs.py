@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
-from eunomia_appmaster.space import Parameter
+from eunomia_appmaster.app.space import Parameter
 
 
 class JobState(StrEnum):

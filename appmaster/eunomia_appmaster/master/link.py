@@ -11,10 +11,10 @@ import structlog
 from eunomia.errors import EunomiaError, UnreachableError
 from eunomia_appmaster.master.outbox import Outbox, Sending
 from eunomia_appmaster.master.wire import plugins_message, request_of
+from eunomia_appmaster.node.system import MACHINE, Flag, System
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
 from eunomia_appmaster.protocol.connecting import Address
-from eunomia_appmaster.system import MACHINE, Flag, System
 
 log = structlog.get_logger()
 

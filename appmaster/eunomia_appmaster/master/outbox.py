@@ -9,7 +9,7 @@ from eunomia.contract.events import JobAdded
 from eunomia.model.forecasts import Forecast
 from eunomia.model.shapes import builds, value
 from eunomia.units import Locality
-from eunomia_appmaster.system import MACHINE, Flag, System
+from eunomia_appmaster.node.system import MACHINE, Flag, System
 
 
 @value

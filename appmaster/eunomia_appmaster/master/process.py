@@ -16,8 +16,9 @@ from eunomia.errors import EunomiaError
 from eunomia.model.shapes import builds
 from eunomia.platform.registry import default_registry
 from eunomia.units import AppId, UserId
-from eunomia_appmaster.agent import Agent, Standing, plugins_here
-from eunomia_appmaster.app_file import AppFile
+from eunomia_appmaster.app.app_file import AppFile
+from eunomia_appmaster.app.submission import APP_FILE, MORE_TRIALS, Submission
+from eunomia_appmaster.master.agent import Agent, Standing, plugins_here
 from eunomia_appmaster.master.clock import SteadyClock, forget_future
 from eunomia_appmaster.master.conductor import Conductor
 from eunomia_appmaster.master.files import ActivityLog, Growth, read_state, write_state, write_trials
@@ -27,11 +28,10 @@ from eunomia_appmaster.master.link import ArbiterLink, OverError, Resync
 from eunomia_appmaster.master.outbox import BidReport, Outbox
 from eunomia_appmaster.master.reporting import Reporter, failed_jobs
 from eunomia_appmaster.master.wire import cluster_of, lease_of, standing_message
+from eunomia_appmaster.node.system import MACHINE, Flag, System
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.runtimes.local import LocalRuntime
 from eunomia_appmaster.runtimes.runtime import ContainerStatus, RefusedError, RuntimeAwayError, WatchPosition
-from eunomia_appmaster.submission import APP_FILE, MORE_TRIALS, Submission
-from eunomia_appmaster.system import MACHINE, Flag, System
 
 log = structlog.get_logger()
 

@@ -10,8 +10,8 @@ from eunomia.model import workload
 from eunomia.model.adaptations import adapts_named
 from eunomia.model.forecasts import Forecast
 from eunomia.units import AppId, Locality
-from eunomia_appmaster.agent import Known
-from eunomia_appmaster.checkpoints import Checkpoint
+from eunomia_appmaster.app.checkpoints import Checkpoint
+from eunomia_appmaster.master.agent import Known
 from eunomia_appmaster.master.amounts import AmountsSeen
 from eunomia_appmaster.master.conductor import Conductor
 from eunomia_appmaster.master.gangs import Surroundings

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import grpc
 
+from eunomia_appmaster.node.system import MACHINE, System
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2_grpc as rpc
 from eunomia_appmaster.protocol.connecting import Address
@@ -23,7 +24,6 @@ from eunomia_appmaster.runtimes.runtime import (
     Watch,
     WatchPosition,
 )
-from eunomia_appmaster.system import MACHINE, System
 
 _Answer = TypeVar("_Answer")
 _BUSY_KEY = "eunomia-slot-busy"

@@ -20,7 +20,7 @@ from eunomia.journal.journal import Journal
 from eunomia.logs import configure_logs
 from eunomia.platform.profiles import Profile
 from eunomia.units import Seconds
-from eunomia_appmaster.process_name import name_process
+from eunomia_appmaster.node.process_name import name_process
 from eunomia_appmaster.service.certificates import Certificates
 from eunomia_appmaster.service.server import check_address, publish, publish_ca, start_server
 from eunomia_appmaster.service.service import Service

@@ -158,7 +158,7 @@ def app_of(file: Any, *, name: str, submitted_at: float, arrived_at: float, requ
     """Returns the record of an app file.
 
     Args:
-        file: an ``eunomia_appmaster.app_file.AppFile``.
+        file: an ``eunomia_appmaster.app.app_file.AppFile``.
         name: unique.
         submitted_at: Unix time.
         arrived_at: of the arbiter's clock.

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from eunomia.errors import InputError
+from eunomia_appmaster.app.submission import APP_FILE, SUBMISSION, Submission
 from eunomia_appmaster.service.app_record import App
 from eunomia_appmaster.service.ended_apps import EndedApps
 from eunomia_appmaster.service.settings import KEPT_APPS
-from eunomia_appmaster.submission import APP_FILE, SUBMISSION, Submission
 
 MOST_APPS = 1000
 """Most live apps at once."""

@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 
 from eunomia.errors import InputError
 from eunomia.model.shapes import value
-from eunomia_appmaster.local_machine import MOST_SLOTS
+from eunomia_appmaster.node.local_machine import MOST_SLOTS
 
 MAX_REQUEST_BYTES: Final = 4 * 1024 * 1024
 """Most bytes of a message; gRPC answers a larger one with RESOURCE_EXHAUSTED before it is parsed."""

@@ -14,9 +14,10 @@ from eunomia.contract.events import AppArrived, ProfileChanged
 from eunomia.errors import InputError, InputErrors
 from eunomia.model.leases import GpuState
 from eunomia.units import AppId, UserId
+from eunomia_appmaster.app.names import in_order as by_number
+from eunomia_appmaster.app.names import no_such_app, no_such_job
+from eunomia_appmaster.app.submission import Submission
 from eunomia_appmaster.explaining.explanations import EXPLAINED, add_reasons
-from eunomia_appmaster.names import in_order as by_number
-from eunomia_appmaster.names import no_such_app, no_such_job
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
 from eunomia_appmaster.service import bounds
@@ -28,7 +29,6 @@ from eunomia_appmaster.service.rates import Rate, peer_of
 from eunomia_appmaster.service.resuming import resume
 from eunomia_appmaster.service.service import Service, host
 from eunomia_appmaster.service.views import Views
-from eunomia_appmaster.submission import Submission
 
 log = structlog.get_logger()
 
@@ -321,7 +321,7 @@ def _parsed(request: pb.SubmitRequest, slots: int) -> Any:
     Raises:
         InputErrors: all errors of the file.
     """
-    from eunomia_appmaster.app_file import AppFile
+    from eunomia_appmaster.app.app_file import AppFile
 
     name = request.file_name or "app.toml"
     if not request.folder.startswith("/"):

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from eunomia.journal.journal import Journal, Step
 from eunomia.units import ZERO, Seconds
-from eunomia_appmaster.system import MACHINE, System
+from eunomia_appmaster.node.system import MACHINE, System
 
 BOOT: Final = "boot"
 """In the journal's meta: ``{"id": ..., "after_step": ...}``; later steps were written since the boot of that id."""

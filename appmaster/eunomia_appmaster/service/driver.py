@@ -32,9 +32,9 @@ from eunomia.journal.values import Note
 from eunomia.round.arbiter import Arbiter
 from eunomia.state.folding import JOB_ENDED
 from eunomia.units import NEVER, JobId, Seconds
+from eunomia_appmaster.node.system import MACHINE, System
 from eunomia_appmaster.service.clock import Clock
 from eunomia_appmaster.service.watchdog import Watchdog
-from eunomia_appmaster.system import MACHINE, System
 
 log = structlog.get_logger()
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import structlog
 
 from eunomia.errors import EunomiaError, InputError
+from eunomia_appmaster.app.submission import APP_FILE, Submission
 from eunomia_appmaster.master.files import read_state
 from eunomia_appmaster.service.app_record import App
 from eunomia_appmaster.service.resuming import check_folder, go_on
 from eunomia_appmaster.service.service import Service
-from eunomia_appmaster.submission import APP_FILE, Submission
 
 log = structlog.get_logger()
 
@@ -49,7 +49,7 @@ def _checked(service: Service, app: App, trials: int) -> list[int]:
     Raises:
         InputError: the app file does not allow it.
     """
-    from eunomia_appmaster.app_file import AppFile
+    from eunomia_appmaster.app.app_file import AppFile
 
     folder = service.settings.apps / app.name
     try:

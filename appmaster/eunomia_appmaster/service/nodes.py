@@ -15,10 +15,10 @@ from eunomia.contract.events import MachineBack, MachineLost, Released, Retuned
 from eunomia.model.leases import GpuState
 from eunomia.state.state import State
 from eunomia.units import NONE, Epoch, LeaseId, Seconds
+from eunomia_appmaster.node.system import MACHINE, System
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.service.layout import Layout
 from eunomia_appmaster.service.tuned import retuned, settings
-from eunomia_appmaster.system import MACHINE, System
 
 log = structlog.get_logger()
 

@@ -8,12 +8,12 @@ import structlog
 from eunomia.contract.events import AppArrived
 from eunomia.errors import EunomiaError, InputError
 from eunomia.units import NONE, AppId, UserId
-from eunomia_appmaster.checkpoints import CheckpointStore
+from eunomia_appmaster.app.checkpoints import CheckpointStore
+from eunomia_appmaster.app.submission import APP_FILE, SUBMISSION
 from eunomia_appmaster.master.files import read_state
 from eunomia_appmaster.master.jobs import Job
 from eunomia_appmaster.service.app_record import App
 from eunomia_appmaster.service.service import Service
-from eunomia_appmaster.submission import APP_FILE, SUBMISSION
 
 log = structlog.get_logger()
 

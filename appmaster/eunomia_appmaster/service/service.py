@@ -22,6 +22,8 @@ from eunomia.platform.profiles import Profile
 from eunomia.round.arbiter import Arbiter
 from eunomia.state.state import State
 from eunomia.units import NEVER, NONE, AppId, Seconds, Stage
+from eunomia_appmaster.app.submission import MORE_TRIALS
+from eunomia_appmaster.node.system import MACHINE, System
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2 as launcher
 from eunomia_appmaster.protocol.connecting import CA_VARIABLE
@@ -37,8 +39,6 @@ from eunomia_appmaster.service.settings import Settings
 from eunomia_appmaster.service.standings import Standings
 from eunomia_appmaster.service.tokens import Tokens
 from eunomia_appmaster.service.watchdog import Watchdog
-from eunomia_appmaster.submission import MORE_TRIALS
-from eunomia_appmaster.system import MACHINE, System
 
 if TYPE_CHECKING:
     from eunomia_appmaster.service.certificates import ServedCertificates

@@ -15,12 +15,12 @@ from eunomia.contract.events import Started
 from eunomia.model.leases import GpuState, Lease, LeaseState
 from eunomia.state.state import State
 from eunomia.units import NONE, AppId, Epoch, LeaseId, Seconds
+from eunomia_appmaster.node.system import MACHINE, System
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol.tokens import container_token, node_token
 from eunomia_appmaster.service.messages import finite, offer_message
 from eunomia_appmaster.service.nodes import Nodes
 from eunomia_appmaster.service.tuned import amounts_of
-from eunomia_appmaster.system import MACHINE, System
 
 READY = (LeaseState.ORDERED, LeaseState.ACTIVE)
 MOST_REFUSALS = 100

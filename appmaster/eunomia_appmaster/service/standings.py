@@ -7,9 +7,9 @@ from collections.abc import Callable
 from eunomia.round.arbiter import Arbiter
 from eunomia.state.show import show
 from eunomia.units import AppId, Seconds
+from eunomia_appmaster.node.system import MACHINE, System
 from eunomia_appmaster.service.app_record import App
 from eunomia_appmaster.service.prediction import expected_rhos
-from eunomia_appmaster.system import MACHINE, System
 
 KEPT_SECONDS = 1.0
 """Seconds for which a value is shown before it is computed again."""

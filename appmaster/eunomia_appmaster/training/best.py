@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from eunomia_appmaster.checkpoints import Checkpoint, CheckpointError, CheckpointStore
+from eunomia_appmaster.app.checkpoints import Checkpoint, CheckpointError, CheckpointStore
 from eunomia_appmaster.training.keeper import FORMAT, Keeper, Snapshot
 
 PART_OF_TIME = 1 / 20

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from eunomia.errors import EunomiaError
-from eunomia_appmaster.checkpoints import CheckpointStore
+from eunomia_appmaster.app.checkpoints import CheckpointStore
 from eunomia_appmaster.training import randomness
 from eunomia_appmaster.training.gang import Gang
 from eunomia_appmaster.training.kept import Kept, State

@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from eunomia.errors import InputError
-from eunomia_appmaster.checkpoints import CheckpointStore
+from eunomia_appmaster.app.checkpoints import CheckpointStore
 from eunomia_appmaster.training import randomness
 from eunomia_appmaster.training.accumulation import Accumulation
 from eunomia_appmaster.training.batches import Division

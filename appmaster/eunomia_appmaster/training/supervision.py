@@ -12,8 +12,8 @@ import torch
 
 from eunomia.errors import InputError
 from eunomia.model.adaptations import MOST_BATCH_SIZE, is_batch_size
-from eunomia_appmaster.checkpoints import BEST_FOLDER, CheckpointStore
-from eunomia_appmaster.process_name import name_worker
+from eunomia_appmaster.app.checkpoints import BEST_FOLDER, CheckpointStore
+from eunomia_appmaster.node.process_name import name_worker
 from eunomia_appmaster.training.best import BestKeeper
 from eunomia_appmaster.training.commands import Commands, Directive
 from eunomia_appmaster.training.environment import Environment

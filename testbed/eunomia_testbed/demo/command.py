@@ -15,7 +15,7 @@ from typing import Any
 import typer
 
 from eunomia.flags import with_flags
-from eunomia_appmaster import local_machine
+from eunomia_appmaster.node import local_machine
 from eunomia_testbed.demo.apps_of_demo import AppSource, app_sources, fitted
 from eunomia_testbed.demo.flags import DemoFlags
 from eunomia_testbed.results import InputFile, ResultFolder, RunFacts, new_folder_name

@@ -10,8 +10,8 @@ from typing import Self
 
 from eunomia.errors import EunomiaError
 from eunomia_appmaster.client import Client
+from eunomia_appmaster.node.supervisor import Serving, Supervisor
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
-from eunomia_appmaster.supervisor import Serving, Supervisor
 from eunomia_testbed.demo.apps_of_demo import AppSource
 from eunomia_testbed.live_runs.record import LiveRecord, News
 from eunomia_testbed.live_runs.tables import RhoSample

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from rich.console import Group
 from rich.text import Text
 
-from eunomia_appmaster.failures import failed_in_words
+from eunomia_appmaster.explaining.failures import failed_in_words
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_testbed.demo.live_run import Look
 from eunomia_testbed.live_runs.activity import ENDS, Line

@@ -11,15 +11,15 @@ import structlog
 
 from chaos.crash_points.network import Network, Process
 from chaos.crash_points.virtual import EPOCH_SECONDS, Crash, NoLock, Threads, VirtualEvent, VirtualQueue, VirtualThread
+from eunomia_appmaster.node.system import MACHINE
 from eunomia_appmaster.protocol.connecting import Address, Options
-from eunomia_appmaster.system import MACHINE
 
 UPTIME_SECONDS = 1000.0
 """Uptime of the machine at which virtual time begins."""
 
 
 class VirtualSystem:
-    """See ``eunomia_appmaster.system.System``.
+    """See ``eunomia_appmaster.node.system.System``.
 
     Args:
         threads: of all processes.

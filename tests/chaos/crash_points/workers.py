@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from chaos.crash_points.virtual import EPOCH_SECONDS
-from eunomia_appmaster.checkpoints import CheckpointStore
+from eunomia_appmaster.app.checkpoints import CheckpointStore
 from eunomia_appmaster.launcher.container import NO_SLOT, Container
 from eunomia_appmaster.launcher.containers import ContainerCommand, Containers
 from eunomia_appmaster.launcher.errors import SlotBusyError

@@ -29,8 +29,8 @@ from eunomia_appmaster.launcher.app_masters import AppMasters
 from eunomia_appmaster.launcher.node import Node
 from eunomia_appmaster.launcher.server import ContainerManager
 from eunomia_appmaster.launcher.tracker import Tracker
-from eunomia_appmaster.local_machine import LocalMachine, LocalSlot
 from eunomia_appmaster.master import process
+from eunomia_appmaster.node.local_machine import LocalMachine, LocalSlot
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
 from eunomia_appmaster.service import service

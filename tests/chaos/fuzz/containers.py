@@ -18,12 +18,12 @@ from google.protobuf.message import DecodeError, Message
 from chaos.fuzz.values import WITNESS
 from chaos.fuzz.world import NODE, Answer, HeardContext
 from eunomia.errors import InputError
-from eunomia_appmaster import local_machine
 from eunomia_appmaster.launcher.container import Container
 from eunomia_appmaster.launcher.containers import Containers
 from eunomia_appmaster.launcher.node import Node
 from eunomia_appmaster.launcher.server import ContainerManager
 from eunomia_appmaster.launcher.zygote_client import ZygoteClient
+from eunomia_appmaster.node import local_machine
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2_grpc as rpc
 from eunomia_appmaster.protocol.tokens import container_token, node_token

@@ -20,7 +20,7 @@ from typing import Any, Final, Self
 
 from eunomia.errors import InputError
 from eunomia.model.shapes import value
-from eunomia_appmaster.submission import login_name
+from eunomia_appmaster.app.submission import login_name
 
 BASES: Final = (Path("/run/lock"), Path("/tmp"))
 """Parents of the folders of locks. Every usable one is used, so that two users share at least one if possible."""

@@ -21,9 +21,9 @@ import structlog
 from eunomia.errors import EunomiaError, InputError
 from eunomia.journal.journal import Journal
 from eunomia.model.shapes import value
-from eunomia_appmaster import local_machine
-from eunomia_appmaster.gpu_locks import GpuLocks, Holder
-from eunomia_appmaster.parent_death import with_death_signal
+from eunomia_appmaster.node import local_machine
+from eunomia_appmaster.node.gpu_locks import GpuLocks, Holder
+from eunomia_appmaster.node.parent_death import with_death_signal
 from eunomia_appmaster.service.settings import DEFAULT_ADDRESS, run_dir
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from eunomia.errors import InputError
 from eunomia.model.adaptations import MODES
 from eunomia.units import parse_duration
-from eunomia_appmaster.local_machine import MOST_SLOTS
-from eunomia_appmaster.space import SAMPLERS, Categorical, Distribution, Float, Int, Sampler
+from eunomia_appmaster.app.space import SAMPLERS, Categorical, Distribution, Float, Int, Sampler
+from eunomia_appmaster.node.local_machine import MOST_SLOTS
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """Allowed names of apps and users: a name becomes a folder's name and part of job ids."""

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from eunomia.errors import InputError, InputErrors
 from eunomia.platform.toml_bounds import parse_toml
-from eunomia_appmaster.app_tables import (
+from eunomia_appmaster.app.app_tables import (
     DISTRIBUTIONS,
     MOST_TRIALS,
     PARAMETER,
@@ -22,9 +22,9 @@ from eunomia_appmaster.app_tables import (
     Slots,
     TunerTable,
 )
-from eunomia_appmaster.command import PLACEHOLDERS, Command
-from eunomia_appmaster.space import OPTUNA_SAMPLERS, Distribution, grid_size
-from eunomia_appmaster.submission import login_name
+from eunomia_appmaster.app.command import PLACEHOLDERS, Command
+from eunomia_appmaster.app.space import OPTUNA_SAMPLERS, Distribution, grid_size
+from eunomia_appmaster.app.submission import login_name
 from eunomia_appmaster.tuner import CONCURRENT_TRIALS, Search, Tuner, load_tuner, takes_more_trials
 
 M = TypeVar("M", bound=BaseModel)

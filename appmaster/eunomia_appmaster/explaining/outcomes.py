@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from eunomia.model.shapes import value
-from eunomia_appmaster.best_jobs import best_facts, best_job, settings_text
+from eunomia_appmaster.explaining.best_jobs import best_facts, best_job, settings_text
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 
 MOST_TAGS = 6

@@ -8,8 +8,8 @@ from typing import Any
 
 from eunomia.errors import InputError
 from eunomia.model.shapes import value
-from eunomia_appmaster.checkpoints import BEST_FOLDER, Checkpoint, CheckpointStore
-from eunomia_appmaster.failures import failure_facts
+from eunomia_appmaster.app.checkpoints import BEST_FOLDER, Checkpoint, CheckpointStore
+from eunomia_appmaster.explaining.failures import failure_facts
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 
 

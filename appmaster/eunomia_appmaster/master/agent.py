@@ -25,7 +25,7 @@ from eunomia.state.regimes import is_present
 from eunomia.state.show import show
 from eunomia.state.state import State
 from eunomia.units import NONE, AppId, Cause, JobId, Locality, OfferId, Scope, Seconds, Stage, UserId
-from eunomia_appmaster.bidding import AgentError, bid_of
+from eunomia_appmaster.master.bidding import AgentError, bid_of
 from eunomia_appmaster.master.outbox import RateReport
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from eunomia.errors import EunomiaError, InputError
-from eunomia_appmaster.best_jobs import BestJob, best_checkpoint
+from eunomia_appmaster.explaining.best_jobs import BestJob, best_checkpoint
 from eunomia_appmaster.profiler.log_folder import LogFolder
 
 CHECKPOINT, PARAMETERS, METRICS = "best.pt", "parameters.toml", "metrics.csv"

@@ -12,7 +12,7 @@ from typing import Self
 
 from eunomia.errors import InputError, InputErrors
 from eunomia.model.shapes import value
-from eunomia_appmaster.space import Parameters, arguments, text_of
+from eunomia_appmaster.app.space import Parameters, arguments, text_of
 
 PLACEHOLDERS = ("args", "seed", "max_iterations", "log_dir", "checkpoint_dir")
 """Placeholders in addition to the parameters of the space; ``{{lr}}`` is a literal ``{lr}``."""

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from eunomia_appmaster.best_jobs import best_job
-from eunomia_appmaster.failures import failure_text
-from eunomia_appmaster.outcomes import trial_rows
+from eunomia_appmaster.explaining.best_jobs import best_job
+from eunomia_appmaster.explaining.failures import failure_text
+from eunomia_appmaster.explaining.outcomes import trial_rows
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 
 MOST_TRIALS_READ = 4
