@@ -10,10 +10,8 @@ from real_data import shared_data
 from eunomia.cli import run
 from eunomia.errors import InputError
 from eunomia_testbed.generators.afs import MOST_GPUS
-from eunomia_testbed.reproduce.afs.cells import POLICIES, AfsFigures, run_cell
-from eunomia_testbed.reproduce.afs.claims import NOT_DONE
-from eunomia_testbed.reproduce.afs.grid import ORDER, AfsGrid
-from eunomia_testbed.reproduce.afs.paper import PAPER, said
+from eunomia_testbed.reproduce.afs.cells import POLICIES, AfsCell, AfsFigures, run_cell
+from eunomia_testbed.reproduce.afs.paper import ORDER, PAPER, ROWS, AfsGrid, make_cell
 from eunomia_testbed.reproduce.paper import Runs, cells_of
 from eunomia_testbed.reproduce.verdicts import Verdict
 
@@ -35,25 +33,30 @@ def grid(tmp_path: Path) -> AfsGrid:
     return AfsGrid(clusters="2869ce", trace=str(trace), scaling=str(scaling))
 
 
+def cell(grid: AfsGrid, policy: str, **more: object) -> AfsCell:
+    return make_cell(grid, {"policy": policy, "cluster": "2869ce", **more}, 0)
+
+
 @pytest.mark.parametrize("policy", list(POLICIES))
 def test_every_policy_finishes_every_job(grid: AfsGrid, policy: str) -> None:
-    figures = run_cell(grid.cell(policy, "2869ce", 0))
+    figures = run_cell(cell(grid, policy))
     assert 0.0 < figures.mean_jct_seconds < figures.p99_jct_seconds <= figures.makespan_seconds
     assert len(figures.jct_by_length_seconds) == 4
     assert figures.efficiency > 0.0
 
 
 def test_costs_make_jobs_longer_and_packing_changes_the_sizes(grid: AfsGrid) -> None:
-    plain, costly, packed = (run_cell(make("afs_l", "2869ce", 0)) for make in (grid.cell, grid.costly, grid.packed))
+    changes: tuple[dict[str, object], ...] = ({}, {"start_seconds": 30.0}, {"packing": True})
+    plain, costly, packed = (run_cell(cell(grid, "afs_l", **more)) for more in changes)
     assert costly.mean_jct_seconds > plain.mean_jct_seconds
     assert packed.mean_jct_seconds != plain.mean_jct_seconds
-    assert grid.packed("srtf", "2869ce", 0) == grid.cell("srtf", "2869ce", 0)
+    assert cell(grid, "srtf", packing=True) == cell(grid, "srtf")
 
 
 @pytest.mark.parametrize(("policy", "hours"), [("srtf", 23.92), ("srsf", 24.04)])
 def test_average_completion_times_on_the_fourth_cluster(policy: str, hours: float) -> None:
     trace, curves = shared_data("philly/philly_full_reconstructed.csv.gz"), shared_data("afs/afs_scaling.csv")
-    figures = run_cell(AfsGrid(trace=str(trace), scaling=str(curves)).cell(policy, "e13805", 0))
+    figures = run_cell(cell(AfsGrid(trace=str(trace), scaling=str(curves)), policy, cluster="e13805"))
     assert figures.mean_jct_seconds / 3600.0 == pytest.approx(hours, rel=0.01)
 
 
@@ -76,42 +79,72 @@ def test_every_claim_is_measured_once_its_cells_are_there() -> None:
     hours = {"afs_l": 10.0, "afs_p": 12.0, "srtf": 27.0, "tiresias": 36.0}
     done = {cell.key: figures(hours=hours.get(cell.policy, 18.0)) for cell in cells_of((0,), claims)}
     runs = Runs(grid=own, done=done)
-    rows = [(claim, claim.measure(runs)) for claim in claims]
-    left_out = {text for _, text, *_ in NOT_DONE}
-    assert all((found.verdict is Verdict.UNMEASURED) == (claim.text in left_out) for claim, found in rows)
-    by_text = {claim.text: found for claim, found in rows}
-    srtf = by_text["average JCT over AFS-L's: SRTF"]
-    assert (srtf.text, srtf.verdict) == ("2.70 to 2.70", Verdict.HOLDS)
-    assert by_text["average JCT of AFS-P over that of AFS-L"].text == "1.20"
-    assert by_text["average JCT of AFS-S over that of AFS-P"].verdict is Verdict.DIRECTION
-    assert by_text["QL, CE and BI over time on #9: AFS-L's over SRTF's"].verdict is Verdict.HOLDS
-    assert len(PAPER.pictures(runs)) == len(ORDER)
+    found = {claim.text: claim.measure(runs) for claim in claims}
+    missing = {row[2] for group in ROWS.file.missing for row in group.rows}
+    assert {text for text, one in found.items() if one.text == "-"} == missing
+    srtf = found["mean JCT over AFS-L's: SRTF"]
+    assert (srtf.text, srtf.verdict) == ("2.70, 2.70", Verdict.HOLDS)
+    assert "one input" in srtf.reason
+    assert found["mean JCT of AFS-P over AFS-L's"].text.startswith("1.20")
+    assert found["mean JCT of AFS-S over AFS-P's, mean of the clusters"].verdict is Verdict.FAILS
+    short = found["#9: queue length and blocking index of SRTF and SRSF over Max-Min's"]
+    assert short.text.startswith("1.00") and short.verdict is Verdict.HOLDS
+
+
+def test_the_greatest_of_some_clusters_counts_only_where_it_holds() -> None:
+    own = AfsGrid()
+    for hours, verdict in ((27.0, Verdict.HOLDS), (15.0, Verdict.HOLDS), (9.0, Verdict.FAILS)):
+        claim = next(one for one in PAPER.claims(own) if one.text == "mean JCT over AFS-L's: SRTF")
+        done = {cell.key: figures(hours=hours if cell.policy == "srtf" else 10.0) for cell in claim.cells(0)}
+        found = claim.measure(Runs(grid=own, done=done))
+        assert found.verdict is verdict
+        assert "the greatest counts only where it holds" in found.reason
+    up_to = next(one for one in PAPER.claims(own) if one.printed == "4.85")
+    done = {cell.key: figures(hours=11.0 if cell.policy == "srtf_max" else 10.0) for cell in up_to.cells(0)}
+    assert up_to.measure(Runs(grid=own, done=done)).verdict is Verdict.UNMEASURED
 
 
 def test_claims_without_runs_are_not_measured_and_a_worse_policy_does_not_hold() -> None:
     own = AfsGrid()
     claims = PAPER.claims(own)
     empty = Runs(grid=own, done=dict[str, AfsFigures]())
-    assert {claim.measure(empty).verdict for claim in claims} == {Verdict.UNMEASURED}
+    assert {claim.measure(empty).verdict for claim in claims} == {Verdict.UNMEASURED, Verdict.NOT_MEASURABLE}
     worse = {cell.key: figures(hours=20.0 if cell.policy == "afs_l" else 10.0) for cell in cells_of((0,), claims)}
     found = {claim.text: claim.measure(Runs(grid=own, done=worse)) for claim in claims}
-    for text in ("AFS-L is best of those that know lengths", "AFS-L is better than SRTF-E and SRSF-E"):
-        assert (found[text].text, found[text].verdict) == ("0.50 to 0.50", Verdict.FAILS)
+    for text in (
+        "AFS-L is best of those that know lengths: the others' mean JCT over its",
+        "AFS-L is better than SRTF-E and SRSF-E: their mean JCT over its",
+    ):
+        assert found[text].text.startswith("0.50") and found[text].verdict is Verdict.FAILS
+
+
+def test_a_cluster_that_is_not_run_has_no_cells() -> None:
+    claims = [claim for claim in PAPER.claims(AfsGrid(clusters="e13805")) if "on #9" in claim.text]
+    assert len(claims) == 4 and [list(claim.cells(0)) for claim in claims] == [[]] * 4
+
+
+def test_other_seeds_draw_models_and_one_seed_of_them_is_undecided() -> None:
+    own = AfsGrid(seeds=(1,))
+    claim = next(one for one in PAPER.claims(own) if one.text == "mean JCT over AFS-L's: SRTF")
+    done = {one.key: figures(hours=27.0 if one.policy == "srtf" else 10.0) for one in claim.cells(1)}
+    assert {one.seed for one in claim.cells(1)} == {1}
+    assert claim.measure(Runs(grid=own, done=done)).verdict is Verdict.UNDECIDED
 
 
 def test_cells_have_names_of_their_own() -> None:
     own = AfsGrid()
-    made = [make("afs_l", "2869ce", 0) for make in (own.cell, own.packed, own.costly)]
-    assert len({cell.key for cell in made}) == 3
+    made = [cell(own, "afs_l", **more) for more in ({}, {"packing": True}, {"start_seconds": 30.0})]
+    assert len({one.key for one in made}) == 3
     assert dataclasses.replace(made[0], trace="elsewhere").key == made[0].key
-    assert said(made[1], figures(hours=2.0)) == "afs_l on #9, seed 0, sizes packed: mean JCT 2.00 h, 3 restarts"
+    said = PAPER.said(made[1], figures(hours=2.0))
+    assert said == "afs_l, seed 0, cluster 2869ce, packing True: mean JCT 2 h, restarts 3"
 
 
 def test_a_cluster_or_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r'^clusters must be some of 0e4a51, .* but got "2869cf" \(--set clusters\)'):
         PAPER.claims(AfsGrid(clusters="b436b2, 2869cf"))
     with pytest.raises(InputError, match=r"^trace must be a file of Philly's trace with models, .*\(reproduce afs\)"):
-        run_cell(AfsGrid(trace=str(tmp_path / "none.csv")).cell("srtf", "2869ce", 0))
+        run_cell(cell(AfsGrid(trace=str(tmp_path / "none.csv")), "srtf"))
 
 
 def test_the_command_measures_a_claim(grid: AfsGrid, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,5 @@
 """OEF as a paper: what allocations come to by hand, lies, changes and placements in small runs, and all verdicts."""
 
-import dataclasses
 import json
 from pathlib import Path
 
@@ -11,17 +10,17 @@ from real_data import shared_data
 from eunomia.cli import run
 from eunomia.errors import InputError
 from eunomia_testbed.reproduce.oef.cells import ALLOCATION, LEAVES, ROUNDS, OefCell, OefFigures, run_cell
-from eunomia_testbed.reproduce.oef.grid import LIE, OefGrid
-from eunomia_testbed.reproduce.oef.paper import PAPER
+from eunomia_testbed.reproduce.oef.paper import PAPER, ROWS, OefGrid, make_cell
 from eunomia_testbed.reproduce.oef.tenants import GAVEL, PRINTED, Group, Tenants, ending, endless, speeds_of
 from eunomia_testbed.reproduce.paper import Runs, cells_of
 from eunomia_testbed.reproduce.verdicts import Verdict
 
+LIE = 1.5
 RATES = "gavel/simulation_throughputs.json.gz"
 
 
 def cell(what: str, policy: str, **more: object) -> OefCell:
-    return dataclasses.replace(OefGrid(hours=2.0).cell(what, policy, PRINTED, 0), **more)
+    return make_cell(OefGrid(hours=2.0), {"what": what, "policy": policy, "speeds": PRINTED, "tenants": 4, **more}, 0)
 
 
 def test_speeds_have_the_two_numbers_that_the_paper_prints() -> None:
@@ -83,7 +82,8 @@ def test_groups_have_equal_gangs() -> None:
 
 def test_claims_without_runs_are_not_measured() -> None:
     runs: Runs[OefGrid, OefCell, OefFigures] = Runs(grid=OefGrid(), done={})
-    assert {claim.measure(runs).verdict for claim in PAPER.claims(OefGrid())} == {Verdict.UNMEASURED}
+    found = {claim.measure(runs).verdict for claim in PAPER.claims(OefGrid())}
+    assert found == {Verdict.UNMEASURED, Verdict.NOT_MEASURABLE}
 
 
 def figures(own: OefCell) -> OefFigures:
@@ -102,17 +102,21 @@ def figures(own: OefCell) -> OefFigures:
 
 
 def test_every_claim_is_measured_once_its_cells_are_there() -> None:
-    grid = OefGrid(seeds=(0, 1), throughputs="some.json")
+    grid = OefGrid(throughputs="some.json")
     claims = PAPER.claims(grid)
     runs = Runs(grid=grid, done={one.key: figures(one) for one in cells_of(grid.seeds, claims)})
-    found = {(claim.figure, claim.text): claim.measure(runs) for claim in claims}
-    unmeasured = {figure for (figure, _), one in found.items() if one.verdict is Verdict.UNMEASURED}
-    assert unmeasured == {"§4.4", "§8"}
-    gains = [one for (figure, _), one in found.items() if figure == "Fig 8"]
+    rows = [(claim, claim.measure(runs)) for claim in claims]
+    missing = {row[2] for group in ROWS.file.missing for row in group.rows}
+    assert {claim.text for claim, one in rows if one.text == "-"} == missing
+    gains = [one for claim, one in rows if claim.figure == "Fig 8" and not claim.goal]
     assert {one.text for one in gains} == {"+20.0 %", "+32.0 %"}
     assert {one.verdict for one in gains} == {Verdict.HOLDS}
-    assert {one.verdict for (figure, _), one in found.items() if figure in ("Fig 6", "Fig 9")} == {Verdict.HOLDS}
-    lies = {one.verdict for (figure, _), one in found.items() if figure == "Fig 4b"}
+    assert {one.beside["Gavel's speeds"] for one in gains} == {"holds: +20.0 %", "holds: +32.0 %"}
+    assert {one.verdict for claim, one in rows if claim.figure == "Fig 9"} == {Verdict.HOLDS}
+    assert {one.text for claim, one in rows if claim.figure == "Fig 9"} == {"-19.0 %"}
+    construction = {claim.figure for claim, one in rows if one.verdict is Verdict.BY_CONSTRUCTION}
+    assert construction == {"Fig 4a", "Fig 6"}  # Figure 5(b) does not hold with these figures
+    lies = {one.verdict for claim, one in rows if claim.figure == "Fig 4b" and claim.printed == "-10 %"}
     assert lies == {Verdict.FAILS}
 
 
@@ -126,5 +130,5 @@ def test_a_small_run_leaves_a_page_with_what_was_fixed(tmp_path: Path) -> None:
     given = ["reproduce", "oef", "--seeds", "0", "--only", "fig6", "--only", "fig5a", "--set", "hours=0.5"]
     assert run([*given, "--out", str(out), "-q", "-j", "1"]) == 0
     claims = json.loads((out / "claims.json").read_text())["claims"]
-    assert [claim["figure"] for claim in claims] == ["Fig 5a", "Fig 5a", "Fig 6"]
+    assert [claim["figure"] for claim in claims] == ["Fig 5a", "Fig 5a", "Fig 5a", "Fig 6", "Fig 6"]
     assert "8 + 8 + 8 GPUs" in (out / "report.html").read_text()

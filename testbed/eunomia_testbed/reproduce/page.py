@@ -2,9 +2,11 @@
 
 import html
 from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any
 
-from eunomia_testbed.reproduce.paper import Picture, Row
-from eunomia_testbed.reproduce.table import count_line
+from eunomia_testbed.reproduce.paper import Claim, Row
+from eunomia_testbed.reproduce.table import count_line, verdict_words
 from eunomia_testbed.reproduce.verdicts import Measured, Verdict
 
 _STYLE = """
@@ -17,40 +19,41 @@ border-bottom: 1px solid var(--line); } td.why { color: #888; font-size: .9em; }
 font: 12px system-ui, sans-serif; } .bars { display: grid; grid-template-columns: repeat(auto-fit, minmax(24rem, 1fr));
 gap: 1rem; }
 """
-_CLASS = {
-    Verdict.HOLDS: "holds",
-    Verdict.DIRECTION: "direction",
-    Verdict.FAILS: "fails",
-    Verdict.UNDECIDED: "unmeasured",
-    Verdict.BY_CONSTRUCTION: "unmeasured",
-    Verdict.NOT_MEASURABLE: "unmeasured",
-    Verdict.UNMEASURED: "unmeasured",
-}
+_CLASS = {Verdict.HOLDS: "holds", Verdict.DIRECTION: "direction", Verdict.FAILS: "fails"}
+_HEAD = ("section", "where", "claim", "paper", "here", "verdict", "why")
 
 
-def page(title: str, rows: Sequence[Row], pictures: Sequence[Picture], fixed: Sequence[str]) -> str:
+def page(title: str, rows: Sequence[Row], fixed: Sequence[str]) -> str:
     """Return the page as HTML.
 
     Args:
         title: heading of the page.
         rows: the measured claims.
-        pictures: bars of the measured numbers.
         fixed: the decisions made before the first run, one sentence each.
     """
-    body = "".join(
-        f"<tr><td>{html.escape(claim.figure)}</td><td>{html.escape(claim.text)}</td><td>{html.escape(claim.printed)}</td>"
-        f'<td>{html.escape(found.text)}</td><td class="verdict {_CLASS[found.verdict]}">{found.verdict.value}</td>'
-        f'<td class="why">{html.escape(found.reason)}{_by_seed(found)}</td></tr>'
-        for claim, found in rows
-    )
+    body = "".join(_line(claim, found) for claim, found in rows)
     before = "".join(f"<li>{html.escape(line)}</li>" for line in fixed)
-    bars = "".join(_bars(picture.title, picture.bars) for picture in pictures)
+    named = ((f"{claim.figure}: {claim.text}", found.by_seed) for claim, found in rows if len(found.by_seed) > 1)
+    bars = "".join(_bars(name, {label: fmean(each) for label, each in by.items()}) for name, by in named)
+    head = "".join(f"<th>{name}</th>" for name in _HEAD)
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>'
         f"<style>{_STYLE}</style></head><body><h1>{html.escape(title)}</h1><p>{html.escape(count_line(rows))}</p>"
-        "<table><thead><tr><th>where</th><th>claim</th><th>paper</th><th>here</th><th>verdict</th><th>why</th></tr>"
-        f'</thead><tbody>{body}</tbody></table><h2>Behind them</h2><div class="bars">{bars}</div>'
+        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><h2>Behind them</h2>"
+        f'<div class="bars">{bars}</div>'
         f"<h2>Fixed before the first run</h2><ul>{before}</ul></body></html>\n"
+    )
+
+
+def _line(claim: Claim[Any, Any, Any], found: Measured) -> str:
+    cells = "".join(
+        f"<td>{html.escape(text)}</td>" for text in (claim.section, claim.figure, claim.text, claim.printed, found.text)
+    )
+    differs = "".join(f"<br>{html.escape(line)}" for line in claim.differs)
+    cells_of = f"<details><summary>cells</summary>{differs}</details>" if differs else ""
+    return (
+        f'<tr>{cells}<td class="verdict {_CLASS.get(found.verdict, "unmeasured")}">{verdict_words(claim, found)}</td>'
+        f'<td class="why">{html.escape(found.reason)}{_by_seed(found)}{cells_of}</td></tr>'
     )
 
 

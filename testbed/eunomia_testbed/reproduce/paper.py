@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
-from eunomia.model.shapes import builds, value
+from eunomia.model.shapes import builds
 from eunomia_testbed.reproduce.verdicts import Measured
 
 
@@ -61,18 +61,8 @@ class Runs(Generic[G, C, F]):
     grid: G
     done: Mapping[str, F]
     """By key of the cell."""
-
-    def of(self, make: Callable[[int], C]) -> list[F]:
-        """Return the figures of a cell for each seed that has been run."""
-        keys = [make(seed).key for seed in self.grid.seeds]
-        return [self.done[key] for key in keys if key in self.done]
-
-    def by_policy(self, make: Callable[[str, int], C], policies: Iterable[str]) -> dict[str, list[F]]:
-        """Return the figures by policy, for seeds that all policies have run."""
-        policies = list(policies)
-        keys = {policy: [make(policy, seed).key for seed in self.grid.seeds] for policy in policies}
-        whole = [at for at in range(len(self.grid.seeds)) if all(keys[policy][at] in self.done for policy in policies)]
-        return {policy: [self.done[keys[policy][at]] for at in whole] for policy in policies}
+    stale: frozenset[str] = frozenset()
+    """Keys of cells that other code than this has run."""
 
 
 @builds
@@ -89,22 +79,17 @@ class Claim(Generic[G, C, F]):
     """Measures the claim; returns ``NOT_RUN`` if its cells are missing."""
     cells: Callable[[int], Iterable[C]]
     """Returns the cells that the claim needs for a seed; none if ``measure`` needs no cells."""
+    section: str = ""
+    """The section of the paper that states it."""
+    goal: bool = False
+    """Whether the number is ours: goals are shown, and not counted among the paper's claims."""
+    differs: tuple[str, ...] = ()
+    """By policy, how its cells differ from shipped presets: nothing else may differ."""
+    marked: str = ""
+    """What one of its policies is told and the others are not, and why; empty: all know the same."""
 
 
 Row = tuple[Claim[Any, Any, Any], Measured]
-
-
-@value
-class Picture:
-    """Horizontal bars on the page: a number by name."""
-
-    title: str
-    bars: Mapping[str, float]
-
-
-def no_pictures(runs: object) -> Sequence[Picture]:
-    """Return no bars."""
-    return ()
 
 
 @builds
@@ -124,7 +109,6 @@ class Paper(Generic[G, C, F]):
     """Returns the decisions made before the first run, one sentence each: clusters, sizes, leases, open points."""
     said: Callable[[C, F], str]
     """Returns the line shown when a cell is done, such as ``themis, seed 0: worst ρ 1.75``."""
-    pictures: Callable[[Runs[G, C, F]], Sequence[Picture]] = no_pictures
 
 
 def cells_of(seeds: Iterable[int], claims: Sequence[Claim[Any, C, Any]]) -> tuple[C, ...]:

@@ -2,10 +2,13 @@
 
 import contextlib
 import dataclasses
+import hashlib
+import importlib.util
 import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, Generic
 
@@ -25,6 +28,12 @@ class Store(Generic[C, F]):
         self.folder = folder / "cells"
         self.folder.mkdir(parents=True, exist_ok=True)
         self._kind = kind
+        self._codes: dict[str, str] = {}
+
+    def stale(self) -> frozenset[str]:
+        """Return the keys of loaded cells that other code than this has run."""
+        here = code_here()
+        return frozenset(key for key, code in self._codes.items() if code != here)
 
     def load(self, cells: Iterable[C]) -> dict[str, F]:
         """Return the figures of stored cells, by key.
@@ -36,13 +45,13 @@ class Store(Generic[C, F]):
         for cell in cells:
             path = self.folder / f"{cell.key}.json"
             if path.exists():
-                found[cell.key] = self._read(path)
+                found[cell.key] = self._read(path, cell.key)
         return found
 
     def save(self, cell: C, figures: F) -> None:
         """Store a cell's figures; the file is written whole or not at all."""
         path = self.folder / f"{cell.key}.json"
-        made = {"cell": dataclasses.asdict(cell), "figures": dataclasses.asdict(figures)}
+        made = {"code": code_here(), "cell": dataclasses.asdict(cell), "figures": dataclasses.asdict(figures)}
         part = path.with_suffix(".part")
         part.write_text(json.dumps(made) + "\n")
         part.replace(path)
@@ -61,9 +70,10 @@ class Store(Generic[C, F]):
         with contextlib.suppress(OSError):  # it holds files of others
             self.folder.parent.rmdir()
 
-    def _read(self, path: Path) -> F:
+    def _read(self, path: Path, key: str) -> F:
         try:
-            made: Mapping[str, Any] = json.loads(path.read_text())["figures"]
+            whole: Mapping[str, Any] = json.loads(path.read_text())
+            made, self._codes[key] = whole["figures"], whole.get("code", "")
             return self._kind(**{name: tuple(item) if isinstance(item, list) else item for name, item in made.items()})
         except (ValueError, KeyError, TypeError) as error:
             raise InputError(
@@ -126,6 +136,20 @@ def _each(paper: Paper[Any, C, F], cells: Sequence[C], processes: int, until: fl
                 return
             for future in wait(running, return_when=FIRST_COMPLETED).done:
                 yield running.pop(future), future.result()
+
+
+@cache
+def code_here() -> str:
+    """Return a fingerprint of the code that simulates: Eunomia's sources, without rows and what judges them."""
+    digest = hashlib.sha256()
+    for package in ("eunomia", "eunomia_appmaster", "eunomia_plugins", "eunomia_testbed"):
+        spec = importlib.util.find_spec(package)
+        for root in map(Path, (spec and spec.submodule_search_locations) or ()):
+            for path in sorted(path for path in root.rglob("*.*") if path.suffix in (".py", ".toml")):
+                judges = path.parent.name == "reproduce" or path.name in ("paper.py", "claims.toml")
+                if "reproduce" not in path.parts or not judges:
+                    digest.update(str(path.relative_to(root)).encode() + path.read_bytes())
+    return digest.hexdigest()[:12]
 
 
 def processes_here() -> int:

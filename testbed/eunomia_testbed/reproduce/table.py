@@ -4,9 +4,10 @@ import dataclasses
 import textwrap
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
-from eunomia_testbed.reproduce.paper import PaperGrid, Row
-from eunomia_testbed.reproduce.verdicts import Verdict
+from eunomia_testbed.reproduce.paper import Claim, PaperGrid, Row
+from eunomia_testbed.reproduce.verdicts import Measured, Verdict
 
 WIDTH = 118
 
@@ -16,38 +17,55 @@ def fixed_lines(sentences: Sequence[str]) -> list[str]:
     return [line for part in sentences for line in textwrap.wrap(part, WIDTH, subsequent_indent="  ")]
 
 
+def verdict_words(claim: Claim[Any, Any, Any], found: Measured) -> str:
+    """Return the verdict with its marks: a goal, what it depends on, cells of other code."""
+    marks = ["goal, ours"] if claim.goal else []
+    marks += [f"depends on {found.depends_on}"] if found.depends_on else []
+    marks += ["marked"] if claim.marked else []
+    marks += ["stale"] if found.stale else []
+    return " ".join([found.verdict.value, *([f"({', '.join(marks)})"] if marks else [])])
+
+
 def screen_lines(rows: Sequence[Row]) -> list[str]:
-    """Return the table, with the reason below each claim that does not hold without reservation."""
+    """Return the table, with the reason below each claim."""
     lines = [f"{'claim':<74} {'paper':<24} {'here':<22} verdict"]
     for claim, found in rows:
-        named = f"{claim.figure:<9} {claim.text}"
-        parts = textwrap.wrap(named, 73, subsequent_indent=" " * 10)
-        lines.append(f"{parts[0]:<74} {claim.printed:<24} {found.text:<22} {found.verdict.value}")
+        parts = textwrap.wrap(f"{claim.figure:<9} {claim.text}", 73, subsequent_indent=" " * 10)
+        lines.append(f"{parts[0]:<74} {claim.printed:<24} {found.text:<22} {verdict_words(claim, found)}")
         lines += parts[1:]
-        lines += textwrap.wrap(found.reason, WIDTH, initial_indent=" " * 10, subsequent_indent=" " * 10)
+        beside = [f"{name}: {words}" for name, words in found.beside.items()]
+        for note in (found.reason, *beside, *filter(None, [claim.marked])):
+            lines += textwrap.wrap(note, WIDTH, initial_indent=" " * 10, subsequent_indent=" " * 10)
     return [*lines, "", count_line(rows)]
 
 
 def count_line(rows: Sequence[Row]) -> str:
-    """Return the number of claims that hold, as a line of text."""
-    count = Counter(found.verdict for _, found in rows)
-    return (
-        f"{count[Verdict.HOLDS]} of {len(rows)} claims hold, {count[Verdict.DIRECTION]} in direction only, "
-        f"{count[Verdict.FAILS]} do not (with the reason), {count[Verdict.NOT_MEASURABLE]} not measurable on their "
-        f"workload, {count[Verdict.UNMEASURED]} not measured here"
+    """Return the number of claims by verdict, as a line of text; goals are not counted."""
+    count = Counter(found.verdict for claim, found in rows if not claim.goal)
+    goals = [found.verdict for claim, found in rows if claim.goal]
+    line = f"{count[Verdict.HOLDS]} of {count.total()} claims hold, " + ", ".join(
+        f"{count[verdict]} {verdict.value}" for verdict in Verdict if verdict is not Verdict.HOLDS
     )
+    return f"{line}; {goals.count(Verdict.HOLDS)} of {len(goals)} goals" if goals else line
 
 
 def plain_rows(rows: Sequence[Row]) -> list[dict[str, object]]:
     """Return the claims as plain values for JSON."""
     return [
         {
+            "section": claim.section,
             "figure": claim.figure,
             "claim": claim.text,
             "paper": claim.printed,
             "here": found.text,
             "verdict": found.verdict.value,
-            "reason": found.reason,
+            "why": found.reason,
+            "beside": dict(found.beside),
+            "depends_on": found.depends_on,
+            "goal": claim.goal,
+            "marked": claim.marked,
+            "stale": found.stale,
+            "differs": list(claim.differs),
             "values": list(found.values),
             "by_seed": {name: list(numbers) for name, numbers in found.by_seed.items()},
         }

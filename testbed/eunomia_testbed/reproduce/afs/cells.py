@@ -2,7 +2,6 @@
 
 import dataclasses
 import time
-from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 
@@ -12,13 +11,14 @@ import polars as pl
 from eunomia.errors import InputError
 from eunomia.model.cluster import Cluster
 from eunomia.model.shapes import value
-from eunomia.platform.profiles import Profile
 from eunomia.units import Reals
 from eunomia_testbed.generators import generate_workload
 from eunomia_testbed.metrics.frames import frames_of
 from eunomia_testbed.metrics.serial import serial_seconds
 from eunomia_testbed.performance import read_performance
 from eunomia_testbed.reproduce.paper import cell_key
+from eunomia_testbed.reproduce.recipes import Recipe, run_profile
+from eunomia_testbed.reproduce.rows import read_policies
 from eunomia_testbed.results.counting import time_mean
 from eunomia_testbed.simulator import Costs, Keep, Reports, SimulatedRun, SimulationOptions, simulate_one
 from eunomia_testbed.workload import Workload
@@ -29,50 +29,12 @@ QUARTERS = 4
 CLUSTER = "16x4 V100"
 """§5.1: 64 GPUs, four a machine."""
 
-ASKED, ONE_UP, ASKED_UP = "asked", "one to most", "asked to most"
-"""Sizes of jobs: the GPUs of the trace; 1 to the model's most; from the GPUs of the trace to the model's most."""
+ASKED, ASKED_UP = "asked", "asked to most"
+"""Sizes of jobs: the GPUs of the trace, or from these to the model's most."""
 
 
-@value
-class Recipe:
-    """The profile that represents a policy of the paper."""
-
-    preset: str
-    sizes: str
-    settings: Mapping[str, object] = dataclasses.field(default_factory=dict)
-
-
-_ALTRUISTIC: Mapping[str, object] = {
-    "stages.elasticity": "throughput",
-    "stages.refiners": ["leftovers"],
-    "plugins.ordered.size": "smallest",
-}
-POLICIES: Mapping[str, Recipe] = {
-    "srtf": Recipe(preset="srtf", sizes=ASKED),
-    "srsf": Recipe(preset="srsf", sizes=ASKED),
-    "srtf_max": Recipe(preset="srtf", sizes=ONE_UP, settings={"stages.elasticity": "throughput"}),
-    "srsf_max": Recipe(preset="srsf", sizes=ONE_UP, settings={"stages.elasticity": "throughput"}),
-    "srtf_e": Recipe(preset="srtf", sizes=ASKED_UP, settings={**_ALTRUISTIC, "plugins.srtf.size": "smallest"}),
-    "srsf_e": Recipe(preset="srsf", sizes=ASKED_UP, settings={**_ALTRUISTIC, "plugins.srsf.size": "smallest"}),
-    "tiresias": Recipe(preset="tiresias", sizes=ASKED),
-    "max_min": Recipe(preset="max_min", sizes=ONE_UP, settings={"stages.elasticity": "throughput"}),
-    "max_min_turns": Recipe(
-        preset="max_min",
-        sizes=ONE_UP,
-        settings={
-            "stages.elasticity": "throughput",
-            "plugins.max_min.when_short": "time_sharing",
-            "rounds.lease": "2h",
-        },
-    ),
-    "optimus": Recipe(preset="optimus", sizes=ONE_UP, settings={"stages.elasticity": "throughput"}),
-    "themis": Recipe(preset="themis", sizes=ONE_UP, settings={"rounds.lease": "2h", "rounds.bid_deadline": "none"}),
-    "afs_l": Recipe(preset="afs", sizes=ONE_UP),
-    "afs_p": Recipe(preset="afs_p", sizes=ONE_UP),
-    "afs_s": Recipe(preset="afs_s", sizes=ONE_UP),
-}
-"""By the paper's names; ``_max`` are those of Figure 6, ``_e`` the altruistic ones of §5.5."""
-
+POLICIES = read_policies(Path(__file__).parent)
+"""By the paper's names."""
 ELASTIC = ("max_min", "max_min_turns", "optimus", "afs_l", "afs_p", "afs_s")
 """Policies that grant sizes to jobs, so that ``network_packing`` can round them."""
 
@@ -138,20 +100,24 @@ def make_workload(trace: str, scaling: str, cluster: str, seed: int, sizes: str)
     return dataclasses.replace(made, jobs=jobs)
 
 
+def recipe_of(cell: AfsCell) -> Recipe:
+    """Return the preset of a cell, and what is changed in it."""
+    policy = POLICIES[cell.policy]
+    packing = {"stages.refiners": ["network_packing"]} if cell.packing else {}
+    return Recipe(policy=cell.policy, preset=policy.preset, settings={**policy.settings, **packing})
+
+
 def run_cell(cell: AfsCell) -> AfsFigures:
     """Simulate a cell."""
-    recipe = POLICIES[cell.policy]
-    workload = make_workload(cell.trace, cell.scaling, cell.cluster, cell.seed, recipe.sizes)
+    workload = make_workload(cell.trace, cell.scaling, cell.cluster, cell.seed, POLICIES[cell.policy].sizes)
     options = SimulationOptions(
         reports=Reports(know=("sizes", "types")),
         costs=Costs(start=cell.start_seconds),
         keep=Keep(rounds=False, records=False, timings=False),
     )
-    packing = {"stages.refiners": ["network_packing"]} if cell.packing else {}
-    profile = Profile.load(recipe.preset, settings={**recipe.settings, **packing})
     began = time.process_time()
     models, cluster = read_performance(cell.scaling), Cluster.parse(CLUSTER)
-    run = simulate_one(workload, cluster, profile, options=options, models=models, seed=cell.seed)
+    run = simulate_one(workload, cluster, run_profile(recipe_of(cell)), options=options, models=models, seed=cell.seed)
     serial = serial_seconds(workload, cluster, models)
     queue = frames_of(run, workload, cluster, serial_seconds=serial).tables["queue"]
     length = workload.jobs.iterations if serial is None else serial

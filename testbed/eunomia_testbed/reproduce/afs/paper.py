@@ -1,58 +1,131 @@
-"""AFS for ``eunomia reproduce``: grid, claims, and descriptions."""
+"""AFS for ``eunomia reproduce``: the settings, and the numbers that its rows name."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any, Final
 
-from eunomia_testbed.reproduce.afs.cells import CLUSTER, POLICIES, AfsCell, AfsFigures, run_cell
-from eunomia_testbed.reproduce.afs.claims import claims
-from eunomia_testbed.reproduce.afs.grid import AfsGrid, AfsRuns, number_of
-from eunomia_testbed.reproduce.afs.measures import HOUR, found, jct
-from eunomia_testbed.reproduce.paper import Paper, Picture
+from eunomia.errors import InputError
+from eunomia.model.shapes import value
+from eunomia_testbed.reproduce.afs.cells import (
+    CLUSTER,
+    ELASTIC,
+    POLICIES,
+    QUARTERS,
+    AfsCell,
+    AfsFigures,
+    recipe_of,
+    run_cell,
+)
+from eunomia_testbed.reproduce.claims import RowPaper, paper_of
+from eunomia_testbed.reproduce.rows import Fields, read_rows
 
-
-def fixed(grid: AfsGrid) -> Sequence[str]:
-    """Return the decisions made before the first run."""
-    return (
-        f"the virtual clusters {', '.join(grid.names)} of Philly's trace, each on {CLUSTER} (64 GPUs, 4 a machine)",
-        "seed 0: the models that the authors drew; a job has so many iterations that it takes as long as in the trace "
-        "on the GPUs that it asked for; speeds are the authors' seconds per step, wherever a job's GPUs are",
-        "policies know lengths and the speed at each size (--know sizes,types); starts cost nothing, except in the "
-        f"claims named Costs: {grid.start_seconds:g} s each; sizes are not packed, except in the claims named Packing",
-        "SRTF, SRSF and Tiresias-L give a job the GPUs it asked for and pass over a job that does not fit; elastic "
-        "policies give it 1 to the most that its model scales to; SRTF-E and SRSF-E from the GPUs asked for on",
-        "AFS-L scans the shortest job first; AFS-P's unit of time, Themis' lease and Max-Min's turn are 2 h",
-        "policies: "
-        + ", ".join(f"{name} (preset {recipe.preset}, {recipe.sizes})" for name, recipe in POLICIES.items()),
-    )
-
-
-def said(cell: AfsCell, figures: AfsFigures) -> str:
-    """Describe a cell and its figures in a line."""
-    cost = f", a start costs {cell.start_seconds:g} s" if cell.start_seconds else ""
-    packed = ", sizes packed" if cell.packing else ""
-    what = f"{cell.policy} on {number_of(cell.cluster)}, seed {cell.seed}{cost}{packed}"
-    return f"{what}: mean JCT {figures.mean_jct_seconds / HOUR:.2f} h, {figures.restarts} restarts"
+ORDER: Final = (
+    *("0e4a51", "6c71a0", "b436b2", "e13805", "6214e9", "7f04ca"),
+    *("103959", "ee9e8c", "2869ce", "11cb48", "ed69ec"),
+)
+"""The clusters of Table 3, from #1 to #11."""
+CONTENDED: Final = tuple(ORDER[number - 1] for number in (1, 2, 3, 5, 6, 8))
+"""§5.2: traces that launch many jobs in a short interval."""
 
 
-def pictures(runs: AfsRuns) -> Sequence[Picture]:
-    """Return bars of the average JCT of each policy, by cluster; empty: no cell was run."""
-    made = []
-    for cluster in runs.grid.names:
-        bars = {}
-        for policy in POLICIES:
-            here = found(runs, runs.grid.cell, (policy,), jct).get(cluster)
-            if here is not None:
-                bars[policy] = here[policy] / HOUR
-        made.append(Picture(title=f"Average JCT in h, cluster {number_of(cluster)}", bars=bars))
-    return made
+@value
+class AfsGrid:
+    """The settings of the reproduction, fixed and printed before the first run."""
+
+    seeds: tuple[int, ...] = (0,)
+    clusters: str = "2869ce,b436b2"
+    """Clusters of Table 3: #9 has few jobs for its GPUs, #3 has many. All eleven take hours."""
+    trace: str = "philly_full_reconstructed.csv.gz"
+    """Philly's trace with the models that the authors drew: not part of Eunomia."""
+    scaling: str = "afs_scaling.csv"
+    """The authors' seconds per step by GPUs: not part of Eunomia."""
+    start_seconds: float = 30.0
+    """Seconds that a restart costs in the rows about costs; Figure 1 shows tens of seconds."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the clusters.
+
+        Raises:
+            InputError: Table 3 has no such cluster.
+        """
+        names = tuple(part.strip() for part in self.clusters.split(","))
+        for name in names:
+            if name not in ORDER:
+                rule = f"clusters must be some of {', '.join(ORDER)}, separated by commas"
+                raise InputError(rule, value=f'"{name}"', place="--set clusters")
+        return names
+
+    @property
+    def each_cluster(self) -> list[Fields]:
+        """Return the clusters as settings of a row."""
+        return self._of(ORDER)
+
+    @property
+    def contended(self) -> list[Fields]:
+        """Return the clusters with many jobs."""
+        return self._of(CONTENDED)
+
+    @property
+    def third(self) -> list[Fields]:
+        """Return #3 if it is run."""
+        return self._of(ORDER[2:3])
+
+    @property
+    def ninth(self) -> list[Fields]:
+        """Return #9 if it is run."""
+        return self._of(ORDER[8:9])
+
+    def _of(self, known: Collection[str]) -> list[Fields]:
+        return [{"cluster": name, "label": number_of(name)} for name in self.names if name in known]
 
 
-PAPER = Paper(
-    title="AFS (NSDI 2021)",
+def number_of(cluster: str) -> str:
+    """Return a number such as ``#9`` for the ninth cluster of Table 3."""
+    return f"#{ORDER.index(cluster) + 1}"
+
+
+def make_cell(grid: AfsGrid, fields: Fields, seed: int) -> AfsCell:
+    """Return a cell; sizes of policies that grant none are not packed."""
+    packing = fields.get("packing", False) and fields["policy"] in ELASTIC
+    return AfsCell(seed=seed, trace=grid.trace, scaling=grid.scaling, **{**fields, "packing": packing})
+
+
+def quarter(number: int) -> Callable[[AfsFigures], float]:
+    """Return what gives the mean JCT of a quarter of the jobs, from the shortest."""
+    return lambda one: one.jct_by_length_seconds[number]
+
+
+NUMBERS: Final[Mapping[str, Callable[[AfsFigures], float]]] = {
+    "mean JCT": lambda one: one.mean_jct_seconds / 3600.0,
+    "mean JCT in days": lambda one: one.mean_jct_seconds / 86_400.0,
+    "p99 of JCT": lambda one: one.p99_jct_seconds,
+    "restarts": lambda one: float(one.restarts),
+    "queue length": lambda one: one.queue,
+    "cluster efficiency": lambda one: one.efficiency,
+    "blocking index": lambda one: one.blocking,
+    **{f"mean JCT, quarter {number + 1}": quarter(number) for number in range(QUARTERS)},
+}
+"""By the names that rows give."""
+
+
+ROWS: Final[RowPaper[Any, Any, Any]] = RowPaper(
+    file=read_rows(Path(__file__).with_name("claims.toml")),
+    cell=make_cell,
+    numbers=NUMBERS,
+    recipe=recipe_of,
+    draws=lambda grid: grid.seeds != (0,),
+)
+PAPER: Final = paper_of(
+    ROWS,
     grid=AfsGrid,
     figures=AfsFigures,
-    claims=claims,
     run=run_cell,
-    fixed=fixed,
-    said=said,
-    pictures=pictures,
+    facts=lambda grid: {
+        "names": ", ".join(grid.names),
+        "cluster": CLUSTER,
+        "sizes": ", ".join(f"{name} {policy.sizes}" for name, policy in POLICIES.items()),
+    },
+    shows={"mean JCT": "h", "restarts": ""},
+    hidden=("trace", "scaling"),
 )

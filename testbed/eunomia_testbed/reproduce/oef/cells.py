@@ -3,11 +3,11 @@
 import dataclasses
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import numpy as np
 
 from eunomia.model.shapes import value
-from eunomia.platform.profiles import Profile
 from eunomia.units import Reals
 from eunomia_testbed.audit.instances import AuditInstance
 from eunomia_testbed.audit.policy import AuditedPolicy
@@ -24,20 +24,16 @@ from eunomia_testbed.reproduce.oef.tenants import (
     speeds_of,
 )
 from eunomia_testbed.reproduce.paper import cell_key
+from eunomia_testbed.reproduce.recipes import Recipe, run_profile
+from eunomia_testbed.reproduce.rows import read_policies
 from eunomia_testbed.simulator import Keep, Reports, SimulatedRun, SimulationOptions, simulate_one
 from eunomia_testbed.simulator.options import Costs
 from eunomia_testbed.workload import Workload
 
 VERSION = 1
 """Version of the stored figures: figures of other versions are not used again."""
-POLICIES: Mapping[str, str] = {
-    "noncooperative": "oef_noncooperative",
-    "cooperative": "oef_cooperative",
-    "gavel": "max_min_fairness_perf",
-    "gandiva_fair": "gandiva_fair",
-    "max_min": "max_min_users",
-}
-"""Presets by the paper's names."""
+POLICIES = read_policies(Path(__file__).parent)
+"""By the paper's names."""
 ROUNDED_BY_GAVEL = ("gavel", "gandiva_fair")
 """Policies whose shares ``gavel_rounds`` turns into GPUs; the others have ``rounding``."""
 ROUND = "300s"
@@ -110,15 +106,17 @@ class OefFigures:
         return sum(self.throughput)
 
 
-def make_profile(cell: OefCell) -> Profile:
+def recipe_of(cell: OefCell) -> Recipe:
     """Return the preset with rounds of five minutes; placements that fill types start with the fastest GPUs."""
+    if cell.what == OVERHEAD:
+        return Recipe(policy=cell.policy, preset=POLICIES[cell.policy].preset)
     settings: dict[str, object] = {"stages.placement": cell.placement}
     if cell.policy in ROUNDED_BY_GAVEL:
         settings["plugins.gavel_rounds.round_length"] = ROUND
         settings["plugins.gavel_rounds.types"] = list(reversed(TYPES[cell.speeds]))
     else:
         settings["plugins.rounding.round_length"] = ROUND
-    return Profile.load(POLICIES[cell.policy], settings=settings)
+    return Recipe(policy=cell.policy, preset=POLICIES[cell.policy].preset, settings=settings)
 
 
 def run_cell(cell: OefCell) -> OefFigures:
@@ -133,7 +131,7 @@ def run_cell(cell: OefCell) -> OefFigures:
 
 def _allocated(cell: OefCell) -> OefFigures:
     """Return the throughputs of the shares, with all tenants and after the change."""
-    policy = AuditedPolicy(make_profile(cell), seed=cell.seed)
+    policy = AuditedPolicy(run_profile(recipe_of(cell)), seed=cell.seed)
     models = list(cell.drawn.models)
     speedup, weight = cell.drawn.speedups(models), [1.0] * len(models)
     first = _shares(cell, policy, instance(speedup, weight))
@@ -208,7 +206,7 @@ def _simulated(cell: OefCell, workload: Workload, *, until: float) -> SimulatedR
     )
     speeds = speeds_of(cell.speeds, cell.throughputs)
     return simulate_one(
-        workload, cell.drawn.cluster(), make_profile(cell), options=options, models=speeds, seed=cell.seed
+        workload, cell.drawn.cluster(), run_profile(recipe_of(cell)), options=options, models=speeds, seed=cell.seed
     )
 
 
@@ -269,7 +267,7 @@ def _overhead(cell: OefCell) -> OefFigures:
         gpus=(OF_A_TYPE,) * types,
         jobs=(1,) * cell.tenants,
     )
-    policy = AuditedPolicy(Profile.load(POLICIES[cell.policy]), seed=cell.seed)
+    policy = AuditedPolicy(run_profile(recipe_of(cell)), seed=cell.seed)
     began = time.process_time()
     policy.outcome(of)
     return OefFigures(cpu_seconds=time.process_time() - began)

@@ -1,54 +1,94 @@
-"""OEF for ``eunomia reproduce``: grid, claims, and descriptions."""
+"""OEF for ``eunomia reproduce``: the settings, and the numbers that its rows name."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Final
 
-from eunomia_testbed.reproduce.oef.cells import COMPLETION, OVERHEAD, POLICIES, RESTART, OefCell, OefFigures, run_cell
-from eunomia_testbed.reproduce.oef.claims import claims
-from eunomia_testbed.reproduce.oef.grid import LIE, OefGrid
-from eunomia_testbed.reproduce.oef.tenants import FOUR, JOBS
-from eunomia_testbed.reproduce.paper import Paper
-
-
-def fixed(grid: OefGrid) -> Sequence[str]:
-    """Return the decisions made before the first run."""
-    sets = "Gavel's measured K80, P100, V100 rates of one GPU" if grid.throughputs else "none: --set throughputs=FILE"
-    return (
-        "cluster: 8 + 8 + 8 GPUs of three types, four on a host; rounds of five minutes under every policy; "
-        f"a start takes {RESTART:g} s",
-        f"Gavel's speeds: {sets}; printed speeds: RTX 3090 over 3070 VGG 1.39 and LSTM 2.15, four models spaced evenly "
-        "between, RTX 3080 by memory bandwidth (assumed)",
-        "throughput is linear in GPUs; a gang on several hosts is 1.1 times slower, one of several GPU types as slow "
-        "as the slowest",
-        "; ".join(f"four tenants, {name}: {', '.join(models)}" for name, models in FOUR.items()),
-        f"jobs that do not end: {JOBS} a tenant, 1, 2 or 4 GPUs (0.7, 0.1, 0.2), {grid.hours:g} h; rates are known",
-        "estimated: shares of an allocation, before rounding; actual: simulated, all under the placement packed",
-        f"tenant 1 lies by {LIE:g} on the fastest type and by its root on the type between; profiling errors are by "
-        "tenant and GPU type, uniform",
-        "Figure 9: the generator oef, 50 tenants with 20 jobs on average, three days, load 1 of the slowest type",
-        "policies: " + ", ".join(f"{name} (preset {preset})" for name, preset in POLICIES.items()),
-    )
+from eunomia.model.shapes import value
+from eunomia_testbed.reproduce.claims import RowPaper, Variant, paper_of
+from eunomia_testbed.reproduce.oef.cells import OVERHEAD, RESTART, OefCell, OefFigures, recipe_of, run_cell
+from eunomia_testbed.reproduce.oef.tenants import FOUR, GAVEL, JOBS, PRINTED
+from eunomia_testbed.reproduce.rows import Fields, read_rows
 
 
-def said(cell: OefCell, figures: OefFigures) -> str:
-    """Describe a cell by its settings and its figure."""
-    more = [cell.change, f"lie {cell.lie:g}" if cell.lie != 1.0 else "", f"error {cell.error:g}" if cell.error else ""]
-    more.append(cell.placement if cell.placement != "packed" else "")
-    what = ", ".join(
-        [cell.what, cell.policy, cell.speeds, f"{cell.tenants} tenants", f"seed {cell.seed}", *filter(None, more)]
-    )
-    if cell.what == COMPLETION:
-        return f"{what}: mean JCT {figures.mean_jct_seconds:.0f} s"
-    if cell.what == OVERHEAD:
-        return f"{what}: {1000.0 * figures.cpu_seconds:.0f} ms"
-    return f"{what}: {figures.total:.2f} GPUs of the slowest type"
+@value
+class OefGrid:
+    """The settings of the reproduction, fixed and printed before the first run."""
+
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    throughputs: str = ""
+    """File of Gavel's measured rates; without one the verdicts on them are left out."""
+    four_tenants: int = 4
+    """Tenants of §6.2."""
+    twenty_tenants: int = 20
+    """Tenants of §6.3.1."""
+    fifty_tenants: int = 50
+    """Tenants of §6.3.2."""
+    hours: float = 8.0
+    """Simulated time of jobs that do not end."""
 
 
-PAPER = Paper(
-    title="OEF (Middleware 2024)",
+def make_cell(grid: OefGrid, fields: Fields, seed: int) -> OefCell:
+    """Return a cell; the time of an allocation does not depend on the set of speeds."""
+    given = {**fields, **({"speeds": PRINTED} if fields["what"] == OVERHEAD else {})}
+    rates = grid.throughputs if given["speeds"] == GAVEL else ""
+    return OefCell(seed=seed, throughputs=rates, hours=grid.hours, **given)
+
+
+def variants(grid: OefGrid) -> list[Variant]:
+    """Return the sets of speeds; that with the paper's two printed numbers counts."""
+    printed = [Variant(name="printed speeds", fields={"speeds": PRINTED})]
+    return [*printed, Variant(name="Gavel's speeds", fields={"speeds": GAVEL})] if grid.throughputs else printed
+
+
+def over(one: OefFigures, tenant: int) -> float:
+    """Return a tenant's throughput over the mean of tenants 2 to 4; the last is tenant 1's second model."""
+    return one.throughput[tenant] / fmean(one.throughput[1:4])
+
+
+def tenant(number: int) -> Callable[[OefFigures], float]:
+    """Return what gives the throughput of a tenant, counted from 1."""
+    return lambda one: one.throughput[number - 1]
+
+
+NUMBERS: Final[Mapping[str, Callable[[OefFigures], float]]] = {
+    "throughput": lambda one: one.total,
+    **{f"tenant {number}": tenant(number) for number in range(1, 5)},
+    "greatest over least tenant, before": lambda one: max(one.before) / min(one.before),
+    "greatest over least tenant, after": lambda one: max(one.throughput[:3]) / min(one.throughput[:3]),
+    "first model": lambda one: over(one, 0),
+    "second model": lambda one: over(one, -1),
+    "least over another's GPUs": lambda one: min(a / b for a, b in zip(one.throughput, one.with_others, strict=True)),
+    "most over tenant 1's GPUs": lambda one: max(
+        a / b for a, b in list(zip(one.throughput, one.with_first, strict=True))[1:]
+    ),
+    "mean JCT": lambda one: one.mean_jct_seconds / 3600.0,
+    "CPU ms": lambda one: 1000.0 * one.cpu_seconds,
+    "deviation": lambda one: abs(1.0 - one.total / one.promised),
+}
+"""By the names that rows give; throughputs are in GPUs of a tenant's slowest type."""
+
+
+ROWS: Final[RowPaper[Any, Any, Any]] = RowPaper(
+    file=read_rows(Path(__file__).with_name("claims.toml")),
+    cell=make_cell,
+    numbers=NUMBERS,
+    recipe=recipe_of,
+    variants=variants,
+    depends_on="speeds",
+)
+PAPER: Final = paper_of(
+    ROWS,
     grid=OefGrid,
     figures=OefFigures,
-    claims=claims,
     run=run_cell,
-    fixed=fixed,
-    said=said,
+    facts=lambda grid: {
+        "restart": f"{RESTART:g}",
+        "gavel": "Gavel's measured K80, P100, V100 rates of one GPU" if grid.throughputs else "none, --set throughputs",
+        "four": "; ".join(f"{name}: {', '.join(models)}" for name, models in FOUR.items()),
+        "jobs_each": str(JOBS),
+    },
+    shows={"throughput": "GPUs of the slowest type", "mean JCT": "h"},
+    hidden=("throughputs",),
 )

@@ -2,7 +2,6 @@
 
 import dataclasses
 import time
-from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 
@@ -11,34 +10,23 @@ import numpy as np
 from eunomia.errors import InputError
 from eunomia.model.cluster import Cluster
 from eunomia.model.shapes import value
-from eunomia.platform.profiles import Profile
 from eunomia_testbed.generators import generate_workload
 from eunomia_testbed.metrics.judged import judge
 from eunomia_testbed.performance import GavelThroughputs
 from eunomia_testbed.reproduce.paper import cell_key
+from eunomia_testbed.reproduce.recipes import Recipe, run_profile
+from eunomia_testbed.reproduce.rows import read_policies
 from eunomia_testbed.simulator import Keep, Reports, SimulatedRun, SimulationOptions, simulate_one
 from eunomia_testbed.simulator.gavel_rules import SHOCKWAVE, gavel_rules, under_rules
 from eunomia_testbed.workload import Workload
 
-VERSION = 2
+VERSION = 3
 """Version of the stored figures: figures of other versions are not used again."""
 PAPER_UNFAIR = 1.0
 """ρ above which a job is treated unfairly in the paper's figures (§8.2); its code counts from ``UNFAIR_RHO`` on."""
 
-POLICIES: Mapping[str, str] = {
-    "shockwave": "shockwave",
-    "shockwave_urgent": "shockwave_urgent",
-    "ossp": "min_total_duration",
-    "mst": "max_sum_throughput",
-    "gavel": "max_min_fairness",
-    "themis": "finish_time_fairness",
-    "allox": "allox",
-    "gandiva_fair": "gandiva_fair",
-    "srtf": "srtf",
-    "index_rule": "index_rule",
-    "themis_auction": "themis",
-}
-"""Presets by the paper's names. ``themis`` is Gavel's programme of finish-time fairness, as in the authors' code."""
+POLICIES = read_policies(Path(__file__).parent)
+"""By the paper's names."""
 OURS = ("shockwave", "shockwave_urgent", "index_rule")
 """Policies with an option for the contention of the trace."""
 PLANNERS = ("shockwave", "shockwave_urgent")
@@ -68,8 +56,11 @@ class ShockwaveCell:
     regularizer: float | None = None
     """λ of Shockwave; None: the preset's."""
     k: float | None = None
+    """Exponent of Shockwave's weights; None: the preset's."""
     forecast: bool = True
     """Whether Shockwave forecasts regimes; else a job goes on at its last rate."""
+    contention: bool = False
+    """Whether our policies are told the jobs of the whole trace over its GPUs: a fact of the future."""
     until_seconds: float = float("inf")
 
     @property
@@ -143,27 +134,30 @@ def make_workload(cell: ShockwaveCell) -> Workload:
     return generate_workload("shockwave", options, cell.trace_seed)
 
 
-def make_profile(cell: ShockwaveCell) -> Profile:
-    """Return the profile of a cell, before the round rules are set."""
-    preset, contention = POLICIES[cell.policy], cell.jobs / cell.gpus
-    settings: dict[str, object] = {}
-    if cell.policy in OURS:
+def recipe_of(cell: ShockwaveCell) -> Recipe:
+    """Return the preset of a cell, what is changed in it, and what its policy is told."""
+    policy = POLICIES[cell.policy]
+    settings: dict[str, object] = dict(policy.settings)
+    told = ["the coming regimes of every job"] if cell.know == "regimes" else []
+    if cell.know == "declared":
+        told.append("no rate but that at the start")
+    if cell.policy in OURS and cell.contention:
         plugin = "index_rule" if cell.policy == "index_rule" else "shockwave_utility"
-        settings[f"plugins.{plugin}.contention"] = max(1.0, contention)
-    if cell.policy == "themis_auction":
-        settings["rounds.bid_deadline"] = "none"
+        settings[f"plugins.{plugin}.contention"] = max(1.0, cell.jobs / cell.gpus)
+        told.append("the contention of the whole trace")
     if cell.regularizer is not None:
         settings["plugins.shockwave.regularizer"] = cell.regularizer
     if cell.policy in PLANNERS and not cell.forecast:
         settings["stages.elasticity"] = "fixed"
     if cell.k is not None:
         settings["plugins.shockwave_utility.k"] = cell.k
-    return Profile.load(preset, settings=settings)
+    rules = "rounds of the authors' simulator"
+    return Recipe(policy=cell.policy, preset=policy.preset, settings=settings, told=tuple(told), rules=rules)
 
 
 def run_cell(cell: ShockwaveCell) -> ShockwaveFigures:
     """Simulate a cell."""
-    workload = make_workload(dataclasses.replace(cell, policy="", seed=0, k=None, regularizer=None))
+    workload = make_workload(dataclasses.replace(cell, policy="", seed=0, k=None, regularizer=None, contention=False))
     cluster = Cluster.parse(f"{cell.gpus}x1 V100")
     rules = dataclasses.replace(SHOCKWAVE, least_between_seconds=cell.least_between_seconds)
     know = cell.know if cell.know in ("declared", "measured", "oracle") else (cell.know,)
@@ -174,7 +168,9 @@ def run_cell(cell: ShockwaveCell) -> ShockwaveFigures:
         until=cell.until_seconds,
     )
     began = time.process_time()
-    run = simulate_one(workload, cluster, under_rules(make_profile(cell), rules), options=options, seed=cell.seed)
+    run = simulate_one(
+        workload, cluster, under_rules(run_profile(recipe_of(cell)), rules), options=options, seed=cell.seed
+    )
     spent = time.process_time() - began
     return dataclasses.replace(figures_of(run, workload, cluster), cpu_seconds=spent)
 

@@ -1,89 +1,108 @@
-"""Shockwave for ``eunomia reproduce``: grid, claims, and descriptions."""
+"""Shockwave for ``eunomia reproduce``: the settings, and the numbers that its rows name."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from statistics import fmean
+from typing import Any, Final
 
-from eunomia_testbed.reproduce.paper import Paper, Picture
-from eunomia_testbed.reproduce.shockwave.cells import POLICIES, ShockwaveCell, ShockwaveFigures, run_cell
-from eunomia_testbed.reproduce.shockwave.claims import claims
-from eunomia_testbed.reproduce.shockwave.grid import (
-    CANONICAL_SEED,
-    ERRORS,
-    FRESH,
-    SETTINGS,
-    USUAL,
-    ShockwaveGrid,
-    ShockwaveRuns,
+from eunomia.model.shapes import value
+from eunomia_testbed.metrics.fairness import UNFAIR_RHO
+from eunomia_testbed.reproduce.claims import RowPaper, Variant, paper_of
+from eunomia_testbed.reproduce.rows import Fields, read_rows
+from eunomia_testbed.reproduce.shockwave.cells import (
+    OURS,
+    PAPER_UNFAIR,
+    ShockwaveCell,
+    ShockwaveFigures,
+    recipe_of,
+    run_cell,
 )
 
-
-def fixed(grid: ShockwaveGrid) -> Sequence[str]:
-    """Return the decisions made before the first run."""
-    k, regularizer = SETTINGS[0]
-    return (
-        "round rules of the authors' simulator (--rules gavel): rounds of 120 s, a restart costs 20 s, a new solution "
-        "of baselines at least 1000 s after the last; one GPU a machine",
-        f"traces of their generator: 120 jobs on 32 GPUs, a job every 40 s, seeds from {CANONICAL_SEED}, which is the "
-        "published trace, on; jobs come so much more densely on more GPUs",
-        "policies know the work, and the rates that were measured (--know measured); ρ is the static one of their code",
-        f"Shockwave: k {k:g}, λ {regularizer:g}, T 30, reactive, with the forecast of regimes at its defaults: batch "
-        "sizes up to 8 times the first, rates at larger ones unknown until they are measured",
-        "shockwave_urgent: the same forecast and planner, T 5, λ 0, budgets by urgency; chosen on the published trace "
-        "and on those of seeds 26 and 27",
-        "shockwave, shockwave_urgent and index_rule are given the contention of the trace, its jobs per GPU",
-        f"fresh traces: generator's seeds {grid.fresh_seed} to {grid.fresh_seed + 4}, three of 120 jobs on 32 GPUs, "
-        "one of 220 on 64, one of 460 on 128; every policy solves at every event",
-        "policies: " + ", ".join(f"{name} (preset {preset})" for name, preset in POLICIES.items()),
-    )
+CANONICAL_SEED: Final = 25
+"""Of the authors' generator: gives the published trace."""
+SIZES: Final = {64: 220, 128: 460, 256: 900}
+"""Jobs by GPUs, in Figure 9."""
 
 
-def said(cell: ShockwaveCell, figures: ShockwaveFigures) -> str:
-    """Describe a cell by its fields other than defaults, with its figures."""
-    usual = ShockwaveCell(
-        policy=cell.policy, seed=cell.seed, throughputs=cell.throughputs, trace_seed=CANONICAL_SEED + cell.seed
-    )
-    numbers = {field.name: getattr(cell, field.name) for field in dataclasses.fields(cell)}
-    changed = {name: item for name, item in numbers.items() if item != getattr(usual, name)}
-    other = [f"{name} {item:g}" for name, item in changed.items() if isinstance(item, int | float)]
-    known = [] if cell.know == usual.know else [f"know {cell.know}"]
-    what = ", ".join([cell.policy, f"seed {cell.seed}", *known, *other])
-    if cell.until_seconds < float("inf"):
-        return f"{what}: {figures.plans} plans"
-    return f"{what}: {figures.makespan_seconds:.0f} s, {figures.mean_jct:.0f} s, worst ρ {figures.worst_rho:.2f}"
+@value
+class ShockwaveGrid:
+    """The settings of the reproduction, fixed and printed before the first run."""
+
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    throughputs: str = "tacc_throughputs.json.gz"
+    """File of measured rates in Gavel's format: theirs is not part of Eunomia."""
+    scales: tuple[int, ...] = (64, 128)
+    """GPUs of Figure 9; the paper's third cluster has 256."""
+    fresh_seed: int = 11
+    """Generator's seed of the first fresh trace."""
+
+    @property
+    def each_scale(self) -> list[Fields]:
+        """Return the clusters of Figure 9: the same contention on more GPUs."""
+        return [scaled(gpus) for gpus in self.scales]
 
 
-def pictures(runs: ShockwaveRuns) -> Sequence[Picture]:
-    """Return bars of Figures 7 and 13 and of the fresh traces; empty: no cell was run."""
-    made = []
-    for title, make, policies in (
-        ("Figure 7", runs.grid.cell, USUAL),
-        ("Fresh traces", runs.grid.fresh, FRESH),
-    ):
-        by = runs.by_policy(make, policies)
-        for name, number in _NUMBERS.items():
-            bars = {policy: fmean(map(number, found)) for policy, found in by.items() if found}
-            made.append(Picture(title=f"{title}: {name}", bars=bars))
-    by_error = {part: runs.of(lambda seed, part=part: runs.grid.error(part, seed)) for part in ERRORS}  # type: ignore[misc]
-    bars = {
-        f"{100 * part:.0f} %": fmean(one.makespan_seconds for one in found) for part, found in by_error.items() if found
-    }
-    return [*made, Picture(title="Figure 13: makespan in s by injected error", bars=bars)]
+def scaled(gpus: int) -> Fields:
+    """Return a cluster with so many jobs, as densely, that its contention is that of the paper's testbed."""
+    label = f"{gpus} GPUs"
+    return {"gpus": gpus, "jobs": SIZES.get(gpus, round(3.6 * gpus)), "gap": 40.0 * 32 / gpus, "label": label}
 
 
-_NUMBERS = {
-    "makespan in s": lambda one: one.makespan_seconds,
-    "mean JCT in s": lambda one: one.mean_jct,
+def make_cell(grid: ShockwaveGrid, fields: Fields, seed: int) -> ShockwaveCell:
+    """Return a cell; ``gap`` is the mean time between arrivals, and ``fresh`` takes a trace that tuned nothing.
+
+    Fresh traces are three of 120 jobs on 32 GPUs, one of 220 on 64 and one of 460 on 128, in turn.
+    """
+    given = dict(fields)
+    fresh = given.pop("fresh", False)
+    if fresh and seed % 5 >= 3:
+        given |= scaled({3: 64, 4: 128}[seed % 5])
+        del given["label"]
+    if "gap" in given:
+        given["interarrival_seconds"] = given.pop("gap")
+    trace = (grid.fresh_seed if fresh else CANONICAL_SEED) + seed
+    cell = ShockwaveCell(seed=seed, throughputs=grid.throughputs, trace_seed=trace, **given)
+    return cell if cell.policy in OURS else dataclasses.replace(cell, contention=False)
+
+
+def worst_of_adapting(one: ShockwaveFigures) -> float:
+    """Return the greatest ρ of a job that changes its batch size."""
+    return max((rho for rho, adapts in zip(one.rho, one.adapts, strict=True) if adapts), default=0.0)
+
+
+NUMBERS: Final[Mapping[str, Callable[[ShockwaveFigures], float]]] = {
+    "makespan": lambda one: one.makespan_seconds,
+    "mean JCT": lambda one: one.mean_jct,
     "worst ρ": lambda one: one.worst_rho,
+    "worst ρ of jobs that adapt": worst_of_adapting,
+    "jobs with ρ > 1": lambda one: one.part_above(PAPER_UNFAIR),
+    "jobs with ρ > 1.05": lambda one: one.part_above(UNFAIR_RHO),
+    "gap of a plan": lambda one: fmean(one.gaps) if one.gaps else 0.0,
+    "CPU seconds of a plan": lambda one: one.cpu_seconds / max(1, one.plans),
 }
+"""By the names that rows give."""
 
-PAPER = Paper(
-    title="Shockwave (NSDI 2023)",
+
+def variants(grid: ShockwaveGrid) -> list[Variant]:
+    """Return the presets as shipped, which count, and with the contention of the trace, which only ours can be told."""
+    return [Variant(name="as shipped"), Variant(name="told the trace's contention", fields={"contention": True})]
+
+
+ROWS: Final[RowPaper[Any, Any, Any]] = RowPaper(
+    file=read_rows(Path(__file__).with_name("claims.toml")),
+    cell=make_cell,
+    numbers=NUMBERS,
+    recipe=recipe_of,
+    variants=variants,
+    depends_on="what our policies are told",
+)
+PAPER: Final = paper_of(
+    ROWS,
     grid=ShockwaveGrid,
     figures=ShockwaveFigures,
-    claims=claims,
     run=run_cell,
-    fixed=fixed,
-    said=said,
-    pictures=pictures,
+    facts=lambda grid: {"canonical": str(CANONICAL_SEED), "last_fresh": str(grid.fresh_seed + 4)},
+    shows={"makespan": "s", "mean JCT": "s", "worst ρ": ""},
+    hidden=("throughputs", "trace_seed"),
 )

@@ -3,13 +3,15 @@
 import dataclasses
 import time
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 
 from eunomia.model.cluster import Cluster
 from eunomia.model.shapes import value
-from eunomia.platform.profiles import Profile
 from eunomia_testbed.reproduce.paper import cell_key
+from eunomia_testbed.reproduce.recipes import Recipe, run_profile
+from eunomia_testbed.reproduce.rows import read_policies
 from eunomia_testbed.reproduce.synergy.jobs import drawn, of_philly, read_profiles, static
 from eunomia_testbed.simulator import Keep, Reports, SimulationOptions, simulate_one
 from eunomia_testbed.workload import Workload
@@ -20,17 +22,8 @@ SERVER_GPUS = 8
 SERVER_GB = 500
 ORDERS: Mapping[str, str] = {"fifo": "fifo", "srtf": "srtf", "las": "las", "ftf": "themis_rho"}
 """Valuations by the paper's names."""
-SCHEMES: Mapping[str, tuple[str, Mapping[str, object]]] = {
-    "proportional": ("synergy", {"stages.refiners": [], "stages.placement": "packed"}),
-    "greedy": ("synergy_greedy", {}),
-    "opt": ("synergy_opt", {}),
-    "tune": ("synergy", {}),
-    "tetris": ("synergy_tetris", {}),
-    "tetris_tune": ("synergy_tetris", {"plugins.tetris.tunes": True}),
-    "drf": ("synergy_greedy", {"stages.allocation": "drf"}),
-    "drf_tune": ("synergy", {"stages.allocation": "drf"}),
-}
-"""By scheme: the preset, and what is changed in it."""
+SCHEMES = read_policies(Path(__file__).parent)
+"""By the paper's names."""
 
 
 @value
@@ -106,13 +99,11 @@ def make_workload(cell: SynergyCell) -> Workload:
     return drawn(cell.data, count, cell.jobs_per_hour, cell.split, gpu_split, cell.times, cell.seed)
 
 
-def make_profile(cell: SynergyCell) -> Profile:
-    """Return the profile of a cell."""
-    preset, changes = SCHEMES[cell.scheme]
-    settings: dict[str, object] = {"stages.valuation": ORDERS[cell.order], **changes}
-    if settings.get("stages.allocation") == "drf":
-        settings = {name: item for name, item in settings.items() if not name.startswith("plugins.ordered")}
-    return Profile.load(preset, settings=settings)
+def recipe_of(cell: SynergyCell) -> Recipe:
+    """Return the preset of a cell, and what is changed in it."""
+    scheme = SCHEMES[cell.scheme]
+    settings = {"stages.valuation": ORDERS[cell.order], **scheme.settings}
+    return Recipe(policy=cell.scheme, preset=scheme.preset, settings=settings)
 
 
 def make_cluster(cell: SynergyCell) -> Cluster:
@@ -131,7 +122,7 @@ def run_cell(cell: SynergyCell) -> SynergyFigures:
     run = simulate_one(
         workload,
         make_cluster(cell),
-        make_profile(cell),
+        run_profile(recipe_of(cell)),
         options=options,
         models=read_profiles(cell.data),
         seed=cell.seed,

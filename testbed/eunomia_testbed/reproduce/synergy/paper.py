@@ -1,79 +1,122 @@
-"""Synergy for ``eunomia reproduce``: grid, claims, and descriptions."""
+"""Synergy for ``eunomia reproduce``: the settings, and the numbers that its rows name."""
 
-from collections.abc import Sequence
-from statistics import fmean
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
 
-from eunomia_testbed.reproduce.paper import Paper, Picture
-from eunomia_testbed.reproduce.synergy.cells import ORDERS, SynergyCell, SynergyFigures, run_cell
-from eunomia_testbed.reproduce.synergy.claims import claims
-from eunomia_testbed.reproduce.synergy.grid import (
-    ALL,
-    DYNAMIC_LOAD,
-    DYNAMIC_TIMES,
-    MULTI_LOAD,
-    PHILLY_GPUS,
-    SPLITS,
-    SynergyGrid,
-    SynergyRuns,
-)
+from eunomia.errors import InputError
+from eunomia.model.shapes import value
+from eunomia_testbed.reproduce.claims import RowPaper, paper_of
+from eunomia_testbed.reproduce.rows import Fields, read_rows
+from eunomia_testbed.reproduce.synergy.cells import ORDERS, SynergyCell, SynergyFigures, recipe_of, run_cell
 from eunomia_testbed.reproduce.synergy.jobs import STATIC
+from eunomia_testbed.reproduce.synergy.tables import orders_as_table_2, orders_as_table_3
 
 
-def fixed(grid: SynergyGrid) -> Sequence[str]:
-    """Return the decisions made before the first run."""
+@value
+class SynergyGrid:
+    """The settings of the reproduction, fixed and printed before the first run."""
+
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    data: str = "synergy"
+    """Folder with the authors' ``profiles.csv``, ``models.csv`` and static trace: they are no part of Eunomia."""
+    jobs: int = 1000
+    """Measured jobs of a drawn trace."""
+    warmup_jobs: int = 1000
+    gpus: int = 128
+    jobs_per_hour: float = 9.0
+    """Load of the single-GPU traces of Figure 12."""
+    loads: str = "5,7,9"
+    """Jobs an hour of the single-GPU traces of Figure 9: 0.7 to 1.3 times what 128 GPUs can serve."""
+    multi_loads: str = "3,4,5.5"
+    """Jobs an hour of the multi-GPU traces of Figures 7 and 8: 0.8 to 1.5 times."""
+    dynamic_jobs: int = 300
+    """Measured jobs of Table 5's dynamic trace; as many before them are not measured."""
+    trace: str = "philly_full_reconstructed.csv.gz"
+    """Philly's trace, for Figure 6: not part of Eunomia."""
+    philly_first: int = 92_000
+    philly_jobs: int = 8000
+    """Figure 6: a range of the trace by submission, whose demand is 1.24 times 512 GPUs; its jobs are all measured."""
+
+    def loads_of(self, *, multi: bool) -> tuple[float, ...]:
+        """Return the jobs an hour of Figures 7 to 9, ascending.
+
+        Raises:
+            InputError: a load is not a positive number.
+        """
+        text = self.multi_loads if multi else self.loads
+        try:
+            found = tuple(sorted({float(part) for part in text.split(",")}))
+        except ValueError:
+            found = ()
+        if not found or not 0.0 < found[0] <= found[-1] < math.inf:
+            name = "multi_loads" if multi else "loads"
+            rule = f'{name} must be jobs an hour above 0, such as "5,7,9" (--set {name}=5,7,9)'
+            raise InputError(rule, value=f'"{text}"', place="reproduce synergy")
+        return found
+
+    @property
+    def each_load(self) -> list[Fields]:
+        """Return the loads of jobs of one GPU."""
+        return [{"jobs_per_hour": load, "label": f"{load:g} an hour"} for load in self.loads_of(multi=False)]
+
+    @property
+    def highest_load(self) -> list[Fields]:
+        """Return the highest load of jobs of one GPU."""
+        return self.each_load[-1:]
+
+    @property
+    def each_multi_load(self) -> list[Fields]:
+        """Return the loads of jobs of several GPUs."""
+        return [{"jobs_per_hour": load, "label": f"{load:g} an hour"} for load in self.loads_of(multi=True)]
+
+    @property
+    def las_and_srtf(self) -> list[Fields]:
+        """Return the loads of jobs of several GPUs, under both orders that the paper shows."""
+        return [
+            {**load, "order": order, "label": f"{order.upper()} {load['label']}"}
+            for order in ("las", "srtf")
+            for load in self.each_multi_load
+        ]
+
+
+def make_cell(grid: SynergyGrid, fields: Fields, seed: int) -> SynergyCell:
+    """Return a cell; lists of a file become tuples."""
+    plain: Fields = {name: tuple(item) if isinstance(item, list) else item for name, item in fields.items()}
+    return SynergyCell(seed=seed, data=grid.data, **plain)
+
+
+NUMBERS: Final[Mapping[str, Callable[[SynergyFigures], float]]] = {
+    "mean JCT": lambda one: one.hours,
+    "p99 of JCT": lambda one: one.p99_jct_seconds / 3600.0,
+    "makespan": lambda one: one.makespan_hours,
+}
+"""By the names that rows give."""
+
+
+def facts(grid: SynergyGrid) -> dict[str, str]:
+    """Return what the fixed decisions name beside the settings."""
     single, multi = (", ".join(f"{load:g}" for load in grid.loads_of(multi=many)) for many in (False, True))
-    return (
-        "servers of 8 V100, 24 CPUs (more in Figure 12) and 500 GB; rounds of 300 s; changes cost no time, as in the "
-        "authors' simulator",
-        f"Table 5: the authors' trace {STATIC} on 4 servers; its fourth column is iterations",
-        f"drawn traces: {grid.jobs} jobs after {grid.warmup_jobs} that are not measured, Poisson arrivals, durations "
-        f"10^x minutes; {grid.gpus} GPUs; jobs of one GPU at {single} an hour ({grid.jobs_per_hour:g} in "
-        f"Figure 12), jobs of 1 to 8 GPUs (70, 10, 15, 5 %) at {multi} an hour ({MULTI_LOAD:g} in "
-        "Figures 11 and 13)",
-        f"Table 5's dynamic trace: {grid.dynamic_jobs} jobs of one GPU after {grid.dynamic_jobs} that are not "
-        f"measured, 30-60-10, on 4 servers, {DYNAMIC_LOAD:g} an hour, durations times {DYNAMIC_TIMES:g}: as long as "
-        "the static trace's on average, and a demand of 32 GPUs",
-        f"Table 6a: jobs {grid.philly_first} to {grid.philly_first + grid.philly_jobs - 1} of Philly's trace by "
-        f"submission, models drawn 20-70-10, on {PHILLY_GPUS} GPUs; the range was chosen by its demand, before a run",
-        "a job of several GPUs is as fast a GPU as its model on one GPU, as in the authors' simulator",
-        "durations hold at 3 CPUs and 62.5 GB a GPU, also where servers have more CPUs",
-        "policies know the rates of each kind of job by CPUs and memory (--know amounts); saturation 0.9 under Tune, "
-        "1 with fixed demands",
-        "orders: " + ", ".join(f"{name} (valuation {valuation})" for name, valuation in ORDERS.items()),
-    )
+    orders = ", ".join(f"{name} (valuation {valuation})" for name, valuation in ORDERS.items())
+    last = grid.philly_first + grid.philly_jobs - 1
+    return {"single": single, "multi": multi, "orders": orders, "static": STATIC, "philly_last": str(last)}
 
 
-def said(cell: SynergyCell, figures: SynergyFigures) -> str:
-    """Describe a cell by its scheme and order, with its figures."""
-    drawn = f"{'multi' if cell.multi else 'single'}, {cell.cpus_per_gpu:g} CPUs a GPU, {cell.jobs_per_hour:g} an hour"
-    kind = "static" if cell.static else "philly" if cell.trace else drawn
-    return (
-        f"{cell.scheme}, {cell.order}, {kind}, seed {cell.seed}: makespan {figures.makespan_hours:.2f} h, "
-        f"mean JCT {figures.hours:.2f} h"
-    )
-
-
-def pictures(runs: SynergyRuns) -> Sequence[Picture]:
-    """Return bars of Table 5 and of Figure 11; empty: no cell was run."""
-    made = []
-    by = runs.by_policy(lambda scheme, seed: runs.grid.static(scheme, "fifo", seed), ALL)
-    bars = {scheme: done[0].makespan_hours for scheme, done in by.items() if done}
-    made.append(Picture(title="Table 5: makespan in h", bars=bars))
-    for split in SPLITS:
-        found = runs.by_policy(lambda scheme, seed, split=split: runs.grid.split(split, scheme, seed), ALL)  # type: ignore[misc]
-        hours = {scheme: fmean(one.hours for one in done) for scheme, done in found.items() if done}
-        title = f"Figure 11: mean JCT in h, split {', '.join(f'{part:g}' for part in split)}"
-        made.append(Picture(title=title, bars=hours))
-    return made
-
-
-PAPER = Paper(
-    title="Synergy (OSDI 2022)",
+ROWS: Final[RowPaper[Any, Any, Any]] = RowPaper(
+    file=read_rows(Path(__file__).with_name("claims.toml")),
+    cell=make_cell,
+    numbers=NUMBERS,
+    recipe=recipe_of,
+    axis="scheme",
+    computed={"orders as Table 2": orders_as_table_2, "orders as Table 3": orders_as_table_3},
+)
+PAPER: Final = paper_of(
+    ROWS,
     grid=SynergyGrid,
     figures=SynergyFigures,
-    claims=claims,
     run=run_cell,
-    fixed=fixed,
-    said=said,
-    pictures=pictures,
+    facts=facts,
+    shows={"makespan": "h", "mean JCT": "h"},
+    hidden=("data", "trace", "jobs", "warmup_jobs"),
 )

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from eunomia.contract.events import AppArrived, JobAdded, KindProfiled
 from eunomia.model.cluster import Cluster
 from eunomia.model.kind_profiles import KnownRate
-from eunomia.platform.profiles import Profile
 from eunomia.round.arbiter import Arbiter
 from eunomia.units import AppId, JobId, Locality, Seconds, UserId
+from eunomia_testbed.reproduce.recipes import Recipe, run_profile
 
 GPUS = 4
 SHARE = (12.0, 250.0)
@@ -20,6 +20,8 @@ DEMANDS: Mapping[str, tuple[float, float]] = {
     "J4": (12.0, 50.0),
 }
 """CPUs and GiB of Table 3, each with four GPUs."""
+PLAIN: Mapping[str, object] = {"stages.refiners": [], "stages.placement": "packed"}
+"""GPU-proportional shares: without sensitivity."""
 Placed = dict[str, tuple[int, float, float]]
 """By job: the server, and its CPUs and GiB."""
 
@@ -32,7 +34,7 @@ def placed(scheme: Mapping[str, object], order: tuple[str, ...]) -> Placed:
         order: names of the jobs.
     """
     cluster = Cluster.parse("2x8 V100 24cpu 500GiB")
-    stages = Profile.load("synergy", settings=dict(scheme)).stages(cluster)
+    stages = run_profile(Recipe(policy="synergy", preset="synergy", settings=scheme)).stages(cluster)
     arbiter = Arbiter(cluster, stages, stages)
     profiled = [KindProfiled(kind=name, rates=_rates(name)) for name in order]
     added = [
@@ -54,16 +56,17 @@ def placed(scheme: Mapping[str, object], order: tuple[str, ...]) -> Placed:
     }
 
 
-def orders_as_table_3() -> int:
+def orders_as_table_3() -> dict[str, float]:
     """Return in how many of the 24 orders Tune places J1 with J3 and J2 with J4, each with its whole demand."""
-    return sum(_is_table_3(placed({}, order)) for order in itertools.permutations(DEMANDS))
+    found = sum(_is_table_3(placed({}, order)) for order in itertools.permutations(DEMANDS))
+    return {"orders of arrival": float(found)}
 
 
-def orders_as_table_2() -> int:
+def orders_as_table_2() -> dict[str, float]:
     """Return in how many of the 24 orders every job has its proportional share without sensitivity."""
-    plain = {"stages.refiners": [], "stages.placement": "packed"}
-    found = (placed(plain, order) for order in itertools.permutations(DEMANDS))
-    return sum(len(one) == len(DEMANDS) and {row[1:] for row in one.values()} == {SHARE} for one in found)
+    found = [placed(PLAIN, order) for order in itertools.permutations(DEMANDS)]
+    alike = sum(len(one) == len(DEMANDS) and {row[1:] for row in one.values()} == {SHARE} for one in found)
+    return {"orders of arrival": float(alike)}
 
 
 def _is_table_3(found: Placed) -> bool:

@@ -10,9 +10,6 @@ from eunomia.units import Ints
 from eunomia_testbed.reproduce.themis.cells import ALONE, Cell, Figures, make_workload, simulated
 from eunomia_testbed.workload import AppColumns, JobColumns, UserColumns, Workload
 
-PACKING = "gandiva"
-"""The policy for an app that runs alone."""
-
 
 def run_cell(cell: Cell) -> Figures:
     """Simulate a cell."""
@@ -22,8 +19,7 @@ def run_cell(cell: Cell) -> Figures:
 def alone(cell: Cell) -> Figures:
     """Run each app of a cell alone, starts included, and return the figures of all."""
     workload = make_workload(cell)
-    by_hand = dataclasses.replace(cell, policy=PACKING, pooled_seconds=0.0)
-    found = [simulated(by_hand, only_app(workload, app)) for app in range(len(workload.apps.id))]
+    found = [simulated(cell, only_app(workload, app)) for app in range(len(workload.apps.id))]
     return joined(found)
 
 

@@ -3,18 +3,20 @@
 import dataclasses
 import time
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 
 from eunomia.model.cluster import Cluster, Machine
 from eunomia.model.shapes import value
-from eunomia.platform.profiles import Profile
 from eunomia.units import Reals
 from eunomia_appmaster.tuner import demand
 from eunomia_testbed.generators.themis import Themis2Options, ThemisOptions, generate_themis1, generate_themis2
 from eunomia_testbed.metrics.judged import judge
 from eunomia_testbed.metrics.serial import serial_seconds
 from eunomia_testbed.reproduce.paper import cell_key
+from eunomia_testbed.reproduce.recipes import Recipe, run_profile
+from eunomia_testbed.reproduce.rows import read_policies
 from eunomia_testbed.reproduce.themis.speeds import speeds_of
 from eunomia_testbed.simulator import Costs, Keep, Reports, SimulatedRun, SimulationOptions, simulate_one
 from eunomia_testbed.simulator.searches import make_tuner
@@ -65,14 +67,6 @@ class Cell:
     def key(self) -> str:
         """Return the unique name of the cell."""
         return cell_key(self, VERSION, self.policy, self.seed)
-
-    @property
-    def label(self) -> str:
-        """Return the policy and the fields that differ from their defaults, without seed and number of apps."""
-        usual = Cell(policy=self.policy, seed=self.seed)
-        names = (field.name for field in dataclasses.fields(self) if field.name not in ("policy", "apps", "seed"))
-        other = [f"{name} {getattr(self, name)}" for name in names if getattr(self, name) != getattr(usual, name)]
-        return ", ".join([self.policy, *other])
 
 
 @value
@@ -135,36 +129,29 @@ def make_cluster(name: str, shrink: int = 1) -> Cluster:
 
 # --- policies -------------------------------------------------------------------------------------------------------
 
-_FREE: Mapping[str, object] = {"stages.elasticity": "range", "rounds.scope": "free"}
-_BY_APP: Mapping[str, object] = {**_FREE, "stages.valuation": "app_order", "stages.allocation": "ordered"}
-POLICIES: Mapping[str, tuple[str, Mapping[str, object]]] = {
-    "themis": ("themis", {"rounds.bid_deadline": "none"}),
-    "gandiva": ("gandiva", {"stages.elasticity": "range"}),
-    "tiresias": ("default", {**_BY_APP, "plugins.app_order.by": "least_service", "stages.placement": "random"}),
-    "optimus": ("optimus", _FREE),
-    "slaq": ("slaq", {**_FREE, "stages.placement": "random"}),
-    "srtf": ("default", {**_BY_APP, "plugins.app_order.by": "remaining_time"}),
-    "srsf": ("default", {**_BY_APP, "plugins.app_order.by": "remaining_service", "stages.placement": "random"}),
-}
-"""Preset and settings by policy name.
-
-All have equal leases and may shrink jobs; placement-unaware ones place at random.
-"""
+POLICIES = read_policies(Path(__file__).parent)
+"""By the paper's names."""
 ALONE = "alone"
 """The policy of a cell in which each app runs alone on the cluster."""
-BASELINES = tuple(name for name in POLICIES if name != "themis")
+PACKING = "gandiva"
+"""The policy for an app that runs alone."""
 
 
-def make_profile(cell: Cell) -> Profile:
-    """Return the profile of a cell."""
-    preset, settings = POLICIES[cell.policy]
-    times = {"rounds.lease": f"{cell.lease_seconds:g}s", "rounds.settle": f"{cell.pooled_seconds:g}s"}
-    own: dict[str, object] = {**settings, **times}
+def recipe_of(cell: Cell) -> Recipe:
+    """Return the preset of a cell, and what is changed in it; an app alone runs under ``PACKING``."""
+    alone = cell.policy == ALONE
+    policy = POLICIES[PACKING if alone else cell.policy]
+    pooled = 0.0 if alone else cell.pooled_seconds
+    own: dict[str, object] = {
+        **policy.settings,
+        "rounds.lease": f"{cell.lease_seconds:g}s",
+        "rounds.settle": f"{pooled:g}s",
+    }
     if cell.policy == "themis":
         own["plugins.themis.fairness_knob"] = cell.fairness_knob
     if cell.policy in ("optimus", "slaq"):
         own["rounds.every"] = f"{cell.lease_seconds:g}s"
-    return Profile.load(preset, settings=own)
+    return Recipe(policy=cell.policy, preset=policy.preset, settings=own)
 
 
 # --- workloads ------------------------------------------------------------------------------------------------------
@@ -265,7 +252,7 @@ def simulated(cell: Cell, workload: Workload) -> Figures:
         until=HORIZON_SECONDS,
     )
     speeds = speeds_of(cell.slowdowns)
-    run = simulate_one(workload, cluster, make_profile(cell), options=options, models=speeds, seed=cell.seed)
+    run = simulate_one(workload, cluster, run_profile(recipe_of(cell)), options=options, models=speeds, seed=cell.seed)
     found = figures_of(run, workload, cluster, serial_seconds(workload, cluster, speeds))
     return dataclasses.replace(found, cpu_seconds=time.process_time() - began)
 

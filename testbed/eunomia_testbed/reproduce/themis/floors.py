@@ -1,23 +1,19 @@
 """Decides whether a workload can show a claim on ρ, from the lower bound (floor) of ρ, and T_id in leases."""
 
-import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
+from typing import Any
 
 import numpy as np
 
 from eunomia.model.shapes import value
 from eunomia.units import Reals
-from eunomia_testbed.reproduce.themis.cells import Cell, Figures
-from eunomia_testbed.reproduce.themis.grid import ThemisRuns, alone_of
-from eunomia_testbed.reproduce.verdicts import Measured, Verdict
+from eunomia_testbed.reproduce.claims import Guarded
+from eunomia_testbed.reproduce.paper import Runs
+from eunomia_testbed.reproduce.themis.cells import ALONE, Cell, Figures
 
 LARGEST_PART = 0.8
 """Largest fraction of the worst ρ that a floor may have for a measurable claim."""
-
-Bases = Callable[[int], Sequence[Cell]]
-"""Returns Themis' cells of a claim for a seed."""
-Measure = Callable[[ThemisRuns], Measured]
 
 
 @value
@@ -57,38 +53,42 @@ class Floor:
         return {"floor": self.floor, "ρ alone": self.alone, "T_id over lease": self.leases}
 
 
-def with_floor(measure: Measure, bases: Bases) -> Measure:
-    """Wrap the measure of a claim, so that its verdict states if the workload cannot show the claim.
+def guard(runs: Runs[Any, Cell, Figures], own: Sequence[Sequence[Cell]]) -> Guarded | None:
+    """Return whether the workload can show a claim on ρ; None where no app has been run alone.
 
     Args:
-        measure: the measure of the claim.
-        bases: Themis' cells; the one with the highest floor counts.
+        runs: the finished cells.
+        own: Themis' cells of each seed; of several the one that can least be measured counts.
     """
-
-    def measured(runs: ThemisRuns) -> Measured:
-        found = measure(runs)
-        floors = floors_of(runs, bases)
-        if found.verdict is Verdict.UNMEASURED or not floors:
-            return found
-        least = max(floors, key=lambda one: (not one.measurable, one.part))
-        return dataclasses.replace(
-            found,
-            verdict=found.verdict if least.measurable else Verdict.NOT_MEASURABLE,
-            reason=f"{found.reason}. {least.text}",
-            by_seed={**found.by_seed, **least.by_seed},
-        )
-
-    return measured
+    floors = floors_of(runs, own)
+    if not floors:
+        return None
+    least = max(floors, key=lambda one: (not one.measurable, one.part))
+    return least.measurable, least.text, least.by_seed
 
 
-def floors_of(runs: ThemisRuns, bases: Bases) -> list[Floor]:
-    """Return the floors of a claim's Themis cells, for seeds that have also run the apps alone."""
-    by_cell = zip(*(bases(seed) for seed in runs.grid.seeds), strict=True)
-    found = [_floor(runs, cells) for cells in by_cell]
+def floors_of(runs: Runs[Any, Cell, Figures], own: Sequence[Sequence[Cell]]) -> list[Floor]:
+    """Return the floors of Themis' cells, for seeds that have also run the apps alone."""
+    found = [_floor(runs, cells) for cells in zip(*own, strict=True)]
     return [one for one in found if one is not None]
 
 
-def _floor(runs: ThemisRuns, cells: Sequence[Cell]) -> Floor | None:
+def alone_of(cell: Cell) -> Cell:
+    """Return the cell that runs each app of another cell alone."""
+    return Cell(
+        policy=ALONE,
+        seed=cell.seed,
+        workload=cell.workload,
+        cluster=cell.cluster,
+        shrink=cell.shrink,
+        apps=cell.apps,
+        shorter=cell.shorter,
+        network_intensive=cell.network_intensive,
+        slowdowns=cell.slowdowns,
+    )
+
+
+def _floor(runs: Runs[Any, Cell, Figures], cells: Sequence[Cell]) -> Floor | None:
     pairs = [(cell, runs.done.get(cell.key), runs.done.get(alone_of(cell).key)) for cell in cells]
     known = [(cell, one, alone) for cell, one, alone in pairs if one and alone]
     if not known:

@@ -1,59 +1,115 @@
-"""Themis for ``eunomia reproduce``: grid, claims, and descriptions."""
+"""Themis for ``eunomia reproduce``: the settings, and the numbers that its rows name."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Final
 
-from eunomia_testbed.reproduce.paper import Paper
+import numpy as np
+
+from eunomia.errors import InputError
+from eunomia.model.shapes import value
+from eunomia.words import shown
+from eunomia_testbed.reproduce.claims import RowPaper, Variant, paper_of
+from eunomia_testbed.reproduce.rows import Fields, read_rows
 from eunomia_testbed.reproduce.themis.alone import run_cell
-from eunomia_testbed.reproduce.themis.cells import COSTS, POLICIES, Cell, Figures, make_cluster
-from eunomia_testbed.reproduce.themis.claims import claims
-from eunomia_testbed.reproduce.themis.floors import LARGEST_PART
-from eunomia_testbed.reproduce.themis.grid import SHORTER, Grid
-from eunomia_testbed.reproduce.themis.pictures import pictures
+from eunomia_testbed.reproduce.themis.cells import COSTS, Cell, Figures, make_cluster, recipe_of
+from eunomia_testbed.reproduce.themis.floors import LARGEST_PART, alone_of, guard
 from eunomia_testbed.reproduce.themis.speeds import SLOWDOWNS
+from eunomia_testbed.reproduce.themis.table3 import bid_table
 
 
-def fixed(grid: Grid) -> Sequence[str]:
-    """Return the decisions made before the first run."""
-    testbed, simulator = make_cluster("testbed"), make_cluster("simulator")
+@value
+class Grid:
+    """The settings of the reproduction, fixed and printed before the first run."""
+
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    testbed_apps: int = 20
+    """Apps on the testbed cluster; the paper's snapshot has 85."""
+    simulator_apps: int = 12
+    """Apps on the simulator's cluster."""
+    slowdowns: str = ",".join(SLOWDOWNS)
+    """Slowdown models, separated by commas; the verdict under the first one counts."""
+
+    def __post_init__(self) -> None:
+        """Refuse an unknown model of slowdowns."""
+        for name in self.models:
+            if name not in SLOWDOWNS:
+                raise InputError(f"slowdowns must be of: {', '.join(SLOWDOWNS)}", value=shown(name), place="slowdowns")
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Return the names of the slowdown models."""
+        return tuple(self.slowdowns.split(","))
+
+
+def make_cell(grid: Grid, fields: Fields, seed: int) -> Cell:
+    """Return a cell."""
+    return Cell(seed=seed, **fields)
+
+
+def variants(grid: Grid) -> list[Variant]:
+    """Return the models of slowdown; that of footnote 3 is the paper's own."""
+    return [Variant(name=SLOWDOWNS[name], fields={"slowdowns": name}) for name in grid.models]
+
+
+def third(one: Figures, *, long: bool) -> float:
+    """Return the mean ρ of the third of the apps with the most work, or with the least."""
+    order, count = np.argsort(one.work_gpu_seconds), max(1, len(one.rho) // 3)
+    return float(np.nanmean(np.array(one.rho)[order[-count:] if long else order[:count]]))
+
+
+def placement_score(one: Figures) -> float:
+    """Return the placement score of all GPU time."""
+    weight, score = np.nan_to_num(np.array(one.gpu_seconds)), np.array(one.placement_score)
+    known = np.isfinite(score)
+    return float((score[known] * weight[known]).sum() / max(weight[known].sum(), 1e-9))
+
+
+NUMBERS: Final[Mapping[str, Callable[[Figures], float]]] = {
+    "worst ρ": lambda one: one.worst_rho,
+    "variation of ρ": lambda one: float(np.std(one.rho) / np.mean(one.rho)),
+    "GPU hours": lambda one: one.gpu_hours,
+    "ρ of long apps": lambda one: third(one, long=True),
+    "ρ of short apps": lambda one: third(one, long=False),
+    "placement score": placement_score,
+    "completion of the last app": lambda one: one.jct_seconds[-1],
+    "mean completion of the others": lambda one: fmean(one.jct_seconds[:-1]),
+    "CPU ms of a round": lambda one: 1000.0 * one.decision_seconds / max(1, one.rounds),
+    "unfinished apps": lambda one: float(one.unfinished),
+}
+"""By the names that rows give."""
+
+
+def facts(grid: Grid) -> dict[str, str]:
+    """Return what the fixed decisions name beside the settings."""
     usual = Cell(policy="themis", seed=0)
-    shorter = ", ".join(f"{factor:g} ({workload})" for workload, factor in SHORTER.items())
-    return (
-        f"Figures 9 to 14 and Table 5: testbed of {testbed.gpus} GPUs on {len(testbed.machines)} machines in "
-        f"{len(testbed.racks)} racks, {grid.testbed_apps} apps of the paper's 85, as densely in time",
-        f"Figures 15 to 17 and 19: {simulator.gpus} GPUs on {len(simulator.machines)} machines in "
-        f"{len(simulator.racks)} racks (footnote 6 adds up to 168, not 256), {grid.simulator_apps} apps of a workload "
-        "without a floor: no search, jobs of an app equally long, on up to 4 GPUs each and on three quarters of the "
-        "GPUs together, tasks of 2 hours and more; as densely in GPUs as the testbed's",
-        "Figure 18: eight apps alike on one machine of 8 GPUs and 28 of 2",
-        f"lease {usual.lease_seconds / 60:g} min, f {usual.fairness_knob:g}, reports of iterations and of S each off "
-        f"by up to {usual.iterations_error:.0%}; a change of GPUs takes {COSTS.start:g} s, a checkpoint "
-        f"{COSTS.checkpoint:g} s (§6.2.3)",
-        f"tasks and times between arrivals are divided by {shorter}: a median app of workloads 1 and 2 then lasts 4 to "
-        "6 hours, and 35 s are 0.2 % of it (§6.2.3)",
-        f"GPUs that become free are pooled for {usual.pooled_seconds:g} s before a round, under every policy",
-        "workload 2: a trial can use one GPU in the first phase and twice as many in each following one (§4.3.2), "
-        "under every policy",
-        f"distance: {'; '.join(SLOWDOWNS[name] for name in grid.models)}; each claim under each",
-        f"a claim on ρ is not measurable where the floor exceeds {LARGEST_PART:g} of Themis' worst ρ, or T_id of the "
-        "app with that ρ is under a lease in any seed; the floor is the greatest part of an app's T_id that the app "
-        "takes alone on the empty cluster, starts included",
-        "policies: " + ", ".join(f"{name} (preset {preset})" for name, (preset, _) in POLICIES.items()),
-    )
+    found = {"start": f"{COSTS.start:g}", "checkpoint": f"{COSTS.checkpoint:g}", "largest": f"{LARGEST_PART:g}"}
+    for name in ("testbed", "simulator"):
+        cluster = make_cluster(name)
+        found[name] = f"{cluster.gpus} GPUs on {len(cluster.machines)} machines in {len(cluster.racks)} racks"
+    names = "; ".join(SLOWDOWNS[name] for name in grid.models)
+    lease = f"{usual.lease_seconds / 60:g} min, f {usual.fairness_knob:g}"
+    return {**found, "names": names, "lease": lease, "error": f"{usual.iterations_error:.0%}"}
 
 
-def said(cell: Cell, figures: Figures) -> str:
-    """Describe a cell by its fields other than defaults, with its worst ρ."""
-    left = f", {figures.unfinished} apps unfinished" if figures.unfinished else ""
-    return f"{cell.label}, seed {cell.seed}: worst ρ {figures.worst_rho:.2f}{left}"
-
-
-PAPER = Paper(
-    title="Themis (NSDI 2020)",
+ROWS: Final[RowPaper[Any, Any, Any]] = RowPaper(
+    file=read_rows(Path(__file__).with_name("claims.toml")),
+    cell=make_cell,
+    numbers=NUMBERS,
+    recipe=recipe_of,
+    variants=variants,
+    depends_on="S",
+    guard=guard,
+    behind=lambda cell: [alone_of(cell)],
+    computed={"bid table": bid_table},
+)
+PAPER: Final = paper_of(
+    ROWS,
     grid=Grid,
     figures=Figures,
-    claims=claims,
     run=run_cell,
-    fixed=fixed,
-    said=said,
-    pictures=pictures,
+    facts=facts,
+    shows={"worst ρ": "", "GPU hours": "h", "unfinished apps": ""},
+    hidden=("apps",),
 )

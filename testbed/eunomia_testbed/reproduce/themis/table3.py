@@ -1,14 +1,12 @@
-"""Measures Table 3 of Themis, the example of §4.3.3, in the auction of a simulation."""
+"""Table 3 of Themis, the example of §4.3.3, in the auction of a simulation."""
 
 import numpy as np
 
 from eunomia.model.cluster import Cluster
-from eunomia.platform.profiles import Profile
-from eunomia_testbed.reproduce.verdicts import Measured, Verdict
+from eunomia_testbed.reproduce.recipes import Recipe, run_profile
 from eunomia_testbed.simulator import SimulationOptions, simulate_one
 from eunomia_testbed.workload import AppColumns, JobColumns, SimulatedSearch, UserColumns, Workload
 
-PRINTED = {1: 4.0, 2: 2.0, 4: 1.0, 8: 0.5, 16: 0.34}
 SECONDS = (120.0, 100.0, 100.0, 80.0)
 """Serial time of an iteration, by trial."""
 
@@ -48,28 +46,14 @@ def example() -> Workload:
     )
 
 
-def bid_table() -> dict[int, float]:
-    """Return ρ by number of GPUs, as the example's app bids in the first auction of a simulation."""
+def bid_table() -> dict[str, float]:
+    """Return ρ by number of GPUs, such as ``4 GPUs``, as the example's app bids in a simulation's first auction."""
     settings = {"rounds.bid_deadline": "none", "plugins.themis.fairness_knob": 0.0}
-    profile = Profile.load("themis", settings=settings)
+    profile = run_profile(Recipe(policy="themis", preset="themis", settings=settings))
     run = simulate_one(example(), Cluster.parse("1x16 V100"), profile, options=SimulationOptions(until=1.0))
     _, _, record = run.records["themis"][0]
     columns = record.columns
     at = list(columns["app"]).index("example")
     table = str(columns["bid_table"][at])
-    return {int(size): float(rho) for size, rho in (part.split(":") for part in table.split(","))}
-
-
-def table3() -> Measured:
-    """Compare with Table 3."""
-    bids = bid_table()
-    here = {size: bids[size] for size in (4, 8, 16)}
-    off = [size for size, rho in here.items() if abs(rho - PRINTED[size]) > 0.01]
-    verdict = Verdict.HOLDS if not off else Verdict.FAILS
-    reason = "the paper takes work as divisible; with equation 2 and whole GPUs it is 1.064, 0.532, 0.345"
-    return Measured(
-        text=", ".join(f"{rho:.4g}" for rho in here.values()),
-        verdict=verdict,
-        reason=reason,
-        values=tuple(here.values()),
-    )
+    bids = {int(size): float(rho) for size, rho in (part.split(":") for part in table.split(","))}
+    return {f"{size} GPUs": bids[size] for size in (1, 2, 4, 8, 16)}

@@ -1,0 +1,302 @@
+"""Turns the rows of a paper into claims: the cells behind each, and the function that measures it."""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Generic
+
+from eunomia.errors import InputError
+from eunomia.model.shapes import builds, value
+from eunomia_testbed.reproduce.judging import measured_row
+from eunomia_testbed.reproduce.measures import (
+    EACH,
+    ENDS,
+    GREATEST,
+    LEVEL,
+    OTHERS,
+    Comparison,
+    compared,
+    find_measure,
+    joined,
+    with_printed,
+)
+from eunomia_testbed.reproduce.paper import C, Claim, F, G, Paper, Runs
+from eunomia_testbed.reproduce.recipes import Recipe, differences, told_apart
+from eunomia_testbed.reproduce.rows import ClaimRow, Fields, RowsFile, policies_of, section_order
+from eunomia_testbed.reproduce.verdicts import NOT_RUN, Measured, Verdict
+
+
+@value
+class Variant:
+    """A setting under which all claims are measured; the first of a paper is the one that counts."""
+
+    name: str
+    """As the table names it, such as ``analytic S``."""
+    fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """Fields of the cells."""
+
+
+Guarded = tuple[bool, str, Mapping[str, tuple[float, ...]]]
+"""Whether the workload can show a claim, the words that say so, and numbers by seed."""
+
+
+@builds
+class RowPaper(Generic[G, C, F]):
+    """What rows need to become claims."""
+
+    file: RowsFile
+    cell: Callable[[G, Fields, int], C]
+    """Makes a cell from the grid, its fields and a seed."""
+    numbers: Mapping[str, Callable[[F], float]]
+    """Figures by the name that a row's ``number`` gives."""
+    recipe: Callable[[C], Recipe]
+    """Returns what a cell runs."""
+    axis: str = "policy"
+    """The field that a policy's name fills."""
+    variants: Callable[[G], Sequence[Variant]] = lambda grid: (Variant(name=""),)
+    depends_on: str = ""
+    """What tells variants apart, in a word, such as ``S``."""
+    draws: Callable[[G], bool] = lambda grid: True
+    """Whether seeds draw the input of rows that do not say otherwise."""
+    guard: Callable[[Runs[G, C, F], Sequence[Sequence[C]]], Guarded | None] | None = None
+    """Says whether the workload can show a claim with ``floor``, from the own cells of each seed."""
+    behind: Callable[[C], Iterable[C]] = lambda cell: ()
+    """Further cells that the guard of an own cell needs."""
+    computed: Mapping[str, Callable[[], Mapping[str, float]]] = dataclasses.field(default_factory=dict)
+    """Measures without cells, by name: numbers by label."""
+
+    def claims(self, grid: G) -> list[Claim[G, C, F]]:
+        """Return a claim for each row, in the order of the paper's sections.
+
+        Raises:
+            InputError: a row that names what is not there, or that tells one policy what others are not told.
+        """
+        rows: list[tuple[str, Claim[G, C, F]]] = []
+        for group in self.file.missing:
+            verdict = Verdict.UNMEASURED if group.measurable else Verdict.NOT_MEASURABLE
+            found = Measured(text="-", verdict=verdict, reason=group.why)
+            rows += [
+                (section, _fixed(section, where, text, printed, found)) for section, where, text, printed in group.rows
+            ]
+        for row in self.file.claim:
+            made = self._computed(row) if row.measure in self.computed else _RowClaim(self, row, grid).claim()
+            rows.append((row.section, made))
+        rows.sort(key=lambda pair: (pair[1].goal, section_order(pair[0])))
+        return [claim for _, claim in rows]
+
+    def _computed(self, row: ClaimRow) -> Claim[G, C, F]:
+        def measure(runs: Runs[G, C, F]) -> Measured:
+            here = self.computed[row.measure]()
+            bare = [
+                Comparison(label=name, effects=(number,), is_ratio=False, printed=0.0) for name, number in here.items()
+            ]
+            return measured_row(row, with_printed(bare, row.value, 1, row.text), drawn=False)
+
+        claim: Claim[G, C, F] = _fixed(row.section, row.where, row.text, row.printed, NOT_RUN)
+        return dataclasses.replace(claim, measure=measure, goal=row.goal)
+
+
+def _fixed(section: str, where: str, text: str, printed: str, found: Measured) -> Claim[Any, Any, Any]:
+    return Claim(
+        figure=where, section=section, text=text, printed=printed, measure=lambda runs: found, cells=lambda seed: ()
+    )
+
+
+class _RowClaim(Generic[G, C, F]):
+    """A row with its cells, by variant and seed."""
+
+    def __init__(self, paper: RowPaper[G, C, F], row: ClaimRow, grid: G) -> None:
+        self._paper, self._row, self._grid = paper, row, grid
+        self._place = f"{row.where}: {row.text}"
+        self._measure = find_measure(row.measure, self._place)
+        self._drawn = row.drawn and paper.draws(grid)
+        if row.cells not in paper.file.cells:
+            raise InputError("a row must name cells of its file", value=f'"{row.cells}"', place=self._place)
+        unknown = [name for name in row.number if name not in paper.numbers]
+        if unknown or not row.number:
+            rule = f"number must be some of: {', '.join(paper.numbers)}"
+            raise InputError(rule, value=f"{unknown or row.number}", place=self._place)
+        self._own = {**paper.file.cells[row.cells], **self._fields(row.own)}
+        self._others = [(self._label(other), self._fields(other)) for other in policies_of(row.over, paper.file.lists)]
+        self._settings = self._settings_of_the_row()
+        self._variants = list(paper.variants(grid))
+
+    def claim(self) -> Claim[G, C, F]:
+        """Return the claim."""
+        row, seed = self._row, self._grid.seeds[0]
+        own = [self._paper.recipe(cell) for cell in self._cells(seed, self._variants[0])]
+        apart = told_apart(own)
+        if apart and not row.contrast:
+            rule = "a row must tell every policy the same, or say in contrast what it compares"
+            raise InputError(rule, value=", ".join(apart), place=self._place)
+        differs = list(differences(own))
+        for variant in self._variants[1:]:
+            lines = differences(self._paper.recipe(cell) for cell in self._cells(seed, variant))
+            differs += [f"{variant.name}: {line}" for line in lines if line not in differs]
+        return Claim(
+            figure=row.where,
+            section=row.section,
+            text=row.text,
+            printed=row.printed,
+            measure=self.measured,
+            cells=self.cells,
+            goal=row.goal,
+            differs=tuple(differs),
+            marked=f"told {', '.join(apart)}: {row.contrast}" if apart else "",
+        )
+
+    def cells(self, seed: int) -> Iterator[C]:
+        """Yield the cells of a seed under every variant; those of one input stand with the first seed."""
+        if not self._drawn and seed != self._grid.seeds[0]:
+            return
+        for variant in self._variants:
+            for cell in self._cells(seed, variant):
+                yield cell
+                yield from self._paper.behind(cell) if self._row.floor else ()
+
+    def measured(self, runs: Runs[G, C, F]) -> Measured:
+        """Measure the claim under the first variant, with the verdicts under the others beside it."""
+        first, *rest = self._variants
+        found = self._under(runs, first)
+        own = {cell.key for cell in self._cells(self._grid.seeds[0], first)}
+        beside, differ = {}, False
+        for variant in rest:
+            if {cell.key for cell in self._cells(self._grid.seeds[0], variant)} == own:
+                continue
+            other = self._under(runs, variant)
+            beside[variant.name] = f"{other.verdict.value}: {other.text}"
+            differ = differ or (
+                other.verdict is not found.verdict and Verdict.UNMEASURED not in (other.verdict, found.verdict)
+            )
+        return dataclasses.replace(found, beside=beside, depends_on=self._paper.depends_on if differ else "")
+
+    def _under(self, runs: Runs[G, C, F], variant: Variant) -> Measured:
+        seeds = self._grid.seeds if self._drawn else self._grid.seeds[:1]
+        cells = {seed: self._cells(seed, variant) for seed in seeds}
+        whole = [seed for seed in seeds if all(cell.key in runs.done for cell in cells[seed])]
+        if not whole or not self._settings:
+            return NOT_RUN
+
+        def numbers(fields: Mapping[str, Any], name: str) -> tuple[float, ...]:
+            keys = [self._cell({**fields, **variant.fields}, seed).key for seed in whole]
+            return tuple(float(self._paper.numbers[name](runs.done[key])) for key in keys)
+
+        groups = compared(self._measure, self._own, self._others, self._settings, self._row.number, numbers)
+        printed = with_printed(joined(self._measure, groups), self._row.value, self._of_a_group, self._place)
+        every = [one for group in groups for one in group]
+        found = measured_row(self._row, self._marked_partial(printed), drawn=self._drawn, behind=every)
+        stale = any(cell.key in runs.stale for seed in whole for cell in cells[seed])
+        return dataclasses.replace(self._guarded(runs, found, variant, whole), stale=stale)
+
+    @property
+    def _of_a_group(self) -> int:
+        """Return the number of comparisons that follow each other with printed values of their own."""
+        measure = self._measure
+        if measure.join == ENDS:
+            return 2
+        joined_others = measure.across == OTHERS and measure.join != EACH
+        return 1 if measure.form == LEVEL or joined_others else len(self._others)
+
+    def _marked_partial(self, comparisons: list[Comparison]) -> list[Comparison]:
+        """Mark the greatest of some settings where the paper has more settings."""
+        if len(self._settings) >= self._row.whole or self._measure.join not in (ENDS, GREATEST):
+            return comparisons
+        first = comparisons[:1] if self._measure.join == ENDS else []
+        return [*first, *(dataclasses.replace(one, partial=True) for one in comparisons[len(first) :])]
+
+    def _guarded(self, runs: Runs[G, C, F], found: Measured, variant: Variant, whole: Sequence[int]) -> Measured:
+        if not self._row.floor or self._paper.guard is None:
+            return found
+        own = [
+            [self._cell({**self._own, **setting, **variant.fields}, seed) for _, setting in self._settings]
+            for seed in whole
+        ]
+        guarded = self._paper.guard(runs, own)
+        if guarded is None:
+            return found
+        measurable, words, by_seed = guarded
+        return dataclasses.replace(
+            found,
+            verdict=found.verdict if measurable else Verdict.NOT_MEASURABLE,
+            reason=f"{found.reason}. {words}",
+            by_seed={**found.by_seed, **by_seed},
+        )
+
+    def _cells(self, seed: int, variant: Variant) -> list[C]:
+        others = [fields for _, fields in self._others] if self._measure.form != LEVEL else []
+        made = [
+            self._cell({**self._own, **setting, **fields, **variant.fields}, seed)
+            for _, setting in self._settings
+            for fields in ({}, *others)
+        ]
+        return list(dict.fromkeys(made))
+
+    def _cell(self, fields: Mapping[str, Any], seed: int) -> C:
+        known = {name: self._of_the_grid(item) for name, item in fields.items() if name != "label"}
+        return self._paper.cell(self._grid, known, seed if self._drawn else 0)
+
+    def _of_the_grid(self, item: Any) -> Any:
+        return getattr(self._grid, item[1:]) if isinstance(item, str) and item.startswith("@") else item
+
+    def _settings_of_the_row(self) -> list[tuple[str, Mapping[str, Any]]]:
+        if not self._row.at:
+            return [("", {})]
+        found = self._of_the_grid(self._row.at) if isinstance(self._row.at, str) else self._row.at
+        return [(_named(fields), fields) for fields in found]
+
+    def _fields(self, given: str | Fields) -> Fields:
+        if isinstance(given, str):
+            return {self._paper.axis: given} if given else {}
+        return dict(given)
+
+    def _label(self, given: str | Fields) -> str:
+        return given if isinstance(given, str) else _named(given)
+
+
+def _named(fields: Mapping[str, Any]) -> str:
+    """Return fields as text, such as ``shrink 2``; the field ``label`` has the words where they are given."""
+    if "label" in fields:
+        return str(fields["label"])
+    plain = {name.replace("_", " "): f"{item:g}" if isinstance(item, float) else item for name, item in fields.items()}
+    return ", ".join(f"{name} {item}" for name, item in plain.items())
+
+
+# --- a whole paper ----------------------------------------------------------------------------------------------------
+
+
+def paper_of(
+    rows: RowPaper[G, C, F],
+    *,
+    grid: type[G],
+    figures: type[F],
+    run: Callable[[C], F],
+    facts: Callable[[G], Mapping[str, str]],
+    shows: Mapping[str, str],
+    hidden: Sequence[str] = (),
+) -> Paper[G, C, F]:
+    """Return the paper of some rows.
+
+    Args:
+        rows: the rows, and what they need.
+        grid: the settings of a reproduction.
+        figures: the figures of a cell.
+        run: simulates a cell; a function of a module, since worker processes import it.
+        facts: texts that the file's ``fixed`` names, beside the fields of the grid.
+        shows: numbers that a line about a finished cell shows, with their units.
+        hidden: fields of a cell that such a line leaves out, such as paths of files.
+    """
+
+    def fixed(settings: G) -> list[str]:
+        known = {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)}
+        cells = [cell for claim in rows.claims(settings) for cell in claim.cells(settings.seeds[0])]
+        policies = differences(map(rows.recipe, dict.fromkeys(cells)))
+        return [*(line.format(**known, **facts(settings)) for line in rows.file.fixed), *policies]
+
+    def said(cell: C, found: F) -> str:
+        given = {field.name: field.default for field in dataclasses.fields(cell)}
+        named = {name: getattr(cell, name) for name, usual in given.items() if getattr(cell, name) != usual}
+        words = [str(named.pop(rows.axis, "")), f"seed {named.pop('seed', 0)}"]
+        words += [_named({name: item}) for name, item in named.items() if name not in hidden]
+        figures_of = [f"{name} {rows.numbers[name](found):.4g} {unit}".rstrip() for name, unit in shows.items()]
+        return f"{', '.join(words)}: {', '.join(figures_of)}"
+
+    return Paper(title=rows.file.title, grid=grid, figures=figures, claims=rows.claims, run=run, fixed=fixed, said=said)

@@ -1,0 +1,187 @@
+"""The measures that rows name: which numbers of which cells are compared, and how several comparisons become a claim.
+
+A measure has a form (the others' number over the own one's, its inverse, or a level), and a join over the others or
+over the settings of a row. Ratios are judged as logarithms; their effects are paired by seed.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from eunomia.errors import InputError
+from eunomia.model.shapes import value
+from eunomia.words import did_you_mean, shown
+from eunomia_testbed.reproduce.rule import EffectEstimate, estimate
+
+OVER_OWN, OWN_OVER, LEVEL = "others over own", "own over others", "level"
+OTHERS, SETTINGS, NUMBERS = "others", "settings", "numbers"
+EACH, MEAN, LEAST, GREATEST, ENDS = "each", "mean", "least", "greatest", "ends"
+LARGEST_RATIO: Final = 100.0
+"""Ratios are cut at this, since a part of jobs may be 0."""
+
+
+@value
+class Measure:
+    """How a row is measured."""
+
+    form: str
+    across: str = OTHERS
+    """What is joined: the others, the settings, or the numbers."""
+    join: str = EACH
+    """``each`` comparison is judged; the ``mean`` (of logarithms), the ``least`` or the ``greatest`` of several; or
+    both ``ends``, the least by the first printed value and the greatest by the second."""
+    is_ratio: bool = True
+    """Whether effects are logarithms of ratios; else they are plain levels."""
+
+
+MEASURES: Final[Mapping[str, Measure]] = {
+    "others over own": Measure(form=OVER_OWN),
+    "own over others": Measure(form=OWN_OVER),
+    "mean of others over own": Measure(form=OVER_OWN, join=MEAN),
+    "best of others over own": Measure(form=OVER_OWN, join=LEAST),
+    "worst of others over own": Measure(form=OVER_OWN, join=GREATEST),
+    "ends of others over own": Measure(form=OVER_OWN, join=ENDS),
+    "own over worst of others": Measure(form=OWN_OVER, join=GREATEST),
+    "others over own, least setting": Measure(form=OVER_OWN, across=SETTINGS, join=LEAST),
+    "others over own, greatest setting": Measure(form=OVER_OWN, across=SETTINGS, join=GREATEST),
+    "others over own, ends of settings": Measure(form=OVER_OWN, across=SETTINGS, join=ENDS),
+    "others over own, mean of settings": Measure(form=OVER_OWN, across=SETTINGS, join=MEAN),
+    "own over others, greatest number": Measure(form=OWN_OVER, across=NUMBERS, join=GREATEST),
+    "level": Measure(form=LEVEL, is_ratio=False),
+    "mean level": Measure(form=LEVEL, across=SETTINGS, join=MEAN, is_ratio=False),
+    "level of a ratio": Measure(form=LEVEL),
+}
+"""By the name that a row gives."""
+
+Numbers = Callable[[Mapping[str, Any], str], tuple[float, ...]]
+"""Returns a number of a cell, seed by seed, from the cell's fields and the number's name."""
+Labelled = Sequence[tuple[str, Mapping[str, Any]]]
+"""Fields with the words that name them."""
+
+
+@value
+class Comparison:
+    """One effect of a row."""
+
+    label: str
+    effects: tuple[float, ...]
+    """By seed: logarithms of ratios, or plain levels."""
+    is_ratio: bool
+    printed: float
+    """The printed value: a ratio or a level, not its logarithm."""
+    of: int = 1
+    """Of how many comparisons it is the least or the greatest; 1: it was not chosen."""
+    partial: bool = False
+    """Whether it is the greatest of fewer settings than the paper's: it then counts only if it holds."""
+
+    def estimate(self, *, drawn: bool) -> EffectEstimate:
+        """Return the effect with its interval."""
+        return estimate(self.effects, drawn=drawn)
+
+    @property
+    def shown(self) -> tuple[float, ...]:
+        """Return the ratio or level of each seed."""
+        return tuple(map(math.exp, self.effects)) if self.is_ratio else self.effects
+
+
+def find_measure(name: str, place: str) -> Measure:
+    """Return the measure with a name.
+
+    Raises:
+        InputError: no measure has that name.
+    """
+    if name not in MEASURES:
+        hint = did_you_mean(name, MEASURES)
+        raise InputError(f"measure must be one of: {'; '.join(MEASURES)}", value=f"{shown(name)}{hint}", place=place)
+    return MEASURES[name]
+
+
+def compared(
+    measure: Measure, own: Mapping[str, Any], others: Labelled, settings: Labelled, names: Sequence[str], of: Numbers
+) -> list[list[Comparison]]:
+    """Return the comparisons of a row, in groups that are joined; printed values are not yet set.
+
+    Args:
+        measure: form and join.
+        own: fields of the own cell.
+        others: fields of the others on top of the own ones; not used for a level.
+        settings: fields of each setting, for own and others alike; one without fields where there is none.
+        names: the numbers to compare.
+        of: gives the numbers.
+    """
+    groups: dict[tuple[str, str], list[Comparison]] = {}
+    for name in names:
+        for setting, changed in settings:
+            base = of({**own, **changed}, name)
+            for other, fields in others if measure.form != LEVEL else [("", {})]:
+                if measure.form == LEVEL:
+                    effects = tuple(map(math.log, base)) if measure.is_ratio else base
+                else:
+                    pair = (of({**own, **changed, **fields}, name), base)
+                    effects = ratio_effects(*(pair if measure.form == OVER_OWN else pair[::-1]))
+                parts = [name if len(names) > 1 else "", other if len(others) > 1 else "", setting]
+                label = " ".join(part for part in parts if part) or other or name
+                made = Comparison(label=label, effects=effects, is_ratio=measure.is_ratio, printed=math.nan)
+                key = {OTHERS: (name, setting), SETTINGS: (name, other), NUMBERS: (setting, other)}[measure.across]
+                groups.setdefault(key, []).append(made)
+    return list(groups.values())
+
+
+def joined(measure: Measure, groups: Sequence[Sequence[Comparison]]) -> list[Comparison]:
+    """Join the comparisons of each group as the measure says."""
+    if measure.join == EACH:
+        return [one for group in groups for one in group]
+    if measure.join == MEAN:
+        return [_mean(group) for group in groups]
+    made = []
+    for group in groups:
+        ranked = sorted(group, key=lambda one: math.fsum(one.effects) / len(one.effects))
+        chosen = {LEAST: ranked[:1], GREATEST: ranked[-1:], ENDS: [ranked[0], ranked[-1]]}[measure.join]
+        made += [dataclasses.replace(one, of=len(group)) for one in chosen]
+    return made
+
+
+def with_printed(
+    comparisons: Sequence[Comparison], printed: Sequence[float], others: int, place: str
+) -> list[Comparison]:
+    """Give each comparison its printed value: one for all, for each, for each of the others, or for each setting.
+
+    Raises:
+        InputError: another number of printed values.
+    """
+    count = len(comparisons)
+    if len(printed) not in (1, count, max(1, others), max(1, count // max(1, others))):
+        raise InputError("a row must have a printed value, or one for each comparison", value=str(printed), place=place)
+    if len(printed) in (count, max(1, others)):
+        chosen = [printed[at % len(printed)] for at in range(count)]
+    else:
+        chosen = [printed[min(at * len(printed) // count, len(printed) - 1)] for at in range(count)]
+    return [dataclasses.replace(one, printed=value) for one, value in zip(comparisons, chosen, strict=True)]
+
+
+def ratio_effects(top: Sequence[float], bottom: Sequence[float]) -> tuple[float, ...]:
+    """Return the logarithm of the ratio of each seed.
+
+    Where a seed's number is 0, such as a part of jobs, the ratio of the sums is taken, with the pseudo-values of the
+    jackknife as its seeds.
+    """
+    if min(*top, *bottom) > 0.0:
+        return tuple(math.log(one / other) for one, other in zip(top, bottom, strict=True))
+    count, whole = len(top), _log_ratio(math.fsum(top), math.fsum(bottom))
+    if count == 1:
+        return (whole,)
+    left = [_log_ratio(math.fsum(top) - a, math.fsum(bottom) - b) for a, b in zip(top, bottom, strict=True)]
+    return tuple(count * whole - (count - 1) * one for one in left)
+
+
+def _log_ratio(top: float, bottom: float) -> float:
+    if top <= 0.0 and bottom <= 0.0:
+        return 0.0
+    ratio = top / bottom if bottom > 0.0 else LARGEST_RATIO
+    return math.log(min(max(ratio, 1.0 / LARGEST_RATIO), LARGEST_RATIO))
+
+
+def _mean(group: Sequence[Comparison]) -> Comparison:
+    effects = tuple(math.fsum(seed) / len(group) for seed in zip(*(one.effects for one in group), strict=True))
+    return dataclasses.replace(group[0], label=f"mean of {', '.join(one.label for one in group)}", effects=effects)

@@ -1,0 +1,75 @@
+"""What a cell runs: a shipped preset, the settings in which the cell differs from it, and what its policy is told.
+
+A cell may differ from a preset only by what its row prints: ``run_profile`` is the one place where reproductions load a
+profile, and ``differences`` prints the recipes of a row's cells.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+
+from eunomia.model.shapes import value
+from eunomia.platform.profiles import Profile
+
+
+@value
+class Recipe:
+    """The profile of a cell."""
+
+    policy: str
+    """The paper's name for it."""
+    preset: str
+    settings: Mapping[str, object] = dataclasses.field(default_factory=dict)
+    """What is changed in the preset, by dotted key."""
+    told: tuple[str, ...] = ()
+    """Knowledge or options that not every policy gets, such as "the contention of the whole trace"."""
+    rules: str = ""
+    """Round rules that replace the preset's, in words; empty: the preset's own."""
+
+
+def run_profile(recipe: Recipe) -> Profile:
+    """Return the profile of a recipe.
+
+    Raises:
+        InputErrors: everything that is wrong with its settings.
+    """
+    return Profile.load(recipe.preset, settings=dict(recipe.settings))
+
+
+def differences(recipes: Iterable[Recipe]) -> tuple[str, ...]:
+    """Return a line for each policy: its preset, all settings that differ from the preset, and what it is told.
+
+    A setting that changes from cell to cell of a policy stands with all of its values.
+    """
+    presets: dict[str, dict[str, None]] = {}
+    changes: dict[str, dict[str, dict[str, None]]] = {}
+    for recipe in recipes:
+        presets.setdefault(recipe.policy, {})[recipe.preset] = None
+        by_key = changes.setdefault(recipe.policy, {})
+        for key, item in sorted(recipe.settings.items()):
+            by_key.setdefault(key, {})[_plain(item)] = None
+        for fact in (*(f"told {each}" for each in recipe.told), *filter(None, [recipe.rules])):
+            by_key.setdefault(fact, {})
+    return tuple(
+        f"{policy}: preset {', '.join(presets[policy])}"
+        + "".join(f"; {key} {' or '.join(values)}".rstrip() for key, values in changes[policy].items())
+        for policy in presets
+    )
+
+
+def told_apart(recipes: Iterable[Recipe]) -> tuple[str, ...]:
+    """Return what some policies of a row are told, and others are not."""
+    told: list[set[str]] = [set(recipe.told) for recipe in recipes]
+    if not told:
+        return ()
+    every = told[0].union(*told[1:])
+    return tuple(sorted(every - told[0].intersection(*told[1:])))
+
+
+def _plain(item: object) -> str:
+    if isinstance(item, bool):
+        return str(item).lower()
+    if isinstance(item, float):
+        return f"{item:g}"
+    if isinstance(item, list | tuple):
+        return f"[{', '.join(map(_plain, item))}]"
+    return str(item)

@@ -1,0 +1,101 @@
+"""What the documents keep of a reproduction: its claims as JSON, and the page of tables that is made from them.
+
+A row that a run has not measured keeps what the record had of it, marked as stale. Nothing else writes such a page.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from eunomia_testbed.reproduce.verdicts import NOT_RUN, Verdict
+
+Plain = dict[str, Any]
+_DIGITS = 4
+
+
+def keep_record(folder: Path, outcome: Mapping[str, Any], *, title: str, code: str, fixed: Sequence[str]) -> None:
+    """Write the record of a paper and its page into a folder, as ``NAME.json`` and ``NAME.md``.
+
+    Args:
+        folder: the folder of the documents; an earlier record there gives the rows that were not run.
+        outcome: what ``claims.json`` has.
+        title: the paper's title.
+        code: fingerprint of the code that ran.
+        fixed: the decisions made before the first run.
+    """
+    path = folder / f"{outcome['paper']}.json"
+    nothing: Plain = {"claims": [], "code": code}
+    earlier: Plain = json.loads(path.read_text(encoding="utf-8")) if path.exists() else nothing
+    rows = merged(outcome["claims"], earlier["claims"], aged=earlier["code"] != code)
+    record = {**outcome, "title": title, "code": code, "fixed": list(fixed), "claims": rows}
+    record.pop("out", None)
+    folder.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(record, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    path.with_suffix(".md").write_text(markdown(record), encoding="utf-8")
+
+
+def merged(rows: Sequence[Plain], earlier: Sequence[Plain], *, aged: bool) -> list[Plain]:
+    """Return the rows, with what was recorded of those that no simulation has measured now."""
+    known = {_key(row): row for row in earlier}
+    found = []
+    for row in rows:
+        before = known.get(_key(row))
+        if row["why"] == NOT_RUN.reason and before is not None and before["why"] != NOT_RUN.reason:
+            found.append({**row, **before, "stale": bool(before["stale"] or aged)})
+        else:
+            by_seed = {name: [_short(number) for number in numbers] for name, numbers in row["by_seed"].items()}
+            found.append({**row, "by_seed": by_seed, "values": [_short(number) for number in row["values"]]})
+    return found
+
+
+def markdown(record: Mapping[str, Any]) -> str:
+    """Return the page of a record: counts by verdict, the table by section and figure, goals, and what was fixed."""
+    rows = record["claims"]
+    claims, goals = ([row for row in rows if row["goal"] is goal] for goal in (False, True))
+    count = Counter(row["verdict"] for row in claims)
+    stale = sum(row["stale"] for row in rows)
+    lines = [
+        f"# {record['title']}, measured again",
+        "",
+        f"Written by `eunomia reproduce {record['paper']} --docs` alone. [How to read it](../../how-to/reproduce.md).",
+        "",
+        f"Code {record['code']}; {stale} of {len(rows)} rows are stale, marked †: other code ran their simulations.",
+        "",
+        "| " + " | ".join(["claims", *(verdict.value for verdict in Verdict)]) + " |",
+        "|---" * (len(Verdict) + 1) + "|",
+        "| " + " | ".join(map(str, [len(claims), *(count[verdict.value] for verdict in Verdict)])) + " |",
+        *_table(claims, "Every number, by section and figure"),
+    ]
+    if goals:
+        lines += _table(goals, "Goals, which are ours and are not counted")
+    lines += ["", "## Fixed before the first run", "", *(f"- {line}" for line in record["fixed"])]
+    return "\n".join(lines) + "\n"
+
+
+def _table(rows: Sequence[Plain], heading: str) -> list[str]:
+    lines = ["", f"## {heading}", "", "| section | where | claim | paper | here | verdict | why |", "|---" * 7 + "|"]
+    for row in rows:
+        verdict = row["verdict"] + (" †" if row["stale"] else "")
+        verdict += f", depends on {row['depends_on']}" if row["depends_on"] else ""
+        why = "; ".join([row["why"], *(f"{name}: {words}" for name, words in row["beside"].items()), row["marked"]])
+        cells = [
+            row["section"],
+            row["figure"],
+            row["claim"],
+            row["paper"],
+            row["here"],
+            verdict,
+            why.removesuffix("; "),
+        ]
+        lines.append("| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |")
+    return lines
+
+
+def _key(row: Mapping[str, Any]) -> tuple[str, str]:
+    return row["figure"], row["claim"]
+
+
+def _short(number: float) -> float:
+    return float(f"{number:.{_DIGITS}g}")

@@ -1,0 +1,382 @@
+"""Claims as data: rows and their errors, joins of comparisons, recipes of cells, and the record that documents keep."""
+
+import ast
+import dataclasses
+import importlib
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eunomia.cli import run
+from eunomia.errors import InputError, InputErrors
+from eunomia.platform.profiles import Profile
+from eunomia_testbed import reproduce
+from eunomia_testbed.reproduce.claims import RowPaper, Variant
+from eunomia_testbed.reproduce.measures import MEASURES, ratio_effects
+from eunomia_testbed.reproduce.paper import Runs, cell_key
+from eunomia_testbed.reproduce.papers import find_paper
+from eunomia_testbed.reproduce.recipes import Recipe, differences, run_profile, told_apart
+from eunomia_testbed.reproduce.record import keep_record, markdown, merged
+from eunomia_testbed.reproduce.rows import RowsFile, parse_rows, section_order
+from eunomia_testbed.reproduce.verdicts import Measured, Verdict
+
+OWN = sorted(path.parent.name for path in Path(reproduce.__path__[0]).glob("*/claims.toml"))
+DOCS = Path(__file__).parents[2] / "docs/reference/papers"
+HEAD = """
+title = "A paper"
+fixed = []
+
+[lists]
+both = ["b", "c"]
+
+[cells.plain]
+load = 1
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class SmallGrid:
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    loads: str = "1,2"
+
+    @property
+    def each_load(self) -> list[dict[str, Any]]:
+        return [{"load": int(load), "label": f"load {load}"} for load in self.loads.split(",")]
+
+
+@dataclasses.dataclass(frozen=True)
+class SmallCell:
+    policy: str
+    seed: int
+    load: int = 1
+    told: bool = False
+
+    @property
+    def key(self) -> str:
+        return cell_key(self, 1, self.policy, self.load, self.seed)
+
+
+@dataclasses.dataclass(frozen=True)
+class SmallFigures:
+    jct: float
+    cpu_seconds: float = 0.0
+
+
+def recipe_of(cell: SmallCell) -> Recipe:
+    return Recipe(policy=cell.policy, preset="fifo", told=("the future",) if cell.told else ())
+
+
+def paper(*claims: str, **more: Any) -> RowPaper[Any, Any, Any]:
+    return RowPaper(
+        file=rows(*claims),
+        cell=lambda grid, fields, seed: SmallCell(seed=seed, **fields),
+        numbers={"JCT": lambda one: one.jct},
+        recipe=recipe_of,
+        **more,
+    )
+
+
+def rows(*claims: str) -> RowsFile:
+    usual = 'where = "Fig 1"\nsection = "§1"\ntext = "t"\nprinted = "2"\nnumber = "JCT"\ncells = "plain"\n'
+    return parse_rows(HEAD + "".join(f"\n[[claim]]\n{usual}{claim}\n" for claim in claims), place="claims.toml")
+
+
+def cells_of(claim: Any, grid: SmallGrid | None = None) -> list[SmallCell]:
+    return [cell for seed in (grid or SmallGrid()).seeds for cell in claim.cells(seed)]
+
+
+def measured(claim: str, jct: dict[tuple[str, int], float], grid: SmallGrid | None = None, **more: Any) -> Measured:
+    """A row whose cells came to a JCT by policy and load, a little more for each seed."""
+    own = grid or SmallGrid()
+    (made,) = paper(claim, **more).claims(own)
+    of = {cell.key: jct[cell.policy, cell.load] * (1.0 + 0.01 * cell.seed) for cell in cells_of(made, own)}
+    done = {key: SmallFigures(jct=number) for key, number in of.items()}
+    return made.measure(Runs(grid=own, done=done))
+
+
+GAIN = 'measure = "others over own"\nvalue = 2.0\nown = "a"\n'
+
+
+def test_a_row_compares_the_others_with_the_own_and_shows_the_spread() -> None:
+    found = measured(GAIN + 'over = "both"', {("a", 1): 1.0, ("b", 1): 2.0, ("c", 1): 1.2})
+    assert (found.text, found.verdict) == ("2.00, 1.20", Verdict.DIRECTION)
+    assert found.reason == "b: 2.00 (2.00 to 2.00), c: 1.20 (1.20 to 1.20); 5 seeds, 95 % intervals"
+    (claim,) = paper(GAIN + 'over = ["b"]').claims(SmallGrid())
+    of = {cell.key: 1.0 if cell.policy == "a" else 2.0 + 0.1 * cell.seed for cell in cells_of(claim)}
+    done = {key: SmallFigures(jct=number) for key, number in of.items()}
+    assert claim.measure(Runs(grid=SmallGrid(), done=done)).reason.startswith("b: 2.20 (2.01 to 2.40); 5 seeds")
+    assert found.by_seed["b"] == pytest.approx((2.0,) * 5)
+
+
+@pytest.mark.parametrize(
+    ("measure", "value", "text", "verdict"),
+    [
+        ("mean of others over own", "2.0", "2.00", Verdict.HOLDS),
+        ("best of others over own", "1.0001", "1.00", Verdict.FAILS),
+        ("worst of others over own", "4.0", "4.00", Verdict.HOLDS),
+        ("ends of others over own", "[1.5, 4.0]", "1.00, 4.00", Verdict.FAILS),
+        ("own over others", "2.0", "1.00, 0.25", Verdict.FAILS),
+    ],
+)
+def test_joins_of_the_others(measure: str, value: str, text: str, verdict: Verdict) -> None:
+    claim = f'measure = "{measure}"\nvalue = {value}\nown = "a"\nover = "both"'
+    found = measured(claim, {("a", 1): 1.0, ("b", 1): 1.0, ("c", 1): 4.0})
+    assert (found.text, found.verdict) == (text, verdict)
+    assert ("chance favours it" in found.reason) == (MEASURES[measure].join in ("least", "greatest", "ends"))
+
+
+def test_joins_of_settings_take_one_of_the_grid() -> None:
+    jct = {("a", 1): 1.0, ("b", 1): 1.5, ("a", 2): 1.0, ("b", 2): 3.0}
+    claim = 'measure = "others over own, {}setting"\nvalue = 3.0\nown = "a"\nover = ["b"]\nat = "@each_load"'
+    assert measured(claim.format("greatest "), jct).text == "3.00"
+    assert measured(claim.format("least "), jct).text == "1.50"
+    mean = measured(claim.replace("{}setting", "mean of settings"), jct)
+    assert mean.text == f"{math.sqrt(4.5):.2f}"
+
+
+def test_the_least_favourable_of_many_comparisons_is_shown() -> None:
+    jct = {("a", 1): 1.0, ("a", 2): 1.0, ("b", 1): 4.0, ("b", 2): 3.0, ("c", 1): 2.5, ("c", 2): 5.0}
+    found = measured(GAIN + 'over = "both"\nat = "@each_load"', jct)
+    assert found.text == "2.50 (c load 1)" and found.verdict is Verdict.HOLDS
+
+
+def test_changes_in_percent_are_ratios() -> None:
+    row = rows('measure = "others over own"\nvalue = ["+8.1 %", "-19 %"]\nown = "a"\nover = "both"').claim[0]
+    assert row.value == pytest.approx([1.081, 1.0 / 0.81])
+
+
+def test_at_most_and_levels_are_judged_on_the_number() -> None:
+    level = 'measure = "level"\nown = "a"\nvalue = 1.0\nkind = "{}"'
+    assert measured(level.format("at most"), {("a", 1): 0.9}).verdict is Verdict.HOLDS
+    assert measured(level.format("within"), {("a", 1): 1.0}).verdict is Verdict.HOLDS
+    near = measured(level.format("within") + "\nmargin = 0.01", {("a", 1): 1.0})
+    assert near.verdict is Verdict.UNDECIDED and "margin 1 %, the paper's" in near.reason
+    assert measured(level.format("within"), {("a", 1): 1.5}).verdict is Verdict.FAILS
+
+
+def test_one_input_runs_once_and_is_judged_by_its_number() -> None:
+    (claim,) = paper(GAIN + 'over = ["b"]\ndrawn = false').claims(SmallGrid(seeds=(3, 4)))
+    assert [cell.seed for cell in claim.cells(3)] == [0, 0] and list(claim.cells(4)) == []
+    found = measured(GAIN + 'over = ["b"]\ndrawn = false', {("a", 1): 1.0, ("b", 1): 1.7})
+    assert (found.text, found.verdict) == ("1.70", Verdict.DIRECTION) and "one input" in found.reason
+
+
+def test_by_construction_is_said_unless_it_fails() -> None:
+    claim = 'measure = "level"\nown = "a"\nvalue = 1.0\nkind = "within"\nconstruction = "a constraint"'
+    assert measured(claim, {("a", 1): 1.0}).verdict is Verdict.BY_CONSTRUCTION
+    assert measured(claim, {("a", 1): 2.0}).verdict is Verdict.FAILS
+
+
+def test_a_gain_far_beyond_the_printed_one_says_the_likely_reason() -> None:
+    found = measured(GAIN + 'over = ["b"]\nbeyond = "a strange baseline"', {("a", 1): 1.0, ("b", 1): 3.0})
+    assert found.verdict is Verdict.HOLDS and "beyond the printed gain: a strange baseline" in found.reason
+
+
+def test_a_number_that_no_run_gave_is_undecided() -> None:
+    found = measured(GAIN + 'over = ["b"]', {("a", 1): math.nan, ("b", 1): 3.0})
+    assert (found.verdict, found.text) == (Verdict.UNDECIDED, "-")
+
+
+def test_parts_of_zero_take_the_ratio_of_sums() -> None:
+    effects = ratio_effects([0.2, 0.4, 0.3], [0.1, 0.0, 0.1])
+    assert math.exp(sum(effects) / 3) == pytest.approx(4.5, rel=0.5)
+    assert ratio_effects([0.1], [0.0]) == (math.log(100.0),)
+    assert ratio_effects([0.0, 0.0], [0.0, 0.0]) == (0.0, 0.0)
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_wrong_row_is_refused_with_its_place() -> None:
+    with pytest.raises(InputErrors, match=r"claims must be rows: .*\(claims.toml, claim Fig 1: t: kind\)"):
+        rows(GAIN + 'over = ["b"]\nkind = "gains"')
+    with pytest.raises(InputErrors, match=r"a printed change must be such as '\+8.1 %'"):
+        rows(GAIN.replace("2.0", '"8 percent"') + 'over = ["b"]')
+    with pytest.raises(InputErrors, match=r"Extra inputs are not permitted.*owns"):
+        rows(GAIN + 'owns = "b"')
+
+
+@pytest.mark.parametrize(
+    ("claim", "rule"),
+    [
+        (GAIN.replace("others over own", "others over owns"), "measure must be one of: .*did you mean"),
+        (GAIN + 'over = ["b"]\nat = [{ load = 3 }, { load = 4 }, { load = 5 }]', "a row must have a printed value"),
+    ],
+)
+def test_a_row_that_names_what_is_not_there_is_refused(claim: str, rule: str) -> None:
+    bad = claim.replace("value = 2.0", "value = [2.0, 3.0]") if "printed value" in rule else claim
+    with pytest.raises(InputError, match=rule):
+        measured(bad, {(policy, load): 1.0 for policy in "ab" for load in (3, 4, 5)})
+
+
+def test_a_row_must_name_cells_and_numbers() -> None:
+    text = HEAD + '[[claim]]\nwhere = "F"\nsection = ""\ntext = "t"\nprinted = ""\nvalue = 1.0\nmeasure = "level"\n'
+    for more, rule in (('number = "JCT"', "a row must name cells"), ('cells = "plain"', "number must be some of: JCT")):
+        own = dataclasses.replace(paper(), file=parse_rows(text + more, place="claims.toml"))
+        with pytest.raises(InputError, match=rule):
+            own.claims(SmallGrid())
+
+
+def test_sections_are_in_the_papers_order() -> None:
+    given = ["App. J", "§8.10", "§2", "Abstract", "§8.9", "Abstract, §6.2", "App. I"]
+    assert sorted(given, key=section_order) == [
+        "Abstract", "§2", "Abstract, §6.2", "§8.9", "§8.10", "App. I", "App. J",
+    ]  # fmt: skip
+
+
+# --- presets and knowledge --------------------------------------------------------------------------------------------
+
+
+def test_a_row_that_tells_one_policy_what_others_are_not_is_refused_unless_that_is_its_subject() -> None:
+    claim = GAIN.replace('own = "a"', 'own = { policy = "a", told = true }') + 'over = ["b"]'
+    own = paper(claim.replace('over = ["b"]', 'over = [{ policy = "b", told = false }]'))
+    with pytest.raises(InputError, match=r"a row must tell every policy the same, .* but got the future \(Fig 1: t\)"):
+        own.claims(SmallGrid())
+    said = claim.replace('over = ["b"]', 'over = [{ policy = "b", told = false }]\ncontrast = "what it is worth"')
+    (made,) = paper(said).claims(SmallGrid())
+    assert made.marked == "told the future: what it is worth"
+
+
+def test_the_twin_with_the_knowledge_stands_beside_the_row_without_it() -> None:
+    both = [Variant(name="as shipped"), Variant(name="told the future", fields={"told": True})]
+
+    def tell(grid: Any, fields: Any, seed: int) -> SmallCell:
+        return SmallCell(seed=seed, **{**fields, "told": fields.get("told", False) and fields["policy"] == "a"})
+
+    usual = paper(GAIN + 'over = ["b"]', variants=lambda grid: both, depends_on="what is told")
+    (made,) = dataclasses.replace(usual, cell=tell).claims(SmallGrid())
+    cells = cells_of(made)
+    done = {cell.key: SmallFigures(jct={"b": 2.0, "a": 1.0 if cell.told else 3.0}[cell.policy]) for cell in cells}
+    found = made.measure(Runs(grid=SmallGrid(), done=done))
+    assert (found.verdict, found.beside) == (Verdict.FAILS, {"told the future": "holds: 2.00"})
+    assert found.depends_on == "what is told"
+    assert "told the future: a: preset fifo; told the future" in made.differs
+
+
+def test_differences_name_every_setting_with_its_values() -> None:
+    made = [
+        Recipe(policy="a", preset="fifo", settings={"rounds.every": "5m"}),
+        Recipe(policy="a", preset="fifo", settings={"rounds.every": "9m"}, told=("x",), rules="rounds of theirs"),
+        Recipe(policy="b", preset="las"),
+    ]
+    assert differences(made) == (
+        "a: preset fifo; rounds.every 5m or 9m; told x; rounds of theirs",
+        "b: preset las",
+    )
+    assert told_apart(made) == ("x",) and told_apart([]) == ()
+
+
+def test_one_place_loads_the_profiles_of_reproductions() -> None:
+    loads = []
+    for path in Path(reproduce.__path__[0]).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            named = isinstance(node, ast.Attribute) and node.attr in ("load", "parse", "replace")
+            if named and isinstance(node.value, ast.Name) and node.value.id == "Profile":
+                loads.append(path.name)
+    assert loads == ["recipes.py"]
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_a_cell_runs_the_profile_of_its_recipe(name: str) -> None:
+    tree = ast.parse((Path(reproduce.__path__[0]) / name / "cells.py").read_text())
+    calls = [ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    calls = [call for call in calls if call.startswith("run_profile(")]
+    assert calls and set(calls) == {"run_profile(recipe_of(cell))"}
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_cells_differ_from_presets_only_by_what_their_rows_print(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The profile of every policy of every row is loaded, and held against the lines that the row prints."""
+    cells = importlib.import_module(f"{reproduce.__name__}.{name}.cells")
+    own = find_paper(name)
+    grid = own.grid(throughputs="rates.json") if name == "oef" else own.grid()
+    loaded: list[tuple[str, dict[str, Any]]] = []
+    load = Profile.load.__func__  # type: ignore[attr-defined]
+
+    def watched(cls: Any, preset: str, *, settings: Any = (), **more: Any) -> Profile:
+        loaded.append((preset, dict(settings)))
+        made: Profile = load(cls, preset, settings=settings, **more)
+        return made
+
+    monkeypatch.setattr(Profile, "load", classmethod(watched))
+    seen = 0
+    for claim in own.claims(grid):
+        for cell in {(cell.__class__, cells.recipe_of(cell).policy): cell for cell in claim.cells(0)}.values():
+            loaded.clear()
+            recipe = cells.recipe_of(cell)
+            run_profile(recipe)
+            ((preset, settings),) = loaded
+            lines = [line for line in claim.differs if f"{recipe.policy}: preset " in line]
+            if not lines:
+                assert recipe.policy == "alone"  # apps alone are behind a floor, and no policy of the row
+                continue
+            text = " ".join(lines)
+            assert preset in text, (claim.text, preset)
+            assert all(key in text for key in settings), (claim.text, settings, text)
+            seen += 1
+    assert seen > 20
+
+
+# --- the record -------------------------------------------------------------------------------------------------------
+
+
+def plain(figure: str, verdict: str, **more: Any) -> dict[str, Any]:
+    usual = {
+        "section": "§1", "figure": figure, "claim": "c", "paper": "2", "here": "2.0", "verdict": verdict, "why": "w",
+        "beside": {}, "depends_on": "", "goal": False, "marked": "", "stale": False, "differs": [], "values": [2.00001],
+        "by_seed": {"b": [1.23456]},
+    }  # fmt: skip
+    return {**usual, **more}
+
+
+def test_what_is_not_run_now_keeps_what_was_recorded_and_is_stale() -> None:
+    earlier = [plain("Fig 1", "holds"), plain("Fig 2", "holds")]
+    now = [
+        plain("Fig 1", "not measured", why="no seed of it has been run"),
+        plain("Fig 2", "does not hold"),
+        plain("Fig 3", "not measured", why="no seed of it has been run"),
+    ]
+    found = merged(now, earlier, aged=True)
+    assert [(row["verdict"], row["stale"]) for row in found] == [
+        ("holds", True), ("does not hold", False), ("not measured", False),
+    ]  # fmt: skip
+    assert found[1]["by_seed"] == {"b": [1.235]} and found[1]["values"] == [2.0]
+    assert not merged(now, earlier, aged=False)[0]["stale"]
+
+
+def test_the_page_counts_claims_and_not_goals_and_marks_what_is_stale(tmp_path: Path) -> None:
+    claims = [
+        plain("Fig 1", "holds", beside={"analytic S": "undecided: 1.1"}, depends_on="S"),
+        plain("Fig 2", "does not hold", here="a|b"),
+        plain("Goal", "holds", goal=True),
+    ]
+    outcome = {"schema": "x", "paper": "short", "out": "somewhere", "claims": claims}
+    keep_record(tmp_path, outcome, title="Short", code="c1", fixed=["20 jobs"])
+    outcome["claims"] = [plain("Fig 1", "not measured", why="no seed of it has been run"), *claims[1:]]
+    keep_record(tmp_path, outcome, title="Short", code="c2", fixed=["20 jobs"])
+    record = json.loads((tmp_path / "short.json").read_text())
+    page = (tmp_path / "short.md").read_text()
+    assert page == markdown(record) and "out" not in record
+    assert "| 2 | 1 | 0 | 1 | 0 | 0 | 0 | 0 |" in page
+    assert "| holds †, depends on S | w; analytic S: undecided: 1.1 |" in page and "a\\|b" in page
+    assert "1 of 3 rows are stale" in page and "- 20 jobs" in page
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_documents_say_what_the_command_wrote(name: str) -> None:
+    record = json.loads((DOCS / f"{name}.json").read_text())
+    assert (DOCS / f"{name}.md").read_text() == markdown(record)
+    own = find_paper(name)
+    known = {(row["figure"], row["claim"], row["paper"]) for row in record["claims"]}
+    rows = {(claim.figure, claim.text, claim.printed) for claim in own.claims(own.grid())}
+    assert rows == known, "write the page again: eunomia reproduce PAPER --docs docs/reference/papers"
+
+
+def test_the_command_writes_the_page(tmp_path: Path) -> None:
+    command = ["reproduce", "themis", "--only", "table3", "--out", str(tmp_path / "run"), "-q"]
+    assert run([*command, "--docs", str(tmp_path / "docs")]) == 0
+    page = (tmp_path / "docs/themis.md").read_text()
+    assert "| §4.3.3 | Table 3 | ρ with 1, 2, 4, 8, 16 GPUs |" in page
