@@ -13,7 +13,7 @@ import numpy as np
 
 from eunomia import Cluster, Profile
 from eunomia.contract.decisions import TransitionKind
-from eunomia.contract.events import Event, JobAdded, Released
+from eunomia.contract.events import Event, JobAdded, SingleJobArrived, SingleJobEnded
 from eunomia.units import NEVER, Cause
 from eunomia_testbed.simulator import SimulationOptions, assemble
 from eunomia_testbed.workload import Workload
@@ -26,8 +26,11 @@ class Granting:
     """Stands in for the arbiter: every job starts when it arrives, on GPUs that are free."""
 
     def __init__(self, cluster: Cluster) -> None:
-        holdings = SimpleNamespace(live=SimpleNamespace(successor=[-1] * cluster.gpus))
-        self.state = SimpleNamespace(cluster=cluster, holdings=holdings, leases={}, last_epoch=0)
+        holdings = SimpleNamespace(cells=SimpleNamespace(successor=[-1] * cluster.gpus))
+        amounts = SimpleNamespace(tight=set(), tuning=set())
+        self.state = SimpleNamespace(
+            cluster=cluster, holdings=holdings, leases={}, last_epoch=0, amounts=amounts, draws=0
+        )  # fmt: skip
         self.calls, self.strict = 0, False
         self._free = list(range(cluster.gpus))
 
@@ -35,9 +38,9 @@ class Granting:
         """Grant."""
         transitions = []
         for event in events:
-            if isinstance(event, JobAdded):
-                transitions.append(self._start(event))
-            elif isinstance(event, Released):
+            if isinstance(event, SingleJobArrived):
+                transitions.append(self._start(event.job))
+            elif isinstance(event, SingleJobEnded):
                 self._free += event.gpus
         return SimpleNamespace(
             orders=(), transitions=transitions, causes=ARRIVED, waiting=(), records=(), faults=(), offers=(),
@@ -51,7 +54,7 @@ class Granting:
         number = self.state.last_epoch
         return SimpleNamespace(
             kind=TransitionKind.START, lease=number, epoch=number, app=event.app, job=event.job, gpus=gpus,
-            leaving=NOTHING, after=NOTHING, ends_at=NEVER,
+            leaving=NOTHING, after=NOTHING, ends_at=NEVER, probe=None,
         )  # fmt: skip
 
 
