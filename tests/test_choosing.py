@@ -40,7 +40,8 @@ def test_types_needs_and_paper_are_those_of_the_preset(preset: str) -> None:
     assert unsuited(profile, Cluster.parse(whole)) is None
     assert (types == "one") == (unsuited(profile, Cluster.parse(f"{whole}, 1x2 K80 24cpu 100GB")) is not None)
     assert ("CPUs and memory" in needs) == (unsuited(profile, Cluster.parse("1x2 V100")) is not None)
-    assert ("several sizes" in needs) == (profile.merged.tree["stages"]["elasticity"] in ("range", "throughput")) or (
+    many_sizes = profile.merged.tree["stages"]["elasticity"] in ("range", "throughput", "profiled_sizes")
+    assert ("several sizes" in needs) == many_sizes or (
         preset.startswith(("themis", "demo"))  # an app divides its GPUs among its jobs, of one size or several
     )
     assert plain(profile.merged.tree.get("paper", "")) in plain(paper)

@@ -1,4 +1,4 @@
-"""Measurements in the simulator: a probe costs two restarts, its steps count, and the rates are the true ones."""
+"""Measurements in the simulator: what a probe costs, that its steps count, and that the rates are the true ones."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from eunomia_testbed.simulator import Costs, Engine, SimulationOptions, Simulati
 from eunomia_testbed.simulator.options import Delays
 from eunomia_testbed.workload import Workload
 
-COSTS = Costs(start=10.0, restore=20.0, checkpoint=5.0, release=3.0)
+COSTS = Costs(start=10.0, restore=20.0, checkpoint=5.0, release=3.0, join=4.0, pause=2.0)
 PROBING = Profile.load("fifo", settings={"stages.elasticity": "throughput", "plugins.throughput.probe": True})
 
 
@@ -39,15 +39,25 @@ def elastic(seconds: float = 1000.0, jobs: int = 1, **more: object) -> Workload:
     return runs([(0.0, 4, seconds)] * jobs, least=np.ones(jobs, np.int64), **more)
 
 
-def test_steps_at_another_size_count_and_each_probe_costs_two_restarts() -> None:
+def test_steps_at_another_size_count_and_a_probe_on_own_gpus_is_a_shrink_and_a_growth() -> None:
     (free, _), (costly, _) = (engine(elastic(), SimulationOptions(costs=costs)) for costs in (Costs(), COSTS))
     run = free.run()
     # 20 iterations on one GPU take 80 s in place of 20, on two 40 s; they are part of the work.
     assert run.finish_seconds.tolist() == [1000.0 + 60.0 + 20.0]
-    assert run.restarts.tolist() == [4]
+    assert (run.restarts.tolist(), run.resizes.tolist()) == ([0], [4])
     paid = costly.run()
-    each = COSTS.checkpoint + COSTS.start + COSTS.restore
-    assert paid.finish_seconds.tolist() == [COSTS.start + 1000.0 + 60.0 + 20.0 + 4 * each]
+    # While the other GPUs join, the job still runs on one or two of its four: 4 s bring one or two iterations.
+    each = COSTS.checkpoint + 2 * COSTS.pause
+    joining = (4.0 - 1.0) + (4.0 - 2.0)
+    assert paid.finish_seconds.tolist() == [COSTS.start + 1000.0 + 60.0 + 20.0 + 2 * each + joining]
+
+
+def test_a_probe_on_other_gpus_is_two_restarts() -> None:
+    types = Profile.load("fifo", settings={"stages.elasticity": "profiled_types"})
+    work, cluster = runs([(0.0, 2, 1000.0)]), Cluster.parse("1x2 K80, 1x2 V100")
+    run = assemble(work, cluster, types, SimulationOptions(costs=COSTS)).run()
+    assert (run.restarts.tolist(), run.resizes.tolist()) == ([2], [0])
+    assert run.finish_seconds.tolist() == [1000.0 + COSTS.start + 2 * (COSTS.checkpoint + COSTS.start + COSTS.restore)]
 
 
 def test_the_rates_measured_are_the_true_ones() -> None:
@@ -60,7 +70,7 @@ def test_rates_of_a_kind_spare_the_next_job_its_probes() -> None:
     work = runs([(0.0, 4, 500.0), (600.0, 4, 500.0)], least=np.ones(2, np.int64), models=["net", "net"])
     made, measured = engine(work, SimulationOptions(), "1x4 V100 12cpu 250GB", models=NET)
     run = made.run()
-    assert run.restarts.tolist() == [4, 0]
+    assert run.resizes.tolist() == [4, 0]
     assert list(measured) == ["a/0"]
 
 

@@ -25,6 +25,7 @@ DEFAULT_PLUGINS: Final[Mapping[str, str]] = {
     "fixed": "eunomia_plugins.elasticity.fixed:Fixed",
     "range": "eunomia_plugins.elasticity.range:Range",
     "throughput": "eunomia_plugins.elasticity.throughput:Throughput",
+    "profiled_sizes": "eunomia_plugins.elasticity.profiled_sizes:ProfiledSizes",
     "profiled_types": "eunomia_plugins.elasticity.profiled_types:ProfiledTypes",
     "fifo": "eunomia_plugins.orders.fifo:Fifo",
     "las": "eunomia_plugins.orders.las:Las",

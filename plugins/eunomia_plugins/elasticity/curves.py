@@ -7,7 +7,7 @@ import numpy as np
 from eunomia.contract.contracts import Feature
 from eunomia.contract.menus import CurvePoints, curve_points
 from eunomia.contract.snapshot import Measured, Snapshot
-from eunomia.units import Basis, Ints, Reals, Rows
+from eunomia.units import Basis, Bools, Ints, Reals, Rows
 
 Known = Mapping[int, tuple[Measured, ...]]
 """By job row: its known rates."""
@@ -104,6 +104,26 @@ def sizes_between(least: Ints, most: Ints) -> tuple[Rows, Ints]:
     owner = np.repeat(np.arange(least.size, dtype=np.int32), counts)
     offset = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     return owner, least[owner] + offset
+
+
+def faster_sizes(curve: Rows, rate: Reals, least_gain: float = 0.0) -> Bools:
+    """Return for each size, ascending within its curve, whether it is faster than all kept smaller sizes.
+
+    Args:
+        curve: of each size.
+        rate: of each size, in iterations per second.
+        least_gain: the part by which a size must be faster than every smaller one; the least size is always kept.
+    """
+    keep = np.ones(curve.size, dtype=bool)
+    best, last = 0.0, -1
+    for index, (owner, value) in enumerate(zip(curve.tolist(), rate.tolist(), strict=True)):
+        if owner != last:
+            best, last = value, owner
+        elif value > best * (1.0 + least_gain):
+            best = value
+        else:
+            keep[index] = False
+    return keep
 
 
 def linear_curves(curve: Rows, gpus: Ints, one_gpu: Reals) -> CurvePoints:

@@ -21,10 +21,11 @@ from eunomia import (
 from eunomia.contract.contracts import Contracts
 from eunomia.contract.menus import CurvePoints, curve_points
 from eunomia.contract.snapshot import Measured
-from eunomia.units import Basis, Bools, Ints, Reals, Rows, Seconds
+from eunomia.units import Basis, Ints, Reals, Rows, Seconds
 from eunomia_plugins.elasticity.asking import sizes_to_probe
 from eunomia_plugins.elasticity.curves import (
     Known,
+    faster_sizes,
     kinds_of_curves,
     known_rates,
     one_gpu_rate,
@@ -104,7 +105,7 @@ class Throughput:
             if job < curve.size and curve[job] >= 0:
                 own = owner == curve[job]
                 rate[own] = self._through_measured(known[job], gpus[own], rate[own], machine)
-        keep = _worth_it(owner, np.where(np.isnan(rate), speed, rate), self.options.least_gain)
+        keep = faster_sizes(owner, np.where(np.isnan(rate), speed, rate), self.options.least_gain)
         points = _points(owner[keep], gpus[keep], rate[keep])
         return with_measured(points, snapshot, curve, known) if known else points
 
@@ -135,20 +136,6 @@ class Throughput:
         nearest = np.abs(np.log(gpus[:, None] / at)).argmin(axis=1)
         through: Reals = rates[nearest] * self._speed(gpus) / self._speed(at)[nearest]
         return through
-
-
-def _worth_it(owner: Rows, rate: Reals, least_gain: float) -> Bools:
-    """Return for each size, ascending within its curve, whether it is faster than all kept smaller sizes."""
-    keep = np.ones(owner.size, dtype=bool)
-    best, last = 0.0, -1
-    for index, (curve, value) in enumerate(zip(owner.tolist(), rate.tolist(), strict=True)):
-        if curve != last:
-            best, last = value, curve
-        elif value > best * (1.0 + least_gain):
-            best = value
-        else:
-            keep[index] = False
-    return keep
 
 
 def _points(owner: Rows, gpus: Ints, rate: Reals) -> CurvePoints:

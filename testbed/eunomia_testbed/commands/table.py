@@ -201,12 +201,12 @@ def free_resizes(metrics: pl.DataFrame, facts: RunFacts) -> list[str]:
 
 
 def probed(metrics: pl.DataFrame) -> list[str]:
-    """Return a line for each policy that had jobs measured by probes, each of which costs two restarts."""
+    """Return a line for each policy that had jobs measured by probes, and what each of them costs."""
     if "probes" not in metrics.columns:
         return []
     counted = metrics.group_by("policy", maintain_order=True).agg(pl.col("probes").sum(), pl.col("jobs").sum())
     return [
-        f"{policy}: {probes} probes in all, {probes / jobs:.1f} a job, each with two restarts"
+        f"{policy}: {probes} probes in all, {probes / jobs:.1f} a job, each with two restarts or two resizes"
         for policy, probes, jobs in counted.filter(pl.col("probes") > 0).iter_rows()
     ]
 

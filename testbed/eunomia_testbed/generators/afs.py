@@ -9,9 +9,10 @@ number of iterations is such that the job runs on these GPUs as long as in Phill
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
 import numpy as np
+from pydantic import Field
 
 from eunomia.errors import InputError
 from eunomia.units import Ints, Reals
@@ -58,6 +59,9 @@ class AfsOptions(GeneratorOptions):
     """The authors' seconds per step by GPUs. Without it, a step takes a second on the GPUs of the trace."""
     told_models: bool = False
     """Whether jobs keep the models of the trace, which in Philly's are the authors' own draw, instead of a new draw."""
+    work: Annotated[float, Field(gt=0.0, le=1.0, allow_inf_nan=False)] = 1.0
+    """The part of each job's iterations that is left; §5.3 has 0.002 on its testbed, with submissions at 1 % (``--load
+    100``)."""
     elastic: bool = True
     """Whether a job runs on 1 GPU to its model's most; otherwise on the GPUs of the trace. Needs ``scaling``."""
 
@@ -76,6 +80,9 @@ def generate(options: AfsOptions, seed: int) -> Workload:
         workload = with_drawn_models(workload, seed)
     if scaling is not None:
         workload = with_scaling(workload, scaling, elastic=options.elastic)
+    if options.work != 1.0:
+        jobs = dataclasses.replace(workload.jobs, iterations=workload.jobs.iterations * options.work)
+        workload = dataclasses.replace(workload, jobs=jobs)
     source = "Philly" if cluster in CLUSTERS else workload.source
     models = source if options.told_models and cluster not in CLUSTERS else f"{source} with AFS' models"
     return dataclasses.replace(workload, name=f"afs-{cluster}-seed{seed}", source=models)

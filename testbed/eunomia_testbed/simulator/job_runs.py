@@ -45,6 +45,8 @@ class JobRuns:
     ) -> ProbeOrder | None:
         """Starts a job's steps on its lease; returns the setting of its measurement, if it is measured."""
         work, probes = self._sim.work, self.probes
+        if kind is TransitionKind.PROBE:
+            kind = probes.change(lease, epoch, job)
         probe = probes.taken(lease, epoch, job, gpus) if probes.ordered or probes.leased else None
         if work.on[job]:
             work.stop(job, now)

@@ -3,7 +3,7 @@
 import math
 from typing import NamedTuple
 
-from eunomia.contract.decisions import ProbeOrder, Transition
+from eunomia.contract.decisions import ProbeOrder, Transition, TransitionKind
 from eunomia.units import Epoch, LeaseId, Seconds
 from eunomia_testbed.simulator.simulation_state import SimulationState
 
@@ -35,11 +35,30 @@ class Probes:
         self.ordered: dict[tuple[int, int], ProbeOrder] = {}
         self.leased: dict[int, tuple[int, ...]] = {}
         self.reported = [0] * len(epochs)
+        self._inside: set[int] = set()
+        """Jobs that are measured on some of the GPUs on which they ran."""
 
     def note(self, order: Transition) -> None:
         """Keeps a setting until its lease begins there."""
-        if order.probe is not None:
-            self.ordered[order.lease, order.epoch] = order.probe
+        probe = order.probe
+        if probe is None or order.job is None:
+            return
+        self.ordered[order.lease, order.epoch] = probe
+        job = self._sim.rows.jobs[order.job]
+        same_amounts = math.isnan(probe.cpus) and math.isnan(probe.memory_gib)
+        if same_amounts and set(probe.gpus.tolist()) <= set(self._sim.work.on[job]):
+            self._inside.add(job)
+        else:
+            self._inside.discard(job)
+
+    def change(self, lease: LeaseId, epoch: Epoch, job: int) -> TransitionKind:
+        """Returns the kind of order that costs as much as a probe's order.
+
+        A job that is measured on some of its own GPUs shrinks to them, and grows back; any other is restarted.
+        """
+        if job not in self._inside:
+            return TransitionKind.PROBE
+        return TransitionKind.SHRINK if (lease, epoch) in self.ordered else TransitionKind.GROW
 
     def taken(self, lease: LeaseId, epoch: Epoch, job: int, gpus: tuple[int, ...]) -> ProbeOrder | None:
         """Returns the setting at which a lease starts under this epoch; None: its job runs on all its GPUs."""

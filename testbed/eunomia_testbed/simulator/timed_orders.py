@@ -162,6 +162,8 @@ class TimedOrders:
         """Waits for the costs of the change, then starts the job's steps."""
         runs, costs, takes = self._runs, self._costs, self._delays.cost_seconds
         on = self._sim.work.on[job]
+        if kind is _PROBE:
+            kind = runs.probes.change(lease, epoch, job)
         charge = kind.effect.charge
         runs_on = bool(on) and kind.effect.keeps_running and set(on) <= set(gpus)
         if on and not runs_on:  # this order has overtaken the one to leave
