@@ -66,7 +66,11 @@ def test_python_of_a_page_runs(page: Path, run: Callable[[Path], dict[str, Any]]
 
 @pytest.mark.parametrize("page", STAGE_PAGES, ids=ids)
 def test_plugins_that_a_page_writes_serve_a_cluster(page: Path, run: Callable[[Path], dict[str, Any]]) -> None:
-    kinds = [item for item in run(page).values() if getattr(item, "__module__", "") == "example" and item.api == 1]
+    kinds = [
+        item
+        for item in run(page).values()
+        if getattr(item, "__module__", "") == "example" and getattr(item, "api", 0) == 1
+    ]
     assert kinds
     for kind in kinds:
         registry = Registry.find(installed=False).adding(kind)

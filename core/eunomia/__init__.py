@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from eunomia.contract.contracts import Contract, Feature, Promise, Triggers
     from eunomia.contract.decisions import Decision
     from eunomia.contract.explanations import Explanation
+    from eunomia.contract.index import Index
+    from eunomia.contract.keys import Facts, Linear
     from eunomia.contract.memos import Memo
     from eunomia.contract.menus import ChangeCosts, CurvePoints, Menus, Probes, Regimes, curve_points
     from eunomia.contract.metrics import Metric
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from eunomia.contract.options import Duration, PluginOptions, Share
     from eunomia.contract.placements import Placement, Retunes
     from eunomia.contract.pools import Pool, available
+    from eunomia.contract.queues import Queue
     from eunomia.contract.records import Record
     from eunomia.contract.snapshot import Snapshot
     from eunomia.contract.valuations import BySize, ByType, Form, LinearKey, OverTime, Scores, Valuations
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
     from eunomia.model.forecasts import Forecast, JobForecast, Phase
     from eunomia.model.kind_profiles import KnownRate
     from eunomia.model.leases import GpuState, Holdings
+    from eunomia.model.space import Space
     from eunomia.model.workload import JobState
     from eunomia.platform.profiles import Profile
     from eunomia.units import (
@@ -65,6 +69,8 @@ _MODULES = {
     "model.forecasts": ("Forecast", "JobForecast", "Phase"),
     "model.kind_profiles": ("KnownRate",),
     "hookspecs": ("hookimpl",),
+    "contract.index": ("Index",),
+    "contract.keys": ("Facts", "Linear"),
     "model.leases": ("GpuState", "Holdings"),
     "contract.memos": ("Memo",),
     "contract.menus": ("ChangeCosts", "CurvePoints", "Menus", "Probes", "Regimes", "curve_points"),
@@ -74,11 +80,13 @@ _MODULES = {
     "contract.placements": ("Placement", "Retunes"),
     "contract.pools": ("Pool", "available"),
     "platform.profiles": ("Profile",),
+    "contract.queues": ("Queue",),
     "contract.records": ("Record",),
     "contract.snapshot": ("Snapshot",),
     "units": ("NEVER", "Basis", "Cause", "Locality", "Misfit", "Rest", "Scope", "Seconds", "SizeUnit", "Stage", "Unit"),
     "contract.valuations": ("ByType", "BySize", "Form", "LinearKey", "OverTime", "Scores", "Valuations"),
     "contract.verdicts": ("NO_VERDICTS", "Reason", "Verdicts", "turned_down"),
+    "model.space": ("Space",),
     "model.workload": ("JobState",),
 }
 _HOME = {name: f"eunomia.{module}" for module, names in _MODULES.items() for name in names}
@@ -124,17 +132,20 @@ __all__ = [
     "Duration",
     "EunomiaError",
     "Explanation",
+    "Facts",
     "Feature",
     "Forecast",
     "Form",
     "GpuState",
     "Grants",
     "Holdings",
+    "Index",
     "InputError",
     "InputErrors",
     "JobForecast",
     "JobState",
     "KnownRate",
+    "Linear",
     "LinearKey",
     "Locality",
     "Machine",
@@ -155,6 +166,7 @@ __all__ = [
     "Probes",
     "Profile",
     "Promise",
+    "Queue",
     "Reason",
     "Record",
     "Regime",
@@ -167,6 +179,7 @@ __all__ = [
     "Share",
     "SizeUnit",
     "Snapshot",
+    "Space",
     "Stage",
     "TimeShares",
     "Triggers",

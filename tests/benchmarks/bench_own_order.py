@@ -1,10 +1,11 @@
-"""The CPU of an order written outside of the tree, as a ratio to that of the built-in order with equal tables.
+"""The CPU of an order and of an allocation written outside of the tree, as ratios to that of the built-in ones.
 
 Run with ``python tests/benchmarks/bench_own_order.py [--jobs 5000] [--load 2] [--cluster '30x8 V100'] [--turns 3]``. It
 runs ``eunomia simulate`` on the first Philly jobs with the preset ``srtf``, once with the built-in valuation and once
-with ``tests/plugins/shortest_first.py``, in turns, each in a process of its own. Prints the CPU seconds (user and
-system) of each turn, the ratio of the least of both, and whether the tables are equal. Asserts no timing. The trace is
-read from ``../shared/data/philly``.
+with ``tests/plugins/shortest_first.py``, and with the preset ``easy``, once with the built-in allocation and once with
+``tests/plugins/short_gaps.py``; both plugins are those of the guides. Sides run in turns, each in a process of its own.
+Prints the CPU seconds (user and system) of each turn, the ratio of the least of both, and whether the tables of jobs
+and leases are equal. Asserts no timing. The trace is read from ``../shared/data/philly``.
 """
 
 import argparse
@@ -16,9 +17,10 @@ from pathlib import Path
 
 from bench_philly import shortened
 
-PLUGIN = Path(__file__).parents[1] / "plugins" / "shortest_first.py"
-PROFILE = 'extends = "srtf"\n\n[stages]\nvaluation = "shortest_first"\n'
-NOT_TABLES = {".resume.json", "run.json", "timings.parquet"}
+PLUGINS = Path(__file__).parents[1] / "plugins"
+PAIRS = (("srtf", "valuation", "shortest_first"), ("easy", "allocation", "short_gaps"))
+"""A preset, the stage that a plugin replaces, and the plugin."""
+TABLES = ("jobs.parquet", "leases.parquet")
 
 
 def cpu_seconds(arguments: list[str]) -> float:
@@ -35,10 +37,20 @@ def cpu_seconds(arguments: list[str]) -> float:
     return used.ru_utime + used.ru_stime
 
 
-def tables(folder: Path) -> dict[str, bytes]:
-    """The tables of a run, by file name."""
-    files = (path for path in folder.iterdir() if path.is_file() and path.name not in NOT_TABLES)
-    return {path.name: path.read_bytes() for path in files}
+def compare(preset: str, stage: str, plugin: str, common: list[str], folder: Path, turns: int) -> None:
+    """Measure a preset and the same one with a plugin, in turns; print."""
+    profile = folder / f"{preset}.toml"
+    profile.write_text(f'extends = "{preset}"\n\n[stages]\n{stage} = "{plugin}"\n')
+    own = ["--policy", str(profile), "--plugin-path", str(PLUGINS / f"{plugin}.py")]
+    sides = {"built-in": ["--policy", preset], "own": own}
+    least = dict.fromkeys(sides, float("inf"))
+    for turn in range(turns):
+        for side, more in sides.items():
+            seconds = cpu_seconds([*common, *more, "--out", str(folder / side)])
+            least[side] = min(least[side], seconds)
+            print(f"{preset}, turn {turn + 1}: {side:9} {seconds:6.2f} s CPU", flush=True)
+    equal = all((folder / "built-in" / name).read_bytes() == (folder / "own" / name).read_bytes() for name in TABLES)
+    print(f"{preset}: ratio {least['own'] / least['built-in']:.2f}, tables {'equal' if equal else 'differ'}")
 
 
 def main() -> None:
@@ -51,19 +63,10 @@ def main() -> None:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        profile = folder / "srtf.toml"
-        profile.write_text(PROFILE)
         common = [str(shortened(given.jobs, folder)), "--cluster", given.cluster, "--load", f"{given.load:g}"]
         common += ["--no-progress", "--no-report", "-q", "-j", "1", "--overwrite"]
-        sides = {"built-in": ["--policy", "srtf"], "own": ["--policy", str(profile), "--plugin-path", str(PLUGIN)]}
-        least = dict.fromkeys(sides, float("inf"))
-        for turn in range(given.turns):
-            for side, more in sides.items():
-                seconds = cpu_seconds([*common, *more, "--out", str(folder / side)])
-                least[side] = min(least[side], seconds)
-                print(f"turn {turn + 1}: {side:9} {seconds:6.2f} s CPU", flush=True)
-        equal = tables(folder / "built-in") == tables(folder / "own")
-        print(f"ratio {least['own'] / least['built-in']:.2f}, tables {'equal' if equal else 'differ'}")
+        for preset, stage, plugin in PAIRS:
+            compare(preset, stage, plugin, common, folder, given.turns)
 
 
 if __name__ == "__main__":

@@ -44,6 +44,17 @@ QUESTIONS: Final[dict[str, tuple[Question, ...]]] = {
         Question("When does its lease end?", "float(snapshot.holdings.ends_at[gpu])"),
         Question("May this round take the GPU away?", "bool(snapshot.holdings.protected_until[gpu] <= snapshot.now)"),
     ),
+    "How do I read few jobs of a long queue": (
+        Question("Which jobs wait? (a set of rows)", "snapshot.index.waiting"),
+        Question("How many GPUs are free, by GPU type?", "snapshot.index.free.free"),
+        Question("Which machine of a type fits 2 GPUs best? (-1: none)", "snapshot.index.free.best(0, 2)"),
+        Question("Which GPUs has a job's lease?", "snapshot.index.gpus_of(job)"),
+        Question(
+            "Which waiting job asks for the fewest GPUs? (a row)",
+            "next(snapshot.index.queue(lambda facts, job: Linear(facts.jobs.most[job]), menus, running=False)"
+            ".in_order())",
+        ),
+    ),
     "What can a job use, and how fast is it": (
         Question("On how many GPUs can a job run?", "menus.sizes(job)"),
         Question("Which is the largest size that fits what is free?", "menus.largest_at_most(job, offer.free_gpus)"),

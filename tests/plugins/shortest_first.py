@@ -2,9 +2,16 @@
 
 from typing import ClassVar
 
-import numpy as np
+from eunomia import Contract, Facts, Feature, Linear, Menus, Offer, Snapshot, Stage, Valuations, hookimpl
 
-from eunomia import Contract, Feature, LinearKey, Menus, Offer, Snapshot, Stage, Valuations, hookimpl
+
+def seconds_left(facts: Facts, job: int) -> Linear:
+    """The seconds that a job has left on all its GPUs; while it runs, they fall."""
+    table, (_, speed) = facts.jobs, facts.largest(job)  # iterations a second
+    left, since, rate = table.iterations[job] - table.done[job], table.since[job], table.rate[job]
+    if since != since:  # NaN: it does not run
+        return Linear(left / speed)
+    return Linear((left + since * rate) / speed, slope=-rate / speed)
 
 
 class ShortestFirst:
@@ -21,12 +28,4 @@ class ShortestFirst:
     @hookimpl
     def eunomia_valuation(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> Valuations:
         """Orders jobs by the seconds that they have left."""
-        table = snapshot.jobs
-
-        def seconds_left(jobs: np.ndarray) -> LinearKey:
-            speed, since = menus.full_rate(jobs), table.since[jobs]  # iterations a second; NaN: it does not run
-            rate = np.where(np.isnan(since), 0.0, table.rate[jobs])
-            left = table.iterations[jobs] - table.done[jobs] + np.nan_to_num(since) * rate
-            return LinearKey(intercept=left / speed, slope=-rate / speed)
-
-        return Valuations.by_key(snapshot, offer, seconds_left)
+        return Valuations.by_job(snapshot, menus, offer, seconds_left)

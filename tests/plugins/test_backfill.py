@@ -17,7 +17,7 @@ def served(
     snapshot, offer = world.snapshot(), world.offer()
     plugin = Ordered(OrderedOptions.model_validate({"on_misfit": on_misfit, **options}))
     menus = Range(RangeOptions()).eunomia_elasticity(snapshot)
-    answer = plugin.eunomia_allocation(snapshot, menus, offer, Fifo().eunomia_valuation(snapshot, offer))
+    answer = plugin.eunomia_allocation(snapshot, menus, offer, Fifo().eunomia_valuation(snapshot, menus, offer))
     assert isinstance(answer.amount, Grants)
     assert answer.starts_at is not None
     ids = [str(snapshot.jobs.id[row]) for row in answer.claims.rows]
@@ -99,7 +99,7 @@ def test_a_rank_that_ends_soon_after_a_start_wakes_the_allocation() -> None:
     made = World("1x4 V100").job("a/1", gpus=4, received=20.0).job("b/1", gpus=4, received=60.0, arrived=1)
     snapshot, offer = made.snapshot(now=10.0), made.offer(10.0)
     menus = Range(RangeOptions()).eunomia_elasticity(snapshot)
-    worth = Las(LasOptions(queues=(100.0,))).eunomia_valuation(snapshot, offer)
+    worth = Las(LasOptions(queues=(100.0,))).eunomia_valuation(snapshot, menus, offer)
     answer = Ordered(OrderedOptions(preemptive=True)).eunomia_allocation(snapshot, menus, offer, worth)
     assert answer.wake_at == 30.0  # 80 GPU-seconds on four GPUs
 

@@ -14,7 +14,7 @@ def served(world: World, **options: object) -> tuple[list[str], dict[str, int], 
     snapshot, offer = world.snapshot(), world.offer()
     menus = Range(RangeOptions()).eunomia_elasticity(snapshot)
     plugin = Drf(DrfOptions.model_validate(options))
-    answer = plugin.eunomia_allocation(snapshot, menus, offer, Fifo().eunomia_valuation(snapshot, offer))
+    answer = plugin.eunomia_allocation(snapshot, menus, offer, Fifo().eunomia_valuation(snapshot, menus, offer))
     assert isinstance(answer.amount, Grants)
     names = [str(snapshot.jobs.id[row]) for row in answer.claims.rows]
     order = [names[claim] for claim in answer.order.tolist()]

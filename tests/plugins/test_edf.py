@@ -3,12 +3,14 @@ from hypothesis import strategies as st
 
 from eunomia import Scores
 from eunomia.testing.builders import World
+from eunomia_plugins.elasticity.fixed import Fixed
 from eunomia_plugins.orders.edf import Edf, EdfOptions
 
 
 def deadlines(world: World, *, now: float = 0.0, **options: object) -> tuple[list[str], dict[str, float]]:
     snapshot = world.snapshot(now=now)
-    answer = Edf(EdfOptions.model_validate(options)).eunomia_valuation(snapshot, world.offer(now))
+    menus = Fixed().eunomia_elasticity(snapshot)
+    answer = Edf(EdfOptions.model_validate(options)).eunomia_valuation(snapshot, menus, world.offer(now))
     names = [str(snapshot.jobs.id[row]) for row in answer.claims.rows]
     scores = answer.form(Scores)
     return [names[index] for index in scores.ranking()], dict(zip(names, scores.score[:, 0].tolist(), strict=True))

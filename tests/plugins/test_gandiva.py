@@ -17,7 +17,7 @@ def allocated(
     snapshot, offer = world.snapshot(now=now), world.offer(now, scope=scope)
     menus = Fixed().eunomia_elasticity(snapshot)
     plugin = Gandiva(GandivaOptions.model_validate(options))
-    answer = plugin.eunomia_allocation(snapshot, menus, offer, Fifo().eunomia_valuation(snapshot, offer))
+    answer = plugin.eunomia_allocation(snapshot, menus, offer, Fifo().eunomia_valuation(snapshot, menus, offer))
     assert isinstance(answer.amount, Grants) and answer.amount.pins is not None
     pins = answer.amount.pins
     found: dict[str, dict[int, int]] = {}
@@ -99,8 +99,9 @@ def test_turns_go_by_the_order_when_leases_end() -> None:
 
     world = World("1x1 V100").job("ran/1", received=60.0).holds("ran/1", 0, ends_at=60.0).job("waits/1", arrived=30.0)
     snapshot, offer = world.snapshot(now=60.0), world.offer(60.0)
-    order = Las(LasOptions(attained="gpu_seconds")).eunomia_valuation(snapshot, offer)
-    answer = Gandiva(GandivaOptions()).eunomia_allocation(snapshot, Fixed().eunomia_elasticity(snapshot), offer, order)
+    menus = Fixed().eunomia_elasticity(snapshot)
+    order = Las(LasOptions(attained="gpu_seconds")).eunomia_valuation(snapshot, menus, offer)
+    answer = Gandiva(GandivaOptions()).eunomia_allocation(snapshot, menus, offer, order)
     assert [str(snapshot.jobs.id[answer.claims.rows[claim]]) for claim in answer.order] == ["waits/1"]
 
 

@@ -1,4 +1,4 @@
-"""Incremental scheduling decides as ranking all jobs each round does: decision by decision, in random runs."""
+"""A queue that is kept serves as ranking all jobs each round does: decision by decision, in random runs."""
 
 import dataclasses
 import math
@@ -21,7 +21,8 @@ from eunomia.round.arbiter import Arbiter
 from eunomia.testing.assemble import assemble
 from eunomia.testing.drive import Delays, Drive
 from eunomia.units import AppId, JobId, Seconds, UserId
-from eunomia_plugins.allocations import queue, ranking, slope_buckets
+from eunomia_plugins.allocations import ordered, ranking
+from eunomia_plugins.allocations.gangs import Grant
 from eunomia_plugins.elasticity.fixed import Fixed, menus_of
 from eunomia_plugins.placement.packed import Packed
 from eunomia_plugins.placement.packing import packed
@@ -148,7 +149,7 @@ cases = st.builds(
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(cases)
-def test_incremental_scheduling_decides_as_ranking_all_jobs_does(case: Case) -> None:
+def test_a_queue_serves_as_ranking_all_jobs_does(case: Case) -> None:
     incremental, ranked = run(case, plain=False), run(case, plain=True)
     for one, other in zip(incremental, ranked, strict=False):
         assert one == other
@@ -158,58 +159,32 @@ def test_incremental_scheduling_decides_as_ranking_all_jobs_does(case: Case) -> 
 @pytest.mark.parametrize("order", ["fifo", "srtf", "las"])
 def test_most_rounds_are_incremental(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The runs above would prove nothing if all jobs were ranked in each of their rounds."""
-    from eunomia_plugins.allocations import ordered
-
-    incremental_rounds, ranked_rounds = [], []
-    incremental, ranked = ordered.schedule_incrementally, ordered.Ordered._ranked
-    monkeypatch.setattr(
-        ordered, "schedule_incrementally", lambda *a, **k: incremental_rounds.append(1) or incremental(*a, **k)
-    )
-    monkeypatch.setattr(ordered.Ordered, "_ranked", lambda *a: ranked_rounds.append(1) or ranked(*a))
+    from_queue, ranked = [], []
+    preempt, serve_sizes = ordered.preempt, ordered.serve_sizes
+    monkeypatch.setattr(ordered, "preempt", lambda *a: from_queue.append(1) or preempt(*a))
+    monkeypatch.setattr(ordered, "serve_sizes", lambda *a: ranked.append(1) or serve_sizes(*a))
     random = np.random.default_rng(4)
     many = tuple((float(n), int(random.choice([1, 2, 4])), float(random.integers(5, 60)), None) for n in range(40))
     run(Case(order, True, "skip", None, None, "2x4 V100", Delays(), many), plain=False)
-    assert len(incremental_rounds) > 40
-    assert len(ranked_rounds) < len(incremental_rounds)
-
-
-@pytest.mark.parametrize("order", ["fifo", "srtf", "srsf", "las", "edf"])
-def test_the_key_of_a_job_does_not_depend_on_the_other_jobs(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In whole runs, to the last bit."""
-    compared = []
-
-    def both(key_of: slope_buckets.KeyOf, rows: list[int]) -> list[slope_buckets.JobKey]:
-        together = plain(key_of, rows)
-        assert together == [plain(key_of, [row])[0] for row in rows]
-        compared.extend(together)
-        return together
-
-    plain = slope_buckets.keys_of
-    monkeypatch.setattr(queue, "keys_of", both)
-    monkeypatch.setattr(slope_buckets, "keys_of", both)
-    random = np.random.default_rng(4)
-    many = tuple((float(n), int(random.choice([1, 2, 4])), float(random.integers(5, 60)), None) for n in range(60))
-    for cluster in ("2x4 V100", "2x4 V100, 1x4 P100"):
-        run(Case(order, True, "skip", None, None, cluster, Delays(start=1.5), many), plain=False)
-    assert len(compared) > 200
+    assert len(from_queue) > 40
+    assert len(ranked) < len(from_queue)
 
 
 @given(
     st.lists(st.tuples(st.integers(1, 3), st.integers(0, 3), st.sampled_from([math.nan] * 9 + [2.0])), max_size=6),
     st.booleans(),
 )
-def test_a_few_jobs_choose_gpus_in_the_order_of_columns(asks: list[tuple[int, int, float]], stop: bool) -> None:
+def test_served_jobs_choose_gpus_in_the_order_of_columns(asks: list[tuple[int, int, float]], stop: bool) -> None:
     gpus, order, cpus = np.array(asks, dtype=float).reshape(-1, 3).T
     table = SimpleNamespace(cpus=cpus, memory_gib=np.full(len(asks), math.nan), arrived=order)
-    world: Any = SimpleNamespace(jobs=table, arrivals=None)
-    rows, chosen = np.arange(len(asks), dtype=np.int32), np.arange(len(asks))
-    given = world, rows, gpus.astype(np.int64), chosen
-    one = ranking.in_turn(*given, stop=stop)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ranking, "FEW", 1)
-        other = ranking.in_turn(*given, stop=stop)
+    world: Any = SimpleNamespace(jobs=table, arrivals=None, index=SimpleNamespace(proportional=np.isnan(cpus).all()))
+    grants = [Grant(row, 0, int(gpus[row]), order[row]) for row in range(len(asks))]
+    one = ordered._in_turn(world, grants, 0, stop=stop)
+    rows = np.arange(len(asks), dtype=np.int32)
+    other = ranking.in_turn(world, rows, gpus.astype(np.int64), np.arange(len(asks)), stop=stop)
     assert one.tolist() == other.tolist()
     assert one.dtype == other.dtype
+    assert ordered._in_turn(world, grants, 3, stop=stop).tolist() == [3 + at for at in other.tolist()]
 
 
 @given(st.lists(st.tuples(st.booleans(), st.sets(st.integers(0, 19), max_size=6)), max_size=30))

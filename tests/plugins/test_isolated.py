@@ -14,7 +14,7 @@ def served(world: World, **options: object) -> tuple[dict[str, list[int]], dict[
     snapshot, offer = world.snapshot(now=100.0), world.offer(100.0)
     menus = Range(RangeOptions()).eunomia_elasticity(snapshot)
     plugin = Isolated(IsolatedOptions.model_validate(options))
-    answer = plugin.eunomia_allocation(snapshot, menus, offer, Fifo().eunomia_valuation(snapshot, offer))
+    answer = plugin.eunomia_allocation(snapshot, menus, offer, Fifo().eunomia_valuation(snapshot, menus, offer))
     placement = Packed().eunomia_placement(snapshot, menus, offer, answer)
     names = [str(snapshot.jobs.id[row]) for row in answer.claims.rows]
     gpus = {names[claim]: placement.of(index).tolist() for index, claim in enumerate(placement.claim.tolist())}

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from eunomia import Scores, Stage, Valuations
 from eunomia.testing.builders import World
+from eunomia_plugins.elasticity.fixed import Fixed
 from eunomia_plugins.orders.las import Las, LasOptions
 from eunomia_plugins.orders.promotions import Promotions
 
@@ -14,7 +15,8 @@ QUEUES = (100.0, 1000.0)
 
 def value(world: World, *, now: float, **options: object) -> Valuations:
     plugin = Las(LasOptions.model_validate({"queues": QUEUES, "promote": True, "promote_knob": 2.0, **options}))
-    return plugin.eunomia_valuation(world.snapshot(now=now), world.offer(now))
+    snapshot = world.snapshot(now=now)
+    return plugin.eunomia_valuation(snapshot, Fixed().eunomia_elasticity(snapshot), world.offer(now))
 
 
 def queues(world: World, answer: Valuations) -> dict[str, float]:

@@ -21,7 +21,7 @@ def shared(
     menus = elastic.eunomia_elasticity(snapshot)
     if time:
         plugin, menus = MaxMinTime(MaxMinOptions.model_validate(options)), Fixed().eunomia_elasticity(snapshot)
-    return plugin.eunomia_allocation(snapshot, menus, offer, Fifo().eunomia_valuation(snapshot, offer))
+    return plugin.eunomia_allocation(snapshot, menus, offer, Fifo().eunomia_valuation(snapshot, menus, offer))
 
 
 def sizes(world: World, **options: object) -> dict[str, int]:

@@ -20,7 +20,7 @@ def serve(
 ) -> tuple[dict[str, int], dict[str, Reason], Allocation]:
     snapshot, offer = world.snapshot(now=now), world.offer(now, scope=scope)
     menus = Range(RangeOptions()).eunomia_elasticity(snapshot)
-    valuations = valuations or Fifo().eunomia_valuation(snapshot, offer)
+    valuations = valuations or Fifo().eunomia_valuation(snapshot, menus, offer)
     plugin = Ordered(OrderedOptions.model_validate(options))
     allocation = plugin.eunomia_allocation(snapshot, menus, offer, valuations)
     assert isinstance(allocation.amount, Grants)

@@ -1,13 +1,19 @@
 import numpy as np
 
-from eunomia import Scope, Scores
+from eunomia import Scope, Scores, Valuations
 from eunomia.testing.builders import World
+from eunomia_plugins.elasticity.fixed import Fixed
 from eunomia_plugins.orders.fifo import Fifo
 from eunomia_plugins.orders.las import Las, LasOptions
 
 
+def valued(plugin: Fifo | Las, world: World, *, now: float = 0.0, scope: Scope = Scope.FREE) -> Valuations:
+    snapshot = world.snapshot(now=now)
+    return plugin.eunomia_valuation(snapshot, Fixed().eunomia_elasticity(snapshot), world.offer(now, scope=scope))
+
+
 def served(world: World, plugin: Fifo | Las, *, now: float = 100.0, scope: Scope = Scope.FREE) -> list[str]:
-    valuations = plugin.eunomia_valuation(world.snapshot(now=now), world.offer(now, scope=scope))
+    valuations = valued(plugin, world, now=now, scope=scope)
     ids = world.snapshot().jobs.id
     return [str(ids[row]) for row in valuations.claims.rows[valuations.form(Scores).ranking()]]
 
@@ -33,24 +39,24 @@ def test_las_with_queues_serves_within_a_queue_by_arrival() -> None:
 def test_las_wakes_when_the_first_running_job_enters_its_next_queue() -> None:
     world = World("1x4 V100").job("a/1", gpus=2, received=80.0).job("b/1", received=95.0).job("c/1", received=500.0)
     world.holds("a/1", 0, 1).holds("b/1", 2).holds("c/1", 3)
-    answer = Las(LasOptions(queues=(100.0,))).eunomia_valuation(world.snapshot(now=7.0), world.offer(7.0))
+    answer = valued(Las(LasOptions(queues=(100.0,))), world, now=7.0)
     assert answer.wake_at == 12.0  # b reaches 100 after 5 s, a after 20 GPU-seconds on two GPUs after 10 s
 
 
 def test_las_never_wakes_at_the_present_time() -> None:
     world = World().job("a/1", received=100.0 - 1e-12).holds("a/1", 0)
-    answer = Las(LasOptions(queues=(100.0,))).eunomia_valuation(world.snapshot(now=7.0), world.offer(7.0))
+    answer = valued(Las(LasOptions(queues=(100.0,))), world, now=7.0)
     assert answer.wake_at > 7.0
 
 
 def test_las_by_seconds_does_not_count_gpus() -> None:
     world = World("1x4 V100").job("a/1", gpus=4, received=100.0).job("b/1", gpus=1, received=30.0)
     assert served(world, Las(LasOptions(attained="gpu_seconds"))) == ["b/1", "a/1"]
-    answer = Las(LasOptions(attained="seconds")).eunomia_valuation(world.snapshot(now=1.0), world.offer(1.0))
+    answer = valued(Las(LasOptions(attained="seconds")), world, now=1.0)
     assert np.all(answer.form(Scores).score[:, 0] == 0.0)
 
 
 def test_an_order_values_the_empty_offer_too() -> None:
     world = World()
     for plugin in (Fifo(), Las(LasOptions()), Las(LasOptions(queues=(5.0,)))):
-        assert plugin.eunomia_valuation(world.snapshot(), world.offer()).claims.rows.size == 0
+        assert valued(plugin, world).claims.rows.size == 0

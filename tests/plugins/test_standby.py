@@ -30,7 +30,7 @@ def served(world: World, *, scope: Scope = Scope.FREE, **options: object) -> tup
     snapshot, offer = world.snapshot(now=100.0), world.offer(100.0, scope=scope)
     menus = Range(RangeOptions()).eunomia_elasticity(snapshot)
     plugin = Ordered(OrderedOptions.model_validate(options))
-    allocation = plugin.eunomia_allocation(snapshot, menus, offer, Fifo().eunomia_valuation(snapshot, offer))
+    allocation = plugin.eunomia_allocation(snapshot, menus, offer, Fifo().eunomia_valuation(snapshot, menus, offer))
     placement = Packed().eunomia_placement(snapshot, menus, offer, allocation)
     names = [str(name) for name in snapshot.jobs.id[allocation.claims.rows]]
     sizes = {names[claim]: placement.of(at).size for at, claim in enumerate(placement.claim.tolist())}

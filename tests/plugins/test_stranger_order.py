@@ -1,5 +1,6 @@
-"""An order from outside of the tree, written as the guide teaches, decides and is served like the built-in one."""
+"""An order and an allocation from outside of the tree, as the guides teach them, decide as the built-in ones do."""
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -12,10 +13,11 @@ from eunomia.platform.registry import Registry
 from eunomia.round.arbiter import Arbiter
 from eunomia.testing.drive import Drive
 from eunomia.units import AppId, JobId, UserId
-from eunomia_plugins.allocations.ordered import Ordered
+from eunomia_plugins.allocations import ordered
 
 PLUGIN = Path(__file__).parent / "shortest_first.py"
-GUIDE = Path(__file__).parents[2] / "docs" / "how-to" / "write-a-valuation.md"
+BACKFILLING = Path(__file__).parent / "short_gaps.py"
+GUIDES = Path(__file__).parents[2] / "docs" / "how-to"
 NOT_TABLES = {".resume.json", "run.json", "timings.parquet"}
 DRAWN = "--workload gavel --set gavel.jobs=80 --set gavel.interarrival=60s -q --no-report -j 1 --no-progress"
 
@@ -34,33 +36,36 @@ def profile(tmp_path: Path) -> Path:
     return path
 
 
+def simulated(out: Path, *more: str) -> dict[str, bytes]:
+    """The tables of a simulation."""
+    command = [sys.executable, "-m", "eunomia", "simulate", *DRAWN.split(), *more, "--speeds", "equal"]
+    subprocess.run([*command, "--out", str(out)], check=True)
+    return tables(out)
+
+
 @pytest.mark.parametrize("cluster", ["2x8 V100", "2x4 V100, 2x4 P100"])
 @pytest.mark.parametrize("more", [[], ["--plain"], ["--cost", "start=20s", "--failures", "between=3d"]])
 def test_its_tables_are_those_of_the_built_in(tmp_path: Path, profile: Path, cluster: str, more: list[str]) -> None:
-    common = [
-        sys.executable,
-        "-m",
-        "eunomia",
-        "simulate",
-        *DRAWN.split(),
-        "--cluster",
-        cluster,
-        *more,
-        "--speeds",
-        "equal",
-    ]
-    subprocess.run([*common, "--policy", "srtf", "--out", str(tmp_path / "built-in")], check=True)
-    own = ["--policy", str(profile), "--plugin-path", str(PLUGIN), "--out", str(tmp_path / "own")]
-    subprocess.run([*common, *own], check=True)
-    built_in = tables(tmp_path / "built-in")
+    built_in = simulated(tmp_path / "built-in", "--cluster", cluster, *more, "--policy", "srtf")
+    own = ["--policy", str(profile), "--plugin-path", str(PLUGIN)]
     assert {"jobs.parquet", "leases.parquet", "waits.parquet", "summary.csv"} <= set(built_in)
-    assert tables(tmp_path / "own") == built_in
+    assert simulated(tmp_path / "own", "--cluster", cluster, *more, *own) == built_in
+
+
+@pytest.mark.parametrize("more", [[], ["--plain"], ["--cost", "start=20s", "--failures", "between=3d"]])
+def test_backfilling_from_outside_starts_the_jobs_of_easy(tmp_path: Path, more: list[str]) -> None:
+    path = tmp_path / "easy.toml"
+    path.write_text('extends = "easy"\n\n[stages]\nallocation = "short_gaps"\n')
+    built_in = simulated(tmp_path / "built-in", "--cluster", "2x8 V100", *more, "--policy", "easy")
+    own = ["--policy", str(path), "--plugin-path", str(BACKFILLING)]
+    mine = simulated(tmp_path / "own", "--cluster", "2x8 V100", *more, *own)
+    assert [mine[name] == built_in[name] for name in ("jobs.parquet", "leases.parquet")] == [True, True]
 
 
 def test_its_jobs_are_kept_sorted(profile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No round of it ranks all jobs."""
     ranked = []
-    monkeypatch.setattr(Ordered, "_ranked", lambda *given: ranked.append(given))
+    monkeypatch.setattr(ordered, "serve_sizes", lambda *given: ranked.append(given))
     cluster = Cluster.parse("1x4 V100")
     stages = Profile.load(profile, registry=Registry.find(paths=[PLUGIN], installed=False)).stages(cluster)
     script: list[tuple[float, Event]] = []
@@ -74,10 +79,15 @@ def test_its_jobs_are_kept_sorted(profile: Path, monkeypatch: pytest.MonkeyPatch
     assert ranked == []
 
 
-def test_it_is_the_order_of_the_guide_and_has_public_names_alone() -> None:
-    text = PLUGIN.read_text()
-    assert text[text.index("class ShortestFirst") :] in GUIDE.read_text()
-    imports = [line for line in text.splitlines() if line.startswith(("import ", "from "))]
-    assert [line.split()[1] for line in imports] == ["typing", "numpy", "eunomia"]
-    public = set(sys.modules["eunomia"].__all__)
-    assert {name.strip() for name in imports[-1].partition("import")[2].split(",")} <= public
+@pytest.mark.parametrize(
+    ("plugin", "begins", "guide"),
+    [(PLUGIN, "def seconds_left", "write-a-valuation.md"), (BACKFILLING, "def seconds_left", "write-an-allocation.md")],
+)
+def test_the_plugin_is_the_guides_and_has_public_names_alone(plugin: Path, begins: str, guide: str) -> None:
+    text = plugin.read_text()
+    assert text[text.index(begins) :] in (GUIDES / guide).read_text()
+    found = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom | ast.Import)]
+    names = {alias.name for node in found if getattr(node, "module", "") == "eunomia" for alias in node.names}
+    modules = {getattr(node, "module", "") or node.names[0].name for node in found}
+    assert modules <= {"typing", "math", "heapq", "collections.abc", "numpy", "eunomia"}
+    assert names <= set(sys.modules["eunomia"].__all__)

@@ -41,7 +41,7 @@ def holders(snapshot: Snapshot, claims: Claims, gpus: Ints) -> Ints:
 
 def usable(snapshot: Snapshot, offer: Offer, claims: Claims) -> Ints:
     """Return the GPUs of the offer that have no owner or are owned by one of these claims."""
-    if claims.unit is Unit.JOB and snapshot.live_index is not None and snapshot.live_index.plain:
+    if claims.unit is Unit.JOB and snapshot.index.settled:
         return _usable_by_jobs(snapshot, offer.gpus, claims.rows)
     owned: Bools = owners(snapshot, offer.gpus, Unit.APP) != NONE
     if not owned.any():

@@ -3,12 +3,13 @@
 import dataclasses
 import hashlib
 import math
-from collections.abc import Callable, Mapping, Set
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 import numpy as np
 
 from eunomia.contract.contracts import Feature
+from eunomia.contract.index import Index, index_of
 from eunomia.contract.memos import Memos
 from eunomia.model.adaptations import ComingRegime
 from eunomia.model.changes import Changes
@@ -18,7 +19,6 @@ from eunomia.model.kind_profiles import KnownRate
 from eunomia.model.leases import Holdings
 from eunomia.model.ledger import Ledger
 from eunomia.model.shapes import builds, lazy, reads
-from eunomia.model.space import Space
 from eunomia.model.workload import Apps, Jobs, Users
 from eunomia.units import Basis, Cause, Ints, Locality, Reals, Rows, Seconds, Version
 
@@ -47,48 +47,6 @@ class FindService(Protocol):
 
     def __call__(self, rows: Rows, *, by_gpus: bool) -> tuple[Reals, Reals]:
         """See ``Snapshot.service``."""
-        ...
-
-
-class LiveIndex(Protocol):
-    """Sets and sums that the arbiter keeps up to date, so that a stage need not scan the columns. Read only."""
-
-    @property
-    def space(self) -> Space:
-        """Free GPUs; a stage copies them before it takes any."""
-        ...
-
-    @property
-    def plain(self) -> bool:
-        """True: no job has to release a GPU, and every lease names its job."""
-        ...
-
-    @property
-    def proportional(self) -> bool:
-        """True: every job asks for and holds CPUs and memory in proportion to its GPUs."""
-        ...
-
-    @property
-    def waiting(self) -> Set[int]:
-        """Rows of waiting jobs."""
-        ...
-
-    @property
-    def none_overdue(self) -> bool:
-        """True: every lease that ended was renewed."""
-        ...
-
-    @property
-    def overdue(self) -> list[int]:
-        """Rows of jobs with a lease that ended, is not protected and was not renewed."""
-        ...
-
-    def gpus_of(self, job: int) -> Ints:
-        """GPUs of a job's own lease, ascending; empty where it has none."""
-        ...
-
-    def protected_until(self, job: int) -> float:
-        """The time in seconds until which no round may take the job's GPUs; -inf: a round may take them now."""
         ...
 
 
@@ -127,9 +85,9 @@ class Snapshot:
     """Computes attained service from the arbiter's counters; None: from the ledger's columns."""
     note_draw: Callable[[], None] | None = None
     """Called with each draw, so that a run in which nothing is drawn is known to be one; None: not counted."""
-    live_index: "LiveIndex | None" = None
-    """Internal: sets that the arbiter keeps up to date, for the allocation and placement that it ships; None: only the
-    columns are available."""
+    index: Index = dataclasses.field(init=False)
+    """What a stage may ask for in place of scanning columns: free GPUs, waiting jobs, queues by key. Made from the
+    columns where no arbiter keeps one."""
     measured_at_others: Mapping[int, tuple[Measured, ...]] = dataclasses.field(default_factory=dict)
     """By job row: rates measured at batch sizes that the job had before or may come to; only jobs with such rates."""
     coming_regimes: Mapping[int, tuple[ComingRegime, ...]] = dataclasses.field(default_factory=dict)
@@ -142,6 +100,13 @@ class Snapshot:
     measuring: frozenset[int] = frozenset()
     """Rows of jobs that are being measured at a setting of ``Menus.probe``: they keep their GPUs, CPUs and memory until
     they are back, and are not retuned."""
+
+    def __getattr__(self, name: str) -> Any:
+        """Make the index of a snapshot that has none."""
+        if name != "index":
+            raise AttributeError(f"a snapshot has no {name!r}", name=name, obj=self)
+        self.index = index_of(self)
+        return self.index
 
     def changed(self, since: Version) -> Changes | None:
         """Rows changed since a version that the plugin saw; None: too long ago, so the plugin rebuilds its cache."""

@@ -6,7 +6,9 @@ from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 import numpy as np
 
 from eunomia.contract.claims import Claims
+from eunomia.contract.keys import Facts, Key, Linear, LinearKeyError, line_of
 from eunomia.contract.memos import Memo
+from eunomia.contract.menus import Menus, curve_points
 from eunomia.contract.offers import Offer
 from eunomia.contract.snapshot import Snapshot
 from eunomia.contract.verdicts import NO_VERDICTS, Verdicts
@@ -61,13 +63,6 @@ class LinearKey:
         ]
 
 
-class LinearKeyError(Exception):
-    """The key function of an order failed, or returned no key for each job: a fault of the valuation.
-
-    The allocation calls that function, so this error tells the arbiter which plugin caused the fault.
-    """
-
-
 def _checked(key: Callable[[Rows], LinearKey]) -> Callable[[Rows], LinearKey]:
     """Return the same function; what goes wrong in it is raised as ``LinearKeyError``."""
 
@@ -87,6 +82,20 @@ def _checked(key: Callable[[Rows], LinearKey]) -> Callable[[Rows], LinearKey]:
     return checked
 
 
+class _ByColumns:
+    """A key of one row made of a function of columns."""
+
+    def __init__(self, columns: Callable[[Rows], LinearKey]) -> None:
+        self.columns = columns
+
+    def __call__(self, facts: Facts, row: int) -> Linear:
+        return Linear(*self.columns(np.array([row], np.int32)).entries()[0])
+
+
+_NO_MENUS = Menus(curve=np.empty(0, np.int32), points=curve_points(np.empty(0, np.int32), np.empty(0, np.int64)))
+"""For keys that read the menus themselves."""
+
+
 @builds
 class Scores:
     """[claim] or [claim, key]: an order, lower is served first; further keys break ties of those before."""
@@ -94,6 +103,8 @@ class Scores:
     score: Reals
     linear_key: Callable[[Rows], LinearKey] | None = None
     """The same order as a function from job rows to their keys; None: the order has no such function."""
+    key: Key | None = None
+    """The same order as a function of one row, by which ``snapshot.index.queue`` keeps jobs sorted; None likewise."""
     holds: Callable[[Rows], Reals] | None = None
     """By waiting job: seconds that its rank stays valid once it starts; None: until its row changes."""
 
@@ -184,7 +195,37 @@ class Valuations:
             wake_at: as in ``Valuations``.
             holds: computes for waiting job rows how many seconds their ranks stay valid once they start.
         """
-        key_of = _checked(key)
+        return cls.by_job(snapshot, _NO_MENUS, offer, _ByColumns(_checked(key)), wake_at=wake_at, holds=holds)
+
+    @classmethod
+    def by_job(
+        cls,
+        snapshot: Snapshot,
+        menus: Menus,
+        offer: Offer,
+        key: Key,
+        *,
+        wake_at: Seconds = NEVER,
+        holds: Callable[[Rows], Reals] | None = None,
+    ) -> Self:
+        """Order the candidates of an offer by a key of one job that is a linear function of time, ties by arrival.
+
+        Args:
+            snapshot: the current state.
+            menus: the elasticity's answer, which the key may read.
+            offer: the GPUs on offer.
+            key: computes the key of one job from its row and its menu: a function or a method of the plugin.
+            wake_at: as in ``Valuations``.
+            holds: as in ``by_key``.
+        """
+
+        def key_of(jobs: Rows) -> LinearKey:
+            if type(key) is _ByColumns:
+                return key.columns(jobs)
+            facts = snapshot.index.facts(menus)
+            lines = [line_of(key, facts, row) for row in jobs.tolist()]
+            at_zero, slope, until = np.array(lines, dtype=np.float64).reshape(-1, 3).T
+            return LinearKey(intercept=at_zero, slope=slope, valid_until=until)
 
         def score() -> Reals:
             jobs = offer.candidates
@@ -193,12 +234,8 @@ class Valuations:
         rows: Any = Later(lambda: offer.candidates)
         scores: Any = Later(score)
         left: Any = None if holds is None else Later(lambda: holds(offer.candidates))
-        return cls(
-            claims=Claims(unit=Unit.JOB, rows=rows),
-            forms=(Scores(score=scores, linear_key=key_of, holds=holds),),
-            wake_at=wake_at,
-            holds=left,
-        )
+        forms = (Scores(score=scores, linear_key=key_of, key=key, holds=holds),)
+        return cls(claims=Claims(unit=Unit.JOB, rows=rows), forms=forms, wake_at=wake_at, holds=left)
 
     def form(self, kind: type[F]) -> F:
         """Return the values in a form: as the plugin gave it, else derived from a finer form.

@@ -10,13 +10,14 @@ from eunomia.units import Bools, Ints
 
 
 class Space:
-    """The free GPUs, updated as GPUs are taken and given back; a placement takes from a copy.
+    """The free GPUs, updated as GPUs are taken and given back; a placement takes from a copy."""
 
-    Attributes:
-        bits: [machine] free GPUs of the machine; bit i is the machine's i-th GPU.
-        machines: [GPU type][number of free GPUs] machines with that number; bit m is machine m.
-        free: [GPU type] number of free GPUs.
-    """
+    bits: list[int]
+    """[machine]: its free GPUs; bit i is the machine's i-th GPU."""
+    machines: list[list[int]]
+    """[GPU type][number of free GPUs]: machines with that number; bit m is machine m."""
+    free: list[int]
+    """[GPU type]: number of free GPUs."""
 
     __slots__ = ("_kind", "_machine", "_start", "bits", "free", "machines")
 

@@ -13,13 +13,14 @@ import numpy as np
 from eunomia.contract.allocations import Allocation
 from eunomia.contract.contracts import Feature
 from eunomia.contract.decisions import Fault, RecordTable, Renewal, Waiting
+from eunomia.contract.keys import LinearKeyError
 from eunomia.contract.memos import Memo
 from eunomia.contract.menus import Menus, Probes, announced
 from eunomia.contract.offers import Offer
 from eunomia.contract.placements import Placement
 from eunomia.contract.records import Record
 from eunomia.contract.stages import Rounds, Stages
-from eunomia.contract.valuations import LinearKeyError, Valuations
+from eunomia.contract.valuations import Valuations
 from eunomia.contract.verdicts import NO_VERDICTS
 from eunomia.model.leases import LeaseState
 from eunomia.round.answers import Answer, StageFaultError, fault_of, mistyped

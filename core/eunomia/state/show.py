@@ -1,24 +1,25 @@
 """The snapshot of the state for the stages: views of its tables; fields that cost work are computed on first use."""
 
 import math
-from collections.abc import Iterable, Set
+from collections.abc import Iterable
 
 import numpy as np
 
 from eunomia.contract.contracts import Feature
+from eunomia.contract.index import Index
 from eunomia.contract.memos import Memos
+from eunomia.contract.queues import Ranked
 from eunomia.contract.snapshot import Snapshot
 from eunomia.model.ledger import Ledger
 from eunomia.model.shapes import Later
-from eunomia.model.space import Space
+from eunomia.model.workload import JobState
 from eunomia.state.narrowing import narrowed
 from eunomia.state.state import State
-from eunomia.units import NONE, Cause, Ints, Rows
-
-NO_GPUS = np.empty(0, np.int64)
-
+from eunomia.state.state_index import Standing
+from eunomia.units import NONE, Cause, Rows
 
 _NOTHING: frozenset[int] = frozenset()
+_WAITING, _ON = int(JobState.WAITING), (int(JobState.STARTING), int(JobState.RUNNING))
 
 
 def show(state: State, causes: Iterable[Cause] = (), needs: frozenset[Feature] = frozenset()) -> Snapshot:
@@ -30,9 +31,9 @@ def show(state: State, causes: Iterable[Cause] = (), needs: frozenset[Feature] =
         needs: what the stages of the profile need.
     """
     later = state.shown
-    if not isinstance(later, ArbiterLiveIndex):
-        later = state.shown = ArbiterLiveIndex(state)
-    return Snapshot(
+    if type(later) is not _StateIndex:
+        later = state.shown = _StateIndex(state, state.standing, kept=True)
+    made = Snapshot(
         now=state.now,
         round=state.round,
         version=state.version,
@@ -55,70 +56,79 @@ def show(state: State, causes: Iterable[Cause] = (), needs: frozenset[Feature] =
         arrivals=state.jobs.view.order,
         find_service=state.service.lines,
         note_draw=lambda: count_draw(state),
-        live_index=None if state.plain else later,
         needs=needs,
         measured_at_others=state.measured_at_others,
         coming_regimes=state.coming_regimes,
         profiles=state.profiles,
         measuring=frozenset(state.leases[lease].job for lease in state.probing) if state.probing else _NOTHING,
     )
+    made.index = _StateIndex(state, Standing.of(state), kept=False) if state.plain else later
+    return made
 
 
-class ArbiterLiveIndex:
-    """The live index: a read-only view of the state index, for stages that schedule incrementally.
+class _StateIndex(Index):
+    """The index of the state, and the values of a snapshot that are computed when they are first read.
 
-    Attributes:
-        active, active_apps, ledger, kinds: lazy values of these fields of a snapshot.
-        memos: the present memos, as stages see them.
-        space: free GPUs; a stage copies it before it takes any.
-        waiting: rows of waiting jobs.
+    Args:
+        state: read whenever the index is asked.
+        standing: the sets of waiting jobs and free GPUs.
+        kept: whether these are updated from round to round.
     """
 
-    __slots__ = ("_state", "active", "active_apps", "kinds", "ledger", "memos", "space", "waiting")
-
-    def __init__(self, state: State) -> None:
-        self._state = state
+    def __init__(self, state: State, standing: Standing, *, kept: bool) -> None:
+        self._state, self._standing, self.kept = state, standing, kept
+        self._moment, self._tables = state, (state.jobs.shown, state.apps.shown)
+        self.free, self.waiting = standing.space, standing.waiting
+        self._attained = state.service.gpu_seconds_line, state.service.seconds_line
         self.memos = Memos(state.memos)
-        self.space: Space = state.standing.space
-        self.waiting: Set[int] = state.standing.waiting
-        self.active = Later(state.active)
-        self.active_apps = Later(lambda: _active_apps(state))
+        self.active, self.active_apps = Later(state.active), Later(lambda: _active_apps(state))
         jobs, apps = Later(lambda: state.job_ledger), Later(lambda: state.app_ledger)
-        self.ledger = Later(
-            lambda: Ledger(jobs=jobs, apps=apps, adaptations=state.adaptations)  # type: ignore[arg-type]
-        )
+        self.ledger = Later(lambda: Ledger(jobs=jobs, apps=apps, adaptations=state.adaptations))  # type: ignore[arg-type]
         self.kinds = Later(lambda: tuple(state.kinds))
 
     @property
-    def plain(self) -> bool:
-        """Whether no lease is giving a GPU back, and every lease names its job."""
-        return not self._state.standing.shared and not any(self._state.leaving.values())
+    def settled(self) -> bool:
+        leaving = self._state.leaving
+        return not self._standing.shared and not (leaving and any(leaving.values()))
 
     @property
     def proportional(self) -> bool:
-        """Whether no job asks for, and no lease holds, CPUs or memory other than its GPUs' share of the machine."""
-        return not self._state.standing.uneven
+        return not self._standing.uneven
 
     @property
     def none_overdue(self) -> bool:
-        """Whether every lease that has ended was renewed."""
         return not self._state.lease_ends.overdue
 
     @property
     def overdue(self) -> list[int]:
-        """Rows of jobs whose lease has ended, is not protected and was not renewed."""
         leases = [self._state.leases[lease] for lease in sorted(self._state.lease_ends.overdue)]
         return [lease.job for lease in leases if lease.job != NONE and lease.protected_until <= self._state.now]
 
-    def gpus_of(self, job: int) -> Ints:
-        """GPUs of a job's own lease, ascending; empty where the job has no lease."""
+    def gpus_of(self, job: int) -> list[int]:
         lease = self._state.leases.get(self._state.jobs.cells.lease[job])
-        return NO_GPUS if lease is None else lease.gpus
+        return [] if lease is None else lease.gpus.tolist()
 
     def protected_until(self, job: int) -> float:
-        """Time until which no round may take the job's lease; -inf: the lease is not protected."""
         lease = self._state.leases.get(self._state.jobs.cells.lease[job])
         return -math.inf if lease is None else float(lease.protected_until)
+
+    def _rows(self, jobs: bool) -> list[int]:
+        return list((self._state.job_rows if jobs else self._state.app_rows).values())
+
+    def _job(self, row: int) -> Ranked | None:
+        jobs = self._state.jobs.cells
+        state, kind = jobs.state[row], jobs.gpu_type[row]
+        if state == _WAITING:
+            return False, jobs.most[row], kind, False, jobs.order[row], -math.inf
+        lease = self._state.leases.get(jobs.lease[row]) if state in _ON else None
+        if lease is None:
+            return (True, 0, 0, kind == NONE, jobs.order[row], -math.inf) if state in _ON else None
+        gpus, cluster = lease.gpus, self._state.cluster
+        home = 0 if len(cluster.gpu_types) == 1 or not gpus.size else cluster.gpu_type.item(gpus.item(0))
+        return True, gpus.size, home, kind == NONE, jobs.order[row], lease.protected_until
+
+    def _app(self, row: int) -> Ranked | None:
+        return None if self._state.apps.cells.ended[row] else super()._app(row)
 
 
 def _active_apps(state: State) -> Rows:

@@ -114,6 +114,20 @@ class Service:
         each = np.where((jobs.state[rows] == _RUNNING) & counts, each, 0.0)
         return before - each * np.where(counts, counted_at, 0.0), each
 
+    def gpu_seconds_line(self, row: int) -> tuple[float, float]:
+        """GPU-seconds that one job has received, as ``lines`` gives them."""
+        received, on, kinds = self._jobs.live.received, self._jobs.live.on, range(self._kinds)
+        return self._line(row, sum([received.item(row, kind) for kind in kinds]), sum([on.item(row, k) for k in kinds]))
+
+    def seconds_line(self, row: int) -> tuple[float, float]:
+        """Seconds that one job has run, as ``lines`` gives them."""
+        return self._line(row, self._jobs.cells.attained[row], 1)
+
+    def _line(self, row: int, before: float, each: int) -> tuple[float, float]:
+        counted_at = self._jobs.cells.counted_at[row]
+        runs = self._jobs.cells.state[row] == _RUNNING and counted_at == counted_at  # NaN: the ledger is as it stands
+        return (before - each * counted_at, float(each)) if runs else (before, 0.0)
+
     def _jobs_until(self, now: Seconds) -> JobLedger:
         used, jobs = self._jobs.used, self._jobs.live
         attained, waited, received = jobs.attained.copy(), jobs.waited.copy(), jobs.received.copy()

@@ -2,8 +2,9 @@
 
 import numpy as np
 
+from eunomia.contract.keys import LinearKeyError
 from eunomia.contract.snapshot import Snapshot
-from eunomia.contract.valuations import LinearKey, LinearKeyError, Scores, Valuations
+from eunomia.contract.valuations import LinearKey, Scores, Valuations
 from eunomia.model.workload import Jobs, JobState
 from eunomia.units import Rows, Version
 

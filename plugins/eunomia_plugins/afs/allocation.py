@@ -113,7 +113,7 @@ class Afs:
         left = gpus - sum(size for size, step in zip(smallest, steps, strict=True) if step == 0)
         scan = self._scan(snapshot, jobs)
         scanned, firsts = ladders.take(scan), [steps[at] for at in scan.tolist()]
-        if snapshot.live_index is None:
+        if not snapshot.index.kept:
             found = raised(scanned.each(), firsts, left, known=known)
         else:
             found = self._raising.sizes(scanned, firsts, left, known=known)
@@ -191,7 +191,7 @@ class _Values:
         self._snapshot, self._menus, self._first, self._sized = snapshot, menus, first, sized
         self._jobs = valuations.claims.rows
         curves = next((form for form in valuations.forms if isinstance(form, ByCurve)), None)
-        self._curves = None if snapshot.live_index is None else curves
+        self._curves = curves if snapshot.index.kept else None
         self._table = None if self._curves is not None else valuations.form(BySize)
 
     def first(self) -> Reals:

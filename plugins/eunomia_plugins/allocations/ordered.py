@@ -1,7 +1,7 @@
 """Serves jobs in an order: each job gets the largest size on its menu that is still free."""
 
 from collections.abc import Mapping
-from typing import Annotated, Literal, NamedTuple, Self
+from typing import Annotated, Final, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -10,16 +10,19 @@ from eunomia import (
     NEVER,
     Allocation,
     Cause,
+    Claims,
     Contract,
     Explanation,
     Feature,
-    JobState,
+    Grants,
     Menus,
     Misfit,
     Offer,
     PluginOptions,
     Promise,
+    Queue,
     Reason,
+    Scope,
     Scores,
     Seconds,
     Snapshot,
@@ -29,16 +32,15 @@ from eunomia import (
     Valuations,
     hookimpl,
 )
-from eunomia.contract.allocations import Grants
-from eunomia.contract.claims import Claims
-from eunomia.contract.pools import owners, usable
-from eunomia.contract.verdicts import Verdicts
-from eunomia.units import NONE, Bools, Ints, Reals, Rows
-from eunomia_plugins.allocations.backfill import backfill, outlook
-from eunomia_plugins.allocations.incremental import can_be_incremental, schedule_incrementally
-from eunomia_plugins.allocations.preemption import Capacity
-from eunomia_plugins.allocations.queue import Queue
-from eunomia_plugins.allocations.ranking import EVENTS, in_turn, ranked, reasons
+from eunomia.contract.verdicts import NO_VERDICTS, Verdicts
+from eunomia.units import NONE, Rows
+from eunomia_plugins.allocations.gangs import Grant, Served, limit, preempt, serve
+from eunomia_plugins.allocations.ranking import EVENTS, asks
+from eunomia_plugins.allocations.sizes import Serving, serve_sizes
+
+_FIRST: Final = np.zeros(1, np.int32)
+_FIRST.flags.writeable = False
+_INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
 
 
 class OrderedOptions(PluginOptions):
@@ -76,7 +78,8 @@ class Ordered:
 
     def __init__(self, options: OrderedOptions) -> None:
         self.options = options
-        self._queue = Queue()
+        self._serving = Serving(options.on_misfit, options.bookings, options.standby, options.size)
+        self._in_gangs = options.on_misfit in ("skip", "stop") and not options.standby
         promises = frozenset({Promise.WORK_CONSERVING} if options.on_misfit == "skip" else ())
         self.contracts = {
             Stage.ALLOCATION: Contract(
@@ -97,67 +100,31 @@ class Ordered:
     def eunomia_allocation(self, snapshot: Snapshot, menus: Menus, offer: Offer, valuations: Valuations) -> Allocation:
         """Serve jobs in order; a job for which no GPUs are left waits, outranked.
 
-        Where jobs have one size each and the order gives keys, the jobs are kept sorted and the answer names only
-        changes; the result is the same as when all jobs are ranked each round.
+        Where jobs have one size each and the order gives keys, the jobs are kept sorted, and the answer names the jobs
+        that start, move or leave. Else all candidates are ranked, and the answer names them all.
         """
-        form, misfit = valuations.forms[0] if valuations.forms else None, self.options.on_misfit
-        if not isinstance(form, Scores):
-            form = next((form for form in valuations.forms if isinstance(form, Scores)), None)
-        by_key = form is not None and form.linear_key is not None and not self.options.standby
-        if form is not None and by_key and misfit in ("skip", "stop"):
-            stop = misfit == "stop"
-            if can_be_incremental(snapshot, menus, offer, stop=stop):
-                return schedule_incrementally(self._queue, snapshot, offer, form, stop=stop)
-        return self._ranked(snapshot, menus, offer, valuations)
-
-    def _ranked(self, snapshot: Snapshot, menus: Menus, offer: Offer, valuations: Valuations) -> Allocation:
-        """Rank all jobs without cached state: the reference for incremental scheduling."""
-        jobs = ranked(snapshot, offer.candidates, valuations.form(Scores), valuations.claims)
-        least, most = menus.span(jobs)
-        kind = snapshot.jobs.gpu_type[jobs]
-        why = reasons(least, kind, offer.capacity)
-        claims = Claims(unit=Unit.JOB, rows=jobs)
-        types = len(snapshot.cluster.gpu_types)
-        gpus = usable(snapshot, offer, claims)
-        free = np.bincount(snapshot.cluster.gpu_type[gpus], minlength=types)
-        turn = np.flatnonzero(why == int(Reason.OUTRANKED))
-        starts_at: Reals | None = None
-        home = np.full(jobs.size, NONE)
-        if self.options.on_misfit in ("easy", "conservative"):
-            held_back = 1 if self.options.on_misfit == "easy" else self.options.bookings
-            plan = outlook(snapshot, menus, gpus, free)
-            sizes, kinds, starts_at = backfill(snapshot, menus, jobs, turn, plan, held_back=held_back)
-            why[~np.isnan(starts_at)] = int(Reason.PLANNED_LATER)
+        form = next((form for form in valuations.forms if isinstance(form, Scores)), None)
+        index = snapshot.index
+        stop = self.options.on_misfit == "stop"
+        if form is None or form.key is None or not self._in_gangs or not menus.one_size or not offer.whole:
+            return serve_sizes(snapshot, menus, offer, valuations, self._serving)
+        only_free = offer.scope is Scope.FREE and index.none_overdue
+        if not only_free and (stop or not index.settled):
+            return serve_sizes(snapshot, menus, offer, valuations, self._serving)
+        if not offer.contended and not stop and index.proportional:
+            starts = _all(snapshot)
+            if starts is not None:
+                return _allocation(snapshot, offer, Served(starts, []), form, stop=False)
+        everywhere = offer.scope is not Scope.FREE
+        queue = index.queue(form.key, menus, running=everywhere, owner=self)
+        capacity: list[int] = offer.capacity.tolist()
+        if everywhere:
+            served = preempt(queue, index.free.free, capacity)
         else:
-            stop = self.options.on_misfit == "stop"
-            idle = np.bincount(snapshot.cluster.gpu_type[gpus[_idle(snapshot, gpus)]], minlength=types)
-            home = _homes(snapshot, jobs) if types > 1 else home
-            capacity = Capacity(free.tolist(), idle.tolist())
-            largest = most if self.options.size == "largest" else least
-            sizes, kinds = _serve(menus, jobs, turn, Wanted(least, largest, kind, home), capacity, stop=stop)
-        served, late = np.flatnonzero(sizes > 0), np.flatnonzero(sizes == 0)
-        standby = self._standby(snapshot, jobs, turn[sizes[turn] == 0])
-        if standby is not None:
-            sizes[standby], kinds[standby] = least[standby], kind[standby]
-        return Allocation(
-            claims=claims,
-            amount=Grants(gpus=sizes, gpu_type=kinds, stays=(home != NONE) & (kind == NONE))
-            if types > 1
-            else Grants(gpus=sizes),
-            order=in_turn(snapshot, jobs, sizes, served, stop=self.options.on_misfit != "skip"),
-            standby=standby,
-            on_misfit=Misfit.STOP if self.options.on_misfit == "stop" else Misfit.SKIP,
-            verdicts=Verdicts(rows=jobs[late], reasons=why[late]),
-            starts_at=starts_at,
-            wake_at=_first_change(snapshot, valuations, jobs[sizes > 0]),
-        )
-
-    def _standby(self, snapshot: Snapshot, jobs: Rows, left: Ints) -> Rows | None:
-        """Indices of waiting jobs that the placement may start on GPUs left over; None: the option is off."""
-        if not self.options.standby:
-            return None
-        waits: Ints = left[snapshot.jobs.state[jobs[left]] == int(JobState.WAITING)]
-        return waits[: self.options.standby].astype(np.int32)
+            takes = [] if only_free else queue.exact(index.overdue)
+            served = serve(queue, takes, index.free.free, capacity, stop=stop)
+        impossible = _impossible(queue, capacity) if queue.widest > min(capacity) else NO_VERDICTS
+        return _allocation(snapshot, offer, served, form, stop=stop, impossible=impossible)
 
     @hookimpl
     def eunomia_explain(self) -> Explanation:
@@ -174,83 +141,78 @@ _RULES: Mapping[str, str] = {
 }
 
 
-def _first_change(snapshot: Snapshot, valuations: Valuations, served: Rows) -> Seconds:
-    """Return when the rank of a job that starts now first changes.
+def _all(snapshot: Snapshot) -> list[Grant] | None:
+    """Grant GPUs to all waiting jobs, which all fit, without ranking them; None: their ranks decide who chooses first.
 
-    The valuation's ``wake_at`` covers running jobs only.
+    With several GPU types the job that is served first chooses its type.
     """
-    if valuations.holds is None or valuations.claims.unit is not Unit.JOB:
-        return NEVER
-    starts = served[~np.isin(served, snapshot.holdings.job)]
-    holds = valuations.holds[np.isin(valuations.claims.rows, starts)]
-    return Seconds(snapshot.now + max(float(holds.min(initial=np.inf)), 1e-3))
+    table, free, waiting = snapshot.jobs, snapshot.index.free.free, snapshot.index.waiting
+    order = table.arrived if snapshot.arrivals is None else snapshot.arrivals
+    types, many, grants = len(free), len(waiting) > 1, list[Grant]()
+    if types > 1 and many:
+        return None
+    for row in waiting:
+        kind = table.gpu_type.item(row)
+        if not NONE <= kind < types:
+            return None
+        of = kind if kind != NONE else free.index(max(free)) if types > 1 else 0
+        grants.append(Grant(row, of, table.most.item(row), order.item(row) if many else 0))
+    return grants
 
 
-class Wanted(NamedTuple):
-    """By ranked job: its least and most GPUs, and the GPU types that it asks for (-1: any) and holds."""
-
-    least: Ints
-    most: Ints
-    kind: Rows
-    home: Ints
-
-
-def _idle(snapshot: Snapshot, gpus: Ints) -> Bools:
-    """Return for each GPU whether no lease holds it."""
-    return np.asarray(owners(snapshot, gpus, Unit.APP) == NONE)
-
-
-def _homes(snapshot: Snapshot, jobs: Rows) -> Ints:
-    """By job, the type of its GPUs; -1: it has none."""
-    gpus = np.arange(snapshot.cluster.gpus)
-    owner = owners(snapshot, gpus, Unit.JOB)
-    home = np.full(1 + max(int(owner.max(initial=0)), int(jobs.max(initial=0))), NONE, np.int64)
-    home[owner[owner >= 0]] = snapshot.cluster.gpu_type[owner >= 0]
-    return np.asarray(home[jobs])
+def _impossible(queue: Queue, capacity: list[int]) -> Verdicts:
+    """Return verdicts on the jobs that are too large for this cluster."""
+    found = [
+        (row, int(Reason.NO_SIZE_FITS if limit(capacity, kind) else Reason.NO_GPU_OF_TYPE))
+        for (kind, gpus), entries in queue.waiting.items()
+        if gpus > limit(capacity, kind)
+        for _, _, row in entries
+    ]
+    if not found:
+        return NO_VERDICTS
+    rows, reasons = zip(*found, strict=True)
+    return Verdicts(rows=np.array(rows, np.int32), reasons=np.array(reasons, np.int32))
 
 
-def _serve(menus: Menus, jobs: Rows, turn: Ints, wanted: Wanted, room: Capacity, *, stop: bool) -> tuple[Ints, Rows]:
-    """Give each job, in order, the largest size that one GPU type has free, until no further job fits.
+def _allocation(
+    snapshot: Snapshot,
+    offer: Offer,
+    served: Served,
+    scores: Scores,
+    *,
+    stop: bool,
+    impossible: Verdicts = NO_VERDICTS,
+) -> Allocation:
+    """Name the jobs that leave, with 0 GPUs, and those that start or move."""
+    grants, evicted = served
+    rows = np.array([*evicted, *[grant.row for grant in grants]], _INT32)
+    sizes = np.array([*[0 for _ in evicted], *[grant.gpus for grant in grants]], _INT64)
+    kinds = None
+    if offer.capacity.size > 1:
+        kinds = np.array([*[NONE for _ in evicted], *[grant.kind for grant in grants]], _INT32)
+    wake_at = NEVER
+    if scores.holds is not None and offer.contended and grants:
+        wake_at = Seconds(snapshot.now + max(float(scores.holds(rows[len(evicted) :]).min()), 1e-3))
+    return Allocation(
+        claims=Claims(unit=Unit.JOB, rows=rows),
+        amount=Grants(gpus=sizes, gpu_type=kinds),
+        order=_FIRST if rows.size == 1 and grants else _in_turn(snapshot, grants, len(evicted), stop=stop),
+        on_misfit=Misfit.STOP if stop else Misfit.SKIP,
+        verdicts=impossible,
+        wake_at=wake_at,
+    )
+
+
+def _in_turn(snapshot: Snapshot, grants: list[Grant], first: int, *, stop: bool) -> Rows:
+    """The order in which served jobs choose their GPUs: see ``ranking.in_turn``.
 
     Args:
-        menus: sizes by job row.
-        jobs: ranked job rows.
-        turn: indices of the jobs that can run at all, in order.
-        wanted: by ranked job.
-        room: by type, GPUs for these jobs; used up.
-        stop: whether the first job that does not fit ends the service.
-
-    Returns:
-        By ranked job: GPUs, and the type that they are of (-1 with 0 GPUs).
+        snapshot: the state of this moment.
+        grants: in order of service.
+        first: index of the first one's claim.
+        stop: whether the first job that cannot be placed ends the service.
     """
-    sizes = np.zeros(jobs.size, np.int64)
-    kinds = np.full(jobs.size, -1, np.int32)
-    least, kind = wanted.least[turn], wanted.kind[turn]
-    at = _serve_all(turn, wanted, room, sizes, kinds) if len(room.left) == 1 else 0
-    while at < turn.size and any(room.left):
-        limit = np.array([*room.left, max(room.left)])
-        fits = least[at:] <= limit[kind[at:]]
-        ahead = int(fits.argmax())
-        if not fits[ahead] or (stop and ahead > 0):
-            break
-        at += ahead
-        index = int(turn[at])
-        home = int(wanted.home[index])
-        of = room.choose(int(least[at]), int(kind[at]), home)
-        sizes[index] = menus.largest_at_most(int(jobs[index]), min(room.left[of], int(wanted.most[index])))
-        kinds[index] = of
-        room.take(int(sizes[index]), of, home)
-        at += 1
-    return sizes, kinds
-
-
-def _serve_all(turn: Ints, wanted: Wanted, room: Capacity, sizes: Ints, kinds: Rows) -> int:
-    """Serve the first jobs whose largest sizes all fit together; return their number."""
-    total = np.cumsum(wanted.most[turn])
-    head = int(np.searchsorted(total, room.left[0], side="right"))
-    served = turn[:head]
-    sizes[served] = wanted.most[served]
-    kinds[served] = 0
-    room.left[0] -= int(total[head - 1]) if head else 0
-
-    return head
+    turn = list(range(len(grants)))
+    if not stop and (snapshot.index.proportional or not asks(snapshot.jobs, [grant.row for grant in grants])):
+        turn.sort(key=lambda at: (-grants[at].gpus, grants[at].order))
+    return np.array([first + at for at in turn], _INT32)

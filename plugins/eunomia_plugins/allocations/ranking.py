@@ -1,7 +1,5 @@
 """Helpers of allocations: candidates in the order of a valuation, and the reasons of jobs that get no GPUs."""
 
-from typing import Final
-
 import numpy as np
 
 from eunomia import Cause, Claims, Reason, Scores, Snapshot, Unit
@@ -64,23 +62,12 @@ def in_turn(snapshot: Snapshot, jobs: Rows, gpus: Ints, chosen: Ints, *, stop: b
         return chosen.astype(np.int32)
     table = snapshot.jobs
     order = table.arrived if snapshot.arrivals is None else snapshot.arrivals
-    if chosen.size <= FEW:
-        few, rows, sizes = chosen.tolist(), jobs.item, gpus.item
-        if stop or any(_asks(table, rows(index)) for index in few):
-            return chosen.astype(np.int32)
-        few.sort(key=lambda index: (-sizes(index), order.item(rows(index))))
-        return np.array(few, np.int32)
     named = jobs[chosen]
-    if stop or not (np.isnan(table.cpus[named]).all() and np.isnan(table.memory_gib[named]).all()):
+    if stop or asks(table, named):
         return chosen.astype(np.int32)
     return chosen[np.lexsort((order[named], -gpus[chosen]))].astype(np.int32)
 
 
-FEW: Final = 8
-"""Up to this number of jobs, a loop costs less than columns."""
-
-
-def _asks(table: Jobs, row: int) -> bool:
-    """Return whether a job requests CPUs or memory."""
-    cpus, memory_gib = table.cpus.item(row), table.memory_gib.item(row)
-    return bool(cpus == cpus or memory_gib == memory_gib)  # NaN: it does not
+def asks(table: Jobs, jobs: Rows | list[int]) -> bool:
+    """Return whether any of these jobs requests CPUs or memory."""
+    return not (np.isnan(table.cpus[jobs]).all() and np.isnan(table.memory_gib[jobs]).all())

@@ -78,7 +78,7 @@ class Throughput:
     @hookimpl
     def eunomia_elasticity(self, snapshot: Snapshot) -> Menus:
         """Give each active job the curve of its group; a measured job without a kind has a curve of its own."""
-        plain = snapshot.live_index is None
+        plain = not snapshot.index.kept
         menus = self._each(snapshot) if plain else self._shared.menus(snapshot, self._shared_points)
         asked = sizes_to_probe(snapshot) if self.options.probe else None
         if asked is None:

@@ -1,57 +1,42 @@
 """The remaining time of jobs with known coming regimes: each regime has its own rate."""
 
-from typing import NamedTuple
+import functools
+import math
 
 import numpy as np
 
-from eunomia import LinearKey, Menus
+from eunomia import Facts, Linear
 from eunomia.contract.menus import Regimes
 from eunomia.units import Reals, Rows
 
 
-class Now(NamedTuple):
-    """Progress and rate of jobs, with one entry for each job."""
-
-    left: Reals
-    """Iterations left of the whole work, coming regimes included."""
-    rate: Reals
-    """Iterations a second at present; 0: the job does not run."""
-    seconds: float
-    """Time in seconds since the start."""
-    gpus: Reals
-    """Factor on times: 1 for keys in seconds, GPUs for keys in GPU-seconds."""
-
-
-def through_regimes(key: LinearKey, menus: Menus, jobs: Rows, speed: Reals, now: Now) -> LinearKey:
-    """Replace the keys of jobs that have known coming regimes.
+def through_regimes(line: Linear, facts: Facts, job: int, speed: float, gpus: int) -> Linear:
+    """Replace the key of a job that has known coming regimes.
 
     The regimes of a job are in their order, and are the last of its work: what is left before them is the present
     regime's. A job that has less work left than its coming regimes have has done the first of them.
 
     Args:
-        key: of the jobs at their present rates.
-        menus: with or without regimes.
-        jobs: job rows.
-        speed: by job, iterations a second at its own size in the present regime.
-        now: the jobs' progress.
+        line: the job's key at its present rate.
+        facts: with menus that have regimes.
+        job: its row.
+        speed: iterations a second at its own size in the present regime.
+        gpus: factor on times: 1 for keys in seconds, the job's GPUs for keys in GPU-seconds.
     """
-    regimes = menus.regimes
-    if regimes is None or not np.isin(jobs, regimes.job).any():
-        return key
-    intercept, slope = key.intercept.copy(), np.broadcast_to(key.slope, jobs.shape).copy()
-    until = np.broadcast_to(key.valid_until, jobs.shape).copy()
-    stretches = _by_job(regimes)
-    for index in np.flatnonzero(np.isin(jobs, regimes.job)).tolist():
-        left, rate = float(now.left[index]), float(now.rate[index])
-        behind, seconds, pace = _present(left, stretches[int(jobs[index])], float(speed[index]))
-        if not (left > 0.0 and np.isfinite(seconds)):
-            continue  # the work is done, or not known
-        falls = rate / pace
-        at = ((left - behind) / pace + seconds) * now.gpus[index]
-        slope[index] = -falls * now.gpus[index]
-        intercept[index] = at - slope[index] * now.seconds
-        until[index] = now.seconds + (left - behind) / rate if rate > 0.0 else np.inf
-    return LinearKey(intercept=intercept, slope=slope, valid_until=until)
+    regimes, table = facts.menus.regimes, facts.jobs
+    stretches = None if regimes is None else _by_job(regimes).get(job)
+    if stretches is None:
+        return line
+    running = table.since[job] == table.since[job]  # NaN: it does not run
+    rate = table.rate[job] if running else 0.0
+    ran = (facts.now - table.since[job]) * rate if running else 0.0
+    left = max(table.iterations[job] - table.done[job] - ran, 0.0)
+    behind, seconds, pace = _present(left, stretches, speed)
+    if not (left > 0.0 and math.isfinite(seconds)):
+        return line  # the work is done, or not known
+    slope = -(rate / pace) * gpus
+    at = ((left - behind) / pace + seconds) * gpus
+    return Linear(at - slope * facts.now, slope, facts.now + (left - behind) / rate if rate > 0.0 else math.inf)
 
 
 def seconds_through(regimes: Regimes, jobs: Rows, left: Reals, speed: Reals) -> Reals:
@@ -70,6 +55,7 @@ def seconds_through(regimes: Regimes, jobs: Rows, left: Reals, speed: Reals) -> 
     return found
 
 
+@functools.lru_cache(maxsize=4)
 def _by_job(regimes: Regimes) -> dict[int, list[tuple[float, float]]]:
     """Iterations and rate of each regime, by job row, in order."""
     found: dict[int, list[tuple[float, float]]] = {}

@@ -2,14 +2,15 @@
 
 from typing import Annotated, ClassVar
 
-import numpy as np
 from pydantic import Field
 
 from eunomia import (
     Contract,
     Duration,
+    Facts,
     Feature,
-    LinearKey,
+    Linear,
+    Menus,
     Offer,
     PluginOptions,
     Seconds,
@@ -19,7 +20,6 @@ from eunomia import (
     hookimpl,
 )
 from eunomia.contract.contracts import Contracts
-from eunomia.units import Reals, Rows
 
 
 class EdfOptions(PluginOptions):
@@ -43,16 +43,13 @@ class Edf:
         self.options = options
 
     @hookimpl
-    def eunomia_valuation(self, snapshot: Snapshot, offer: Offer) -> Valuations:
+    def eunomia_valuation(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> Valuations:
         """Order jobs by their deadlines, in seconds since the start."""
+        return Valuations.by_job(snapshot, menus, offer, self._deadline)
 
-        def key(jobs: Rows) -> LinearKey:
-            return LinearKey(intercept=snapshot.jobs.arrived[jobs] + self._allowed(snapshot, jobs))
-
-        return Valuations.by_key(snapshot, offer, key)
-
-    def _allowed(self, snapshot: Snapshot, jobs: Rows) -> Reals:
-        """Seconds from arrival to deadline: slack times the run time on all the GPUs that the job asks for."""
-        table = snapshot.jobs
-        declared = table.iterations[jobs] * table.seconds_per_iteration[jobs] / table.most[jobs]
-        return np.where(np.isnan(declared), float(self.options.otherwise), self.options.slack * declared)
+    def _deadline(self, facts: Facts, job: int) -> Linear:
+        """Return a deadline: slack times the run time on all the GPUs that the job asks for, after its arrival."""
+        table = facts.jobs
+        declared = table.iterations[job] * table.seconds_per_iteration[job] / table.most[job]
+        known = declared == declared  # NaN: the job declares no work or no rate
+        return Linear(table.arrived[job] + (self.options.slack * declared if known else self.options.otherwise))

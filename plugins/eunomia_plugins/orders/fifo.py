@@ -2,9 +2,8 @@
 
 from typing import ClassVar
 
-from eunomia import Contract, Feature, LinearKey, Offer, Snapshot, Stage, Valuations, hookimpl
+from eunomia import Contract, Facts, Feature, Linear, Menus, Offer, Snapshot, Stage, Valuations, hookimpl
 from eunomia.contract.contracts import Contracts
-from eunomia.units import Rows
 
 
 class Fifo:
@@ -15,11 +14,11 @@ class Fifo:
     contracts: ClassVar[Contracts] = {Stage.VALUATION: Contract(gives=frozenset({Feature.SCORES, Feature.JOB_CLAIMS}))}
 
     @hookimpl
-    def eunomia_valuation(self, snapshot: Snapshot, offer: Offer) -> Valuations:
+    def eunomia_valuation(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> Valuations:
         """Order jobs by their arrival, in seconds."""
-        arrived = snapshot.jobs.arrived
+        return Valuations.by_job(snapshot, menus, offer, arrival)
 
-        def key(jobs: Rows) -> LinearKey:
-            return LinearKey(intercept=arrived[jobs])
 
-        return Valuations.by_key(snapshot, offer, key)
+def arrival(facts: Facts, job: int) -> Linear:
+    """Return the time at which a job arrived."""
+    return Linear(facts.jobs.arrived[job])

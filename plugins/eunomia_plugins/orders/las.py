@@ -1,6 +1,8 @@
 """Least attained service first (Tiresias, NSDI'19): by service itself, or in queues, with promotion of starved jobs."""
 
-from typing import Annotated, ClassVar, Literal
+import bisect
+import math
+from typing import Annotated, ClassVar, Literal, TypeVar
 
 import numpy as np
 from pydantic import Field, field_validator
@@ -10,8 +12,10 @@ from eunomia import (
     Claims,
     Contract,
     Explanation,
+    Facts,
     Feature,
-    LinearKey,
+    Linear,
+    Menus,
     Offer,
     PluginOptions,
     Scores,
@@ -61,25 +65,24 @@ class Las:
     def __init__(self, options: LasOptions) -> None:
         self.options = options
         self._ends: Reals = np.append(np.array(options.queues, dtype=np.float64), np.inf)
+        self._by_gpus = options.attained == "gpu_seconds"
         self._crossings = Crossings()
 
     @hookimpl
-    def eunomia_valuation(self, snapshot: Snapshot, offer: Offer) -> Valuations:
+    def eunomia_valuation(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> Valuations:
         """Score each candidate by service attained and arrival, or by its queue and arrival."""
         if self.options.promote:
             return self._with_promotions(snapshot, offer)
 
-        def key(jobs: Rows) -> LinearKey:
-            return self._key(snapshot, jobs)
+        if not self.options.queues or not offer.contended:  # else all waiting jobs are served, and no rank matters
+            return Valuations.by_job(snapshot, menus, offer, self._key)
 
         def holds(jobs: Rows) -> Reals:
             return self._holds(snapshot, jobs)
 
-        if not self.options.queues or not offer.contended:  # else all waiting jobs are served, and no rank matters
-            return Valuations.by_key(snapshot, offer, key)
-        indexed = snapshot.live_index is not None
-        wake_at = self._crossings.first(snapshot, key) if indexed else self._crossing(snapshot, None)
-        return Valuations.by_key(snapshot, offer, key, wake_at=wake_at, holds=holds)
+        crossings = self._crossings if snapshot.index.kept else Crossings()
+        wake_at = crossings.first(snapshot, snapshot.index.facts(menus), self._key)
+        return Valuations.by_job(snapshot, menus, offer, self._key, wake_at=wake_at, holds=holds)
 
     def _with_promotions(self, snapshot: Snapshot, offer: Offer) -> Valuations:
         jobs = offer.candidates
@@ -99,15 +102,14 @@ class Las:
             holds=self._until_threshold(attained) / self._speed(snapshot.jobs.most[jobs]),
         )
 
-    def _key(self, snapshot: Snapshot, jobs: Rows) -> LinearKey:
+    def _key(self, facts: Facts, job: int) -> Linear:
         """Return attained service as the key, or the job's queue with the time at which it enters the next queue."""
-        attained, each = snapshot.service(jobs, by_gpus=self.options.attained == "gpu_seconds")
+        attained, each = facts.gpu_seconds(job) if self._by_gpus else facts.seconds(job)
         if not self.options.queues:
-            return LinearKey(intercept=attained, slope=each)
-        queue = np.searchsorted(self._ends[:-1], _reached(attained + each * snapshot.now), side="right")
-        with np.errstate(divide="ignore", invalid="ignore"):
-            until = np.where(each > 0.0, (self._ends[queue] - attained) / each, np.inf)
-        return LinearKey(intercept=queue.astype(np.float64), valid_until=until)
+            return Linear(attained, each)
+        queue = bisect.bisect_right(self.options.queues, _reached(attained + each * facts.now))
+        end = self.options.queues[queue] if queue < len(self.options.queues) else math.inf
+        return Linear(float(queue), 0.0, (end - attained) / each if each > 0.0 else math.inf)
 
     def _holds(self, snapshot: Snapshot, jobs: Rows) -> Reals:
         """Seconds that each job stays in its queue once it runs on all its GPUs."""
@@ -174,11 +176,13 @@ class Las:
         return memo.with_promoted(snapshot, jobs[starved]), wake_at
 
 
-def _reached(attained: Reals) -> Reals:
+S = TypeVar("S", float, Reals)
+
+
+def _reached(attained: S) -> S:
     """Return service with a margin for rounding, so that a job at a threshold is in one queue, running or waiting.
 
     The service of a running job is a function of time, that of a waiting one a sum: they differ in the last digit. A
     job that entered the next queue by running, and left it by waiting, would change places with its peers for ever.
     """
-    margin: Reals = attained * (1.0 + 1e-9)
-    return margin
+    return attained * (1.0 + 1e-9)

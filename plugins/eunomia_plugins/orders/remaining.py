@@ -4,13 +4,14 @@ The rate that a job has now is not used: a job with fewer or slower GPUs would l
 back in the next round.
 """
 
+import math
 from typing import Literal, NamedTuple
 
 import numpy as np
 
-from eunomia import Claims, LinearKey, Menus, Offer, PluginOptions, Scores, Snapshot, Unit, Valuations
+from eunomia import Claims, Facts, Linear, Menus, Offer, PluginOptions, Scores, Snapshot, Unit, Valuations
 from eunomia.units import Ints, Reals, Rows
-from eunomia_plugins.orders.coming import Now, seconds_through, through_regimes
+from eunomia_plugins.orders.coming import seconds_through, through_regimes
 
 
 class UnknownOptions(PluginOptions):
@@ -65,68 +66,42 @@ def by_length(snapshot: Snapshot, offer: Offer, score: Reals, unknown: str) -> V
     )
 
 
-def by_work_left(
-    snapshot: Snapshot, menus: Menus, offer: Offer, options: LengthOptions, *, by_gpus: bool
-) -> Valuations:
-    """Candidates by the work that they have left, and arrival; jobs of unknown work come first or last.
+class WorkLeft:
+    """Keys by the work that jobs have left at their own sizes, which fall while the jobs run.
 
     Args:
-        snapshot: the current state.
-        menus: rates by size, and coming regimes where they are known.
-        offer: its candidates are ordered.
         options: of the order.
         by_gpus: whether work is in GPU-seconds rather than seconds.
     """
-    otherwise = np.nan if options.unknown == "last" else -np.inf
-    smallest = options.size == "smallest" and not menus.one_size
 
-    def key(jobs: Rows) -> LinearKey:
-        speed = _least_rate(menus, jobs) if smallest else menus.full_rate(jobs)
-        gpus = np.maximum(menus.span(jobs)[0 if smallest else 1], 1) if by_gpus else np.ones(jobs.size)
-        known = _work_left(snapshot, jobs, speed / gpus, otherwise)
-        if menus.regimes is None:
-            return known
-        running = snapshot.jobs.since[jobs] == snapshot.jobs.since[jobs]  # NaN: it does not run
-        rate = np.where(running, snapshot.jobs.rate[jobs], 0.0)
-        now = Now(left=snapshot.iterations_left(jobs), rate=rate, seconds=snapshot.now, gpus=gpus)
-        return through_regimes(known, menus, jobs, speed, now)
+    def __init__(self, options: LengthOptions, *, by_gpus: bool) -> None:
+        self._by_gpus, self._smallest = by_gpus, options.size == "smallest"
+        self._otherwise = math.nan if options.unknown == "last" else -math.inf
 
-    return Valuations.by_key(snapshot, offer, key)
+    def valuations(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> Valuations:
+        """Return the candidates by the work that they have left, and arrival; jobs of unknown work come first or last.
 
+        Args:
+            snapshot: the current state.
+            menus: rates by size, and coming regimes where they are known.
+            offer: its candidates are ordered.
+        """
+        return Valuations.by_job(snapshot, menus, offer, self.key)
 
-def _least_rate(menus: Menus, jobs: Rows) -> Reals:
-    """By job, iterations a second at the smallest size on its menu; NaN: not known."""
-    curves, first, owner = np.unique(menus.curve[jobs], return_index=True, return_inverse=True)
-    least = menus.span(jobs[first])[0].tolist()
-    rates = [menus.rate(job, size) for job, size in zip(jobs[first].tolist(), least, strict=True)]
-    found: Reals = np.where(curves < 0, np.nan, np.array(rates, float))[owner]
-    return found
-
-
-def _work_left(snapshot: Snapshot, jobs: Rows, speed: Reals, otherwise: float) -> LinearKey:
-    """Return the iterations left divided by a speed, as a key that falls until no work is left.
-
-    Args:
-        snapshot: the current state.
-        jobs: job rows.
-        speed: by job, iterations per unit of work.
-        otherwise: the key of jobs whose work or speed is not known.
-    """
-    table = snapshot.jobs
-    speed = np.where(speed > 0.0, speed, np.nan)
-    since, left = table.since[jobs], table.iterations[jobs] - table.done[jobs]
-    slope, until = np.zeros(jobs.size), np.full(jobs.size, np.inf)
-    runs = (since == since).nonzero()[0]  # NaN: it does not run
-    if runs.size:
-        rate = table.rate[jobs[runs]]
-        left[runs] += since[runs] * rate
-        slope[runs] = -rate / speed[runs]
-    left /= speed
-    over = left + slope * snapshot.now <= 0.0
-    left[over] = slope[over] = 0.0
-    unknown = left != left
-    left[unknown], slope[unknown] = otherwise, 0.0
-    falls = (slope < 0.0).nonzero()[0]
-    if falls.size:
-        until[falls] = left[falls] / -slope[falls]
-    return LinearKey(intercept=left, slope=slope, valid_until=until)
+    def key(self, facts: Facts, job: int) -> Linear:
+        """Return the iterations left divided by the job's speed, until no work is left."""
+        size, speed = facts.smallest(job) if self._smallest else facts.largest(job)
+        gpus, table = size or 1 if self._by_gpus else 1, facts.jobs
+        since, left, slope = table.since[job], table.iterations[job] - table.done[job], 0.0
+        pace = speed / gpus if speed > 0.0 else math.nan
+        if since == since:  # NaN: it does not run
+            rate = table.rate[job]
+            left += since * rate
+            slope = -rate / pace
+        left /= pace
+        if left + slope * facts.now <= 0.0:
+            left = slope = 0.0
+        known = (
+            Linear(left, slope, left / -slope if slope < 0.0 else math.inf) if left == left else Linear(self._otherwise)
+        )
+        return known if facts.menus.regimes is None else through_regimes(known, facts, job, speed, gpus)

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from eunomia import Contract, Feature, Menus, Offer, Snapshot, Stage, Valuations, hookimpl
 from eunomia.contract.contracts import Contracts
-from eunomia_plugins.orders.remaining import LengthOptions, by_work_left
+from eunomia_plugins.orders.remaining import LengthOptions, WorkLeft
 
 
 class Srsf:
@@ -21,8 +21,9 @@ class Srsf:
 
     def __init__(self, options: LengthOptions) -> None:
         self.options = options
+        self._work_left = WorkLeft(options, by_gpus=True)
 
     @hookimpl
     def eunomia_valuation(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> Valuations:
         """Score each candidate by the GPU-seconds left at its own size."""
-        return by_work_left(snapshot, menus, offer, self.options, by_gpus=True)
+        return self._work_left.valuations(snapshot, menus, offer)

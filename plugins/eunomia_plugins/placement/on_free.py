@@ -32,8 +32,8 @@ def place_on_free(snapshot: Snapshot, offer: Offer, allocation: Allocation) -> P
         None, where the general way is needed: CPUs or memory asked for, pins, islands, claims that get other GPUs of
         the type that they hold, GPU types to choose from, an offer that leaves GPUs out.
     """
-    live, grants = snapshot.live_index, allocation.amount
-    if live is None or not offer.whole or not live.proportional or not isinstance(grants, Grants):
+    live, grants = snapshot.index, allocation.amount
+    if not offer.whole or not live.proportional or not isinstance(grants, Grants):
         return None
     if allocation.claims.unit is not Unit.JOB or allocation.rest is not Rest.KEEP or allocation.standby is not None:
         return None
@@ -51,8 +51,8 @@ def place_on_free(snapshot: Snapshot, offer: Offer, allocation: Allocation) -> P
         only = _only(snapshot, rows[0], grants)
         if only is not None:
             return only
-    held = {claim: gpus for claim, row in enumerate(rows) if row not in waiting and (gpus := live.gpus_of(row)).size}
-    if (held or offer.scope is not Scope.FREE) and not live.plain:
+    held = {claim: gpus for claim, row in enumerate(rows) if row not in waiting and (gpus := live.gpus_of(row))}
+    if (held or offer.scope is not Scope.FREE) and not live.settled:
         return None  # GPUs that jobs are leaving are offered too
     kinds = _kinds(snapshot, grants, rows)
     if order and min([kinds[claim] for claim in order]) < 0:
@@ -61,14 +61,14 @@ def place_on_free(snapshot: Snapshot, offer: Offer, allocation: Allocation) -> P
     if stay is None:
         return None
     leave = {claim: gpus for claim, gpus in held.items() if claim not in stay} if stay else held
-    space = live.space.copy()
+    space = live.free.copy()
     for gpus in leave.values():
-        space.give(gpus.tolist())
+        space.give(gpus)
     return _packed(snapshot.cluster, space, allocation, kinds, leave, stay)
 
 
 def _staying(
-    snapshot: Snapshot, offer: Offer, allocation: Allocation, kinds: list[int], held: dict[int, Ints]
+    snapshot: Snapshot, offer: Offer, allocation: Allocation, kinds: list[int], held: dict[int, list[int]]
 ) -> dict[int, list[int]] | None:
     """The claims that keep their GPUs, in order of service; None: a claim gets other GPUs of the type it holds."""
     grants, types = allocation.amount.gpus.tolist(), snapshot.cluster.gpu_type  # type: ignore[union-attr]
@@ -77,26 +77,25 @@ def _staying(
         if not grants[claim]:
             continue
         of_kind = [] if one_type else (types[gpus] == kinds[claim]).tolist()
-        if gpus.size == grants[claim] and all(of_kind):
+        if len(gpus) == grants[claim] and all(of_kind):
             stay.add(claim)
         elif one_type or any(of_kind):
             return None
     if not stay:
         return {}
-    rows, live = allocation.claims.rows, snapshot.live_index
-    reached = offer.scope is Scope.ALL and live is not None
-    if not reached or any(live.protected_until(int(rows[claim])) > snapshot.now for claim in stay):  # type: ignore[union-attr]
+    rows, live = allocation.claims.rows, snapshot.index
+    if offer.scope is not Scope.ALL or any(live.protected_until(int(rows[claim])) > snapshot.now for claim in stay):
         return None
-    kept = {claim: held[claim].tolist() for claim in allocation.order.tolist() if claim in stay}
+    kept = {claim: held[claim] for claim in allocation.order.tolist() if claim in stay}
     return kept if len(kept) == len(stay) else None
 
 
 def _only(snapshot: Snapshot, row: int, grants: Grants) -> Placement | None:
     """Place a single claim that holds no GPUs, as ``_packed`` does; None: it holds GPUs, or does not fit."""
-    live, kind, size = snapshot.live_index, _kind(snapshot, grants, row), grants.gpus.item(0)
-    if live is None or kind < 0 or size <= 0 or live.gpus_of(row).size:
+    live, kind, size = snapshot.index, _kind(snapshot, grants, row), grants.gpus.item(0)
+    if kind < 0 or size <= 0 or live.gpus_of(row):
         return None
-    gpus = _choose(snapshot.cluster, live.space, kind, size)
+    gpus = _choose(snapshot.cluster, live.free, kind, size)
     return None if gpus is None else Placement(claim=FIRST, gpus=np.array(gpus), start=_all(size))
 
 
@@ -117,7 +116,7 @@ def _packed(
     space: Space,
     allocation: Allocation,
     kinds: list[int],
-    leave: dict[int, Ints],
+    leave: dict[int, list[int]],
     stay: dict[int, list[int]],
 ) -> Placement | None:
     grants, chosen, refused = allocation.amount.gpus.tolist(), dict(stay), dict[int, Reason]()  # type: ignore[union-attr]
@@ -184,9 +183,9 @@ def _in_one_rack(space: Space, kind: int, gpus: int) -> list[int]:
     return found
 
 
-def _near(cluster: Cluster, space: Space, kind: int, gpus: int, held: Ints) -> list[int] | None:
+def _near(cluster: Cluster, space: Space, kind: int, gpus: int, held: list[int]) -> list[int] | None:
     """GPUs of another type than the claim holds, in its current racks if these have room."""
-    counts = from_home(cluster, _room(cluster, space, kind)[1], held, gpus)
+    counts = from_home(cluster, _room(cluster, space, kind)[1], np.array(held), gpus)
     return [gpu for machine, count in counts for gpu in space.first(machine, count)] or None
 
 

@@ -1,0 +1,230 @@
+"""``snapshot.index``: what a stage may ask for in place of scanning columns, kept up to date by the arbiter."""
+
+import abc
+import dataclasses
+import functools
+import math
+from collections.abc import Set
+from typing import Any, Final, Protocol, TypeVar
+
+import numpy as np
+
+from eunomia.contract.keys import Facts, Key, Sizes
+from eunomia.contract.menus import Menus
+from eunomia.contract.queues import Queue, Ranked
+from eunomia.model.changes import Changes
+from eunomia.model.leases import GpuState
+from eunomia.model.space import Space
+from eunomia.model.workload import Apps, Jobs, JobState
+from eunomia.units import NONE, Seconds, Unit, Version
+
+C = TypeVar("C")
+QUEUES_KEPT: Final = 8
+"""Queues that an index keeps; the one that was asked for the longest time ago goes first."""
+_WAITING, _ON = int(JobState.WAITING), (int(JobState.STARTING), int(JobState.RUNNING))
+
+
+class Moment(Protocol):
+    """The time and the version of what an index reads, and what changed since an earlier version."""
+
+    now: Seconds
+    version: Version
+
+    def changed(self, since: Version) -> Changes | None:
+        """See ``Snapshot.changed``."""
+        ...
+
+
+class Index(abc.ABC):
+    """Free GPUs as bit sets, waiting jobs, GPUs by job, and queues of jobs or apps by a linear key. Read only."""
+
+    free: Space
+    """Free GPUs by machine, type and rack; copy it before you take any."""
+    waiting: Set[int]
+    """Rows of waiting jobs."""
+    kept: bool
+    """Whether the arbiter keeps this index from round to round; False (``--plain``, a snapshot made by hand): it is
+    made for this snapshot, and a plugin should use no cache of its own either."""
+
+    _moment: Moment
+    _tables: tuple[Jobs, Apps]
+    _attained: tuple[Any, Any]
+    """The functions of ``Facts`` for the service of a job."""
+    _sizes: Sizes | None = None
+    _seen: tuple[Any, Any] = (None, None)
+    """Columns whose memory the cells show."""
+    _cells: tuple[Jobs, Apps]
+
+    @property
+    @abc.abstractmethod
+    def settled(self) -> bool:
+        """Whether no GPU is being given back, and every lease names its job."""
+
+    @property
+    @abc.abstractmethod
+    def proportional(self) -> bool:
+        """Whether every job asks for and holds CPUs and memory in proportion to its GPUs."""
+
+    @property
+    @abc.abstractmethod
+    def none_overdue(self) -> bool:
+        """Whether every lease that has ended was renewed."""
+
+    @property
+    @abc.abstractmethod
+    def overdue(self) -> list[int]:
+        """Rows of jobs with a lease that has ended, was not renewed and is not protected, by lease."""
+
+    @abc.abstractmethod
+    def gpus_of(self, job: int) -> list[int]:
+        """GPUs that a job's own lease holds or is promised, ascending; empty: it has no lease."""
+
+    @abc.abstractmethod
+    def protected_until(self, job: int) -> float:
+        """Time in seconds until which no round may take the job's GPUs; -inf: a round may take them now."""
+
+    def queue(
+        self,
+        key: Key,
+        menus: Menus,
+        *,
+        running: bool,
+        protected: bool = False,
+        of: Unit = Unit.JOB,
+        owner: object | None = None,
+    ) -> Queue:
+        """Return the jobs or apps in the order of a key: sorted once, and then updated by the rows that changed.
+
+        Args:
+            key: of one row; a function or method that is the same in every round.
+            menus: the elasticity's answer, which the key may read.
+            running: whether jobs that run or start are in it, as well as those that wait. Apps are always in it.
+            protected: whether those whose lease is protected are in it from the start, not from the end of the
+                protection on.
+            of: ``Unit.JOB`` or ``Unit.APP``.
+            owner: what the queue is kept for, in place of its key, where the key is a new object in every round.
+        """
+        moment, is_job = self._moment, of is Unit.JOB
+        name = (key if owner is None else owner), running, protected, of
+        queue, seen = self._queues.pop(name, (None, moment.version))
+        changes = None
+        if queue is None:
+            read = self._job if is_job else self._app
+            queue = Queue(key, read, running=running or not is_job, protected=protected)
+            if len(self._queues) >= QUEUES_KEPT:
+                del self._queues[next(iter(self._queues))]
+        elif self.kept:
+            changes = moment.changed(seen)
+        queue.key = key
+        if changes is None:
+            queue.update(self.facts(menus), self._rows(is_job), anew=True)
+        else:
+            queue.update(self.facts(menus), changes.touched if is_job else changes.apps.tolist(), anew=False)
+        self._queues[name] = queue, moment.version
+        return queue
+
+    def facts(self, menus: Menus) -> Facts:
+        """Return what keys may read at this moment."""
+        sizes, (jobs, apps) = self._sizes, self._tables
+        if sizes is None or sizes.menus is not menus or not menus.one_size:
+            sizes = self._sizes = Sizes(menus)
+        if self._seen[0] is not jobs.state or self._seen[1] is not apps.arrived:  # first, or a table has grown
+            self._seen, self._cells = (jobs.state, apps.arrived), (cells_of(jobs), cells_of(apps))
+        return Facts(self._moment.now, *self._cells, menus, sizes.largest, sizes.smallest, *self._attained)
+
+    @functools.cached_property
+    def _queues(self) -> dict[Any, tuple[Queue, Version]]:
+        return {}
+
+    @abc.abstractmethod
+    def _rows(self, jobs: bool) -> list[int]: ...
+
+    @abc.abstractmethod
+    def _job(self, row: int) -> Ranked | None:
+        """What a queue needs to know of a job; None: it neither waits nor has GPUs to run on."""
+
+    def _app(self, row: int) -> Ranked | None:
+        apps = self._cells[1]
+        return None if apps.id[row] is None else (True, 0, NONE, False, apps.arrived[row], -math.inf)
+
+
+def cells_of(table: C) -> C:
+    """Return the columns of a table as read-only views of single cells, which are plain numbers."""
+    columns: dict[str, Any] = {}
+    for field in dataclasses.fields(table):  # type: ignore[arg-type]
+        column = getattr(table, field.name)
+        columns[field.name] = column if column.dtype == object else memoryview(column).toreadonly()
+    return type(table)(**columns)
+
+
+class _ColumnIndex(Index):
+    kept = False
+
+    def __init__(self, snapshot: Any) -> None:
+        self._moment, self._tables = snapshot, (snapshot.jobs, snapshot.apps)
+        self._held, self._types, gpus = snapshot.holdings, snapshot.cluster.gpu_type, snapshot.cluster.gpus
+        held, ledger, self._arrivals = self._held, snapshot.ledger, snapshot.arrivals
+        self.free = Space(snapshot.cluster, held.state[:gpus] == int(GpuState.FREE))
+        self.waiting = set(np.flatnonzero(snapshot.jobs.state == _WAITING).tolist())
+        leaves = held.state[:gpus] == int(GpuState.LEAVING)
+        owner = np.where(leaves, NONE, held.job[:gpus])
+        owner = np.where(held.successor[:gpus] != NONE, held.next_job[:gpus], owner)
+        self._gpus: dict[int, list[int]] = {}
+        for gpu in np.flatnonzero(owner != NONE).tolist():
+            self._gpus.setdefault(int(owner[gpu]), []).append(gpu)
+        self._settled = not (leaves | ((held.lease[:gpus] != NONE) & (held.job[:gpus] == NONE))).any()
+        over = (held.state[:gpus] == int(GpuState.HELD)) & (held.ends_at[:gpus] <= snapshot.now)
+        self._ended = np.flatnonzero(over)
+        self._attained = (
+            lambda job: self._line(job, float(ledger.jobs.received[job].sum()), len(self._gpus.get(job, ()))),
+            lambda job: self._line(job, float(ledger.jobs.attained[job]), 1),
+        )
+
+    def _line(self, job: int, total: float, each: float) -> tuple[float, float]:
+        runs = self._tables[0].state[job] == _ON[1]
+        return (total - each * self._moment.now, float(each)) if runs else (total, 0.0)
+
+    @property
+    def settled(self) -> bool:
+        return bool(self._settled)
+
+    @property
+    def proportional(self) -> bool:
+        amounts = (self._tables[0].cpus, self._tables[0].memory_gib)
+        return bool(all(np.isnan(asked).all() for asked in amounts))
+
+    @property
+    def none_overdue(self) -> bool:
+        return self._ended.size == 0
+
+    @property
+    def overdue(self) -> list[int]:
+        over, held = self._ended, self._held
+        over = over[(held.protected_until[over] <= self._moment.now) & (held.job[over] != NONE)]
+        return [int(held.job[over[at]]) for at in np.unique(held.lease[over], return_index=True)[1]]
+
+    def gpus_of(self, job: int) -> list[int]:
+        return list(self._gpus.get(job, ()))
+
+    def protected_until(self, job: int) -> float:
+        gpus, held = self._gpus.get(job, []), self._held
+        return max((float(held.protected_until[gpu]) for gpu in gpus if held.job[gpu] == job), default=-math.inf)
+
+    def _rows(self, jobs: bool) -> list[int]:
+        ids: Any = self._tables[0 if jobs else 1].id
+        return [row for row, name in enumerate(ids.tolist()) if name is not None]
+
+    def _job(self, row: int) -> Ranked | None:
+        jobs = self._cells[0]
+        state, kind, place = jobs.state[row], int(jobs.gpu_type[row]), float(jobs.arrived[row])
+        place = place if self._arrivals is None else float(self._arrivals[row])
+        if state == _WAITING:
+            return False, int(jobs.most[row]), kind, False, place, -math.inf
+        gpus = self._gpus.get(row, [])
+        home = int(self._types[gpus[0]]) if gpus else 0
+        return (True, len(gpus), home, kind == NONE, place, self.protected_until(row)) if state in _ON else None
+
+
+def index_of(snapshot: Any) -> Index:
+    """Make an index from the columns of a snapshot that no arbiter made, or of one for an app's agent."""
+    return _ColumnIndex(snapshot)

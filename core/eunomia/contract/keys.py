@@ -1,0 +1,111 @@
+"""Keys of jobs and apps: linear functions of time, each written once as a function of one row."""
+
+import math
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from eunomia.contract.menus import Menus
+from eunomia.model.workload import Apps, Jobs
+from eunomia.units import Seconds
+
+
+class Linear(NamedTuple):
+    """The key of one row: ``at_zero + slope * now`` at ``now`` seconds since the start; lower keys are served first."""
+
+    at_zero: float
+    """The key at time 0, in a unit that the order chooses; NaN: not known, and the row is served last."""
+    slope: float = 0.0
+    """Change of the key, in that unit per second; the key of a waiting job is constant."""
+    until: float = math.inf
+    """Time in seconds since the start from which the line no longer holds; inf: it holds until the row changes."""
+
+
+UNKNOWN: Final = Linear(math.inf)
+"""The key of a row that is served last."""
+
+
+class LinearKeyError(Exception):
+    """The key function of an order failed, or returned no key for each row: a fault of the valuation.
+
+    The allocation calls that function, so this error tells the arbiter which plugin caused the fault.
+    """
+
+
+class Facts(NamedTuple):
+    """What a key may read: one cell at a time, as plain numbers, at a fraction of the cost of an array's item."""
+
+    now: Seconds
+    jobs: Jobs
+    """The columns of ``snapshot.jobs``: ``facts.jobs.arrived[job]`` is a float."""
+    apps: Apps
+    """The columns of ``snapshot.apps``."""
+    menus: Menus
+    largest: Callable[[int], tuple[int, float]]
+    """``largest(job)`` is the largest size on the job's menu, in GPUs, and its iterations a second there on GPUs of one
+    island: 0 and NaN where the menu is empty, NaN where the rate is not known."""
+    smallest: Callable[[int], tuple[int, float]]
+    """As ``largest``, for the smallest size on the menu."""
+    gpu_seconds: Callable[[int], tuple[float, float]]
+    """``gpu_seconds(job)`` are those that the job has received, as a linear function of time: the value at time 0, and
+    the gain a second."""
+    seconds: Callable[[int], tuple[float, float]]
+    """As ``gpu_seconds``, for the seconds that the job has run."""
+
+
+Key = Callable[[Facts, int], Linear]
+"""Computes the key of one row, which follows from that row, its menu and the time alone."""
+
+
+class Sizes:
+    """The largest and the smallest sizes on the menus of jobs, as plain numbers.
+
+    Args:
+        menus: of this round; with ``one_size``, arrays that the elasticity rewrites in place are followed.
+    """
+
+    __slots__ = ("_by_job", "_curve", "_gpus", "_rate", "_start", "menus")
+
+    def __init__(self, menus: Menus) -> None:
+        self.menus, points = menus, menus.points
+        self._by_job = not menus.one_size or points.gpus.size == 0
+        columns: tuple[Any, ...] = (points.gpus, points.rate, points.start, menus.curve)
+        if self._by_job:
+            rows = np.arange(menus.curve.size, dtype=np.int32)
+            columns = (menus.span(rows)[1], menus.full_rate(rows), *columns[2:])
+        cells: list[Any] = [memoryview(column) for column in columns]
+        self._gpus, self._rate, self._start, self._curve = cells
+
+    def largest(self, job: int) -> tuple[int, float]:
+        """See ``Facts.largest``."""
+        curve = self._curve[job]
+        if curve < 0:
+            return 0, math.nan
+        at = job if self._by_job else self._start[curve]
+        return self._gpus[at], self._rate[at]
+
+    def smallest(self, job: int) -> tuple[int, float]:
+        """See ``Facts.smallest``."""
+        if not self._by_job or self.largest(job)[0] == 0:
+            return self.largest(job)
+        least = int(self.menus.sizes(job)[0])
+        return least, self.menus.rate(job, least)
+
+
+def line_of(key: Key, facts: Facts, row: int) -> Linear:
+    """Return the key of a row; a key that is NaN now is that of a row that is served last.
+
+    Raises:
+        LinearKeyError: the function fails, or returns something else than a line of numbers.
+    """
+    try:
+        line = key(facts, row)
+        if type(line) is Linear:
+            now = line.at_zero + line.slope * facts.now
+            return line if now == now else UNKNOWN
+    except LinearKeyError:
+        raise
+    except Exception as error:
+        raise LinearKeyError(f"{type(error).__name__}: {error}") from error
+    raise LinearKeyError(f"Linear expected, {type(line).__name__} returned")

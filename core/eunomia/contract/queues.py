@@ -1,0 +1,239 @@
+"""Rows sorted by a linear key and kept so: a round reads only the rows that changed, and the first of each size.
+
+Waiting jobs are sorted by GPU type and size. Running jobs whose keys change at one rate keep their order as time
+passes, so they are in buckets by that rate, their GPUs and the type of these; buckets are merged as far as needed.
+"""
+
+import bisect
+import heapq
+import math
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from eunomia.contract.keys import Facts, Key, line_of
+from eunomia.units import NONE
+
+Entry = tuple[float, float, int]
+"""Key at time 0, place in the order of arrival, row: entries sort in the order of service."""
+Size = tuple[int, int]
+"""GPU type (-1: any) and GPUs."""
+Kind = tuple[float, int, int, bool]
+"""Slope of the key a second, GPUs held, their type, and whether the job can use GPUs of another type."""
+Ranked = tuple[bool, int, int, bool, float, float]
+"""What a queue needs to know of a row besides its key: whether it runs, the GPUs that it asks for or holds and their
+type (-1: any), whether it can use GPUs of another type than it holds, its place in the order of arrival, and the time
+until which it is protected."""
+
+MANY: Final = 32
+"""From this number of rows on, lists are sorted once and not entry by entry."""
+
+
+class UndecidedError(Exception):
+    """Rounding makes different keys of one bucket equal, so that its order is not that of the present keys."""
+
+
+class Bucket:
+    """Running rows of one kind, sorted by key at time 0 and then by arrival."""
+
+    __slots__ = ("entries", "gpus", "movable", "slope", "type")
+
+    def __init__(self, kind: Kind) -> None:
+        self.slope, self.gpus, self.type, self.movable = kind
+        self.entries: list[Entry] = []
+
+    def before(self, key: float, order: float, grown: float) -> int:
+        """Count the rows that are served before a key and place of arrival.
+
+        Args:
+            key: of another row, now.
+            order: the other row's place in the order of arrival.
+            grown: what the bucket's keys have grown by since time 0.
+
+        Raises:
+            UndecidedError: these are not the first rows of the bucket.
+        """
+        entries = self.entries
+        at, count = bisect.bisect_left(entries, (key - grown, order)), len(entries)
+        # Both the present keys and the key that is searched for are rounded.
+        while at and (entries[at - 1][0] + grown, entries[at - 1][1]) > (key, order):
+            at -= 1
+        while at < count and (entries[at][0] + grown, entries[at][1]) < (key, order):
+            at += 1
+        if at and entries[at - 1][0] + grown == key:
+            self.check_ties_before(at, 0, key, order, grown)
+        if at < count and entries[at][0] + grown == key:
+            self._check_ties_after(at, key, order, grown)
+        return at
+
+    # Entries with the same key at time 0 are sorted by arrival, so comparing the one next to ``at`` is enough for all
+    # of them; only keys that become equal by rounding make more than one such run.
+
+    def check_ties_before(self, at: int, start: int, key: float, order: float, grown: float) -> None:
+        """Raise ``UndecidedError`` if a row from ``start`` to ``at`` has this key and a later place than ``order``."""
+        entries = self.entries
+        while at > start and entries[at - 1][0] + grown == key:
+            at_zero, arrived, _ = entries[at - 1]
+            if arrived > order:
+                raise UndecidedError
+            at = bisect.bisect_left(entries, (at_zero,), 0, at)
+
+    def _check_ties_after(self, at: int, key: float, order: float, grown: float) -> None:
+        entries = self.entries
+        while at < len(entries) and entries[at][0] + grown == key:
+            at_zero, arrived, _ = entries[at]
+            if arrived < order:
+                raise UndecidedError
+            at = bisect.bisect_left(entries, (at_zero, math.inf), at)
+
+
+class Queue:
+    """Rows of jobs or apps in the order of a key, as an index keeps them; ``Index.queue`` makes and updates it.
+
+    Args:
+        key: of one row.
+        read: what a queue needs to know of a row; None: the row is in no queue.
+        running: whether running rows are kept too.
+        protected: whether running rows that a lease protects are.
+    """
+
+    waiting: dict[Size, list[Entry]]
+    """By GPU type (-1: any) and GPUs, the entries of waiting rows, sorted: key at time 0, place of arrival, row."""
+    widest: float
+    """The most GPUs ever asked for by a waiting job; infinite once one asked for a type that does not exist."""
+    buckets: dict[Kind, Bucket]
+    """The running rows by the slope of their keys and the GPUs that they hold, each bucket sorted."""
+    facts: Facts
+    """Of the moment of the last update."""
+
+    def __init__(
+        self, key: Key, read: Callable[[int], Ranked | None], *, running: bool, protected: bool = False
+    ) -> None:
+        self.key, self._read, self._keeps_running, self._keeps_protected = key, read, running, protected
+        self.waiting, self.widest, self.buckets = {}, 0.0, {}
+        self._place: dict[int, tuple[list[Entry], Entry, Kind | None]] = {}
+        """By row: the list that its entry is in."""
+        self._guarded: list[tuple[float, int]] = []
+        """Heap: end of a job's protection, row."""
+        self._ending: list[tuple[float, int, Entry]] = []
+        """Heap: end of the validity of a key, row, entry."""
+
+    def update(self, facts: Facts, rows: list[int], *, anew: bool) -> None:
+        """Read rows that changed, and those whose key or protection has ended.
+
+        Args:
+            facts: of this moment.
+            rows: those that changed, in any order; with repetitions.
+            anew: whether they are all rows there are.
+        """
+        self.facts = facts
+        if anew:
+            self.waiting, self.buckets, self._place, self._guarded, self._ending = {}, {}, {}, [], []
+        now, due, place = facts.now, set(rows), self._place
+        while self._guarded and self._guarded[0][0] <= now:
+            due.add(heapq.heappop(self._guarded)[1])
+        while self._ending and self._ending[0][0] <= now:
+            _, row, entry = heapq.heappop(self._ending)
+            if row in place and place[row][1] is entry:
+                due.add(row)
+        for row in due:
+            if row in place:
+                entries, entry, kind = place.pop(row)
+                del entries[bisect.bisect_left(entries, entry)]
+                if kind is not None and not entries:
+                    del self.buckets[kind]
+        if len(due) < MANY:
+            for row in due:
+                self._put(row, bisect.insort)
+            return
+        for row in due:
+            self._put(row, list.append)
+        for entries in [*self.waiting.values(), *[bucket.entries for bucket in self.buckets.values()]]:
+            entries.sort()
+
+    def _put(self, row: int, put: Callable[[list[Entry], Entry], None]) -> None:
+        found = self._read(row)
+        if found is None:
+            return
+        runs, gpus, gpu_type, movable, order, protected_until = found
+        if not runs:
+            entry = line_of(self.key, self.facts, row).at_zero, order, row
+            size = gpu_type, gpus
+            entries = self.waiting.get(size)
+            if entries is None:
+                entries = self.waiting[size] = []
+                self.widest = max(self.widest, gpus if gpu_type >= NONE else math.inf)
+            self._place[row] = entries, entry, None
+            put(entries, entry)
+        elif not self._keeps_running:
+            return
+        elif protected_until > self.facts.now and not self._keeps_protected:
+            heapq.heappush(self._guarded, (protected_until, row))
+        else:
+            at_zero, slope, until = line_of(self.key, self.facts, row)
+            entry, kind = (at_zero, order, row), (slope, gpus, gpu_type, movable)
+            bucket = self.buckets.get(kind)
+            if bucket is None:
+                bucket = self.buckets[kind] = Bucket(kind)
+            self._place[row] = bucket.entries, entry, kind
+            put(bucket.entries, entry)
+            if until < math.inf:
+                heapq.heappush(self._ending, (until, row, entry))
+
+    def exact(self, rows: list[int] | None = None) -> list[Bucket]:
+        """Return buckets of running rows in which keys are those of now: no rounding leaves their order undecided.
+
+        Args:
+            rows: running rows that hold GPUs, protected or not; None: all that the queue keeps.
+        """
+        now, made = self.facts.now, dict[Kind, Bucket]()
+        found = [(kind, entry) for kind, bucket in self.buckets.items() for entry in bucket.entries]
+        if rows is not None:
+            found = [self._of(row) for row in rows]
+        for (slope, gpus, gpu_type, movable), (at_zero, order, row) in found:
+            kind = 0.0, gpus, gpu_type, movable
+            bucket = made.get(kind)
+            if bucket is None:
+                bucket = made[kind] = Bucket(kind)
+            bucket.entries.append((at_zero + slope * now, order, row))
+        for bucket in made.values():
+            bucket.entries.sort()
+        return list(made.values())
+
+    def _of(self, row: int) -> tuple[Kind, Entry]:
+        found, line = self._read(row), line_of(self.key, self.facts, row)
+        _, gpus, gpu_type, movable, order, _ = found or (True, 0, 0, False, 0.0, 0.0)
+        return (line.slope, gpus, gpu_type, movable), (line.at_zero, order, row)
+
+    def in_order(self, *, waiting: bool = True, running: bool = True) -> Iterator[int]:
+        """Yield rows in the order of their present keys; each is found when it is reached.
+
+        Args:
+            waiting: whether waiting rows are among them.
+            running: whether running rows are.
+        """
+        now = self.facts.now
+        lists = [(entries, 0.0) for entries in self.waiting.values() if entries] if waiting else []
+        lists += [(bucket.entries, bucket.slope * now) for bucket in self.buckets.values()] if running else []
+        heap: list[tuple[float, float, int, int, int]] = []
+        for number, (entries, grown) in enumerate(lists):
+            _push(heap, entries, grown, number, 0)
+        while heap:
+            _, _, row, number, at = heapq.heappop(heap)
+            yield row
+            entries, grown = lists[number]
+            if at + 1 < len(entries) and entries[at + 1][0] == entries[at][0]:
+                at_zero, order, behind = entries[at + 1]
+                heapq.heappush(heap, (at_zero + grown, order, behind, number, at + 1))
+            elif at + 1 < len(entries) and entries[at + 1][0] + grown != entries[at][0] + grown:
+                _push(heap, entries, grown, number, at + 1)
+
+
+def _push(
+    heap: list[tuple[float, float, int, int, int]], entries: list[Entry], grown: float, number: int, at: int
+) -> None:
+    """Add the entry at ``at``, and the first entry of each later key that rounding makes equal to it now."""
+    key = entries[at][0] + grown
+    while at < len(entries) and entries[at][0] + grown == key:
+        at_zero, order, row = entries[at]
+        heapq.heappush(heap, (key, order, row, number, at))
+        at = bisect.bisect_left(entries, (at_zero, math.inf), at)
