@@ -4,7 +4,7 @@ import dataclasses
 import hashlib
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -101,12 +101,14 @@ class Snapshot:
     """Rows of jobs that are being measured at a setting of ``Menus.probe``: they keep their GPUs, CPUs and memory until
     they are back, and are not retuned."""
 
-    def __getattr__(self, name: str) -> Any:
-        """Make the index of a snapshot that has none."""
-        if name != "index":
-            raise AttributeError(f"a snapshot has no {name!r}", name=name, obj=self)
-        self.index = index_of(self)
-        return self.index
+    if not TYPE_CHECKING:  # type checkers would take any name for a field
+
+        def __getattr__(self, name: str) -> Index:
+            """Make the index of a snapshot that has none."""
+            if name != "index":
+                raise AttributeError(f"a snapshot has no {name!r}", name=name, obj=self)
+            self.index = index_of(self)
+            return self.index
 
     def changed(self, since: Version) -> Changes | None:
         """Rows changed since a version that the plugin saw; None: too long ago, so the plugin rebuilds its cache."""

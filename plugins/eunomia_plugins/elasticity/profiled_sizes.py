@@ -64,7 +64,7 @@ class ProfiledSizes:
     @hookimpl
     def eunomia_elasticity(self, snapshot: Snapshot) -> Menus:
         """Give each active job the curve of its kind, and request measurements below the sizes of running jobs."""
-        shared = SharedCurves() if snapshot.live_index is None else self._shared
+        shared = self._shared if snapshot.index.kept else SharedCurves()
         menus = shared.menus(snapshot, _points)
         asked = list(_Measuring(snapshot, self.options.measure).asked())
         limited = _within_fair_share(snapshot, menus, {kind for kind, _ in asked})
