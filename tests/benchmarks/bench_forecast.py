@@ -23,11 +23,11 @@ from typing import Final, NamedTuple
 
 from eunomia.model.adaptations import adapts_named
 from eunomia.testing.builders import World
-from eunomia_plugins.shockwave.forecast import ShockwaveForecast
-from eunomia_plugins.shockwave.forecast_jobs import forecast_rows, progress_of, steps_of
-from eunomia_plugins.shockwave.forecast_memo import Beliefs
-from eunomia_plugins.shockwave.forecast_options import ShockwaveForecastOptions
-from eunomia_plugins.shockwave.forecast_words import times_left
+from eunomia_plugins.shockwave.forecasts.jobs import forecast_rows, progress_of, steps_of
+from eunomia_plugins.shockwave.forecasts.memo import Beliefs
+from eunomia_plugins.shockwave.forecasts.options import ShockwaveForecastOptions
+from eunomia_plugins.shockwave.forecasts.plugin import ShockwaveForecast
+from eunomia_plugins.shockwave.forecasts.words import times_left
 from eunomia_testbed import read_trace
 from eunomia_testbed.generators.shockwave import ShockwaveOptions, generate
 from eunomia_testbed.workload import Workload

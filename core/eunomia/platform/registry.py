@@ -70,7 +70,7 @@ DEFAULT_PLUGINS: Final[Mapping[str, str]] = {
     "oef_speedups": "eunomia_plugins.oef.speedups:OefSpeedups",
     "oef_noncooperative": "eunomia_plugins.oef.allocations:OefNoncooperative",
     "oef_cooperative": "eunomia_plugins.oef.allocations:OefCooperative",
-    "shockwave_forecast": "eunomia_plugins.shockwave.forecast:ShockwaveForecast",
+    "shockwave_forecast": "eunomia_plugins.shockwave.forecasts.plugin:ShockwaveForecast",
     "oef_efficient": "eunomia_plugins.oef.allocations:OefEfficient",
     "shockwave_utility": "eunomia_plugins.shockwave.utility:ShockwaveUtility",
     "shockwave": "eunomia_plugins.shockwave.plugin:Shockwave",

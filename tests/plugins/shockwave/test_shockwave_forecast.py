@@ -16,9 +16,9 @@ from eunomia.model.kind_profiles import KnownRate
 from eunomia.platform.registry import Registry
 from eunomia.testing.builders import World
 from eunomia.units import JobId, Locality
-from eunomia_plugins.shockwave.forecast import ShockwaveForecast
-from eunomia_plugins.shockwave.forecast_memo import Beliefs
-from eunomia_plugins.shockwave.forecast_options import ShockwaveForecastOptions
+from eunomia_plugins.shockwave.forecasts.memo import Beliefs
+from eunomia_plugins.shockwave.forecasts.options import ShockwaveForecastOptions
+from eunomia_plugins.shockwave.forecasts.plugin import ShockwaveForecast
 from eunomia_testbed import read_trace, simulate
 from eunomia_testbed.simulator import SimulationOptions
 from eunomia_testbed.simulator.options import Reports

@@ -1,6 +1,5 @@
 """Posteriors of regime lengths, patterns of batch sizes, and rates at sizes that were not measured."""
 
-import importlib
 import itertools
 import math
 
@@ -12,10 +11,9 @@ from hypothesis import strategies as st
 from eunomia.contract.snapshot import Measured
 from eunomia.model.adaptations import Adapts
 from eunomia.units import Locality
-from eunomia_plugins.shockwave.beta import beta_quantile
-from eunomia_plugins.shockwave.forecast_patterns import coming_batch_sizes
-from eunomia_plugins.shockwave.forecast_posterior import Past, Rule, posterior, seconds_between
-from eunomia_plugins.shockwave.forecast_rates import exponent
+from eunomia_plugins.shockwave.forecasts.patterns import coming_batch_sizes
+from eunomia_plugins.shockwave.forecasts.posterior import Past, Rule, posterior, seconds_between
+from eunomia_plugins.shockwave.forecasts.rates import exponent
 
 RULES: tuple[Rule, ...] = ("restatement", "bayesian", "last")
 
@@ -100,14 +98,6 @@ def test_the_interval_holds_as_many_draws_where_rates_at_new_batch_sizes_are_not
     drawn = (parts * (3.0 / np.array(ratios) ** powers)).sum(axis=1) * 50.0
     low, high = seconds_between(50.0, (3.0, 3.0, 3.0), ratios, 1.0, 0.8)
     assert ((low <= drawn) & (drawn <= high)).mean() == pytest.approx(0.8, abs=0.06)
-
-
-@pytest.mark.parametrize("chance", [0.001, 0.05, 0.5, 0.95, 0.999])
-def test_quantiles_of_beta_are_those_of_scipy(chance: float) -> None:
-    inverse = importlib.import_module("scipy.special").betaincinv
-    for one, other in 10.0 ** np.random.default_rng(9).uniform(-1.5, 4.0, (200, 2)):
-        found = beta_quantile(float(one), float(other), chance)
-        assert found == pytest.approx(float(inverse(one, other, chance)), abs=1e-10)
 
 
 # --- patterns --------------------------------------------------------------------------------------------------------

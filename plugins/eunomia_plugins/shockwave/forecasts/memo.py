@@ -5,7 +5,7 @@ import json
 from typing import ClassVar, Self
 
 from eunomia.model.shapes import value
-from eunomia_plugins.shockwave.forecast_posterior import Posterior
+from eunomia_plugins.shockwave.forecasts.posterior import Posterior
 
 
 @value

@@ -9,11 +9,11 @@ import numpy as np
 from eunomia import Menus, Snapshot
 from eunomia.model.adaptations import Adapts, ComingRegime
 from eunomia.units import Rows
-from eunomia_plugins.shockwave.forecast_memo import Belief
-from eunomia_plugins.shockwave.forecast_options import ShockwaveForecastOptions
-from eunomia_plugins.shockwave.forecast_patterns import coming_batch_sizes
-from eunomia_plugins.shockwave.forecast_posterior import Past, posterior
-from eunomia_plugins.shockwave.forecast_rates import KnownRates, RateAt
+from eunomia_plugins.shockwave.forecasts.memo import Belief
+from eunomia_plugins.shockwave.forecasts.options import ShockwaveForecastOptions
+from eunomia_plugins.shockwave.forecasts.patterns import coming_batch_sizes
+from eunomia_plugins.shockwave.forecasts.posterior import Past, posterior
+from eunomia_plugins.shockwave.forecasts.rates import KnownRates, RateAt
 
 _ADAPTING: Final = (int(Adapts.ACCORDION), int(Adapts.GNS))
 

@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from eunomia import PluginOptions, Share
-from eunomia_plugins.shockwave.forecast_posterior import Rule
+from eunomia_plugins.shockwave.forecasts.posterior import Rule
 
 BatchSize = Annotated[float, Field(gt=0.0, le=1e15, allow_inf_nan=False)]
 

@@ -6,7 +6,7 @@ from eunomia import Menus, Snapshot
 from eunomia.contract.menus import curve_points
 from eunomia.contract.snapshot import Measured
 from eunomia.units import Basis, Ints, Reals, Rows
-from eunomia_plugins.shockwave.forecast_rates import KnownRates
+from eunomia_plugins.shockwave.forecasts.rates import KnownRates
 
 
 def gang_menus(snapshot: Snapshot, known: KnownRates) -> Menus:

@@ -4,9 +4,9 @@ import math
 from typing import NamedTuple
 
 from eunomia import Explanation
-from eunomia_plugins.shockwave.forecast_memo import Belief
-from eunomia_plugins.shockwave.forecast_options import ShockwaveForecastOptions
-from eunomia_plugins.shockwave.forecast_posterior import Past, seconds_between
+from eunomia_plugins.shockwave.forecasts.memo import Belief
+from eunomia_plugins.shockwave.forecasts.options import ShockwaveForecastOptions
+from eunomia_plugins.shockwave.forecasts.posterior import Past, seconds_between
 
 
 class Times(NamedTuple):

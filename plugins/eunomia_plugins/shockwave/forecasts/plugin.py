@@ -11,13 +11,13 @@ from eunomia.contract.contracts import Contracts
 from eunomia.contract.memos import Memo
 from eunomia.contract.menus import Regimes, announced
 from eunomia.units import JobId
-from eunomia_plugins.shockwave.forecast_jobs import Forecast, Forecasts, forecast_rows, progress_of
-from eunomia_plugins.shockwave.forecast_memo import Beliefs
-from eunomia_plugins.shockwave.forecast_menus import gang_menus
-from eunomia_plugins.shockwave.forecast_options import ShockwaveForecastOptions
-from eunomia_plugins.shockwave.forecast_rates import KnownRates
-from eunomia_plugins.shockwave.forecast_record import ForecastRecord
-from eunomia_plugins.shockwave.forecast_words import explanation
+from eunomia_plugins.shockwave.forecasts.jobs import Forecast, Forecasts, forecast_rows, progress_of
+from eunomia_plugins.shockwave.forecasts.memo import Beliefs
+from eunomia_plugins.shockwave.forecasts.menus import gang_menus
+from eunomia_plugins.shockwave.forecasts.options import ShockwaveForecastOptions
+from eunomia_plugins.shockwave.forecasts.rates import KnownRates
+from eunomia_plugins.shockwave.forecasts.record import ForecastRecord
+from eunomia_plugins.shockwave.forecasts.words import explanation
 
 _NONE = Regimes(job=np.empty(0, np.int32), iterations=np.empty(0), rate=np.empty(0), batch_size=np.empty(0))
 """The coming regimes of a job that is expected to keep its present batch size: none."""

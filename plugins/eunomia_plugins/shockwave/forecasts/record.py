@@ -6,10 +6,10 @@ from typing import ClassVar
 
 from eunomia.contract.records import PlainColumn
 from eunomia.model.shapes import value
-from eunomia_plugins.shockwave.forecast_memo import Belief
-from eunomia_plugins.shockwave.forecast_options import ShockwaveForecastOptions
-from eunomia_plugins.shockwave.forecast_posterior import Past
-from eunomia_plugins.shockwave.forecast_words import times_left
+from eunomia_plugins.shockwave.forecasts.memo import Belief
+from eunomia_plugins.shockwave.forecasts.options import ShockwaveForecastOptions
+from eunomia_plugins.shockwave.forecasts.posterior import Past
+from eunomia_plugins.shockwave.forecasts.words import times_left
 
 
 @value
