@@ -1,28 +1,17 @@
 """Finish-time fairness as Gavel defines Themis' goal: no job finishes much later than on 1/n of the cluster (§4.1)."""
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 
-from eunomia import Allocation, Cluster, Menus, Offer, Snapshot, Stage, Triggers, hookimpl
-from eunomia.contract.contracts import Contracts
-from eunomia.contract.memos import Memo
+from eunomia import Snapshot
 from eunomia.units import Reals
 from eunomia_plugins.gavel import reference
 from eunomia_plugins.gavel.instance import Instance
 from eunomia_plugins.gavel.programmes import spread
 from eunomia_plugins.gavel.rho import least_rho
-from eunomia_plugins.gavel.sharing import (
-    EVENTS,
-    GIVES_TIME,
-    Row,
-    Shares,
-    SharingOptions,
-    Solved,
-    share_time,
-    triggers_on,
-)
+from eunomia_plugins.gavel.sharing import Row, SharingOptions, Solved, TimeSharing
 
 LITTLE = 1e-9
 
@@ -34,7 +23,7 @@ class FinishTimeFairnessOptions(SharingOptions):
     """Use of the capacity left at the least rho: an equal additional share of time for every job, or none promised."""
 
 
-class FinishTimeFairness:
+class FinishTimeFairness(TimeSharing[FinishTimeFairnessOptions]):
     """Minimise the greatest rho: a job's total time over the time that it would take with 1/n of the cluster.
 
     The latter is the work done so far at the speed of its part at that time, plus the work left at the speed of its
@@ -42,31 +31,14 @@ class FinishTimeFairness:
     """
 
     name = "finish_time_fairness"
-    api = 1
     options_type = FinishTimeFairnessOptions
-    contracts: ClassVar[Contracts] = GIVES_TIME
-    memo_types: ClassVar[dict[Stage, type[Memo]]] = {Stage.ALLOCATION: Shares}
 
-    def __init__(self, options: FinishTimeFairnessOptions) -> None:
-        self.options = options
+    def _solve(self, snapshot: Snapshot, instance: Instance, names: list[str], notes: Mapping[str, Row]) -> Solved:
+        known = snapshot.iterations_left(instance.jobs)
+        since = float(snapshot.now) - snapshot.jobs.arrived[instance.jobs]
+        return self._solution(instance, names, notes, iterations_left(instance, known), since)
 
-    @hookimpl
-    def eunomia_triggers(self, cluster: Cluster) -> Triggers:
-        """Ask for a round at every arrival, whenever GPUs become free, and where speeds count whenever leases end."""
-        return triggers_on(cluster) if self.options.performance else EVENTS
-
-    @hookimpl
-    def eunomia_allocation(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> Allocation:
-        """Share time among all jobs, running ones too."""
-
-        def solve(instance: Instance, names: list[str], notes: Mapping[str, Row]) -> Solved:
-            known = snapshot.iterations_left(instance.jobs)
-            since = float(snapshot.now) - snapshot.jobs.arrived[instance.jobs]
-            return self._solve(instance, names, notes, iterations_left(instance, known), since)
-
-        return share_time(self.name, self.options, snapshot, menus, offer, solve)
-
-    def _solve(
+    def _solution(
         self, instance: Instance, names: list[str], notes: Mapping[str, Row], left: Reals, since: Reals
     ) -> Solved:
         alone = own_part(instance)

@@ -1,18 +1,16 @@
 """Gandiva-fair (EuroSys'20): users hold tickets for shares of each GPU type, and trade GPUs of different types."""
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 
-from eunomia import Allocation, Menus, Offer, Snapshot, Stage, Triggers, hookimpl
-from eunomia.contract.contracts import Contracts
-from eunomia.contract.memos import Memo
+from eunomia import Cluster, Snapshot, Triggers, hookimpl
 from eunomia.units import Ints, Reals
 from eunomia_plugins.gavel.filling import pooled_level
 from eunomia_plugins.gavel.instance import Instance
 from eunomia_plugins.gavel.programmes import spread
-from eunomia_plugins.gavel.sharing import EVENTS, GIVES_TIME, Row, Shares, SharingOptions, Solved, share_time
+from eunomia_plugins.gavel.sharing import EVENTS, Row, SharingOptions, Solved, TimeSharing
 from eunomia_plugins.gavel.trading import Price, trade
 
 
@@ -31,7 +29,7 @@ class GandivaFairOptions(SharingOptions):
     """Whether users or apps have tickets."""
 
 
-class GandivaFair:
+class GandivaFair(TimeSharing[GandivaFairOptions]):
     """Divides each GPU type by tickets, lets users trade at second prices, and divides each user's GPUs among its jobs.
 
     An owner that cannot use all of its part leaves the rest to the others. GPUs that are then left for want of jobs
@@ -39,36 +37,24 @@ class GandivaFair:
     """
 
     name = "gandiva_fair"
-    api = 1
     options_type = GandivaFairOptions
-    contracts: ClassVar[Contracts] = GIVES_TIME
-    memo_types: ClassVar[dict[Stage, type[Memo]]] = {Stage.ALLOCATION: Shares}
-
-    def __init__(self, options: GandivaFairOptions) -> None:
-        self.options = options
 
     @hookimpl
-    def eunomia_triggers(self) -> Triggers:
+    def eunomia_triggers(self, cluster: Cluster) -> Triggers:
         """Ask for a round at every arrival and whenever GPUs become free."""
         return EVENTS
 
-    @hookimpl
-    def eunomia_allocation(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> Allocation:
-        """Share time among all jobs, running ones too."""
+    def _solve(self, snapshot: Snapshot, instance: Instance, names: list[str], notes: Mapping[str, Row]) -> Solved:
+        apps = snapshot.jobs.app[instance.jobs]
+        among_apps = self.options.among == "apps"
+        rows = apps if among_apps else snapshot.apps.user[apps]
+        owners, owner = np.unique(rows, return_inverse=True)
+        weight = (snapshot.apps if among_apps else snapshot.users).weight[owners]
+        if not self.options.weighted:
+            weight = np.ones(owners.size)
+        return Solved(self._solution(instance, owner.ravel(), weight))
 
-        def solve(instance: Instance, names: list[str], notes: Mapping[str, Row]) -> Solved:
-            apps = snapshot.jobs.app[instance.jobs]
-            among_apps = self.options.among == "apps"
-            rows = apps if among_apps else snapshot.apps.user[apps]
-            owners, owner = np.unique(rows, return_inverse=True)
-            weight = (snapshot.apps if among_apps else snapshot.users).weight[owners]
-            if not self.options.weighted:
-                weight = np.ones(owners.size)
-            return Solved(self._solve(instance, owner.ravel(), weight))
-
-        return share_time(self.name, self.options, snapshot, menus, offer, solve)
-
-    def _solve(self, instance: Instance, owner: Ints, weight: Reals) -> Reals:
+    def _solution(self, instance: Instance, owner: Ints, weight: Reals) -> Reals:
         if weight.size == 0:
             return np.zeros(instance.rate.shape)
         demand: Reals = np.bincount(owner, weights=instance.gpus, minlength=weight.size).astype(float)

@@ -1,26 +1,15 @@
 """Max-min fairness over effective throughput: the least gain of a job is as great as possible (Gavel, §4.1)."""
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Literal
 
-from eunomia import Allocation, Cluster, Menus, Offer, Snapshot, Stage, Triggers, hookimpl
-from eunomia.contract.contracts import Contracts
-from eunomia.contract.memos import Memo
+from eunomia import Snapshot
 from eunomia.units import Reals
 from eunomia_plugins.gavel import reference
 from eunomia_plugins.gavel.filling import fill_up
 from eunomia_plugins.gavel.instance import Instance
 from eunomia_plugins.gavel.programmes import highest_level, spread
-from eunomia_plugins.gavel.sharing import (
-    EVENTS,
-    GIVES_TIME,
-    Row,
-    Shares,
-    SharingOptions,
-    Solved,
-    share_time,
-    triggers_on,
-)
+from eunomia_plugins.gavel.sharing import Row, SharingOptions, Solved, TimeSharing
 
 
 class MaxMinFairnessOptions(SharingOptions):
@@ -30,7 +19,7 @@ class MaxMinFairnessOptions(SharingOptions):
     """Use of the capacity left above the level: an equal additional share of time; water filling by level; or none."""
 
 
-class MaxMinFairness:
+class MaxMinFairness(TimeSharing[MaxMinFairnessOptions]):
     """Maximise the least effective throughput of a job, relative to its throughput with an equal share of each type.
 
     The programme's optimum is not unique. Every job gets the level, and ``beyond`` selects among the optima with that
@@ -38,25 +27,9 @@ class MaxMinFairness:
     """
 
     name = "max_min_fairness"
-    api = 1
     options_type = MaxMinFairnessOptions
-    contracts: ClassVar[Contracts] = GIVES_TIME
-    memo_types: ClassVar[dict[Stage, type[Memo]]] = {Stage.ALLOCATION: Shares}
 
-    def __init__(self, options: MaxMinFairnessOptions) -> None:
-        self.options = options
-
-    @hookimpl
-    def eunomia_triggers(self, cluster: Cluster) -> Triggers:
-        """Ask for a round at every arrival, whenever GPUs become free, and where speeds count whenever leases end."""
-        return triggers_on(cluster) if self.options.performance else EVENTS
-
-    @hookimpl
-    def eunomia_allocation(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> Allocation:
-        """Share time among all jobs, running ones too."""
-        return share_time(self.name, self.options, snapshot, menus, offer, self._solve)
-
-    def _solve(self, instance: Instance, names: list[str], notes: Mapping[str, Row]) -> Solved:
+    def _solve(self, snapshot: Snapshot, instance: Instance, names: list[str], notes: Mapping[str, Row]) -> Solved:
         gain = gains(instance)
         if self.options.solver == "reference":
             return Solved(reference.highest_level(instance, gain)[0])

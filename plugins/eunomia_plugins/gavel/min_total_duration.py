@@ -1,27 +1,15 @@
 """Minimum makespan: all present jobs finish as soon as possible (Gavel, §4.1; open shop scheduling, OSSP)."""
 
 from collections.abc import Mapping
-from typing import ClassVar
 
 import numpy as np
 
-from eunomia import Allocation, Cluster, Menus, Offer, Snapshot, Stage, Triggers, hookimpl
-from eunomia.contract.contracts import Contracts
-from eunomia.contract.memos import Memo
+from eunomia import Snapshot
 from eunomia.units import Reals
 from eunomia_plugins.gavel import reference
 from eunomia_plugins.gavel.instance import Instance
 from eunomia_plugins.gavel.programmes import highest_level, spread
-from eunomia_plugins.gavel.sharing import (
-    EVENTS,
-    GIVES_TIME,
-    Row,
-    Shares,
-    SharingOptions,
-    Solved,
-    share_time,
-    triggers_on,
-)
+from eunomia_plugins.gavel.sharing import Row, SharingOptions, Solved, TimeSharing
 
 NEARLY_DONE = 1e-9
 """Least iterations left of a job, so that a finished job does not need infinite speed."""
@@ -34,7 +22,7 @@ class MinTotalDurationOptions(SharingOptions):
     """Whether a job's rates on the GPU types count; else it counts as equally fast on all types."""
 
 
-class MinTotalDuration:
+class MinTotalDuration(TimeSharing[MinTotalDurationOptions]):
     """Minimise T so that every job m finishes its work by then: throughput(m, X) T >= iterations left.
 
     With s = 1 / T this is one linear programme, the highest common level of throughput over work; where jobs may be
@@ -43,29 +31,12 @@ class MinTotalDuration:
     """
 
     name = "min_total_duration"
-    api = 1
     options_type = MinTotalDurationOptions
-    contracts: ClassVar[Contracts] = GIVES_TIME
-    memo_types: ClassVar[dict[Stage, type[Memo]]] = {Stage.ALLOCATION: Shares}
 
-    def __init__(self, options: MinTotalDurationOptions) -> None:
-        self.options = options
+    def _solve(self, snapshot: Snapshot, instance: Instance, names: list[str], notes: Mapping[str, Row]) -> Solved:
+        return Solved(self._solution(instance, seconds_left(instance, snapshot.iterations_left(instance.jobs))))
 
-    @hookimpl
-    def eunomia_triggers(self, cluster: Cluster) -> Triggers:
-        """Ask for a round at every arrival, whenever GPUs become free, and where speeds count whenever leases end."""
-        return triggers_on(cluster) if self.options.performance else EVENTS
-
-    @hookimpl
-    def eunomia_allocation(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> Allocation:
-        """Share time among all jobs, running ones too."""
-
-        def solve(instance: Instance, names: list[str], notes: Mapping[str, Row]) -> Solved:
-            return Solved(self._solve(instance, seconds_left(instance, snapshot.iterations_left(instance.jobs))))
-
-        return share_time(self.name, self.options, snapshot, menus, offer, solve)
-
-    def _solve(self, instance: Instance, left: Reals) -> Reals:
+    def _solution(self, instance: Instance, left: Reals) -> Reals:
         speed = instance.rate / np.maximum(instance.rate.max(axis=1), NEARLY_DONE)[:, None]
         gain = speed / left[:, None]
         if self.options.solver == "reference":

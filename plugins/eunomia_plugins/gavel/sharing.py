@@ -1,9 +1,11 @@
 """Helpers of the family: decides when a new solution is due, keeps the memo, and makes the allocation."""
 
 import dataclasses
+import functools
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import ClassVar, NamedTuple, Self
+from typing import ClassVar, Generic, NamedTuple, Self, TypeVar
 
 import numpy as np
 
@@ -15,6 +17,7 @@ from eunomia import (
     Contract,
     Duration,
     Feature,
+    Memo,
     Menus,
     Offer,
     PluginOptions,
@@ -26,6 +29,7 @@ from eunomia import (
     Triggers,
     Unit,
     Verdicts,
+    hookimpl,
 )
 from eunomia.contract.contracts import Contracts
 from eunomia.contract.options import SolverChoice
@@ -103,6 +107,41 @@ class Solved(NamedTuple):
 
 Solve = Callable[[Instance, list[str], Mapping[str, Row]], Solved]
 """(jobs, their ids, the notes of the last solution) -> shares and notes."""
+OptionsType = TypeVar("OptionsType", bound=SharingOptions)
+
+
+class TimeSharing(ABC, Generic[OptionsType]):
+    """What policies of the family have in common; each has a name, options, and ``_solve``."""
+
+    name: ClassVar[str]
+    api = 1
+    contracts: ClassVar[Contracts] = GIVES_TIME
+    memo_types: ClassVar[dict[Stage, type[Memo]]] = {Stage.ALLOCATION: Shares}
+
+    def __init__(self, options: OptionsType) -> None:
+        self.options = options
+
+    @hookimpl
+    def eunomia_triggers(self, cluster: Cluster) -> Triggers:
+        """Ask for a round at every arrival, whenever GPUs become free, and where speeds count whenever leases end."""
+        return triggers_on(cluster) if self.options.performance else EVENTS
+
+    @hookimpl
+    def eunomia_allocation(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> Allocation:
+        """Share time among all jobs, running ones too."""
+        solve = functools.partial(self._solve, snapshot)
+        return share_time(self.name, self.options, snapshot, menus, offer, solve)
+
+    @abstractmethod
+    def _solve(self, snapshot: Snapshot, instance: Instance, names: list[str], notes: Mapping[str, Row]) -> Solved:
+        """Return the shares of an instance.
+
+        Args:
+            snapshot: the state of this moment.
+            instance: the jobs, their rates and the GPUs by type.
+            names: ids of its jobs.
+            notes: of the last solution, by id.
+        """
 
 
 def share_time(
