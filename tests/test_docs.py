@@ -94,6 +94,22 @@ def test_the_index_of_decisions_names_every_record() -> None:
         assert f"]({record.name})" in index, record.name
 
 
+def test_the_index_of_decisions_is_sorted_and_marks_those_that_others_replace() -> None:
+    records = ROOT / "docs" / "decisions"
+    rows = re.findall(r"^- \[(\d{4})\]\((.*?)\) (.*)$", (records / "README.md").read_text(), re.MULTILINE)
+    numbers = [number for number, _, _ in rows]
+    assert numbers == sorted(set(numbers))
+    for number, name, text in rows:
+        status = re.search(
+            r"^\*\*Status\.\*\* Replaced (?:in part )?by (.*)$", (records / name).read_text(), re.MULTILINE
+        )
+        if status is not None:
+            successor = re.findall(r"\]\((\d{4}-.*?\.md)\)", status.group(1))[0]
+            assert "(replaced" in text and successor in text, f"{number} is replaced, and its row does not say so"
+        for successor in re.findall(r"\]\((\d{4}-.*?\.md)\)", text):
+            assert f"[{number}]" in (records / successor).read_text(), f"{successor} does not name {number}"
+
+
 def without_costs(text: str) -> list[str]:
     """Simulations without costs on a page, apart from sketches and, where the page says so, a peer's rules."""
     said = NOT_MODELLED in text
