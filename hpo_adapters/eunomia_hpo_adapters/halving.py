@@ -144,6 +144,14 @@ class Halving:
 
     # -- forecasts (Themis, Figure 7)
 
+    @property
+    def falls_with_work(self) -> bool:
+        """Whether, from one decision to the next, the work left in each phase falls only by what trials do.
+
+        With several brackets a trial passes rungs of others on its way, and enters a later phase there.
+        """
+        return len(self._brackets) == 1
+
     def num_phases(self) -> int:
         """See ``Tuner``."""
         return len(self._phases({} if self._known is None else self._known[0]))

@@ -26,6 +26,8 @@ class NoTuner:
     takes_more_trials: ClassVar[bool] = True
     listens: ClassVar[bool] = False
     """Whether metrics between pauses have an effect; if not, a simulator need not make them."""
+    falls_with_work: ClassVar[bool] = True
+    """Whether, from one decision to the next, the work left in each phase falls only by what trials do."""
 
     def __init__(self, search: Search) -> None:
         self._search = search

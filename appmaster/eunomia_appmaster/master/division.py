@@ -10,7 +10,7 @@ slower.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -174,30 +174,39 @@ def _fastest(
 ) -> tuple[int, ...]:
     """Return the gang of ``own`` and free GPUs, of one of ``sizes``, that runs fastest; empty: none is possible.
 
+    Of each group of near GPUs the largest gang is considered, near groups first.
+
     ``others``: machines on which other gangs could grow.
     """
-    found = max(_gangs(own, left, sizes, slowdown, others), default=None)
-    return () if found is None else found.gpus
-
-
-def _gangs(
-    own: Mapping[int, Spot], left: Mapping[int, Spot], sizes: range, slowdown: Slowdown, others: Collection[int]
-) -> Iterator[_Gang]:
-    """Yield, for each group of near GPUs, the largest gang of ``own`` and free GPUs of the group."""
+    best: _Gang | None = None
+    most, least = min(len(own) + len(left), sizes.stop - 1), min(slowdown)
     for locality in Locality:
-        groups: dict[int, list[int]] = defaultdict(list)
-        for gpu, spot in left.items():
-            groups[spot.group(locality)].append(gpu)
+        if best is not None and (most / least, -locality) < best[:2]:
+            break  # no farther group has a gang that runs faster
         homes = {spot.group(locality) for spot in own.values()}
-        for group, gpus in groups.items():
+        for group, gpus in _groups(left, locality).items():
             size = min(len(own) + len(gpus), sizes.stop - 1)
-            if size in sizes and homes <= {group}:
-                picked = _pick({gpu: left[gpu] for gpu in gpus}, size - len(own))
-                gang = tuple(sorted((*own, *picked)))
-                places = {gpu: own.get(gpu) or left[gpu] for gpu in gang}
-                apart = all(spot.machine not in others for spot in places.values())
-                unused_here = len(own) + len(gpus) - size
-                yield _Gang(_speed(places, slowdown), -locality, -unused_here, apart, -gang[0], gang)
+            if size not in sizes or not homes <= {group}:
+                continue
+            unused_here = len(own) + len(gpus) - size
+            if best is not None and (size / least, -locality, -unused_here) < best[:3]:
+                continue
+            gang = tuple(sorted((*own, *_pick({gpu: left[gpu] for gpu in gpus}, size - len(own)))))
+            places = {gpu: own.get(gpu) or left[gpu] for gpu in gang}
+            apart = all(spot.machine not in others for spot in places.values())
+            found = _Gang(_speed(places, slowdown), -locality, -unused_here, apart, -gang[0], gang)
+            best = found if best is None else max(best, found)
+    return () if best is None else best.gpus
+
+
+def _groups(left: Mapping[int, Spot], locality: Locality) -> dict[int, list[int]]:
+    """Return the free GPUs by group of a locality."""
+    if locality is Locality.CLUSTER:
+        return {0: list(left)} if left else {}
+    groups: dict[int, list[int]] = {}
+    for gpu, spot in left.items():
+        groups.setdefault(spot[locality], []).append(gpu)
+    return groups
 
 
 def _pick(free: Mapping[int, Spot], count: int) -> list[int]:

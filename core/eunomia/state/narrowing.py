@@ -17,11 +17,12 @@ from eunomia.units import NONE, Cause, Ints, Rows
 
 C = TypeVar("C")
 T = TypeVar("T")
+_COLUMNS = [(one.name, one.metadata["fill"], one.metadata["dtype"]) for one in dataclasses.fields(Holdings)]
 
 
 def narrowed(state: State, app: int, causes: Iterable[Cause], needs: frozenset[Feature] = frozenset()) -> Snapshot:
     """Make a snapshot with one app as row 0 of the only user, its jobs by arrival, and the GPUs that it holds."""
-    mine = np.flatnonzero(state.jobs.live.app[: state.jobs.used] == app)
+    mine = np.array(sorted(state.standing.jobs_of.get(app, ())), dtype=np.int64)
     jobs, row = state.by_arrival(mine), np.array([app])
     moved = {job: own for own, job in enumerate(jobs.tolist())}
     table = _taken(state.jobs.shown, jobs, app=0)
@@ -78,9 +79,10 @@ def _holdings(state: State, app: int, moved: dict[int, int]) -> Holdings:
     held = state.holdings.live
     mine = np.flatnonzero(held.app == app)
     columns: dict[str, Any] = {}
-    for field in dataclasses.fields(Holdings):
-        columns[field.name] = np.full(held.app.size, field.metadata["fill"], dtype=field.metadata["dtype"])
-        columns[field.name][mine] = getattr(held, field.name)[mine]
+    for name, fill, dtype in _COLUMNS:
+        columns[name] = np.full(held.app.size, fill, dtype=dtype)
+        if mine.size:
+            columns[name][mine] = getattr(held, name)[mine]
     columns["app"][mine] = 0
     columns["next_app"][mine] = np.where(held.next_app[mine] == app, 0, NONE)
     for name in ("job", "next_job"):

@@ -2,9 +2,8 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import Final
 
 import numpy as np
 
@@ -13,34 +12,50 @@ from eunomia.contract.offers import Offer
 from eunomia.contract.snapshot import Snapshot
 from eunomia.model.forecasts import Forecast
 from eunomia.model.leases import GpuState
-from eunomia.units import NONE, Bools, Ints, Locality, Rows
-from eunomia_plugins.themis.columns import NO_JOBS, AppColumns
-from eunomia_plugins.themis.rho import BidContext, ideal_seconds
+from eunomia.units import NONE, Bools, Ints, Locality, Reals, Rows
+from eunomia_plugins.themis.columns import AppColumns, AppFacts, KeptApps
+from eunomia_plugins.themis.rho import LEAST_SECONDS, BidContext, ideal_seconds, rho_now
 from eunomia_plugins.themis.work import RemainingWork, Slowdown
 
+FEW: Final = 8
+"""Up to this many apps, a loop is faster than column operations."""
 
-@dataclass(frozen=True, slots=True)
+
 class AppView:
-    """The auction's view of an app.
+    """The auction's view of an app, whose row is ``row``; everything else is computed when it is read."""
 
-    Attributes:
-        row: its row.
-        name: its id.
-        work: its remaining work.
-        context: the other inputs of its bid.
-        runs_on: machines on which it holds GPUs, including GPUs of ended leases.
-    """
+    __slots__ = ("_context", "_views", "row")
 
-    row: int
-    name: str
-    work: RemainingWork
-    context: BidContext
-    runs_on: frozenset[int]
+    def __init__(self, row: int, views: "AppViews") -> None:
+        self.row, self._views = row, views
+        self._context: BidContext | None = None
+
+    @property
+    def name(self) -> str:
+        """Its id."""
+        return str(self._views.apps.snapshot.apps.id[self.row])
+
+    @property
+    def work(self) -> RemainingWork:
+        """Its remaining work."""
+        return self._views.apps.facts(self.row).work
+
+    @property
+    def context(self) -> BidContext:
+        """The other inputs of its bid."""
+        if self._context is None:
+            self._context = self._views.context(self.row)
+        return self._context
+
+    @property
+    def runs_on(self) -> frozenset[int]:
+        """Machines on which it holds GPUs, including GPUs of ended leases."""
+        return frozenset(self._views.runs_on.get(self.row, ()))
 
     @property
     def holds(self) -> int:
         """GPUs that it holds and keeps."""
-        return sum(self.context.held.values())
+        return sum(self._views.held.get(self.row, {}).values())
 
     def can_use(self, offered: Ints) -> bool:
         """Whether it can use some of these GPUs, given as numbers by type."""
@@ -50,134 +65,81 @@ class AppView:
 
 
 class WorkCache:
-    """Remaining work of apps, kept until an app reports another forecast or other sizes.
+    """What was read of the apps, kept until an app, one of its jobs, its menu or its forecast changes.
 
     A pure cache: all of it follows from the snapshot.
     """
 
     def __init__(self, assumed: Slowdown) -> None:
         self.assumed = assumed
-        self._kept: dict[str, tuple[Forecast, bytes, RemainingWork]] = {}
-        self._round: _RoundApps | None = None
-        self._views: _AppViews | None = None
+        self.kept = KeptApps()
+        self._round: RoundApps | None = None
+        self._views: AppViews | None = None
 
-    def views(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> "_AppViews":
+    def views(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> "AppViews":
         """Return the views of apps for this round and these GPUs; the stages of a round share them."""
         if self._round is None or not self._round.matches(snapshot, menus, offer):
-            self._round = _RoundApps(snapshot, menus, offer, self)
+            self._round = RoundApps(snapshot, menus, offer, self)
         if self._views is None or not self._views.matches(self._round, offer):
-            self._views = _AppViews(self._round, offer)
+            self._views = AppViews(self._round, offer)
         return self._views
 
-    def work(self, app: str, forecast: Forecast, sizes: Ints | None, *, reported: bool) -> RemainingWork:
-        """The app's remaining work; for a reported forecast, the kept one with its computed times."""
-        if not reported:
-            return RemainingWork(forecast, assumed=self.assumed, sizes=sizes)
-        key = b"" if sizes is None else sizes.tobytes()
-        kept = self._kept.get(app)
-        if kept is None or kept[0] is not forecast or kept[1] != key:
-            kept = (forecast, key, RemainingWork(forecast, assumed=self.assumed, sizes=sizes))
-            self._kept[app] = kept
-        return kept[2]
 
-    def forget(self, living: set[str]) -> None:
-        """Drop apps that have left."""
-        for app in [app for app in self._kept if app not in living]:
-            del self._kept[app]
-
-
-def read_apps(snapshot: Snapshot, menus: Menus, offer: Offer, rows: Iterable[int], cache: WorkCache) -> list[AppView]:
-    """View apps, in the given order.
-
-    Args:
-        snapshot: the state of this moment.
-        menus: sizes of jobs.
-        offer: GPUs on offer; no bidder counts as holding them.
-        rows: app rows.
-        cache: kept between rounds.
-    """
-    views = cache.views(snapshot, menus, offer)
-    return [views.view(row) for row in rows]
-
-
-@dataclass(frozen=True, slots=True)
-class _App:
-    """The data of an app that are read once per round, since they do not depend on the offered GPUs."""
-
-    name: str
-    reported: Forecast | None
-    work: RemainingWork
-    elapsed: float
-    idle: float
-    """Seconds since a job of the app last ran, or since its arrival."""
-    ideal: float
-    lease: float
-    gpu_type: int
-    wanted: Ints
-    """Rows of the app's jobs that are not paused."""
-
-
-class _RoundApps:
-    """The apps of a round, each read once."""
+class RoundApps:
+    """The apps of a round; an app that did not change since the last round is not read again."""
 
     def __init__(self, snapshot: Snapshot, menus: Menus, offer: Offer, cache: WorkCache) -> None:
-        self.snapshot, self.menus, self.offer, self._cache = snapshot, menus, offer, cache
-        self._columns = AppColumns(snapshot, offer)
-        self._capacity: list[int] = [*offer.capacity.tolist(), int(offer.capacity.sum())]
-        self._apps: dict[int, _App] = {}
-        self._sizes: dict[int, Ints] = {}
+        self.snapshot, self.menus, self.offer = snapshot, menus, offer
+        self.columns = AppColumns(snapshot, offer)
+        self.capacity: Ints = np.append(offer.capacity, offer.capacity.sum()).astype(np.int64)
+        self.kept, self._assumed = cache.kept, cache.assumed
+        self.kept.renew(snapshot, menus, offer.lease)
 
     def matches(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> bool:
         """Return whether these inputs built it; the offered GPUs and the apps that see them make no difference."""
         own = self.offer
-        return (
-            self.snapshot is snapshot
-            and self.menus is menus
-            and own.capacity is offer.capacity
-            and own.contention is offer.contention
-            and own.lease == offer.lease
-        )
+        alike = own.capacity is offer.capacity and own.contention is offer.contention and own.lease == offer.lease
+        return alike and self.snapshot is snapshot and self.menus is menus
 
-    def app(self, row: int) -> _App:
-        """The app of a row."""
-        if row not in self._apps:
-            self._apps[row] = self._read(row)
-        return self._apps[row]
+    def facts(self, row: int) -> AppFacts:
+        """What does not change with time alone of the app of a row."""
+        return self.kept.facts.get(row) or self._read(row)
 
-    def sizes(self, job: int) -> Ints:
-        """The numbers of GPUs on a job's menu, read once for all jobs that share a curve."""
-        curve = self.menus.curve.item(job)
-        if curve not in self._sizes:
-            self._sizes[curve] = self.menus.sizes(job)
-        return self._sizes[curve]
-
-    def _read(self, row: int) -> _App:
-        columns, snapshot = self._columns, self.snapshot
-        name = str(snapshot.apps.id[row])
-        jobs = columns.jobs.rows[columns.jobs.span.get(row, NO_JOBS)]
+    def _read(self, row: int) -> AppFacts:
+        columns, snapshot = self.columns, self.snapshot
+        jobs = columns.jobs.rows[columns.jobs.span(row)]
         reported = snapshot.forecasts.get(row)
         forecast = reported or columns.guess(row)
-        sizes = self.sizes(jobs.item(0)) if jobs.size == 1 else None
-        arrived, kind = columns.arrived[row], columns.gpu_type(row)
-        return _App(
-            name=name,
+        sizes = self.kept.sizes(jobs.item(0)) if jobs.size == 1 else None
+        key = b"" if sizes is None else sizes.tobytes()
+        last = self.kept.work.pop(row, None)
+        same = last is not None and last.reported is reported and last.sizes == key
+        facts = AppFacts(
             reported=reported,
-            work=self._cache.work(name, forecast, sizes, reported=reported is not None),
-            elapsed=max(0.0, snapshot.now - arrived),
-            idle=max(0.0, snapshot.now - max(columns.last_ran.get(row, -math.inf), arrived)),
-            ideal=ideal_seconds(
-                forecast.total_gpu_seconds, self._capacity[kind], forecast.most, columns.contention[row]
-            ),
-            lease=_finite(self.offer.lease, forecast),
-            gpu_type=kind,
-            wanted=columns.wanted.rows[columns.wanted.span.get(row, NO_JOBS)],
+            work=last.work if last and same else RemainingWork(forecast, assumed=self._assumed, sizes=sizes),
+            total_gpu_seconds=forecast.total_gpu_seconds,
+            most=forecast.most,
+            only_job=jobs.item(0) if jobs.size == 1 else NONE,
+            sizes=key,
+            wanted=columns.wanted.rows[columns.wanted.span(row)],
         )
+        self.kept.facts[row] = facts
+        self.kept.total_gpu_seconds[row], self.kept.most[row] = forecast.total_gpu_seconds, forecast.most
+        return facts
+
+    def slowest(self, rows: Rows) -> Reals:
+        """Seconds of the remaining work of these apps on the fewest GPUs, far apart; NaN: none is left."""
+        slowest = self.kept.slowest
+        for row in rows[np.isnan(slowest[rows])].tolist():
+            work = self.facts(row).work
+            slowest[row] = math.nan if work.done else work.slowest(Locality.CLUSTER)
+        return slowest[rows]
 
 
-class _AppViews:
+class AppViews:
     """Views of the apps of a round as bidders for the offered GPUs."""
 
-    def __init__(self, apps: _RoundApps, offer: Offer) -> None:
+    def __init__(self, apps: RoundApps, offer: Offer) -> None:
         self.apps, self.offer = apps, offer
         cluster = apps.snapshot.cluster
         keeps, runs_on = holders(apps.snapshot, offer)
@@ -186,39 +148,100 @@ class _AppViews:
         self.rack: list[int] = cluster.machine_rack.tolist()
         one_island = cluster.island[-1] + 1 == len(cluster.machines) if cluster.gpus else True
         self.near = Locality.ISLAND if one_island else Locality.MACHINE
+        self.holding: Bools = np.zeros(apps.columns.arrived.size, dtype=bool)  # [app rows] holds GPUs that it keeps
+        self.holding[list(self.held)] = True
         self.views: dict[int, AppView] = {}
 
-    def matches(self, apps: _RoundApps, offer: Offer) -> bool:
+    def matches(self, apps: RoundApps, offer: Offer) -> bool:
         """Return whether these apps and GPUs built it."""
         return self.apps is apps and self.offer.gpus is offer.gpus
 
     def view(self, row: int) -> AppView:
         """The view of the app of a row; built once."""
-        if row not in self.views:
-            self.views[row] = self._view(row)
-        return self.views[row]
+        found = self.views.get(row)
+        if found is None:
+            found = self.views[row] = AppView(row, self)
+        return found
 
-    def _view(self, row: int) -> AppView:
-        app, held = self.apps.app(row), self.held.get(row, {})
-        context = BidContext(
-            elapsed=app.elapsed,
-            waited=0.0 if held else app.idle,
-            ideal=app.ideal,
-            lease=app.lease,
-            usable=useful(self._usable(app.wanted, sum(held.values())), app.reported),
-            gpu_type=app.gpu_type,
+    def context(self, row: int) -> BidContext:
+        """The inputs of the bid of the app of a row, beside its remaining work."""
+        apps, held = self.apps, self.held.get(row, {})
+        facts, columns = apps.facts(row), apps.columns
+        kind, lease = columns.gpu_type.item(row), self.offer.lease
+        return BidContext(
+            elapsed=max(0.0, apps.snapshot.now - columns.arrived.item(row)),
+            waited=0.0 if held else columns.idle.item(row),
+            ideal=ideal_seconds(
+                facts.total_gpu_seconds, apps.capacity.item(kind), facts.most, columns.contention.item(row)
+            ),
+            lease=lease if lease < math.inf else facts.total_gpu_seconds / max(1, facts.most),
+            usable=useful(self._usable(facts, sum(held.values())), facts.reported),
+            gpu_type=kind,
             held=held,
             rack_of={machine: self.rack[machine] for machine in held},
             near=self.near,
         )
-        return AppView(row, app.name, app.work, context, frozenset(self.runs_on.get(row, ())))
 
-    def _usable(self, jobs: Ints, held: int) -> Ints:
+    # --- many apps at once -------------------------------------------------------------------------------------------
+
+    def rho_now(self, rows: Rows) -> Reals:
+        """Return ρ of each of these apps with the GPUs that it keeps."""
+        if rows.size > FEW:
+            return self._rho_now(rows)
+        return np.array([rho_now(view.work, view.context) for view in map(self.view, rows.tolist())])
+
+    def _rho_now(self, rows: Rows) -> Reals:
+        """Compute apps without GPUs, which are most where many apps wait, as columns.
+
+        The sums are those of the function ``rho_now``, in the same order, so that the numbers are equal.
+        """
+        apps, columns, kept = self.apps, self.apps.columns, self.apps.kept
+        found, waits = np.empty(rows.size), ~self.holding[rows]
+        slowest = np.full(rows.size, np.nan)
+        slowest[waits] = apps.slowest(rows[waits])
+        waits &= ~np.isnan(slowest)
+        some, slowest = rows[waits], slowest[waits]
+        total, most = kept.total_gpu_seconds[some], kept.most[some]
+        gpus = np.maximum(1, np.minimum(apps.capacity[columns.gpu_type[some]], most))
+        ideal = np.fmax(LEAST_SECONDS, total / gpus * np.fmax(1.0, columns.contention[some]))
+        lease = self.leases(some)
+        shared = np.fmax(LEAST_SECONDS, np.fmax(0.0, apps.snapshot.now - columns.arrived[some]) + (lease + slowest))
+        found[waits] = shared / ideal * (1.0 + columns.idle[some] / np.fmax(LEAST_SECONDS, lease))
+        for claim in np.flatnonzero(~waits).tolist():
+            view = self.view(int(rows[claim]))
+            found[claim] = rho_now(view.work, view.context)
+        return found
+
+    def leases(self, rows: Rows) -> Reals:
+        """Return the lease of each app in seconds; an unlimited one: the time of its work on all GPUs it can use."""
+        lease, kept = self.offer.lease, self.apps.kept
+        if lease < math.inf:
+            return np.full(rows.size, lease)
+        for row in rows.tolist():
+            self.apps.facts(row)
+        each: Reals = kept.total_gpu_seconds[rows] / np.fmax(1, kept.most[rows])
+        return each
+
+    def able(self, rows: Rows, offered: Ints) -> Bools:
+        """Return whether each app can use some of these GPUs, given as numbers by type."""
+        if rows.size <= FEW:
+            return np.array([view.can_use(offered) for view in map(self.view, rows.tolist())], dtype=bool)
+        columns = self.apps.columns
+        kind = columns.gpu_type[rows]
+        able: Bools = columns.fewest(self.apps.menus)[rows] <= np.where(kind < 0, offered.max(), offered[kind])
+        for claim in np.flatnonzero(self.holding[rows]).tolist():
+            able[claim] = self.view(int(rows[claim])).can_use(offered)
+        return able
+
+    # --- one app -----------------------------------------------------------------------------------------------------
+
+    def _usable(self, facts: AppFacts, held: int) -> Ints:
         """Numbers of GPUs that its jobs can run on together, ascending; 0 left out."""
-        if jobs.size == 1:
-            return self.apps.sizes(jobs.item(0))
+        kept = self.apps.kept
+        if facts.wanted.size == 1:
+            return kept.sizes(facts.wanted.item(0))
         limit = held + int(self.offer.gpus.size) if self.offer.gpus.size else int(self.offer.capacity.sum())
-        return _sums(_distinct_menus(self.apps.menus, jobs), limit)
+        return _sums(kept.distinct(facts.wanted), limit)
 
 
 def holders(snapshot: Snapshot, offer: Offer) -> tuple[Rows, Rows]:
@@ -260,30 +283,14 @@ def useful(usable: Ints, forecast: Forecast | None) -> Ints:
     return usable[: max(1, int(np.searchsorted(usable, most, side="right")))] if most else usable
 
 
-def _finite(lease: float, forecast: Forecast) -> float:
-    """Return the lease, or for an unlimited one the time of the app's work on all GPUs that it can use."""
-    return lease if np.isfinite(lease) else forecast.total_gpu_seconds / max(1, forecast.most)
-
-
 def _counted(app: Rows, machine: Rows) -> dict[int, dict[int, int]]:
     """GPUs by app and machine."""
     found: dict[int, dict[int, int]] = {}
     held = np.flatnonzero(app >= 0)
-    pairs, counts = np.unique(np.column_stack([app[held], machine[held]]), axis=0, return_counts=True)
-    for (row, at), gpus in zip(pairs.tolist(), counts.tolist(), strict=True):
+    counts = Counter(zip(app[held].tolist(), machine[held].tolist(), strict=True))
+    for (row, at), gpus in sorted(counts.items()):
         found.setdefault(row, {})[at] = gpus
     return found
-
-
-def _distinct_menus(menus: Menus, jobs: Ints) -> tuple[tuple[tuple[int, ...], int], ...]:
-    """The distinct menus of the jobs, ascending, each with the number of jobs that have it."""
-    points = menus.points
-    curves = [curve for curve in menus.curve[jobs].tolist() if curve >= 0]
-    many = Counter(points.gpus[points.start[curve] : points.start[curve + 1]].tobytes() for curve in curves)
-    found: Counter[tuple[int, ...]] = Counter()
-    for sizes, count in many.items():
-        found[tuple(sorted(set(np.frombuffer(sizes, dtype=points.gpus.dtype).tolist())))] += count
-    return tuple(sorted(found.items()))
 
 
 @lru_cache(maxsize=4096)

@@ -1,42 +1,57 @@
-"""Data of all apps, computed from the columns of a snapshot, with the jobs of one app in consecutive rows."""
+"""Data of all apps: columns of this round, and facts that are kept until an app changes."""
 
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import numpy as np
 
+from eunomia.contract.menus import Menus, curve_points
 from eunomia.contract.offers import Offer
 from eunomia.contract.snapshot import Snapshot
 from eunomia.model.forecasts import Forecast, JobForecast, Phase
-from eunomia.model.workload import JobState
-from eunomia.units import NONE, Ints, Reals, Rows
+from eunomia.model.workload import Jobs, JobState
+from eunomia.units import NONE, Ints, Reals, Rows, Version
+from eunomia_plugins.themis.work import RemainingWork
 
 UNKNOWN_SECONDS: Final = 1.0
 """Serial time of an iteration that is neither declared nor measured: only ratios of an app's own rows matter."""
 LONGEST_GUESS: Final = 3600.0
 """The longest time, in seconds, assumed for a job of unknown length that has not run yet."""
-NO_JOBS: Final = slice(0, 0)
 
 
 class Grouped:
     """Rows of jobs sorted by app.
 
-    Attributes:
+    Args:
+        app: by job, the row of its app.
         rows: the jobs; those of one app keep their given order.
-        span: by app, the slice of its jobs.
+        apps: number of rows of apps.
+
+    Attributes:
+        rows: the jobs, by app.
+        apps: rows of the apps that have any, ascending.
     """
 
-    def __init__(self, app: Rows, rows: Ints) -> None:
+    def __init__(self, app: Rows, rows: Ints, apps: int) -> None:
         order = np.argsort(app, kind="stable")
         self.rows = rows[order]
-        apps, starts = np.unique(app[order], return_index=True)
-        self._apps: list[int] = apps.tolist()
-        self._starts = starts
-        bounds = [*starts.tolist(), rows.size]
-        self.span = {one: slice(bounds[at], bounds[at + 1]) for at, one in enumerate(self._apps)}
+        bounds = np.searchsorted(app[order], np.arange(apps + 1))
+        self.apps = np.flatnonzero(np.diff(bounds))
+        self._starts, self._count = bounds[self.apps], apps
+        self._bounds: list[int] = bounds.tolist()
 
-    def reduced(self, how: np.ufunc, column: Reals | Rows) -> dict[int, float]:
-        """By app, one value reduced from a column parallel to ``rows``."""
-        return dict(zip(self._apps, how.reduceat(column, self._starts).tolist(), strict=True)) if self._apps else {}
+    def span(self, app: int) -> slice:
+        """The slice of an app's jobs."""
+        return slice(self._bounds[app], self._bounds[app + 1])
+
+    def reduced(self, how: np.ufunc, column: Reals | Rows | Ints, without: float) -> Reals:
+        """[app rows] one value reduced from a column parallel to ``rows``; ``without``: that of an app without jobs."""
+        found = np.full(self._count, without, dtype=np.float64)
+        if self.apps.size:
+            found[self.apps] = how.reduceat(column, self._starts)
+        return found
 
 
 class AppColumns:
@@ -45,30 +60,45 @@ class AppColumns:
     Attributes:
         jobs: all jobs that have not ended.
         wanted: those of them that are not paused.
+        arrived: [app rows] time of arrival in seconds.
+        idle: [app rows] seconds since a job of the app last ran, or since its arrival.
+        contention: [app rows] N_avg.
     """
 
     def __init__(self, snapshot: Snapshot, offer: Offer) -> None:
         table = snapshot.jobs
+        self.arrived = snapshot.apps.arrived
+        count = self.arrived.size
         alive = np.flatnonzero(table.state != int(JobState.EMPTY))
         running = alive[table.state[alive] != int(JobState.PAUSED)]
-        self.jobs = Grouped(table.app[alive], alive)
-        self.wanted = wanted = Grouped(table.app[running], running)
-        ran = np.nan_to_num(snapshot.ledger.jobs.last_ran[self.jobs.rows], nan=-np.inf, posinf=np.inf, neginf=-np.inf)
-        self.last_ran = self.jobs.reduced(np.maximum, ran)
+        self.jobs = Grouped(table.app[alive], alive, count)
+        self.wanted = wanted = Grouped(table.app[running], running, count)
+        ran = snapshot.ledger.jobs.last_ran[self.jobs.rows]
+        ran = np.nan_to_num(ran, nan=-np.inf, posinf=np.inf, neginf=-np.inf)
+        last_ran = self.jobs.reduced(np.maximum, ran, -np.inf)
+        self.idle = np.fmax(0.0, snapshot.now - np.fmax(last_ran, self.arrived))
         kinds = table.gpu_type[wanted.rows]
-        self._least_kind, self._most_kind = (wanted.reduced(how, kinds) for how in (np.minimum, np.maximum))
-        self.contention = _contention(snapshot, offer)
-        self.arrived: list[float] = snapshot.apps.arrived.tolist()
-        self._guesses = _Guesses(snapshot, wanted.rows, offer.lease)
-
-    def gpu_type(self, app: int) -> int:
-        """The GPU type that all its jobs ask for; -1: any, or several."""
-        kind = self._least_kind.get(app, NONE)
-        return int(kind) if kind == self._most_kind.get(app) else NONE
+        least, most = (wanted.reduced(how, kinds, NONE) for how in (np.minimum, np.maximum))
+        self.gpu_type = np.where(least == most, least, NONE).astype(np.int64)
+        """[app rows] the GPU type that all its jobs ask for; -1: any, or several."""
+        self.contention = _contention(snapshot, offer, count)
+        self._snapshot, self._lease = snapshot, offer.lease
 
     def guess(self, app: int) -> Forecast:
         """One phase of all its jobs, for an app without a forecast: from declared and measured values."""
-        return self._guesses.forecast(self.wanted.span.get(app, NO_JOBS))
+        return self._guesses.forecast(self.wanted.span(app))
+
+    @cached_property
+    def _guesses(self) -> "_Guesses":
+        return _Guesses(self._snapshot, self.wanted.rows, self._lease)
+
+    def fewest(self, menus: Menus) -> Reals:
+        """[app rows] the smallest size on the menu of any job that is not paused; inf: none."""
+        points, curve = menus.points, menus.curve[self.wanted.rows]
+        start, end = points.start[curve], points.start[curve + 1]
+        found, has = np.full(curve.size, np.inf), np.flatnonzero((curve >= 0) & (end > start))
+        found[has] = points.gpus[start[has]]
+        return self.wanted.reduced(np.minimum, found, np.inf)
 
 
 class _Guesses:
@@ -102,12 +132,130 @@ class _Guesses:
         )
 
 
-def _contention(snapshot: Snapshot, offer: Offer) -> list[float]:
+def _contention(snapshot: Snapshot, offer: Offer, apps: int) -> Reals:
     """[app rows] N_avg of the ledger, else of the offer, else 1; for an offer to a single app, that of the offer."""
     known, given = snapshot.ledger.apps.contention, offer.contention
-    found = np.full(known.size, np.nan)
-    found[: given.size] = given[: known.size]
-    found = np.where(np.isnan(known), found, known)
+    found = np.full(max(apps, known.size), np.nan)
+    found[: given.size] = given[: found.size]
+    found[: known.size] = np.where(np.isnan(known), found[: known.size], known)
     if given.size == 1:
         found[0] = given[0]
-    return np.where(np.isfinite(found), found, 1.0).tolist()  # type: ignore[no-any-return]
+    return np.where(np.isfinite(found), found, 1.0)
+
+
+MenuCounts = tuple[tuple[tuple[int, ...], int], ...]
+"""Distinct menus, ascending, each with the number of jobs that have it."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AppFacts:
+    """The facts of an app that do not change with time alone, while it holds no GPUs or reports its own forecast.
+
+    Attributes:
+        reported: the forecast that its app master reported; None: its work is guessed from its jobs.
+        work: its remaining work.
+        total_gpu_seconds: B of equation 2.
+        most: app_demand_max.
+        only_job: its job, if it has a single one; else -1.
+        sizes: the sizes on that job's menu, as bytes.
+        wanted: rows of its jobs that are not paused.
+    """
+
+    reported: Forecast | None
+    work: RemainingWork
+    total_gpu_seconds: float
+    most: int
+    only_job: int
+    sizes: bytes
+    wanted: Ints
+
+
+class KeptApps:
+    """By row, the facts of apps that have not changed since they were read.
+
+    Attributes:
+        facts: by app row.
+        total_gpu_seconds: [app rows] B; NaN: not read.
+        most: [app rows] app_demand_max.
+        slowest: [app rows] seconds of the remaining work on the fewest GPUs, far apart; NaN: not read, or none is left.
+    """
+
+    def __init__(self) -> None:
+        self.facts: dict[int, AppFacts] = {}
+        self.total_gpu_seconds, self.most, self.slowest = (np.full(0, np.nan) for _ in range(3))
+        self.work: dict[int, AppFacts] = {}
+        """Last facts of apps that were forgotten since: their work, with its computed times, is as before where their
+        forecast and sizes are."""
+        self._jobs: Jobs | None = None
+        self._version = Version(0)
+        self._lease = 0.0
+        self._held: set[int] = set()
+        none = np.empty(0, np.int32)
+        self._menus = Menus(curve=none, points=curve_points(none, np.empty(0, np.int64)))
+        self._sizes: dict[int, Ints] = {}
+        self._counted: dict[bytes, MenuCounts] = {}
+
+    # --- what has changed --------------------------------------------------------------------------------------------
+
+    def renew(self, snapshot: Snapshot, menus: Menus, lease: float) -> None:
+        """Forget the apps that have changed since the last call."""
+        known, apps = self._jobs is snapshot.jobs and self._lease == lease, snapshot.apps.arrived.size
+        changes = snapshot.changed(self._version) if known and self.most.size == apps else None
+        held = set(snapshot.holdings.app[: snapshot.cluster.gpus].tolist())
+        if changes is None:
+            self.facts, self.work = {}, {}
+            self.total_gpu_seconds, self.most, self.slowest = (np.full(apps, np.nan) for _ in range(3))
+        else:
+            gone = {*changes.apps.tolist(), *snapshot.jobs.app[changes.jobs].tolist()}
+            for row in {*gone, *held, *self._held}:
+                self._forget(row, anyway=row in gone)
+        if menus.points is not self._menus.points or menus.curve is not self._menus.curve:
+            self._take(menus)
+        self._jobs, self._version, self._lease, self._held = snapshot.jobs, snapshot.version, lease, held
+        forecasts = snapshot.forecasts
+        for row in [row for row, facts in self.facts.items() if facts.reported is not forecasts.get(row)]:
+            self._forget(row, anyway=True)
+
+    def _forget(self, row: int, *, anyway: bool) -> None:
+        """Forget an app; one that holds GPUs and reports its forecast is kept, unless it has changed."""
+        facts = self.facts.get(row)
+        if facts is not None and (anyway or facts.reported is None):
+            del self.facts[row]
+            self.slowest[row] = np.nan
+            if facts.reported is not None:
+                self.work[row] = facts
+
+    def _take(self, menus: Menus) -> None:
+        """Use these menus from now on, and forget apps of one job whose sizes have changed."""
+        self._menus, self._sizes, self._counted = menus, {}, {}
+        by_curve: dict[int, bytes] = {}
+        for row, facts in list(self.facts.items()):
+            if facts.only_job == NONE:
+                continue
+            curve = menus.curve.item(facts.only_job)
+            if curve not in by_curve:
+                by_curve[curve] = self.sizes(facts.only_job).tobytes()
+            if by_curve[curve] != facts.sizes:
+                self._forget(row, anyway=True)
+
+    # --- what is kept ------------------------------------------------------------------------------------------------
+
+    def sizes(self, job: int) -> Ints:
+        """The numbers of GPUs on a job's menu, read once for all jobs that share a curve."""
+        curve = self._menus.curve.item(job)
+        if curve not in self._sizes:
+            self._sizes[curve] = self._menus.sizes(job)
+        return self._sizes[curve]
+
+    def distinct(self, jobs: Ints) -> MenuCounts:
+        """The distinct menus of jobs."""
+        curves = self._menus.curve[jobs]
+        key = curves.tobytes()
+        if key not in self._counted:
+            first = dict(zip(curves.tolist(), jobs.tolist(), strict=True))
+            found: Counter[tuple[int, ...]] = Counter()
+            for curve, count in Counter(curves.tolist()).items():
+                if curve >= 0:
+                    found[tuple(self.sizes(first[curve]).tolist())] += count
+            self._counted[key] = tuple(sorted(found.items()))
+        return self._counted[key]

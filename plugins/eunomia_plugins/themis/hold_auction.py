@@ -11,7 +11,7 @@ from eunomia.solve import Limits
 from eunomia.units import Ints, Rows
 from eunomia_plugins.themis.apps import AppView
 from eunomia_plugins.themis.auction import AuctionResult, run_auction
-from eunomia_plugins.themis.last_auction import LastAuctions
+from eunomia_plugins.themis.last_auction import LastAuctions, by_claim
 from eunomia_plugins.themis.leftovers import Taker, share_out
 from eunomia_plugins.themis.record import AuctionRecord, Line
 from eunomia_plugins.themis.reference import run_reference
@@ -44,29 +44,18 @@ class Lot:
 def hold_auction(lot: Lot, solver: Literal["fast", "reference"], nodes: int, rng: np.random.Generator) -> Allocation:
     """Hold the auction, and grant kept and leftover GPUs, pinned to machines."""
     outcome = run_reference(lot.bids) if solver == "reference" else run_auction(lot.bids, limits=Limits(nodes=nodes))
-    own = {claim: set(view.runs_on) for claim, view in enumerate(lot.views) if view.runs_on}
+    own = {claim: set(view.runs_on) for claim, view in enumerate(lot.views[: len(lot.bids)]) if view.runs_on}
     won = pack(lot.bids, outcome.row, prefers=own)
     kept = shrunk(won, kept_sizes(lot.bids, outcome.row, outcome.kept, rng))
-    rest = share_out(lot.free - kept.on_machine(lot.free.size), lot.gpu_type, _takers(lot, kept), rng)
+    left = lot.free - kept.on_machine(lot.free.size)
+    rest = Pieces.of({})
+    if left.any():
+        has = by_claim((kept,))
+        takers = [
+            Taker(claim, view, has.get(claim, {}), claim >= len(lot.bids)) for claim, view in enumerate(lot.views)
+        ]
+        rest = share_out(left, lot.gpu_type, takers, rng)
     return _allocation(lot, outcome, kept, rest)
-
-
-def _takers(lot: Lot, kept: Pieces) -> list[Taker]:
-    gpus = kept.by_claim(len(lot.views))
-    machines: list[set[int]] = [set(view.context.held) for view in lot.views]
-    for claim, machine in zip(kept.claim.tolist(), kept.machine.tolist(), strict=True):
-        machines[claim].add(machine)
-    return [
-        Taker(
-            claim=claim,
-            usable=view.context.usable,
-            has=view.holds + int(gpus[claim]),
-            gpu_type=view.context.gpu_type,
-            machines=frozenset(machines[claim]),
-            outside=claim >= len(lot.bids),
-        )
-        for claim, view in enumerate(lot.views)
-    ]
 
 
 def _allocation(lot: Lot, outcome: AuctionResult, kept: Pieces, rest: Pieces) -> Allocation:
@@ -77,6 +66,7 @@ def _allocation(lot: Lot, outcome: AuctionResult, kept: Pieces, rest: Pieces) ->
     claim, machine = np.nonzero(total)
     rows = np.array([view.row for view in lot.views], dtype=np.int32)
     gpus = total.sum(axis=1)
+    after = lot.last.after(lot.views, lot.now, len(lot.bids), (kept, rest), lot.rack)
     pins = Pins(claim=claim.astype(np.int32), machine=machine.astype(np.int32), gpus=total[claim, machine])
     return Allocation(
         claims=Claims(unit=Unit.APP, rows=rows),
@@ -85,24 +75,19 @@ def _allocation(lot: Lot, outcome: AuctionResult, kept: Pieces, rest: Pieces) ->
         rest=Rest.RELEASE,
         verdicts=_verdicts(lot, outcome, gpus),
         record=_record(lot, outcome, kept, rest),
-        memo=lot.last.after(lot.views, lot.now, len(lot.bids), (kept, rest), lot.rack),
+        memo=None if after is lot.last else after,
     )
 
 
 def _verdicts(lot: Lot, outcome: AuctionResult, gpus: Ints) -> Verdicts:
     """Return why apps got no GPUs; the verdict holds for their jobs that wait, or stop in this round."""
-    found: list[tuple[int, Reason]] = []
-    for claim, view in enumerate(lot.views):
-        if gpus[claim]:
-            continue
-        if claim >= len(lot.bids):
-            found.append((view.row, Reason.NOT_OFFERED))
-        elif outcome.row[claim] >= 0:
-            found.append((view.row, Reason.HELD_BACK))
-        elif len(lot.bids.rows(claim)):
-            found.append((view.row, Reason.OUTBID))
-    rows = np.array([row for row, _ in found], dtype=np.int32)
-    return Verdicts(rows=rows, reasons=np.array([int(reason) for _, reason in found], dtype=np.int32))
+    bidders = len(lot.bids)
+    reasons = np.full(gpus.size, int(Reason.NOT_OFFERED), dtype=np.int32)
+    reasons[:bidders] = np.where(np.diff(lot.bids.start) > 0, int(Reason.OUTBID), 0)
+    reasons[:bidders][outcome.row >= 0] = int(Reason.HELD_BACK)
+    late = np.flatnonzero((gpus == 0) & (reasons > 0))
+    rows = np.array([lot.views[claim].row for claim in late.tolist()], dtype=np.int32)
+    return Verdicts(rows=rows, reasons=reasons[late])
 
 
 def _record(lot: Lot, outcome: AuctionResult, kept: Pieces, rest: Pieces) -> AuctionRecord:

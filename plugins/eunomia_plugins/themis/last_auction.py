@@ -8,11 +8,13 @@ so that an app gains no offer by exaggerating between auctions (Themis, proof of
 import dataclasses
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, NamedTuple, Self
 
-from eunomia.units import Locality, Rows
-from eunomia_plugins.themis.apps import AppView
+import numpy as np
+
+from eunomia.units import Locality, Reals, Rows
+from eunomia_plugins.themis.apps import FEW, AppView, AppViews
 from eunomia_plugins.themis.rho import LEAST_SECONDS, seconds_on, waiting_factor
 from eunomia_plugins.themis.winnings import Pieces
 
@@ -27,10 +29,7 @@ class Expected(NamedTuple):
     def rho(self, now: float, waited: float, lease: float) -> float:
         """Return the app's ρ now: T_sh grows by one second for each second of waiting after the auction.
 
-        Args:
-            now: in seconds.
-            waited: seconds for which it has held no GPUs; 0: it holds some.
-            lease: length of a lease in seconds.
+        ``waited``: seconds for which it has held no GPUs; 0: it holds some.
         """
         since = min(waited, max(0.0, now - self.at))
         return max(LEAST_SECONDS, self.shared + since) / self.ideal * waiting_factor(waited, lease)
@@ -52,13 +51,21 @@ class LastAuctions:
         """Decode; only version 1 exists."""
         return cls(apps={app: Expected(*map(float, row)) for app, row in json.loads(data).items()})
 
-    def rho(self, view: AppView, now: float, otherwise: float) -> float:
-        """Return the ρ of an app by its last auction; ``otherwise`` if it took part in none."""
-        expected = self.apps.get(view.name)
-        return otherwise if expected is None else expected.rho(now, view.context.waited, view.context.lease)
+    def rho(self, views: AppViews, rows: Rows, otherwise: Reals) -> Reals:
+        """Return ρ of each app by the last auction in which it took part; ``otherwise``: it took part in none."""
+        ids, known, now = views.apps.snapshot.apps.id, self.apps, views.apps.snapshot.now
+        expected = [known.get(ids[row]) for row in rows.tolist()]
+        some = [claim for claim, one in enumerate(expected) if one is not None]
+        if len(some) > FEW:
+            return _as_columns([one for one in expected if one is not None], some, views, rows, otherwise)
+        found = otherwise.copy()
+        for claim in some:
+            context, one = views.view(int(rows[claim])).context, expected[claim]
+            found[claim] = found[claim] if one is None else one.rho(now, context.waited, context.lease)
+        return found
 
-    def after(self, views: Iterable[AppView], now: float, bidders: int, won: Iterable[Pieces], racks: Rows) -> Self:
-        """Return the memo after an auction.
+    def after(self, views: Sequence[AppView], now: float, bidders: int, won: Iterable[Pieces], racks: Rows) -> Self:
+        """Return the memo after an auction; itself if nothing of it changes.
 
         Args:
             views: of the bidders, then of the other apps.
@@ -67,17 +74,31 @@ class LastAuctions:
             won: GPUs of each app by machine: what it keeps of its win, and leftovers.
             racks: rack of each machine.
         """
-        more = _by_claim(won)
+        more = by_claim(won)
+        if not bidders and not more and len(self.apps) == sum(view.name in self.apps for view in views):
+            return self
         kept: dict[str, Expected] = {}
         for claim, view in enumerate(views):
+            name = view.name
             if claim < bidders or claim in more:
-                kept[view.name] = _expected(view, more.get(claim, {}), now, racks)
-            elif view.name in self.apps:
-                kept[view.name] = self.apps[view.name]
+                kept[name] = _expected(view, more.get(claim, {}), now, racks)
+            elif name in self.apps:
+                kept[name] = self.apps[name]
         return dataclasses.replace(self, apps=kept)
 
 
-def _by_claim(won: Iterable[Pieces]) -> dict[int, dict[int, int]]:
+def _as_columns(expected: list[Expected], claims: list[int], views: AppViews, rows: Rows, otherwise: Reals) -> Reals:
+    """Return ρ of apps; those of ``claims`` by ``Expected.rho``, as columns with the same sums in the same order."""
+    now, some, (shared, ideal, at) = views.apps.snapshot.now, rows[claims], np.array(expected).T
+    waited = np.where(views.holding[some], 0.0, views.apps.columns.idle[some])
+    since = np.fmin(waited, np.fmax(0.0, now - at))
+    factor = 1.0 + waited / np.fmax(LEAST_SECONDS, views.leases(some))
+    found = otherwise.copy()
+    found[claims] = np.fmax(LEAST_SECONDS, shared + since) / ideal * factor
+    return found
+
+
+def by_claim(won: Iterable[Pieces]) -> dict[int, dict[int, int]]:
     """GPUs by claim and machine."""
     found: dict[int, dict[int, int]] = {}
     for pieces in won:

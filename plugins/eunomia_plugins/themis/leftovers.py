@@ -1,33 +1,26 @@
 """GPUs that no app won or kept: allocated at random to apps outside the auction, then to the others (Themis §3.3.2)."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from eunomia.units import Ints, Rows
+from eunomia_plugins.themis.apps import AppView
 from eunomia_plugins.themis.winnings import Pieces
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Taker:
-    """An app that may be able to use more GPUs.
-
-    Attributes:
-        claim: its number.
-        usable: numbers of GPUs that it can use in all, ascending.
-        has: GPUs that it holds or has won and keeps.
-        gpu_type: the type its jobs ask for; -1: any, but one type at a time.
-        machines: machines of these GPUs.
-        outside: whether it took no part in the auction.
-    """
+class Taker(NamedTuple):
+    """An app that may be able to use more GPUs; what it can use is computed only if it is drawn."""
 
     claim: int
-    usable: Ints
-    has: int
-    gpu_type: int
-    machines: frozenset[int]
+    """Its number."""
+    view: AppView
+    """The app as a bidder."""
+    won: Mapping[int, int]
+    """GPUs that it won and keeps, by machine."""
     outside: bool
+    """Whether it took no part in the auction."""
 
 
 def share_out(free: Ints, gpu_type: Rows, takers: Sequence[Taker], rng: np.random.Generator) -> Pieces:
@@ -53,15 +46,20 @@ def _round(
     left: Ints, gpu_type: Rows, takers: list[Taker], rng: np.random.Generator, taken: dict[tuple[int, int], int]
 ) -> None:
     """Serve one group until none of its apps can use more GPUs."""
-    has = {taker.claim: taker.has for taker in takers}
-    where = {taker.claim: set(taker.machines) for taker in takers}
+    has: dict[int, int] = {}
+    where: dict[int, set[int]] = {}
     candidates = list(takers)
     while candidates and left.any():
         at = int(rng.integers(len(candidates)))
         taker = candidates[at]
-        more = taker.usable[taker.usable > has[taker.claim]]
+        view = taker.view
+        if taker.claim not in has:
+            has[taker.claim] = view.holds + sum(taker.won.values())
+            where[taker.claim] = {*view.context.held, *taker.won}
+        usable = view.context.usable
+        more = usable[usable > has[taker.claim]]
         places = (
-            _place(left, gpu_type, taker.gpu_type, int(more[0]) - has[taker.claim], where[taker.claim])
+            _place(left, gpu_type, view.context.gpu_type, int(more[0]) - has[taker.claim], where[taker.claim])
             if more.size
             else {}
         )

@@ -5,7 +5,7 @@ from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 from math import ceil
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Final
 
 import numpy as np
 from pydantic import Field
@@ -32,16 +32,17 @@ from eunomia import (
     Valuations,
     hookimpl,
 )
-from eunomia.contract.bundles import offer_classes
+from eunomia.contract.bundles import MachineClasses, offer_classes
 from eunomia.contract.contracts import Contracts
 from eunomia.contract.options import SolverChoice
-from eunomia.units import Ints, JobId
-from eunomia_plugins.themis.apps import AppView, WorkCache, read_apps, runs
+from eunomia.units import JobId
+from eunomia_plugins.themis.apps import AppView, WorkCache, runs
 from eunomia_plugins.themis.explaining import explain
 from eunomia_plugins.themis.hold_auction import Lot, hold_auction
 from eunomia_plugins.themis.last_auction import LastAuctions
-from eunomia_plugins.themis.rho import bid, rho_now
+from eunomia_plugins.themis.rho import bid
 
+NO_MACHINES: Final = MachineClasses.of(machine=(), free=(), gpu_type=(), rack=())
 Factor = Annotated[float, Field(ge=1.0, allow_inf_nan=False)]
 
 
@@ -107,38 +108,37 @@ class Themis:
         that of each app's last auction (proof of Theorem 3.3); that of an app's present forecast before its first.
         """
         offered = np.bincount(snapshot.cluster.gpu_type[offer.gpus], minlength=len(snapshot.cluster.gpu_types))
-        rows = standings.claims.rows
-        views = read_apps(snapshot, menus, offer, rows.tolist(), self.cache)
-        able = np.array([view.can_use(offered) for view in views], dtype=bool)
-        last, now = self._last(snapshot), standings.form(ByBundle).now.tolist()
-        ranked = np.array([last.rho(view, snapshot.now, rho) for view, rho in zip(views, now, strict=True)])
+        rows, views = standings.claims.rows, self.cache.views(snapshot, menus, offer)
+        if not offered.any():
+            return replace(offer, apps=rows[:0])
+        able = views.able(rows, offered)
+        rho = self._last(snapshot).rho(views, rows, standings.form(ByBundle).now)
         running = np.isin(rows, snapshot.holdings.app[: snapshot.cluster.gpus][runs(snapshot)])
-        order = np.lexsort((np.arange(rows.size), -ranked, running))
-        worst = rows[[claim for claim in order.tolist() if able[claim]]]
+        order = np.lexsort((np.arange(rows.size), -rho, running))
+        worst = rows[order[able[order]]]
         return replace(offer, apps=worst[: bidders(worst.size, self.options.fairness_knob)])
 
     @hookimpl
     def eunomia_valuation(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> Valuations:
         """Return ρ of each app with its held GPUs, and with each bundle that it bids for (equations 1 and 2)."""
-        rows = snapshot.active_apps if offer.apps is None else offer.apps
-        self.cache.forget({str(name) for name in snapshot.apps.id if name is not None})
-        views = read_apps(snapshot, menus, offer, rows.tolist(), self.cache)
-        classes = offer_classes(snapshot.cluster, offer)
-        now = [rho_now(view.work, view.context) for view in views]
-        bids = [bid(view.work, view.context, classes) if offer.gpus.size else [] for view in views]
-        table = ByBundle.of(classes, now, bids)
-        return Valuations(claims=Claims(unit=Unit.APP, rows=np.asarray(rows, dtype=np.int32)), forms=(table,))
+        rows = np.asarray(snapshot.active_apps if offer.apps is None else offer.apps, dtype=np.int32)
+        claims, views = Claims(unit=Unit.APP, rows=rows), self.cache.views(snapshot, menus, offer)
+        now = views.rho_now(rows)
+        classes = offer_classes(snapshot.cluster, offer) if offer.gpus.size else NO_MACHINES
+        bidding = map(views.view, rows.tolist() if offer.gpus.size else ())
+        bids = [bid(view.work, view.context, classes) for view in bidding] or [[]] * rows.size
+        return Valuations(claims=claims, forms=(ByBundle.of(classes, now, bids),))
 
     @hookimpl
     def eunomia_allocation(self, snapshot: Snapshot, menus: Menus, offer: Offer, valuations: Valuations) -> Allocation:
         """Hold the auction, compute the payments, and allocate the leftover GPUs."""
-        rows = valuations.claims.rows.tolist()
-        others = [row for row in snapshot.active_apps.tolist() if row not in set(rows)]
-        views = read_apps(snapshot, menus, offer, [*rows, *others], self.cache)
+        rows = valuations.claims.rows.tolist()  # of bidders; the other apps follow
+        all_apps = dict.fromkeys([*rows, *snapshot.active_apps.tolist()])
+        views = [*map(self.cache.views(snapshot, menus, offer).view, all_apps)]
         bids = usable_rows(valuations.form(ByBundle), views[: len(rows)])
         free = np.bincount(snapshot.cluster.machine[offer.gpus], minlength=len(snapshot.cluster.machines))
-        cluster, last = snapshot.cluster, self._last(snapshot)
-        lot = Lot(bids, views, free.astype(np.int64), cluster.machine_type, cluster.machine_rack, snapshot.now, last)
+        place = snapshot.cluster.machine_type, snapshot.cluster.machine_rack
+        lot = Lot(bids, views, free.astype(np.int64), *place, snapshot.now, self._last(snapshot))
         return hold_auction(lot, self.options.solver, self.options.nodes, snapshot.rng(self.name))
 
     def _last(self, snapshot: Snapshot) -> LastAuctions:
@@ -162,18 +162,10 @@ def bidders(apps: int, fairness_knob: float) -> int:
 
 def usable_rows(bids: ByBundle, views: list[AppView]) -> ByBundle:
     """The bids without rows that their app could not use: a size off its menu, or GPUs of another type."""
-    kept = []
+    kept, types = [], bids.classes.gpu_type
     for claim, view in enumerate(views):
-        sizes = {int(size) - view.holds for size in view.context.usable}
-        kept.append(
-            [
-                row
-                for row in bids.bundles(claim)
-                if row.size in sizes and _of_type(bids.classes.gpu_type, row.parts, view.context.gpu_type)
-            ]
-        )
+        context = view.context
+        sizes, kind = {int(size) - view.holds for size in context.usable}, context.gpu_type
+        rows = [row for row in bids.bundles(claim) if row.size in sizes]
+        kept.append([row for row in rows if kind < 0 or all(types[part[0]] == kind for part in row.parts)])
     return ByBundle.of(bids.classes, bids.now, kept)
-
-
-def _of_type(types: Ints, parts: tuple[tuple[int, int, int], ...], gpu_type: int) -> bool:
-    return gpu_type < 0 or all(types[part[0]] == gpu_type for part in parts)

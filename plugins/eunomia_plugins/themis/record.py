@@ -49,6 +49,13 @@ class Line:
         return None if self.kept is None else 1.0 - self.kept
 
 
+OF_A_LINE = (
+    *("app", "bid", "rho_now", "gpus_least", "rho_least", "gain", "gpus_won", "rho_won", "kept", "pays"),
+    *("gpus_kept", "gpus_left_over", "table"),
+)
+"""Columns by line, in their order."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuctionRecord:
     """An auction: the bids, winners, payments and leftovers.
@@ -70,23 +77,13 @@ class AuctionRecord:
 
     def columns(self) -> Mapping[str, PlainColumn]:
         """Columns of plain values, by the names of ``Line`` and of this record."""
-        lines = self.lines
-        bidders = sum(line.bid for line in lines)
-
-        def column(name: str) -> list[Any]:
-            return [getattr(line, name) for line in lines]
-
-        def same(value: Any) -> list[Any]:
-            return [value] * len(lines)
-
-        own = ("app", "bid", "rho_now", "gpus_least", "rho_least", "gain", "gpus_won", "rho_won", "kept", "pays")
-        return {name: column(name) for name in own} | {
-            "gpus_kept": column("gpus_kept"),
-            "gpus_left_over": column("gpus_left_over"),
-            "bid_table": column("table"),
-            "gpus_offered": same(self.gpus_offered),
-            "bidders": same(bidders),
-            "apps_active": same(self.apps_active),
-            "method": same(self.method),
-            "gap": same(self.gap),
+        columns: dict[str, PlainColumn] = {name: [getattr(line, name) for line in self.lines] for name in OF_A_LINE}
+        columns["bid_table"] = columns.pop("table")
+        alike: dict[str, Any] = {
+            "gpus_offered": self.gpus_offered,
+            "bidders": sum(line.bid for line in self.lines),
+            "apps_active": self.apps_active,
+            "method": self.method,
+            "gap": self.gap,
         }
+        return columns | {name: [one] * len(self.lines) for name, one in alike.items()}

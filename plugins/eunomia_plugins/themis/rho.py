@@ -87,12 +87,7 @@ def seconds_on(work: RemainingWork, context: BidContext, held: Mapping[int, int]
 
 
 def waiting_factor(waited: float, lease: float) -> float:
-    """Return the factor by which ρ grows while an app waits: 1 more for each lease (docs/decisions/0020).
-
-    Args:
-        waited: seconds.
-        lease: length of a lease in seconds.
-    """
+    """Return the factor by which ρ grows with the seconds waited: 1 more for each lease (docs/decisions/0020)."""
     return 1.0 + waited / max(LEAST_SECONDS, lease)
 
 
@@ -107,7 +102,7 @@ def bid(work: RemainingWork, context: BidContext, classes: MachineClasses) -> li
     if work.done:
         return []
     now = rho_now(work, context)
-    own = frozenset(np.flatnonzero(_own_machine(classes, context.held)).tolist())
+    own = frozenset(np.flatnonzero(_own_machine(classes, context.held)).tolist() if context.held else ())
     sizes = sizes_to_bid(context.usable, sum(context.held.values()), classes.gpus)
     rows: list[Bundle] = []
     for size in sizes:

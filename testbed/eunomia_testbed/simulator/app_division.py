@@ -48,11 +48,14 @@ class AppDivision:
         shared = self._leases.shared[app]
         master = self._masters.of(app)
         state = sim.jobs.state
-        jobs = [job for job in master.wishes() if state[job] == WAITING or job in self._leases.placed]
-        wishes = [self._wish(master, job) for job in jobs]
-        taken = {gpu for one in wishes for gpu in one.runs_on}
+        placed_on = self._leases.placed
+        jobs = [job for job in master.wishes() if state[job] == WAITING or job in placed_on]
+        taken = {gpu for job in jobs if job in placed_on for gpu in placed_on[job]}
         free = [gpu for gpu in shared if gpu not in taken and self._returned.get(gpu) != shared[gpu]]
-        divided = divide(wishes, free, sim.cluster)
+        if not free:
+            self._give_back(app, (), now)
+            return
+        divided = divide([self._wish(master, job) for job in jobs], free, sim.cluster)
         for job, gpus in divided.items():
             if job not in self._leases.placed:
                 self._put(job, gpus, now)

@@ -96,7 +96,7 @@ class Bidders:
 def _made_out_to(offer: Offer, snapshot: Snapshot, own: Snapshot, row: int) -> Offer:
     """Returns the offer as an app sees it: the app is row 0, and its jobs have their own row numbers."""
     rows = {name: index for index, name in enumerate(own.jobs.id) if name is not None}
-    mine = [job for job in offer.candidates.tolist() if snapshot.jobs.app[job] == row]
+    mine = offer.candidates[snapshot.jobs.app[offer.candidates] == row].tolist()
     candidates = [rows[snapshot.jobs.id[job]] for job in mine if snapshot.jobs.id[job] in rows]
     contention = offer.contention[row] if row < offer.contention.size and row != NONE else 1.0
     return dataclasses.replace(

@@ -83,6 +83,7 @@ class Reporter:
         self._samples = None if jobs.samples_per_epoch is None else jobs.samples_per_epoch.tolist()
         self._adapts = None if jobs.adaptation is None else list(map(adapts_named, jobs.adaptation))
         self._seen: dict[int, set[tuple[int, int, int, float]]] = {}
+        self._slowdowns: dict[int, tuple[float, float, float, float] | None] = {}
         exact = speeds.plain and not self._off.any and not workload.regimes
         self._announced: set[int] = set()
         self.follows_up = reports.know != "declared" and not exact
@@ -261,7 +262,12 @@ class Reporter:
         return self.whole(job) * self.serial(job)
 
     def slowdown(self, job: int) -> tuple[float, float, float, float] | None:
-        """S by locality at the job's largest gang; None: not known."""
+        """S by locality at the job's largest gang, which does not change while it runs; None: not known."""
+        if job not in self._slowdowns:
+            self._slowdowns[job] = self._slowdown(job)
+        return self._slowdowns[job]
+
+    def _slowdown(self, job: int) -> tuple[float, float, float, float] | None:
         if "sizes" not in self._facts or self._speeds.plain:
             return None
         kind, most = self._speeds.own_type(job), self._most[job]

@@ -8,7 +8,7 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from eunomia.contract.events import AppArrived, AppFinished, Event, JobAdded, JobFinished, JobPaused, JobResumed
 from eunomia.errors import InputError
@@ -20,6 +20,8 @@ from eunomia_testbed.workload import SimulatedSearch, Workload
 
 FORECAST_CHANGE = 0.005
 """Least change of progress or estimate, as a fraction of the whole work, for another forecast; as in a live search."""
+SURELY = 0.999
+"""Part of that change below which rounding cannot matter."""
 
 
 def make_tuner(
@@ -99,6 +101,17 @@ def _check_search(workload: Workload, app: int, jobs: Sequence[int]) -> None:
         raise InputError(error.rule, value=error.value, place=place) from error
 
 
+class _Looked(NamedTuple):
+    """Where the trials of a search were when its forecast was last made."""
+
+    done: Mapping[int, float]
+    """By trial, iterations done."""
+    useful: Mapping[int, int]
+    """By trial, the GPUs that are of use to it."""
+    change: float
+    """Difference between that forecast's work and the reported one's, in serial GPU-seconds."""
+
+
 class SearchAppMaster:
     """Represents a search. It has no clock: its state changes only when one of its methods is called.
 
@@ -124,12 +137,14 @@ class SearchAppMaster:
         self._own_work: Any = _OwnWork(self.tuner, wholes)
         # A tuner that judges no trial between pauses sees only the points at pauses.
         self._every = search.every if getattr(self.tuner, "listens", True) else 0
+        self._falls_with_work = bool(getattr(self.tuner, "falls_with_work", False))
         self._aims = dict.fromkeys(self._number.values(), 0)
         self._paused: set[int] = set()
         self._over: set[int] = set()
         self._runs: dict[int, TrialRun] = {}
         self._budget: float | None = None
         self._known: Forecast | None = None
+        self._looked: _Looked | None = None
 
     # --- what happens ------------------------------------------------------------------------------------------------
 
@@ -157,7 +172,8 @@ class SearchAppMaster:
         return self._follow(number, stands=stands)
 
     def hear(self, event: Event, now: float) -> Sequence[Event]:
-        """Does nothing: the progress of a trial is queried when it is needed."""
+        """Makes no event: the progress of a trial is queried when it is needed."""
+        self._looked = None
         return ()
 
     def _follow(self, number: int, *, stands: bool) -> list[Event]:
@@ -208,6 +224,8 @@ class SearchAppMaster:
     def _look(self) -> None:
         """Read the runs that the tuner requests now."""
         self._runs = {run.trial: run for run in self.tuner.runs()}
+        self._looked = None
+        self.__dict__.pop("_most_now", None)
 
     # --- reports -----------------------------------------------------------------------------------------------------
 
@@ -260,23 +278,47 @@ class SearchAppMaster:
             return None
         desk, factor = self._desk, self._factor
         done = {number: desk.iterations_done(job) for job, number in self._number.items()}
-        useful = {
-            number: desk.useful_gpus(self._jobs[number - 1], self.span(self._jobs[number - 1])[1])
-            for number in self._runs
-        }
+        useful = {number: desk.useful_gpus(self._jobs[number - 1], most) for number, most in self._most_now.items()}
+        if self._is_near(done, useful):
+            return None
         made = forecast(self._own_work, done, self._speeds, otherwise=self._speeds[1], useful=useful)
         if made is None:
             return None
         if self._budget is None:
             self._budget = made.total_gpu_seconds * factor
         phases = tuple(Phase(jobs=tuple(_scaled(job, factor) for job in phase.jobs)) for phase in made.phases)
-        reported = Forecast(
+        known = self._known
+        if known is not None and _shape(phases) == _shape(known.phases):
+            change = abs(_work(phases) - _work(known.phases))
+            if change <= FORECAST_CHANGE * self._budget:
+                self._looked = _Looked(done=done, useful=useful, change=change)
+                return None
+        self._looked = _Looked(done=done, useful=useful, change=0.0)
+        self._known = Forecast(
             phases=phases, total_gpu_seconds=self._budget, most=max(made.most, self._demand), losses=self._losses()
         )
-        if self._known is not None and not _differs(reported, self._known):
-            return None
-        self._known = reported
-        return reported
+        return self._known
+
+    def _is_near(self, done: Mapping[int, float], useful: Mapping[int, int]) -> bool:
+        """Return whether a forecast would be so near the reported one that none is made.
+
+        The tuner has decided nothing since the last forecast was made, so that work left falls by the work done.
+        """
+        last = self._looked if self._falls_with_work else None
+        if last is None or self._budget is None or last.useful != useful:
+            return False
+        before, speeds = last.done, self._speeds
+        moved = sum(
+            abs(at - before[number]) * speeds[number].seconds_per_iteration
+            for number, at in done.items()
+            if at != before[number]
+        )
+        return last.change + moved * self._factor < SURELY * FORECAST_CHANGE * self._budget
+
+    @cached_property
+    def _most_now(self) -> dict[int, int]:
+        """Returns the most GPUs that each trial of a run can use in its present phase."""
+        return {number: self.span(self._jobs[number - 1])[1] for number in self._runs}
 
     def _losses(self) -> tuple[LossCurve, ...]:
         """Returns the loss curves of trials that have not ended; they are known in advance (Themis §6.1)."""
@@ -309,23 +351,26 @@ class _OwnWork:
         if info.trial is None:
             return info
         left = max(0.0, self._wholes[info.trial] - done.get(info.trial, 0.0))
-        return info if info.iterations_left <= left else dataclasses.replace(info, iterations_left=left)
+        if info.iterations_left <= left:
+            return info
+        return JobInfo(trial=info.trial, iterations_left=left, least=info.least, most=info.most)
 
 
 def _scaled(job: JobForecast, factor: float) -> JobForecast:
-    return job if factor == 1.0 else dataclasses.replace(job, iterations_left=job.iterations_left * factor)
+    if factor == 1.0:
+        return job
+    return JobForecast(
+        iterations_left=job.iterations_left * factor,
+        seconds_per_iteration=job.seconds_per_iteration,
+        least=job.least,
+        most=job.most,
+        slowdown=job.slowdown,
+    )
 
 
-def _differs(new: Forecast, old: Forecast) -> bool:
-    """Returns whether a forecast differs from the last one by more than small progress."""
-    if _shape(new) != _shape(old):
-        return True
-    return abs(_work(new) - _work(old)) > FORECAST_CHANGE * new.total_gpu_seconds
+def _shape(phases: Sequence[Phase]) -> tuple[object, ...]:
+    return tuple(tuple((job.iterations_left > 0, job.least, job.most) for job in phase.jobs) for phase in phases)
 
 
-def _shape(known: Forecast) -> tuple[object, ...]:
-    return tuple(tuple((job.iterations_left > 0, job.least, job.most) for job in phase.jobs) for phase in known.phases)
-
-
-def _work(known: Forecast) -> float:
-    return sum(job.iterations_left * job.seconds_per_iteration for phase in known.phases for job in phase.jobs)
+def _work(phases: Sequence[Phase]) -> float:
+    return sum(job.iterations_left * job.seconds_per_iteration for phase in phases for job in phase.jobs)

@@ -15,7 +15,7 @@ from eunomia.model.forecasts import Forecast, JobForecast, Phase
 from eunomia.testing.builders import World
 from eunomia.units import JobId, Version
 from eunomia_plugins.elasticity.range import Range, RangeOptions
-from eunomia_plugins.themis.apps import WorkCache, read_apps
+from eunomia_plugins.themis.apps import WorkCache
 from eunomia_plugins.themis.plugin import Themis, ThemisOptions, usable_rows
 
 LEASE = 600.0
@@ -216,7 +216,7 @@ def test_unexpired_gpus_count_as_held() -> None:
     world.app("a", forecast=forecast(400.0, most=4), contention=1.0).job("a/0", gpus=(1, 4))
     world.holds("a/0", 0, 1, ends_at=900.0)
     snapshot, menus, _, offer = round_of(themis(), world, now=10.0)
-    view = read_apps(snapshot, menus, offer, [0], WorkCache((1.0, 1.0, 1.1, 1.3)))[0]
+    view = WorkCache((1.0, 1.0, 1.1, 1.3)).views(snapshot, menus, offer).view(0)
     assert view.context.held == {0: 2}
     assert view.context.waited == 0.0
     table = themis().eunomia_valuation(snapshot, menus, offer).form(ByBundle)
@@ -247,7 +247,7 @@ def test_bids_off_an_apps_menu_and_of_another_type_are_void() -> None:
     snapshot, menus, _, offer = round_of(themis(), world, now=0.0)
     classes = offer_classes(snapshot.cluster, offer)
     rows = [Bundle(0.1, (Part(kind, gpus),)) for kind in range(2) for gpus in (1, 2, 4)]
-    view = read_apps(snapshot, menus, offer, [0], WorkCache((1.0, 1.0, 1.1, 1.3)))
+    view = [WorkCache((1.0, 1.0, 1.1, 1.3)).views(snapshot, menus, offer).view(0)]
     kept = usable_rows(ByBundle.of(classes, [1.0], [rows]), view)
     v100 = snapshot.cluster.gpu_types.index("V100")
     kind = int(np.flatnonzero(classes.gpu_type == v100)[0])
