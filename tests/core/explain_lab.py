@@ -21,7 +21,7 @@ from eunomia.contract.events import (
 )
 from eunomia.contract.stages import Stages
 from eunomia.explain.explaining import Why, explain
-from eunomia.explain.remedies import Way
+from eunomia.explain.remedies import Remedy
 from eunomia.model.cluster import Cluster
 from eunomia.model.leases import LeaseState
 from eunomia.model.workload import JobState
@@ -169,18 +169,18 @@ class Lab:
         leases = self.arbiter.state.leases.values()
         return sum(lease.gpus.size for lease in leases if lease.app == app and lease.job == NONE)
 
-    def do(self, why: Why, way: Way) -> None:
+    def do(self, why: Why, remedy: Remedy) -> None:
         """Do what is said to free the job."""
         state, job = self.arbiter.state, why.job
         self.held = {int(app): self._slots(int(app)) for app in state.app_rows.values()}
-        match way.what:
+        match remedy.what:
             case "lease_end" | "protection_end" | "round" | "pause_end" | "offer_end" | "plan" | "fallback":
-                self.pass_to(self.now + (way.in_seconds if way.in_seconds is not None else 3600.0))
-            case "release" if way.in_seconds is not None and why.reason is not None and not self.obeys:
+                self.pass_to(self.now + (remedy.in_seconds if remedy.in_seconds is not None else 3600.0))
+            case "release" if remedy.in_seconds is not None and why.reason is not None and not self.obeys:
                 self.obeys = True
                 self.step()
             case "release":
-                self.finish(way.slots)
+                self.finish(remedy.slots)
             case "gpus":
                 held = [gpu for gpu in range(self.cluster.gpus) if state.holdings.live.app[gpu] != NONE]
                 self.finish(next(other.slots for other in why.frees if other.what == "release") or tuple(held))
@@ -195,12 +195,12 @@ class Lab:
             case "machine_back":
                 self.step(*[MachineBack(machine=machine.name) for machine in self.cluster.machines])
             case "division":
-                self.step(JobsDivided(app=why.app, jobs=(job,), gpus=(way.slots[:1],)))
+                self.step(JobsDivided(app=why.app, jobs=(job,), gpus=(remedy.slots[:1],)))
             case other:
                 raise AssertionError(other)
         if not self.freed(job):
             self.pass_to(self.wake_at if math.isfinite(self.wake_at) else self.now)
-        if way.text.endswith("at the next round"):
+        if remedy.text.endswith("at the next round"):
             self.submit("someone", 1)
 
     def finish(self, slots: Sequence[int]) -> None:

@@ -32,7 +32,7 @@ from eunomia import (
 )
 from eunomia.contract.events import JobFailed, JobFinished, JobPaused, JobResumed, MachineLost
 from eunomia.explain.explaining import past_waits
-from eunomia.explain.remedies import WAYS
+from eunomia.explain.remedies import REMEDIES
 from eunomia.testing.assemble import assemble
 from eunomia.units import JobId, Seconds
 
@@ -593,8 +593,8 @@ def test_the_reason_and_its_numbers_are_right(name: str) -> None:
     assert why.reason is case.reason, why
     assert {key: why.numbers.get(key) for key in case.numbers} == pytest.approx(case.numbers), why
     assert case.says in (why.sentence, ""), why.sentence
-    assert {way.what for way in why.frees} >= set(case.frees), why.frees
-    assert {way.what for way in why.frees} <= set(WAYS)
+    assert {remedy.what for remedy in why.frees} >= set(case.frees), why.frees
+    assert {remedy.what for remedy in why.frees} <= set(REMEDIES)
     if case.plugin is not None:
         assert why.plugin == case.plugin
     if case.starts is not None:
@@ -605,7 +605,9 @@ def test_the_reason_and_its_numbers_are_right(name: str) -> None:
 def test_doing_what_is_said_frees_the_job(name: str) -> None:
     case = CASES[name]
     said = case.build().explain(case.job)
-    enough = [at for at, way in enumerate(said.frees) if way.what not in NOT_DONE and "then it waits" not in way.text]
+    enough = [
+        at for at, remedy in enumerate(said.frees) if remedy.what not in NOT_DONE and "then it waits" not in remedy.text
+    ]
     for at in enough:
         town = case.build()
         assert not town.freed(case.job)
@@ -652,7 +654,7 @@ def test_the_plugin_is_asked_for_its_own_words() -> None:
     town = build(comes("b", 1), site=lambda: lab(make=refusing(unmeasured)))()
     why = town.explain("b/0")
     assert (why.said, why.numbers["patience"]) == ("b/0 is refused.", 3.0)
-    assert [way.text for way in why.frees if way.what == "text"] == ["a kind word"]
+    assert [remedy.text for remedy in why.frees if remedy.what == "text"] == ["a kind word"]
 
 
 def test_the_order_of_service_is_told_by_the_plugin_behind_it() -> None:

@@ -10,7 +10,7 @@ import pytest
 from eunomia.contract.verdicts import Reason
 from eunomia.explain.facts import Facts
 from eunomia.explain.reasons import SENTENCES
-from eunomia.explain.remedies import WAYS
+from eunomia.explain.remedies import REMEDIES
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "reasons.md"
 
@@ -34,7 +34,7 @@ def test_the_page_of_reasons_says_what_the_code_says(reason: Reason) -> None:
 
 def test_the_page_has_every_reason_and_every_way_and_no_other() -> None:
     assert list(rows("reason")) == [reason.word for reason in Reason]
-    assert list(rows("what")) == list(WAYS)
+    assert list(rows("what")) == list(REMEDIES)
 
 
 @pytest.mark.parametrize("reason", Reason)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from eunomia.contract.explanations import Explanation
 from eunomia.explain.explaining import Explainer, Why
 from eunomia.explain.measuring import measuring
-from eunomia.explain.remedies import Way
+from eunomia.explain.remedies import Remedy
 from eunomia.model.workload import JobState
 from eunomia.state.state import State
 from eunomia.units import JobId, Seconds
@@ -87,20 +87,20 @@ def add_why(message: pb.Explanation, why: Why, layout: Layout | None) -> None:
     message.round, message.said_seconds_ago = why.round, why.said_seconds_ago
     message.text = why.text
     message.numbers.update(why.numbers)
-    message.frees.extend(_frees(way, layout) for way in why.frees)
+    message.frees.extend(_frees(remedy, layout) for remedy in why.frees)
     if why.starts_in is not None:
         message.starts_in_seconds.extend(why.starts_in)
 
 
-def _frees(way: Way, layout: Layout | None) -> pb.Frees:
-    names = [_slot(gpu, layout) for gpu in way.slots]
+def _frees(remedy: Remedy, layout: Layout | None) -> pb.Frees:
+    names = [_slot(gpu, layout) for gpu in remedy.slots]
     alone = len(names) == 1 and names[0].isdigit()
     place = f"slot{'s' if len(names) > 1 else ''} {', '.join(names)}: " if names and not alone else ""
     return pb.Frees(
-        what=way.what,
+        what=remedy.what,
         slot=int(names[0]) if alone else None,
-        in_seconds=way.in_seconds,
-        text=place + way.text,
+        in_seconds=remedy.in_seconds,
+        text=place + remedy.text,
     )
 
 

@@ -16,7 +16,7 @@ from eunomia.contract.verdicts import Reason
 from eunomia.explain.facts import Facts, facts_of
 from eunomia.explain.measuring import measuring
 from eunomia.explain.reasons import SENTENCES
-from eunomia.explain.remedies import NOTHING_FREES, Way, Ways
+from eunomia.explain.remedies import NOTHING_FREES, Remedies, Remedy
 from eunomia.explain.what_if import Trials
 from eunomia.model.cluster import Cluster
 from eunomia.model.leases import LeaseState
@@ -56,7 +56,7 @@ class Why:
     said: str
     """The text of the plugin's explanation; empty: the plugin gave none."""
     numbers: Mapping[str, float]
-    frees: tuple[Way, ...]
+    frees: tuple[Remedy, ...]
     starts_in: tuple[float, float] | None
     """Seconds from now, earliest and latest; None: not known."""
     basis: str = ""
@@ -161,9 +161,9 @@ class _Case:
         plugin = "" if core else self.state.turned_down_by(self.row)
         facts = facts_of(self.arbiter, self.row, self.reason, self._decision())
         said = self._said(plugin, facts)
-        ways = Ways(self.arbiter, self.trials, self.job, facts)
-        frees = ways.listed(() if said is None else said.frees)
-        starts, basis, more = self._starts(ways, frees, said)
+        remedies = Remedies(self.arbiter, self.trials, self.job, facts)
+        frees = remedies.listed(() if said is None else said.frees)
+        starts, basis, more = self._starts(remedies, frees, said)
         return Why(
             job=self.job,
             app=self.app,
@@ -228,7 +228,7 @@ class _Case:
         return Explanation(
             text=" ".join(said.text for said in answers),
             numbers={name: number for said in answers for name, number in said.numbers.items()},
-            frees=tuple(way for said in answers for way in said.frees),
+            frees=tuple(remedy for said in answers for remedy in said.frees),
             starts_in=next((said.starts_in for said in answers if said.starts_in is not None), None),
         )
 
@@ -250,7 +250,7 @@ class _Case:
     # --- when ------------------------------------------------------------------------------------------------------
 
     def _starts(
-        self, ways: Ways, frees: Sequence[Way], said: Explanation | None
+        self, remedies: Remedies, frees: Sequence[Remedy], said: Explanation | None
     ) -> tuple[tuple[float, float] | None, str, dict[str, float]]:
         """Estimate when the job starts.
 
@@ -260,16 +260,16 @@ class _Case:
         if self.reason in (None, Reason.PAUSED_BY_APP) or frees[:1] == NOTHING_FREES:
             return None, "", {}
         if self.reason is Reason.AWAITING_RELEASE:
-            latest = max((way.in_seconds or 0.0 for way in frees), default=0.0)
+            latest = max((remedy.in_seconds or 0.0 for remedy in frees), default=0.0)
             return (0.0, latest), "the grace of the jobs that leave", {}
         if planned >= self.now:
             return (float(planned - self.now),) * 2, "the plan", {}
         if said is not None and said.starts_in is not None:
             return said.starts_in, "the plugin", {}
-        if ways.ahead is not None:
-            latest = max(0.0, float(ways.ahead.at - self.now))
-            sooner = [way.in_seconds for way in frees if way.in_seconds is not None and way.what != "text"]
-            rounds = {"rounds_to_wait": float(max(0, ways.ahead.round - self.state.round))}
+        if remedies.ahead is not None:
+            latest = max(0.0, float(remedies.ahead.at - self.now))
+            sooner = [remedy.in_seconds for remedy in frees if remedy.in_seconds is not None and remedy.what != "text"]
+            rounds = {"rounds_to_wait": float(max(0, remedies.ahead.round - self.state.round))}
             return (min([latest, *sooner]), latest), "leases and jobs end as known, and no app arrives", rounds
         return self._from_past()
 

@@ -13,7 +13,7 @@ from eunomia.model.workload import JobState
 from eunomia.round.arbiter import Arbiter
 from eunomia.units import NONE, JobId
 
-WAYS = (
+REMEDIES = (
     "lease_end",
     "protection_end",
     "release",
@@ -34,18 +34,18 @@ WAYS = (
     "text",
     "nothing",
 )
-"""Possible values of ``Way.what``."""
-WAYS_SHOWN = 3
+"""Possible values of ``Remedy.what``."""
+REMEDIES_SHOWN = 3
 AT_NEXT_ROUND = ", at the next round"
 """Suffix for a remedy that does not itself trigger a round."""
 
 
 @value
-class Way:
+class Remedy:
     """An event that lets a waiting job start."""
 
     what: str
-    """The kind of event: one of ``WAYS``."""
+    """The kind of event: one of ``REMEDIES``."""
     text: str
     slots: tuple[int, ...] = ()
     """GPUs that the event frees."""
@@ -55,10 +55,10 @@ class Way:
     """Number of further GPUs that the job needs."""
 
 
-NOTHING_FREES = (Way(what="nothing", text="nothing: it cannot run on this cluster"),)
+NOTHING_FREES = (Remedy(what="nothing", text="nothing: it cannot run on this cluster"),)
 
 
-class Ways:
+class Remedies:
     """The remedies for one job.
 
     Args:
@@ -87,16 +87,16 @@ class Ways:
     def _ahead_in(self) -> float | None:
         return None if self.ahead is None else max(0.0, float(self.ahead.at - self.now))
 
-    def tried(self) -> tuple[Way, ...]:
+    def tried(self) -> tuple[Remedy, ...]:
         """Remedies that were tried and let the job start earlier than time alone does."""
         if self.reason is None:
             return ()
         if self.reason is Reason.PAUSED_BY_APP:
-            return (Way(what="resume", text=f"{self.app} resumes it" + _then(self.trials.resumed(self.job))),)
+            return (Remedy(what="resume", text=f"{self.app} resumes it" + _then(self.trials.resumed(self.job))),)
         if self.reason is Reason.BACKING_OFF:
             again = float(self.state.jobs.live.ready_at[self.row]) - self.now
             text = "its pause ends" + _then(self.trials.resumed(self.job))
-            return (Way(what="pause_end", text=text, in_seconds=max(0.0, again)),)
+            return (Remedy(what="pause_end", text=text, in_seconds=max(0.0, again)),)
         if self.reason is Reason.AWAITING_RELEASE:
             return tuple(self._releases())
         if self.reason is Reason.PLUGIN_FAULT and self.trials.now_free(self.job) is None:
@@ -105,28 +105,28 @@ class Ways:
             return tuple(self._unfit())
         return tuple(self._chances())
 
-    def _releases(self) -> Iterable[Way]:
+    def _releases(self) -> Iterable[Remedy]:
         lease = self.state.leases[int(self.state.jobs.live.lease[self.row])]
         held = self.state.holdings.live
         latest = max(0.0, lease.granted_at + longest_release(self.arbiter) - self.now)
         for gpu in lease.gpus.tolist():
             if held.lease[gpu] != lease.id and held.app[gpu] != NONE:
                 text = f"{self.state.app_id(int(held.app[gpu]))} gives it back"
-                yield Way(what="release", slots=(gpu,), text=text, in_seconds=latest)
+                yield Remedy(what="release", slots=(gpu,), text=text, in_seconds=latest)
 
-    def _repairs(self) -> Iterable[Way]:
+    def _repairs(self) -> Iterable[Remedy]:
         plugin = self.facts.faulty_plugin or "the plugin"
-        yield Way(what="profile", text=f"another profile, or a corrected {plugin}")
+        yield Remedy(what="profile", text=f"another profile, or a corrected {plugin}")
         left = self.facts.faults_allowed - self.facts.faults
         if not self.state.fallen_back and self.ahead is not None:
             text = f"the fallback, which serves after {left} more failures"
-            yield Way(what="fallback", text=text, in_seconds=self._ahead_in)
+            yield Remedy(what="fallback", text=text, in_seconds=self._ahead_in)
 
-    def _unfit(self) -> Iterable[Way]:
+    def _unfit(self) -> Iterable[Remedy]:
         """Remedies for a job that would not start even alone on this cluster."""
         measured = self.trials.measured(self.job)
         if measured is not None or self.reason is Reason.NOT_PROFILED:
-            yield Way(what="measured", text="a rate of it is measured or declared" + _then(measured))
+            yield Remedy(what="measured", text="a rate of it is measured or declared" + _then(measured))
         elif self.trials.alone(self.job, machines_back=True) is not None:
             yield from self._machines_back(always=True)
         elif self.reason is Reason.PLANNED_LATER:
@@ -134,18 +134,20 @@ class Ways:
         elif self.ahead is None:
             yield from NOTHING_FREES
 
-    def _machines_back(self, *, always: bool = False) -> Iterable[Way]:
+    def _machines_back(self, *, always: bool = False) -> Iterable[Remedy]:
         down = down_machines(self.state)
         enough = self.trials.machines_back(self.job) if down else None
         if enough is not None or always:
-            yield Way(what="machine_back", text=f"{names_of(what_is_down(self.state))} back in service" + _then(enough))
+            yield Remedy(
+                what="machine_back", text=f"{names_of(what_is_down(self.state))} back in service" + _then(enough)
+            )
 
-    def _planned(self) -> Iterable[Way]:
+    def _planned(self) -> Iterable[Remedy]:
         planned = self.state.starts_at.get(self.row, math.nan)
         if planned >= self.now:
-            yield Way(what="plan", text="its turn in the plan", in_seconds=float(planned - self.now))
+            yield Remedy(what="plan", text="its turn in the plan", in_seconds=float(planned - self.now))
 
-    def _chances(self) -> Iterable[Way]:
+    def _chances(self) -> Iterable[Remedy]:
         yield from self._planned()
         divided = list(self._division())
         if divided:
@@ -153,7 +155,7 @@ class Ways:
             return
         if self.trials.now_free(self.job) is not None:
             if self.state.open is None and self.reason is not Reason.PLANNED_LATER:
-                yield Way(what="round", text="the next round", in_seconds=self._next_round())
+                yield Remedy(what="round", text="the next round", in_seconds=self._next_round())
             return
         yield from self._short()
         yield from self._holders_leaving()
@@ -161,9 +163,9 @@ class Ways:
         first = self.trials.first(self.job) if self.facts.others_waiting else None
         if first is not None:
             ahead = f": {names_of(self.facts.ahead_names)} first" if self.facts.ahead_names else ""
-            yield Way(what="order", text=f"no other job waiting{ahead}{_then(first)}")
+            yield Remedy(what="order", text=f"no other job waiting{ahead}{_then(first)}")
 
-    def _division(self) -> Iterable[Way]:
+    def _division(self) -> Iterable[Remedy]:
         """GPUs that the job's app holds and has not assigned to a job yet."""
         held = self.state.holdings.live
         idle = [
@@ -171,7 +173,7 @@ class Ways:
         ]
         shared = [gpu for gpu in idle if self.state.leases[int(held.lease[gpu])].job == NONE]
         if len(shared) >= int(self.state.jobs.live.least[self.row]):
-            yield Way(what="division", slots=tuple(shared), text=f"{self.app} puts it on a slot that it holds")
+            yield Remedy(what="division", slots=tuple(shared), text=f"{self.app} puts it on a slot that it holds")
 
     def _next_round(self) -> float | None:
         """Seconds until the next round; None: the time is not known."""
@@ -181,19 +183,21 @@ class Ways:
         soon = float(decision.wake_at) - float(self.now)
         return soon if math.isfinite(soon) else None
 
-    def _short(self) -> Iterable[Way]:
+    def _short(self) -> Iterable[Remedy]:
         if self.reason is Reason.CPUS_SHORT and self.facts.cpus_asked > self.facts.cpus_left:
-            yield Way(what="cpus", text=f"{self.facts.cpus_asked - self.facts.cpus_left:g} more CPUs with free slots")
+            yield Remedy(
+                what="cpus", text=f"{self.facts.cpus_asked - self.facts.cpus_left:g} more CPUs with free slots"
+            )
         if self.reason is Reason.MEMORY_SHORT and self.facts.memory_asked > self.facts.memory_left:
-            yield Way(
+            yield Remedy(
                 what="memory",
                 text=f"{self.facts.memory_asked - self.facts.memory_left:g} GiB more memory with free slots",
             )
 
-    def _holders_leaving(self) -> Iterable[Way]:
+    def _holders_leaving(self) -> Iterable[Remedy]:
         """Leases that let the job start if they end: each one alone, soonest first, else the smallest set of them."""
         leases = self.holders.usable()
-        alone = [lease for lease in leases if self.trials.released(self.job, [lease]) is not None][:WAYS_SHOWN]
+        alone = [lease for lease in leases if self.trials.released(self.job, [lease]) is not None][:REMEDIES_SHOWN]
         for lease in alone:
             yield self._done([lease], self.holders.over_in([lease]))
         together = [] if alone else self.holders.needed_together(leases)
@@ -203,39 +207,39 @@ class Ways:
         if enough:
             yield self._fewest(min(enough, key=self.holders.gpus_gained))
 
-    def _fewest(self, leases: Sequence[int]) -> Way:
+    def _fewest(self, leases: Sequence[int]) -> Remedy:
         """Find the smallest number of these leases' GPUs with which the job starts."""
         most = self.holders.gpus_gained(leases)
         tried = (many for many in range(1, most) if self.trials.released(self.job, leases, only=many) is not None)
         count = next(tried, most)
         where = " on one machine" if self.reason is Reason.FRAGMENTED else ""
-        return Way(what="gpus", text=f"{count} more free {self.facts.slots_of_type(count)}{where}", count=count)
+        return Remedy(what="gpus", text=f"{count} more free {self.facts.slots_of_type(count)}{where}", count=count)
 
-    def _done(self, leases: Sequence[int], seconds: float | None) -> Way:
+    def _done(self, leases: Sequence[int], seconds: float | None) -> Remedy:
         """The remedy that the work on all these leases is done."""
         gpus = tuple(sorted(gpu for one in leases for gpu in self.state.leases[one].gpus.tolist()))
         text = f"{names_of([self.holders.name(one) for one in leases])} done"
-        return Way(what="release", slots=gpus, text=text, in_seconds=seconds)
+        return Remedy(what="release", slots=gpus, text=text, in_seconds=seconds)
 
-    def listed(self, texts: Sequence[str]) -> tuple[Way, ...]:
+    def listed(self, texts: Sequence[str]) -> tuple[Remedy, ...]:
         """All remedies: those that come with time first, then those that were tried, then the plugins' texts."""
         if self.reason is None:
             return ()
         tried = self.tried()
         timely = [] if tried[:1] == NOTHING_FREES else [*self._offer_end(), *self._timely(tried)]
-        known = {way.slots for way in timely if way.what == "release"}
-        rest = (way for way in tried if way.what != "release" or way.slots not in known)
-        return (*timely, *rest, *(Way(what="text", text=text) for text in texts))
+        known = {remedy.slots for remedy in timely if remedy.what == "release"}
+        rest = (remedy for remedy in tried if remedy.what != "release" or remedy.slots not in known)
+        return (*timely, *rest, *(Remedy(what="text", text=text) for text in texts))
 
-    def _offer_end(self) -> Iterable[Way]:
+    def _offer_end(self) -> Iterable[Remedy]:
         if self.state.open is not None and self.kind is JobState.WAITING:
             closes = self.state.open.offer.closes_at
             seconds = None if closes is None else max(0.0, float(closes - self.now))
-            yield Way(what="offer_end", text="the open offer is decided", in_seconds=seconds)
+            yield Remedy(what="offer_end", text="the open offer is decided", in_seconds=seconds)
 
-    def _timely(self, tried: Sequence[Way]) -> Iterable[Way]:
+    def _timely(self, tried: Sequence[Remedy]) -> Iterable[Remedy]:
         """Remedies that come with time, without arrivals."""
-        ahead = None if _SETTLED & {way.what for way in tried} else self.ahead
+        ahead = None if _SETTLED & {remedy.what for remedy in tried} else self.ahead
         if ahead is None or self.reason in (Reason.AWAITING_RELEASE, Reason.PAUSED_BY_APP):
             return
         if self.state.open is not None and ahead.at <= (self.state.open.offer.closes_at or ahead.at):
@@ -243,33 +247,33 @@ class Ways:
         held = self.state.holdings.live
         numbers = sorted({int(held.lease[gpu]) for gpu in ahead.gpus.tolist() if held.app[gpu] != NONE})
         if not numbers:
-            yield Way(what="round", text="a later round", in_seconds=self._ahead_in)
+            yield Remedy(what="round", text="a later round", in_seconds=self._ahead_in)
             return
         ended = all(self.state.leases[number].ends_at <= ahead.at for number in numbers)
         if ended:
             mine = tuple(gpu for gpu in ahead.gpus.tolist() if held.app[gpu] != NONE)
             names = names_of([str(self.state.app_id(self.state.leases[number].app)) for number in numbers])
             text = f"lease of {names} ends" if len(numbers) == 1 else f"leases of {names} end"
-            yield Way(what="lease_end", slots=mine, text=text, in_seconds=self._ahead_in)
+            yield Remedy(what="lease_end", slots=mine, text=text, in_seconds=self._ahead_in)
         elif ahead.preempted & set(numbers):
             yield self._preemption(ahead, [number for number in numbers if number in ahead.preempted])
         elif self.trials.released(self.job, numbers) is not None:
             yield self._done(numbers, self._ahead_in)
         else:
-            yield Way(what="round", text="its turn, as running jobs end", in_seconds=self._ahead_in)
+            yield Remedy(what="round", text="its turn, as running jobs end", in_seconds=self._ahead_in)
 
-    def _preemption(self, start: Start, numbers: Sequence[int]) -> Way:
+    def _preemption(self, start: Start, numbers: Sequence[int]) -> Remedy:
         """The end of the protected parts of these leases, or the round that takes their GPUs if none is protected."""
         until = max(float(self.state.leases[number].protected_until) for number in numbers)
         names = names_of([self.holders.name(number) for number in numbers])
         if not self.now < until <= start.at:
-            return Way(what="round", text=f"its turn before {names}", in_seconds=self._ahead_in)
+            return Remedy(what="round", text=f"its turn before {names}", in_seconds=self._ahead_in)
         slots = tuple(sorted(gpu for number in numbers for gpu in self.state.leases[number].gpus.tolist()))
         ends = f"protected part of the lease of {names} ends"
         if len(numbers) > 1:
             ends = f"protected parts of the leases of {names} end"
         text = ends + ("" if start.at <= until else AT_NEXT_ROUND)
-        return Way(what="protection_end", slots=slots, text=text, in_seconds=until - self.now)
+        return Remedy(what="protection_end", slots=slots, text=text, in_seconds=until - self.now)
 
 
 _SETTLED = {"round", "pause_end", "plan", "resume", "division", "fallback"}
