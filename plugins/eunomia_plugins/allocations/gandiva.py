@@ -31,7 +31,7 @@ from eunomia import (
 from eunomia.contract.allocations import Grants, Pins
 from eunomia.contract.pools import holders, usable
 from eunomia.units import NONE, Ints, Reals
-from eunomia_plugins.allocations.nearness import Way, nearest, placement_score, way_of
+from eunomia_plugins.allocations.nearness import GangPlacement, nearest, placement_of, placement_score
 from eunomia_plugins.allocations.ranking import EVENTS, ranked, reasons
 
 
@@ -93,7 +93,7 @@ class _Packing:
         self.pool = Pool(snapshot, gpus)
         owner = holders(snapshot, claims, gpus)
         self.held = {int(claim): gpus[owner == claim] for claim in np.unique(owner[owner >= 0])}
-        self.served: dict[int, Way] = {}
+        self.served: dict[int, GangPlacement] = {}
         """By claim, in order of service."""
         self.types: dict[int, int] = {}
         self.why = reasons(menus.span(claims.rows)[0], snapshot.jobs.gpu_type[claims.rows], offer.capacity)
@@ -106,32 +106,32 @@ class _Packing:
             on_menu = self.menus.largest_at_most(self.jobs[claim], gpus.size) == gpus.size
             lasts = (self.snapshot.holdings.ends_at[gpus] > self.snapshot.now).all()
             if on_menu and lasts and self.pool.holds(gpus).all():
-                self._settle(claim, way_of(self.snapshot.cluster, gpus), gpus)
+                self._settle(claim, placement_of(self.snapshot.cluster, gpus), gpus)
 
     def migrate(self, least_gain: float) -> None:
         """Move jobs that would run faster elsewhere, the greatest gain first, each at most once."""
-        apart = [claim for claim, way in self.served.items() if len(way.parts) > 1]
+        apart = [claim for claim, placed in self.served.items() if len(placed.parts) > 1]
         waiting = {claim: self._gain(claim) for claim in apart}
         while waiting:
             claim = max(waiting, key=lambda one: waiting[one][0])
-            gain, way = waiting.pop(claim)
-            if way is None or gain < least_gain:
+            gain, placed = waiting.pop(claim)
+            if placed is None or gain < least_gain:
                 return
-            gain, way = self._gain(claim)  # earlier moves changed what is left
-            if way is None or gain < least_gain:
+            gain, placed = self._gain(claim)  # earlier moves changed what is left
+            if placed is None or gain < least_gain:
                 continue
             self._free(claim)
-            self._settle(claim, way, None)
+            self._settle(claim, placed, None)
 
-    def _gain(self, claim: int) -> tuple[float, Way | None]:
+    def _gain(self, claim: int) -> tuple[float, GangPlacement | None]:
         """Return a running job's gain by its best migration, as a fraction of its full speed, and the machines."""
         here = self.served[claim]
         score = self._score(claim, here)
         if score >= 1.0:
             return 0.0, None
         own = np.bincount(self.snapshot.cluster.machine[self.held[claim]], minlength=self.pool.free.size)
-        way = self._nearest(claim, here.gpus, own)
-        return (0.0, None) if way is None else (self._score(claim, way) - score, way)
+        placed = self._nearest(claim, here.gpus, own)
+        return (0.0, None) if placed is None else (self._score(claim, placed) - score, placed)
 
     def _free(self, claim: int) -> None:
         """Return the GPUs of a job that moves to the pool."""
@@ -147,31 +147,31 @@ class _Packing:
         """Repeatedly serve the claim with the highest placement score, ties by rank, until no claim fits."""
         queues = self._queues() if self.pool.gpus else {}
         while queues and self.pool.gpus:
-            best: tuple[float, int, int, Way] | None = None
+            best: tuple[float, int, int, GangPlacement] | None = None
             for key, claim in sorted(((key, queue[-1]) for key, queue in queues.items()), key=lambda head: head[1]):
                 if best is not None and best[0] >= 1.0:
                     break  # no score is higher, and the rest ranks behind
-                way = self._best(claim, least_gain)
-                if way is None:
+                placed = self._best(claim, least_gain)
+                if placed is None:
                     del queues[key]  # what is left only shrinks
                     continue
-                score = self._score(claim, way)
+                score = self._score(claim, placed)
                 if best is None or (-score, claim) < (-best[0], best[1]):
-                    best = (score, claim, key, way)
+                    best = (score, claim, key, placed)
             if best is None:
                 return
-            _, claim, key, way = best
-            stays = claim in self.held and self._is_current(claim, way)
-            self._settle(claim, way, self.held[claim] if stays else None)
+            _, claim, key, placed = best
+            stays = claim in self.held and self._is_current(claim, placed)
+            self._settle(claim, placed, self.held[claim] if stays else None)
             queues[key].pop()
             if not queues[key]:
                 del queues[key]
 
-    def _best(self, claim: int, least_gain: float) -> Way | None:
+    def _best(self, claim: int, least_gain: float) -> GangPlacement | None:
         """Return the nearest GPUs for a claim; a job with an ended lease stays unless a migration gains enough."""
         there = self._nearest(claim, self._size(claim))
         if claim in self.held and self.pool.holds(self.held[claim]).all():
-            here = way_of(self.snapshot.cluster, self.held[claim])
+            here = placement_of(self.snapshot.cluster, self.held[claim])
             grows = there is not None and there.gpus > here.gpus
             on_menu = self.menus.largest_at_most(self.jobs[claim], here.gpus) == here.gpus
             if on_menu and not grows:
@@ -218,40 +218,40 @@ class _Packing:
         table, job = self.snapshot.jobs, self.jobs[claim]
         return self.pool.room(kind, float(table.cpus[job]), float(table.memory_gib[job]))
 
-    def _nearest(self, claim: int, gpus: int, own: Ints | None = None) -> Way | None:
+    def _nearest(self, claim: int, gpus: int, own: Ints | None = None) -> GangPlacement | None:
         """Return the nearest machines of one GPU type; ``own``: [machine] GPUs that the job holds and would release."""
         if gpus == 0:
             return None
-        cluster, ways = self.snapshot.cluster, []
+        cluster, candidates = self.snapshot.cluster, []
         for kind in self._kinds(claim):
             room = self._room(claim, kind)
             if own is not None:
                 room = room + np.where(cluster.machine_type == kind, own, 0)
-            way = nearest(cluster, self.pool, room, gpus)
-            ways += [way] if way is not None else []
-        return min(ways, key=lambda way: way.locality, default=None)
+            placed = nearest(cluster, self.pool, room, gpus)
+            candidates += [placed] if placed is not None else []
+        return min(candidates, key=lambda placed: placed.locality, default=None)
 
     # --- all jobs ---------------------------------------------------------------------------------------------------
 
-    def _score(self, claim: int, way: Way) -> float:
-        return placement_score(self.snapshot, self.menus, self.jobs[claim], way)
+    def _score(self, claim: int, placed: GangPlacement) -> float:
+        return placement_score(self.snapshot, self.menus, self.jobs[claim], placed)
 
-    def _is_current(self, claim: int, way: Way) -> bool:
-        return dict(way.parts) == dict(way_of(self.snapshot.cluster, self.held[claim]).parts)
+    def _is_current(self, claim: int, placed: GangPlacement) -> bool:
+        return dict(placed.parts) == dict(placement_of(self.snapshot.cluster, self.held[claim]).parts)
 
-    def _settle(self, claim: int, way: Way, gpus: Ints | None) -> None:
-        """Give a claim these GPUs, or GPUs on the machines of ``way``, with CPUs and memory."""
+    def _settle(self, claim: int, placed: GangPlacement, gpus: Ints | None) -> None:
+        """Give a claim these GPUs, or GPUs on the machines of ``placed``, with CPUs and memory."""
         cluster, pool, held = self.snapshot.cluster, self.pool, self.snapshot.holdings
         stays = gpus is not None
         if gpus is None:
-            gpus = np.concatenate([pool.choose(machine, count) for machine, count in way.parts])
+            gpus = np.concatenate([pool.choose(machine, count) for machine, count in placed.parts])
         if stays:
             cpus, memory_gib = held.cpus[gpus], held.memory_gib[gpus]
         else:
             cpus, memory_gib = self._cpus_and_memory(claim, gpus)
         pool.spend(gpus, cpus, memory_gib)
         pool.take(gpus)
-        self.served[claim] = way
+        self.served[claim] = placed
         self.types[claim] = int(cluster.gpu_type[gpus[0]])
 
     def _cpus_and_memory(self, claim: int, gpus: Ints) -> tuple[Reals, ...]:
@@ -270,13 +270,13 @@ class _Packing:
         """The allocation: sizes, types and machines by claim."""
         sizes = np.zeros(len(self.jobs), np.int64)
         kinds = np.full(len(self.jobs), NONE, np.int32)
-        for claim, way in self.served.items():
-            sizes[claim], kinds[claim] = way.gpus, self.types[claim]
+        for claim, placed in self.served.items():
+            sizes[claim], kinds[claim] = placed.gpus, self.types[claim]
         late = np.flatnonzero(sizes == 0)
         why = self.why.copy()
         fits = self.menus.span(self.claims.rows)[0] <= self.pool.gpus
         why[(why == int(Reason.OUTRANKED)) & fits] = int(Reason.FRAGMENTED)
-        pins = [(claim, machine, count) for claim, way in self.served.items() for machine, count in way.parts]
+        pins = [(claim, machine, count) for claim, placed in self.served.items() for machine, count in placed.parts]
         columns = np.array(pins, np.int64).reshape(-1, 3)
         return Allocation(
             claims=self.claims,

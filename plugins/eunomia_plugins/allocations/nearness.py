@@ -9,7 +9,7 @@ from eunomia.model.forecasts import ASSUMED_SLOWDOWN
 from eunomia.units import Ints, Locality
 
 
-class Way(NamedTuple):
+class GangPlacement(NamedTuple):
     """Machines that hold a job's GPUs, and their locality."""
 
     parts: tuple[tuple[int, int], ...]
@@ -22,7 +22,7 @@ class Way(NamedTuple):
         return sum(count for _, count in self.parts)
 
 
-def nearest(cluster: Cluster, pool: Pool, room: Ints, gpus: int) -> Way | None:
+def nearest(cluster: Cluster, pool: Pool, room: Ints, gpus: int) -> GangPlacement | None:
     """Return the closest set of machines with a number of GPUs: the best-fitting one, else one rack, else the fewest.
 
     Args:
@@ -34,13 +34,13 @@ def nearest(cluster: Cluster, pool: Pool, room: Ints, gpus: int) -> Way | None:
     fits = np.flatnonzero(room >= gpus)
     if fits.size:
         best = int(fits[pool.free[fits].argmin()])
-        return Way(((best, gpus),), Locality.ISLAND if gpus == 1 else Locality.MACHINE)
+        return GangPlacement(((best, gpus),), Locality.ISLAND if gpus == 1 else Locality.MACHINE)
     racks = np.bincount(cluster.machine_rack, weights=room, minlength=len(cluster.racks))
     whole = np.flatnonzero(racks >= gpus)
     if whole.size:
         rack = int(whole[racks[whole].argmin()])
-        return Way(_fill(np.where(cluster.machine_rack == rack, room, 0), gpus), Locality.RACK)
-    return Way(_fill(room, gpus), Locality.CLUSTER) if room.sum() >= gpus else None
+        return GangPlacement(_fill(np.where(cluster.machine_rack == rack, room, 0), gpus), Locality.RACK)
+    return GangPlacement(_fill(room, gpus), Locality.CLUSTER) if room.sum() >= gpus else None
 
 
 def _fill(room: Ints, gpus: int) -> tuple[tuple[int, int], ...]:
@@ -57,24 +57,24 @@ def _fill(room: Ints, gpus: int) -> tuple[tuple[int, int], ...]:
     return tuple(parts)
 
 
-def way_of(cluster: Cluster, gpus: Ints) -> Way:
+def placement_of(cluster: Cluster, gpus: Ints) -> GangPlacement:
     """The machines of these GPUs and their locality."""
     machines, counts = np.unique(cluster.machine[gpus], return_counts=True)
     parts = tuple(zip(machines.tolist(), counts.tolist(), strict=True))
     if len(parts) <= 1:
-        return Way(parts, Locality.ISLAND if gpus.size <= 1 else Locality.MACHINE)
+        return GangPlacement(parts, Locality.ISLAND if gpus.size <= 1 else Locality.MACHINE)
     one_rack = np.unique(cluster.machine_rack[machines]).size == 1
-    return Way(parts, Locality.RACK if one_rack else Locality.CLUSTER)
+    return GangPlacement(parts, Locality.RACK if one_rack else Locality.CLUSTER)
 
 
-def placement_score(snapshot: Snapshot, menus: Menus, job: int, way: Way) -> float:
+def placement_score(snapshot: Snapshot, menus: Menus, job: int, placed: GangPlacement) -> float:
     """Return 1 / S(G), at most 1: from the job's measurements, else its app's forecast, else Themis' assumption."""
-    if way.locality is Locality.ISLAND:
+    if placed.locality is Locality.ISLAND:
         return 1.0
     measured = {(point.gpus, point.locality) for point in snapshot.measured.get(job, ())}
-    if (way.gpus, way.locality) in measured:
-        return min(1.0, menus.rate(job, way.gpus, way.locality) / menus.rate(job, way.gpus))
+    if (placed.gpus, placed.locality) in measured:
+        return min(1.0, menus.rate(job, placed.gpus, placed.locality) / menus.rate(job, placed.gpus))
     forecast = snapshot.forecasts.get(int(snapshot.jobs.app[job]))
     jobs = forecast.phases[0].jobs if forecast is not None and forecast.phases else ()
     slowdown = next((one.slowdown for one in jobs if one.slowdown is not None), ASSUMED_SLOWDOWN)
-    return 1.0 / max(1.0, slowdown[way.locality])
+    return 1.0 / max(1.0, slowdown[placed.locality])
