@@ -140,7 +140,7 @@ def results_page(text: str) -> str:
         lines += [f"### {table}\n", f"{row.__doc__}\n".replace("``", "`")]
         lines += ["| column | type | unit | holds | in `summary.csv` |", "|---|---|---|---|---|"]
         for name, spec in declared(row).items():
-            figures = ", ".join(f"`{figure.name}` ({figure.way.replace('_', ' ')})" for figure in spec.summary)
+            figures = ", ".join(f"`{figure.name}` ({figure.aggregate.replace('_', ' ')})" for figure in spec.summary)
             lines.append(f"| `{name}` | {str(schema[name]).lower()} | {spec.unit} | {spec.meaning} | {figures} |")
         lines.append("")
     return before + TABLES_BEGIN + "\n".join(lines) + "\n" + after

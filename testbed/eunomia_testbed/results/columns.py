@@ -14,13 +14,13 @@ from typing import Final, Literal
 
 from eunomia.model.shapes import value
 
-Way = Literal["mean", "median", "p95", "p99", "max", "min", "sum", "time_mean"]
+Aggregate = Literal["mean", "median", "p95", "p99", "max", "min", "sum", "time_mean"]
 """How a column becomes one number: ``time_mean`` is the mean over the run's time of a column that holds until the next
 row, from the first arrival to the last finish; unknown values do not count."""
 
 Better = Literal["low", "high"]
 
-WAYS: Final[tuple[Way, ...]] = typing.get_args(Way)
+AGGREGATES: Final[tuple[Aggregate, ...]] = typing.get_args(Aggregate)
 
 
 @value
@@ -29,13 +29,13 @@ class Figure:
 
     Attributes:
         name: name of the column of ``summary.csv``.
-        way: method of computation.
+        aggregate: how the column is summed up.
         label: label on the page; empty: the page's comparison of policies does not show it.
         better: which direction is better; None: neither.
     """
 
     name: str
-    way: Way
+    aggregate: Aggregate
     label: str = ""
     better: Better | None = "low"
 
@@ -64,9 +64,9 @@ def col(unit: str, meaning: str, *summary: Figure, label: str = "", better: Bett
     return ColumnSpec(unit=unit, meaning=meaning, summary=summary, label=label, better=better)
 
 
-def figure(name: str, way: Way, label: str = "", better: Better | None = "low") -> Figure:
+def figure(name: str, aggregate: Aggregate, label: str = "", better: Better | None = "low") -> Figure:
     """Returns a figure that ``summary.csv`` takes from a column."""
-    return Figure(name=name, way=way, label=label, better=better)
+    return Figure(name=name, aggregate=aggregate, label=label, better=better)
 
 
 @functools.cache

@@ -9,13 +9,13 @@ from typing import Final
 import polars as pl
 
 from eunomia_testbed.results import counting
-from eunomia_testbed.results.columns import ColumnSpec, Figure, Way, declared
+from eunomia_testbed.results.columns import Aggregate, ColumnSpec, Figure, declared
 from eunomia_testbed.results.run_data import RunData
 from eunomia_testbed.results.tables import TABLES
 
 Number = int | float | None
 
-_QUANTILES: Final[Mapping[Way, float]] = {"median": 0.5, "p95": 0.95, "p99": 0.99}
+_QUANTILES: Final[Mapping[Aggregate, float]] = {"median": 0.5, "p95": 0.95, "p99": 0.99}
 
 
 def figures_of(run: RunData) -> dict[str, Number]:
@@ -24,7 +24,9 @@ def figures_of(run: RunData) -> dict[str, Number]:
     If the run has no apps, figures of ``apps`` are those of the jobs.
     """
     until = counting.number(counting.apps_or_jobs(run)["finish_seconds"].max())
-    return {figure.name: _figure(run, table, column, figure.way, until) for table, column, _, figure in all_of(run)}
+    return {
+        figure.name: _figure(run, table, column, figure.aggregate, until) for table, column, _, figure in all_of(run)
+    }
 
 
 def all_of(run: RunData | None = None) -> Iterator[tuple[str, str, ColumnSpec, Figure]]:
@@ -45,11 +47,11 @@ def _built_in() -> tuple[tuple[str, str, ColumnSpec, Figure], ...]:
     )
 
 
-def _figure(run: RunData, table: str, name: str, way: Way, until: float | None) -> Number:
-    if way == "time_mean":
+def _figure(run: RunData, table: str, name: str, aggregate: Aggregate, until: float | None) -> Number:
+    if aggregate == "time_mean":
         return counting.time_mean(run.table(table), name, until)
     frame = counting.apps_or_jobs(run) if table == "apps" else run.table(table)
-    return _ONE_NUMBER[way](frame[name]) if name in frame.columns else None
+    return _ONE_NUMBER[aggregate](frame[name]) if name in frame.columns else None
 
 
 def _quantile(at: float) -> Callable[[pl.Series], Number]:
@@ -62,10 +64,10 @@ def _whole_or_real(
     return lambda column: of_whole(column) if column.dtype.is_integer() else of_real(column)
 
 
-_ONE_NUMBER: Final[Mapping[Way, Callable[[pl.Series], Number]]] = {
+_ONE_NUMBER: Final[Mapping[Aggregate, Callable[[pl.Series], Number]]] = {
     "mean": counting.mean,
     "sum": _whole_or_real(counting.total, counting.exact_sum),
     "max": _whole_or_real(counting.most, lambda column: counting.number(column.max())),
     "min": lambda column: counting.number(column.min()),
-    **{way: _quantile(at) for way, at in _QUANTILES.items()},
+    **{aggregate: _quantile(at) for aggregate, at in _QUANTILES.items()},
 }

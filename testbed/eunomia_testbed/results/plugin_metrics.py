@@ -14,14 +14,14 @@ from eunomia.model.shapes import value
 from eunomia.platform.checking import hooks_of
 from eunomia.platform.registry import DEFAULT_PLUGINS, Registry
 from eunomia_testbed.results.added import Added
-from eunomia_testbed.results.columns import WAYS, Better, ColumnSpec, Figure
+from eunomia_testbed.results.columns import AGGREGATES, Better, ColumnSpec, Figure
 from eunomia_testbed.results.figures import all_of
 from eunomia_testbed.results.summary import Summary
 from eunomia_testbed.results.tables import TABLES, schema_of
 
 HOOK: Final = "eunomia_metrics"
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
-_WAYS: Final = {way: way for way in WAYS if way != "time_mean"}
+_OF_PLUGINS: Final = {aggregate: aggregate for aggregate in AGGREGATES if aggregate != "time_mean"}
 
 
 @value
@@ -131,9 +131,9 @@ def _check(metric: Any, plugin: str) -> None:
         raise InputError(rule, value=f'"{metric.name}" in "{metric.unit}"', place=place)
     if metric.better is not None and metric.better not in get_args(Better):
         raise InputError("better must be low, high or None", value=repr(metric.better), place=place)
-    for way in metric.summary:
-        if way not in _WAYS:
-            raise InputError(f"summary must be of {', '.join(_WAYS)}", value=f'"{way}"', place=place)
+    for aggregate in metric.summary:
+        if aggregate not in _OF_PLUGINS:
+            raise InputError(f"summary must be of {', '.join(_OF_PLUGINS)}", value=f'"{aggregate}"', place=place)
     taken = {*Summary.__dataclass_fields__, *(figure.name for _, _, _, figure in all_of())}
     for figure in _declared(metric).summary:
         if figure.name in taken:
@@ -146,8 +146,13 @@ def _declared(metric: Metric) -> ColumnSpec:
     end = metric.name.removeprefix(stem)
     words = stem.replace("_", " ")
     figures = [
-        Figure(name=f"{stem}_{way}{end}", way=_WAYS[way], label=f"{way} {words}", better=metric.better)
-        for way in _WAYS
-        if way in metric.summary
+        Figure(
+            name=f"{stem}_{aggregate}{end}",
+            aggregate=_OF_PLUGINS[aggregate],
+            label=f"{aggregate} {words}",
+            better=metric.better,
+        )
+        for aggregate in _OF_PLUGINS
+        if aggregate in metric.summary
     ]
     return ColumnSpec(unit=metric.unit, meaning=metric.meaning, summary=tuple(figures), better=metric.better)
