@@ -18,7 +18,7 @@ from eunomia.contract.contracts import Contract, Feature
 from eunomia.contract.decisions import Decision
 from eunomia.errors import EunomiaError
 from eunomia.model.cluster import Cluster
-from eunomia.platform.contract_check import Step, check_cluster, check_walk, contract_of
+from eunomia.platform.contract_check import Step, check_chain, check_cluster, contract_of
 from eunomia.platform.profile_resolver import FALLBACK
 from eunomia.platform.profiles import Profile
 from eunomia.platform.registry import Registry
@@ -192,7 +192,7 @@ class Combinations:
 
     def walked(self, cell: Combination) -> str | None:
         """Return the first error of the contract check on a cell's stages, as its profile would raise it."""
-        errors = check_walk(
+        errors = check_chain(
             self._steps(cell), bids=False, others=self._suiting, unread=UNREAD, place=PLACE, bids_place=""
         )
         return str(errors[0]) if errors else None

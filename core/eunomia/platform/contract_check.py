@@ -48,7 +48,7 @@ _USED_UP = frozenset({Feature.TIME_SHARES, Feature.DEVICE_SHARES})
 """Features that a refiner consumes, so that later stages do not get them."""
 
 
-def check_walk(
+def check_chain(
     steps: list[Step], *, bids: bool, others: Others, unread: str, place: str, bids_place: str
 ) -> list[InputError]:
     """Check needs, pins and bids, and reject stages that nothing uses.

@@ -12,7 +12,7 @@ from eunomia.contract.stages import ExplainStage, RefineStage, Rounds, Stages
 from eunomia.errors import EunomiaError, InputError, InputErrors
 from eunomia.hookspecs import Hooks
 from eunomia.platform.checking import NAME, bind, hooks_of
-from eunomia.platform.contract_check import Step, check_walk, contract_of
+from eunomia.platform.contract_check import Step, check_chain, contract_of
 from eunomia.platform.layers import Merged, unknown_keys
 from eunomia.platform.registry import Registry
 from eunomia.platform.rounds import read_rounds, written_rounds
@@ -70,7 +70,7 @@ class Cast:
         for name in self._names(("observers",)):
             self._take(name, None, ("observers",))
         if not self.errors:
-            self.errors += check_walk(
+            self.errors += check_chain(
                 self.steps(),
                 bids=self.rounds.bid_deadline is not None,
                 others=self._others,
