@@ -168,7 +168,7 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
     def _welcome(self, session: Session, app: App) -> pb.RegisterApplicationMasterResponse:
         service, state = self._service, self._service.state
         row = state.app_row(AppId(app.name))
-        leases, tokens = service.teller.everything(session, state)
+        leases, tokens = service.news_writer.everything(session, state)
         machines = state.cluster.machines
         return pb.RegisterApplicationMasterResponse(
             maximum_capability=pb.Resource(
@@ -311,7 +311,7 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
             async with service.driver.lock:
                 if session.calls != call:
                     continue
-                answer = service.teller.news(session, service.state, service.driver.clock.now())
+                answer = service.news_writer.news(session, service.state, service.driver.clock.now())
             if answer is None and left <= 0.0:
                 answer = pb.AllocateResponse()
             if answer is None:

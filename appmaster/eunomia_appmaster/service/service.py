@@ -34,7 +34,7 @@ from eunomia_appmaster.service.driver import Driver
 from eunomia_appmaster.service.ended_apps import EndedApps
 from eunomia_appmaster.service.journaled import LOST_NOTE, apps_of, kept_of, without_note
 from eunomia_appmaster.service.nodes import Node, Nodes, OrderKey
-from eunomia_appmaster.service.sessions import Session, Teller
+from eunomia_appmaster.service.sessions import NewsWriter, Session
 from eunomia_appmaster.service.settings import Settings
 from eunomia_appmaster.service.standings import Standings
 from eunomia_appmaster.service.tokens import Tokens
@@ -96,7 +96,7 @@ class Service:
             settings.apps, apps_of(journal), keep=settings.keep_apps, archive=EndedApps(journal.path)
         )
         self.sessions: dict[str, Session] = {}
-        self.teller = Teller(self.nodes, self.tokens.container_secret)
+        self.news_writer = NewsWriter(self.nodes, self.tokens.container_secret)
         self.standings = Standings(lambda: self.driver.arbiter, system=system)
         self.ready = asyncio.Event()
         self._stage_plugins: dict[Stage, pb.StagePlugin] = {}
@@ -184,7 +184,7 @@ class Service:
         self.driver.recall_hang()
         self._recall(steps, clock)
         self.nodes.restore(arbiter.state)
-        self._distrust(arbiter)
+        self._lose_machines_ahead(arbiter)
         self.driver.put(self.nodes.events(arbiter.state))  # before a round could give out a slot that is missing
         self._tell_profile(last is None)
         self._end_lost(arbiter.state)
@@ -200,7 +200,7 @@ class Service:
             self.driver.faults.append(f"app {app.name} has failed: {LOST_NOTE}")
             self.end(app, "failed", LOST_NOTE)
 
-    def _distrust(self, arbiter: Arbiter) -> None:
+    def _lose_machines_ahead(self, arbiter: Arbiter) -> None:
         """Mark all machines as lost if they saw later orders than the journal, which was then restored or truncated.
 
         Their containers under unknown leases are ended, and no slot is granted before that is confirmed.
@@ -261,7 +261,7 @@ class Service:
         self._judge_masters()
         for node in self.nodes:
             node.order(self._order_keys(node))
-        stirred = None if self._driver is None else self.teller.stirred(self.state)
+        stirred = None if self._driver is None else self.news_writer.stirred(self.state)
         for session in list(self.sessions.values()) if stirred is None else self._sessions_of(stirred):
             session.changed.set()
 

@@ -97,7 +97,7 @@ class Session:
         return started
 
 
-class Teller:
+class NewsWriter:
     """Writes the news for app masters.
 
     Args:
