@@ -51,7 +51,7 @@ def replay(
         before = sum(at.values())
         for run in list(tuner.runs())[: slots or None]:
             if run.trial in {wanted.trial for wanted in tuner.runs()}:
-                _go_on(tuner, run.trial, run.stop_at, points[run.trial], at)
+                _report_point(tuner, run.trial, run.stop_at, points[run.trial], at)
         if sum(at.values()) == before and not tuner.is_done():
             raise InputError("a tuner must be done, or want a trial to go on", value=kind, place="replay")
     reached = {trial: points[trial][count - 1][0] if count else 0 for trial, count in at.items()}
@@ -59,7 +59,7 @@ def replay(
     return Replay(iterations=reached, stopped=stopped)
 
 
-def _go_on(
+def _report_point(
     tuner: Tuner, trial: int, stop_at: int | None, points: Sequence[tuple[int, float]], at: dict[int, int]
 ) -> None:
     """Report one point of a trial to the tuner, and apply the tuner's decision."""

@@ -36,7 +36,7 @@ def submit(
     stdin = file == "-"
     with Client(address, state_dir=state_dir) as client:
         if more_trials is not None:
-            return _go_on(client, file, more_trials, wait=wait, quiet=quiet, as_json=as_json)
+            return _add_trials(client, file, more_trials, wait=wait, quiet=quiet, as_json=as_json)
         path = Path.cwd() / "stdin.toml" if stdin else Path(file)
         app = client.submit(path, text=_read_stdin() if stdin else None)
         absent = () if quiet else client.list(app=app.name).missing_slots
@@ -51,7 +51,7 @@ def submit(
         return _wait(client, app.name, facts(app.submitted, client.address, absent), quiet=quiet, as_json=as_json)
 
 
-def _go_on(client: Client, app: str, trials: int, *, wait: bool, quiet: bool, as_json: bool) -> int:
+def _add_trials(client: Client, app: str, trials: int, *, wait: bool, quiet: bool, as_json: bool) -> int:
     """Give an app further trials, print the answer, and wait if asked to; returns the exit code."""
     answer = client.more_trials(app, trials)
     made = {

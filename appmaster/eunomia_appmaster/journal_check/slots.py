@@ -258,7 +258,7 @@ class Slots:
         for slot, (cpus, memory) in zip(order["gpus"], beside, strict=False):
             if not 0 <= slot < self.cluster.slots:
                 continue
-            new = self._hold(order, cpus, memory)
+            new = self._hold_of(order, cpus, memory)
             self.workers.ordered(slot, new.epoch, new.app, self._at, self._place)
             hold = self.held.get(slot)
             if hold is None:
@@ -278,7 +278,7 @@ class Slots:
                     self._find(Rule.EPOCH_DOWN, what, order, slot)
                 self.promised[slot] = new
 
-    def _hold(self, order: dict[str, Any], cpus: float, memory_gib: float) -> Hold:
+    def _hold_of(self, order: dict[str, Any], cpus: float, memory_gib: float) -> Hold:
         epoch = int(order["epoch"])
         return Hold(
             lease=int(order["lease"]),

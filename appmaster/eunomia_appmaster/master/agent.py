@@ -143,7 +143,7 @@ def lay_out(cluster: Cluster, standing: Standing, made: pb.Offer, known: Known) 
     state.app_rows[standing.app] = app
     for order, view in enumerate(made.jobs):
         _add_job(state, view, known.jobs.get(view.job), order)
-    _hold(state, made.held)
+    _set_holdings(state, made.held)
     if known.forecast is not None:
         state.forecasts[app] = known.forecast
     _measure(state, known.rates)
@@ -191,7 +191,7 @@ def _declared(added: JobAdded) -> dict[str, float]:
     }
 
 
-def _hold(state: State, slots: Iterable[pb.HeldSlot]) -> None:
+def _set_holdings(state: State, slots: Iterable[pb.HeldSlot]) -> None:
     held = state.holdings.live
     for slot in slots:
         held.app[slot.gpu] = 0

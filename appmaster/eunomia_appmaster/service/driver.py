@@ -206,8 +206,8 @@ class Driver:
         loop = asyncio.get_running_loop()
         decision = await loop.run_in_executor(self._thread, self._make, now, events)
         while (why := await loop.run_in_executor(self._thread, self._write, now, events, decision, notes)) is not None:
-            await self._hold(why)
-        self._go_on()
+            await self._wait_for_disk(why)
+        self._disk_is_back()
         await loop.run_in_executor(self._thread, self._checkpoint)
         self.wake_at = decision.wake_at
         self._note(decision)
@@ -232,14 +232,14 @@ class Driver:
         self._unwritten = False
         return None
 
-    async def _hold(self, why: str) -> None:
+    async def _wait_for_disk(self, why: str) -> None:
         """Wait for disk space; the driver neither carries out an unwritten step nor makes another."""
         if self.held is None:
             log.error("journal.refused", why=why)
         self.held = why
         await asyncio.sleep(WRITE_AGAIN_SECONDS)
 
-    def _go_on(self) -> None:
+    def _disk_is_back(self) -> None:
         if self.held is not None:
             log.warning("journal.goes_on")
         self.held = None

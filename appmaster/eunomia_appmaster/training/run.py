@@ -194,7 +194,7 @@ class Run:
             return
         goal = self._goal = self._place.phase_start + count
         if not self._resumed_passes:
-            self._hold()
+            self._captured()
         while self.step < goal and not self._exhausted:
             self._steps_before = self._steps_made
             yield from self._pass_until(loader, goal)
@@ -277,7 +277,7 @@ class Run:
             # Without that state, as after a `break`, orders wait until what follows the loop has run.
             self._snapshot, self._dirty = self._redo, False
         else:
-            self._hold()
+            self._captured()
         if not broken_off:
             self._obey(At.LOOP_END)
 
@@ -421,7 +421,7 @@ class Run:
 
     def _end_phase(self) -> None:
         """End a loop: save regardless of directives, since its work is done."""
-        snapshot = self._hold()
+        snapshot = self._captured()
         # A later start has the work's last step to do again, so that variables of the loop have values after it.
         snapshot.redo = self._redo
         self._supervision.save(snapshot)
@@ -433,7 +433,7 @@ class Run:
         if self._resumed_passes:
             return
         self._redo = None
-        self._hold()
+        self._captured()
         self._obey(At.EPOCH, rung=True)
 
     def _pass_until(self, loader: PreparedLoader, goal: int) -> Iterator[Any]:
@@ -456,7 +456,7 @@ class Run:
         leaves = self._leaves(directive, rung=True)
         if leaves or directive.checkpoint:
             self._clock.stop()
-            self._do(directive, self._hold(), leaves=leaves)
+            self._do(directive, self._captured(), leaves=leaves)
             self._clock.start()
 
     def _obey(self, at: At, *, rung: bool = False) -> None:
@@ -484,7 +484,7 @@ class Run:
         if directive.checkpoint:
             self._supervision.save(snapshot)
 
-    def _hold(self) -> Snapshot:
+    def _captured(self) -> Snapshot:
         """Capture the present boundary; it is valid until the next step."""
         self._snapshot, self._dirty = self._keeper.capture(self.step), False
         return self._snapshot

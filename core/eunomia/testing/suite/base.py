@@ -51,20 +51,20 @@ class PolicyTests:
         raise AssertionError(f"{cls._name()}: {rule}, but {what}")
 
     @classmethod
-    def _hold(cls, run: Run, *rules: Rule) -> None:
+    def _check(cls, run: Run, *rules: Rule) -> None:
         """Fail if a run violated one of these rules."""
         for rule in rules:
             if rule in run.problems:
                 cls._broken(rule.value, listed(run.problems[rule]))
 
     @classmethod
-    def _hold_all(cls, run: Run) -> None:
-        cls._hold(run, *Rule)
+    def _check_all(cls, run: Run) -> None:
+        cls._check(run, *Rule)
 
     @classmethod
     def _same(cls, run: Run, rule: str) -> None:
         """Fail if a run of the town decided differently from the first one."""
-        cls._hold(run, Rule.RETURNS, Rule.SCRIPT_ENDS)
+        cls._check(run, Rule.RETURNS, Rule.SCRIPT_ENDS)
         first = cls._town().decisions
         if run.decisions == first:
             return

@@ -125,17 +125,17 @@ class DeclarationTests(PolicyTests):
 
     def test_work_conserving_leaves_no_usable_gpu(self) -> None:
         """Check WORK_CONSERVING, if promised: no claim without GPUs can be placed on the GPUs left."""
-        self._hold(self._town(), Rule.WORK_CONSERVING)
+        self._check(self._town(), Rule.WORK_CONSERVING)
         for scene in (scenes.one_gpu(), scenes.lost_machine(), scenes.paused()):
-            self._hold(self._bench().once(scene, promises=True), Rule.WORK_CONSERVING)
+            self._check(self._bench().once(scene, promises=True), Rule.WORK_CONSERVING)
 
     def test_separable_values_stand_alone(self) -> None:
         """Check SEPARABLE, if promised: each app has the same values on ``snapshot.only(app)``, as in its agent."""
-        self._hold(self._town(), Rule.SEPARABLE)
+        self._check(self._town(), Rule.SEPARABLE)
 
     def test_linear_keys_hold(self) -> None:
         """Check linear keys, if given: each is computed again in every round, alone and among others, and compared."""
-        self._hold(self._town(), Rule.KEYS)
+        self._check(self._town(), Rule.KEYS)
 
     def test_promises_to_users_hold(self) -> None:
         """Check promises to users, if there are any: instances are drawn and judged as by ``eunomia audit``."""

@@ -21,31 +21,31 @@ class RoundTests(PolicyTests):
 
     def test_no_round_is_faulty(self) -> None:
         """Check that every stage returns the type of its hook, and that the arbiter can carry the answer out."""
-        self._hold(self._town(), Rule.FAULTS, Rule.SCRIPT_ENDS, Rule.RETURNS)
+        self._check(self._town(), Rule.FAULTS, Rule.SCRIPT_ENDS, Rule.RETURNS)
 
     def test_gangs_run_whole(self) -> None:
         """Check that each job gets a size on its menu, or nothing."""
-        self._hold(self._town(), Rule.GANGS)
+        self._check(self._town(), Rule.GANGS)
 
     def test_nothing_is_overcommitted(self) -> None:
         """Check that each GPU has one holder, and that CPUs and memory suffice."""
-        self._hold(self._town(), Rule.COMMITMENT)
+        self._check(self._town(), Rule.COMMITMENT)
 
     def test_it_wakes_later_than_now(self) -> None:
         """Check that a plugin never requests a wake-up at the present time, which would repeat without end."""
-        self._hold(self._town(), Rule.WAKES)
+        self._check(self._town(), Rule.WAKES)
 
     def test_verdicts_are_of_the_closed_set(self) -> None:
         """Check that each verdict is on an existing claim, with a reason of the closed set."""
-        self._hold(self._town(), Rule.REASONS)
+        self._check(self._town(), Rule.REASONS)
 
     def test_inputs_are_untouched(self) -> None:
         """Check that columns, menus, offers and memos are unchanged after a call, also through the base of a view."""
-        self._hold(self._town(), Rule.INPUTS)
+        self._check(self._town(), Rule.INPUTS)
 
     def test_it_explains_its_verdicts(self) -> None:
         """Check that ``eunomia_explain``, if implemented, answers for each job that the plugin gave no GPUs."""
-        self._hold(self._town(), Rule.EXPLAINS)
+        self._check(self._town(), Rule.EXPLAINS)
 
     def test_it_serves_two_gpu_types(self) -> None:
         """Check all rules with two GPU types, unless a stage declares that it needs one type."""
@@ -53,13 +53,13 @@ class RoundTests(PolicyTests):
             self._bench().stages(Cluster.parse(scenes.two_kinds().cluster))
         except InputErrors:
             return
-        self._hold_all(self._bench().once(scenes.two_kinds(), promises=True))
+        self._check_all(self._bench().once(scenes.two_kinds(), promises=True))
 
     # --- adversarial worlds -----------------------------------------------------------------------------------------
 
     def test_one_gpu(self) -> None:
         """Check all rules on a cluster of one GPU."""
-        self._hold_all(self._bench().once(scenes.one_gpu()))
+        self._check_all(self._bench().once(scenes.one_gpu()))
 
     def test_no_jobs(self) -> None:
         """Check all rules on a cluster without apps, and with one app without jobs."""
@@ -69,25 +69,25 @@ class RoundTests(PolicyTests):
     def test_all_gangs_are_too_large(self) -> None:
         """Check all rules if every gang is larger than the cluster: no job starts."""
         run = self._bench().once(scenes.too_large())
-        self._hold_all(run)
+        self._check_all(run)
         if run.started:
             self._broken("a gang larger than the cluster must wait", f"{sorted(run.started)} started")
 
     def test_a_machine_is_lost_in_mid_round(self) -> None:
         """Check all rules if machines are lost while offers, starts and releases are in transit."""
-        self._hold_all(self._bench().once(scenes.lost_machine()))
+        self._check_all(self._bench().once(scenes.lost_machine()))
 
     def test_everyone_is_paused(self) -> None:
         """Check all rules if all jobs stop, and some come back."""
-        self._hold_all(self._bench().once(scenes.paused()))
+        self._check_all(self._bench().once(scenes.paused()))
 
     def test_jobs_adapt(self) -> None:
         """Check all rules if jobs change their batch sizes, as announced or not."""
-        self._hold_all(self._bench().once(scenes.adapting()))
+        self._check_all(self._bench().once(scenes.adapting()))
 
     def test_ten_thousand_jobs(self) -> None:
         """Check that a round with ten thousand jobs ends; its time is not judged."""
-        self._hold_all(self._bench().once(scenes.many()))
+        self._check_all(self._bench().once(scenes.many()))
 
     def _ask(self, world: World) -> None:
         """Call all stages for a world in which the arbiter itself would call none."""
