@@ -17,7 +17,7 @@ COMPANIONS = Registry.find(installed=False)
 """The other stages of a profile are plugins of Eunomia."""
 
 
-def _beside(name: str) -> dict[str, object]:
+def _companions_of(name: str) -> dict[str, object]:
     return companions(name, COMPANIONS if name in COMPANIONS.names else REGISTRY)
 
 
@@ -30,7 +30,7 @@ def _class_of(name: str, profile: dict[str, object], **options: object) -> type[
 def _classes() -> dict[str, type[PolicyConformance]]:
     wanted = os.environ.get("EUNOMIA_CONFORMANCE", "").split()
     names = [name for name in REGISTRY.names if REGISTRY.stages(name) and (not wanted or name in wanted)]
-    made = [_class_of(name, _beside(name)) for name in names]
+    made = [_class_of(name, _companions_of(name)) for name in names]
     if not wanted:
         made.append(_class_of("ordered", {}, preemptive=True))
         made.append(_class_of("ordered", {"placement": "consolidated"}, standby=4))

@@ -83,7 +83,7 @@ class Driver:
         """The last decisions that made a round."""
         self.faults: deque[str] = deque(maxlen=16)
         self.wake_at: Seconds = Seconds(0.0)
-        self.held: str | None = None
+        self.disk_error: str | None = None
         """Why the disk refuses the last step; its decision is not carried out before it is journaled."""
         self._journal = journal
         self._after = after
@@ -234,15 +234,15 @@ class Driver:
 
     async def _wait_for_disk(self, why: str) -> None:
         """Wait for disk space; the driver neither carries out an unwritten step nor makes another."""
-        if self.held is None:
+        if self.disk_error is None:
             log.error("journal.refused", why=why)
-        self.held = why
+        self.disk_error = why
         await asyncio.sleep(WRITE_AGAIN_SECONDS)
 
     def _disk_is_back(self) -> None:
-        if self.held is not None:
+        if self.disk_error is not None:
             log.warning("journal.goes_on")
-        self.held = None
+        self.disk_error = None
 
     def _checkpoint(self) -> None:
         """Write a checkpoint of the state every ``checkpoint_steps``; without disk space, the steps alone suffice."""

@@ -122,7 +122,7 @@ class Service:
         """Returns why this arbiter cannot answer calls now; None if it can."""
         if not self.ready.is_set():
             return "the arbiter waits for its machines"
-        return self.driver.held
+        return self.driver.disk_error
 
     @property
     def state(self) -> State:

@@ -80,7 +80,7 @@ class GavelThroughputs:
             if gang in of_model:
                 raise InputError("a job type must stand once for a gang and GPU type", value="it twice", place=where)
             of_model[gang] = number(rates.get("null"), name="null", place=where)
-            for other, rate in _beside(rates, gang, where):
+            for other, rate in _pair_rates(rates, gang, where):
                 pairs[kind, model, gang, other] = rate
         if not alone:
             raise InputError("throughputs must hold at least one job type", value="none", place=place)
@@ -226,7 +226,7 @@ def _entries(content: object, place: str) -> Iterator[tuple[str, str, int, Mappi
             yield kind, model, gang, _mapping(rates, where), where
 
 
-def _beside(rates: Mapping[str, Any], gang: int, place: str) -> Iterator[tuple[str, float]]:
+def _pair_rates(rates: Mapping[str, Any], gang: int, place: str) -> Iterator[tuple[str, float]]:
     for text, both in rates.items():
         if text == "null":
             continue

@@ -47,7 +47,7 @@ class FailurePlan:
             number = numbers[outage.machine]
             self._agenda.call(outage.time_seconds, lambda now, h=happens, n=number: h(n, now))  # type: ignore[misc]
         if math.isfinite(failures.between_seconds):
-            self._luck = [np.random.default_rng([seed, 0xFA11, number]) for number in range(len(cluster.machines))]
+            self._draws = [np.random.default_rng([seed, 0xFA11, number]) for number in range(len(cluster.machines))]
             for number in range(len(cluster.machines)):
                 self._next(number, Seconds(0.0))
 
@@ -73,12 +73,12 @@ class FailurePlan:
             self._repair(machine, now)
 
     def _next(self, machine: int, now: Seconds) -> None:
-        lasts = float(self._luck[machine].exponential(self._failures.between_seconds))
+        lasts = float(self._draws[machine].exponential(self._failures.between_seconds))
         self._agenda.call(now + lasts, lambda then: self._fails(machine, then))
 
     def _fails(self, machine: int, now: Seconds) -> None:
         self._goes_down(machine, now)
-        takes = float(self._luck[machine].exponential(self._failures.repair_seconds))
+        takes = float(self._draws[machine].exponential(self._failures.repair_seconds))
         self._agenda.call(now + takes, lambda then: self._mended(machine, then))
 
     def _mended(self, machine: int, now: Seconds) -> None:

@@ -15,12 +15,12 @@ class PeriodicSaves:
     Args:
         jobs: number of jobs.
         every: seconds of steps between two checkpoints; above 0.
-        takes: seconds of a checkpoint, in which the job makes no step; may be 0.
+        save_seconds: seconds of a checkpoint, in which the job makes no step; may be 0.
     """
 
-    def __init__(self, jobs: int, every: float, takes: float) -> None:
-        self._every, self._takes = every, takes
-        self._cycle = every + takes
+    def __init__(self, jobs: int, every: float, save_seconds: float) -> None:
+        self._every, self._save_seconds = every, save_seconds
+        self._cycle = every + save_seconds
         self._at = [0.0] * jobs
         """By job, its position in the cycle when its run last began or ended: steps up to ``every``, then saving."""
         self._saved = [0.0] * jobs
@@ -52,7 +52,7 @@ class PeriodicSaves:
         """
         whole = self._steps_at(self._at[job]) + steps
         before = max(0, math.ceil(whole / self._every) - 1)
-        return max(0.0, whole + before * self._takes - self._at[job])
+        return max(0.0, whole + before * self._save_seconds - self._at[job])
 
     def steps(self, job: int, ran: float) -> float:
         """Returns the seconds of steps that a job has made ``ran`` seconds after its start."""

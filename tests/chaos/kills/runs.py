@@ -182,7 +182,7 @@ class Killer:
         self.left = list(kinds)
         self.kills: list[Kill] = []
         self._run = run
-        self._luck = luck
+        self._random = luck
         self._offers = Offers()
         self._next_at: float | None = None
         self._aim: str | None = None
@@ -205,7 +205,7 @@ class Killer:
 
     def _plan(self, pause: tuple[float, float]) -> None:
         """Choose when the next kill is due, and whether it waits for a moment."""
-        self._next_at = time.time() + self._luck.uniform(*pause)
+        self._next_at = time.time() + self._random.uniform(*pause)
         for _ in self.left:  # a kind without a live process waits for its turn
             if self._candidates(self.left[0]):
                 break
@@ -214,7 +214,7 @@ class Killer:
         aims = inside < INSIDE * (len(self.kills) + 1)
         met = Counter(kill.moment for kill in self.kills)
         rarest = min(met[moment] for moment in MOMENTS)
-        self._aim = self._luck.choice([each for each in MOMENTS if met[each] == rarest]) if aims else None
+        self._aim = self._random.choice([each for each in MOMENTS if met[each] == rarest]) if aims else None
         self._known, self._known_at = {}, 0.0
 
     def _try(self) -> None:
@@ -230,7 +230,7 @@ class Killer:
             found = self._met(kind, moment)
             if found:
                 if moment == START:
-                    time.sleep(self._luck.uniform(0.0, INTO_START))
+                    time.sleep(self._random.uniform(0.0, INTO_START))
                 self._strike(kind, found, at_once=moment == AUCTION)
                 return
 
@@ -289,7 +289,7 @@ class Killer:
         """
         if not found:
             return
-        victim = self._luck.choice(sorted(found))
+        victim = self._random.choice(sorted(found))
         writers = {} if at_once else dict(writing(self._run.folder))
         begun = set() if at_once else {each.id for each in starting(self._run.folder)}
         at = time.time()
