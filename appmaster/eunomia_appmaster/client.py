@@ -169,7 +169,7 @@ class Client:
         return SubmittedApp(self, self._call(self._stub.Submit, request))
 
     def list(self, *, ended: bool = True, jobs: bool = False, slots: bool = False, app: str = "") -> pb.ListResponse:
-        """Returns the apps, and on demand their jobs and all slots."""
+        """Return the apps, and on demand their jobs and all slots."""
         return self._call(
             self._stub.List, pb.ListRequest(ended=ended, jobs=jobs, slots=slots, app=_utf8(app, "an app's name"))
         )
@@ -251,7 +251,7 @@ class Client:
         return [app.app for app in apps]
 
     def explanations(self, name: str) -> Sequence[pb.Explanation]:
-        """Returns why a job waits; for an app, each of its waiting jobs.
+        """Return why a job waits; for an app, each of its waiting jobs.
 
         Raises:
             InputError: there is no such job.
@@ -279,7 +279,7 @@ class Client:
         return self._call(self._stub.ResumeApp, pb.ResumeAppRequest(app=_utf8(app, "an app's name")), retry=False)
 
     def health(self) -> pb.HealthResponse:
-        """Returns the arbiter's health."""
+        """Return the arbiter's health."""
         return self._call(self._stub.Health, pb.HealthRequest(), retry=False)
 
     def resume(self) -> pb.ResumeResponse:
@@ -326,7 +326,7 @@ class Client:
         return tls_error(self._address, error.details() or "") is not None
 
     def _cure(self) -> str:
-        """Returns the remedy when no arbiter answers."""
+        """Return the remedy when no arbiter answers."""
         running = [found for file in self._address_files if (found := Address.read(file)) is not None]
         if running and running[0].target != self.address:
             return f"one runs at {running[0].target}: leave --address and EUNOMIA_ADDRESS out to reach it"
@@ -339,7 +339,7 @@ class Client:
         return (("authorization", f"Bearer {token}"),) if token and good else ()
 
     def _error(self, error: grpc.RpcError) -> EunomiaError:
-        """Returns a gRPC error as one of Eunomia's own."""
+        """Return a gRPC error as one of Eunomia's own."""
         code, details = error.code(), error.details() or ""
         distrust = tls_error(self._address, details)
         if distrust is not None:

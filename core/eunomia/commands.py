@@ -171,7 +171,7 @@ OF_EXTRAS: Final[Mapping[str, str]] = {"market": "eunomia_market"}
 
 
 def built_in(name: str) -> Command | None:
-    """The built-in command of a name, found without loading installed packages.
+    """Return the built-in command of a name, found without loading installed packages.
 
     None: no built-in command has the name.
     """

@@ -45,7 +45,7 @@ def extra_of(module: str) -> str | None:
 
 
 def cure(extra: str) -> str:
-    """The command that installs an extra."""
+    """Return the command that installs an extra."""
     return f"pip install 'eunomia[{extra}]'"
 
 
@@ -73,7 +73,7 @@ def require(modules: Iterable[str], *, of: str) -> None:
 
 
 def lacking(error: ImportError, *, of: str) -> InputError | None:
-    """The error for a failed import of a module of an extra; None: the import failed for another reason.
+    """Return the error for a failed import of a module of an extra; None: the import failed for another reason.
 
     Args:
         error: what the import raised.

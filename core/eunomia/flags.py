@@ -47,7 +47,7 @@ def with_flags(spec: type[S]) -> Callable[[Callable[[S], int]], Callable[..., in
 
 
 def flag_name(spec: type[BaseModel], field: str) -> str:
-    """The longest name of a field's flag, such as ``--policy``; an argument is called by its field's name."""
+    """Return the longest name of a field's flag, such as ``--policy``; an argument is called by its field's name."""
     flag = _flag_of(spec.model_fields[field])
     if flag is None or isinstance(flag, typer.models.ArgumentInfo):
         return field

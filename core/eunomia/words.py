@@ -8,7 +8,7 @@ from eunomia.units import format_duration, parse_duration
 
 
 def shown(given: object) -> str:
-    """A value as written in a profile."""
+    """Return a value as written in a profile."""
     if isinstance(given, bool):
         return "true" if given else "false"
     return f'"{given}"' if isinstance(given, str) else str(given)
@@ -21,7 +21,7 @@ def did_you_mean(given: str, known: Iterable[str]) -> str:
 
 
 def closest(given: str, known: Iterable[str]) -> str | None:
-    """The known word closest to the given one, ignoring case; None: none is close."""
+    """Return the known word closest to the given one, ignoring case; None: none is close."""
     folded = {word.casefold(): word for word in known}
     close = difflib.get_close_matches(given.casefold(), folded, n=1)
     return folded[close[0]] if close else None
@@ -34,7 +34,7 @@ def list_of(names: Iterable[str]) -> str:
 
 
 def exact_duration(seconds: float) -> str:
-    """A duration that ``parse_duration`` reads back to the same number of seconds."""
+    """Return a duration that ``parse_duration`` reads back to the same number of seconds."""
     if seconds == 0.0:
         return "0s"
     short = format_duration(seconds)

@@ -91,7 +91,7 @@ class Bracket:
             yield from (trial for trial in best if self._level[trial] == level and trial not in self._failed)
 
     def _best(self, level: int, *, is_closed: bool) -> list[int]:
-        """The trials to promote from a rung; where no more trials can arrive, at least one."""
+        """Return the trials to promote from a rung; where no more trials can arrive, at least one."""
         arrived = self._arrived[level]
         fit = sorted(
             (trial for trial, metric in arrived.items() if math.isfinite(metric)),
@@ -131,7 +131,7 @@ class Bracket:
         return list(self._level)
 
     def level(self, trial: int) -> int:
-        """The rung, counted from 0, to which a trial runs or at which it ended."""
+        """Return the rung, counted from 0, to which a trial runs or at which it ended."""
         return self._level[trial]
 
     @property
@@ -140,7 +140,7 @@ class Bracket:
         return min((self._level[trial] for trial in self._level if self.is_active(trial)), default=None)
 
     def expected(self, level: int) -> int:
-        """The number of trials, not chosen yet, that will run to a rung above the lowest."""
+        """Return the number of trials, not chosen yet, that will run to a rung above the lowest."""
         lowest = self.lowest_level
         if lowest is None or level <= lowest:
             return 0

@@ -135,7 +135,7 @@ class CurveStopping:
         self._trials.tell(trial, metric)
 
     def _lower(self, metric: float) -> float:
-        """The metric as a cost: lower is better."""
+        """Return the metric as a cost: lower is better."""
         return -metric if self._search.mode == "max" else metric
 
     # -- judging
@@ -157,7 +157,7 @@ class CurveStopping:
         return curves is not None and self.is_unlikely(curves.predict(self._whole), near)
 
     def _curves(self, points: Sequence[Point], seen: Seen | None = None) -> Curves | None:
-        """The fitted curves of a trial; None: it has too few finite points."""
+        """Return the fitted curves of a trial; None: it has too few finite points."""
         if sum(math.isfinite(point.value) for point in points) < self._options.least_points:
             return None
         return Curves.fit(points, seen=seen)
@@ -230,7 +230,7 @@ class CurveStopping:
         ]
 
     def _last_iteration(self, trial: int) -> float:
-        """The milestone after the convergence of its most optimistic curve; else its last iteration.
+        """Return the milestone after the convergence of its most optimistic curve; else its last iteration.
 
         Themis §4.3.2 over-estimates: "the most optimistic convergence curve that results in the maximum forecasted
         completion time". An earlier stop of the trial as hopeless is not anticipated.
@@ -268,7 +268,7 @@ class CurveStopping:
 
 
 def _points_of_forecast(points: int, least: int) -> int:
-    """The largest term of a growing series that is at most ``points``, so that not every point makes a new forecast."""
+    """Return the largest term of a series that is at most ``points``, so that not every point makes a new forecast."""
     count = least
     while (larger := max(count + 1, int(count * GROWTH))) <= points:
         count = larger

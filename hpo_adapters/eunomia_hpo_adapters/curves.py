@@ -177,7 +177,7 @@ class Curves:
         return {fit.family.name: float(weight) for fit, weight in zip(self._fits, self._family_weight, strict=True)}
 
     def predict(self, iteration: float) -> Prediction:
-        """The distribution of the metric after these iterations, including the noise of one evaluation."""
+        """Return the distribution of the metric after these iterations, including the noise of one evaluation."""
         sample, parts = self._sample, []
         x = np.array([(iteration + 1.0) / sample.last])
         wander = self._doubt.drift * self._noise * math.log2(max(1.0, float(x[0])))
@@ -206,7 +206,7 @@ class Curves:
         )
 
     def convergence(self, whole: float, *, part: float, probability: float) -> float:
-        """Iterations after which only ``part`` of a curve's fall from 0 to ``whole`` is left, with a probability.
+        """Return the iterations after which only ``part`` of a curve's fall from 0 to ``whole`` is left, by a chance.
 
         Themis §4.3.2 over-estimates: "the most optimistic convergence curve that results in the maximum forecasted
         completion time". That is the curve that improves longest, and so the quantile by which nearly all curves, by
@@ -283,7 +283,7 @@ def _starts(family: Family, sample: Sample) -> Reals:
 
 
 def _around(family: Family, best: Reals, sample: Sample, ahead: float, noise: float, effective: float) -> Fit:
-    """The plausible shapes around the best: a grid along the axes of its uncertainty, weighted by likelihood."""
+    """Return the plausible shapes around the best: a grid along the axes of its uncertainty, weighted by likelihood."""
     low, high = family.bounds()
     axes = _axes(family, best, sample, noise, high - low)
     steps = np.stack([axis.ravel() for axis in np.meshgrid(*([_DEVIATIONS] * len(best)), indexing="ij")], axis=1)
@@ -325,7 +325,7 @@ def _effective(residuals: Reals) -> float:
 
 
 def _noise(residuals: Reals, sample: Sample) -> float:
-    """The recent standard deviation of the metric around its curve: over the later half of its points."""
+    """Return the recent standard deviation of the metric around its curve: over the later half of its points."""
     free = residuals.size / max(residuals.size - 3.0, 1.0)
     plain = residuals**2 / sample.weight
     return math.sqrt(max(float(plain[residuals.size // 2 :].mean()), ROUNDING**2) * free)

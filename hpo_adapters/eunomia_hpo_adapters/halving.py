@@ -169,7 +169,7 @@ class Halving:
         ] + [self._info(trial, bracket, 0.0) for bracket in self._brackets for trial in bracket.paused]
 
     def _phases(self, done: Mapping[int, float]) -> list[list[JobInfo]]:
-        """The remaining phases, the current one first, none empty; their number does not depend on ``done``."""
+        """Return the remaining phases, the current one first, none empty; their number does not depend on ``done``."""
         if self._known is None or self._known[0] != done:
             self._known = (dict(done), self._make_phases(done))
         return self._known[1]
@@ -185,7 +185,7 @@ class Halving:
         return [phase for phase in (current, *self._waves(), *later) if phase]
 
     def _current(self, bracket: Bracket) -> int:
-        """The lowest rung that a trial of a bracket may run to."""
+        """Return the lowest rung that a trial of a bracket may run to."""
         return self._reach(bracket, bracket.lowest_level or 0).start
 
     def _waves(self) -> list[list[JobInfo]]:
@@ -212,7 +212,7 @@ class Halving:
                 pieces[rung] += [self._info(None, bracket, way, level=level)] * chosen_later
 
     def _reach(self, bracket: Bracket, level: int) -> range:
-        """The rungs of all brackets that a trial passes on its way to a rung of its own."""
+        """Return the rungs of all brackets that a trial passes on its way to a rung of its own."""
         return range(self._index(bracket, level - 1) + 1 if level else 0, self._index(bracket, level) + 1)
 
     def _info(self, trial: int | None, bracket: Bracket, way: float, *, level: int = 0) -> JobInfo:
@@ -225,7 +225,7 @@ class Halving:
         )
 
     def _index(self, bracket: Bracket, level: int) -> int:
-        """The index of a bracket's rung among all rungs."""
+        """Return the index of a bracket's rung among all rungs."""
         return self._index_of[bracket.ends[level]]
 
     def _most(self, bracket: Bracket, level: int) -> int:

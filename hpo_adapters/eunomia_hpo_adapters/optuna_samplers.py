@@ -145,7 +145,7 @@ def _make_sampler(optuna: Any, search: Search) -> Any:
 
 
 def _plain(kind: Distribution, given: Any) -> Parameter:
-    """A suggestion as a plain value; a stepped float is the step's exact value."""
+    """Return a suggestion as a plain value; a stepped float is the step's exact value."""
     if isinstance(kind, Categorical):
         return next(choice for choice in kind.choices if type(choice) is type(given) and choice == given)
     if isinstance(kind, Int):

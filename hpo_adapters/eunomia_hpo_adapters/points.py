@@ -29,7 +29,7 @@ class Points:
             self._of[trial] = [*kept[:-1:2], kept[-1]]
 
     def of(self, trial: int) -> Sequence[Point]:
-        """The points of a trial in order."""
+        """Return the points of a trial in order."""
         return self._of.get(trial, ())
 
     def trials(self) -> Sequence[int]:
@@ -41,7 +41,7 @@ class Points:
         return sum(math.isfinite(point.value) for point in self.of(trial))
 
     def level(self, trial: int) -> float:
-        """The level of a trial: its last value or the median of its last three, whichever is worse; inf if not finite.
+        """Return a trial's level: its last value or the median of the last three, the worse of them; inf if not finite.
 
         Earlier, better values do not count: a trial is ranked by its last metric.
         """
@@ -51,7 +51,7 @@ class Points:
         return max(values[-1], statistics.median_high([value for value in values if math.isfinite(value)]))
 
     def spread(self) -> float:
-        """The range of all finite values of the search; 0 where there are none."""
+        """Return the range of all finite values of the search; 0 where there are none."""
         values = [point.value for kept in self._of.values() for point in kept if math.isfinite(point.value)]
         return max(values) - min(values) if values else 0.0
 

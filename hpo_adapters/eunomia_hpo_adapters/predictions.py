@@ -26,18 +26,18 @@ class Prediction(NamedTuple):
     """[curve] degrees of freedom."""
 
     def below(self, value: float) -> float:
-        """The probability that the metric is below a value."""
+        """Return the probability that the metric is below a value."""
         return float(np.minimum(self.weight @ self._below(value), 1.0))
 
     def below_by_family(self, value: float) -> Mapping[str, float]:
-        """The same by each family alone, for families with a weight."""
+        """Return the same by each family alone, for families with a weight."""
         probability = self.weight * self._below(value)
         mass = np.bincount(self.family, self.weight)
         better = np.bincount(self.family, probability)
         return {name: float(better[row] / mass[row]) for row, name in enumerate(self.families) if mass[row] > 0.0}
 
     def quantile(self, probability: float) -> float:
-        """The value that the metric is below with this probability, by bisection."""
+        """Return the value that the metric is below with this probability, by bisection."""
         low, high = self._bracket(probability)
         for _ in range(60):
             middle = 0.5 * (low + high)
@@ -45,7 +45,7 @@ class Prediction(NamedTuple):
         return 0.5 * (low + high)
 
     def interval(self, coverage: float) -> tuple[float, float]:
-        """The central interval that holds the metric with this probability."""
+        """Return the central interval that holds the metric with this probability."""
         return self.quantile(0.5 - 0.5 * coverage), self.quantile(0.5 + 0.5 * coverage)
 
     def _below(self, value: float) -> Reals:
@@ -55,7 +55,7 @@ class Prediction(NamedTuple):
         return np.asarray(stdtr(self.freedom, (value - self.centre) / self.scale))
 
     def _bracket(self, probability: float) -> tuple[float, float]:
-        """The least and the greatest quantile of the parts, between which that of the mixture lies."""
+        """Return the least and the greatest quantile of the parts, between which that of the mixture lies."""
         from scipy.special import stdtrit
 
         quantiles = self.centre + self.scale * stdtrit(self.freedom, probability)

@@ -90,7 +90,7 @@ class SuccessiveHalving(Halving):
 
 
 def _ends(max_iterations: int, trials: int, options: SuccessiveHalvingOptions) -> Sequence[int]:
-    """The rungs.
+    """Return the rungs.
 
     Raises:
         InputError: rungs are less than an iteration apart, or the first one is beyond the end.

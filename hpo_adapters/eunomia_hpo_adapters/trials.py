@@ -39,7 +39,7 @@ class Trials:
         return self._made
 
     def __len__(self) -> int:
-        """The number of trials so far."""
+        """Return the number of trials so far."""
         return len(self._made)
 
     @property

@@ -10,7 +10,7 @@ MOST_NAMED = 6
 
 
 def no_such_app(name: str, apps: Sequence[str], *, place: str | None = None) -> InputError:
-    """Returns the error for an unknown app.
+    """Return the error for an unknown app.
 
     Args:
         name: as typed.
@@ -22,7 +22,7 @@ def no_such_app(name: str, apps: Sequence[str], *, place: str | None = None) -> 
 
 
 def no_such_job(name: str, jobs: Sequence[str], apps: Sequence[str], *, place: str | None = None) -> InputError:
-    """Returns the error for an unknown job.
+    """Return the error for an unknown job.
 
     Args:
         name: as typed: ``app/number`` or an app.

@@ -59,7 +59,7 @@ class Submission:
 
 
 def login_name() -> str:
-    """Returns the user of this process; its number if the system has no name for it."""
+    """Return the user of this process; its number if the system has no name for it."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):

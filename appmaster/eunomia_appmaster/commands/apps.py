@@ -77,7 +77,7 @@ class _Look:
 
 
 def facts(answer: pb.ListResponse) -> dict[str, Any]:
-    """Returns the answer as a JSON object."""
+    """Return the answer as a JSON object."""
     return {
         "schema": "eunomia/apps@1",
         "at": now_utc(),
@@ -110,7 +110,7 @@ def _facts(app: pb.App) -> dict[str, Any]:
 
 
 def lines(answer: pb.ListResponse, *, over: Sequence[pb.App] = (), verbose: bool = False) -> list[str]:
-    """Returns the answer as the lines of a table.
+    """Return the answer as the lines of a table.
 
     Args:
         answer: the arbiter's.
@@ -142,7 +142,7 @@ def _ended_ago(app: pb.App) -> float:
 
 
 def _trouble(app: pb.App) -> str:
-    """Returns an app's failures as text; empty if there are none."""
+    """Return an app's failures as text; empty if there are none."""
     return failure_text(app) or (app.why if app.state == "failed" else "")
 
 

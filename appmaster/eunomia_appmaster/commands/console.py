@@ -24,24 +24,24 @@ NOT_KNOWN = "-"
 
 
 def duration(seconds: float) -> str:
-    """Returns seconds as text: ``4 s``, ``1m12s``."""
+    """Return seconds as text: ``4 s``, ``1m12s``."""
     if seconds < 59.5:
         return f"{seconds:.0f} s"
     return format_duration(seconds)
 
 
 def number(value: float | None, digits: int = 2) -> str:
-    """Returns a number as text, or a dash if it is unknown."""
+    """Return a number as text, or a dash if it is unknown."""
     return NOT_KNOWN if value is None or not math.isfinite(value) else f"{value:.{digits}f}"
 
 
 def given(message: Any, field: str) -> float | None:
-    """Returns an optional number of a message; None if it is absent."""
+    """Return an optional number of a message; None if it is absent."""
     return float(getattr(message, field)) if message.HasField(field) else None
 
 
 def missing(slots: Sequence[pb.MissingSlot]) -> str:
-    """Returns the missing slots of the cluster as a line; empty if none is missing.
+    """Return the missing slots of the cluster as a line; empty if none is missing.
 
     A GPU is missing since it was not found. A CPU slot is a share of the CPUs: it is left out by a smaller ``--slots``.
     """
@@ -60,17 +60,17 @@ def missing(slots: Sequence[pb.MissingSlot]) -> str:
 
 
 def missing_facts(slots: Sequence[pb.MissingSlot]) -> list[dict[str, Any]]:
-    """Returns the missing slots as JSON objects."""
+    """Return the missing slots as JSON objects."""
     return [{"node": slot.node, "slot": slot.slot, "gpu_type": slot.gpu_type} for slot in slots]
 
 
 def now_utc() -> str:
-    """Returns the present time in UTC, ISO 8601 with milliseconds and ``Z``."""
+    """Return the present time in UTC, ISO 8601 with milliseconds and ``Z``."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> list[str]:
-    """Returns the lines of a table; columns named in ``right`` are right-aligned."""
+    """Return the lines of a table; columns named in ``right`` are right-aligned."""
     widths = [max(len(row[column]) for row in (headers, *rows)) for column in range(len(headers))]
     lines = []
     for row in (headers, *rows):

@@ -82,7 +82,7 @@ def explain(
 
 
 def facts(said: pb.Explanation, app: pb.App | None = None, waits: Mapping[str, float] | None = None) -> dict[str, Any]:
-    """Returns one explanation as a JSON object.
+    """Return one explanation as a JSON object.
 
     Args:
         said: the explanation.
@@ -126,7 +126,7 @@ def _frees(way: pb.Frees) -> dict[str, Any]:
 def screen(
     found: Sequence[pb.Explanation], apps: Mapping[str, pb.App], waits: Mapping[str, float] | None = None
 ) -> list[str]:
-    """Returns the explanations as text: one job in full; several jobs grouped by their reason.
+    """Return the explanations as text: one job in full; several jobs grouped by their reason.
 
     Args:
         found: the explanations.
@@ -160,7 +160,7 @@ def _blocks(found: Sequence[pb.Explanation], apps: Mapping[str, pb.App], waits: 
 
 
 def lines(said: pb.Explanation, app: pb.App | None) -> list[str]:
-    """Returns one explanation as text."""
+    """Return one explanation as text."""
     out = [_head(said, app), *_body(said)]
     if app is not None:
         out += outcome_lines(said, app)
@@ -241,7 +241,7 @@ def _head(said: pb.Explanation, app: pb.App | None) -> str:
 
 
 def last_report(said: pb.Explanation | pb.SlotView) -> str:
-    """Returns the time since a running job's last report, if it is overdue."""
+    """Return the time since a running job's last report, if it is overdue."""
     ago = given(said, "reported_seconds_ago")
     return "" if ago is None else f", last report {duration(ago)} ago"
 

@@ -79,7 +79,7 @@ def _check_begins(path: Path, fresh: Path) -> None:
 
 
 def journal_of(folder: Path) -> Path:
-    """Returns the journal of a folder; a path of a journal is returned as it is."""
+    """Return the journal of a folder; a path of a journal is returned as it is."""
     return folder / JOURNAL if os.path.isdir(folder) else folder  # noqa: PTH112 - as above
 
 
@@ -96,12 +96,12 @@ def _try(report: Report, path: Path) -> None:
 
 
 def facts(report: Report) -> dict[str, object]:
-    """Returns the report as a JSON object."""
+    """Return the report as a JSON object."""
     return {"schema": "eunomia/journal-check@1", **report.to_json()}
 
 
 def lines(report: Report) -> list[str]:
-    """Returns the report as text."""
+    """Return the report as text."""
     apps = ", ".join(f"{count} {state}" for state, count in sorted(report.apps.items())) or "none"
     held = ", an arbiter holds it" if report.running else ""
     made = [str(finding) for finding in report.findings]

@@ -68,7 +68,7 @@ class Known:
 
 
 def _of_arbiter(client: Client, app: str) -> Known:
-    """Returns the app as the arbiter knows it.
+    """Return the app as the arbiter knows it.
 
     Raises:
         InputError: there is no such app.
@@ -83,7 +83,7 @@ def _of_arbiter(client: Client, app: str) -> Known:
 
 
 def _of_run(run: Path, app: str, job: str) -> Known:
-    """Returns the app from a run's folder, which has no jobs that never started.
+    """Return the app from a run's folder, which has no jobs that never started.
 
     Raises:
         InputError: there is no such app.
@@ -145,7 +145,7 @@ def _write_end(file: Path, lines: int, out: BinaryIO) -> int:
 
 
 def _start_of_last(file: Path, lines: int, size: int) -> int:
-    """Returns where the last lines begin, searching backwards."""
+    """Return where the last lines begin, searching backwards."""
     with file.open("rb") as stream:
         seen, place = 0, size
         while place > 0:

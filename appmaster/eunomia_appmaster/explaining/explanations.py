@@ -20,7 +20,7 @@ EXPLAINED = (*WAITING, "running")
 
 
 def describe(state: State, row: int, now: float, *, until: float | None = None) -> pb.Explanation:
-    """Returns a job's state and history; ``add_why`` adds why it waits.
+    """Return a job's state and history; ``add_why`` adds why it waits.
 
     Args:
         state: the arbiter's.
@@ -50,7 +50,7 @@ def describe(state: State, row: int, now: float, *, until: float | None = None) 
 
 
 def iterations_done(state: State, row: int, now: float) -> float:
-    """Iterations that a job has done so far, at its last rate."""
+    """Return the iterations that a job has done so far, at its last rate."""
     jobs = state.jobs.live
     since, done, most = float(jobs.since[row]), float(jobs.done[row]), float(jobs.iterations[row])
     if not math.isnan(since):
@@ -105,7 +105,7 @@ def _frees(remedy: Remedy, layout: Layout | None) -> pb.Frees:
 
 
 def _slot(gpu: int, layout: Layout | None) -> str:
-    """Returns the name of a slot: its number, and its node if there are several."""
+    """Return the name of a slot: its number, and its node if there are several."""
     if layout is None:
         return str(gpu)
     place = layout.places[gpu]

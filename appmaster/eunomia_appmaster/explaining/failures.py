@@ -11,7 +11,7 @@ def failed_in_words(failed: int, trials: int) -> str:
 
 
 def failure_text(app: pb.App) -> str:
-    """The number of an app's failed trials, the last error, and the path of its log; empty: none failed."""
+    """Return the number of an app's failed trials, the last error, and the path of its log; empty: none failed."""
     if not app.failures:
         return f"{failed_in_words(app.failed, _trials(app))}" if app.failed else ""
     last = app.failures[-1]
@@ -20,7 +20,7 @@ def failure_text(app: pb.App) -> str:
 
 
 def failure_facts(app: pb.App) -> dict[str, Any]:
-    """Returns the same as JSON: the number of failures, and the last of them."""
+    """Return the same as JSON: the number of failures, and the last of them."""
     rows = [{"job": one.job, "why": one.why, "log": one.log} for one in app.failures]
     return {"failed": app.failed, "failures": rows}
 

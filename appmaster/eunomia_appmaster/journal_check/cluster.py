@@ -27,12 +27,12 @@ class Cluster:
         return sum(len(machine.slots) for machine in self.machines)
 
     def machine_of(self, slot: int) -> Machine | None:
-        """Returns the machine of a slot; None if there is no such slot."""
+        """Return the machine of a slot; None if there is no such slot."""
         return next((machine for machine in self.machines if slot in machine.slots), None)
 
     @classmethod
     def read(cls, layout: Any) -> "Cluster":
-        """Returns the cluster of a layout's plain values.
+        """Return the cluster of a layout's plain values.
 
         Raises:
             ValueError, KeyError, TypeError: the layout is malformed.

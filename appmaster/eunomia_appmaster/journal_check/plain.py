@@ -5,7 +5,7 @@ from typing import Any
 
 
 def plain(made: Any) -> Any:
-    """Returns values without the objects that name their types: lists, dicts of fields, names of members.
+    """Return values without the objects that name their types: lists, dicts of fields, names of members.
 
     Raises:
         ValueError: an object without a known type.
@@ -34,5 +34,5 @@ def plain(made: Any) -> Any:
 
 
 def number(value: Any) -> float:
-    """Returns a number; numbers that JSON cannot hold are text."""
+    """Return a number; numbers that JSON cannot hold are text."""
     return math.nan if value is None else float(value)

@@ -48,7 +48,7 @@ class Saved:
 
 
 def kind_of(order: dict[str, Any]) -> TransitionKind:
-    """Returns the kind of an order in plain values; ValueError for a kind that there is not."""
+    """Return the kind of an order in plain values; ValueError for a kind that there is not."""
     kind = TransitionKind.__members__.get(order["kind"])
     if kind is None:
         raise ValueError(f'there is no transition of the kind "{order["kind"]}"')
@@ -102,7 +102,7 @@ class Rows:
             self._unreadable(f"the file is damaged: {answer}", self._path.name)
 
     def meta(self, key: str) -> Any:
-        """Returns a value of the whole journal as plain values; None if there is none."""
+        """Return a value of the whole journal as plain values; None if there is none."""
         try:
             found = self._database.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
             return None if found is None else plain(json.loads(found[0]))
@@ -119,7 +119,7 @@ class Rows:
         return 0
 
     def dropped(self) -> int:
-        """Returns the number of the last step dropped by retention; 0 if none was."""
+        """Return the number of the last step dropped by retention; 0 if none was."""
         return max((last for _, last, file in self._segments() if file is None), default=0)
 
     def steps(self) -> Iterator[JournalStep]:

@@ -88,7 +88,7 @@ async def run(options: argparse.Namespace) -> None:
 
 
 def _signalled() -> "asyncio.Future[int]":
-    """Returns a future of the first signal to end; handlers are installed at once."""
+    """Return a future of the first signal to end; handlers are installed at once."""
     loop = asyncio.get_running_loop()
     heard: asyncio.Future[int] = loop.create_future()
 

@@ -64,7 +64,7 @@ class AppMasterRecord:
             self.restarts = 0
 
     def pause_seconds(self, first: float) -> float:
-        """Returns the seconds to wait before the next attempt, where the first pause is ``first``."""
+        """Return the seconds to wait before the next attempt, where the first pause is ``first``."""
         return min(MOST_PAUSE_SECONDS, first * 2.0 ** min(max(self.hasty - 1, 0), 30))
 
     def save(self) -> None:

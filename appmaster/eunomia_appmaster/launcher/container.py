@@ -158,7 +158,7 @@ class Container:
 
 
 def _number(given: Any) -> float:
-    """Returns a number that a worker reported; ValueError where it is out of bounds."""
+    """Return a number that a worker reported; ValueError where it is out of bounds."""
     number = float(given)
     if not 0.0 <= number <= MOST_NUMBER:  # NaN is not, either
         raise ValueError(f"a number must be from 0 to {MOST_NUMBER:g}")

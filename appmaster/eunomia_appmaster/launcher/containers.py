@@ -88,7 +88,7 @@ class Containers:
         return [container for container in self if container.status.slot != NO_SLOT]
 
     def holder(self, slot: int) -> Container | None:
-        """Returns the container that has a process on the slot, or is about to start one."""
+        """Return the container that has a process on the slot, or is about to start one."""
         return next((known for known in self if known.status.slot == slot and not known.completed), None)
 
     def tune(self, slot: int, epoch: int, cpus: float) -> None:
@@ -388,7 +388,7 @@ class Containers:
     # -- bookkeeping ---------------------------------------------------------------------------------------------------
 
     def slot_states(self) -> list[pb.SlotState]:
-        """Returns the present state of every slot."""
+        """Return the present state of every slot."""
         states = []
         for slot in self.node.machine.slots:
             epochs = self.node.epochs[slot.index]
@@ -431,7 +431,7 @@ class Containers:
 
 
 def _threads(cores: frozenset[int]) -> dict[str, Any]:
-    """The order to a worker to use as many threads as it has cores."""
+    """Return the order to a worker to use as many threads as it has cores."""
     return {"order": "threads", "count": len(cores)}
 
 

@@ -42,7 +42,7 @@ class Cores:
         return True
 
     def of(self, slot: int, epoch: int) -> frozenset[int] | None:
-        """The cores of a slot for a lease of that epoch; None: any, since the last order was about an older lease."""
+        """Return the cores of a slot for a lease of that epoch; None: any, its last order is of an older lease."""
         known = self._slots.get(slot)
         return known.cores if known is not None and known.epoch >= epoch else None
 

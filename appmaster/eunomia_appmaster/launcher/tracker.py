@@ -183,7 +183,7 @@ class Tracker:
             sent, pause = urgent, 0.1
 
     def _news(self) -> pb.ReportContainersRequest:
-        """Returns the reports that the arbiter has not acknowledged yet."""
+        """Return the reports that the arbiter has not acknowledged yet."""
         seen = self._acknowledged
         statuses = (container.status for container in self._containers.on_slots())
         masters = (master.status for master in self._app_masters)

@@ -142,7 +142,7 @@ def spots(gpus: Iterable[int], cluster: Cluster) -> dict[int, Spot]:
 
 
 def _counts(waiting: Sequence[Wish], free: int) -> dict[int, int]:
-    """Returns the number of GPUs by waiting job: the least of as many jobs as fit, then one more each in turn."""
+    """Return the number of GPUs by waiting job: the least of as many jobs as fit, then one more each in turn."""
     counts: dict[int, int] = {}
     for wish in waiting:
         if wish.least <= free:

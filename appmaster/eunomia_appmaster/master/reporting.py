@@ -186,7 +186,7 @@ class Reporter:
                 self._around.outbox.put("progress", progress, key=name, urgent=False)
 
     def _rate(self, job: Job) -> float:
-        """Returns iterations a second from now on; 0 if the job does not run."""
+        """Return iterations a second from now on; 0 if the job does not run."""
         if job.gang is None or job.state is not JobState.RUNNING or not job.gang.running:
             return 0.0
         if job.seconds_per_step:
@@ -242,7 +242,7 @@ class Reporter:
         self._around.outbox.put("rates", report, key=key, urgent=False)
 
     def _batch_size(self, job: Job) -> float | None:
-        """The global batch size as announced last, else as declared; None: not known."""
+        """Return the global batch size as announced last, else as declared; None: not known."""
         return self._around.file.job.batch_size if job.batch_size is None else job.batch_size
 
     def _gpu_type(self, job: Job) -> str:

@@ -42,7 +42,7 @@ class Holder:
     """CPUs that the arbiter may use."""
 
     def words(self) -> str:
-        """Returns the holder as text."""
+        """Return the holder as text."""
         if not self.pid:
             return "a process that did not say its name"
         return f"process {self.pid} of user {self.user} (state in {self.state_dir})"
@@ -209,7 +209,7 @@ def _write(fd: int, holder: Holder) -> None:
 
 
 def _holder(fd: int) -> Holder:
-    """The content of a lock file; any user may have written it."""
+    """Return the content of a lock file; any user may have written it."""
     try:
         found: Any = json.loads(os.pread(fd, 4 * MOST_LETTERS, 0).decode())
         cpus = tuple(int(cpu) for cpu in found["cpus"])
@@ -225,7 +225,7 @@ def _plain(text: Any) -> str:
 
 
 def _noted(folder: int, name: str) -> Holder | None:
-    """Returns the live process of a note of CPUs; None if it has ended, and then its note is deleted."""
+    """Return the live process of a note of CPUs; None if it has ended, and then its note is deleted."""
     try:
         fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=folder)
     except OSError:

@@ -58,7 +58,7 @@ class LocalMachine:
         return next((slot for slot in self.slots if slot.index == index), None)
 
     def describe(self) -> str:
-        """Returns the slots in one line of text."""
+        """Return the slots in one line of text."""
         memory = f"{_short(self.memory_gib)} GiB"
         if self.slots[0].gpu_type == CPU_TYPE:
             count, each = len(self.slots), _short(self.slots[0].cpus, 2)
@@ -169,7 +169,7 @@ def short_type(name: str) -> str:
 
 
 def group(count: int, linked: Sequence[tuple[int, int]]) -> list[int]:
-    """Number the islands of ``count`` GPUs of which the pairs in ``linked`` have NVLink; without any, all are one."""
+    """Return the islands of ``count`` GPUs, of which the pairs in ``linked`` have NVLink; without any, all are one."""
     island = list(range(count)) if linked else [0] * count
     for one, other in linked:
         low, high = sorted((island[one], island[other]))

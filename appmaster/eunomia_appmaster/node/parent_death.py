@@ -16,7 +16,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def with_death_signal(command: Sequence[str], number: signal.Signals) -> list[str]:
-    """Returns the command line that runs ``command`` and sends it signal ``number`` when the calling thread dies."""
+    """Return the command line that runs ``command`` and sends it signal ``number`` when the calling thread dies."""
     return [sys.executable, "-I", "-S", __file__, str(int(number)), str(os.getpid()), *command]
 
 

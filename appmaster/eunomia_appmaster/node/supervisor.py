@@ -316,7 +316,7 @@ class Supervisor:
             log.info("cpus.shared", by=other.words())
 
     def _left_address(self) -> str | None:
-        """Returns the address of an arbiter that was killed with its supervisor: app masters still call it there."""
+        """Return the address of an arbiter that was killed with its supervisor: app masters still call it there."""
         host, _, port = self._address.rpartition(":")
         try:
             left = self.address
@@ -411,7 +411,7 @@ def _may_run(record: Path) -> bool:
 
 
 def _unheard() -> contextlib.AbstractContextManager[None]:
-    """Returns a context that ignores a closed output, which must not end the supervision."""
+    """Return a context that ignores a closed output, which must not end the supervision."""
     return contextlib.suppress(OSError, ValueError)
 
 

@@ -59,15 +59,15 @@ class System(Protocol):
     """The parts of a machine that a test replaces; see the module."""
 
     def monotonic(self) -> float:
-        """Returns seconds of a clock that passes evenly and is never set."""
+        """Return seconds of a clock that passes evenly and is never set."""
         ...
 
     def unix_time(self) -> float:
-        """Returns Unix seconds."""
+        """Return Unix seconds."""
         ...
 
     def uptime(self) -> float:
-        """Returns seconds since the machine's start, sleep included: a clock that all its processes share."""
+        """Return seconds since the machine's start, sleep included: a clock that all its processes share."""
         ...
 
     def sleep(self, seconds: float) -> None:
@@ -79,27 +79,27 @@ class System(Protocol):
         ...
 
     def flag(self) -> Flag:
-        """Returns a new flag, not set."""
+        """Return a new flag, not set."""
         ...
 
     def lock(self) -> AbstractContextManager[Any]:
-        """Returns a new lock."""
+        """Return a new lock."""
         ...
 
     def mailbox(self) -> Mailbox:
-        """Returns a new, empty mailbox."""
+        """Return a new, empty mailbox."""
         ...
 
     def dial(self, address: Address, options: Options = ()) -> grpc.Channel:
-        """Returns a channel for threads; see ``Address.channel``."""
+        """Return a channel for threads; see ``Address.channel``."""
         ...
 
     def dial_async(self, address: Address, options: Options = ()) -> grpc.aio.Channel:
-        """Returns a channel for asyncio; see ``Address.aio_channel``."""
+        """Return a channel for asyncio; see ``Address.aio_channel``."""
         ...
 
     def free_port(self) -> int:
-        """Returns a port of loopback on which no program listens now."""
+        """Return a port of loopback on which no program listens now."""
         ...
 
     def replace_file(self, path: Path, text: str) -> None:
@@ -147,15 +147,15 @@ class MachineSystem:
         threading.Thread(target=work, name=name, daemon=True).start()
 
     def flag(self) -> Flag:
-        """Returns a ``threading.Event``."""
+        """Return a ``threading.Event``."""
         return threading.Event()
 
     def lock(self) -> AbstractContextManager[Any]:
-        """Returns a ``threading.Lock``."""
+        """Return a ``threading.Lock``."""
         return threading.Lock()
 
     def mailbox(self) -> Mailbox:
-        """Returns a ``queue.Queue``."""
+        """Return a ``queue.Queue``."""
         made: queue.Queue[Any] = queue.Queue()
         return made
 
@@ -168,7 +168,7 @@ class MachineSystem:
         return address.aio_channel(options)
 
     def free_port(self) -> int:
-        """Returns a port that the system chooses."""
+        """Return a port that the system chooses."""
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             return int(probe.getsockname()[1])

@@ -187,7 +187,7 @@ class BatchBuilder:
 
 
 def _alike(strings: Bytes, event: _Event) -> NDArray[np.bool_]:
-    """Returns which strings have the parts of ``event`` at the same places, so that reading them there is exact."""
+    """Return which strings have the parts of ``event`` at the same places, so that reading them there is exact."""
     fixed = np.ones(len(strings), dtype=np.bool_)
     value = event.values[0]
     fixed[event.wall_time_at : event.wall_time_at + 8] = False

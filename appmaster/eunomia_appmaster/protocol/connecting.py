@@ -45,7 +45,7 @@ class Address:
 
     @classmethod
     def given(cls, target: str, beside: Path | None = None) -> Self:
-        """Returns an explicit address; its CA is from ``EUNOMIA_CA_FILE``, else from the address file ``beside``."""
+        """Return an explicit address; its CA is from ``EUNOMIA_CA_FILE``, else from the address file ``beside``."""
         named = os.environ.get(CA_VARIABLE)
         if named:
             return cls(target=target, ca_file=Path(named))
@@ -53,11 +53,11 @@ class Address:
         return cls(target=target, ca_file=None if found is None else found.ca_file)
 
     def text(self) -> str:
-        """Returns the content of an address file."""
+        """Return the content of an address file."""
         return self.target if self.ca_file is None else f"{self.target}\n{self.ca_file}\n"
 
     def channel(self, options: Options = ()) -> grpc.Channel:
-        """A channel for threads.
+        """Return a channel for threads.
 
         Raises:
             InputError: an address beyond loopback without a CA; a CA file that cannot be read.
@@ -67,7 +67,7 @@ class Address:
         return grpc.secure_channel(self.target, self._credentials(), options=list(options))
 
     def aio_channel(self, options: Options = ()) -> grpc.aio.Channel:
-        """A channel for asyncio; see ``channel``."""
+        """Return a channel for asyncio; see ``channel``."""
         if self._plain():
             return grpc.aio.insecure_channel(self.target, options=list(options))
         return grpc.aio.secure_channel(self.target, self._credentials(), options=list(options))
@@ -110,12 +110,12 @@ def check_target(target: str, place: str, *, least_port: int = 1) -> None:
 
 
 def host_of(target: str) -> str:
-    """The host of ``host:port``."""
+    """Return the host of ``host:port``."""
     return target.rpartition(":")[0]
 
 
 def tls_error(address: Address, details: str) -> UnreachableError | None:
-    """Returns the error of a failed TLS handshake in Eunomia's words; None if the failure has another cause.
+    """Return the error of a failed TLS handshake in Eunomia's words; None if the failure has another cause.
 
     Args:
         address: of the arbiter.

@@ -164,7 +164,7 @@ class LocalRuntime:
 
 
 def status_of(status: pb.ContainerStatus) -> ContainerStatus:
-    """Returns a message as a value."""
+    """Return a message as a value."""
 
     def given(name: str) -> Any:
         return getattr(status, name) if status.HasField(name) else None  # type: ignore[arg-type]

@@ -72,20 +72,20 @@ class App:
         return self.state == "failed" and self.why.startswith(MASTER_ENDED)
 
     def taken_up(self, now: float) -> "App":
-        """Returns the record with which it goes on after its end."""
+        """Return the record with which it goes on after its end."""
         away = self.away_seconds + max(0.0, now - (now if self.ended_at is None else self.ended_at))
         return dataclasses.replace(self, state="live", why="", ended_at=None, gpu_seconds=0.0, away_seconds=away)
 
     def lived_seconds(self, now: float) -> float:
-        """Returns the seconds from its arrival to its end, or to now, without those between an end and its going on."""
+        """Return the seconds from its arrival to its end, or to now, without those between an end and its going on."""
         return (now if self.ended_at is None else self.ended_at) - self.arrived_at - self.away_seconds
 
     def note(self) -> Note:
-        """Returns its note for the journal."""
+        """Return its note for the journal."""
         return Note(kind=NOTE, key=self.name, value=dataclasses.asdict(self))
 
     def standing_message(self) -> pb.Standing:
-        """Returns the state of its search, shown to users."""
+        """Return the state of its search, shown to users."""
         return pb.Standing(**self.standing)
 
     def take_standing(self, standing: pb.Standing) -> None:
@@ -140,7 +140,7 @@ _KINDS: Mapping[str, type | tuple[type, ...]] = {
 
 
 def read_app(name: str, values: Any) -> App | None:
-    """Returns an app from its note; None if the note is malformed."""
+    """Return an app from its note; None if the note is malformed."""
     try:
         app = App(**values)
     except TypeError:
@@ -155,7 +155,7 @@ def read_app(name: str, values: Any) -> App | None:
 
 
 def app_of(file: Any, *, name: str, submitted_at: float, arrived_at: float, request_id: str, node: str) -> App:
-    """Returns the record of an app file.
+    """Return the record of an app file.
 
     Args:
         file: an ``eunomia_appmaster.app.app_file.AppFile``.
@@ -183,7 +183,7 @@ def app_of(file: Any, *, name: str, submitted_at: float, arrived_at: float, requ
 
 
 def best_params(app: App) -> dict[str, Any]:
-    """Returns the parameters of the best trial, as its app master reported them."""
+    """Return the parameters of the best trial, as its app master reported them."""
     try:
         params = json.loads(app.standing.get("best_params_json") or "{}")
     except ValueError:

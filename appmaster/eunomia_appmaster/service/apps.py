@@ -55,16 +55,16 @@ class SubmittedApps:
         return iter(self._apps.values())
 
     def get(self, name: str) -> App | None:
-        """Returns an app by name, from memory or the archive; changes to an archived app are lost."""
+        """Return an app by name, from memory or the archive; changes to an archived app are lost."""
         found = self._apps.get(name)
         return found if found is not None or self._archive is None else self._archive.app(name)
 
     def archived(self) -> list[App]:
-        """Returns the ended apps that only the journal has; may be called from any thread."""
+        """Return the ended apps that only the journal has; may be called from any thread."""
         return [] if self._archive is None else self._archive.all_except(frozenset(self._apps.copy()))
 
     def surplus(self) -> list[App]:
-        """Returns the ended apps beyond the number to keep in memory, by time of end, ascending."""
+        """Return the ended apps beyond the number to keep in memory, by time of end, ascending."""
         over = [app for app in self if app.over]
         if len(over) <= self._keep:
             return []
@@ -81,12 +81,12 @@ class SubmittedApps:
         return [app for app in self if not app.over]
 
     def asked_before(self, request_id: str) -> App | None:
-        """The app that a request with this id has made."""
+        """Return the app that a request with this id has made."""
         name = self._requests.get(request_id)
         return None if name is None else self.get(name)
 
     def unique(self, name: str) -> str:
-        """Returns the name, or the first of ``name-2``, ``name-3`` ... that no app has or had."""
+        """Return the name, or the first of ``name-2``, ``name-3`` ... that no app has or had."""
         if self._is_new(name):
             return name
         stem, number = name, 2
@@ -152,7 +152,7 @@ def _ended_at(app: App) -> float:
 
 
 def in_order(apps: Iterable[App]) -> list[App]:
-    """Returns apps by arrival; of an app that is given twice, the last record."""
+    """Return apps by arrival; of an app that is given twice, the last record."""
     return sorted({app.name: app for app in apps}.values(), key=_arrived_at)
 
 

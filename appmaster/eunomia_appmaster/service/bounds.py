@@ -141,7 +141,7 @@ def check(message: Message, place: str = "") -> None:
 
 @lru_cache(maxsize=256)
 def _checks(kind: Descriptor) -> tuple[Mapping[str, Check], Sequence[str]]:
-    """Returns the check of each field, and the fields that are required."""
+    """Return the check of each field, and the fields that are required."""
     needed = [
         field.name
         for field in kind.fields

@@ -38,7 +38,7 @@ class Certificates:
 
     @classmethod
     def of(cls, cert: Path | None, key: Path | None, ca: Path | None) -> Self | None:
-        """Returns the files of the options; None if no option is given.
+        """Return the files of the options; None if no option is given.
 
         Raises:
             InputError: a certificate without its key, or a key without its certificate.
@@ -52,7 +52,7 @@ class Certificates:
 
     @classmethod
     def inside(cls, folder: Path) -> Self:
-        """The files that ``make`` leaves in a folder."""
+        """Return the files that ``make`` leaves in a folder."""
         return cls(cert=folder / CERT_FILE, key=folder / KEY_FILE, ca=folder / CA_FILE)
 
     def check(self, host: str) -> None:
@@ -76,14 +76,14 @@ class Certificates:
             raise InputError(f"a certificate must name {host}", value=", ".join(names) or "none", place=str(self.cert))
 
     def reached_at(self, host: str) -> str:
-        """The host by which this machine's own processes call an arbiter that serves ``host``."""
+        """Return the host by which this machine's own processes call an arbiter that serves ``host``."""
         if host not in ANY_HOST:
             return host
         names = names_of(_certificates(self.cert)[0])
         return next((name for name in ("localhost", "127.0.0.1") if name in names), names[0] if names else "localhost")
 
     def configuration(self) -> "grpc.ServerCertificateConfiguration":
-        """Returns the certificate that a server shows to its clients.
+        """Return the certificate that a server shows to its clients.
 
         Raises:
             InputError: a file cannot be read.
@@ -129,7 +129,7 @@ class ServedCertificates:
         self._shown = self.files.configuration()
 
     def credentials(self) -> "grpc.ServerCredentials":
-        """Returns the credentials of a gRPC server, which fetches the certificate at each new connection."""
+        """Return the credentials of a gRPC server, which fetches the certificate at each new connection."""
         import grpc
 
         return grpc.dynamic_ssl_server_credentials(self._shown, lambda: self._shown)
@@ -189,7 +189,7 @@ def names_of(cert: "x509.Certificate") -> list[str]:
 
 
 def public_key_of(path: Path) -> object:
-    """The public key that belongs to a private key's file.
+    """Return the public key that belongs to a private key's file.
 
     Raises:
         InputError: it cannot be read.

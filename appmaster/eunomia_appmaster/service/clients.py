@@ -206,7 +206,7 @@ class ClientProtocol(rpc.ClientProtocolServicer):
             await context.abort(grpc.StatusCode.UNAVAILABLE, why)
 
     def _chosen(self, request: pb.ListRequest) -> list[App]:
-        """Returns the requested apps, without archived ones that are not named."""
+        """Return the requested apps, without archived ones that are not named."""
         apps = self._service.apps
         named = apps.get(request.app) if request.app else None
         asked = list(apps) if not request.app else [] if named is None else [named]
@@ -289,7 +289,7 @@ class ClientProtocol(rpc.ClientProtocolServicer):
             )
 
     def _find(self, name: str) -> tuple[App | None, str | None]:
-        """Returns the app and job of a name; the name alone suffices for an app of one job."""
+        """Return the app and job of a name; the name alone suffices for an app of one job."""
         app = self._service.apps.get(name)
         if app is not None:
             return app, None

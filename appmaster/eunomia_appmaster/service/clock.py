@@ -56,7 +56,7 @@ class Clock:
 
 
 def boot_id() -> str:
-    """Returns an id of this boot of the machine; empty if the system has none."""
+    """Return an id of this boot of the machine; empty if the system has none."""
     try:
         return _BOOT_ID.read_text(encoding="ascii").strip()
     except OSError:

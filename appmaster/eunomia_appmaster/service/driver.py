@@ -308,7 +308,7 @@ _BEFORE_ADDED = frozenset(ORDER[: ORDER.index(JobAdded)])
 
 
 def _speaks_of(event: Event, added: "set[JobId]") -> bool:
-    """Returns whether an event is applied before jobs are added, but is about one of the added jobs."""
+    """Return whether an event is applied before jobs are added, but is about one of the added jobs."""
     if not added or type(event) not in _BEFORE_ADDED:
         return False
     if isinstance(event, JobsDivided):

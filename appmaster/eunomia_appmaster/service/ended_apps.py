@@ -21,7 +21,7 @@ class EndedApps:
         self._path = path
 
     def app(self, name: str) -> App | None:
-        """Returns the ended app of this name; None if there is none.
+        """Return the ended app of this name; None if there is none.
 
         Raises:
             InputError: the journal cannot be read.
@@ -32,7 +32,7 @@ class EndedApps:
         return app if app is not None and app.over else None
 
     def all_except(self, known: Collection[str]) -> list[App]:
-        """Returns the ended apps that are not in ``known``, in order of submission: the last ``MOST_LISTED`` of them.
+        """Return the ended apps that are not in ``known``, in order of submission: the last ``MOST_LISTED`` of them.
 
         Raises:
             InputError: the journal cannot be read.

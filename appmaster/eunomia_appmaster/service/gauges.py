@@ -33,11 +33,11 @@ class StateGauges:
         self._service = service
 
     def describe(self) -> list[Metric]:
-        """Returns no metrics: there is no state yet when this is registered."""
+        """Return no metrics: there is no state yet when this is registered."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """Yields the present values of all gauges."""
+        """Yield the present values of all gauges."""
         service = self._service
         ready = service.ready.is_set()
         yield _labelled("eunomia_build", "What serves.", [((__version__, service.profile.name), 1.0)],

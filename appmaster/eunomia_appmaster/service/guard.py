@@ -45,7 +45,7 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         return handler if handler.unary_unary is None else self.reading(method, handler)
 
     def refusal(self, method: str, metadata: Any) -> tuple[grpc.StatusCode, str] | None:
-        """Returns why a caller may not call a method; None if it may."""
+        """Return why a caller may not call a method; None if it may."""
         service = method.strip("/").partition("/")[0]
         if service == HEALTH:
             return None
@@ -59,12 +59,12 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         return None
 
     def reading(self, method: str, handler: Handler) -> Handler:
-        """A handler that answers messages that cannot be read, and faults, with an error of one line."""
+        """Return a handler that answers messages that cannot be read, and faults, with an error of one line."""
         call = self.reader(method, handler)
         return grpc.unary_unary_rpc_method_handler(call, None, handler.response_serializer)
 
     def reader(self, method: str, handler: Handler) -> Method:
-        """The handler's method, from the bytes of a message on."""
+        """Return the handler's method, from the bytes of a message on."""
         name = method.rpartition("/")[2]
 
         async def call(content: bytes, context: Context) -> Any:

@@ -40,7 +40,7 @@ class Kept:
 
 
 def kept_of(journal: Journal, seed: int) -> Kept:
-    """Returns a journal's data for all arbiters that write it; a new one gets its secret and ``seed``.
+    """Return a journal's data for all arbiters that write it; a new one gets its secret and ``seed``.
 
     Raises:
         InputError: a page, or a value that exists nowhere else, is damaged or missing.
@@ -101,7 +101,7 @@ def _refuse(journal: Journal | JournalReader, key: str, got: str) -> Any:
 
 
 def apps_of(journal: Journal | JournalReader) -> dict[str, App]:
-    """Returns the apps with intact notes, by name; the others are logged by name."""
+    """Return the apps with intact notes, by name; the others are logged by name."""
     apps: dict[str, App] = {}
     for name, values in journal.notes(NOTE).items():
         app = read_app(name, values)
@@ -113,7 +113,7 @@ def apps_of(journal: Journal | JournalReader) -> dict[str, App]:
 
 
 def without_note(state: State, known: Callable[[str], App | None]) -> Iterator[App]:
-    """Yields apps in the arbiter's state that have no note, as far as the state describes them."""
+    """Yield apps in the arbiter's state that have no note, as far as the state describes them."""
     users = {row: name for name, row in state.user_rows.items()}
     tuners = {number: kind for kind, number in state.tuner_kinds.items()}
     for name, row in state.app_rows.items():

@@ -33,7 +33,7 @@ class Layout:
 
     @classmethod
     def of(cls, nodes: Iterable[pb.RegisterNodeRequest]) -> Self:
-        """Returns the layout of registered nodes.
+        """Return the layout of registered nodes.
 
         Raises:
             InputError: a node without slots.
@@ -58,12 +58,12 @@ class Layout:
         return [gpu for gpu, place in enumerate(self.places) if place.node == node]
 
     def machines_of(self, node: str) -> list[str]:
-        """The names under which the cluster knows a node."""
+        """Return the names under which the cluster knows a node."""
         rows = sorted({int(self.cluster.machine[gpu]) for gpu in self.gpus_of(node)})
         return [self.cluster.machines[row].name for row in rows]
 
     def gpu(self, node: str, slot: int) -> int | None:
-        """Number of a slot in the cluster."""
+        """Return the number of a slot in the cluster."""
         place = Place(node=node, slot=slot)
         return self.places.index(place) if place in self.places else None
 
@@ -80,12 +80,12 @@ class Layout:
         return found
 
     def encoded(self) -> object:
-        """The layout as the journal keeps it."""
+        """Return the layout as the journal keeps it."""
         return encode((self.cluster.machines, tuple((place.node, place.slot) for place in self.places)))
 
     @classmethod
     def decoded(cls, made: object) -> Self:
-        """The layout from the journal."""
+        """Return the layout from the journal."""
         machines, places = decode(made)
         cluster = Cluster.build(machines, place="journal")
         return cls(cluster=cluster, places=tuple(Place(node=node, slot=slot) for node, slot in places))

@@ -140,7 +140,7 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
         return pb.FinishApplicationMasterResponse(is_unregistered=True)
 
     async def _own(self, request: OwnRequest, context: Context) -> App:
-        """The app that the caller's token is for."""
+        """Return the app that the caller's token is for."""
         name = request.app
         caller = self._service.tokens.caller(context.invocation_metadata())
         if caller is None or caller.role is not Role.APP or caller.app != name:
@@ -223,7 +223,7 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
             self._service.driver.put(events, notes)
 
     def _bounded(self, state: State, app: App, events: Iterable[Event]) -> list[Event]:
-        """Returns the events of a report within bounds: the most jobs of an app, and existing GPUs.
+        """Return the events of a report within bounds: the most jobs of an app, and existing GPUs.
 
         Raises:
             InputError: the first event out of bounds; the whole message is refused.
@@ -241,7 +241,7 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
         return found
 
     def _bid(self, state: State, session: Session, request: pb.AllocateRequest) -> BidReceived | None:
-        """Returns the request's bid, if it is valid for the open offer."""
+        """Return the request's bid, if it is valid for the open offer."""
         if not request.HasField("bid"):
             return None
         offer = None if state.open is None else state.open.offer
@@ -260,7 +260,7 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
         return bid
 
     def _returned(self, state: State, session: Session, request: pb.AllocateRequest) -> Iterator[GpusReturned]:
-        """Yields the slots that the app gives back, if it holds them under that lease."""
+        """Yield the slots that the app gives back, if it holds them under that lease."""
         held, row = state.holdings.live, state.app_row(AppId(session.app))
         gpus: set[int] = set()
         for release in request.release:
@@ -344,7 +344,7 @@ def _check_rate(state: State, event: RateMeasured) -> None:
 
 
 def _command(app: App, session: Session | None, request: pb.AllocateRequest) -> pb.AllocateResponse | None:
-    """Returns the command for an app master that is over or superseded, in place of news; None if there is none."""
+    """Return the command for an app master that is over or superseded, in place of news; None if there is none."""
     if app.over:
         return pb.AllocateResponse(
             a_m_command=pb.AM_SHUTDOWN,
@@ -364,7 +364,7 @@ def _end_of(app: App) -> str:
 
 
 def _timely(state: State, events: list[Event]) -> Iterator[Event]:
-    """Yields the events without repetitions and without those about jobs that are over."""
+    """Yield the events without repetitions and without those about jobs that are over."""
     added = {event.job for event in events if isinstance(event, JobAdded)}
     for event in events:
         job: JobId | None = getattr(event, "job", None)

@@ -115,7 +115,7 @@ def _adapted(job: JobId, message: pb.Adaptation, *, now: Seconds, last_at: Secon
 
 
 def own_job(app: str, name: str) -> JobId:
-    """Returns the id of one of the app's jobs.
+    """Return the id of one of the app's jobs.
 
     Raises:
         InputError: it is another app's job, or not a valid id.
@@ -155,7 +155,7 @@ def _added(app: str, added: pb.JobAdded) -> JobAdded:
 
 
 def forecast_of(message: pb.Forecast, *, place: str) -> Forecast:
-    """Returns the forecast of a message.
+    """Return the forecast of a message.
 
     Raises:
         InputError: a number that is negative or not finite, or a slowdown without four values of at least 1.
@@ -186,7 +186,7 @@ def _job_forecast(job: pb.JobForecast, place: str) -> JobForecast:
 
 
 def bid_of(app: str, bid: pb.Bid) -> BidReceived:
-    """Returns the bid of a message; the arbiter checks it against its offer.
+    """Return the bid of a message; the arbiter checks it against its offer.
 
     Raises:
         InputError: its form is unknown.
@@ -267,7 +267,7 @@ def _machine(machine: Machine) -> pb.Machine:
 
 
 def finite(number: float) -> float | None:
-    """Returns a number for an optional field: None if it is not finite."""
+    """Return a number for an optional field: None if it is not finite."""
     return float(number) if math.isfinite(number) else None
 
 
@@ -323,7 +323,7 @@ def _held(state: State, gpu: int) -> pb.HeldSlot:
 
 
 def job_views(state: State, app: int) -> list[pb.JobView]:
-    """Returns the arbiter's view of an app's jobs, by arrival."""
+    """Return the arbiter's view of an app's jobs, by arrival."""
     rows = np.flatnonzero(state.jobs.live.app[: state.jobs.used] == app)
     rows = rows[np.argsort(state.jobs.live.order[rows], kind="stable")]
     return [_job_view(state, int(row)) for row in rows]

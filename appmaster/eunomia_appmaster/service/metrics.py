@@ -36,7 +36,7 @@ class Meters:
                          ["plugin", "table"], registry=made)  # fmt: skip
 
     def around(self, stages: Stages) -> Stages:
-        """Returns the same stages with each call timed."""
+        """Return the same stages with each call timed."""
         return clocked(stages, lambda name, spent: self.stage_seconds.labels(name).observe(spent / 1e9))
 
     def note(self, decision: Decision) -> None:
@@ -58,5 +58,5 @@ class Meters:
                 self.gap.labels(record.plugin, record.table).set(max(gaps))
 
     def text(self) -> bytes:
-        """Returns all metrics of the registry in Prometheus' text format; to be called where the state may be read."""
+        """Return all metrics of the registry in Prometheus' text format; to be called where the state may be read."""
         return generate_latest(self.registry)

@@ -73,7 +73,7 @@ class MetricsServer:
         self._server.server_close()
 
     def _answer(self, path: str) -> tuple[HTTPStatus, str, bytes]:
-        """Returns status, content type and body of a path."""
+        """Return status, content type and body of a path."""
         if path not in ("/metrics", "/health"):
             return HTTPStatus.NOT_FOUND, _TEXT, b"there are /metrics and /health\n"
         try:
@@ -104,7 +104,7 @@ class MetricsServer:
         return status, "application/json", (json.dumps(health) + "\n").encode()
 
     def _reading(self) -> "contextlib.AbstractAsyncContextManager[Any]":
-        """The driver's lock, once there is a driver."""
+        """Return the driver's lock, once there is a driver."""
         return self._service.driver.lock if self._service.ready.is_set() else contextlib.nullcontext()
 
 

@@ -174,7 +174,7 @@ class Nodes:
         return iter(self._nodes.values())
 
     def get(self, name: str) -> Node | None:
-        """A node by name."""
+        """Return a node by name."""
         return self._nodes.get(name)
 
     def add(self, request: pb.RegisterNodeRequest) -> Node:
@@ -192,7 +192,7 @@ class Nodes:
     # --- from launchers' reports to events -------------------------------------------------------------------------
 
     def events(self, state: State) -> "list[Released | MachineLost | MachineBack | Retuned]":
-        """Returns the events of the machines' last reports: slots given back or retuned, machines lost and back."""
+        """Return the events of the machines' last reports: slots given back or retuned, machines lost and back."""
         if self.layout is None:
             return []
         layout = self.layout
@@ -302,7 +302,7 @@ class Nodes:
         return max(0.0, min(known) - self._system.monotonic()) if known else None
 
     def revocations(self, node: Node, state: State, grace: float) -> list[pb.Revocation]:
-        """Returns the slots that a node has to give back, with the seconds that remain."""
+        """Return the slots that a node has to give back, with the seconds that remain."""
         if self.layout is None:
             return []
         orders = []
@@ -319,7 +319,7 @@ class Nodes:
         return orders + list(self._strays(node, state, self.layout))
 
     def tunes(self, node: Node, state: State) -> list[pb.Tune]:
-        """Returns the CPUs and memory that a node has to set on its slots."""
+        """Return the CPUs and memory that a node has to set on its slots."""
         if self.layout is None:
             return []
         places = self.layout.places
@@ -341,7 +341,7 @@ class Nodes:
                 yield pb.Revocation(slot=status.slot, epoch=status.epoch, deadline_seconds=0.0)
 
     def fences(self, node: Node) -> list[pb.Fence]:
-        """Returns the fences of a node that was lost, or of slots that were missing: they are back once confirmed."""
+        """Return the fences of a node that was lost, or of slots that were missing: they are back once confirmed."""
         if node.fence is not None:
             return [pb.Fence(slot=slot, epoch=node.fence) for slot in sorted(node.slots)]
         return [pb.Fence(slot=slot, epoch=epoch) for slot, epoch in sorted(node.down.items()) if slot in node.slots]

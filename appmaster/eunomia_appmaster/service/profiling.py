@@ -27,7 +27,7 @@ async def set_profile(service: Service, request: pb.SetProfileRequest) -> pb.Set
 
 
 def rates_of(state: State, kind: str) -> tuple[KnownRate, ...]:
-    """The rates known of a kind."""
+    """Return the rates known of a kind."""
     return state.profiles.get(state.kinds.get(kind, -1), ())
 
 

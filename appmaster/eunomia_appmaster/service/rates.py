@@ -73,6 +73,6 @@ async def exhausted(
 
 
 def peer_of(context: "grpc.aio.ServicerContext[object, object]") -> str:
-    """Returns the caller's address without its port."""
+    """Return the caller's address without its port."""
     peer = str(context.peer())
     return peer.rpartition(":")[0] if peer.startswith(("ipv4:", "ipv6:")) else peer

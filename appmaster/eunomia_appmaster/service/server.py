@@ -24,7 +24,7 @@ MOST_CALLS = 5000
 def check_address(
     address: str, certificates: Certificates | None = None, *, place: str = "--address"
 ) -> tuple[str, int]:
-    """Returns host and port of an address to serve: a loopback one, or any under TLS.
+    """Return host and port of an address to serve: a loopback one, or any under TLS.
 
     Raises:
         InputError: not a ``host:port``, an address beyond loopback without certificates, or certificates for another

@@ -279,7 +279,7 @@ class Service:
     # --- orders to machines ----------------------------------------------------------------------------------------
 
     def orders(self, node: Node) -> launcher.NodeHeartbeatResponse:
-        """Returns all present orders of a node."""
+        """Return all present orders of a node."""
         return launcher.NodeHeartbeatResponse(
             response_id=node.response_id,
             revocations=self._revocations(node),
@@ -301,7 +301,7 @@ class Service:
         return self.nodes.revocations(node, self.state, grace)
 
     def _order_keys(self, node: Node) -> frozenset[OrderKey]:
-        """Returns keys that identify the node's present orders; remaining seconds are not part of a key."""
+        """Return keys that identify the node's present orders; remaining seconds are not part of a key."""
         keys: set[OrderKey] = {("revoke", order.slot, order.epoch) for order in self._revocations(node)}
         keys |= {("start", app.name, attempt) for app, attempt in self._to_start(node)}
         keys |= {("stop", app.name) for app in self._to_stop(node)}
@@ -414,13 +414,13 @@ class Service:
         return any(status.state != launcher.APP_MASTER_COMPLETED for status in statuses)
 
     def stage_plugin(self, stage: Stage) -> pb.StagePlugin:
-        """Returns the plugin of a stage as the profile sets it, for agents."""
+        """Return the plugin of a stage as the profile sets it, for agents."""
         if stage not in self._stage_plugins:
             self._stage_plugins[stage] = self._stage_plugin(stage)
         return self._stage_plugins[stage]
 
     def _stage_plugin(self, stage: Stage) -> pb.StagePlugin:
-        """Cached, since resolving a profile takes tens of milliseconds and every registration needs it."""
+        """Resolve a profile once, since that takes tens of milliseconds and every registration needs it."""
         name = self.profile.plugins[stage]
         tables = tomllib.loads(self.profile.resolved()).get("plugins", {})
         options = {key: item for key, item in tables.get(name, {}).items() if key != "use"}
@@ -436,5 +436,5 @@ def _words(exit_: launcher.Exit) -> str:
 
 
 def host() -> str:
-    """Returns the machine's name, shown to users."""
+    """Return the machine's name, shown to users."""
     return socket.gethostname().split(".")[0] or "localhost"

@@ -92,7 +92,7 @@ class Session:
                 self.waiting -= 1
 
     def take_acknowledged(self) -> list[Started]:
-        """Returns the leases that start with the answer that is acknowledged now."""
+        """Return the leases that start with the answer that is acknowledged now."""
         started, self.unacknowledged = self.unacknowledged, []
         return started
 
@@ -112,7 +112,7 @@ class NewsWriter:
         self._seen: tuple[object, ...] = ()
 
     def stirred(self, state: State) -> list[str] | None:
-        """Returns the apps that may have news since the last call, in the order of their rows; None: all apps.
+        """Return the apps that may have news since the last call, in the order of their rows; None: all apps.
 
         The cost grows with the leases, not with the app masters: hundreds of those wait while few have news.
         """
@@ -126,7 +126,7 @@ class NewsWriter:
         return [str(state.app_id(row)) for row in rows]
 
     def everything(self, session: Session, state: State) -> tuple[list[pb.Lease], list[pb.NodeToken]]:
-        """Returns all leases and node tokens of an app, for its registration."""
+        """Return all leases and node tokens of an app, for its registration."""
         leases = [lease for lease in self._leases(session, state) if lease.state in READY]
         for lease in leases:
             self._sent(session, state, lease)
@@ -134,7 +134,7 @@ class NewsWriter:
         return [self._lease(session.app, state, lease) for lease in leases], self.node_tokens(session.app)
 
     def news(self, session: Session, state: State, now: Seconds) -> pb.AllocateResponse | None:
-        """Returns the news for an app master, and counts them as sent; None if there are none."""
+        """Return the news for an app master, and count them as sent; None if there are none."""
         answer = pb.AllocateResponse()
         known = {lease.id: lease for lease in self._leases(session, state)}
         self._tell_leaving(session, state, answer)
@@ -153,7 +153,7 @@ class NewsWriter:
         return answer if answer.ByteSize() else None
 
     def node_tokens(self, app: str) -> list[pb.NodeToken]:
-        """Returns the tokens with which an app manages its containers on each node."""
+        """Return the tokens with which an app manages its containers on each node."""
         return [
             pb.NodeToken(node=name, token=node_token(self._secret, app, name), container_manager_address=address)
             for name, address in self._addresses()
@@ -265,7 +265,7 @@ def _amounts(state: State, lease: Lease, gpu: int = NONE) -> tuple[float, float]
 
 
 def _marks(state: State) -> dict[int, list[tuple[float, ...]]]:
-    """Returns by app the state of its leases and leaving slots, as far as app masters see it."""
+    """Return by app the state of its leases and leaving slots, as far as app masters see it."""
     marks: dict[int, list[tuple[float, ...]]] = {}
     for lease in state.leases.values():
         ready = lease.state in READY

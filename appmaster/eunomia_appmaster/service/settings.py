@@ -67,7 +67,7 @@ def default_state_dir() -> Path:
 
 
 def run_dir(state_dir: Path) -> Path:
-    """Returns the folder of the running arbiter's address and tokens.
+    """Return the folder of the running arbiter's address and tokens.
 
     ``$XDG_RUNTIME_DIR/eunomia`` for the default state folder, so that a restart of the machine clears it; the folder of
     the journal for any other, so that each arbiter has its own.

@@ -30,7 +30,7 @@ def _add_health(service: Service, server: grpc.aio.Server) -> None:
         """``Check`` of grpc.health.v1; ``Watch`` is not offered, since it would keep a call open without a token."""
 
         async def Check(self, request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:  # noqa: N802
-            """SERVING once the arbiter has its machines and its journal; NOT_FOUND for a service that is not here."""
+            """Answer SERVING once the arbiter has machines and journal; NOT_FOUND for a service that is not here."""
             if request.service and request.service not in SERVICES:
                 await context.abort(grpc.StatusCode.NOT_FOUND, f'no service "{request.service[:100]}" is here')
             states = health_pb2.HealthCheckResponse

@@ -30,7 +30,7 @@ class Standings:
         self._asked_at = -math.inf
 
     def rho(self, app: App) -> float | None:
-        """Returns the rho that an app can expect, or ended with; None if it never had one."""
+        """Return the rho that an app can expect, or ended with; None if it never had one."""
         if app.over or not self._is_known(app):
             return app.rho
         if self._system.monotonic() - self._asked_at > KEPT_SECONDS:

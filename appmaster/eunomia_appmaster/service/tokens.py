@@ -62,7 +62,7 @@ class Tokens:
         return self._token(Role.LAUNCHER, "")
 
     def app(self, app: str) -> str:
-        """The token of one app's master."""
+        """Return the token of one app's master."""
         return self._token(Role.APP, app)
 
     @property
@@ -71,7 +71,7 @@ class Tokens:
         return hmac.digest(self._secret, b"containers", "sha256")
 
     def caller(self, metadata: "Iterable[tuple[str, str | bytes]] | None") -> Caller | None:
-        """Returns the sender of this metadata; None if its token is missing or not from this arbiter."""
+        """Return the sender of this metadata; None if its token is missing or not from this arbiter."""
         text = next((str(item) for name, item in metadata or () if name == "authorization"), "")
         role, _, rest = text.removeprefix("Bearer ").partition(":")
         name, _, _ = rest.partition(":")
@@ -89,7 +89,7 @@ class Tokens:
 
 
 def new_secret() -> bytes:
-    """A secret for a new journal."""
+    """Return a secret for a new journal."""
     return secrets.token_bytes(32)
 
 

@@ -52,7 +52,7 @@ def settings(state: State) -> dict[int, Setting]:
 
 
 def retuned(state: State, is_set: Callable[[int, int], bool]) -> list[Retuned]:
-    """Confirmations of the orders about CPUs and memory that launchers have carried out on all GPUs of a lease.
+    """Return confirmations of the orders about CPUs and memory that launchers have carried out on all GPUs of a lease.
 
     Args:
         state: the arbiter's.

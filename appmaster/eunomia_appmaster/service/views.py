@@ -91,7 +91,7 @@ class Views:
         }
 
     def _ends_in(self, row: int, slots: int) -> float | None:
-        """Returns the seconds of remaining work, by the forecast, on the slots that it holds; None if not known."""
+        """Return the seconds of remaining work, by the forecast, on the slots that it holds; None if not known."""
         forecast = self._state.forecasts.get(row)
         if forecast is None or slots == 0:
             return None
@@ -115,7 +115,7 @@ class Views:
     # --- jobs and slots --------------------------------------------------------------------------------------------
 
     def jobs(self, app: App) -> list[pb.Job]:
-        """Returns an app's jobs: live ones by arrival, then ended ones."""
+        """Return an app's jobs: live ones by arrival, then ended ones."""
         state = self._state
         row = state.app_row(AppId(app.name))
         mine = np.flatnonzero(state.jobs.live.app[: state.jobs.used] == row).tolist() if row != NONE else []
@@ -142,7 +142,7 @@ class Views:
         return iterations_done(self._state, row, self._until(row))
 
     def _until(self, row: int) -> float:
-        """Returns the time up to which a job's progress is extrapolated: while its app master keeps calling."""
+        """Return the time up to which a job's progress is extrapolated: while its app master keeps calling."""
         state, now = self._state, float(self._service.driver.clock.now())
         session = self._service.sessions.get(state.app_id(int(state.jobs.live.app[row])))
         if session is None:
@@ -154,7 +154,7 @@ class Views:
         return REPORT_INTERVALS * float(self._service.settings.heartbeat)
 
     def _reported_ago(self, row: int) -> float | None:
-        """Returns the seconds since a running job's last report, if they exceed the bound."""
+        """Return the seconds since a running job's last report, if they exceed the bound."""
         jobs, now = self._state.jobs.live, float(self._service.driver.clock.now())
         ago = now - float(jobs.since[row])
         stands = jobs.state[row] == JobState.RUNNING and (jobs.rate[row] == 0.0 or self._until(row) < now)
@@ -205,7 +205,7 @@ class Views:
     # --- why a job waits -------------------------------------------------------------------------------------------
 
     def explanations(self, app: App, job: str | None) -> list[pb.Explanation]:
-        """Returns one job, or an app's waiting jobs (all its jobs if none waits) and its failed ones.
+        """Return one job, or an app's waiting jobs (all its jobs if none waits) and its failed ones.
 
         ``explainer`` has the reasons. Empty: the app has no such job.
         """
@@ -229,7 +229,7 @@ class Views:
         return [*(self._described(row) for row in shown), *failed]
 
     def _ended(self, app: App, job: str) -> pb.Explanation:
-        """Returns a job that has ended; a failed one with its last error."""
+        """Return a job that has ended; a failed one with its last error."""
         state = app.ended_jobs[job]
         said = pb.Explanation(job=job, app=app.name, user=app.user, state=state, text=app.failures.get(job, ""))
         if state == "failed":
@@ -248,7 +248,7 @@ class Views:
         return said
 
     def explainer(self) -> Explainer:
-        """Returns the explainer of the present waits; it may be used without the lock."""
+        """Return the explainer of the present waits; it may be used without the lock."""
         service, driver = self._service, self._service.driver
         cluster = self._state.cluster
         return Explainer(

@@ -52,7 +52,7 @@ class Watchdog:
             faulthandler.cancel_dump_traceback_later()
 
     def fault(self) -> Fault | None:
-        """Returns the fault for which the watchdog ended the former process; None if it did not."""
+        """Return the fault for which the watchdog ended the former process; None if it did not."""
         self._hung.seek(0)
         trace = self._hung.read()
         if not trace.strip():
@@ -68,7 +68,7 @@ class Watchdog:
         self._hung.truncate()
 
     def _asked(self) -> tuple[str, Stage]:
-        """Returns the plugin and stage that were called last; an empty name and the allocation if none was."""
+        """Return the plugin and stage that were called last; an empty name and the allocation if none was."""
         try:
             note = json.loads(os.pread(self._note, NOTE_BYTES, 0))
             return str(note["plugin"]), Stage(note["stage"])
@@ -77,7 +77,7 @@ class Watchdog:
 
 
 def _where(trace: str) -> str:
-    """Returns the position of the hook: its innermost frame, else the innermost of all."""
+    """Return the position of the hook: its innermost frame, else the innermost of all."""
     frames = list(_FRAME.finditer(trace))
     hooks = [frame for frame in frames if frame["function"].startswith("eunomia_")]
     if not frames:

@@ -87,7 +87,7 @@ class PreparedLoader:
         return 0 < self.left <= self.batches_a_step
 
     def took_step(self) -> None:
-        """A step was made on the batches handed out since the last one."""
+        """Note that a step was made on the batches handed out since the last one."""
         self.batches_a_step = max(1, self.place.handed - self.handed_at_step)
         self.handed_at_step = self.place.handed
 

@@ -395,7 +395,7 @@ def expanded(events: "Iterable[Event]") -> "list[Event]":
 
 
 def count_of(events: "Iterable[Event]") -> int:
-    """Number of events, where a compound event counts as the events that it stands for."""
+    """Return the number of events, where a compound event counts as the events that it stands for."""
     count = 0
     for event in events:
         count += _PARTS[type(event)]
@@ -438,7 +438,7 @@ def _is_interrupted(compound: type, kinds: "Iterable[type]") -> bool:
 
 
 def _subject_of(kind: type) -> str:
-    """The field with the id of an event's machine, job, app or lease; empty: the event has none."""
+    """Return the field with the id of an event's machine, job, app or lease; empty: the event has none."""
     names = {field.name for field in dataclasses.fields(kind)}
     return next((name for name in ("machine", "job", "app", "lease") if name in names), "")
 

@@ -141,7 +141,7 @@ class Index(abc.ABC):
 
     @abc.abstractmethod
     def _job(self, row: int) -> Ranked | None:
-        """What a queue needs to know of a job; None: it neither waits nor has GPUs to run on."""
+        """Return what a queue needs to know of a job; None: it neither waits nor has GPUs to run on."""
 
     def _app(self, row: int) -> Ranked | None:
         apps = self._cells[1]

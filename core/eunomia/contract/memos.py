@@ -13,7 +13,7 @@ class Memo(Protocol):
     version: ClassVar[int]
 
     def to_bytes(self) -> bytes:
-        """The memo as bytes, for the journal."""
+        """Return the memo as bytes, for the journal."""
         ...
 
     @classmethod
@@ -38,7 +38,7 @@ class Memos:
         self._memos = memos
 
     def of(self, plugin: str, stage: Stage) -> Memo | None:
-        """The memo that this plugin's stage returned last, or None."""
+        """Return the memo that this plugin's stage returned last, or None."""
         return self._memos.get((plugin, stage))
 
     def items(self) -> tuple[tuple[tuple[str, Stage], Memo], ...]:

@@ -115,7 +115,7 @@ class Snapshot:
         return self.find_changes(since)
 
     def iterations_left(self, jobs: Rows) -> Reals:
-        """Iterations left for each of these jobs at ``now``; NaN where the total is not known."""
+        """Return the iterations left for each of these jobs at ``now``; NaN where the total is not known."""
         table = self.jobs
         since = table.since[jobs]
         ran = np.where(np.isnan(since), 0.0, (self.now - since) * table.rate[jobs])

@@ -113,7 +113,7 @@ class Scores:
         return None
 
     def ranking(self) -> Rows:
-        """Indices of claims, first served first; equal scores keep the order of the claims."""
+        """Return the indices of claims, first served first; equal scores keep the order of the claims."""
         keys = self.score[:, None] if self.score.ndim == 1 else self.score
         return np.lexsort(keys.T[::-1]).astype(np.int32)
 

@@ -211,7 +211,7 @@ class _Case:
         return max(0.0, float(self.now) - since) if math.isfinite(since) else 0.0
 
     def _decision(self) -> Decision | None:
-        """The decision that ended the round of the verdict: with auctions, the one that closed its offer."""
+        """Return the decision that ended the round of the verdict: with auctions, the one that closed its offer."""
         number = int(self.state.jobs.live.told_in[self.row])
         return next((made for made in reversed(self.rounds) if made.round == number), None)
 

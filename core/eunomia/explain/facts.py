@@ -147,7 +147,7 @@ class Facts(GpusForJob):
         return f"No round has decided about it yet; {self.free} {slots(self.free)} free now, and {self.queue}."
 
     def numbers(self) -> dict[str, float]:
-        """The numbers in the job's sentence, by name."""
+        """Return the numbers in the job's sentence, by name."""
         known = {name: float(getattr(self, name)) for name in _NUMBERS.get(self.reason, ()) if self.reason is not None}
         if self.reason is Reason.OUTRANKED and self.place is not None:
             known["place"] = float(self.place)
@@ -251,7 +251,7 @@ def longest_release(arbiter: Arbiter) -> float:
 
 
 def order_of_service(arbiter: Arbiter, row: int, offer: Offer) -> tuple[int | None, tuple[str, ...]]:
-    """A job's place among the waiting jobs, by the valuation's scores, and the jobs ahead of it.
+    """Return a job's place among the waiting jobs, by the valuation's scores, and the jobs ahead of it.
 
     Args:
         arbiter: a copy: the valuation is asked.
@@ -291,7 +291,7 @@ def _ranked(snapshot: Snapshot, menus: Menus, offer: Offer, valuations: Valuatio
 
 
 def _most_left(total: Reals, state: State, used: Reals, room: Ints) -> float:
-    """The most that a machine with free GPUs has left after what running jobs use; inf: not known."""
+    """Return the most that a machine with free GPUs has left after what running jobs use; inf: not known."""
     cluster = state.cluster
     spent = np.bincount(cluster.machine, weights=np.nan_to_num(used[: cluster.gpus]), minlength=total.size)
     left = np.where(np.isnan(total), np.inf, total - spent)[room > 0]

@@ -44,7 +44,7 @@ class Holders:
         return [lease.id for lease in of_type[:LEASES_TRIED]]
 
     def needed_together(self, leases: Sequence[int]) -> list[int]:
-        """The first few leases that let the job start if they all end; leases that are not needed are left out."""
+        """Return the first few leases that let the job start if all end; leases that are not needed are left out."""
         for many in range(2, len(leases) + 1):
             if self._trials.released(self._job, leases[:many]) is not None:
                 chosen = list(leases[:many])
@@ -67,12 +67,12 @@ class Holders:
         return end if math.isfinite(end) else None
 
     def name(self, number: int) -> str:
-        """The job of a lease, or the app that divides it."""
+        """Return the job of a lease, or the app that divides it."""
         lease = self._state.leases[number]
         return str(self._state.app_id(lease.app) if lease.job == NONE else self._state.job_id(lease.job))
 
     def gpus_gained(self, leases: Sequence[int]) -> int:
-        """Number of further GPUs of its type that would become free."""
+        """Return the number of further GPUs of its type that would become free."""
         gpus = np.concatenate([self._state.leases[number].gpus for number in leases])
         return (
             gpus.size if self._gpu_type == NONE else int((self._state.cluster.gpu_type[gpus] == self._gpu_type).sum())

@@ -216,7 +216,7 @@ class Remedies:
         return Remedy(what="gpus", text=f"{count} more free {self.facts.slots_of_type(count)}{where}", count=count)
 
     def _done(self, leases: Sequence[int], seconds: float | None) -> Remedy:
-        """The remedy that the work on all these leases is done."""
+        """Return the remedy that the work on all these leases is done."""
         gpus = tuple(sorted(gpu for one in leases for gpu in self.state.leases[one].gpus.tolist()))
         text = f"{names_of([self.holders.name(one) for one in leases])} done"
         return Remedy(what="release", slots=gpus, text=text, in_seconds=seconds)
@@ -263,7 +263,7 @@ class Remedies:
             yield Remedy(what="round", text="its turn, as running jobs end", in_seconds=self._ahead_in)
 
     def _preemption(self, start: Start, numbers: Sequence[int]) -> Remedy:
-        """The end of the protected parts of these leases, or the round that takes their GPUs if none is protected."""
+        """Return the end of these leases' protected parts, or the round that takes their GPUs if none is protected."""
         until = max(float(self.state.leases[number].protected_until) for number in numbers)
         names = names_of([self.holders.name(number) for number in numbers])
         if not self.now < until <= start.at:

@@ -76,7 +76,7 @@ class Trials:
         self._made = 0
 
     def copy(self) -> Arbiter:
-        """A separate arbiter in the same state."""
+        """Return a separate arbiter in the same state."""
         self._made += 1
         arbiter = Arbiter(self._cluster, self._stages, self._fallback)
         arbiter.load(self._saved)

@@ -119,5 +119,5 @@ def write_meta(database: sqlite3.Connection, key: str, value: str) -> None:
 
 
 def as_json(value: object) -> str:
-    """The value of a JSON column."""
+    """Return the value of a JSON column."""
     return json.dumps(value, allow_nan=False, separators=(",", ":"), ensure_ascii=False)

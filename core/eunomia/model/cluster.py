@@ -100,7 +100,7 @@ class Cluster:
         return cls.build(machines, place=place)
 
     def locality(self, gpus: Ints) -> Locality:
-        """The locality of these GPUs: how far apart they are; a single GPU counts as an island."""
+        """Return the locality of these GPUs: how far apart they are; a single GPU counts as an island."""
         if gpus.size <= 1:
             return Locality.ISLAND
         if not _alike(self.machine[gpus]):
@@ -108,7 +108,7 @@ class Cluster:
         return Locality.ISLAND if _alike(self.island[gpus]) else Locality.MACHINE
 
     def gpu_name(self, gpu: int) -> str:
-        """The name of a GPU for users: ``a01/3``."""
+        """Return the name of a GPU for users: ``a01/3``."""
         machine = int(self.machine[gpu])
         return f"{self.machines[machine].name}/{gpu - int(self.machine_start[machine])}"
 

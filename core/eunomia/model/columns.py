@@ -88,7 +88,7 @@ class Table(Generic[C]):
             block[:, rows] = fill[:, None]
 
     def state(self) -> dict[str, Any]:
-        """The table's content as plain values, for ``restore``."""
+        """Return the table's content as plain values, for ``restore``."""
         columns = {field.name: getattr(self.live, field.name)[: self.used].tolist() for field in self._fields}
         return {"used": self.used, "free": list(self._free), "columns": columns}
 

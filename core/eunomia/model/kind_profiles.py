@@ -35,7 +35,7 @@ class KnownRate:
     """The day of the measurement in UTC, as in "2026-11-23"; empty: not known."""
 
     def where(self) -> tuple[object, ...]:
-        """The setting of the rate: two rates of one setting replace each other."""
+        """Return the setting of the rate: two rates of one setting replace each other."""
         amounts = (self.batch_size, self.cpus, self.memory_gib)
         return (self.gpus, self.gpu_type, self.locality, *(None if math.isnan(item) else item for item in amounts))
 

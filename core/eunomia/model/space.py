@@ -34,7 +34,7 @@ class Space:
         self.give(np.flatnonzero(free).tolist())
 
     def copy(self) -> Self:
-        """A working copy."""
+        """Return a working copy."""
         made: Self = object.__new__(type(self))
         made._start, made._machine, made._kind = self._start, self._machine, self._kind
         made.bits, made.free = self.bits.copy(), self.free.copy()
@@ -69,7 +69,7 @@ class Space:
         return -1
 
     def first(self, machine: int, count: int) -> list[int]:
-        """The first ``count`` free GPUs of a machine; they stay free."""
+        """Return the first ``count`` free GPUs of a machine; they stay free."""
         bits, start, found = self.bits[machine], self._start[machine], []
         for _ in range(count):
             low = bits & -bits

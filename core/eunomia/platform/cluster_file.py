@@ -98,7 +98,7 @@ def parse_cluster(text: str, *, place: str) -> ClusterFile:
 
 
 def cluster_toml(read: ClusterFile) -> str:
-    """The cluster as a file that ``parse_cluster`` reads back to the same machines, one row each."""
+    """Return the cluster as a file that ``parse_cluster`` reads back to the same machines, one row each."""
     rows = [f"  {toml_value(_written(machine))}," for machine in read.cluster.machines]
     speeds = {level.name.lower(): f"{speed!r}GiB/s" for level, speed in read.bandwidth_gib.items()}
     head = [f"bandwidth = {toml_value(speeds)}"] if speeds else []

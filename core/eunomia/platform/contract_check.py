@@ -212,7 +212,7 @@ def _unsuited(step: Step, feature: Feature, cluster: Cluster, place: str) -> Ite
 
 
 def contract_of(plugin: object, stage: Stage) -> Contract:
-    """The contract that a plugin, class or instance, declares for a stage."""
+    """Return the contract that a plugin, class or instance, declares for a stage."""
     contracts = getattr(plugin, "contracts", None)
     found = contracts.get(stage, NO_CONTRACT) if isinstance(contracts, Mapping) else NO_CONTRACT
     return found if isinstance(found, Contract) else NO_CONTRACT

@@ -82,7 +82,7 @@ class Cast:
             raise InputErrors(self.errors)
 
     def steps(self) -> list[Step]:
-        """The stages in calling order."""
+        """Return the stages in calling order."""
         named = [(stage, self.tree["stages"][stage.value]) for stage in SINGLE_STAGES]
         refiners = [(Stage.REFINE, name) for name in self._refiners()]
         order = [*named[:3], *refiners, named[3]]

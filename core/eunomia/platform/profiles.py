@@ -164,7 +164,7 @@ class Profile:
         return tuple((name, call) for name, call in bound if call is not None)
 
     def resolved(self) -> str:
-        """The profile as TOML that extends nothing, with every default written out."""
+        """Return the profile as TOML that extends nothing, with every default written out."""
         return "\n".join(line for line, _ in self.origins()) + "\n"
 
     def origins(self) -> tuple[tuple[str, str], ...]:

@@ -55,7 +55,7 @@ def solve(program: LinearProgram, limits: Limits, seed: int) -> Answer:
 
 
 def _standard_form(program: LinearProgram, sparse: Any) -> tuple[Any, Any, int]:
-    """A x + s = b, the equations first, then the inequalities of rows and bounds as ``<=``."""
+    """Return A x + s = b, the equations first, then the inequalities of rows and bounds as ``<=``."""
     shape = (program.constraints, program.variables)
     rows = sparse.csr_matrix((program.rows.value, program.rows.index, program.rows.start), shape=shape)
     unit = sparse.identity(program.variables, format="csr")

@@ -66,7 +66,7 @@ def solve_linear(
 
 
 def scaled(program: LinearProgram) -> LinearProgram:
-    """The same programme as a minimisation whose largest cost is 1."""
+    """Return the same programme as a minimisation whose largest cost is 1."""
     sign = -1.0 if program.maximise else 1.0
     return LinearProgram(
         cost=sign * program.cost / program.scale,

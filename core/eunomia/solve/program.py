@@ -45,7 +45,7 @@ class SparseRows:
         return np.repeat(np.arange(len(self)), np.diff(self.start))
 
     def times(self, x: Reals) -> Reals:
-        """The matrix times a vector, by rows."""
+        """Return the matrix times a vector, by rows."""
         return np.bincount(self.row, weights=self.value * x[self.index], minlength=len(self)).astype(float)
 
 

@@ -136,7 +136,7 @@ class Bench:
         self._runs: dict[str, Run] = {}
 
     def make(self) -> Any:
-        """A fresh instance of the plugin."""
+        """Return a fresh instance of the plugin."""
         return self.registry.make(self.name, self._options, alias=self.name, place=".".join)
 
     def answers(self, stage: Stage) -> bool:

@@ -124,13 +124,13 @@ class Afs:
         return sizes
 
     def _scan(self, snapshot: Snapshot, jobs: Rows) -> Ints:
-        """Indices of jobs, which stand in order of service, in the order of the scan."""
+        """Return the indices of jobs, which stand in order of service, in the order of the scan."""
         if self.options.lengths == "known" and self.options.scan == "shortest":
             return np.arange(jobs.size)
         return np.lexsort((jobs, _arrivals(snapshot, jobs)))
 
     def _order(self, snapshot: Snapshot, jobs: Rows, values: "_Values", least: Ints, gpus: int) -> tuple[Ints, Seconds]:
-        """Indices of candidates in order of stage one, at least as many as can be served, and the next wake-up."""
+        """Return candidates in order of stage one, at least as many as can be served, and the next time to wake up."""
         if self.options.lengths == "known":
             seconds = values.first()
             able = np.flatnonzero(np.isfinite(seconds))
@@ -205,13 +205,13 @@ class _Values:
         return found
 
     def able(self) -> Ints:
-        """Indices, ascending, of the candidates that have a size."""
+        """Return the indices, ascending, of the candidates that have a size."""
         if self._curves is None:
             return np.flatnonzero(np.isfinite(self.first()))
         return self._sized.able(self._menus, self._curves, self._jobs)
 
     def ladders(self, jobs: Rows) -> Ladders:
-        """The ladders of some jobs, in their order."""
+        """Return the ladders of some jobs, in their order."""
         if self._curves is not None:
             form = ByCurve(jobs=jobs, keys=self._curves.keys, values=self._curves.values, unit=self._curves.unit)
             table = form.of(np.arange(jobs.size, dtype=np.int32))

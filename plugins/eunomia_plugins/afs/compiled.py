@@ -56,7 +56,7 @@ def fast_raised(ladders: Ladders, steps: list[int], gpus: int, *, known: bool, r
 
 @functools.cache
 def compiled() -> Loop | None:
-    """The compiled loop; None: numba is not installed, or has no writable folder for its cache."""
+    """Return the compiled loop; None: numba is not installed, or has no writable folder for its cache."""
     if not is_installed("numba"):
         return None
     try:

@@ -131,7 +131,7 @@ def _content(points: CurvePoints, curve: int) -> bytes:
 
 
 def useful_sizes(menus: Menus, job: int) -> tuple[Ints, Reals]:
-    """The sizes of a job at which it is faster than at every smaller one, ascending, and its rate at each.
+    """Return the sizes of a job at which it is faster than at every smaller one, ascending, and its rate at each.
 
     Where a rate is not known, all sizes count, each with a rate of its number of GPUs.
     """

@@ -54,7 +54,7 @@ class CurvesWithSizes:
         self._has = np.full(1, _UNKNOWN, np.int8)  # by curve; the last entry stands for jobs without a curve
 
     def able(self, menus: Menus, form: ByCurve, candidates: Rows) -> Ints:
-        """Indices, ascending, of the candidates that have a size."""
+        """Return the indices, ascending, of the candidates that have a size."""
         curves = menus.curve[candidates]
         if self._points is not menus.points or curves.max(initial=-1) + 2 > self._has.size:
             self._points = menus.points

@@ -35,7 +35,7 @@ class Ladders(NamedTuple):
 
     @classmethod
     def of(cls, ladders: list[Ladder]) -> Self:
-        """The columns of ladders, in their order."""
+        """Return the columns of ladders, in their order."""
         start = np.cumsum([0, *(len(each.sizes) for each in ladders)])
         sizes = np.array([size for each in ladders for size in each.sizes], np.int64)
         return cls(start, sizes, np.array([left for each in ladders for left in each.seconds], float))
@@ -46,7 +46,7 @@ class Ladders(NamedTuple):
         return [Ladder(sizes[one:end], left[one:end]) for one, end in itertools.pairwise(start)]
 
     def take(self, jobs: Ints) -> Self:
-        """The ladders of some jobs, in the order asked for."""
+        """Return the ladders of some jobs, in the order asked for."""
         begin, count = self.start[jobs], self.start[jobs + 1] - self.start[jobs]
         start = np.concatenate([[0], np.cumsum(count)])
         rows = np.repeat(begin - start[:-1], count) + np.arange(start[-1])

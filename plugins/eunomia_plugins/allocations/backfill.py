@@ -124,7 +124,7 @@ class _Work:
         self.menus, self.job, self.left = menus, job, left
 
     def ends(self, limit: int) -> list[int]:
-        """The largest size of at most ``limit`` GPUs and the smallest size; empty if no size fits."""
+        """Return the largest size of at most ``limit`` GPUs and the smallest size; empty if no size fits."""
         largest = self.menus.largest_at_most(self.job, limit)
         return sorted({largest, int(self.menus.sizes(self.job)[0])}, reverse=True) if largest else []
 

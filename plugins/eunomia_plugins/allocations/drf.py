@@ -144,7 +144,7 @@ class _Filling:
                 heapq.heappush(heap, (self._share(owner), queues[owner][-1], owner))
 
     def _share(self, owner: int) -> float:
-        """The owner's dominant share, divided by its weight."""
+        """Return the owner's dominant share, divided by its weight."""
         return (
             max([used / total for used, total in zip(self.used[owner], self.total, strict=True)]) / self.weight[owner]
         )

@@ -205,7 +205,7 @@ class _Packing:
         return queues
 
     def _size(self, claim: int) -> int:
-        """The largest size on a claim's menu for which one type has enough GPUs left."""
+        """Return the largest size on a claim's menu for which one type has enough GPUs left."""
         most = max(int(self._room(claim, kind).sum()) for kind in self._kinds(claim))
         return self.menus.largest_at_most(self.jobs[claim], most)
 
@@ -267,7 +267,7 @@ class _Packing:
         return tuple(found)
 
     def allocation(self, offer: Offer) -> Allocation:
-        """The allocation: sizes, types and machines by claim."""
+        """Return the allocation: sizes, types and machines by claim."""
         sizes = np.zeros(len(self.jobs), np.int64)
         kinds = np.full(len(self.jobs), NONE, np.int32)
         for claim, placed in self.served.items():

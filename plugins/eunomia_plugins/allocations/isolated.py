@@ -198,7 +198,7 @@ class _Serving:
                 size -= part
 
     def pins(self) -> Pins | None:
-        """The pins of all served jobs; None: no job is served."""
+        """Return the pins of all served jobs; None: no job is served."""
         if not self.pinned:
             return None
         claim, machine, gpus = np.array(self.pinned, np.int64).T

@@ -58,7 +58,7 @@ def _fill(room: Ints, gpus: int) -> tuple[tuple[int, int], ...]:
 
 
 def placement_of(cluster: Cluster, gpus: Ints) -> GangPlacement:
-    """The machines of these GPUs and their locality."""
+    """Return the machines of these GPUs and their locality."""
     machines, counts = np.unique(cluster.machine[gpus], return_counts=True)
     parts = tuple(zip(machines.tolist(), counts.tolist(), strict=True))
     if len(parts) <= 1:

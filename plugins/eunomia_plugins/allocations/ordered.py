@@ -204,7 +204,7 @@ def _allocation(
 
 
 def _in_turn(snapshot: Snapshot, grants: list[Grant], first: int, *, stop: bool) -> Rows:
-    """The order in which served jobs choose their GPUs: see ``ranking.in_turn``.
+    """Return the order in which served jobs choose their GPUs: see ``ranking.in_turn``.
 
     Args:
         snapshot: the state of this moment.

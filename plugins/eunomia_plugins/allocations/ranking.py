@@ -45,7 +45,7 @@ def reasons(least: Ints, kind: Rows, capacity: Ints) -> Rows:
 
 
 def in_turn(snapshot: Snapshot, jobs: Rows, gpus: Ints, chosen: Ints, *, stop: bool) -> Rows:
-    """The order in which served jobs choose their GPUs.
+    """Return the order in which served jobs choose their GPUs.
 
     The served jobs are settled, so the largest gangs choose first, ties by arrival: placement then does not depend on
     their ranks. Ranks count where CPUs or memory may run short, or where the first job that cannot be placed ends

@@ -82,7 +82,7 @@ def serve_sizes(snapshot: Snapshot, menus: Menus, offer: Offer, valuations: Valu
 
 
 def _standby(snapshot: Snapshot, serving: Serving, jobs: Rows, left: Ints) -> Rows | None:
-    """Indices of waiting jobs that the placement may start on GPUs left over; None: the option is off."""
+    """Return the indices of waiting jobs that the placement may start on GPUs left over; None: the option is off."""
     if not serving.standby:
         return None
     waits: Ints = left[snapshot.jobs.state[jobs[left]] == int(JobState.WAITING)]

@@ -97,6 +97,6 @@ class _Asking:
 
 
 def _sizes(least: int, most: int) -> list[int]:
-    """The least and the most size, and the powers of two between, ascending."""
+    """Return the least and the most size, and the powers of two between, ascending."""
     powers = {1 << bit for bit in range(most.bit_length())}
     return sorted({least, most} | {size for size in powers if least < size < most}) if least <= most else []

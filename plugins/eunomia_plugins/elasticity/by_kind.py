@@ -56,7 +56,7 @@ class _Part(NamedTuple):
 
 
 def _points_of(snapshot: Snapshot, menus: Menus, job: int) -> _Part:
-    """The curve of a job: its kind's points at the sizes on its menu, and its own points at the other sizes."""
+    """Return the curve of a job: its kind's points at the sizes on its menu, and its own points at the other sizes."""
     points, at = menus.points, int(menus.curve[job])
     own = np.arange(int(points.start[at]), int(points.start[at + 1]))
     rates = _matching(snapshot, job)

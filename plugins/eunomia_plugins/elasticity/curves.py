@@ -28,7 +28,7 @@ def rates_of(snapshot: Snapshot, job: int) -> tuple[Measured, ...]:
 
 
 def rates_of_kind(snapshot: Snapshot, job: int) -> tuple[Measured, ...]:
-    """The rates known of a job's kind that hold at the job's batch size, as rates of the job."""
+    """Return the rates known of a job's kind that hold at the job's batch size, as rates of the job."""
     batch = float(snapshot.jobs.batch_size[job])
     return tuple(
         Measured(
@@ -48,7 +48,7 @@ def rates_of_kind(snapshot: Snapshot, job: int) -> tuple[Measured, ...]:
 
 
 def one_gpu_rate(snapshot: Snapshot, jobs: Rows, known: Known | None = None) -> Reals:
-    """Iterations per second on one GPU: as declared, else from the smallest size known; NaN: not known.
+    """Return the iterations per second on one GPU: as declared, else from the smallest size known; NaN: not known.
 
     Until a job is measured, its rate counts as proportional to its GPUs (Themis §4.3.1, S = 1).
 
@@ -134,7 +134,7 @@ def linear_curves(curve: Rows, gpus: Ints, one_gpu: Reals) -> CurvePoints:
 
 
 def with_measured(points: CurvePoints, snapshot: Snapshot, curve_of: Rows, known: Known | None = None) -> CurvePoints:
-    """The declared points with those measured at the present batch size inserted before declared ones of the same size.
+    """Return the declared points; those measured at the present batch size stand before declared ones of a size.
 
     Args:
         points: declared points; every measured job has a curve of its own.

@@ -35,7 +35,7 @@ class Fixed:
 
 
 def menus_of(snapshot: Snapshot) -> Menus:
-    """The menus of every job row, built from scratch."""
+    """Return the menus of every job row, built from scratch."""
     rows = np.arange(snapshot.jobs.most.size, dtype=np.int32)
     declared = _linear(snapshot, one_gpu_rate(snapshot, rows))
     if not snapshot.measured:
@@ -44,7 +44,7 @@ def menus_of(snapshot: Snapshot) -> Menus:
 
 
 def declared_menus(snapshot: Snapshot) -> Menus:
-    """The menus of every job row from declared rates only."""
+    """Return the menus of every job row from declared rates only."""
     return _linear(snapshot, 1.0 / snapshot.jobs.seconds_per_iteration)
 
 
@@ -82,7 +82,7 @@ class _Cache:
         return self._merged
 
     def _declared(self, snapshot: Snapshot) -> tuple[Menus, bool]:
-        """The menus from declared rates only, and whether they differ from those of the last round."""
+        """Return the menus from declared rates only, and whether they differ from those of the last round."""
         known, jobs = self._menus, snapshot.jobs
         same = known is not None and self._jobs is jobs and known.curve.size == jobs.most.size
         changes = snapshot.changed(self._version) if same else None

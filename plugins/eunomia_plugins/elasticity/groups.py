@@ -77,7 +77,7 @@ class SharedCurves:
         return job in self._keys and self._keys[job][-1] >= 0
 
     def _one_of_each(self) -> Rows:
-        """A job of each group, by curve."""
+        """Return a job of each group, by curve."""
         return np.array([next(iter(jobs)) for jobs in self._jobs_on], np.int32)
 
     def _follow(self, snapshot: Snapshot, menus: Menus, touched: set[int]) -> bool:
@@ -125,7 +125,7 @@ class _KnownPoints:
         self._points = 0
 
     def of(self, keys: tuple[Key, ...]) -> CurvePoints | None:
-        """The points of these groups; None: not kept."""
+        """Return the points of these groups; None: not kept."""
         return self._of.get(keys)
 
     def keep(self, keys: tuple[Key, ...], points: CurvePoints) -> None:

@@ -82,7 +82,7 @@ class ProfiledSizes:
 
 
 def _points(snapshot: Snapshot, jobs: Rows) -> CurvePoints:
-    """The points of one curve for each of these jobs."""
+    """Return the points of one curve for each of these jobs."""
     known = {job: rates for job in jobs.tolist() if (rates := _rates(snapshot, job))}
     one_gpu = one_gpu_rate(snapshot, jobs, known)
     owner, gpus = sizes_between(snapshot.jobs.least[jobs], snapshot.jobs.most[jobs])
@@ -101,7 +101,7 @@ def _points(snapshot: Snapshot, jobs: Rows) -> CurvePoints:
 
 
 def _rates(snapshot: Snapshot, job: int) -> tuple[Measured, ...]:
-    """The known rates of a job on the cluster's GPU type."""
+    """Return the known rates of a job on the cluster's GPU type."""
     types = snapshot.cluster.gpu_types
     return tuple(rate for rate in rates_of(snapshot, job) if rate.gpu_type in types)
 
@@ -140,7 +140,7 @@ def rates_between(known: Mapping[int, float], gpus: Ints) -> Reals:
 
 
 def _machine(snapshot: Snapshot) -> int:
-    """The most GPUs of a machine."""
+    """Return the most GPUs of a machine."""
     return int(np.bincount(snapshot.cluster.machine).max(initial=1))
 
 
@@ -237,7 +237,7 @@ class _Measuring:
         return kind, -1.0 if batch != batch else batch, own
 
     def _below(self, size: int, least: int) -> list[int]:
-        """The least size and the units between it and a size, ascending."""
+        """Return the least size and the units between it and a size, ascending."""
         if self._units == "all":
             return list(range(least, size))
         machine = self._machine

@@ -87,7 +87,7 @@ class Throughput:
         return dataclasses.replace(menus, probe=probe)
 
     def _shared_points(self, snapshot: Snapshot, jobs: Rows) -> CurvePoints:
-        """The points of one curve for each of these jobs, from the rates known of them."""
+        """Return the points of one curve for each of these jobs, from the rates known of them."""
         known = {job: rates for job in jobs.tolist() if (rates := rates_of(snapshot, job))}
         one_gpu = one_gpu_rate(snapshot, jobs, known)
         owner, gpus = sizes_between(snapshot.jobs.least[jobs], snapshot.jobs.most[jobs])
@@ -96,7 +96,7 @@ class Throughput:
         return self._points(snapshot, curve, (owner, gpus, one_gpu[owner]), known)
 
     def _points(self, snapshot: Snapshot, curve: Rows, sizes: tuple[Rows, Ints, Reals], known: Known) -> CurvePoints:
-        """The points of curves from their sizes with the rate of one GPU, and from the rates known of some jobs."""
+        """Return points of curves from their sizes with the rate of one GPU, and from the rates known of some jobs."""
         owner, gpus, one_gpu = sizes
         speed = self._speed(gpus)
         rate = one_gpu * speed

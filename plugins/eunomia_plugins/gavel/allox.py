@@ -109,7 +109,7 @@ def _holding(snapshot: Snapshot) -> Rows:
 
 
 def _matched_first(snapshot: Snapshot, found: Instance, options: AlloxOptions) -> Ints:
-    """The jobs to match: those that received the least, ties by arrival."""
+    """Return the jobs to match: those that received the least, ties by arrival."""
     received = snapshot.ledger.jobs.received[found.jobs].sum(axis=1)
     count = min(options.window, max(int(options.alpha * found.jobs.size), int(found.capacity.sum())))
     return np.sort(np.argsort(received, kind="stable")[:count])

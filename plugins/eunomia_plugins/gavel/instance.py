@@ -39,7 +39,7 @@ class Instance:
         return self.capacity.size == 1 or bool(self.able.all() and (self.rate == self.rate[:, :1]).all())
 
     def only(self, kept: Bools) -> "Instance":
-        """The instance restricted to some of the jobs."""
+        """Return the instance restricted to some of the jobs."""
         return Instance(
             jobs=self.jobs[kept],
             gpus=self.gpus[kept],

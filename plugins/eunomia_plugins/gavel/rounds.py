@@ -204,7 +204,7 @@ class _TableCache:
         self._last: _SolutionTables | None = None
 
     def of(self, served: Served, state: _ClaimState) -> _SolutionTables:
-        """The tables of a solution and these claims."""
+        """Return the tables of a solution and these claims."""
         last = self._last
         if last is None or last.served is not served or last.names != state.names:
             last = self._last = _SolutionTables.of(served, state)

@@ -147,7 +147,7 @@ class OefEfficient(_Oef):
 
 
 def groups_of(claims: Claims, speedup: Reals, offer: Offer) -> Groups:
-    """The input of a programme: the claims, and the cluster's GPUs by type."""
+    """Return the input of a programme: the claims, and the cluster's GPUs by type."""
     weight = np.ones(claims.rows.size) if claims.weight is None else np.asarray(claims.weight, dtype=float)
     gpus: Reals = offer.capacity.astype(float)
     return Groups(speedup=np.where(gpus > 0.0, speedup, 0.0), weight=weight, gpus=gpus)

@@ -57,7 +57,7 @@ def seconds_through(regimes: Regimes, jobs: Rows, left: Reals, speed: Reals) -> 
 
 @functools.lru_cache(maxsize=4)
 def _by_job(regimes: Regimes) -> dict[int, list[tuple[float, float]]]:
-    """Iterations and rate of each regime, by job row, in order."""
+    """Return the iterations and rate of each regime, by job row, in order."""
     found: dict[int, list[tuple[float, float]]] = {}
     columns = (regimes.job.tolist(), regimes.iterations.tolist(), regimes.rate.tolist())
     for job, iterations, rate in zip(*columns, strict=True):

@@ -159,7 +159,7 @@ class Las:
     # --- starvation ------------------------------------------------------------------------------------------------
 
     def _promoted(self, snapshot: Snapshot, offer: Offer) -> tuple[Promotions, Seconds]:
-        """The promotions up to and including now, and when the next one is due."""
+        """Return the promotions up to and including now, and when the next one is due."""
         old = snapshot.memos.of(self.name, Stage.VALUATION)
         memo = old if isinstance(old, Promotions) else Promotions.none()
         jobs = offer.candidates[~np.isin(offer.candidates, snapshot.holdings.job)]

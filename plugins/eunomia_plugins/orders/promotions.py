@@ -43,7 +43,7 @@ class Promotions:
         return cls({str(job): tuple(values) for job, values in json.loads(data).items()})
 
     def columns(self, snapshot: Snapshot, jobs: Rows) -> Before:
-        """The promotions of these jobs as columns."""
+        """Return the promotions of these jobs as columns."""
         found = np.zeros((3, jobs.size))
         if self.jobs:
             for index, name in enumerate(snapshot.jobs.id[jobs].tolist()):
@@ -52,7 +52,7 @@ class Promotions:
         return Before(*found)
 
     def with_promoted(self, snapshot: Snapshot, jobs: Rows) -> Self:
-        """The memo with these jobs promoted now, and without jobs that have left."""
+        """Return the memo with these jobs promoted now, and without jobs that have left."""
         present = set(snapshot.jobs.id.tolist()) if self.jobs else set()
         ledger = snapshot.ledger.jobs
         added = {

@@ -100,5 +100,5 @@ def _largest_machines(snapshot: Snapshot) -> list[Ints]:
 
 
 def _fewest(largest: Ints, gpus: int) -> int:
-    """The least number of machines for a gang, in an empty cluster."""
+    """Return the least number of machines for a gang, in an empty cluster."""
     return int(np.searchsorted(largest, gpus)) + 1

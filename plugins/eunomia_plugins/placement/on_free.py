@@ -70,7 +70,7 @@ def place_on_free(snapshot: Snapshot, offer: Offer, allocation: Allocation) -> P
 def _staying(
     snapshot: Snapshot, offer: Offer, allocation: Allocation, kinds: list[int], held: dict[int, list[int]]
 ) -> dict[int, list[int]] | None:
-    """The claims that keep their GPUs, in order of service; None: a claim gets other GPUs of the type it holds."""
+    """Return claims that keep their GPUs, in order of service; None: a claim gets other GPUs of the type it holds."""
     grants, types = allocation.amount.gpus.tolist(), snapshot.cluster.gpu_type  # type: ignore[union-attr]
     one_type, stay = len(snapshot.cluster.gpu_types) == 1, set[int]()
     for claim, gpus in held.items():
@@ -105,7 +105,7 @@ FIRST.flags.writeable = False
 
 @functools.lru_cache(maxsize=64)
 def _all(size: int) -> Ints:
-    """The offsets of a placement of one claim."""
+    """Return the offsets of a placement of one claim."""
     made = np.array([0, size], np.int64)
     made.flags.writeable = False
     return made

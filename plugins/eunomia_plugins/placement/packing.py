@@ -32,13 +32,13 @@ def packed(cluster: Cluster, pool: Pool, ask: Ask) -> Ints | None:
 
 
 def _one_machine(pool: Pool, room: Ints, gpus: int) -> list[tuple[int, int]]:
-    """The machine that fits the claim and has the fewest GPUs left."""
+    """Return the machine that fits the claim and has the fewest GPUs left."""
     fits = np.flatnonzero(room >= gpus)
     return [(int(fits[pool.free[fits].argmin()]), gpus)] if fits.size else []
 
 
 def from_home(cluster: Cluster, room: Ints, near: Ints, gpus: int) -> list[tuple[int, int]]:
-    """The claim's current machines first, then machines in their racks, then any; within these, most room first."""
+    """Return the claim's machines first, then machines in their racks, then any; within these, most room first."""
     machines = len(cluster.machines)
     home = np.bincount(cluster.machine[near], minlength=machines)
     racks = np.bincount(cluster.machine_rack[cluster.machine[near]], minlength=len(cluster.racks))
@@ -47,7 +47,7 @@ def from_home(cluster: Cluster, room: Ints, near: Ints, gpus: int) -> list[tuple
 
 
 def fewest_machines(cluster: Cluster, pool: HasFree, room: Ints, gpus: int) -> list[tuple[int, int]]:
-    """The fewest machines of one rack, else of the cluster; within a rack, the last machine is the best-fitting one."""
+    """Return the fewest machines of a rack, else of the cluster; within a rack, the last one fits best."""
     by_rack = np.bincount(cluster.machine_rack, weights=room, minlength=len(cluster.racks)).astype(np.int64)
     plans = [_fewest(np.flatnonzero(cluster.machine_rack == rack), pool, room, gpus) for rack in _racks(by_rack, gpus)]
     if plans:

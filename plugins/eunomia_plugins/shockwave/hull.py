@@ -9,7 +9,7 @@ _STRAIGHT = 1e-12
 
 
 def hull_slopes(value: Reals) -> Reals:
-    """[function, step] slopes of the least concave function that is nowhere below the value, descending.
+    """Return the [function, step] slopes of the least concave function that is nowhere below the value, descending.
 
     Args:
         value: [function, point] at 0 to T.

@@ -54,7 +54,7 @@ class RoundPlan:
         return math.nan
 
     def rounds_left(self, job: str) -> int:
-        """Rounds of the job from the next row on."""
+        """Return the rounds of the job from the next row on."""
         spans = self.window.turns.get(job, ())
         return sum(max(end - max(start, self.row), 0) for start, end in zip(spans[::2], spans[1::2], strict=True))
 

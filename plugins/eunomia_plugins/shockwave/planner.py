@@ -161,7 +161,7 @@ def record_of(
 
 
 def starts_of(rounds: Bools, running: Bools) -> int:
-    """Number of starts within the window.
+    """Return the number of starts within the window.
 
     Args:
         rounds: [job, round].

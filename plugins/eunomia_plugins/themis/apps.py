@@ -102,7 +102,7 @@ class RoundApps:
         return alike and self.snapshot is snapshot and self.menus is menus
 
     def facts(self, row: int) -> AppFacts:
-        """What does not change with time alone of the app of a row."""
+        """Return what does not change with time alone of the app of a row."""
         return self.kept.facts.get(row) or self._read(row)
 
     def _read(self, row: int) -> AppFacts:
@@ -157,14 +157,14 @@ class AppViews:
         return self.apps is apps and self.offer.gpus is offer.gpus
 
     def view(self, row: int) -> AppView:
-        """The view of the app of a row; built once."""
+        """Return the view of the app of a row; built once."""
         found = self.views.get(row)
         if found is None:
             found = self.views[row] = AppView(row, self)
         return found
 
     def context(self, row: int) -> BidContext:
-        """The inputs of the bid of the app of a row, beside its remaining work."""
+        """Return the inputs of the bid of the app of a row, beside its remaining work."""
         apps, held = self.apps, self.held.get(row, {})
         facts, columns = apps.facts(row), apps.columns
         kind, lease = columns.gpu_type.item(row), self.offer.lease

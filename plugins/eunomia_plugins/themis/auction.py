@@ -176,7 +176,7 @@ class _Programme:
             np.maximum(new[rest], sums, out=new[rest])
 
     def end(self, table: Table) -> tuple[Ints, float]:
-        """The largest counts that give the greatest sum, and that sum."""
+        """Return the largest counts that give the greatest sum, and that sum."""
         sums = np.add(table, self.room, out=self.scratch).reshape(-1)
         at = sums.size - 1 - int(sums[::-1].argmax())
         return np.array(np.unravel_index(at, self.shape), dtype=np.int64), float(sums[at])
@@ -209,7 +209,7 @@ class _Sweep:
                 self.behind, self.other = self.other, self.behind
 
     def _row(self, before: Table, after: Table, position: int) -> int:
-        """The row that this bidder wins with the counts left, -1: none; its use is subtracted from them."""
+        """Return the row that this bidder wins with the counts left, -1: none; its use is subtracted from them."""
         programme, best = self.programme, after[tuple(self.left)]
         if best == before[tuple(self.left)]:
             return -1
@@ -241,7 +241,7 @@ def _undominated(rows: Ints, use: Ints, gain: Reals) -> Ints:
 
 
 def _by_integers(bids: ByBundle, gain: Reals, rows: Ints, counts: Counts, limits: Limits) -> AuctionResult:
-    """The whole auction and the auction without each winner, as integer programmes."""
+    """Return the whole auction and the auction without each winner, as integer programmes."""
     program = auction_program(bids, gain, rows, counts)
     chosen, objective, gap = solve_auction(program, rows, limits)
     row = np.full(len(bids), -1, dtype=np.int64)

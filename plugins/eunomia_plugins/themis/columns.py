@@ -43,7 +43,7 @@ class Grouped:
         self._bounds: list[int] = bounds.tolist()
 
     def span(self, app: int) -> slice:
-        """The slice of an app's jobs."""
+        """Return the slice of an app's jobs."""
         return slice(self._bounds[app], self._bounds[app + 1])
 
     def reduced(self, how: np.ufunc, column: Reals | Rows | Ints, without: float) -> Reals:
@@ -119,7 +119,7 @@ class _Guesses:
         self._least, self._most = table.least[rows], table.most[rows]
 
     def forecast(self, span: slice) -> Forecast:
-        """The forecast of an app with these jobs."""
+        """Return the forecast of an app with these jobs."""
         columns = (column[span].tolist() for column in (self._left, self._seconds, self._least, self._most))
         jobs = tuple(
             JobForecast(iterations_left=todo, seconds_per_iteration=each, least=least, most=most)
@@ -241,14 +241,14 @@ class KeptApps:
     # --- what is kept ------------------------------------------------------------------------------------------------
 
     def sizes(self, job: int) -> Ints:
-        """The numbers of GPUs on a job's menu, read once for all jobs that share a curve."""
+        """Return the numbers of GPUs on a job's menu, read once for all jobs that share a curve."""
         curve = self._menus.curve.item(job)
         if curve not in self._sizes:
             self._sizes[curve] = self._menus.sizes(job)
         return self._sizes[curve]
 
     def distinct(self, jobs: Ints) -> MenuCounts:
-        """The distinct menus of jobs."""
+        """Return the distinct menus of jobs."""
         curves = self._menus.curve[jobs]
         key = curves.tobytes()
         if key not in self._counted:

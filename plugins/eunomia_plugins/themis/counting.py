@@ -52,7 +52,7 @@ class Counts:
 
 
 def count(bids: ByBundle, rows: Ints, *, by_size: bool = False) -> Counts:
-    """Counts that decide which of these rows can win together.
+    """Return the counts that decide which of these rows can win together.
 
     Args:
         bids: the bid table.

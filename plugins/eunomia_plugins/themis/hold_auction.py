@@ -59,7 +59,7 @@ def hold_auction(lot: Lot, solver: Literal["fast", "reference"], nodes: int, rng
 
 
 def _allocation(lot: Lot, outcome: AuctionResult, kept: Pieces, rest: Pieces) -> Allocation:
-    """The grant of each app, in one piece per machine."""
+    """Return the grant of each app, in one piece per machine."""
     total = np.zeros((len(lot.views), lot.free.size), dtype=np.int64)
     for pieces in (kept, rest):
         np.add.at(total, (pieces.claim, pieces.machine), pieces.gpus)

@@ -152,7 +152,7 @@ class Themis:
 
 
 def bidders(apps: int, fairness_knob: float) -> int:
-    """Number of apps that are shown an offer: max(1, ceil((1 - f) * apps)).
+    """Return the number of apps that are shown an offer: max(1, ceil((1 - f) * apps)).
 
     f counts as the decimal that it was written as: in binary fractions f = 0.7 of 10 apps would give 4.
     """
@@ -161,7 +161,7 @@ def bidders(apps: int, fairness_knob: float) -> int:
 
 
 def usable_rows(bids: ByBundle, views: list[AppView]) -> ByBundle:
-    """The bids without rows that their app could not use: a size off its menu, or GPUs of another type."""
+    """Return the bids without rows that their app could not use: a size off its menu, or GPUs of another type."""
     kept, types = [], bids.classes.gpu_type
     for claim, view in enumerate(views):
         context = view.context

@@ -92,7 +92,7 @@ def waiting_factor(waited: float, lease: float) -> float:
 
 
 def bid(work: RemainingWork, context: BidContext, classes: MachineClasses) -> list[Bundle]:
-    """The rows of an app: bundles that improve its ρ.
+    """Return the rows of an app: bundles that improve its ρ.
 
     Args:
         work: its remaining work.

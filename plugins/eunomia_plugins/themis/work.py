@@ -80,7 +80,7 @@ class RemainingWork:
         return min(self._time(job, whole, apart), self._time(job, local, near))
 
     def _fitting(self, job: JobForecast, gpus: int) -> int:
-        """The largest size the job can run at with ``gpus`` GPUs; 0: none."""
+        """Return the largest size the job can run at with ``gpus`` GPUs; 0: none."""
         if self._sizes is None:
             return min(gpus, job.most) if gpus >= job.least else 0
         fit = int(np.searchsorted(self._sizes, gpus, side="right"))

@@ -83,5 +83,5 @@ class AppOrder:
 
 
 def _work(forecast: Forecast) -> float:
-    """Serial GPU-seconds that an app has left."""
+    """Return the serial GPU-seconds that an app has left."""
     return sum(job.iterations_left * job.seconds_per_iteration for phase in forecast.phases for job in phase.jobs)

@@ -24,7 +24,7 @@ class SizeRows(NamedTuple):
 
 
 def size_rows(snapshot: Snapshot, menus: Menus, jobs: Rows) -> SizeRows:
-    """The menus of these jobs as rows, job by job, sizes ascending."""
+    """Return the menus of these jobs as rows, job by job, sizes ascending."""
     curves, kind = np.unique(menus.curve[jobs], return_inverse=True)
     some = {int(menus.curve[job]): int(job) for job in jobs}
     menu = [menus.sizes(some[curve]) for curve in curves.tolist()]

@@ -83,7 +83,7 @@ def _runs_by_job(run: SimulatedRun) -> list[tuple[int, _Held]]:
 
 
 def _leases_by_job(run: SimulatedRun) -> dict[int, list[tuple[int, float, float, str]]]:
-    """The leases of each job, in the order of the log; an open lease ends with the run."""
+    """Return the leases of each job, in the order of the log; an open lease ends with the run."""
     held = run.leases
     until = np.where(np.isnan(held.end_seconds), run.end_seconds, held.end_seconds)
     columns = (held.gpu.tolist(), held.start_seconds.tolist(), until.tolist(), held.ended_by.tolist())

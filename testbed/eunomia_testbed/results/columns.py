@@ -65,7 +65,7 @@ def col(unit: str, meaning: str, *summary: Figure, label: str = "", better: Bett
 
 
 def figure(name: str, aggregate: Aggregate, label: str = "", better: Better | None = "low") -> Figure:
-    """Returns a figure that ``summary.csv`` takes from a column."""
+    """Return a figure that ``summary.csv`` takes from a column."""
     return Figure(name=name, aggregate=aggregate, label=label, better=better)
 
 

@@ -114,7 +114,7 @@ def _metrics_of(name: str, registry: Registry) -> list[PluginMetric]:
 
 
 def _check(metric: Any, plugin: str) -> None:
-    """Raises InputError for a metric that breaks a rule."""
+    """Raise InputError for a metric that breaks a rule."""
     place = f"plugin {plugin}"
     if not isinstance(metric, Metric):
         raise InputError(f"{HOOK} must list eunomia.Metric", value=type(metric).__name__, place=place)

@@ -46,15 +46,15 @@ class Lines(Display):
         self._last: dict[Cell, Progress] = {}
 
     def began(self, cell: Cell) -> None:
-        """Records the start time."""
+        """Record the start time."""
         self._began[cell] = time.monotonic()
 
     def moved(self, cell: Cell, progress: Progress) -> None:
-        """Records the progress."""
+        """Record the progress."""
         self._last[cell] = progress
 
     def ended(self, cell: Cell) -> None:
-        """Writes that the cell is done."""
+        """Write that the cell is done."""
         self._done += 1
         took = time.monotonic() - self._began.pop(cell, time.monotonic())
         last = self._last.pop(cell, None)

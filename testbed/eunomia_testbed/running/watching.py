@@ -10,15 +10,15 @@ class Watch(Protocol):
     """Observes the progress of each cell, and never changes a result."""
 
     def began(self, cell: Cell) -> None:
-        """Called when a cell begins to run."""
+        """Note that a cell begins to run."""
         ...
 
     def moved(self, cell: Cell, progress: Progress) -> None:
-        """Called when a cell has made progress."""
+        """Note that a cell has made progress."""
         ...
 
     def ended(self, cell: Cell) -> None:
-        """Called when a cell's files are written."""
+        """Note that a cell's files are written."""
         ...
 
 

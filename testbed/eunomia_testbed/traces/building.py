@@ -139,7 +139,7 @@ def _within(rows: Rows, arrivals: Reals) -> None:
 
 
 def _chosen(rows: Rows, jobs: Jobs, options: ReadOptions) -> Ints:
-    """Returns the good rows that the user selected, in order of arrival."""
+    """Return the good rows that the user selected, in order of arrival."""
     asked: Bools = rows.good.copy()
     if options.users:
         wanted = set(options.users)

@@ -82,7 +82,7 @@ def reader_formats(registry: Registry) -> dict[str, str]:
 
 
 def load_reader(name: str, formats: Mapping[str, str]) -> TraceReader:
-    """Makes the reader of a format.
+    """Make the reader of a format.
 
     Raises:
         InputError: an unknown format, or a reader whose package cannot be imported.

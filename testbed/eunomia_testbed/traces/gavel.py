@@ -153,7 +153,7 @@ class _Lives:
             self.iterations[row] = sum(part.iterations for part in life)
 
     def _regime(self, row: int, family: str, epochs: int, size: int, first: int) -> Regime:
-        """Returns the regime of some epochs with ``samples / batch`` steps each, not rounded up."""
+        """Return the regime of some epochs with ``samples / batch`` steps each, not rounded up."""
         return Regime(
             iterations=epochs * SAMPLES[family] / size,
             batch_size=float(size),
@@ -199,7 +199,7 @@ def _rule(rates: GavelThroughputs) -> str:
 
 
 def _seconds(rows: Rows, types: list[str], gpus: list[int], options: ReadOptions) -> Reals:
-    """Returns seconds per step on the reference type; NaN if a job runs on other types only or has no known time."""
+    """Return seconds per step on the reference type; NaN if a job runs on other types only or has no known time."""
     rates = options.throughputs
     if rates is None:
         return np.full(rows.size, np.nan)
@@ -216,12 +216,12 @@ def _seconds(rows: Rows, types: list[str], gpus: list[int], options: ReadOptions
 
 
 def _reference(options: ReadOptions) -> str | None:
-    """Returns the GPU type of the times of steps; None: the file gives them, and the user gave no type."""
+    """Return the GPU type of the times of steps; None: the file gives them, and the user gave no type."""
     return options.reference_type or options.gpu_type if options.throughputs is None else _step_type(options)
 
 
 def _step_type(options: ReadOptions) -> str:
-    """Returns the GPU type whose throughputs turn steps into times.
+    """Return the GPU type whose throughputs turn steps into times.
 
     The work is in steps, so that the type changes no job's true speed: only the times that the trace declares.
     """
@@ -229,7 +229,7 @@ def _step_type(options: ReadOptions) -> str:
 
 
 def _alone(rates: GavelThroughputs, kind: str, model: str, gpus: int) -> float:
-    """Returns steps per second alone; 0: no measurement exists for this type and number of GPUs."""
+    """Return steps per second alone; 0: no measurement exists for this type and number of GPUs."""
     try:
         return rates.measured(model, gpus, kind)
     except InputError:

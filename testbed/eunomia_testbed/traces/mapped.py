@@ -43,7 +43,7 @@ class Column(NamedTuple):
 
 
 def mapping_of(given: Mapping[str, str]) -> dict[str, Column]:
-    """Reads the columns by key from texts ``NAME`` or ``NAME:UNIT``; times without a unit are in seconds.
+    """Read the columns by key from texts ``NAME`` or ``NAME:UNIT``; times without a unit are in seconds.
 
     Raises:
         InputError: an unknown key or unit, a key that is missing, or one column under two keys.

@@ -54,7 +54,7 @@ class OpenbReader:
 
 
 def _ran(rows: Rows) -> Reals:
-    """Returns the run time of each pod; a pod that was never scheduled is dropped."""
+    """Return the run time of each pod; a pod that was never scheduled is dropped."""
     started = rows.numbers("scheduled_time", kind="a number of seconds: a pod that never ran has no work", least=0.0)
     ended = rows.numbers("deletion_time", kind="a number of seconds", least=0.0)
     ran = ended - started

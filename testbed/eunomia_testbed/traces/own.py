@@ -203,7 +203,7 @@ class _Own:
         )
 
     def _order(self, chosen: Ints) -> tuple[list[str], Ints, Ints]:
-        """Returns apps in order of arrival, the app of each job, and the rows of jobs by app in order of arrival."""
+        """Return apps in order of arrival, the app of each job, and the rows of jobs by app in order of arrival."""
         starts: dict[str, float] = {}
         for row in chosen.tolist():
             app, given = self.apps[row], self.app_arrivals[row]

@@ -76,7 +76,7 @@ def _records(source: TraceSource) -> list[Mapping[str, Any]]:
 
 
 def _lines(source: TraceSource, count: int) -> Ints:
-    """Returns the line on which each job is named, or its number in the list if the line is unknown."""
+    """Return the line on which each job is named, or its number in the list if the line is unknown."""
     text = source.text
     found = [match.start() for match in _JOBID.finditer(text)]
     if len(found) != count:
@@ -90,7 +90,7 @@ def _lines(source: TraceSource, count: int) -> Ints:
 
 
 def _attempts(records: list[Mapping[str, Any]]) -> tuple[Reals, Ints]:
-    """Returns by job the total seconds of its attempts (NaN: unknown) and the most GPUs of one attempt."""
+    """Return by job the total seconds of its attempts (NaN: unknown) and the most GPUs of one attempt."""
     owner: list[int] = []
     moments: tuple[list[str], list[str]] = ([], [])
     gpus = np.zeros(len(records), dtype=np.int64)

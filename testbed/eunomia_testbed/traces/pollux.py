@@ -100,7 +100,7 @@ def _iterations(applications: list[str], batch: Reals) -> Reals:
 
 
 def _same_product(rows: Rows, durations: Reals, gpus: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> None:
-    """Drops rows whose ``gpu_time`` differs from GPUs times duration, since one of the three has another unit."""
+    """Drop rows whose ``gpu_time`` differs from GPUs times duration, since one of the three has another unit."""
     given = rows.numbers("gpu_time", kind="a number of GPU-seconds", least=0.0)
     off = ~np.isclose(given, durations * gpus, rtol=1e-3, atol=1.0)
     rows.refuse(off, "gpu_time must be duration times num_gpus", rows.raw("gpu_time").__getitem__)

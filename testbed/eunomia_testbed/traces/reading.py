@@ -137,7 +137,7 @@ def _reader(source: TraceSource, wanted: str | None, registry: Registry | None) 
 
 
 def _all(registry: Registry | None) -> Iterator[TraceReader]:
-    """Yields built-in readers first, so that plugins are loaded only if no built-in reader matches."""
+    """Yield built-in readers first, so that plugins are loaded only if no built-in reader matches."""
     for name in READERS:
         yield load_reader(name, READERS)
     more: Mapping[str, str] = reader_formats(registry or default_registry())

@@ -136,7 +136,7 @@ class Rows:
         most: float = np.inf,
         wrong: Bools | None = None,
     ) -> None:
-        """Drops the rows whose number is not finite, or out of bounds."""
+        """Drop the rows whose number is not finite, or out of bounds."""
         say: Values = values or (lambda row: f"{numbers[row]:g}")
         self.refuse(~np.isfinite(numbers) if wrong is None else wrong, f"{name} must be {kind}", say)
         if least is not None:
@@ -192,7 +192,7 @@ class Rows:
         self.refuse(far > limit, rule, lambda row: f"{times[row]:.15g}")
 
     def note(self, text: str) -> None:
-        """Adds a note on a change that dropped no row."""
+        """Add a note on a change that dropped no row."""
         self.notes.append(text)
 
     def finish(self, *, strict: bool) -> None:

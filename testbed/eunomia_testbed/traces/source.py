@@ -61,7 +61,7 @@ class TraceSource:
             raise InputError(rule, value=f"byte 0x{self.data[error.start]:02x}", place=self._at(error.start)) from error
 
     def beside(self, name: str) -> "TraceSource | None":
-        """Returns another file in the same folder; None: there is none, or the trace has no folder."""
+        """Return another file in the same folder; None: there is none, or the trace has no folder."""
         if self.path is None:
             return None
         for path in (self.path.parent / name, self.path.parent / f"{name}.gz"):
@@ -75,7 +75,7 @@ class TraceSource:
 
 
 def open_source(path: str | Path) -> TraceSource:
-    """Reads a whole file, or stdin for ``-``; gzip is detected by its first bytes.
+    """Read a whole file, or stdin for ``-``; gzip is detected by its first bytes.
 
     Raises:
         InputError: the file is missing, a directory, unreadable, empty, too long, or truncated.
@@ -127,7 +127,7 @@ def _unpacked(name: str, packed: bytes) -> bytes:
 
 
 def _readable(packed: bytes) -> bytes:
-    """Returns as many bytes of a broken gzip file as can be unpacked."""
+    """Return as many bytes of a broken gzip file as can be unpacked."""
     try:
         return zlib.decompressobj(wbits=31).decompress(packed, _CHUNK)
     except zlib.error:

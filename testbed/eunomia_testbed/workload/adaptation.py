@@ -98,18 +98,18 @@ _NAMED: Final = re.compile(r"(?P<family>.+?) \(batch size (?P<batch>\d+)\)")
 
 
 def split_model(model: str) -> tuple[str, int | None]:
-    """Splits ``ResNet-18 (batch size 32)`` into ``("ResNet-18", 32)``; a name without a batch gives None."""
+    """Split ``ResNet-18 (batch size 32)`` into ``("ResNet-18", 32)``; a name without a batch gives None."""
     match = _NAMED.fullmatch(model)
     return (match["family"], int(match["batch"])) if match else (model, None)
 
 
 def named_model(family: str, batch: int | None) -> str:
-    """Writes a model as in the throughput files: ``ResNet-18 (batch size 32)``."""
+    """Write a model as in the throughput files: ``ResNet-18 (batch size 32)``."""
     return family if batch is None else f"{family} (batch size {batch})"
 
 
 def epochs_of(model: str, batch: int, total_steps: float) -> int:
-    """Returns the number of epochs of ``total_steps`` steps at the first batch, rounded up.
+    """Return the number of epochs of ``total_steps`` steps at the first batch, rounded up.
 
     Raises:
         InputError: a model with an unknown data set, or a batch below 1.
@@ -118,7 +118,7 @@ def epochs_of(model: str, batch: int, total_steps: float) -> int:
 
 
 def passes_of(model: str, total_steps: float) -> tuple[float, float]:
-    """Returns the epochs of ``total_steps`` steps at the model's batch size, and the samples of an epoch.
+    """Return the epochs of ``total_steps`` steps at the model's batch size, and the samples of an epoch.
 
     Both are NaN where the model's name has no batch size or its data set is unknown.
     """
@@ -143,7 +143,7 @@ def steps_per_epoch(model: str, batch: int) -> int:
 def regimes_of(
     model: str, batch: int, gpus: int, mode: str, total_steps: float, *, last_as_first: bool = True
 ) -> tuple[tuple[int, int], ...]:
-    """Returns the stretches ``(epochs, batch size)`` of a job's life, in order.
+    """Return the stretches ``(epochs, batch size)`` of a job's life, in order.
 
     Args:
         model: its family, such as ``ResNet-18``, or its full name with the batch size.
@@ -172,7 +172,7 @@ def regimes_of(
 def _regimes(
     family: str, batch: int, gpus: int, mode: str, epochs: int, last_as_first: bool
 ) -> tuple[tuple[int, int], ...]:
-    """Cached, since the jobs of a trace have few distinct kinds."""
+    """Return the stretches of a kind of job; cached, since the jobs of a trace have few distinct kinds."""
     stretches = list(_accordion(family, batch, epochs) if mode == "accordion" else _gns(family, batch, gpus, epochs))
     if mode == "gns" and last_as_first and sum(epoch < epochs for epoch in growth_of(family, batch, gpus)) > 1:
         length, size = stretches.pop()
@@ -182,7 +182,7 @@ def _regimes(
 
 
 def is_critical(family: str, batch: int, epoch: int) -> bool:
-    """Returns whether this epoch is critical in Accordion's table, apart from the rule of the first 30 %."""
+    """Return whether this epoch is critical in Accordion's table, apart from the rule of the first 30 %."""
     if family == "ResNet-18":
         return epoch < (20 if batch == LARGEST_BATCH[family] else 10) or 150 <= epoch < 160 or 250 <= epoch < 260
     if family == "ResNet-50":
@@ -196,7 +196,7 @@ def is_critical(family: str, batch: int, epoch: int) -> bool:
 
 
 def growth_of(family: str, batch: int, gpus: int) -> Mapping[int, int]:
-    """Returns GNS' table of a job: the batch by first epoch; empty: the batch never grows."""
+    """Return GNS' table of a job: the batch by first epoch; empty: the batch never grows."""
     return _GNS.get(family, {}).get(gpus, {}).get(batch, {})
 
 

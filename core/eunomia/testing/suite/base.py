@@ -74,6 +74,6 @@ class PolicyTests:
 
 
 def listed(found: list[str]) -> str:
-    """The first findings of a rule, as one text."""
+    """Return the first findings of a rule, as one text."""
     more = f"; and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
     return "; ".join(found[:SHOWN]) + more
