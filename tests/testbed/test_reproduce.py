@@ -302,7 +302,7 @@ def test_the_command_leaves_a_folder_and_refuses_another_run_in_it(
 
     assert reproduced("--json") == 0
     outcome = json.loads(capsys.readouterr().out)
-    assert outcome["schema"] == "eunomia/reproduce@1" and outcome["simulations"]["done"] == outcome["simulations"]["of"]
+    assert outcome["schema"] == "eunomia/reproduce@2" and outcome["simulations"]["done"] == outcome["simulations"]["of"]
     assert {"claims.json", "fixed.json", "report.html", "cells"} == {path.name for path in out.iterdir()}
     assert reproduced() == 2
     assert "must be a new folder, or --resume be given" in capsys.readouterr().err

@@ -80,8 +80,12 @@ def paper(*claims: str, **more: Any) -> RowPaper[Any, Any, Any]:
 
 
 def rows(*claims: str) -> RowsFile:
+    return parse_rows(rows_text(*claims), place="claims.toml")
+
+
+def rows_text(*claims: str) -> str:
     usual = 'where = "Fig 1"\nsection = "§1"\ntext = "t"\nprinted = "2"\nnumber = "JCT"\ncells = "plain"\n'
-    return parse_rows(HEAD + "".join(f"\n[[claim]]\n{usual}{claim}\n" for claim in claims), place="claims.toml")
+    return HEAD + "".join(f"\n[[claim]]\n{usual}{claim}\n" for claim in claims)
 
 
 def cells_of(claim: Any, grid: SmallGrid | None = None) -> list[SmallCell]:
@@ -143,6 +147,20 @@ def test_the_least_favourable_of_many_comparisons_is_shown() -> None:
     assert found.text == "2.50 (c load 1)" and found.verdict is Verdict.HOLDS
 
 
+def test_a_front_says_of_each_policy_whether_it_is_dominated() -> None:
+    text = rows_text(GAIN.replace("over own", "over own, greatest number").replace("2.0", "1.0") + 'over = "both"')
+    text = text.replace('number = "JCT"', 'number = ["JCT", "half"]\nfront = true\nkind = "at least"')
+    numbers = {"JCT": lambda one: one.jct, "half": lambda one: one.jct / 2.0}
+    own = dataclasses.replace(paper(), file=parse_rows(text, place="claims.toml"), numbers=numbers)
+    (made,) = own.claims(SmallGrid())
+    jct = {"a": 2.0, "b": 3.0, "c": 1.0}
+    done = {cell.key: SmallFigures(jct=jct[cell.policy] + 0.01 * cell.seed) for cell in cells_of(made)}
+    found = made.measure(Runs(grid=SmallGrid(), done=done))
+    assert found.verdict is Verdict.FAILS
+    assert "; b: dominated by ours (worse in all on 5 of 5 traces, better in all on 0)" in found.reason
+    assert "; c: dominates ours (worse in all on 0 of 5 traces, better in all on 5)" in found.reason
+
+
 def test_changes_in_percent_are_ratios() -> None:
     row = rows('measure = "others over own"\nvalue = ["+8.1 %", "-19 %"]\nown = "a"\nover = "both"').claim[0]
     assert row.value == pytest.approx([1.081, 1.0 / 0.81])
@@ -178,6 +196,15 @@ def test_a_gain_far_beyond_the_printed_one_says_the_likely_reason() -> None:
 def test_a_number_that_no_run_gave_is_undecided() -> None:
     found = measured(GAIN + 'over = ["b"]', {("a", 1): math.nan, ("b", 1): 3.0})
     assert (found.verdict, found.text) == (Verdict.UNDECIDED, "-")
+    found = measured(GAIN + 'over = ["b"]', {("a", 1): 1.0, ("b", 1): math.nan})
+    assert (found.verdict, found.text) == (Verdict.UNDECIDED, "-")
+    row = 'measure = "level of a ratio"\nvalue = 2.0\nown = "a"'
+    assert measured(row, {("a", 1): math.nan}).verdict is Verdict.UNDECIDED
+    assert measured(row, {("a", 1): 0.0}).verdict is Verdict.FAILS
+    broken = dataclasses.replace(paper(row), numbers={"JCT": lambda one: 1.0 / (one.jct - one.jct)})
+    (claim,) = broken.claims(SmallGrid())
+    done = {cell.key: SmallFigures(jct=1.0) for cell in cells_of(claim)}
+    assert claim.measure(Runs(grid=SmallGrid(), done=done)).verdict is Verdict.UNDECIDED
 
 
 def test_parts_of_zero_take_the_ratio_of_sums() -> None:
@@ -372,7 +399,7 @@ def test_documents_say_what_the_command_wrote(name: str) -> None:
     own = find_paper(name)
     known = {(row["figure"], row["claim"], row["paper"]) for row in record["claims"]}
     rows = {(claim.figure, claim.text, claim.printed) for claim in own.claims(own.grid())}
-    assert rows == known, "write the page again: eunomia reproduce PAPER --docs docs/reference/papers"
+    assert rows == known, "write the page again: eunomia reproduce PAPER --within 0s --docs docs/reference/papers"
 
 
 def test_the_command_writes_the_page(tmp_path: Path) -> None:

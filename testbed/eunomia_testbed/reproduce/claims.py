@@ -1,6 +1,7 @@
 """Turns the rows of a paper into claims: the cells behind each, and the function that measures it."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic
 
@@ -21,7 +22,7 @@ from eunomia_testbed.reproduce.measures import (
 )
 from eunomia_testbed.reproduce.paper import C, Claim, F, G, Paper, Runs
 from eunomia_testbed.reproduce.recipes import Recipe, differences, told_apart
-from eunomia_testbed.reproduce.rows import ClaimRow, Fields, RowsFile, policies_of, section_order
+from eunomia_testbed.reproduce.rows import ClaimRow, Fields, RowsFile, section_order
 from eunomia_testbed.reproduce.verdicts import NOT_RUN, Measured, Verdict
 
 
@@ -116,7 +117,8 @@ class _RowClaim(Generic[G, C, F]):
             rule = f"number must be some of: {', '.join(paper.numbers)}"
             raise InputError(rule, value=f"{unknown or row.number}", place=self._place)
         self._own = {**paper.file.cells[row.cells], **self._fields(row.own)}
-        self._others = [(self._label(other), self._fields(other)) for other in policies_of(row.over, paper.file.lists)]
+        over = paper.file.lists.get(row.over, [row.over]) if isinstance(row.over, str) else row.over
+        self._others = [(one if isinstance(one, str) else _named(one), self._fields(one)) for one in over]
         self._settings = self._settings_of_the_row()
         self._variants = list(paper.variants(grid))
 
@@ -164,9 +166,8 @@ class _RowClaim(Generic[G, C, F]):
                 continue
             other = self._under(runs, variant)
             beside[variant.name] = f"{other.verdict.value}: {other.text}"
-            differ = differ or (
-                other.verdict is not found.verdict and Verdict.UNMEASURED not in (other.verdict, found.verdict)
-            )
+            verdicts = {other.verdict, found.verdict}
+            differ = differ or (len(verdicts) > 1 and Verdict.UNMEASURED not in verdicts)
         return dataclasses.replace(found, beside=beside, depends_on=self._paper.depends_on if differ else "")
 
     def _under(self, runs: Runs[G, C, F], variant: Variant) -> Measured:
@@ -178,12 +179,11 @@ class _RowClaim(Generic[G, C, F]):
 
         def numbers(fields: Mapping[str, Any], name: str) -> tuple[float, ...]:
             keys = [self._cell({**fields, **variant.fields}, seed).key for seed in whole]
-            return tuple(float(self._paper.numbers[name](runs.done[key])) for key in keys)
+            return tuple(_number(self._paper.numbers[name], runs.done[key]) for key in keys)
 
         groups = compared(self._measure, self._own, self._others, self._settings, self._row.number, numbers)
         printed = with_printed(joined(self._measure, groups), self._row.value, self._of_a_group, self._place)
-        every = [one for group in groups for one in group]
-        found = measured_row(self._row, self._marked_partial(printed), drawn=self._drawn, behind=every)
+        found = measured_row(self._row, self._marked_partial(printed), drawn=self._drawn, behind=groups)
         stale = any(cell.key in runs.stale for seed in whole for cell in cells[seed])
         return dataclasses.replace(self._guarded(runs, found, variant, whole), stale=stale)
 
@@ -248,8 +248,13 @@ class _RowClaim(Generic[G, C, F]):
             return {self._paper.axis: given} if given else {}
         return dict(given)
 
-    def _label(self, given: str | Fields) -> str:
-        return given if isinstance(given, str) else _named(given)
+
+def _number(number: Callable[[F], float], figures: F) -> float:
+    """Return a number of a cell; one that divides by what is 0 is not a number."""
+    try:
+        return float(number(figures))
+    except ZeroDivisionError:
+        return math.nan
 
 
 def _named(fields: Mapping[str, Any]) -> str:
@@ -289,7 +294,8 @@ def paper_of(
         known = {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)}
         cells = [cell for claim in rows.claims(settings) for cell in claim.cells(settings.seeds[0])]
         policies = differences(map(rows.recipe, dict.fromkeys(cells)))
-        return [*(line.format(**known, **facts(settings)) for line in rows.file.fixed), *policies]
+        inputs = [f"numbers of the paper that are settings here, {line}" for line in rows.file.inputs]
+        return [*(line.format(**known, **facts(settings)) for line in rows.file.fixed), *inputs, *policies]
 
     def said(cell: C, found: F) -> str:
         given = {field.name: field.default for field in dataclasses.fields(cell)}

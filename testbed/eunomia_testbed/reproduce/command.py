@@ -72,7 +72,7 @@ def reproduce(flags: ReproduceFlags) -> int:
     cells = cells_of(grid.seeds, claims)
     folder, store = _open(paper, grid, flags)
     fixed = [f"seeds {', '.join(map(str, grid.seeds))}; {len(cells)} simulations", *paper.fixed(grid)]
-    says = _say if flags.progress and not flags.quiet else _say_nothing
+    says = _say if flags.progress and not flags.quiet else lambda lines: None
     says([f"{paper.title}, {len(claims)} claims. Fixed before the first run:", *fixed_lines(fixed)])
 
     def done_one(cell: Any, figures: Any, done: int, of: int) -> None:
@@ -210,7 +210,7 @@ class _Outcome:
         from eunomia_testbed.reproduce.table import plain_grid, plain_rows
 
         return {
-            "schema": "eunomia/reproduce@1",
+            "schema": "eunomia/reproduce@2",
             "paper": self.flags.paper,
             "out": str(self.folder),
             "simulations": {"done": len(self.runs.done), "of": self.cells, "cpu_seconds": self._cpu_seconds},
@@ -229,7 +229,3 @@ class _Outcome:
 def _say(lines: Sequence[str]) -> None:
     sys.stderr.write("".join(f"{line}\n" for line in lines))
     sys.stderr.flush()
-
-
-def _say_nothing(lines: Sequence[str]) -> None:
-    """Ignore the lines."""

@@ -22,7 +22,7 @@ MOST_SHOWN = 3
 
 
 def measured_row(
-    row: ClaimRow, comparisons: Sequence[Comparison], *, drawn: bool, behind: Sequence[Comparison] = ()
+    row: ClaimRow, comparisons: Sequence[Comparison], *, drawn: bool, behind: Sequence[Sequence[Comparison]] = ()
 ) -> Measured:
     """Return the verdict on a row's comparisons with the reason.
 
@@ -30,28 +30,28 @@ def measured_row(
         row: what is claimed.
         comparisons: at least one, with their printed values.
         drawn: whether seeds draw the input.
-        behind: all comparisons, of which those judged were chosen.
+        behind: all comparisons in groups, of which those judged were chosen.
     """
     if any(not math.isfinite(effect) for one in comparisons for effect in one.effects):
         reason = "a simulation gave no number: nothing finished in it"
         return Measured(text="-", verdict=Verdict.UNDECIDED, reason=reason)
     found = [(one, one.estimate(drawn=drawn)) for one in comparisons]
     judged = [(verdict_of(row, one, estimated), one, estimated) for one, estimated in found]
-    judged = [each for each in judged if not each[1].partial or each[0] is Verdict.HOLDS]
-    verdict = least_favourable([each[0] for each in judged]) if judged else Verdict.UNMEASURED
+    counted = [each for each in judged if not each[1].partial or each[0] is Verdict.HOLDS]
+    verdict = least_favourable([each[0] for each in counted]) if counted else Verdict.UNMEASURED
     if row.construction and verdict is not Verdict.FAILS:
         verdict = Verdict.BY_CONSTRUCTION
     shown = [_words(one, estimated.effect, row.unit) for one, estimated in found]
     text = ", ".join(shown)
     if len(shown) > MOST_SHOWN:
-        _, one, estimated = min(judged, key=lambda each: (FAVOUR.index(each[0]), _slack(row, each[1], each[2])))
-        text = f"{_words(one, estimated.effect, row.unit)} ({one.label})"
+        worst = min(counted or judged, key=lambda each: (FAVOUR.index(each[0]), _slack(row, each[1], each[2])))
+        text = f"{_words(worst[1], worst[2].effect, row.unit)} ({worst[1].label})"
     return Measured(
         text=text,
         verdict=verdict,
         reason="; ".join(_reasons(row, found, behind, drawn=drawn)),
         values=tuple(math.exp(e.effect) if one.is_ratio else e.effect for one, e in found),
-        by_seed={one.label: one.shown for one in (*behind, *comparisons)},
+        by_seed={one.label: one.shown for group in (*behind, comparisons) for one in group},
     )
 
 
@@ -74,7 +74,11 @@ def _slack(row: ClaimRow, one: Comparison, found: EffectEstimate) -> float:
 
 
 def _reasons(
-    row: ClaimRow, found: Sequence[tuple[Comparison, EffectEstimate]], behind: Sequence[Comparison], *, drawn: bool
+    row: ClaimRow,
+    found: Sequence[tuple[Comparison, EffectEstimate]],
+    behind: Sequence[Sequence[Comparison]],
+    *,
+    drawn: bool,
 ) -> list[str]:
     made = [row.why] if row.why else []
     if row.construction:
@@ -82,17 +86,36 @@ def _reasons(
     made.append(", ".join(_with_spread(one, estimated, row.unit) for one, estimated in found))
     made.append(f"{found[0][1].seeds} seeds, 95 % intervals" if drawn else "one input")
     chosen = [one for one, _ in found if one.of > 1]
-    if chosen:
-        of = ", ".join(f"{one.label} {_words(one, fmean(one.effects), row.unit)}" for one in behind)
+    if row.front:
+        names = [group[0].label.removeprefix(f"{row.number[0]} ") for group in behind]
+        made += [f"{name}: {front_words(group, drawn=drawn)}" for name, group in zip(names, behind, strict=True)]
+    elif chosen:
+        every = [one for group in behind for one in group]
+        of = ", ".join(f"{one.label} {_words(one, fmean(one.effects), row.unit)}" for one in every)
         made.append(f"chosen among {chosen[0].of} by this very number, so chance favours it ({of})")
     if row.kind == "within":
         part = OUR_MARGIN if row.margin is None else row.margin
-        made.append(f"margin {100.0 * part:g} %" + (", ours" if row.margin is None else ", the paper's"))
+        made.append(f"margin {100.0 * part:g} %" + (", ours" if row.margin is None or row.goal else ", the paper's"))
     if any(one.partial for one, _ in found):
         made.append("the greatest counts only where it holds: not all settings of the paper were run")
     if row.kind == "gain" and any(is_beyond(ClaimKind.GAIN, e.effect, _printed(one)) for one, e in found):
         made.append(f"beyond the printed gain: {row.beyond}")
     return made
+
+
+def front_words(group: Sequence[Comparison], *, drawn: bool) -> str:
+    """Return whether a policy is dominated, from its numbers over the own ones, each better where it is less."""
+    found = [one.estimate(drawn=drawn) for one in group]
+    traces = list(zip(*(one.effects for one in group), strict=True))
+    worse, better = (sum(all(sign * each >= 0.0 for each in trace) for trace in traces) for sign in (1.0, -1.0))
+    state = "not dominated"
+    if all(one.low <= 0.0 <= one.high for one in found):
+        state = "tied"
+    elif all(one.low >= 0.0 for one in found):
+        state = "dominated by ours"
+    elif all(one.high <= 0.0 for one in found):
+        state = "dominates ours"
+    return f"{state} (worse in all on {worse} of {len(traces)} traces, better in all on {better})"
 
 
 def _printed(one: Comparison) -> float:

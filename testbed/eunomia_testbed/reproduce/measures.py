@@ -47,6 +47,7 @@ MEASURES: Final[Mapping[str, Measure]] = {
     "others over own, greatest setting": Measure(form=OVER_OWN, across=SETTINGS, join=GREATEST),
     "others over own, ends of settings": Measure(form=OVER_OWN, across=SETTINGS, join=ENDS),
     "others over own, mean of settings": Measure(form=OVER_OWN, across=SETTINGS, join=MEAN),
+    "others over own, greatest number": Measure(form=OVER_OWN, across=NUMBERS, join=GREATEST),
     "own over others, greatest number": Measure(form=OWN_OVER, across=NUMBERS, join=GREATEST),
     "level": Measure(form=LEVEL, is_ratio=False),
     "mean level": Measure(form=LEVEL, across=SETTINGS, join=MEAN, is_ratio=False),
@@ -116,7 +117,7 @@ def compared(
             base = of({**own, **changed}, name)
             for other, fields in others if measure.form != LEVEL else [("", {})]:
                 if measure.form == LEVEL:
-                    effects = tuple(map(math.log, base)) if measure.is_ratio else base
+                    effects = tuple(map(_log_ratio, base, [1.0] * len(base))) if measure.is_ratio else base
                 else:
                     pair = (of({**own, **changed, **fields}, name), base)
                     effects = ratio_effects(*(pair if measure.form == OVER_OWN else pair[::-1]))
@@ -176,8 +177,8 @@ def ratio_effects(top: Sequence[float], bottom: Sequence[float]) -> tuple[float,
 
 
 def _log_ratio(top: float, bottom: float) -> float:
-    if top <= 0.0 and bottom <= 0.0:
-        return 0.0
+    if math.isnan(top + bottom) or (top <= 0.0 and bottom <= 0.0):
+        return math.nan if math.isnan(top + bottom) else 0.0
     ratio = top / bottom if bottom > 0.0 else LARGEST_RATIO
     return math.log(min(max(ratio, 1.0 / LARGEST_RATIO), LARGEST_RATIO))
 

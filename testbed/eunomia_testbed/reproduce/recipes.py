@@ -5,6 +5,7 @@ profile, and ``differences`` prints the recipes of a row's cells.
 """
 
 import dataclasses
+import json
 from collections.abc import Iterable, Mapping
 
 from eunomia.model.shapes import value
@@ -36,17 +37,14 @@ def run_profile(recipe: Recipe) -> Profile:
 
 
 def differences(recipes: Iterable[Recipe]) -> tuple[str, ...]:
-    """Return a line for each policy: its preset, all settings that differ from the preset, and what it is told.
-
-    A setting that changes from cell to cell of a policy stands with all of its values.
-    """
+    """Return a line for each policy: its preset, all settings that differ from it, and what it is told."""
     presets: dict[str, dict[str, None]] = {}
     changes: dict[str, dict[str, dict[str, None]]] = {}
     for recipe in recipes:
         presets.setdefault(recipe.policy, {})[recipe.preset] = None
         by_key = changes.setdefault(recipe.policy, {})
         for key, item in sorted(recipe.settings.items()):
-            by_key.setdefault(key, {})[_plain(item)] = None
+            by_key.setdefault(key, {})[json.dumps(item).strip('"')] = None
         for fact in (*(f"told {each}" for each in recipe.told), *filter(None, [recipe.rules])):
             by_key.setdefault(fact, {})
     return tuple(
@@ -63,13 +61,3 @@ def told_apart(recipes: Iterable[Recipe]) -> tuple[str, ...]:
         return ()
     every = told[0].union(*told[1:])
     return tuple(sorted(every - told[0].intersection(*told[1:])))
-
-
-def _plain(item: object) -> str:
-    if isinstance(item, bool):
-        return str(item).lower()
-    if isinstance(item, float):
-        return f"{item:g}"
-    if isinstance(item, list | tuple):
-        return f"[{', '.join(map(_plain, item))}]"
-    return str(item)

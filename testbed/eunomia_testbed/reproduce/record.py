@@ -12,7 +12,6 @@ from typing import Any
 from eunomia_testbed.reproduce.verdicts import NOT_RUN, Verdict
 
 Plain = dict[str, Any]
-_DIGITS = 4
 
 
 def keep_record(folder: Path, outcome: Mapping[str, Any], *, title: str, code: str, fixed: Sequence[str]) -> None:
@@ -38,15 +37,15 @@ def keep_record(folder: Path, outcome: Mapping[str, Any], *, title: str, code: s
 
 def merged(rows: Sequence[Plain], earlier: Sequence[Plain], *, aged: bool) -> list[Plain]:
     """Return the rows, with what was recorded of those that no simulation has measured now."""
-    known = {_key(row): row for row in earlier}
+    known = {(row["figure"], row["claim"]): row for row in earlier}
     found = []
     for row in rows:
-        before = known.get(_key(row))
+        before = known.get((row["figure"], row["claim"]))
         if row["why"] == NOT_RUN.reason and before is not None and before["why"] != NOT_RUN.reason:
             found.append({**row, **before, "stale": bool(before["stale"] or aged)})
         else:
-            by_seed = {name: [_short(number) for number in numbers] for name, numbers in row["by_seed"].items()}
-            found.append({**row, "by_seed": by_seed, "values": [_short(number) for number in row["values"]]})
+            by_seed = {name: [float(f"{each:.4g}") for each in numbers] for name, numbers in row["by_seed"].items()}
+            found.append({**row, "by_seed": by_seed, "values": [float(f"{each:.4g}") for each in row["values"]]})
     return found
 
 
@@ -91,11 +90,3 @@ def _table(rows: Sequence[Plain], heading: str) -> list[str]:
         ]
         lines.append("| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |")
     return lines
-
-
-def _key(row: Mapping[str, Any]) -> tuple[str, str]:
-    return row["figure"], row["claim"]
-
-
-def _short(number: float) -> float:
-    return float(f"{number:.{_DIGITS}g}")

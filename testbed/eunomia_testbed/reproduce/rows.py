@@ -5,8 +5,7 @@ not measured stand in groups with the reason that they share. ``claims`` turns r
 """
 
 import re
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -69,6 +68,8 @@ class ClaimRow(_Part):
     """The others: names, fields, or a name in the file's ``[lists]``."""
     at: str | list[Fields] = Field(default_factory=list)
     """Settings: fields of each, or ``@name`` of a property of the grid that returns them."""
+    front: bool = False
+    """Whether the row is about the front of several numbers: no other policy is better in all of them."""
     whole: int = 0
     """Settings that the paper has: with fewer, the greatest of them is shown and not judged."""
     margin: float | None = None
@@ -129,7 +130,6 @@ def read_policies(folder: Path) -> dict[str, PolicyRow]:
     return {name: PolicyRow.model_validate(row) for name, row in content.items()}
 
 
-@lru_cache(maxsize=16)
 def read_rows(path: Path) -> RowsFile:
     """Read the rows of a paper from its file.
 
@@ -175,10 +175,3 @@ def section_order(section: str) -> tuple[float, ...]:
     if last.startswith("App"):
         return (1000.0, *(float(ord(letter)) for letter in last.removeprefix("App. ")))
     return tuple(float(part) for part in re.findall(r"\d+", last)) or (0.0,)
-
-
-def policies_of(given: str | Sequence[str | Fields], lists: Mapping[str, Sequence[str]]) -> list[str | Fields]:
-    """Return the entries of a row's ``over``; a text is a name in ``lists`` or one policy."""
-    if isinstance(given, str):
-        return list(lists[given]) if given in lists else [given]
-    return list(given)

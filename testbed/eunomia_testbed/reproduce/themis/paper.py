@@ -88,9 +88,8 @@ def facts(grid: Grid) -> dict[str, str]:
     for name in ("testbed", "simulator"):
         cluster = make_cluster(name)
         found[name] = f"{cluster.gpus} GPUs on {len(cluster.machines)} machines in {len(cluster.racks)} racks"
-    names = "; ".join(SLOWDOWNS[name] for name in grid.models)
-    lease = f"{usual.lease_seconds / 60:g} min, f {usual.fairness_knob:g}"
-    return {**found, "names": names, "lease": lease, "error": f"{usual.iterations_error:.0%}"}
+    found |= {"names": "; ".join(SLOWDOWNS[name] for name in grid.models), "error": f"{usual.iterations_error:.0%}"}
+    return {**found, "lease": f"{usual.lease_seconds / 60:g} min, f {usual.fairness_knob:g}"}
 
 
 ROWS: Final[RowPaper[Any, Any, Any]] = RowPaper(
