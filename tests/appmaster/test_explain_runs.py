@@ -50,10 +50,10 @@ class Writer:
             decision = self.arbiter.step(Seconds(now), list(news))
             self.journal.append(Seconds(now), list(news), decision)
             state = self.arbiter.state
-            epoch = Epoch(state.last_epoch)
+            epoch = Epoch(state.counters.last_epoch)
             left: list[Event] = [
                 Released(lease=LeaseId(lease), epoch=epoch, gpus=tuple(gpus))
-                for lease, gpus in state.leaving.items()
+                for lease, gpus in state.owners.leaving.items()
                 if gpus
             ]
             news = left or [

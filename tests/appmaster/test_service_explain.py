@@ -57,9 +57,9 @@ def test_asking_leaves_no_trace(lab: Any) -> None:
     master.register()
     master.beat(jobs_added=[job("ana/1", 4), job("ana/2", 4)])
     driver = lab.arbiter.service.driver
-    before = lab.arbiter.call(lambda: (driver.arbiter.state.version, driver.arbiter.save()))
+    before = lab.arbiter.call(lambda: (driver.arbiter.state.counters.version, driver.arbiter.save()))
     assert [one.state for one in explained(lab, "ana")] == ["waiting"]
-    after = lab.arbiter.call(lambda: (driver.arbiter.state.version, driver.arbiter.save()))
+    after = lab.arbiter.call(lambda: (driver.arbiter.state.counters.version, driver.arbiter.save()))
     assert before[0] != after[0] or before[1] == after[1], "a step came in between, or nothing has changed"
 
 

@@ -78,8 +78,8 @@ class Watch:
             elif int(order.lease) in self._began:
                 self.seconds.append(float(decision.now) - self._began.pop(int(order.lease)))
                 self.last = float(decision.now)
-        names = {row: name for name, row in state.kinds.items()}
-        self.profiles = {names[kind]: rates for kind, rates in state.profiles.items() if kind in names}
+        names = {row: name for name, row in state.names.kinds.items()}
+        self.profiles = {names[kind]: rates for kind, rates in state.reports.profiles.items() if kind in names}
 
     def ended(self, sim: SimulationState) -> None:
         pass

@@ -50,8 +50,8 @@ class Watch:
             elif int(order.lease) in self._began:
                 since, gpus = self._began.pop(int(order.lease))
                 self.seconds += gpus * (float(decision.now) - since)
-        names = {row: name for name, row in state.kinds.items()}
-        self.profiles = {names[kind]: rates for kind, rates in state.profiles.items() if kind in names}
+        names = {row: name for name, row in state.names.kinds.items()}
+        self.profiles = {names[kind]: rates for kind, rates in state.reports.profiles.items() if kind in names}
 
     def ended(self, sim: SimulationState) -> None:
         pass

@@ -48,10 +48,10 @@ class Granting:
         )  # fmt: skip
 
     def _start(self, event: JobAdded) -> Any:
-        self.state.last_epoch += 1
+        self.state.counters.last_epoch += 1
         gpus = np.array(self._free[-event.most :])
         del self._free[-event.most :]
-        number = self.state.last_epoch
+        number = self.state.counters.last_epoch
         return SimpleNamespace(
             kind=TransitionKind.START, lease=number, epoch=number, app=event.app, job=event.job, gpus=gpus,
             leaving=NOTHING, after=NOTHING, ends_at=NEVER, probe=None,

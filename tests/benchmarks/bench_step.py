@@ -39,7 +39,7 @@ class Counted(Replay):
     def note(self, calls: int, rounds: int) -> None:
         """See ``Replay``: called after every step."""
         self.quiet += bool(rounds) and calls == 0
-        self.longest = max(self.longest, len(self.arbiter.state.standing.waiting))
+        self.longest = max(self.longest, len(self.arbiter.state.waiting_jobs.rows))
 
 
 def measured(order: str, jobs: int, gpus: int, load: float) -> str:

@@ -69,10 +69,10 @@ class Lab:
 
     def _news(self) -> list[Event]:
         state = self.arbiter.state
-        epoch = Epoch(state.last_epoch)
+        epoch = Epoch(state.counters.last_epoch)
         left: list[Event] = [
             Released(lease=LeaseId(lease), epoch=epoch, gpus=tuple(gpus))
-            for lease, gpus in state.leaving.items()
+            for lease, gpus in state.owners.leaving.items()
             if gpus
         ]
         started: list[Event] = [
@@ -111,7 +111,7 @@ class Lab:
 
     def _ends(self) -> dict[JobId, float]:
         jobs = self.arbiter.state.jobs.live
-        running = [row for row in self.arbiter.state.job_rows.values() if jobs.state[row] == JobState.RUNNING]
+        running = [row for row in self.arbiter.state.names.jobs.values() if jobs.state[row] == JobState.RUNNING]
         ends = {
             self.arbiter.state.job_id(row): float(
                 jobs.since[row] + (jobs.iterations[row] - jobs.done[row]) / jobs.rate[row]
@@ -172,7 +172,7 @@ class Lab:
     def do(self, why: Why, remedy: Remedy) -> None:
         """Do what is said to free the job."""
         state, job = self.arbiter.state, why.job
-        self.held = {int(app): self._slots(int(app)) for app in state.app_rows.values()}
+        self.held = {int(app): self._slots(int(app)) for app in state.names.apps.values()}
         match remedy.what:
             case "lease_end" | "protection_end" | "round" | "pause_end" | "offer_end" | "plan" | "fallback":
                 self.pass_to(self.now + (remedy.in_seconds if remedy.in_seconds is not None else 3600.0))

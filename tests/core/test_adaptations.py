@@ -60,7 +60,7 @@ def test_two_adaptations_between_two_steps_are_both_seen_in_order() -> None:
     made = started(arbiter(), batch_size=32.0, epochs=10.0, samples_per_epoch=5000.0, adapts=Adapts.GNS)
     events = [adapted(JOBS[0], 64.0, 100.0, 50.0), adapted(JOBS[0], 128.0, 130.0, 80.0)]
     assert made.step(Seconds(100.0), events).faults == ()
-    assert Cause.ADAPTED in made.state.causes
+    assert Cause.ADAPTED in made.state.counters.causes
     known = history(made, JOBS[0])
     assert known.kept == (
         Adaptation(at=Seconds(50.0), batch_size=64.0, iterations_done=100.0),
@@ -143,7 +143,7 @@ def test_a_wrong_announcement_changes_nothing(name: str) -> None:
     assert json.loads(made.save())["adaptations"] == json.loads(before)["adaptations"]
     assert history(made, JOBS[0]).kept == (Adaptation(at=Seconds(10.0), batch_size=64.0, iterations_done=100.0),)
     assert made.state.jobs.live.batch_size[made.state.job_row(JOBS[0])] == 64.0
-    assert not made.state.measured
+    assert not made.state.reports.measured
 
 
 @pytest.mark.parametrize("name", ["batch_size", "epochs", "samples_per_epoch"])
@@ -157,7 +157,7 @@ def test_a_job_with_a_wrong_declaration_is_refused(name: str, number: float, *, 
     decision = made.step(Seconds(0.0), events)
     (fault,) = decision.faults
     assert f"{name} must be a number above 0" in fault.what
-    assert JOBS[0] not in made.state.job_rows
+    assert JOBS[0] not in made.state.names.jobs
 
 
 def test_an_announcement_that_comes_twice_changes_nothing() -> None:

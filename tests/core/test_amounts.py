@@ -1,30 +1,29 @@
 """Orders about CPUs and memory around a lease that waits for its machine."""
 
-import itertools
-
 import numpy as np
 
 from eunomia.model.cluster import Cluster
 from eunomia.model.columns import Table
-from eunomia.model.leases import GpuState, Holdings, Lease, LeaseState
+from eunomia.model.leases import GpuState, Lease, LeaseState
 from eunomia.state.amounts import Amounts
-from eunomia.units import Epoch, Seconds
+from eunomia.store.facts import Counters
+from eunomia.store.tables import GpuRows
+from eunomia.units import Seconds
 
 LIMIT = 10.0
 
 
-def _growing() -> tuple[Amounts, Table[Holdings], Lease]:
+def _growing() -> tuple[Amounts, Table[GpuRows], Lease]:
     """A lease that runs on GPU 0 with 4 CPUs and is to have 1 there and 6 on GPU 1, next to a lease that uses 4."""
     cluster = Cluster.parse(f"1x3 V100 {LIMIT:g}cpu 48GB")
-    holdings = Table(Holdings, capacity=cluster.gpus)
+    holdings = Table(GpuRows, capacity=cluster.gpus)
     for _ in range(cluster.gpus):
         holdings.add()
     held = holdings.live
     held.lease[:3], held.state[:3] = [1, 1, 2], GpuState.HELD
     held.cpus[:3], held.cpus_in_use[:3] = [1.0, 6.0, 4.0], [4.0, 0.0, 4.0]
-    epochs = itertools.count(6)
     lease = Lease(id=1, epoch=5, app=0, job=0, gpus=np.array([0, 1]), ends_at=Seconds(60.0), granted_at=Seconds(0.0))
-    return Amounts(cluster, holdings, lambda: Epoch(next(epochs))), holdings, lease
+    return Amounts(cluster, holdings, Counters(seed=0, last_epoch=5)), holdings, lease
 
 
 def test_a_lease_that_begins_after_an_order_to_lower_it_gets_another_order() -> None:

@@ -117,7 +117,7 @@ def test_a_broken_allocation_is_named_and_the_fallback_serves_everyone(way: str)
     assert len(faulty) == 3  # [rounds].faults_allowed
     assert all(fault.plugin == "broken" for decision in faulty for fault in decision.faults)
     assert all(not decision.transitions for decision in faulty)
-    assert arbiter.state.fallen_back
+    assert arbiter.state.counters.fallen_back
     assert set(outcome.finished) == set(WORK)
 
 
@@ -152,10 +152,10 @@ def test_a_faulty_round_takes_nothing_from_those_who_run() -> None:
 def test_the_chosen_profile_returns_when_the_operator_asks() -> None:
     arbiter = Arbiter(Cluster.parse("1x2 V100"), stages(allocation=Broken("none")), stages())
     Drive(arbiter, work=dict(WORK)).run(script(), until=200.0)
-    assert arbiter.state.fallen_back
+    assert arbiter.state.counters.fallen_back
     arbiter.use(stages())
     arbiter.step(Seconds(1000.0), [ProfileChanged(profile="mended")])
-    assert not arbiter.state.fallen_back
+    assert not arbiter.state.counters.fallen_back
 
 
 def test_events_that_cannot_be_true_change_nothing_and_are_said() -> None:
@@ -175,10 +175,10 @@ def test_events_that_cannot_be_true_change_nothing_and_are_said() -> None:
     assert not decision.faulty
     after = Arbiter(Cluster.parse("1x2 V100"), stages(), stages())
     after.load(arbiter.save())
-    arbiter.state.version = after.state.version = type(after.state.version)(0)
+    arbiter.state.counters.version = after.state.counters.version = type(after.state.counters.version)(0)
     fresh = Arbiter(Cluster.parse("1x2 V100"), stages(), stages())
     fresh.load(before)
-    fresh.state.version = after.state.version
+    fresh.state.counters.version = after.state.counters.version
     assert fresh.save() == after.save()
 
 

@@ -167,7 +167,7 @@ def test_no_gpu_has_two_holders_and_gangs_are_whole(policy: str, scenario: Scena
     if not policy.startswith("chaos"):
         assert set(outcome.finished) == {job for job, _ in scenario.work}
         assert not arbiter.state.leases
-        assert set(arbiter.state.outcomes.values()) <= {"finished"}
+        assert set(arbiter.state.names.outcomes.values()) <= {"finished"}
 
 
 @pytest.mark.parametrize("policy", POLICIES)

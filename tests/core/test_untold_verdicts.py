@@ -27,10 +27,10 @@ def test_a_verdict_that_no_round_would_look_at_is_found() -> None:
     state = arbiter.state
     row = state.job_row(JobId("waits/0"))
     check_state(state)
-    assert state.standing.waiting == {row}
-    assert state.standing.default_verdict is not None
+    assert state.waiting_jobs.rows == {row}
+    assert state.waiting_jobs.default is not None
     state.jobs.cells.reason[row] = int(Reason.NO_SIZE_FITS)
     check_state(state)  # the next round looks at the job
-    state.standing.stale_verdicts.clear()
+    state.waiting_jobs.untold.clear()
     with pytest.raises(StateError, match="a waiting job must be listed where its verdict differs"):
         check_state(state)

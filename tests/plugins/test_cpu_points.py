@@ -101,11 +101,11 @@ def test_rates_are_kept_by_cpus_and_survive_a_checkpoint(tmp_path: Path) -> None
     made, _ = arbiter()
     made.step(Seconds(0.0), ARRIVAL)
     made.step(Seconds(1.0), [measured(2.0, 1.0), measured(4.0, 2.0), measured(2.0, 1.5)])
-    kept = [(seen.cpus, seen.rate) for seen in made.state.measured[0]]
+    kept = [(seen.cpus, seen.rate) for seen in made.state.reports.measured[0]]
     assert kept == [(4.0, 2.0), (2.0, 1.5)]
     again, _ = arbiter()
     again.load(made.save())
-    assert [(seen.cpus, seen.rate) for seen in again.state.measured[0]] == kept
+    assert [(seen.cpus, seen.rate) for seen in again.state.reports.measured[0]] == kept
 
 
 def test_a_rate_with_no_cpus_at_all_is_refused() -> None:
@@ -113,7 +113,7 @@ def test_a_rate_with_no_cpus_at_all_is_refused() -> None:
     made.step(Seconds(0.0), ARRIVAL)
     faults = made.step(Seconds(1.0), [measured(0.0, 1.0)]).faults
     assert ["CPUs of a measured rate must be above 0" in fault.what for fault in faults] == [True]
-    assert made.state.measured == {}
+    assert made.state.reports.measured == {}
 
 
 def test_the_snapshot_of_a_round_names_what_the_stages_of_its_profile_need(tmp_path: Path) -> None:

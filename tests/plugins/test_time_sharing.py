@@ -192,4 +192,4 @@ def test_over_time_gangs_get_what_max_min_gives_them() -> None:
     # d cannot run next to a gang of 4: in two rounds of five it runs alone, and two GPUs idle.
     assert parts["d"] == pytest.approx(2 * parts["a"], abs=0.03)
     assert sum(parts.values()) == pytest.approx(1.0, abs=0.02)
-    assert arbiter.state.stage_wake_at < NEVER
+    assert arbiter.state.counters.stage_wake_at < NEVER

@@ -54,7 +54,7 @@ def test_a_fault_in_fold_is_found_by_the_check_and_not_by_the_replay(
 
     def hasty(folding: Folding, event: JobFinished) -> None:
         right(folding, event)
-        for gpus in list(folding.state.leaving.values()):
+        for gpus in list(folding.state.owners.leaving.values()):
             for gpu in sorted(gpus):
                 give_back(folding, gpu, folding.state.now)
 

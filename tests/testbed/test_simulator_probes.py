@@ -26,7 +26,7 @@ def engine(
 ) -> tuple[Engine, Seen]:
     def check(sim: SimulationState, _: Decision) -> None:
         check_state(sim.arbiter.state)
-        for row, rates in sim.arbiter.state.measured.items():
+        for row, rates in sim.arbiter.state.reports.measured.items():
             measured[sim.arbiter.state.job_id(row)] = {seen.gpus: seen.rate for seen in rates}
 
     measured: Seen = {}

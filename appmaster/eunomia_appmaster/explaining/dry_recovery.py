@@ -59,5 +59,5 @@ def profiles_of(path: Path) -> dict[str, tuple[KnownRate, ...]]:
         stages = Profile.fallback().stages(kept.layout.cluster)
         arbiter = Arbiter(kept.layout.cluster, stages, stages, seed=kept.seed)
         recover(arbiter, journal)
-    names = tuple(arbiter.state.kinds)
-    return {names[kind]: rates for kind, rates in arbiter.state.profiles.items()}
+    names = tuple(arbiter.state.names.kinds)
+    return {names[kind]: rates for kind, rates in arbiter.state.reports.profiles.items()}

@@ -101,7 +101,7 @@ class PastRun:
         Raises:
             InputError: there was none; it names those that there were.
         """
-        jobs = dict.fromkeys(job for _, arbiter, _ in self._folded() for job in arbiter.state.job_rows)
+        jobs = dict.fromkeys(job for _, arbiter, _ in self._folded() for job in arbiter.state.names.jobs)
         if any(_named(job, name) for job in jobs):
             return
         arrived = [event.app for step in self.steps for event in step.events if isinstance(event, AppArrived)]
@@ -140,7 +140,7 @@ class PastRun:
         """Return by job the last step after which it waited, or else the last step in which it existed."""
         stops: dict[str, tuple[int, int]] = {}
         for number, arbiter, _ in self._folded():
-            for job, row in arbiter.state.job_rows.items():
+            for job, row in arbiter.state.names.jobs.items():
                 if _named(job, name):
                     stops[job] = max(stops.get(job, (0, 0)), (_weight(arbiter.state, row), number))
         return {job: number for job, (_, number) in stops.items()}
@@ -151,7 +151,7 @@ class PastRun:
         for step, (_, arbiter, _) in zip(self.steps, self._folded(), strict=True):
             if float(step.now) > at:
                 break
-            last, jobs = step, [job for job in arbiter.state.job_rows if _named(job, name)]
+            last, jobs = step, [job for job in arbiter.state.names.jobs if _named(job, name)]
         return {} if last is None else dict.fromkeys(jobs, last.number)
 
     def _explained(
@@ -179,7 +179,7 @@ def _weight(state: State, row: int) -> int:
     """Rank a point in time: highest if the job waits and no slot is reserved for it, then any wait, then a pause."""
     kind = JobState(int(state.jobs.live.state[row]))
     if kind is JobState.WAITING:
-        under_way = any(state.leaving.values()) or _granted(state, int(state.jobs.live.app[row]))
+        under_way = any(state.owners.leaving.values()) or _granted(state, int(state.jobs.live.app[row]))
         return 2 if under_way else 3
     return 1 if kind is JobState.PAUSED else 0
 

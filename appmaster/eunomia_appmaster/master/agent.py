@@ -126,10 +126,10 @@ def _plugin(registry: Registry, wanted: pb.StagePlugin, stage: Stage) -> Any:
 def lay_out(cluster: Cluster, standing: Standing, made: pb.Offer, known: Known) -> Snapshot:
     """Build the snapshot of a single app: one user, the app as row 0, its jobs, and its slots."""
     state = State(cluster, seed=made.seed)
-    state.now, state.round = Seconds(made.now), made.round
+    state.now, state.counters.round = Seconds(made.now), made.round
     user = state.users.add(id=standing.user, weight=standing.user_weight)
-    state.user_rows[standing.user] = user
-    kind = state.tuner_kinds.setdefault(standing.tuner_kind, len(state.tuner_kinds))
+    state.names.users[standing.user] = user
+    kind = state.names.tuner_kinds.setdefault(standing.tuner_kind, len(state.names.tuner_kinds))
     app = state.apps.add(
         id=standing.app,
         user=user,
@@ -140,24 +140,25 @@ def lay_out(cluster: Cluster, standing: Standing, made: pb.Offer, known: Known) 
         gpu_seconds=made.app_gpu_seconds,
         contention=made.contention,  # the cluster's: one app alone cannot know it
     )
-    state.app_rows[standing.app] = app
+    state.names.apps[standing.app] = app
     for order, view in enumerate(made.jobs):
         _add_job(state, view, known.jobs.get(view.job), order)
     _set_holdings(state, made.held)
     if known.forecast is not None:
-        state.forecasts[app] = known.forecast
+        state.reports.forecasts[app] = known.forecast
     _measure(state, known.rates)
+    state.rebuild()
     return show(state, [Cause(cause) for cause in made.causes])
 
 
 def _add_job(state: State, view: pb.JobView, added: JobAdded | None, order: int) -> None:
     name = JobId(view.job)
-    types = state.cluster.gpu_types
-    gpu_type = None if added is None else added.gpu_type
+    types, kinds = state.cluster.gpu_types, state.names.kinds
+    gpu_type, kind = (None, None) if added is None else (added.gpu_type, added.kind)
     row = state.jobs.add(
         id=name,
         app=0,
-        job_kind=state.kind((added.kind if added is not None else None) or view.job.rpartition("/")[0]),
+        job_kind=kinds.setdefault(kind or view.job.rpartition("/")[0], len(kinds)),
         state=view.state,
         least=view.least,
         most=view.most,
@@ -176,7 +177,7 @@ def _add_job(state: State, view: pb.JobView, added: JobAdded | None, order: int)
     )
     received = state.jobs.live.received[row]
     received[: len(view.received_gpu_seconds)] = view.received_gpu_seconds
-    state.job_rows[name] = row
+    state.names.jobs[name] = row
 
 
 def _declared(added: JobAdded) -> dict[str, float]:
@@ -217,7 +218,7 @@ def _measure(state: State, rates: Sequence[RateReport]) -> None:
                 memory_gib=math.nan if seen.memory_gib is None else seen.memory_gib,
             )
             present = is_present(measured, float(state.jobs.live.batch_size[row]))
-            kept = state.measured if present else state.measured_at_others
+            kept = state.reports.measured if present else state.reports.measured_at_others
             kept[row] = (*kept.get(row, ()), measured)
 
 

@@ -72,7 +72,7 @@ class ClientProtocol(rpc.ClientProtocolServicer):
                 jobs=[job for app in here for job in views.jobs(app)] if request.jobs else [],
                 slots=views.slots() if request.slots else [],
                 serving=service.driver.arbiter.serving.profile,
-                round=service.state.round,
+                round=service.state.counters.round,
                 next_round_in_seconds=service.driver.next_round_in,
                 missing_slots=views.missing_slots(),
             )
@@ -299,14 +299,14 @@ class ClientProtocol(rpc.ClientProtocolServicer):
         service, state = self._service, self._service.state
         answer.now = service.driver.clock.now()
         answer.serving = service.driver.arbiter.serving.profile
-        answer.fallback = state.fallen_back
+        answer.fallback = state.counters.fallen_back
         answer.faults.extend(service.driver.faults)
         answer.apps = len(service.apps.live)
         answer.slots = state.cluster.gpus
         answer.free_slots = int((state.holdings.live.state == GpuState.FREE).sum())
         answer.missing_slots.extend(self._views.missing_slots())
         answer.steps = service.journal.last_step
-        answer.round = state.round
+        answer.round = state.counters.round
         parts = [f"{machine.name}: {machine.gpus}x{machine.gpu_type}" for machine in state.cluster.machines]
         answer.cluster = ", ".join(parts)
 

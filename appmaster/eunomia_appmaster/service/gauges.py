@@ -47,7 +47,7 @@ class StateGauges:
             return
         state = service.state
         yield _one("eunomia_fallen_back", "1: the fallback serves, for the profile failed too often.",
-                   float(state.fallen_back))  # fmt: skip
+                   float(state.counters.fallen_back))  # fmt: skip
         yield _one("eunomia_journal_step", "The last step in the journal.", float(service.journal.last_step))
         up = [((node.name,), float(node.registered and not node.lost)) for node in service.nodes]
         yield _labelled("eunomia_machine_up", "1: its launcher answers.", up, "machine")

@@ -114,9 +114,9 @@ def apps_of(journal: Journal | JournalReader) -> dict[str, App]:
 
 def without_note(state: State, known: Callable[[str], App | None]) -> Iterator[App]:
     """Yield apps in the arbiter's state that have no note, as far as the state describes them."""
-    users = {row: name for name, row in state.user_rows.items()}
-    tuners = {number: kind for kind, number in state.tuner_kinds.items()}
-    for name, row in state.app_rows.items():
+    users = {row: name for name, row in state.names.users.items()}
+    tuners = {number: kind for kind, number in state.names.tuner_kinds.items()}
+    for name, row in state.names.apps.items():
         if known(str(name)) is None:
             yield App(
                 name=str(name),

@@ -189,7 +189,7 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
             weight=app.weight,
             user_weight=1.0 if row == NONE else float(state.users.live.weight[state.apps.live.user[row]]),
             heartbeat_seconds=float(service.settings.heartbeat),
-            seed=state.seed,
+            seed=state.counters.seed,
             node_tokens=tokens,
             jobs=[] if row == NONE else job_views(state, row),
             max_bid_rows=MOST_BID_ROWS,
@@ -231,7 +231,7 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
         found = list(events)
         added = sum(isinstance(event, JobAdded) for event in found)
         row = state.app_row(AppId(app.name))
-        known = 0 if row == NONE else len(state.standing.jobs_of.get(row, ()))
+        known = 0 if row == NONE else len(state.owners.jobs_of.get(row, ()))
         if added and added + known + len(app.ended_jobs) > MOST_JOBS:
             value = f"{added} in addition to {known} and {len(app.ended_jobs)} that have ended"
             raise InputError(f"an app must have at most {MOST_JOBS} jobs", value=value, place=app.name)
@@ -380,7 +380,7 @@ def _events_of(state: State, request: pb.AllocateRequest, now: Seconds) -> Itera
     """Yield the events of a request; adaptations stand in their order where clocks and delays would turn it round."""
 
     def adapted_at(job: JobId) -> Seconds:
-        known = state.adaptations.get(state.job_row(job))
+        known = state.reports.adaptations.get(state.job_row(job))
         return known.kept[-1].at if known is not None and known.kept else NOW
 
     return events_of(request, now=now, date=datetime.now(UTC).date().isoformat(), adapted_at=adapted_at)

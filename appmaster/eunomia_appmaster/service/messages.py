@@ -299,13 +299,13 @@ def offer_message(state: State, offer: Offer, app: int, now: Seconds) -> pb.Offe
         capacity=offer.capacity.tolist(),
         contention=contention,
         named_machines=offer.named.tolist(),
-        round=state.round,
-        seed=state.seed,
+        round=state.counters.round,
+        seed=state.counters.seed,
         now=offer.made_at,
         app_gpu_seconds=float(state.app_ledger.gpu_seconds[app]),
         held=[_held(state, int(gpu)) for gpu in np.flatnonzero(held.app == app)],
         jobs=job_views(state, app),
-        causes=sorted(cause.value for cause in state.causes),
+        causes=sorted(cause.value for cause in state.counters.causes),
     )
 
 

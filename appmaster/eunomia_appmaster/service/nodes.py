@@ -229,7 +229,7 @@ class Nodes:
                 log.warning("machine.lost", node=node.name, silent_seconds=round(node.silent_seconds, 1))
                 node.lost = True
                 node.registration_id = ""  # it has to register again, and is fenced then
-                node.fence = state.last_epoch
+                node.fence = state.counters.last_epoch
                 yield from (MachineLost(machine=machine) for machine in layout.machines_of(node.name))
 
     def _back(self, layout: Layout) -> Iterator[MachineBack]:
@@ -253,7 +253,7 @@ class Nodes:
             if gone:
                 slots = [layout.places[gpu].slot for gpu in gone]
                 log.warning("slots.missing", node=node.name, slots=slots)
-                node.down |= dict.fromkeys(slots, state.last_epoch)
+                node.down |= dict.fromkeys(slots, state.counters.last_epoch)
             for machine, gpus in layout.by_machine(gone).items():
                 yield MachineLost(machine=machine, gpus=gpus)
 
@@ -286,9 +286,9 @@ class Nodes:
             gpus = self.layout.gpus_of(node.name)
             down = [gpu for gpu in gpus if state.holdings.live.state[gpu] == GpuState.DOWN]
             if gpus and len(down) == len(gpus):
-                node.lost, node.fence = True, state.last_epoch
+                node.lost, node.fence = True, state.counters.last_epoch
             else:
-                node.down = {self.layout.places[gpu].slot: state.last_epoch for gpu in down}
+                node.down = {self.layout.places[gpu].slot: state.counters.last_epoch for gpu in down}
 
     def warn(self, gpus: Iterable[int], seconds: float) -> None:
         """Set the deadline of leaving GPUs; of two deadlines the earlier one counts."""

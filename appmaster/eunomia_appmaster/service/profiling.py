@@ -28,7 +28,7 @@ async def set_profile(service: Service, request: pb.SetProfileRequest) -> pb.Set
 
 def rates_of(state: State, kind: str) -> tuple[KnownRate, ...]:
     """Return the rates known of a kind."""
-    return state.profiles.get(state.kinds.get(kind, -1), ())
+    return state.reports.profiles.get(state.names.kinds.get(kind, -1), ())
 
 
 def _checked(state: State, request: pb.SetProfileRequest) -> tuple[str, tuple[KnownRate, ...]]:
@@ -39,7 +39,7 @@ def _checked(state: State, request: pb.SetProfileRequest) -> tuple[str, tuple[Kn
     if not request.drop:
         raise InputError("a change must be a file or a kind to drop", value="none", place="SetProfileRequest")
     if not rates_of(state, request.drop):
-        known = sorted(name for name, number in state.kinds.items() if number in state.profiles)
+        known = sorted(name for name, number in state.names.kinds.items() if number in state.reports.profiles)
         rule = f"a kind must be one with known rates ({', '.join(known) or 'there is none yet'})"
         raise InputError(rule, value=f'"{request.drop}"', place="profiles")
     return request.drop, ()

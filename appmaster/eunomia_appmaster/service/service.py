@@ -207,10 +207,10 @@ class Service:
         """
         states = [state for node in self.nodes for state in node.slot_states.values()]
         seen = max((max(state.highest_epoch, state.closed_epoch) for state in states), default=0)
-        if self.nodes.layout is None or seen <= arbiter.state.last_epoch:
+        if self.nodes.layout is None or seen <= arbiter.state.counters.last_epoch:
             return
-        log.warning("journal.behind", last_epoch=arbiter.state.last_epoch, seen=seen)
-        arbiter.state.last_epoch = seen
+        log.warning("journal.behind", last_epoch=arbiter.state.counters.last_epoch, seen=seen)
+        arbiter.state.counters.last_epoch = seen
         self.journal.checkpoint(arbiter.save())
         for node in self.nodes:
             node.lost, node.fence = True, seen

@@ -269,7 +269,7 @@ def _marks(state: State) -> dict[int, list[tuple[float, ...]]]:
     marks: dict[int, list[tuple[float, ...]]] = {}
     for lease in state.leases.values():
         ready = lease.state in READY
-        tells = ready and (state.standing.uneven or lease.tuned != NONE)
+        tells = ready and (state.amounts.uneven or lease.tuned != NONE)
         amounts = _amounts(state, lease) if tells else (0.0, 0.0)
         marks.setdefault(lease.app, []).append(
             (lease.id, lease.epoch, ready, lease.ends_at, lease.protected_until, *amounts)

@@ -45,7 +45,7 @@ class Standings:
         """
         state = self._arbiter().state
         row = state.app_row(AppId(app.name))
-        forecast = state.forecasts.get(row)
+        forecast = state.reports.forecasts.get(row)
         if forecast is not None and forecast.total_gpu_seconds > 0.0:
             found = expected_rhos(show(state), {row: dataclasses.replace(forecast, phases=())}, Seconds(math.inf))
             app.rho = found.get(app.name, app.rho)
@@ -54,9 +54,9 @@ class Standings:
         """Whether it has jobs and has reported its remaining work: before that, any rho is a guess."""
         state = self._arbiter().state
         row = state.app_row(AppId(app.name))
-        return row in state.forecasts and bool((state.jobs.live.app[: state.jobs.used] == row).any())
+        return row in state.reports.forecasts and bool((state.jobs.live.app[: state.jobs.used] == row).any())
 
     def _ask(self) -> dict[str, float]:
         arbiter = self._arbiter()
         lease, state = arbiter.serving.rounds.lease, arbiter.state
-        return expected_rhos(show(state), state.forecasts, Seconds(math.inf) if lease is None else lease)
+        return expected_rhos(show(state), state.reports.forecasts, Seconds(math.inf) if lease is None else lease)

@@ -35,14 +35,14 @@ class Setting:
 
 def settings(state: State) -> dict[int, Setting]:
     """By GPU: the CPUs and memory that launchers have to set, where these are not the GPU's share of its machine."""
-    if not state.amounts.are_known or not (state.standing.uneven or state.amounts.tuning):
+    if not state.amounts.are_known or not (state.amounts.uneven or state.amounts.tuning):
         return {}
     held, made = state.holdings.live, dict[int, Setting]()
     for lease in state.leases.values():
         if lease.job == NONE or lease.state is LeaseState.LEAVING:
             continue
         cpus, memory_gib = amounts_of(state, lease)
-        shares = state.machine_shares.of(lease.running)
+        shares = state.amounts.shares.of(lease.running)
         usual = lease.tuned == NONE and np.allclose(cpus, shares[0]) and np.allclose(memory_gib, shares[1])
         epoch = Epoch(lease.epoch if lease.tuned == NONE else lease.tuned)
         for gpu, *amounts in zip(lease.running.tolist(), cpus.tolist(), memory_gib.tolist(), strict=True):

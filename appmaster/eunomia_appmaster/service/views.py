@@ -42,7 +42,7 @@ class Views:
         row = state.app_row(AppId(app.name))
         counts = self._counts(row)
         held = np.flatnonzero(state.holdings.live.app == row) if row != NONE and not app.over else np.empty(0)
-        forecast = state.forecasts.get(row)
+        forecast = state.reports.forecasts.get(row)
         most = app.most * max(1, app.trials) if forecast is None else forecast.most
         lived = app.lived_seconds(now)
         message = pb.App(
@@ -92,7 +92,7 @@ class Views:
 
     def _ends_in(self, row: int, slots: int) -> float | None:
         """Return the seconds of remaining work, by the forecast, on the slots that it holds; None if not known."""
-        forecast = self._state.forecasts.get(row)
+        forecast = self._state.reports.forecasts.get(row)
         if forecast is None or slots == 0:
             return None
         seconds = sum(

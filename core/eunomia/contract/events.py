@@ -419,7 +419,8 @@ def in_order(events: "tuple[Event, ...] | list[Event]") -> "list[Event]":
     for event in events:
         kinds.setdefault(type(event), []).append(event)
     for kind in _COMPOUND:
-        if kind in kinds and (len(kinds[kind]) > 1 or _is_interrupted(kind, kinds)):
+        first, last = _SPAN[kind]
+        if kind in kinds and (len(kinds[kind]) > 1 or any(first <= _SPAN[at][0] <= last for at in kinds if at != kind)):
             for event in expanded(kinds.pop(kind)):
                 kinds.setdefault(type(event), []).append(event)
     ordered: list[Event] = []
@@ -429,12 +430,6 @@ def in_order(events: "tuple[Event, ...] | list[Event]") -> "list[Event]":
             theirs.sort(key=_SUBJECT[kind])
         ordered += theirs
     return ordered
-
-
-def _is_interrupted(compound: type, kinds: "Iterable[type]") -> bool:
-    """Return whether any other kind has a place in the order among those of a compound event."""
-    first, last = _SPAN[compound]
-    return any(first <= _SPAN[kind][0] <= last for kind in kinds if kind is not compound)
 
 
 def _subject_of(kind: type) -> str:

@@ -28,7 +28,11 @@ class Moment(Protocol):
     """The time and the version of what an index reads, and what changed since an earlier version."""
 
     now: Seconds
-    version: Version
+
+    @property
+    def version(self) -> Version:
+        """See ``Snapshot.version``."""
+        ...
 
     def changed(self, since: Version) -> Changes | None:
         """See ``Snapshot.changed``."""

@@ -256,7 +256,7 @@ class _Case:
 
         Return the earliest and latest time, the basis of the estimate, and its numbers.
         """
-        planned = self.state.starts_at.get(self.row, math.nan)
+        planned = self.state.reports.starts_at.get(self.row, math.nan)
         if self.reason in (None, Reason.PAUSED_BY_APP) or frees[:1] == NOTHING_FREES:
             return None, "", {}
         if self.reason is Reason.AWAITING_RELEASE:
@@ -269,7 +269,7 @@ class _Case:
         if remedies.ahead is not None:
             latest = max(0.0, float(remedies.ahead.at - self.now))
             sooner = [remedy.in_seconds for remedy in frees if remedy.in_seconds is not None and remedy.what != "text"]
-            rounds = {"rounds_to_wait": float(max(0, remedies.ahead.round - self.state.round))}
+            rounds = {"rounds_to_wait": float(max(0, remedies.ahead.round - self.state.counters.round))}
             return (min([latest, *sooner]), latest), "leases and jobs end as known, and no app arrives", rounds
         return self._from_past()
 

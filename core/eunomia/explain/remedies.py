@@ -118,7 +118,7 @@ class Remedies:
         plugin = self.facts.faulty_plugin or "the plugin"
         yield Remedy(what="profile", text=f"another profile, or a corrected {plugin}")
         left = self.facts.faults_allowed - self.facts.faults
-        if not self.state.fallen_back and self.ahead is not None:
+        if not self.state.counters.fallen_back and self.ahead is not None:
             text = f"the fallback, which serves after {left} more failures"
             yield Remedy(what="fallback", text=text, in_seconds=self._ahead_in)
 
@@ -143,7 +143,7 @@ class Remedies:
             )
 
     def _planned(self) -> Iterable[Remedy]:
-        planned = self.state.starts_at.get(self.row, math.nan)
+        planned = self.state.reports.starts_at.get(self.row, math.nan)
         if planned >= self.now:
             yield Remedy(what="plan", text="its turn in the plan", in_seconds=float(planned - self.now))
 

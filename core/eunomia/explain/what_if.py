@@ -33,6 +33,7 @@ from eunomia.round.arbiter import Arbiter
 from eunomia.state.adopt import close_offer
 from eunomia.state.fold import fold
 from eunomia.state.state import State
+from eunomia.state.writers import mark
 from eunomia.units import NONE, ZERO, AppId, Cause, Epoch, Ints, JobId, LeaseId, Locality, Seconds, Version
 
 STEPS_AHEAD = 200
@@ -80,7 +81,7 @@ class Trials:
         self._made += 1
         arbiter = Arbiter(self._cluster, self._stages, self._fallback)
         arbiter.load(self._saved)
-        arbiter.state.version = Version(arbiter.state.version + 1_000_000 * self._made)
+        arbiter.state.counters.version = Version(arbiter.state.counters.version + 1_000_000 * self._made)
         return arbiter
 
     # --- a round at once -------------------------------------------------------------------------------------------
@@ -94,10 +95,10 @@ class Trials:
         state = self.copy().state
         row = state.job_row(job)
         mine = state.app_id(int(state.jobs.live.app[row]))
-        events: list[Event] = [AppFinished(app=app) for app, at in state.app_rows.items() if _living(state, at, mine)]
+        events: list[Event] = [AppFinished(app=app) for app, at in state.names.apps.items() if _living(state, at, mine)]
         events += [
             JobFinished(job=other)
-            for other, at in state.job_rows.items()
+            for other, at in state.names.jobs.items()
             if other != job and state.jobs.live.app[at] == state.app_row(mine)
         ]
         held = np.flatnonzero(state.holdings.live.app == state.app_row(mine)).tolist()
@@ -151,8 +152,7 @@ class Trials:
         app = state.app_id(int(state.jobs.live.app[state.job_row(job)]))
         fold(state, now, events, grace=ZERO)
         fold(state, now, coming_back(state), grace=ZERO)
-        for gpu in without.tolist():
-            state.down(gpu)
+        mark(state, without.tolist(), GpuState.DOWN)
         decision = arbiter.step(now)
         if decision.causes:
             return _start(decision, job, app)
@@ -194,8 +194,8 @@ def _in_process(stages: Stages) -> Stages:
 
 def _forced(arbiter: Arbiter, now: Seconds) -> Decision:
     state = arbiter.state
-    state.causes |= {Cause.ARRIVED, Cause.FREED}
-    state.cause_since, state.stage_wake_at = now, now
+    state.counters.causes |= {Cause.ARRIVED, Cause.FREED}
+    state.counters.cause_since, state.counters.stage_wake_at = now, now
     return arbiter.step(now)
 
 
@@ -244,10 +244,10 @@ def _down_by_machine(state: State) -> dict[int, int]:
 
 def coming_back(state: State) -> list[Event]:
     """Return the events by which every leaving GPU is given back."""
-    epoch = Epoch(state.last_epoch)
+    epoch = Epoch(state.counters.last_epoch)
     return [
         Released(lease=LeaseId(lease), epoch=epoch, gpus=tuple(sorted(gpus)))
-        for lease, gpus in state.leaving.items()
+        for lease, gpus in state.owners.leaving.items()
         if gpus
     ]
 
@@ -317,7 +317,7 @@ def _next(state: State, decision: Decision) -> tuple[Seconds, list[Event]]:
     if soonest > decision.wake_at or not math.isfinite(soonest):
         return decision.wake_at, []
     over = [row for row, end in ends.items() if end <= soonest]
-    owners = {row: int(state.jobs.live.app[row]) for row in state.job_rows.values()}
+    owners = {row: int(state.jobs.live.app[row]) for row in state.names.jobs.values()}
     left = {app for row, app in owners.items() if row not in over}
     ended = sorted({owners[row] for row in over} - left)
     events: list[Event] = [JobFinished(job=state.job_id(row)) for row in over]

@@ -109,3 +109,8 @@ class Lease:
     def running(self) -> Ints:
         """GPUs on which the lease's job runs, or is to run."""
         return self.gpus if self.probe is None else self.probe.gpus
+
+    @property
+    def home(self) -> Ints:
+        """GPUs of the lease without those on which its job is only measured."""
+        return self.gpus if self.probe is None else self.probe.home

@@ -1,6 +1,6 @@
 """Free GPUs as bit sets: one per machine, and for each number of free GPUs the set of machines with that number."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Self
 
 import numpy as np
@@ -43,21 +43,29 @@ class Space:
 
     def give(self, gpus: Sequence[int]) -> None:
         """Mark GPUs as free."""
-        if len(gpus) == 1:
-            machine = self._machine[gpus[0]]
-            self._set(machine, self.bits[machine] | 1 << (gpus[0] - self._start[machine]))
-            return
-        for machine, bits in self._by_machine(gpus):
-            self._set(machine, self.bits[machine] | bits)
+        bits, machine_of, start, kinds = self.bits, self._machine, self._start, self._kind
+        for gpu in gpus:
+            machine = machine_of[gpu]
+            before, bit = bits[machine], 1 << (gpu - start[machine])
+            if not before & bit:
+                bits[machine] = before | bit
+                by_count, mark, many = self.machines[kinds[machine]], 1 << machine, before.bit_count()
+                by_count[many] ^= mark
+                by_count[many + 1] ^= mark
+                self.free[kinds[machine]] += 1
 
     def take(self, gpus: Sequence[int]) -> None:
         """Mark GPUs as no longer free."""
-        if len(gpus) == 1:
-            machine = self._machine[gpus[0]]
-            self._set(machine, self.bits[machine] & ~(1 << (gpus[0] - self._start[machine])))
-            return
-        for machine, bits in self._by_machine(gpus):
-            self._set(machine, self.bits[machine] & ~bits)
+        bits, machine_of, start, kinds = self.bits, self._machine, self._start, self._kind
+        for gpu in gpus:
+            machine = machine_of[gpu]
+            before, bit = bits[machine], 1 << (gpu - start[machine])
+            if before & bit:
+                bits[machine] = before ^ bit
+                by_count, mark, many = self.machines[kinds[machine]], 1 << machine, before.bit_count()
+                by_count[many] ^= mark
+                by_count[many - 1] ^= mark
+                self.free[kinds[machine]] -= 1
 
     def best(self, kind: int, gpus: int) -> int:
         """Best fit: the first machine of a type with the fewest free GPUs, but at least ``gpus``; -1: none."""
@@ -88,21 +96,3 @@ class Space:
     def same(self, other: Self) -> bool:
         """Return whether all bit sets and counts are equal."""
         return (self.bits, self.free, self.machines) == (other.bits, other.free, other.machines)
-
-    def _by_machine(self, gpus: Iterable[int]) -> Iterable[tuple[int, int]]:
-        machine_of, start, found = self._machine, self._start, dict[int, int]()
-        for gpu in gpus:
-            machine = machine_of[gpu]
-            bit = 1 << (gpu - start[machine])
-            found[machine] = found[machine] | bit if machine in found else bit
-        return found.items()
-
-    def _set(self, machine: int, bits: int) -> None:
-        before, now = self.bits[machine].bit_count(), bits.bit_count()
-        self.bits[machine] = bits
-        if before != now:
-            kind = self._kind[machine]
-            by_count, mark = self.machines[kind], 1 << machine
-            by_count[before] ^= mark
-            by_count[now] ^= mark
-            self.free[kind] += now - before

@@ -27,6 +27,14 @@ class StageFaultError(EunomiaError):
         self.what = what
 
 
+class PlanError(EunomiaError):
+    """A stage's answer breaks an invariant; ``stage`` names the stage."""
+
+    def __init__(self, stage: Stage, rule: str, *, value: str | None = None, place: str | None = None) -> None:
+        super().__init__(rule, value=value, place=place)
+        self.stage = stage
+
+
 def ask(plugin: str, stage: Stage, kind: type[A], call: Callable[..., A], *given: Any) -> A:
     """Call a stage and return its answer.
 

@@ -1,8 +1,8 @@
 """The arbiter: a pure state machine without clock, threads or I/O; drivers pass in time and events."""
 
 from collections.abc import Iterable
+from typing import Any
 
-from eunomia.contract.contracts import Triggers
 from eunomia.contract.decisions import Decision, Fault, MemoChange
 from eunomia.contract.events import Event
 from eunomia.contract.memos import Memo, read_memo
@@ -19,14 +19,15 @@ from eunomia.round.timing import Timing
 from eunomia.round.verdict_changes import verdicts_of
 from eunomia.state.adopt import adopt, close_offer
 from eunomia.state.fold import fold
-from eunomia.state.folding import Folded
+from eunomia.state.folding import Folding
 from eunomia.state.saving import load_state, save_state
 from eunomia.state.show import show
 from eunomia.state.state import State
 from eunomia.units import Cause, OfferId, Scope, Seconds, Stage
 
 _put = object.__setattr__
-_FREE = Scope.FREE
+_WOKEN = frozenset({Cause.WAKE})
+NO_CAUSES: frozenset[Cause] = frozenset()
 
 
 class Arbiter:
@@ -59,7 +60,7 @@ class Arbiter:
     @property
     def serving(self) -> Stages:
         """The stages in use: those of the chosen profile, or the fallback's."""
-        return self.fallback if self.state.fallen_back else self.chosen
+        return self.fallback if self.state.counters.fallen_back else self.chosen
 
     def use(self, stages: Stages) -> None:
         """Use other stages from the next step on; the driver sends ``ProfileChanged`` with that step."""
@@ -79,20 +80,43 @@ class Arbiter:
         Raises:
             EunomiaError: time goes backwards.
         """
-        folded = self._fold(now, events)  # 1. what happened; leases that are over
-        if self.state.open is not None:  # an offer is open to app masters
-            closing = closing_of(self.state)
+        state, closing = self.state, None
+        folded = self._fold(now, events)  # 1. fold: what happened, and leases that are over
+        if state.open is not None:  # an offer is open to app masters
+            closing = closing_of(state)
             if closing is None:
-                return self._rest(folded)
-            return self._close(folded, closing)
-        timing = self.timing
-        causes = timing.due(self.state)  # 2. is a round due?
-        if not causes:
-            return self._rest(folded)
-        triggers = timing.known
-        if triggers is not None and self._is_quiet(triggers, causes):
-            return self._quiet(folded, causes)
-        return self._decide(folded, causes)  # 3. to 9.
+                return self._decided(folded)
+            close_offer(state)
+            causes = _WOKEN  # causes noted since the offer was opened are kept for the next round
+        else:
+            causes = self.timing.due(state)  # 2. due: what asks for a round
+            if not causes:
+                return self._decided(folded)
+            state.counters.round += 1  # seeds depend on it: a round that opened an offer keeps its number
+            if self._is_quiet(causes):
+                return self._decided(folded, causes)
+        made = Round(state, self._serving, causes, self.asking)
+        try:
+            scope = Scope.FREE
+            if closing is None and causes & (self.timing.known or self.timing.declared(state)).all_on:
+                scope = Scope.ALL
+            menus = made.menus()  # 3. menus
+            offer = made.offer(menus, scope, closing, retune=self.timing.retunes)  # 4. offer
+            if made.opened is None:
+                valuations = made.value(menus, offer, closing)  # 5. value
+                allocation = made.allocate(menus, offer, valuations)  # 6. allocate
+                made.place_and_plan(menus, offer, allocation)  # 7. place, 8. check and plan
+            made.finish(state.memos)
+        except (Exception, SystemExit) as error:
+            fault = made.fault(error)
+            if fault is None or (fault is error and self.strict):
+                raise
+            if self.strict:
+                raise fault from error
+            return self._faulty(folded, causes, as_fault(fault), None if closing is None else closing.offer.id)
+        finally:
+            self.calls += made.calls
+        return self._decided(folded, causes, made, closing)  # 9. adopt
 
     def replay(self, now: Seconds, events: Iterable[Event], decision: Decision) -> None:
         """Repeat a step from the journal, without calling a plugin."""
@@ -102,7 +126,7 @@ class Arbiter:
         if decision.faulty:
             self._count_fault()
         elif decision.causes:
-            self.state.faults_in_row = 0
+            self.state.counters.faults_in_row = 0
         self._adopt(decision)
 
     def abandon(self, now: Seconds, fault: Fault) -> Decision:
@@ -114,7 +138,7 @@ class Arbiter:
         """
         folded = self._fold(now, ())
         causes = self.timing.due(self.state)
-        self.state.round += 1
+        self.state.counters.round += 1
         return self._faulty(folded, causes, fault, None)
 
     def snapshot(self) -> Snapshot:
@@ -153,158 +177,103 @@ class Arbiter:
         if self.timing.stages is not self._serving:
             self.timing = Timing(self._serving)
 
-    def _fold(self, now: Seconds, events: Iterable[Event]) -> Folded:
+    def _fold(self, now: Seconds, events: Iterable[Event]) -> Folding:
         state = self.state
         if not now >= state.now:
             raise EunomiaError("time must not go backwards", value=f"{now} after {state.now}")
-        fallen_back = state.fallen_back
+        fallen_back = state.counters.fallen_back
         folded = fold(state, now, events, grace=self._serving.rounds.suspend_grace)
-        if state.fallen_back is not fallen_back:
+        if state.counters.fallen_back is not fallen_back:
             self._serve()
         return folded
 
-    def _is_quiet(self, triggers: Triggers, causes: frozenset[Cause]) -> bool:
+    def _is_quiet(self, causes: frozenset[Cause]) -> bool:
         """Return whether the round needs no stage: no job wants more GPUs, or there is no GPU to grant.
 
         A placement that retunes is asked as long as a lease holds GPUs, since it divides their CPUs and memory.
         If the triggers are not known yet, the round asks the allocation for them, and a failure is its fault.
         """
-        if self.timing.probes:
+        state, timing = self.state, self.timing
+        triggers, jobs = timing.known, state.waiting_jobs
+        if triggers is None or timing.probes or (timing.retunes and state.leases):
             return False  # jobs are measured while GPUs are free
-        state = self.state
-        standing = state.standing
-        if self.timing.retunes and state.leases:
-            return False
         free = causes.isdisjoint(triggers.all_on)
-        if (free or not triggers.when_served) and not standing.waiting and not standing.short:
+        if (free or not triggers.when_served) and not jobs.rows and not jobs.short:
             return True
-        full = not any(standing.space.free) and not state.lease_ends.overdue
+        full = not any(state.free_gpus.free) and not state.lease_ends.overdue
         return free and full and not triggers.when_full and not self._serving.refiners
-
-    def _quiet(self, folded: Folded, causes: frozenset[Cause]) -> Decision:
-        """Make a round without calling a stage: overdue leases are renewed."""
-        state = self.state
-        state.round += 1
-        state.faults_in_row = 0
-        decision = Decision(
-            now=state.now,
-            round=state.round,
-            version=state.version,
-            causes=causes,
-            orders=tuple(folded.orders),
-            renewals=tuple(renewals(state, self._serving)) if state.lease_ends.overdue else (),
-            faults=tuple(folded.refused),
-            serving=self._serving.profile,
-        )
-        return self._adopt(decision)
 
     # --- outcomes of a step ----------------------------------------------------------------------------------------
 
-    def _close(self, folded: Folded, closing: Closing) -> Decision:
-        """Continue the round of an offer that closes: every bid is in, or its deadline has passed."""
-        number = closing.offer.id
-        close_offer(self.state)
-        causes = frozenset({Cause.WAKE})  # causes noted since the offer was opened are kept for the next round
-        return self._decide(folded, causes, closing, closed=number)
-
-    def _decide(
-        self, folded: Folded, causes: frozenset[Cause], closing: Closing | None = None, *, closed: OfferId | None = None
+    def _decided(
+        self,
+        folded: Folding,
+        causes: frozenset[Cause] = NO_CAUSES,
+        made: Round | None = None,
+        closing: Closing | None = None,
     ) -> Decision:
-        """Call the stages in order; if a plugin fails, the round changes nothing."""
-        state, stages = self.state, self._serving
-        if closing is None:
-            state.round += 1  # seeds depend on the round's number: a round that opened an offer keeps its number
-        made = Round(state, stages, causes, self.asking)
-        try:
-            if closing is None:
-                triggers = self.timing.declared(state)
-                made.run(_FREE if causes.isdisjoint(triggers.all_on) else Scope.ALL)
-            else:
-                made.resume(closing)
-            waiting = made.verdicts()
-            memos = self._memo_changes(made) if made.memos else ()
-            records = made.tables() if made.records else ()
-        except (Exception, SystemExit) as error:
-            self.calls += made.calls
-            fault = made.fault(error)
-            if fault is None or (fault is error and self.strict):
-                raise
-            if self.strict:
-                raise fault from error
-            return self._faulty(folded, causes, as_fault(fault), closed)
-        self.calls += made.calls
-        state.faults_in_row = 0
+        """Make and adopt the decision of a step: of a round, of a quiet round, or, without causes, of no round.
+
+        In a quiet round no stage was called, and overdue leases are renewed.
+        """
+        state = self.state
+        given: dict[str, Any] = {}
+        if made is not None:
+            given = {
+                "offers": () if made.opened is None else (made.opened,),
+                "transitions": tuple(made.transitions),
+                "renewals": tuple(made.renewals),
+                "waiting": made.waiting,
+                "starts_at": tuple([(state.jobs.cells.id[row], time) for row, time in made.starts_at]),
+                "records": tuple(made.tables),
+                "memos": tuple(made.memo_changes),
+                "stage_wake_at": made.wake_at,
+            }
+        elif causes and state.lease_ends.overdue:
+            given["renewals"] = tuple(renewals(state, self._serving))
+        if causes:
+            state.counters.faults_in_row = 0
         decision = Decision(
             now=state.now,
-            round=state.round,
-            version=state.version,
+            round=state.counters.round,
+            version=state.counters.version,
             causes=causes,
-            offers=() if made.opened is None else (made.opened,),
-            closed=closed,
+            closed=None if closing is None else closing.offer.id,
             orders=tuple(folded.orders),
-            transitions=tuple(made.plan.transitions),
-            renewals=tuple(made.plan.renewals),
-            waiting=waiting,
-            starts_at=tuple([(state.job_id(row), time) for row, time in made.starts_at]) if made.starts_at else (),
-            records=records,
             faults=tuple(folded.refused),
-            memos=memos,
-            serving=stages.profile,
-            stage_wake_at=made.wake_at,
+            serving=self._serving.profile,
+            **given,
         )
-        return self._adopt(decision, made.memos)
+        return self._adopt(decision, None if made is None else made.memos)
 
-    def _memo_changes(self, made: Round) -> tuple[MemoChange, ...]:
-        changes = []
-        for (plugin, stage), data in made.memo_bytes().items():
-            old = self.state.memos.get((plugin, stage))
-            if old is None or old.to_bytes() != data:
-                version = made.memos[plugin, stage].version
-                changes.append(MemoChange(plugin=plugin, stage=stage, version=version, data=data))
-        return tuple(changes)
-
-    def _faulty(self, folded: Folded, causes: frozenset[Cause], fault: Fault, closed: OfferId | None) -> Decision:
+    def _faulty(self, folded: Folding, causes: frozenset[Cause], fault: Fault, closed: OfferId | None) -> Decision:
         """Make the decision of a faulty round: overdue leases are renewed for one term, and memos are dropped."""
+        state, serving = self.state, self.serving
+        gone = [MemoChange(plugin=plugin, stage=stage, version=0, data=None) for plugin, stage in state.memos]
+        # Free GPUs must not stay idle until the next event: the round is tried again.
+        again_in = min(lease_of(serving), serving.rounds.suspend_grace, 30.0)
         decision = Decision(
-            now=self.state.now,
-            round=self.state.round,
-            version=self.state.version,
+            now=state.now,
+            round=state.counters.round,
+            version=state.counters.version,
             causes=causes,
             closed=closed,
             orders=tuple(folded.orders),
-            renewals=tuple(renewals(self.state, self._serving)),
+            renewals=tuple(renewals(state, serving)),
             faults=(*folded.refused, fault),
-            memos=tuple(
-                MemoChange(plugin=plugin, stage=stage, version=0, data=None) for plugin, stage in self.state.memos
-            ),
-            waiting=verdicts_of(self.state, None, [], (), fault=fault),
-            serving=self.serving.profile,
-            # Free GPUs must not stay idle until the next event: the round is tried again.
-            stage_wake_at=Seconds(self.state.now + self._retry_after()),
+            memos=tuple(gone),
+            waiting=verdicts_of(state, None, [], (), fault=fault),
+            serving=serving.profile,
+            stage_wake_at=Seconds(state.now + again_in),
         )
         self._count_fault()
         return self._adopt(decision)
 
-    def _retry_after(self) -> float:
-        return min(lease_of(self.serving), self.serving.rounds.suspend_grace, 30.0)
-
     def _count_fault(self) -> None:
-        self.state.faults_in_row += 1
-        if self.state.faults_in_row >= self.serving.rounds.faults_allowed:
-            self.state.fallen_back = True
+        self.state.counters.faults_in_row += 1
+        if self.state.counters.faults_in_row >= self.serving.rounds.faults_allowed:
+            self.state.counters.fallen_back = True
             self._serve()
-
-    def _rest(self, folded: Folded) -> Decision:
-        """Make the decision of a step without a round: only what follows from the events."""
-        decision = Decision(
-            now=self.state.now,
-            round=self.state.round,
-            version=self.state.version,
-            orders=tuple(folded.orders),
-            faults=tuple(folded.refused),
-            serving=self.serving.profile,
-        )
-        return self._adopt(decision)
 
     def _adopt(self, decision: Decision, memos: dict[tuple[str, Stage], Memo] | None = None) -> Decision:
         state = self.state
@@ -312,7 +281,7 @@ class Arbiter:
         if decision.memos:
             self._adopt_memos(decision.memos, memos)
         # The decision is not shared yet, and its last two fields follow from the adopted state.
-        _put(decision, "version", state.version)
+        _put(decision, "version", state.counters.version)
         _put(decision, "wake_at", self.timing.next(state))
         if self.strict:
             check_state(state)

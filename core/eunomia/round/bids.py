@@ -51,7 +51,8 @@ def closing_of(state: State) -> Closing | None:
         return None
     offer, bids = state.open.offer, state.open.bids
     # Apps that ended since are left out: another app may have their rows by now.
-    present = [row for row, app in state.open.asked.items() if state.app_row(app) == row and not _ended(state, row)]
+    ended, asked = state.apps.cells.ended, state.open.asked
+    present = [row for row, app in asked.items() if state.app_row(app) == row and not ended[row]]
     bidders = [row for row in present if state.apps.live.divides[row]]
     if not all(row in bids for row in bidders) and state.now < (offer.closes_at or state.now):
         return None
@@ -61,7 +62,3 @@ def closing_of(state: State) -> Closing | None:
     kept = offer.gpus[up]
     offer = dataclasses.replace(offer, gpus=kept, free_gpus=int(kept.size), apps=np.array(present, dtype=np.int32))
     return Closing(offer=offer, silent=silent, bids=dict(bids), lost=gone)
-
-
-def _ended(state: State, row: int) -> bool:
-    return bool(state.apps.live.ended[row])

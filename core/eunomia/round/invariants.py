@@ -15,16 +15,15 @@ from eunomia.errors import EunomiaError
 from eunomia.model.gpu_sets import joined
 from eunomia.model.leases import GpuState, Lease, LeaseState
 from eunomia.model.workload import JobState
-from eunomia.round.plan_error import PlanError
+from eunomia.round.answers import PlanError
 from eunomia.round.retunes import check_ranges, check_retunes
 from eunomia.round.targets import target_amounts
 from eunomia.state.offering import reached
 from eunomia.state.state import State
-from eunomia.state.state_index import Standing
 from eunomia.units import NONE, Ints, Rest, Scope, Stage, Unit
 
 _JOB = Unit.JOB
-_FREE, _DOWN = int(GpuState.FREE), int(GpuState.DOWN)
+_ONLY_FREE, _DOWN = frozenset({int(GpuState.FREE)}), int(GpuState.DOWN)
 _FIRST_REASON, _LAST_REASON = int(min(Reason)), int(max(Reason))
 
 
@@ -65,34 +64,27 @@ def check_allocation(state: State, menus: Menus, offer: Offer, allocation: Alloc
     if [claim for claim in allocation.order.tolist() if not 0 <= claim < many]:
         raise PlanError(stage, "the order must name claims", value=str(allocation.order[:8]))
     if claims.unit is _JOB:
-        granted = [at for at in range(many) if sizes[at]] if 0 in sizes else range(many)
-        if granted:
-            _check_sizes(state, menus, offer, [rows[at] for at in granted], [sizes[at] for at in granted], stage)
+        jobs = [row for row, size in zip(rows, sizes, strict=True) if size]
+        _check_sizes(state, menus, offer, jobs, [size for size in sizes if size], stage)
     return Named(rows, sizes)
 
 
 def _check_sizes(state: State, menus: Menus, offer: Offer, jobs: list[int], gpus: list[int], stage: Stage) -> None:
     """Refuse a gang that does not run whole at a size on its menu; its GPUs outside the offer count too."""
-    sizes = _with_beyond(state, offer, jobs, gpus)
+    number, sizes = state.jobs.cells.lease, gpus
+    if {number[job] for job in jobs} - {NONE} and offer.gpus.size != state.cluster.gpus:
+        offered = set(offer.gpus.tolist())
+        leases = [state.leases.get(number[job]) for job in jobs]
+        sizes = [
+            size if lease is None else size + sum(gpu not in offered for gpu in lease.gpus.tolist())
+            for size, lease in zip(gpus, leases, strict=True)
+        ]
     if menus.have(jobs, sizes):
         return
     for job, size in zip(jobs, sizes, strict=True):
         if not menus.has(job, size):
             rule, place = "a gang must run whole, at a size on its menu", state.job_id(job)
             raise PlanError(stage, rule, value=f"{size} where {menus.sizes(job).tolist()} are", place=place)
-
-
-def _with_beyond(state: State, offer: Offer, jobs: list[int], gpus: list[int]) -> list[int]:
-    """By job: its number of GPUs, including those that it holds outside the offer."""
-    number = state.jobs.cells.lease
-    leases = [state.leases.get(number[job]) for job in jobs]
-    if not any(leases) or offer.gpus.size == state.cluster.gpus:
-        return gpus  # no job holds a GPU outside the offer
-    offered = set(offer.gpus.tolist())
-    return [
-        size if lease is None else size + sum(gpu not in offered for gpu in lease.gpus.tolist())
-        for size, lease in zip(gpus, leases, strict=True)
-    ]
 
 
 def check_verdicts(state: State, stage: Stage, unit: Unit, verdicts: Verdicts) -> None:
@@ -131,14 +123,18 @@ def check_placement(
     gpus, start, many = placement.gpus.tolist(), placement.start.tolist(), placement.gpus.size
     if many > 1 and len(set(gpus)) != many:
         raise PlanError(stage, "a GPU must have one holder", value=str(np.sort(placement.gpus)[:8]))
-    if gpus and not _on_offer(state, offer, placement.gpus, gpus):
+    states = state.holdings.cells.state
+    within = not gpus or 0 <= min(gpus) <= max(gpus) < len(state.capacity.type_of)
+    all_free = within and offer.whole and {states[gpu] for gpu in gpus} <= _ONLY_FREE
+    if not (all_free or (within and _on_offer(state, offer, placement.gpus, gpus))):
         off = placement.gpus[~np.isin(placement.gpus, offer.gpus)]
         raise PlanError(stage, "a placement must stay within the offer", value=f"GPU {off[0]}")
     (rows, sizes), is_job = named, allocation.claims.unit is _JOB
-    pins = allocation.amount.pins if isinstance(allocation.amount, Grants) else None
+    amount, jobs, waiting = allocation.amount, state.jobs.cells, state.waiting_jobs.rows
+    pins = amount.pins if isinstance(amount, Grants) else None
     placed, smaller = dict[int, list[int]](), dict[int, int]()
     for index, claim in enumerate(placement.claim.tolist()):
-        if not 0 <= claim < allocation.claims.rows.size:
+        if not 0 <= claim < len(rows):
             raise PlanError(stage, "a placement must name claims of the allocation", value=str(placement.claim[:8]))
         if claim in placed:
             raise PlanError(stage, "a claim must be placed once", value=str(placement.claim[:8]))
@@ -149,7 +145,7 @@ def check_placement(
         size = len(mine)
         if pins is not None:
             _check_pins(state, pins, claim, mine)
-        if is_job:
+        if is_job and (rows[claim] not in waiting or jobs.gpu_type[rows[claim]] != NONE):
             _check_job(state, offer, rows[claim], mine)
         if size > sizes[claim]:
             rule = f"a claim must get at most the {sizes[claim]} GPUs that it was granted"
@@ -160,29 +156,18 @@ def check_placement(
         _check_sizes(state, menus, offer, list(smaller), list(smaller.values()), stage)
     if placement.retunes is not None:
         check_retunes(state, offer, placement, _given_up(state, offer, allocation))
-    if _has_amounts(allocation, placement) or state.standing.uneven:
+    bounds = (amount.cpus, amount.memory_gib) if isinstance(amount, Grants) else (None, None)
+    given = (*bounds, placement.cpus, placement.memory_gib, placement.retunes)
+    if state.amounts.uneven or [part for part in given if part is not None]:
         _check_machines(state, offer, allocation, placement)
     return placed
 
 
-def _has_amounts(allocation: Allocation, placement: Placement) -> bool:
-    """Return whether the placement sets CPUs or memory, or the allocation bounds them."""
-    amount = allocation.amount
-    bounded = isinstance(amount, Grants) and not (amount.cpus is None and amount.memory_gib is None)
-    given = (placement.cpus, placement.memory_gib, placement.retunes)
-    return bounded or any(part is not None for part in given)
-
-
 def _on_offer(state: State, offer: Offer, gpus: Ints, numbers: list[int]) -> bool:
     """Return whether all these GPUs are on the offer."""
-    if not 0 <= min(numbers) <= max(numbers) < state.cluster.gpus:
-        return False
-    if offer.whole:
-        held, now = state.holdings.cells, state.now
-        if {held.state[gpu] for gpu in numbers} == {_FREE}:
-            return True
-        if offer.scope is Scope.ALL and not any(state.leaving.values()):  # only a leaving GPU has a successor
-            return all(held.state[gpu] != _DOWN and held.protected_until[gpu] <= now for gpu in numbers)
+    if offer.whole and offer.scope is Scope.ALL and not any(state.owners.leaving.values()):
+        held, now = state.holdings.cells, state.now  # no GPU has a successor, since none is leaving
+        return all(held.state[gpu] != _DOWN and held.protected_until[gpu] <= now for gpu in numbers)
     return bool(reached(state, offer, gpus).all())
 
 
@@ -198,7 +183,7 @@ def _check_pins(state: State, pins: Pins, claim: int, gpus: Sequence[int]) -> No
 
 
 def _check_job(state: State, offer: Offer, job: int, gpus: Sequence[int]) -> None:
-    waits = job in state.standing.waiting or state.jobs.cells.lease[job] != NONE
+    waits = job in state.waiting_jobs.rows or state.jobs.cells.lease[job] != NONE
     if not waits and job not in offer.candidates:
         found = JobState(int(state.jobs.live.state[job])).name.lower()
         raise PlanError(Stage.PLACEMENT, "a job that is placed must wait or run", value=found, place=state.job_id(job))
@@ -302,9 +287,17 @@ def _check_amounts(state: State) -> None:
 
 def _check_kept(state: State) -> None:
     """Check the state index and the accounts against the tables."""
-    if not state.standing.same(Standing.of(state)):
-        raise StateError("the state index must equal the index rebuilt from the tables")
-    if not _untold(state) <= state.standing.stale_verdicts:
+    for what, index, made in (
+        ("waiting jobs", state.waiting_jobs, state.waiting_jobs.rebuild()),
+        ("jobs and leases by app", state.owners, state.owners.rebuild()),
+        ("free GPUs", state.free_gpus, state.free_of()),
+    ):
+        if not index.same(made):  # type: ignore[arg-type]  # both are of one class
+            raise StateError("an index must equal the index rebuilt from the tables", value=what)
+    for lease in state.leases.values():
+        if lease.id not in state.owners.leases_of(lease.app):
+            raise StateError("a lease must be its app's", value=f"lease {lease.id}")
+    if not _untold(state) <= state.waiting_jobs.untold:
         raise StateError("a waiting job must be listed where its verdict differs from the last default")
     if not state.lease_ends.same(state.lease_ends.rebuild(state.now), state.now):
         raise StateError("the ends of leases must be those that the leases give")
@@ -315,15 +308,12 @@ def _check_kept(state: State) -> None:
     np.add.at(on, (held.job[gpus], state.cluster.gpu_type[gpus]), 1)
     if not np.array_equal(on, state.jobs.live.on):
         raise StateError("the number of a job's GPUs must match the GPUs assigned to it")
-    apps = np.bincount(held.app[held.app != NONE], minlength=state.apps.capacity)
-    if not np.array_equal(apps, state.apps.live.gpus):
-        raise StateError("the number of an app's GPUs must match the GPUs that it holds")
 
 
 def _untold(state: State) -> set[int]:
     """Waiting jobs whose verdict differs from the last default, which the next round has to look at."""
-    default, jobs, plugins = state.standing.default_verdict, state.jobs.cells, list(state.plugins)
-    verdicts = {row: (jobs.reason[row], jobs.stage[row], plugins[jobs.plugin[row]]) for row in state.standing.waiting}
+    default, jobs, plugins = state.waiting_jobs.default, state.jobs.cells, list(state.names.plugins)
+    verdicts = {row: (jobs.reason[row], jobs.stage[row], plugins[jobs.plugin[row]]) for row in state.waiting_jobs.rows}
     return set() if default is None else {row for row, verdict in verdicts.items() if verdict != default}
 
 
@@ -336,7 +326,7 @@ def _check_gang(state: State, lease: Lease) -> None:
             raise StateError(
                 "a lease must hold what its job is measured on and goes back to", value=f"lease {lease.id}"
             )
-    if (probe is not None) != (lease.id in state.probing):
+    if (probe is not None) != (lease.id in state.owners.probing):
         raise StateError("the leases that measure must be those listed", value=f"lease {lease.id}")
     for gpus in gangs:
         if lease.job != NONE and gpus.size and not _gang(state, lease.job, int(gpus.size)):
@@ -359,5 +349,5 @@ def _check_gpu(state: State, gpu: int) -> None:
         raise StateError(
             "a successor must be a lease that waits for a leaving GPU", value=f"GPU {gpu}, lease {successor}"
         )
-    if held.state[gpu] == GpuState.LEAVING and gpu not in state.leaving.get(holder, set()):
+    if held.state[gpu] == GpuState.LEAVING and gpu not in state.owners.leaving.get(holder, set()):
         raise StateError("a leaving GPU must be listed with its lease", value=f"GPU {gpu}")

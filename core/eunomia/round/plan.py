@@ -7,7 +7,7 @@ its job other CPUs or memory.
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -24,39 +24,8 @@ from eunomia.units import NEVER, NONE, Epoch, LeaseId, Reals, Rest, Seconds, Uni
 
 NO_GPUS = np.empty(0, np.int64)
 _LEAVING, _LEASE_LEAVING = int(GpuState.LEAVING), LeaseState.LEAVING
+_START = TransitionKind.START
 _UNPROTECTED = Seconds(-math.inf)
-
-
-@dataclasses.dataclass(slots=True)
-class Plan:
-    """The transitions and renewals of one round."""
-
-    transitions: list[Transition]
-    renewals: list[Renewal]
-
-
-@dataclasses.dataclass(slots=True)
-class Target:
-    """The checked answers of the stages for the GPUs on offer; claims and GPUs are also plain numbers."""
-
-    offer: Offer
-    allocation: Allocation
-    placement: Placement
-    rows: list[int]
-    """By claim: its row."""
-    placed: dict[int, list[int]]
-    """By placed claim: its GPUs, ascending."""
-
-
-def plan(state: State, target: Target, rounds: Rounds) -> Plan:
-    """Return the transitions and renewals that lead from the present state to a placement.
-
-    Args:
-        state: the present state; not changed.
-        target: the answers of the stages, which have been checked.
-        rounds: settings of the profile: how long a grant is protected, and the time from a warning to the kill.
-    """
-    return _Planner(state, target, rounds).run()
 
 
 def planned(allocation: Allocation, starts_at: Reals) -> tuple[tuple[int, float], ...]:
@@ -80,33 +49,92 @@ class _Draft:
     fence: int = 0
 
 
-class _Planner:
-    """Drafts of one round: first the leases that lose GPUs, then those that are resized, then those that start."""
+class Planner:
+    """Drafts of one round: first the leases that lose GPUs, then those that are resized, then those that start.
 
-    def __init__(self, state: State, target: Target, rounds: Rounds) -> None:
-        self.state, self.offer, self.placement = state, target.offer, target.placement
-        self.now, self.is_job = state.now, target.allocation.claims.unit is Unit.JOB
-        self.releases = target.allocation.rest is Rest.RELEASE
-        self.rows, self.placed = target.rows, target.placed
-        self.terms = _Terms(state, target.offer, target.allocation, rounds)
+    Args:
+        state: the present state; not changed.
+        answers: the offer, and the answers of the stages for it, which have been checked.
+        numbers: the same as plain numbers: by claim its row, and by placed claim its GPUs, ascending.
+        rounds: settings of the profile: how long a grant is protected, and the time from a warning to the kill.
+
+    Attributes:
+        renewals: overdue leases that keep GPUs.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        answers: tuple[Offer, Allocation, Placement],
+        numbers: tuple[list[int], dict[int, list[int]]],
+        rounds: Rounds,
+    ) -> None:
+        self.state, self.rounds, (self.rows, self.placed) = state, rounds, numbers
+        self.offer, allocation, self.placement = answers
+        self.allocation, amount = allocation, allocation.amount
+        self.is_job, self.releases = allocation.claims.unit is Unit.JOB, allocation.rest is Rest.RELEASE
+        length, protected = self.offer.lease if allocation.lease is None else allocation.lease, allocation.protected
+        self.terms: tuple[Seconds, Seconds] | None = None
+        """The end of every lease granted now, and of its protected part; None: each claim has its own."""
+        if not isinstance(length, np.ndarray) and not isinstance(protected, np.ndarray):
+            if rounds.protected is not None:
+                protected = min(rounds.protected, length)  # the protected part cannot outlast the lease
+            until = Seconds(state.now + protected) if protected > 0.0 else _UNPROTECTED
+            self.terms = Seconds(state.now + length), until
         self.deadline = Seconds(state.now + rounds.suspend_grace)
         self.holder, self.gpu_state = state.holdings.cells.lease, state.holdings.cells.state
         given = self.placement.cpus is not None or self.placement.memory_gib is not None
-        self.even = not given and self.placement.retunes is None and not state.standing.uneven
+        self.even = not given and self.placement.retunes is None and not state.amounts.uneven
         """Whether every GPU comes with an equal share of its machine's CPUs and memory."""
         self.tunes = given and state.amounts.are_known
-        shares = state.machine_shares
-        self.amounts = shares.by_gpu if self.even else target_amounts(state, target.allocation, target.placement)
-        amount = target.allocation.amount
+        shares = state.amounts.shares
+        self.amounts = shares.by_gpu if self.even else target_amounts(state, allocation, self.placement)
         self.ranges = (amount.cpus, amount.memory_gib) if isinstance(amount, Grants) else (None, None)
-        self.granted = amount.gpus if isinstance(amount, Grants) else NO_GPUS
+        self.claims: dict[int, int] = {}
+        """By lease, its claim; leases without one are not there."""
         self.drafts: list[_Draft] = []
         self.renewals: list[Renewal] = []
 
-    def run(self) -> Plan:
-        served: dict[int, set[int]] = {}
+    def run(self) -> list[Transition]:
+        """Return the transitions that lead from the present state to the placement."""
+        state, served = self.state, dict[int, set[int]]()
+        held, app_of, number = state.holdings.cells, state.jobs.cells.app, state.counters.last_lease
+        holder, successor = held.lease, held.successor
+        gpus: list[int] = self.offer.gpus.tolist() if self.releases else self.placement.gpus.tolist()
+        # Leases that may change are those of claims, those on GPUs that are placed, and overdue ones.
+        numbers = state.lease_ends.overdue | {holder[gpu] for gpu in gpus} | {successor[gpu] for gpu in gpus}
+        if self.is_job:
+            lease_of = state.jobs.cells.lease
+            self.claims = {lease_of[row]: claim for claim, row in enumerate(self.rows)}
+        else:
+            for claim, row in enumerate(self.rows):
+                self.claims |= dict.fromkeys(state.owners.leases_of(row), claim)
+        numbers.update(self.claims)
+        numbers.discard(NONE)
+        if numbers:
+            self.change(numbers, served)
+        for claim, placed in self.placed.items():  # leases start for the GPUs that the present ones do not have
+            fresh = [gpu for gpu in placed if gpu not in served[claim]] if claim in served else placed
+            if fresh:
+                number, row = number + 1, self.rows[claim]
+                job, app = (row, app_of[row]) if self.is_job else (NONE, row)
+                after, ends = [gpu for gpu in fresh if holder[gpu] != NONE], self.terms or self.terms_of(claim)
+                self.drafts.append(_Draft(_START, number, app, job, fresh, [], after, ends))
+        if self.placement.retunes is not None:
+            self.retune(self.placement.retunes)
+        epoch = state.counters.last_epoch
+        for draft in self.drafts:  # the fences of GPUs given back are older than the epochs of the leases that get them
+            if draft.leaving:
+                epoch += 1
+                draft.fence = epoch
+        return [self.made(draft, epoch + place) for place, draft in enumerate(self.drafts, start=1)]
+
+    def change(self, numbers: set[int], served: dict[int, set[int]]) -> None:
+        """Draft the orders to leases that exist, and note the GPUs that each claim has from these."""
+        leases = [self.state.leases[number] for number in sorted(numbers)]
+        touched = [(lease, self.claims.get(lease.id)) for lease in leases if lease.state is not _LEASE_LEAVING]
         resized: list[tuple[Lease, int, set[int], list[int]]] = []
-        changing = [found for found in self.touched() if not self.stays(*found, served)]
+        changing = [found for found in touched if not self.stays(*found, served)]
         for lease, claim, on in self.on_offer(changing):
             kept = self.kept(claim, on)
             lost = [gpu for gpu in on if gpu not in kept]
@@ -120,37 +148,10 @@ class _Planner:
         for lease, claim, reach, lost in resized:
             self.resize(lease, claim, reach, lost)
             served[claim] = set(self.placed.get(claim, ()))
-        self.start(served)
-        if self.placement.retunes is not None:
-            self.retune(self.placement.retunes)
-        return Plan(transitions=self.numbered(), renewals=self.renewals)
-
-    def touched(self) -> list[tuple[Lease, int | None]]:
-        """Leases that may change, oldest first, each with its claim (None: the allocation does not name it).
-
-        These are the leases of claims, the leases on GPUs that are placed, and overdue leases.
-        """
-        state, held = self.state, self.state.holdings.cells
-        gpus: list[int] = self.offer.gpus.tolist() if self.releases else self.placement.gpus.tolist()
-        holder, successor = held.lease, held.successor
-        numbers = state.lease_ends.overdue | {holder[gpu] for gpu in gpus} | {successor[gpu] for gpu in gpus}
-        claims: dict[int, int] = {}
-        if self.is_job:
-            lease_of = state.jobs.cells.lease
-            claims = {lease_of[row]: claim for claim, row in enumerate(self.rows)}
-        else:
-            for claim, row in enumerate(self.rows):
-                claims |= dict.fromkeys(state.standing.leases_of.get(row, ()), claim)
-        numbers.update(claims)
-        numbers.discard(NONE)
-        if not numbers:
-            return []
-        leases = [state.leases[number] for number in sorted(numbers)]
-        return [(lease, claims.get(lease.id)) for lease in leases if lease.state is not _LEASE_LEAVING]
 
     def stays(self, lease: Lease, claim: int | None, served: dict[int, set[int]]) -> bool:
         """Serve a job's lease that is placed on exactly the GPUs that it has; False: the lease may change."""
-        if claim is None or not self.is_job or lease.job == NONE or self.state.leaving.get(lease.id):
+        if claim is None or not self.is_job or lease.job == NONE or self.state.owners.leaving.get(lease.id):
             return False
         gpus = self.placed.get(claim)
         if gpus is None or gpus != lease.gpus.tolist():
@@ -183,7 +184,7 @@ class _Planner:
         """Yield the leases with a GPU on the offer or GPUs to give back, each with its GPUs on the offer."""
         if not changing:
             return
-        leaving = self.state.leaving
+        leaving = self.state.owners.leaving
         parts = [(lease, claim, lease.gpus.tolist(), sorted(leaving.get(lease.id, ()))) for lease, claim in changing]
         gpus = [gpu for _, _, mine, back in parts for gpu in (*mine, *back)]
         if not gpus:
@@ -202,8 +203,8 @@ class _Planner:
 
     def renew(self, lease: Lease, claim: int | None, keeps: bool) -> None:
         """Renew an overdue lease that keeps GPUs."""
-        if keeps and lease.ends_at <= self.now:
-            ends_at, protected_until = self.terms.of(claim)
+        if keeps and lease.ends_at <= self.state.now:
+            ends_at, protected_until = self.terms_of(claim)
             self.renewals.append(Renewal(lease=LeaseId(lease.id), ends_at=ends_at, protected_until=protected_until))
 
     def give_up(self, lease: Lease, lost: list[int]) -> None:
@@ -222,51 +223,34 @@ class _Planner:
             self.tune(lease, mine)
             return
         kind = kind_of_resize(mine, target, lost)
-        ends = (lease.ends_at, lease.protected_until) if kind.effect.ends else self.terms.of(claim)
+        ends = (lease.ends_at, lease.protected_until) if kind.effect.ends else self.terms_of(claim)
         self.order(kind, lease, target, lost, ends)
-
-    def start(self, served: Mapping[int, set[int]]) -> None:
-        """Start a lease for the GPUs of each claim that the claim's present leases do not have."""
-        number = self.state.last_lease
-        app_of = self.state.jobs.cells.app
-        for claim, gpus in self.placed.items():
-            fresh = [gpu for gpu in gpus if gpu not in served[claim]] if claim in served else gpus
-            if fresh:
-                number, row = number + 1, self.rows[claim]
-                job, app = (row, app_of[row]) if self.is_job else (NONE, row)
-                lease = Lease(id=number, epoch=0, app=app, job=job, gpus=NO_GPUS)
-                self.order(TransitionKind.START, lease, fresh, [], self.terms.of(claim))
 
     def order(
         self, kind: TransitionKind, lease: Lease, gpus: list[int], lost: list[int], ends: tuple[Seconds, Seconds]
     ) -> None:
+        """Draft an order to a lease."""
         holder, states, number = self.holder, self.gpu_state, lease.id
         after = [gpu for gpu in gpus if holder[gpu] != NONE and (holder[gpu] != number or states[gpu] == _LEAVING)]
         leaving = [gpu for gpu in lost if holder[gpu] == number] if lost else []
         self.drafts.append(_Draft(kind, number, lease.app, lease.job, gpus, leaving, after, ends))
 
-    def numbered(self) -> list[Transition]:
-        """Number the drafts: the fences of GPUs given back are older than the epochs of the leases that get them."""
-        epoch = self.state.last_epoch
-        for draft in self.drafts:
-            if draft.leaving:
-                epoch += 1
-                draft.fence = epoch
-        return [self.made(draft, epoch + place) for place, draft in enumerate(self.drafts, start=1)]
-
     def made(self, draft: _Draft, epoch: int) -> Transition:
+        """Make the order of a draft, with the epoch that its lease gets."""
         state, gpus = self.state, np.array(draft.gpus, np.int64)
-        if self.even:
-            cpus, memory_gib = state.machine_shares.of(gpus)
-        else:
+        if not self.even:
             cpus, memory_gib = self.amounts[0][gpus], self.amounts[1][gpus]
+        elif state.amounts.shares.are_known:
+            cpus, memory_gib = state.amounts.shares.of(gpus)
+        else:
+            cpus = memory_gib = self.amounts[0][: gpus.size]  # all are 0
         return Transition(
             kind=draft.kind,
             lease=LeaseId(draft.lease),
             epoch=Epoch(epoch),
             fence=Epoch(draft.fence),
-            app=state.app_id(draft.app),
-            job=None if draft.job == NONE else state.job_id(draft.job),
+            app=state.apps.cells.id[draft.app],
+            job=None if draft.job == NONE else state.jobs.cells.id[draft.job],
             gpus=gpus,
             cpus=cpus,
             memory_gib=memory_gib,
@@ -286,33 +270,21 @@ class _Planner:
         row = draft.job if self.is_job else draft.app
         if row not in self.rows:
             return None
-        claim = self.rows.index(row)
-        return bounds.of(claim, len(draft.gpus) / max(1, int(self.granted[claim])))
+        claim, amount = self.rows.index(row), self.allocation.amount
+        granted = int(amount.gpus[claim]) if isinstance(amount, Grants) else 0
+        return bounds.of(claim, len(draft.gpus) / max(1, granted))
 
-
-class _Terms:
-    """The terms of leases granted now: their end, and the end of their protected part."""
-
-    def __init__(self, state: State, offer: Offer, allocation: Allocation, rounds: Rounds) -> None:
-        self._now, self._offered, self._rounds = state.now, offer.lease, rounds
-        length = self._length = offer.lease if allocation.lease is None else allocation.lease
-        protected = self._protected = allocation.protected
-        self._same: tuple[Seconds, Seconds] | None = None
-        if not isinstance(length, np.ndarray) and not isinstance(protected, np.ndarray):
-            self._same = self._ends(length, protected)
-
-    def of(self, claim: int | None) -> tuple[Seconds, Seconds]:
-        """Return the end of a claim's lease and of its protected part; None: the lease has no claim."""
-        if self._same is not None:
-            return self._same
-        length, protected = self._length, self._protected
+    def terms_of(self, claim: int | None) -> tuple[Seconds, Seconds]:
+        """Return when a lease granted now ends, and when its protected part does; None: the lease has no claim."""
+        if self.terms is not None:
+            return self.terms
+        length = self.offer.lease if self.allocation.lease is None else self.allocation.lease
+        protected = self.allocation.protected
         if isinstance(length, np.ndarray):
-            length = self._offered if claim is None else Seconds(float(length[claim]))
+            length = self.offer.lease if claim is None else Seconds(float(length[claim]))
         if isinstance(protected, np.ndarray):
             protected = Seconds(0.0) if claim is None else Seconds(float(protected[claim]))
-        return self._ends(length, protected)
-
-    def _ends(self, length: Seconds, protected: Seconds) -> tuple[Seconds, Seconds]:
-        if self._rounds.protected is not None:
-            protected = min(self._rounds.protected, length)  # the protected part cannot outlast the lease
-        return Seconds(self._now + length), Seconds(self._now + protected) if protected > 0.0 else _UNPROTECTED
+        if self.rounds.protected is not None:
+            protected = min(self.rounds.protected, length)
+        now = self.state.now
+        return Seconds(now + length), Seconds(now + protected) if protected > 0.0 else _UNPROTECTED

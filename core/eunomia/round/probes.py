@@ -14,7 +14,7 @@ from eunomia.contract.menus import Probes
 from eunomia.model.gpu_sets import NO_GPUS, joined, without
 from eunomia.model.leases import GpuState, Lease, LeaseState
 from eunomia.model.workload import JobState
-from eunomia.round.plan_error import PlanError
+from eunomia.round.answers import PlanError
 from eunomia.state.state import State
 from eunomia.units import NONE, Epoch, Ints, JobId, LeaseId, Locality, Reals, Seconds, Stage
 
@@ -75,8 +75,8 @@ def _check_size(state: State, job: int, gpus: int, kind: int, place: JobId) -> N
     if kind != NONE and wanted not in (NONE, kind):
         rule = f"a probe must be of the GPU type that the job asks for, {types[wanted]}"
         raise PlanError(_ELASTICITY, rule, value=types[kind], place=place)
-    if gpus > state.installed(kind):
-        rule = f"a probe must be of at most the {state.installed(kind)} GPUs of its type"
+    if gpus > state.capacity.installed(kind):
+        rule = f"a probe must be of at most the {state.capacity.installed(kind)} GPUs of its type"
         raise PlanError(_ELASTICITY, rule, value=str(gpus), place=place)
 
 
@@ -116,7 +116,7 @@ class Prober:
         self._terms = {int(renewal.lease): (renewal.ends_at, renewal.protected_until) for renewal in renewals}
         cluster, held = state.cluster, state.holdings.live
         self._changed = {int(order.lease) for order in transitions}
-        self._epoch = max([state.last_epoch, *(int(order.epoch) for order in transitions)])
+        self._epoch = max([state.counters.last_epoch, *(int(order.epoch) for order in transitions)])
         self._free = held.state[: cluster.gpus] == GpuState.FREE
         promised = (held.lease != NONE) | (held.successor != NONE)
         self._amounts = [np.where(promised, column, 0.0)[: cluster.gpus] for column in (held.cpus, held.memory_gib)]
@@ -178,7 +178,7 @@ class Prober:
         if lease is None or lease.id in self._changed or state.jobs.cells.state[job] != JobState.RUNNING:
             return None
         busy = lease.state is not LeaseState.ACTIVE or lease.probe is not None or lease.tuned != NONE
-        waits = lease.id in state.amounts.tight or bool(state.leaving.get(lease.id))
+        waits = lease.id in state.amounts.tight or bool(state.owners.leaving.get(lease.id))
         return None if busy or waits else lease
 
     def _gpus(self, own: Ints, size: int, kind: int, locality: int) -> Ints | None:
@@ -217,7 +217,7 @@ class Prober:
         """
         cluster, made = self._state.cluster, []
         limits = (cluster.machine_cpus, cluster.machine_memory_gib)
-        shares, more = self._state.machine_shares.by_gpu, without(gpus, own)
+        shares, more = self._state.amounts.shares.by_gpu, without(gpus, own)
         for column, share, wanted, limit in zip(self._amounts, shares, asked, limits, strict=True):
             new = column.copy()
             new[more] = share[more]

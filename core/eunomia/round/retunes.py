@@ -7,7 +7,7 @@ from eunomia.contract.offers import Offer
 from eunomia.contract.placements import Placement, Retunes
 from eunomia.model.leases import LeaseState
 from eunomia.model.workload import JobState
-from eunomia.round.plan_error import PlanError
+from eunomia.round.answers import PlanError
 from eunomia.state.state import State
 from eunomia.units import NONE, Bools, Ints, Reals, Stage, Unit
 
@@ -33,7 +33,7 @@ def check_retunes(state: State, offer: Offer, placement: Placement, given_up: In
     if not offer.retune:
         rule = "a placement may retune jobs only if its contract gives RETUNES"
         raise PlanError(_PLACEMENT, rule, value=f"{retunes.jobs.size} retunes")
-    if not state.machine_shares.are_known:
+    if not state.amounts.shares.are_known:
         rule = "a placement may retune jobs only where the cluster gives CPUs or memory of machines"
         raise PlanError(_PLACEMENT, rule, value='neither; such as "4x8 V100 24cpu 200GB"')
     _check_form(state, retunes)

@@ -5,29 +5,28 @@ an exception from the stage, or from a check of its answer, is attributed to tha
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
 import numpy as np
 
 from eunomia.contract.allocations import Allocation
 from eunomia.contract.contracts import Feature
-from eunomia.contract.decisions import Fault, RecordTable, Renewal, Waiting
+from eunomia.contract.decisions import Fault, MemoChange, RecordTable, Renewal, Transition, Waiting
 from eunomia.contract.keys import LinearKeyError
 from eunomia.contract.memos import Memo
 from eunomia.contract.menus import Menus, Probes, announced
 from eunomia.contract.offers import Offer
 from eunomia.contract.placements import Placement
 from eunomia.contract.records import Record
-from eunomia.contract.stages import Rounds, Stages
+from eunomia.contract.stages import Stages
 from eunomia.contract.valuations import Valuations
 from eunomia.contract.verdicts import NO_VERDICTS
 from eunomia.model.leases import LeaseState
-from eunomia.round.answers import Answer, StageFaultError, fault_of, mistyped
+from eunomia.round.answers import Answer, PlanError, StageFaultError, fault_of, mistyped
 from eunomia.round.bids import Closing
 from eunomia.round.invariants import check_allocation, check_placement, check_verdicts
-from eunomia.round.plan import Plan, Target, plan, planned
-from eunomia.round.plan_error import PlanError
+from eunomia.round.plan import Planner, planned
 from eunomia.round.probes import Prober, check_probes
 from eunomia.round.verdict_changes import verdicts_of
 from eunomia.state.offering import make_offer
@@ -47,7 +46,7 @@ _RECORDED: Final = (Menus, Allocation)
 
 
 class Round:
-    """Calls each stage of one profile once.
+    """The stages of one profile in one round, each called once; ``Arbiter.step`` has their order.
 
     Args:
         state: the present state; not changed.
@@ -56,132 +55,134 @@ class Round:
         observer: called before each stage.
 
     Attributes:
-        plan: transitions and renewals so far.
+        snapshot: the state as the stages see it.
+        transitions, renewals: of the plan so far.
         opened: an offer to be sent to app masters; the round continues when their bids are in.
+        considered: the offer.
         calls: number of stage calls so far.
     """
-
-    __slots__ = (
-        "answers",
-        "at",
-        "calls",
-        "considered",
-        "memos",
-        "observer",
-        "opened",
-        "plan",
-        "records",
-        "snapshot",
-        "stages",
-        "starts_at",
-        "state",
-        "wake_at",
-    )
 
     def __init__(
         self, state: State, stages: Stages, causes: frozenset[Cause], observer: Observer | None = None
     ) -> None:
         self.state, self.stages, self.observer = state, stages, observer
         self.snapshot = show(state, causes, stages.needs)
-        self.plan = Plan(transitions=[], renewals=[])
+        self.transitions: list[Transition] = []
+        self.renewals: list[Renewal] = []
         self.opened: Offer | None = None
         self.considered: Offer | None = None
         self.answers: list[tuple[Stage, str, Answer]] = []
         self.memos: dict[tuple[str, Stage], Memo] = {}
         self.records: list[tuple[str, Stage, Record]] = []
         self.starts_at: tuple[tuple[int, float], ...] = ()
+        self.waiting: tuple[Waiting, ...] = ()
+        self.memo_changes: list[MemoChange] = []
+        self.tables: list[RecordTable] = []
         self.wake_at: Seconds = NEVER
         self.calls = 0
         self.at: tuple[str, Stage] | None = None
 
-    # --- the stages in order ---------------------------------------------------------------------------------------
+    # --- the stages ------------------------------------------------------------------------------------------------
 
-    def run(self, scope: Scope) -> None:
-        """Make the offer and call the stages; stop after opening the offer if app masters are to bid."""
-        state, stages = self.state, self.stages
-        menus = self._menus()
-        offer = make_offer(state, scope, lease_of(stages), retune=retunes(stages))
-        if stages.offer is not None:
-            offer = self._narrowed(menus, offer)
-        self.considered = offer
-        if state.lease_ends.overdue:
-            self.plan.renewals += renewals(state, stages, beyond=offer.gpus)
-        deadline = stages.rounds.bid_deadline
-        if deadline is not None and _has_bidders(state, offer):
-            self.opened = dataclasses.replace(offer, whole=False, closes_at=Seconds(state.now + deadline))
-            return
-        valuations = self._ask(_VALUATION, Valuations, stages.valuation, self.snapshot, menus, offer)
-        self._allocate(menus, offer, valuations)
-
-    def resume(self, closing: Closing) -> None:
-        """Continue with the bids of a closed offer; the valuation covers the apps that sent no bid."""
-        stages, offer = self.stages, closing.offer
-        self.considered = offer
-        menus = self._menus()
-        silent = dataclasses.replace(offer, apps=closing.silent)
-        valuations = self._ask(_VALUATION, Valuations, stages.valuation, self.snapshot, menus, silent)
-        self._allocate(menus, offer, closing.joined(valuations))
-
-    def standings(self) -> Valuations:
-        """The value of each claim's present holdings: the valuation of an empty offer."""
-        menus = self._menus()
-        empty = _empty(make_offer(self.state, Scope.FREE, lease_of(self.stages)))
-        return self._ask(_VALUATION, Valuations, self.stages.valuation, self.snapshot, menus, empty)
-
-    def _menus(self) -> Menus:
+    def menus(self) -> Menus:
         """Ask the elasticity; announced regimes are filled in where it forecasts none, and probes are checked."""
-        menus = self._ask(_ELASTICITY, Menus, self.stages.elasticity, self.snapshot)
+        menus = self.ask(_ELASTICITY, Menus, self.stages.elasticity, self.snapshot)
         if menus.probe is not None:
             if Feature.PROBES not in self.stages.contract(_ELASTICITY).gives:
                 rule = "an elasticity that probes must declare Feature.PROBES in the gives of its contract"
                 raise PlanError(_ELASTICITY, rule, value="not declared")
             check_probes(self.state, menus.probe)
-        coming = self.state.coming_regimes
+        coming = self.state.reports.coming_regimes
         if coming and menus.regimes is None:
             return dataclasses.replace(menus, regimes=announced(coming))
         return menus
+
+    def offer(self, menus: Menus, scope: Scope, closing: Closing | None = None, *, retune: bool) -> Offer:
+        """Offer GPUs to apps, fewer of both where the allocation narrows the offer; overdue leases beyond are renewed.
+
+        The offer is opened to app masters if any that sees it can bid. After bids it is the offer that closes.
+        """
+        state, stages = self.state, self.stages
+        if closing is not None:
+            self.considered = closing.offer
+            return closing.offer
+        lease = stages.rounds.lease
+        offer = make_offer(state, scope, NEVER if lease is None else lease, retune=retune)
+        if stages.offer is not None:
+            offer = self._narrowed(menus, offer)
+        self.considered = offer
+        if state.lease_ends.overdue:
+            self.renewals += renewals(state, stages, beyond=offer.gpus)
+        deadline = stages.rounds.bid_deadline
+        if deadline is not None and _has_bidders(state, offer):
+            self.opened = dataclasses.replace(offer, whole=False, closes_at=Seconds(state.now + deadline))
+        return offer
+
+    def value(self, menus: Menus, offer: Offer, closing: Closing | None = None) -> Valuations:
+        """Ask the valuation; after bids it values the apps that sent none."""
+        if closing is None:
+            return self.ask(_VALUATION, Valuations, self.stages.valuation, self.snapshot, menus, offer)
+        silent = dataclasses.replace(offer, apps=closing.silent)
+        return closing.joined(self.ask(_VALUATION, Valuations, self.stages.valuation, self.snapshot, menus, silent))
+
+    def standings(self) -> Valuations:
+        """The value of each claim's present holdings: the valuation of an empty offer."""
+        return self.value(self.menus(), _empty(make_offer(self.state, Scope.FREE, lease_of(self.stages))))
 
     def _narrowed(self, menus: Menus, everything: Offer) -> Offer:
         """Ask the allocation which GPUs to offer, and to which apps."""
         stages, snapshot = self.stages, self.snapshot
         empty = _empty(everything)
-        standings = self._ask(_VALUATION, Valuations, stages.valuation, snapshot, menus, empty, keep=False)
+        standings = self.ask(_VALUATION, Valuations, stages.valuation, snapshot, menus, empty, keep=False)
         narrow = stages.offer
         if narrow is None:
             return everything
-        offer = self._ask(_ALLOCATION, Offer, narrow, snapshot, menus, everything, standings, keep=False)
+        offer = self.ask(_ALLOCATION, Offer, narrow, snapshot, menus, everything, standings, keep=False)
         if offer.gpus is not everything.gpus and not np.all(np.isin(offer.gpus, everything.gpus)):
             raise PlanError(_ALLOCATION, "a narrowed offer must not contain GPUs that were not on offer")
         return dataclasses.replace(offer, whole=False)
 
-    def _allocate(self, menus: Menus, offer: Offer, valuations: Valuations) -> None:
-        state, stages, snapshot = self.state, self.stages, self.snapshot
-        allocation = self._ask(_ALLOCATION, Allocation, stages.allocation, snapshot, menus, offer, valuations)
+    def allocate(self, menus: Menus, offer: Offer, valuations: Valuations) -> Allocation:
+        """Ask the allocation and its refiners. A round that a stage asks for must be later than now."""
+        stages, snapshot = self.stages, self.snapshot
+        allocation = self.ask(_ALLOCATION, Allocation, stages.allocation, snapshot, menus, offer, valuations)
         for refine, name in zip(stages.refiners, stages.refiner_names, strict=True):
-            allocation = self._ask(_REFINE, Allocation, refine, snapshot, menus, offer, allocation, name=name)
-        self.wake_at = self._wake_at(allocation, valuations)
+            allocation = self.ask(_REFINE, Allocation, refine, snapshot, menus, offer, allocation, name=name)
+        self.wake_at = min(allocation.wake_at, valuations.wake_at)
+        for stage, time in ((_VALUATION, valuations.wake_at), (_ALLOCATION, allocation.wake_at)):
+            if not time > self.state.now:  # or rounds would repeat forever
+                what = f"wake_at must be later than now, but got {time}"
+                raise StageFaultError(stages.names.get(stage, stage.value), stage, what)
+        return allocation
+
+    def place_and_plan(self, menus: Menus, offer: Offer, allocation: Allocation) -> None:
+        """Ask the placement, check both answers, and plan the transitions from the present state to the placement."""
+        state, stages = self.state, self.stages
         named = check_allocation(state, menus, offer, allocation)
-        starts_at = () if allocation.starts_at is None else planned(allocation, allocation.starts_at)
-        placement = self._ask(_PLACEMENT, Placement, stages.placement, snapshot, menus, offer, allocation)
+        if allocation.starts_at is not None:
+            self.starts_at = planned(allocation, allocation.starts_at)
+        placement = self.ask(_PLACEMENT, Placement, stages.placement, self.snapshot, menus, offer, allocation)
         placed = check_placement(state, menus, offer, allocation, named, placement)
-        made = plan(state, Target(offer, allocation, placement, named.rows, placed), _graced(stages.rounds, menus))
-        self.plan.transitions += made.transitions
-        self.plan.renewals += made.renewals
+        rounds, release = stages.rounds, menus.change.release
+        if release > rounds.suspend_grace:  # a job that leaves gets at least the time that its menus declare
+            rounds = dataclasses.replace(rounds, suspend_grace=release)
+        planner = Planner(state, (offer, allocation, placement), (named.rows, placed), rounds)
+        self.transitions += planner.run()
+        self.renewals += planner.renewals
         if menus.probe is not None:
             self._probe(menus.probe)
-        self.starts_at = starts_at
         self.at = None
 
     def _probe(self, probes: Probes) -> None:
         """Order the measurements that are possible now; a later round orders the rest."""
-        prober = Prober(self.state, probes, self.plan.transitions, self.plan.renewals)
-        self.plan.transitions += prober.orders()
+        prober = Prober(self.state, probes, self.transitions, self.renewals)
+        self.transitions += prober.orders()
         if prober.waits:
             self.wake_at = min(self.wake_at, Seconds(self.state.now + probes.again))
 
     # --- one stage -------------------------------------------------------------------------------------------------
 
-    def _ask(
+    def ask(
         self, stage: Stage, kind: type[T], call: Callable[..., T], *given: Any, name: str = "", keep: bool = True
     ) -> T:
         """Call a stage; with ``keep``, keep its answer, memo and record, and check its verdicts."""
@@ -214,40 +215,23 @@ class Round:
         units = [given.claims.unit for _, _, given in self.answers if isinstance(given, Allocation)]
         return units[-1] if units else Unit.JOB
 
-    def _wake_at(self, allocation: Allocation, valuations: Valuations) -> Seconds:
-        """Time of the next round that a stage asks for; it must be later than now, or rounds would repeat forever."""
-        now, names = self.state.now, self.stages.names
-        value_at, allocate_at = valuations.wake_at, allocation.wake_at
-        for stage, time in ((_VALUATION, value_at), (_ALLOCATION, allocate_at)):
-            if not time > now:
-                what = f"wake_at must be later than now, but got {time}"
-                raise StageFaultError(names.get(stage, stage.value), stage, what)
-        return min(allocate_at, value_at)
-
     # --- results ---------------------------------------------------------------------------------------------------
 
-    def verdicts(self) -> tuple[Waiting, ...]:
-        """The verdicts that change with this round."""
+    def finish(self, kept: Mapping[tuple[str, Stage], Memo]) -> None:
+        """Find the verdicts that change with this round, the memos that differ from those kept, and the records."""
         opened = self.opened is not None
-        return verdicts_of(self.state, self.considered, self.answers, self.plan.transitions, opened=opened)
-
-    def tables(self) -> tuple[RecordTable, ...]:
-        """The plugins' records as plain columns."""
-        made = []
-        for plugin, stage, record in self.records:
-            self.at = plugin, stage
-            made.append(RecordTable(plugin=plugin, table=record.table, columns=dict(record.columns())))
-        return tuple(made)
-
-    def memo_bytes(self) -> dict[tuple[str, Stage], bytes]:
-        """Each memo's bytes, as its plugin writes them."""
-        made = {}
+        self.waiting = verdicts_of(self.state, self.considered, self.answers, self.transitions, opened=opened)
         for (plugin, stage), memo in self.memos.items():
             self.at = plugin, stage
-            made[plugin, stage] = memo.to_bytes()
-            if not isinstance(made[plugin, stage], bytes):
-                raise mistyped(plugin, stage, bytes, made[plugin, stage])
-        return made
+            data, old = memo.to_bytes(), kept.get((plugin, stage))
+            if not isinstance(data, bytes):
+                raise mistyped(plugin, stage, bytes, data)
+            if old is None or old.to_bytes() != data:
+                self.memo_changes.append(MemoChange(plugin=plugin, stage=stage, version=memo.version, data=data))
+        for plugin, stage, record in self.records:
+            self.at = plugin, stage
+            table = RecordTable(plugin=plugin, table=record.table, columns=dict(record.columns()))
+            self.tables.append(table)
 
     def fault(self, error: BaseException) -> StageFaultError | None:
         """Attribute an exception of this round to the plugin that caused it; None: no plugin did."""
@@ -271,11 +255,6 @@ def lease_of(stages: Stages) -> Seconds:
     return NEVER if lease is None else lease
 
 
-def retunes(stages: Stages) -> bool:
-    """Whether the placement declares that it changes the CPUs and memory of running jobs."""
-    return Feature.RETUNES in stages.contract(_PLACEMENT).gives
-
-
 def renewals(state: State, stages: Stages, beyond: Ints = NO_GPUS) -> list[Renewal]:
     """Renew overdue leases for one term; with ``beyond``, only leases that hold none of those GPUs."""
     ended, ends_at = [state.leases[number] for number in sorted(state.lease_ends.overdue)], state.now + lease_of(stages)
@@ -297,12 +276,6 @@ def _has_bidders(state: State, offer: Offer) -> bool:
         return False
     apps = state.present() if offer.apps is None else offer.apps
     return bool(np.any(state.apps.live.divides[apps] == 1))
-
-
-def _graced(rounds: Rounds, menus: Menus) -> Rounds:
-    """Return the profile's rounds; a job that leaves gets at least the release time that its menus declare."""
-    release = menus.change.release
-    return rounds if release <= rounds.suspend_grace else dataclasses.replace(rounds, suspend_grace=release)
 
 
 def _empty(offer: Offer) -> Offer:

@@ -16,9 +16,9 @@ def target_amounts(state: State, allocation: Allocation, placement: Placement) -
         allocation: with the claims that are placed.
         placement: its claims and retunes name rows in use.
     """
-    shares, retunes = state.machine_shares.by_gpu, placement.retunes
+    shares, retunes = state.amounts.shares.by_gpu, placement.retunes
     plain = placement.cpus is None and placement.memory_gib is None and retunes is None
-    if plain and not state.standing.uneven:
+    if plain and not state.amounts.uneven:
         return shares
     keeps, of_app = _keeps(state, allocation, placement)
     held = state.holdings.live

@@ -48,40 +48,40 @@ class Timing:
         triggers = self.known or self._known(state)
         if state.lease_ends.guards and state.lease_ends.next_guard() <= state.now and _unguarded(state, triggers):
             state.cause(_LEASE_ENDED)
-        if triggers.every is not None and state.now >= state.last_boundary + triggers.every:
-            state.last_boundary = Seconds(math.floor(state.now / triggers.every) * triggers.every)
+        if triggers.every is not None and state.now >= state.counters.last_boundary + triggers.every:
+            state.counters.last_boundary = Seconds(math.floor(state.now / triggers.every) * triggers.every)
             state.cause(_BOUNDARY)
-            return frozenset(state.causes)
-        if _BOUNDARY in state.causes:  # an executor's round has ended
-            return frozenset(state.causes)
-        if state.now >= state.stage_wake_at:
+            return state.counters.causes
+        if _BOUNDARY in state.counters.causes:  # an executor's round has ended
+            return state.counters.causes
+        if state.now >= state.counters.stage_wake_at:
             state.cause(_WAKE)
-            return frozenset(state.causes)
-        if state.causes & triggers.on and state.now >= state.cause_since + triggers.settle:
-            return frozenset(state.causes)
+            return state.counters.causes
+        if state.counters.causes & triggers.on and state.now >= state.counters.cause_since + triggers.settle:
+            return state.counters.causes
         return frozenset()
 
     def next(self, state: State) -> Seconds:
         """Time when the next step is due if no event comes."""
-        triggers, now, standing, ends = self.known or self._known(state), state.now, state.standing, state.lease_ends
-        wake_at = state.stage_wake_at if now < state.stage_wake_at else NEVER
+        triggers, now, jobs, ends = self.known or self._known(state), state.now, state.waiting_jobs, state.lease_ends
+        wake_at = state.counters.stage_wake_at if now < state.counters.stage_wake_at else NEVER
         if ends.ends:
             wake_at = _sooner(ends.next_end(), now, wake_at)
         if state.open is not None:
             wake_at = _sooner(state.open.offer.closes_at or NEVER, now, wake_at)
         else:
-            if state.causes and (_BOUNDARY in state.causes or state.causes & triggers.on):
+            if state.counters.causes and (_BOUNDARY in state.counters.causes or state.counters.causes & triggers.on):
                 # A cause that came while an offer was open is due at once: at the next representable time.
                 soon = Seconds(math.nextafter(now, math.inf))
-                wake_at = _sooner(max(Seconds(state.cause_since + triggers.settle), soon), now, wake_at)
-            if triggers.every is not None and state.job_rows:  # no periodic steps in an empty cluster
-                wake_at = _sooner(Seconds(state.last_boundary + triggers.every), now, wake_at)
-            if triggers.when_unprotected and standing.waiting and ends.guards:
+                wake_at = _sooner(max(Seconds(state.counters.cause_since + triggers.settle), soon), now, wake_at)
+            if triggers.every is not None and state.names.jobs:  # no periodic steps in an empty cluster
+                wake_at = _sooner(Seconds(state.counters.last_boundary + triggers.every), now, wake_at)
+            if triggers.when_unprotected and jobs.rows and ends.guards:
                 wake_at = _sooner(ends.next_guard(), now, wake_at)
-        for until in state.probing.values():
+        for until in state.owners.probing.values():
             wake_at = _sooner(until, now, wake_at)
-        if standing.backing_off:
-            for time in standing.backing_off.values():
+        if jobs.backing_off:
+            for time in jobs.backing_off.values():
                 wake_at = _sooner(Seconds(time), now, wake_at)
         return wake_at
 
@@ -104,4 +104,4 @@ def _unguarded(state: State, triggers: Triggers) -> bool:
     freed = state.lease_ends.take_unguarded(state.now)
     if not triggers.when_unprotected:
         return False
-    return bool(state.standing.waiting) and (bool(triggers.all_on) or not freed.isdisjoint(state.lease_ends.overdue))
+    return bool(state.waiting_jobs.rows) and (bool(triggers.all_on) or not freed.isdisjoint(state.lease_ends.overdue))

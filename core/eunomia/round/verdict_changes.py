@@ -1,8 +1,8 @@
 """The verdicts that a round changes: one default for all waiting jobs, and the exceptions that stages gave.
 
 A job's verdict comes from the first stage that turns it down. A job that no stage turned down gets the round's default,
-such as ``outranked``. The state index keeps the waiting jobs whose last verdict may differ from the default
-(``stale_verdicts``), so that a round looks only at these and at the jobs that stages name.
+such as ``outranked``. The index of waiting jobs keeps those whose last verdict may differ from the default
+(``untold``), so that a round looks only at these and at the jobs that stages name.
 """
 
 from collections.abc import Sequence
@@ -14,16 +14,15 @@ from eunomia.contract.offers import Offer
 from eunomia.contract.verdicts import NO_VERDICTS, Reason, Verdicts
 from eunomia.round.answers import Answer
 from eunomia.state.offering import anything
-from eunomia.state.state import STAGES, State
+from eunomia.state.state import STAGE_NUMBER, STAGES, State
 from eunomia.units import NONE, Rows, Stage, Unit
 
 Code = tuple[int, int, str]
 """A verdict: numbers of its reason and stage, and its plugin."""
 
-_STAGE_NUMBER = {stage: number for number, stage in enumerate(STAGES)}
 _ELASTICITY, _ALLOCATION, _PLACEMENT = Stage.ELASTICITY, Stage.ALLOCATION, Stage.PLACEMENT
-_OUTRANKED = int(Reason.OUTRANKED), _STAGE_NUMBER[_ALLOCATION]
-_UNTIL_CLOSED = int(Reason.AWAITING_ROUND), _STAGE_NUMBER[Stage.VALUATION]
+_OUTRANKED = int(Reason.OUTRANKED), STAGE_NUMBER[_ALLOCATION]
+_UNTIL_CLOSED = int(Reason.AWAITING_ROUND), STAGE_NUMBER[Stage.VALUATION]
 
 
 def verdicts_of(
@@ -48,50 +47,64 @@ def verdicts_of(
     if offer is not None and fault is None and not opened and not (transitions or anything(state, offer)):
         # No GPU was on offer, so earlier verdicts are kept; only jobs that fit nowhere get a new one.
         offer, answers = None, [answer for answer in answers if answer[0] is Stage.ELASTICITY]
-    given, unit, allocator = _Given(state), Unit.JOB, ""
+    allocator, turned_down = "", False
     for stage, name, answer in answers:
         if stage is _ALLOCATION:
             allocator = name
-        if stage is not _ELASTICITY and stage is not _PLACEMENT:
-            unit = answer.claims.unit  # type: ignore[union-attr]  # a valuation or an allocation
-        if answer.verdicts is not NO_VERDICTS and answer.verdicts.rows.size:
-            rows, reasons = _by_job(state, answer.verdicts, Unit.JOB if stage is _ELASTICITY else unit)
-            given.add(rows, reasons, stage, name)
-    stopped, started = _moved(state, transitions)
-    if offer is not None and offer.apps is not None and fault is None:
-        outside = _outside(state, stopped | state.standing.waiting, offer.apps)
-        given.add(*outside, _ALLOCATION, allocator)
-    default = _default(offer, allocator, opened=opened, fault=fault)
-    return _changed(state, given, default, stopped, started)
+        turned_down = turned_down or answer.verdicts is not NO_VERDICTS
+    stopped, started = set[int](), set[int]()
+    for order in transitions:
+        if order.job is not None:
+            (started if order.gpus.size else stopped).add(state.names.jobs[order.job])
+        else:
+            _moved(state, order, stopped, started)
+    index, named, changed = state.waiting_jobs, set[int](), dict[int, Code]()
+    shown = None if offer is None or fault is not None else offer.apps
+    if shown is not None or turned_down:
+        given = _Given(state)
+        given.add_all(answers)
+        if shown is not None:
+            given.add(*_outside(state, stopped | index.rows, shown), _ALLOCATION, allocator)
+        named, changed = given.named, given.changed
+    default: Code | None = None  # earlier verdicts are kept
+    if fault is not None:
+        default = int(Reason.PLUGIN_FAULT), STAGE_NUMBER[fault.stage or _ALLOCATION], fault.plugin
+    elif offer is not None:
+        default = (*_UNTIL_CLOSED, "") if opened else (*_OUTRANKED, allocator)
+    look_at = stopped if default is None else stopped | index.to_tell(default)
+    if named or started:
+        look_at = (look_at - named | changed.keys()) - started
+    return _changes(state, look_at, changed, default, stopped) if look_at else ()
 
 
 class _Given:
     """Verdicts by job row; the first one on a job counts. A verdict equal to the job's last one is left out."""
 
     def __init__(self, state: State) -> None:
-        self._kept, self._plugins = state.jobs.live, state.plugins
+        self._state, self._kept, self._plugins = state, state.jobs.live, state.names.plugins
         self.named = set[int]()
         """Rows of the jobs that stages turned down."""
         self.changed = dict[int, Code]()
 
+    def add_all(self, answers: Sequence[tuple[Stage, str, Answer]]) -> None:
+        """Add the verdicts of all stages, in calling order."""
+        unit = Unit.JOB
+        for stage, name, answer in answers:
+            if stage is not _ELASTICITY and stage is not _PLACEMENT:
+                unit = answer.claims.unit  # type: ignore[union-attr]  # a valuation or an allocation
+            if answer.verdicts is not NO_VERDICTS and answer.verdicts.rows.size:
+                of = Unit.JOB if stage is _ELASTICITY else unit
+                self.add(*_by_job(self._state, answer.verdicts, of), stage, name)
+
     def add(self, rows: Rows, reasons: Rows, stage: Stage, plugin: str) -> None:
         """Add the verdicts of one stage."""
-        number, kept = _STAGE_NUMBER[stage], self._kept
+        number, kept = STAGE_NUMBER[stage], self._kept
         differs = (kept.reason[rows] != reasons) | (kept.stage[rows] != number)
         differs |= kept.plugin[rows] != self._plugins.get(plugin, NONE)
         for row, reason in zip(rows[differs].tolist(), reasons[differs].tolist(), strict=True):
             if row not in self.named:
                 self.changed.setdefault(row, (reason, number, plugin))
         self.named.update(rows.tolist())
-
-
-def _default(offer: Offer | None, allocator: str, *, opened: bool, fault: Fault | None) -> Code | None:
-    """The verdict on jobs that no stage turned down; None: earlier verdicts are kept."""
-    if fault is not None:
-        return int(Reason.PLUGIN_FAULT), _STAGE_NUMBER[fault.stage or _ALLOCATION], fault.plugin
-    if offer is None:
-        return None
-    return (*_UNTIL_CLOSED, "") if opened else (*_OUTRANKED, allocator)
 
 
 def _outside(state: State, waiting: set[int], shown: Rows) -> tuple[Rows, Rows]:
@@ -106,50 +119,40 @@ def _by_size(state: State, rows: Rows, reasons: Rows) -> Rows:
 
     Such a job would not run either if its app were shown the offer.
     """
-    jobs, capacity = state.jobs.live, state.capacity()
+    jobs, capacity = state.jobs.live, state.capacity.in_service()
     kind = jobs.gpu_type[rows]
     limit = np.append(capacity, capacity.sum())[np.maximum(kind, NONE)]
     too_large = (reasons == int(Reason.NOT_OFFERED)) & (kind >= NONE) & (jobs.least[rows] > limit)
     return np.where(too_large, int(Reason.NO_SIZE_FITS), reasons).astype(np.int32)
 
 
-def _changed(
-    state: State, given: _Given, default: Code | None, stopped: set[int], started: set[int]
+def _changes(
+    state: State, look_at: set[int], given: dict[int, Code], default: Code | None, stopped: set[int]
 ) -> tuple[Waiting, ...]:
-    index = state.standing
-    look_at = stopped if default is None else stopped | index.stale_verdicts_for(default)
-    look_at = look_at - given.named | given.changed.keys()
-    look_at -= started
-    if not look_at:
-        return ()
-    kept, plugins, changed = state.jobs.cells, list(state.plugins), list[Waiting]()
+    """The new verdicts on jobs; a job whose verdict stays needs not be looked at again."""
+    index, kept, plugins, changed = state.waiting_jobs, state.jobs.cells, list(state.names.plugins), list[Waiting]()
     for row in sorted(look_at):
-        code = given.changed.get(row, default)
-        if code is None or not (row in index.waiting or row in stopped):
+        code = given.get(row, default)
+        if code is None or not (row in index.rows or row in stopped):
             continue
         if code == (kept.reason[row], kept.stage[row], plugins[kept.plugin[row]]):
-            index.stale_verdicts.discard(row)
+            index.untold.discard(row)
             continue
         reason, stage, plugin = code
-        changed.append(Waiting(job=state.job_id(row), reason=Reason(reason), stage=STAGES[stage], plugin=plugin))
+        changed.append(Waiting(job=kept.id[row], reason=Reason(reason), stage=STAGES[stage], plugin=plugin))
     return tuple(changed)
 
 
-def _moved(state: State, transitions: Sequence[Transition]) -> tuple[set[int], set[int]]:
-    """Jobs that lose all their GPUs, and jobs that hold GPUs from now on.
+def _moved(state: State, order: Transition, stopped: set[int], started: set[int]) -> None:
+    """Add the jobs that lose their GPUs with an app's lease, or that may start with it.
 
     All jobs of an app that wins GPUs count as starting: the app's tuner chooses which of them run.
     """
-    stopped, started = set[int](), set[int]()
-    for order in transitions:
-        if order.job is not None:
-            (started if order.gpus.size else stopped).add(state.job_rows[order.job])
-        elif order.kind.effect.starts:
-            started.update(state.standing.jobs_of.get(state.app_row(order.app), ()))
-        else:
-            stopped.update(state.holdings.live.job[order.leaving].tolist())
-    stopped.discard(NONE)
-    return stopped, started
+    if order.kind.effect.starts:
+        started.update(state.owners.jobs_of.get(state.app_row(order.app), ()))
+    else:
+        stopped.update(state.holdings.live.job[order.leaving].tolist())
+        stopped.discard(NONE)
 
 
 def _by_job(state: State, verdicts: Verdicts, unit: Unit) -> tuple[Rows, Rows]:

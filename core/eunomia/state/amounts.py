@@ -4,23 +4,55 @@
 kept next to them: it rises when an order is handed to executors, and falls only when they have confirmed less.
 """
 
-from collections.abc import Callable
+import functools
+from collections.abc import Mapping
 
 import numpy as np
 
 from eunomia.model.cluster import Cluster
 from eunomia.model.columns import Table
-from eunomia.model.leases import GpuState, Holdings, Lease, LeaseState
-from eunomia.units import NONE, Epoch, Ints, Reals
+from eunomia.model.leases import GpuState, Lease, LeaseState
+from eunomia.store.facts import Counters
+from eunomia.store.tables import GpuRows, JobRows
+from eunomia.units import NONE, Ints, Reals
 
 _LEAVING, _PENDING = int(GpuState.LEAVING), LeaseState.PENDING
 _ROUNDING = 1.0 + 1e-9
 
 
-def of_next_lease(held: Holdings) -> tuple[Reals, ...]:
-    """The columns of CPUs and memory for a GPU's next lease, if it has a successor."""
-    ranges = (held.least_cpus, held.most_cpus, held.least_memory_gib, held.most_memory_gib)
-    return held.cpus, held.memory_gib, *ranges
+class MachineShares:
+    """The share of its machine that each GPU has. Callers must not write to the arrays.
+
+    Args:
+        cluster: with the machines.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._nothing: Reals = np.zeros(cluster.gpus)
+        self._nothing.flags.writeable = False
+
+    @functools.cached_property
+    def by_gpu(self) -> tuple[Reals, Reals]:
+        """By GPU: its share of its machine's CPUs and memory in GiB; 0 where unknown."""
+        cluster = self._cluster
+        size = np.diff(cluster.machine_start).astype(float)
+        cpus = np.nan_to_num(cluster.machine_cpus / size)
+        memory_gib = np.nan_to_num(cluster.machine_memory_gib / size)
+        return cpus[cluster.machine], memory_gib[cluster.machine]
+
+    @functools.cached_property
+    def are_known(self) -> bool:
+        """Whether the CPUs or the memory of any machine are known."""
+        return any(part.any() for part in self.by_gpu)
+
+    def of(self, gpus: Ints) -> tuple[Reals, Reals]:
+        """The shares of CPUs and of memory in GiB of these GPUs."""
+        if self.are_known:
+            cpus, memory_gib = self.by_gpu
+            return cpus[gpus], memory_gib[gpus]
+        nothing = self._nothing[: gpus.size]
+        return nothing, nothing
 
 
 class Amounts:
@@ -29,20 +61,24 @@ class Amounts:
     Args:
         cluster: with the machines.
         holdings: the table of GPUs.
-        next_epoch: returns the epoch of a new order.
+        counters: with the epochs of orders.
 
     Attributes:
         tight: leases that wait for CPUs or memory: to begin, or to get more on their GPUs.
         tuning: leases with an order about CPUs and memory that executors have not confirmed.
+        shares: CPUs and memory of each GPU where its machine divides them equally.
+        uneven: whether a job asks for, or a lease holds, CPUs or memory other than these; it stays True once it is.
     """
 
-    def __init__(self, cluster: Cluster, holdings: Table[Holdings], next_epoch: Callable[[], Epoch]) -> None:
-        self._cluster, self._holdings, self._next_epoch = cluster, holdings, next_epoch
+    def __init__(self, cluster: Cluster, holdings: Table[GpuRows], counters: Counters) -> None:
+        self._cluster, self._holdings, self._counters = cluster, holdings, counters
         limits = (cluster.machine_cpus, cluster.machine_memory_gib)
         self._limits = [np.where(np.isnan(limit), np.inf, limit) * _ROUNDING for limit in limits]
         self.are_known = not all(np.isinf(limit).all() for limit in self._limits)
         self.tight: set[int] = set()
         self.tuning: set[int] = set()
+        self.shares = MachineShares(cluster)
+        self.uneven = False
 
     def in_use(self, gpus: Ints) -> tuple[Reals, Reals]:
         """CPUs and memory in GiB that executors may use on these GPUs."""
@@ -121,20 +157,31 @@ class Amounts:
         if lease.tuned == NONE:
             self._lower(lease)
 
-    def raise_later(self, lease: Lease) -> None:
-        """Give a lease the further CPUs and memory that it waits for, if its machines have them free."""
-        if self._raise(lease):
-            self._hand_over(lease)
+    def give_room(self, leases: Mapping[int, Lease]) -> None:
+        """Try all leases that wait for CPUs or memory, the oldest first."""
+        for number in sorted(self.tight):
+            lease = leases.get(number)
+            if lease is None or lease.state is LeaseState.LEAVING:
+                self.tight.discard(number)
+            elif lease.state is _PENDING:
+                self.refresh(lease)
+            elif self._raise(lease):
+                self._hand_over(lease)
 
     def drop(self, lease: int) -> None:
         """Forget a lease that has ended."""
         self.tight.discard(lease)
         self.tuning.discard(lease)
 
-    def rebuild(self, leases: dict[int, Lease]) -> None:
-        """Find the leases that wait and those with an order under way, after the tables were restored."""
+    def rebuild(self, jobs: Table[JobRows], leases: dict[int, Lease]) -> None:
+        """Find out from the tables which leases wait or have an order under way, and whether amounts are uneven."""
         self.tuning = {number for number, lease in leases.items() if lease.tuned != NONE}
         self.tight = self.waiting(leases)
+        asked = np.isfinite(jobs.live.cpus[: jobs.used]) | np.isfinite(jobs.live.memory_gib[: jobs.used])
+        held, gpus, (cpus, memory_gib) = self._holdings.live, slice(self._cluster.gpus), self.shares.by_gpu
+        other = (held.cpus[gpus] != cpus) | (held.memory_gib[gpus] != memory_gib)
+        other |= (held.cpus_in_use[gpus] > cpus) | (held.memory_gib_in_use[gpus] > memory_gib)
+        self.uneven = bool(asked.any() or (other & (held.lease[gpus] != NONE)).any())
 
     def waiting(self, leases: dict[int, Lease]) -> set[int]:
         """Return the leases that wait for CPUs or memory, computed from the tables."""
@@ -179,7 +226,7 @@ class Amounts:
         held.memory_gib_in_use[gpus] = np.minimum(held.memory_gib_in_use[gpus], held.memory_gib[gpus])
 
     def _hand_over(self, lease: Lease) -> None:
-        lease.tuned = int(self._next_epoch())
+        lease.tuned = int(self._counters.next_epoch())
         self.tuning.add(lease.id)
 
     def _forget_order(self, lease: Lease) -> None:

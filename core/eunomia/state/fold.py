@@ -7,7 +7,6 @@ returned, as are the events that contradict the state and change nothing.
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from eunomia.contract.decisions import Fault
 from eunomia.contract.events import (
     Adapted,
     AppArrived,
@@ -42,14 +41,13 @@ from eunomia.contract.events import (
 )
 from eunomia.model.workload import JobState
 from eunomia.state import fold_gpus, fold_work, kind_profiles, regimes
-from eunomia.state.folding import EventError, Folded, Folding, await_round
+from eunomia.state.folding import EventError, Folding, await_round
 from eunomia.state.probing import end_overdue
-from eunomia.state.room import give_room
 from eunomia.state.state import State
 from eunomia.units import NONE, Cause, Seconds
 
 
-def fold(state: State, now: Seconds, events: Iterable[Event], *, grace: Seconds) -> Folded:
+def fold(state: State, now: Seconds, events: Iterable[Event], *, grace: Seconds) -> Folding:
     """Advance the state to ``now`` and fold the events in, in the fixed order.
 
     Args:
@@ -58,53 +56,49 @@ def fold(state: State, now: Seconds, events: Iterable[Event], *, grace: Seconds)
         events: of this instant.
         grace: seconds between the warning to a job and its kill.
     """
-    standing = state.standing  # is built from the tables before they change, and updated with every change afterwards
-    state.advance(now)
-    folded = Folded([], [])
-    ordered = in_order(events if type(events) is list else list(events))
-    folding = Folding(state, folded, grace, ordered)
-    _fold_each(folding, ordered)
-    if state.probing:
+    if now > state.now:
+        state.counters.contention_area += (now - state.now) * state.owners.present
+        state.now = now
+    ordered = events if type(events) is list else list(events)
+    ordered = in_order(ordered) if len(ordered) > 1 else ordered
+    folding = Folding(state, grace, ordered)
+    for event in ordered:
+        try:
+            folded_whole = FOLDS[type(event)](folding, event)
+            if folded_whole is False:  # a compound event that is not simple: the events that it stands for follow
+                _fold_parts(folding, event)
+        except EventError as error:
+            folding.refuse(event, error)
+    if state.owners.probing:
         end_overdue(folding)
     if state.lease_ends.ends and state.lease_ends.take_ended(state.now):
         state.cause(Cause.LEASE_ENDED)
     if state.amounts.tight:
-        give_room(state)
-    if standing.backing_off:
+        state.amounts.give_room(state.leases)
+    if state.waiting_jobs.backing_off:
         _wake_retries(state)
-    return folded
+    return folding
 
 
-def _fold_each(folding: Folding, events: Iterable[Event]) -> None:
-    """Fold events in this order; those that contradict the state are refused."""
-    for event in events:
+def _fold_parts(folding: Folding, event: Event) -> None:
+    """Fold the events that a compound event stands for, one by one."""
+    for part in expanded([event]):
         try:
-            FOLDS[type(event)](folding, event)
+            FOLDS[type(part)](folding, part)
         except EventError as error:
-            what = f"{type(event).__name__}: {error}"
-            folding.folded.refused.append(Fault(plugin="", stage=None, what=what))
-
-
-def _single_job_arrived(folding: Folding, event: SingleJobArrived) -> None:
-    if not fold_work.single_job_arrived(folding, event):
-        _fold_each(folding, expanded([event]))
-
-
-def _single_job_ended(folding: Folding, event: SingleJobEnded) -> None:
-    if not fold_gpus.single_job_ended(folding, event):
-        _fold_each(folding, expanded([event]))
+            folding.refuse(part, error)
 
 
 def _wake_retries(state: State) -> None:
     """Make failed jobs wait again once their back-off has ended."""
-    backing = state.standing.backing_off
+    backing = state.waiting_jobs.backing_off
     jobs = state.jobs.live
     for job in [job for job in sorted(backing) if backing[job] <= state.now]:
         if jobs.state[job] == JobState.PAUSED and jobs.lease[job] == NONE:
             await_round(state, job)
 
 
-FOLDS: dict[type, Callable[[Folding, Any], None]] = {
+FOLDS: dict[type, Callable[[Folding, Any], bool | None]] = {
     ProfileChanged: fold_work.profile_changed,
     KindProfiled: kind_profiles.kind_profiled,
     MachineLost: fold_gpus.lost,
@@ -117,7 +111,7 @@ FOLDS: dict[type, Callable[[Folding, Any], None]] = {
     AppCancelled: fold_work.app_cancelled,
     Retuned: fold_gpus.retuned,
     Started: fold_gpus.started,
-    Resized: fold_gpus.resized,
+    Resized: fold_gpus.started,
     JobReported: fold_work.job_reported,
     RateMeasured: regimes.rate_measured,
     RegimesAnnounced: regimes.regimes_announced,
@@ -130,6 +124,6 @@ FOLDS: dict[type, Callable[[Folding, Any], None]] = {
     AppArrived: fold_work.app_arrived,
     JobAdded: fold_work.job_added,
     BidReceived: fold_work.bid,
-    SingleJobArrived: _single_job_arrived,
-    SingleJobEnded: _single_job_ended,
+    SingleJobArrived: fold_work.single_job_arrived,
+    SingleJobEnded: fold_gpus.single_job_ended,
 }

@@ -18,9 +18,9 @@ from eunomia.contract.events import (
 from eunomia.model.leases import GpuState, Lease, LeaseState
 from eunomia.model.workload import JobState
 from eunomia.state.folding import EventError, Folding, await_round, close_app
-from eunomia.state.revoking import stop_clock
-from eunomia.state.room import give_room
+from eunomia.state.revoking import drop_lease, give_back, leave_all
 from eunomia.state.state import State
+from eunomia.state.writers import begin, divide, drop_job, halt, leave, mark, move, report
 from eunomia.units import NONE, Cause, Ints, Seconds
 
 _ACTIVE, _ORDERED, _LEAVING = LeaseState.ACTIVE, LeaseState.ORDERED, LeaseState.LEAVING
@@ -43,31 +43,30 @@ def released(fold: Folding, event: Released) -> None:
         known = 0 <= gpu < state.cluster.gpus
         if not known or held.lease[gpu] != event.lease or event.epoch < held.epoch[gpu]:
             continue  # a late acknowledgement: the GPU has another holder, or a newer order
-        give_back(fold, gpu, at)
+        _come_back(fold, gpu, at)
 
 
 def single_job_ended(fold: Folding, event: SingleJobEnded) -> bool:
     """End an app with its only job and its only lease; False, with nothing changed: fold the events one by one."""
     state, lease = fold.state, fold.state.leases.get(event.lease)
-    job, app = state.job_rows.get(event.job, NONE), state.app_rows.get(event.app, NONE)
-    if lease is None or job == NONE or lease.job != job or lease.app != app or state.standing.jobs_of[app] != {job}:
+    job, app, owners = state.names.jobs.get(event.job, NONE), state.names.apps.get(event.app, NONE), fold.state.owners
+    if lease is None or job == NONE or lease.job != job or lease.app != app or owners.jobs_of[app] != {job}:
         return False
-    if state.apps.cells.ended[app] or len(state.standing.leases_of[app]) != 1:
+    if state.apps.cells.ended[app] or owners.shared_by.get(app):
         return False
     gpus = _all_back(state, lease, event)
     if not gpus:
         return False
-    # No accounts are made up: the rows of job and app are dropped at once.
-    state.pass_on(gpus, state.now)
-    state.drop_lease(lease.id)
-    state.drop_job(job)
+    give_back(state, lease, gpus, state.now)
+    drop_job(state, job)
+    drop_lease(state, lease)
     close_app(state, app, "finished")
     return True
 
 
 def _all_back(state: State, lease: Lease, event: Released | SingleJobEnded) -> list[int]:
     """Return the GPUs of a release that gives back all GPUs of the lease, by order or unasked; empty: it does not."""
-    held, gpus, leaving = state.holdings.cells, sorted(event.gpus), state.leaving.get(lease.id)
+    held, gpus, leaving = state.holdings.cells, sorted(event.gpus), state.owners.leaving.get(lease.id)
     if lease.state is _LEAVING:
         theirs = leaving == set(gpus) and (lease.job != NONE or {held.job[gpu] for gpu in gpus} == {NONE})
     else:
@@ -84,49 +83,42 @@ def _end(fold: Folding, lease: Lease, gpus: list[int], at: Seconds) -> None:
     state, job = fold.state, lease.job
     state.touch(job=job, app=lease.app)
     lease.gpus = lease.gpus[:0]
-    state.vacate(gpus, at)
-    state.drop_lease(lease.id)
+    give_back(state, lease, gpus, at)
+    drop_lease(state, lease)
     if job != NONE and state.jobs.cells.state[job] in _ON_GPUS and not fold.ends(state.job_id(job)):
-        stop_clock(state, job, at)
+        halt(state, job, at)
         await_round(state, job, stopped=True, at=at)
 
 
-def give_back(fold: Folding, gpu: int, at: Seconds) -> None:
+def _come_back(fold: Folding, gpu: int, at: Seconds) -> None:
     """Return a GPU from its holder to its successor, or to the free GPUs."""
-    state, held = fold.state, fold.state.holdings.live
-    lease = state.leases[int(held.lease[gpu])]
-    job = int(held.job[gpu])
+    state, held = fold.state, fold.state.holdings.cells
+    lease, job = state.leases[held.lease[gpu]], held.job[gpu]
     if gpu in lease.gpus and held.state[gpu] != GpuState.LEAVING:
         # The GPU came back without an order, and the rest of a gang cannot run without it.
-        held.state[gpu] = GpuState.LEAVING
-        state.leaving.setdefault(lease.id, set()).add(gpu)
+        leave(state, lease, [gpu], held.epoch[gpu])
         lease.gpus = lease.gpus[lease.gpus != gpu]
         if lease.job != NONE and lease.gpus.size:
             fold.leave(lease, lease.gpus)
         elif lease.gpus.size == 0:
-            state.leave(lease)
-            _lose_gang(state, lease)
-    state.leaving.get(lease.id, set()).discard(gpu)
+            leave_all(state, lease)
+            if lease.job != NONE and state.jobs.cells.state[lease.job] in (JobState.RUNNING, JobState.STARTING):
+                move(state, lease.job, JobState.STOPPING)
     if job != NONE and lease.job == NONE:
         _lose_division(fold, job)
     state.touch(job=lease.job, app=lease.app)
-    state.vacate([gpu], at)
-    if lease.gpus.size == 0 and not state.leaving.get(lease.id):
+    give_back(state, lease, [gpu], at)
+    if lease.gpus.size == 0 and not state.owners.leaving.get(lease.id):
         stopped = lease.job
-        state.drop_lease(lease.id)
-        if stopped != NONE and state.jobs.live.state[stopped] == JobState.STOPPING:
-            stop_clock(state, stopped)
+        drop_lease(state, lease)
+        if stopped != NONE and state.jobs.cells.state[stopped] == JobState.STOPPING:
+            halt(state, stopped)
             await_round(state, stopped, stopped=True, at=at)
-
-
-def _lose_gang(state: State, lease: Lease) -> None:
-    if lease.job != NONE and state.jobs.live.state[lease.job] in (JobState.RUNNING, JobState.STARTING):
-        state.turn(lease.job, JobState.STOPPING)
 
 
 def _lose_division(fold: Folding, job: int) -> None:
     """Stop a job whose tuner had assigned it a GPU that is gone, until the tuner assigns it GPUs again."""
-    stop_clock(fold.state, job)
+    halt(fold.state, job)
     fold.undivide(job)
     if fold.state.jobs.live.state[job] == JobState.RUNNING:
         await_round(fold.state, job, stopped=True)
@@ -146,29 +138,21 @@ def returned(fold: Folding, event: GpusReturned) -> None:
             fold.leave(lease, mine if lease.job == NONE else lease.gpus)
 
 
-def started(fold: Folding, event: Started) -> None:
-    """Activate a lease whose start is acknowledged; an acknowledgement of an older order is ignored."""
+def started(fold: Folding, event: Started | Resized) -> None:
+    """Activate a lease whose start or new size is acknowledged; an acknowledgement of an older order is ignored."""
     lease = fold.state.leases.get(event.lease)
     if lease is not None and lease.id in fold.state.amounts.tight:
-        give_room(fold.state)  # what was given back at this instant is there for the lease that starts now
+        # What was given back at this instant is there for the lease that starts now.
+        fold.state.amounts.give_room(fold.state.leases)
     if lease is None or lease.epoch != event.epoch or lease.state is not _ORDERED:
         return  # late: there is a newer order
     lease.state = _ACTIVE
     if fold.state.amounts.are_known:
         fold.state.amounts.begun(lease)
-    if lease.job == NONE:
-        return
-    state, job, at = fold.state, lease.job, fold.time(event.at)
-    jobs, gpus = state.jobs.cells, lease.running.size
-    stop_clock(state, job, at)  # a job that grew ran at its old size until its new GPUs were ready
-    jobs.gpus[job], jobs.reason[job] = gpus, 0
-    state.turn(job, _RUNNING, at)
-    jobs.since[job] = at
-    jobs.starts[job] += 1
-    seconds, most = jobs.seconds_per_iteration[job], jobs.most[job]
-    if seconds == seconds:  # NaN: not declared
-        jobs.rate[job] = (gpus if gpus < most else most) / seconds if seconds else math.inf
-    state.touch(job=job, app=lease.app)
+    if lease.job != NONE:
+        state, gpus = fold.state, lease.gpus if lease.probe is None else lease.probe.gpus
+        begin(state, lease.job, gpus.size, event.at if event.at < state.now else state.now)
+        state.changes.rows += (lease.job, ~lease.app)
 
 
 def retuned(fold: Folding, event: Retuned) -> None:
@@ -177,11 +161,6 @@ def retuned(fold: Folding, event: Retuned) -> None:
     if lease is not None:
         fold.state.amounts.confirm(lease, event.epoch)
         fold.state.touch(job=lease.job, app=lease.app)
-
-
-def resized(fold: Folding, event: Resized) -> None:
-    """Note that a job runs at its new size."""
-    started(fold, Started(lease=event.lease, epoch=event.epoch, at=event.at))
 
 
 def divided(fold: Folding, event: JobsDivided) -> None:
@@ -195,15 +174,15 @@ def divided(fold: Folding, event: JobsDivided) -> None:
     mine = np.flatnonzero(np.isin(held.lease, shared))
     before = set(held.job[mine][held.job[mine] >= 0].tolist())
     for gpu in mine.tolist():
-        state.put(gpu, NONE)
+        divide(state, gpu, NONE)
     for job, gpus in zip(jobs, event.gpus, strict=True):
         for gpu in gpus:
-            state.put(gpu, job)
+            divide(state, gpu, job)
         if table.state[job] != JobState.RUNNING or table.gpus[job] != len(gpus):
             _run(state, job, len(gpus))
     for job in before - set(jobs):
-        stop_clock(fold.state, job)
-        table.gpus[job] = 0
+        halt(state, job)
+        report(state.jobs, job, gpus=0)
         if table.state[job] == JobState.RUNNING:
             await_round(state, job)
     state.touch(app=app)
@@ -211,12 +190,10 @@ def divided(fold: Folding, event: JobsDivided) -> None:
 
 def _run(state: State, job: int, gpus: int) -> None:
     """Mark a job as running on this number of its app's GPUs from now on."""
-    table = state.jobs.live
-    if math.isnan(table.since[job]):
-        table.since[job] = state.now
-    table.gpus[job], table.reason[job] = gpus, 0
-    state.turn(job, JobState.RUNNING)
-    table.starts[job] += 1
+    cells = state.jobs.cells
+    since = state.now if math.isnan(cells.since[job]) else cells.since[job]
+    report(state.jobs, job, since=since, gpus=gpus, reason=0, starts=cells.starts[job] + 1)
+    move(state, job, JobState.RUNNING)
     state.touch(job=job)
 
 
@@ -245,8 +222,8 @@ def lost(fold: Folding, event: MachineLost) -> None:
         if promised is not None:
             fold.leave(promised, promised.gpus if promised.job != NONE else np.array([gpu], dtype=np.int64))
         if held.lease[gpu] != NONE:
-            give_back(fold, gpu, state.now)
-        state.down(gpu)
+            _come_back(fold, gpu, state.now)
+        mark(state, [gpu], GpuState.DOWN)
     state.cause(Cause.CLUSTER_CHANGED)
 
 
@@ -255,9 +232,7 @@ def back(fold: Folding, event: MachineBack) -> None:
     gpus = _gpus_of(fold.state, event)
     states = fold.state.holdings.live.state
     gpus = gpus[states[gpus] == GpuState.DOWN]
-    states[gpus] = GpuState.FREE
-    fold.state.standing.space.give(gpus.tolist())
-    fold.state.standing.capacity = None
+    mark(fold.state, gpus.tolist(), GpuState.FREE)
     fold.state.cause(Cause.CLUSTER_CHANGED)
 
 

@@ -24,11 +24,11 @@ from eunomia.errors import InputError
 from eunomia.model.workload import JobState
 from eunomia.state.folding import EventError, Folding, await_round
 from eunomia.state.regimes import check_declared, declares_well, reported_back
-from eunomia.state.revoking import stop_clock
 from eunomia.state.state import State
+from eunomia.state.writers import count, halt, move, report
 from eunomia.units import NONE, Cause, UserId
 
-_RUNNING, _AWAITING_ROUND = int(JobState.RUNNING), int(Reason.AWAITING_ROUND)
+_RUNNING = int(JobState.RUNNING)
 
 
 def job_finished(fold: Folding, event: JobFinished) -> None:
@@ -42,14 +42,13 @@ def job_failed(fold: Folding, event: JobFailed) -> None:
     if event.again_in is None:
         fold.remove_job(job)
         return
-    stop_clock(fold.state, job)
+    state, ready_at = fold.state, float(fold.state.now + event.again_in)
+    halt(state, job)
     fold.leave_all(job)
     fold.undivide(job)
-    state = fold.state
-    state.turn(job, JobState.PAUSED)
-    jobs = state.jobs.live
-    jobs.reason[job], jobs.told_at[job] = Reason.BACKING_OFF, state.now
-    jobs.ready_at[job] = state.standing.backing_off[job] = float(state.now + event.again_in)
+    move(state, job, JobState.PAUSED)
+    report(state.jobs, job, reason=Reason.BACKING_OFF, told_at=state.now, ready_at=ready_at)
+    state.waiting_jobs.backing_off[job] = ready_at
     state.touch(job=job)
 
 
@@ -70,18 +69,17 @@ def job_reported(fold: Folding, event: JobReported) -> None:
         raise EventError("a report must be a number", value=f"{event.iterations_done}, {event.rate}", place=event.job)
     if event.iterations_done < 0.0 or event.rate < 0.0:
         raise EventError("a report must not be negative", value=f"{event.iterations_done}", place=event.job)
-    jobs.done[job], jobs.rate[job] = event.iterations_done, event.rate
-    if fold.state.adaptations:
+    since = fold.time(event.at) if jobs.state[job] == _RUNNING else jobs.since[job]
+    report(fold.state.jobs, job, done=event.iterations_done, rate=event.rate, since=since)
+    if fold.state.reports.adaptations:
         reported_back(fold.state, job, event.iterations_done)
-    if jobs.state[job] == _RUNNING:
-        jobs.since[job] = fold.time(event.at)
     fold.state.touch(job=job)
 
 
 def forecast(fold: Folding, event: ForecastReported) -> None:
     """Store an app's forecast of its remaining work."""
     app = fold.app(event.app)
-    fold.state.forecasts[app] = event.forecast
+    fold.state.reports.forecasts[app] = event.forecast
     fold.state.touch(app=app)
     fold.state.cause(Cause.REPORTED)
 
@@ -95,7 +93,7 @@ def round_ended(fold: Folding, event: RoundEnded) -> None:
         row = state.job_row(job)
         if row == NONE:
             continue  # the job ended with the round
-        state.service.take_idle(row, float(idle), state.now)
+        count(state, row, state.now, idle=float(idle))
         state.touch(job=row)
     state.cause(Cause.BOUNDARY)
 
@@ -103,13 +101,12 @@ def round_ended(fold: Folding, event: RoundEnded) -> None:
 def paused(fold: Folding, event: JobPaused) -> None:
     """Make a job leave its GPUs and ask for none."""
     job, state = fold.job(event.job), fold.state
-    stop_clock(fold.state, job)
+    halt(state, job)
     fold.leave_all(job)
     fold.undivide(job)
-    state.turn(job, JobState.PAUSED)
-    state.standing.backing_off.pop(job, None)
-    jobs = state.jobs.live
-    jobs.reason[job], jobs.told_at[job] = Reason.PAUSED_BY_APP, state.now
+    move(state, job, JobState.PAUSED)
+    state.waiting_jobs.backing_off.pop(job, None)
+    report(state.jobs, job, reason=Reason.PAUSED_BY_APP, told_at=state.now)
     state.touch(job=job)
 
 
@@ -120,13 +117,14 @@ def resumed(fold: Folding, event: JobResumed) -> None:
         rule = f"the most GPUs of a job must be at least its least, {jobs.least[job]}"
         raise EventError(rule, value=str(event.most))
     if not math.isnan(event.iterations):
-        jobs.iterations[job] = event.iterations
+        report(fold.state.jobs, job, iterations=event.iterations)
     if jobs.state[job] == JobState.PAUSED:
         if event.most is not None:  # a job that is not paused may be counted among the asked GPUs
-            jobs.most[job] = _usable(fold.state, int(jobs.least[job]), event.most, int(jobs.gpu_type[job]))
+            most = _usable(fold.state, int(jobs.least[job]), event.most, int(jobs.gpu_type[job]))
+            report(fold.state.jobs, job, most=most)
         number = int(jobs.lease[job])
         if number in fold.state.leases:
-            fold.state.turn(job, JobState.STOPPING)  # the job waits when its last GPUs have come back
+            move(fold.state, job, JobState.STOPPING)  # the job waits when its last GPUs have come back
         else:
             await_round(fold.state, job)
 
@@ -138,16 +136,18 @@ def app_arrived(fold: Folding, event: AppArrived) -> None:
 
 
 def _enter_app(state: State, event: AppArrived) -> int:
-    user = _user(state, event.user, event.user_weight)
-    row = state.apps.take()
-    apps = state.apps.cells
-    apps.id[row], apps.user[row], apps.weight[row], apps.arrived[row] = event.app, user, event.weight, state.now
-    apps.tuner_kind[row] = state.tuner_kinds.setdefault(event.tuner_kind, len(state.tuner_kinds))
-    apps.divides[row] = int(event.divides)
-    apps.area_at_arrival[row] = state.contention_area
-    state.app_rows[event.app] = row
-    state.service.add_app(row, state.now)
-    state.standing.present += 1
+    row = state.apps.add(
+        id=event.app,
+        user=_user(state, event.user, event.user_weight),
+        weight=event.weight,
+        arrived=state.now,
+        tuner_kind=state.names.tuner_kinds.setdefault(event.tuner_kind, len(state.names.tuner_kinds)),
+        divides=int(event.divides),
+        area_at_arrival=state.counters.contention_area,
+    )
+    state.names.apps[event.app] = row
+    state.owners.present += 1
+    state.service.app_ledger = None
     return row
 
 
@@ -155,7 +155,7 @@ def single_job_arrived(fold: Folding, event: SingleJobArrived) -> bool:
     """Add an app with its first job; False, with nothing changed: the two events have to be folded one by one."""
     state, arrival, job = fold.state, event.arrival, event.job
     app = arrival.app
-    if app in state.app_rows or app in state.outcomes or job.app != app or job.job in state.job_rows:
+    if app in state.names.apps or app in state.names.outcomes or job.app != app or job.job in state.names.jobs:
         return False
     if not 1 <= job.least <= job.most or not declares_well(job):
         return False
@@ -165,25 +165,25 @@ def single_job_arrived(fold: Folding, event: SingleJobArrived) -> bool:
 
 def _check_new(state: State, event: AppArrived) -> None:
     """Refuse an app id that was used before, unless an ended app that has given all its GPUs back goes on."""
-    if event.again and event.app not in state.app_rows and event.app in state.outcomes:
-        del state.outcomes[event.app]
+    if event.again and event.app not in state.names.apps and event.app in state.names.outcomes:
+        del state.names.outcomes[event.app]
         return
-    if event.app in state.app_rows or event.app in state.outcomes:
+    if event.app in state.names.apps or event.app in state.names.outcomes:
         raise EventError("an app's id must be new", value=f'"{event.app}"')
 
 
 def _user(state: State, user: UserId, weight: float) -> int:
-    row = state.user_rows.get(user)
+    row = state.names.users.get(user)
     if row is None:
-        row = state.user_rows[user] = state.users.add(id=user)
-    state.users.cells.weight[row] = weight
+        row = state.names.users[user] = state.users.add(id=user)
+    report(state.users, row, weight=weight)
     return row
 
 
 def job_added(fold: Folding, event: JobAdded) -> None:
     """Add a job; it waits for the next round."""
     state = fold.state
-    if event.job in state.job_rows:
+    if event.job in state.names.jobs:
         raise EventError("a job's id must be new", value=f'"{event.job}"')
     app = fold.app(event.app)
     if not 1 <= event.least <= event.most:
@@ -194,38 +194,42 @@ def job_added(fold: Folding, event: JobAdded) -> None:
 
 def _usable(state: State, least: int, most: int, gpu_type: int) -> int:
     """The most GPUs of a job that the cluster has; at least ``least``, so that a job too large for it is kept."""
-    return max(least, min(most, state.installed(gpu_type)))
+    return max(least, min(most, state.capacity.installed(gpu_type)))
 
 
 def _enter_job(state: State, event: JobAdded, app: int) -> None:
-    row = state.jobs.take()
-    jobs = state.jobs.cells
-    jobs.id[row], jobs.app[row], jobs.arrived[row] = event.job, app, state.now
-    jobs.job_kind[row] = state.kind(event.kind if event.kind is not None else event.app)
+    types, kind, kinds = state.cluster.gpu_types, NONE, state.names.kinds
     if event.gpu_type is not None:
-        types = state.cluster.gpu_types
-        jobs.gpu_type[row] = types.index(event.gpu_type) if event.gpu_type in types else -2
-    jobs.least[row] = event.least
-    jobs.most[row] = _usable(state, event.least, event.most, jobs.gpu_type[row])
-    jobs.cpus[row], jobs.memory_gib[row] = event.cpus_per_gpu, event.memory_gib_per_gpu
-    jobs.iterations[row], jobs.seconds_per_iteration[row] = event.iterations, event.seconds_per_iteration
-    jobs.batch_size[row], jobs.adapts[row] = event.batch_size, event.adapts
-    jobs.epochs[row], jobs.samples_per_epoch[row] = event.epochs, event.samples_per_epoch
-    state.arrivals += 1
-    jobs.order[row] = state.arrivals
-    state.job_rows[event.job] = row
-    state.standing.jobs_of.setdefault(app, set()).add(row)
-    state.standing.uneven |= math.isfinite(event.cpus_per_gpu) or math.isfinite(event.memory_gib_per_gpu)
-    state.turn(row, JobState.WAITING)
-    jobs.reason[row], jobs.told_at[row], jobs.told_in[row] = _AWAITING_ROUND, state.now, state.round
-    state.touch(job=row, app=app)
-    state.cause(Cause.ARRIVED)
+        kind = types.index(event.gpu_type) if event.gpu_type in types else -2
+    state.counters.arrivals += 1
+    row = state.names.jobs[event.job] = state.jobs.add(
+        id=event.job,
+        app=app,
+        arrived=state.now,
+        job_kind=kinds.setdefault(event.kind if event.kind is not None else event.app, len(kinds)),
+        gpu_type=kind,
+        least=event.least,
+        most=_usable(state, event.least, event.most, kind),
+        cpus=event.cpus_per_gpu,
+        memory_gib=event.memory_gib_per_gpu,
+        iterations=event.iterations,
+        seconds_per_iteration=event.seconds_per_iteration,
+        batch_size=event.batch_size,
+        adapts=event.adapts,
+        epochs=event.epochs,
+        samples_per_epoch=event.samples_per_epoch,
+        order=state.counters.arrivals,
+    )
+    state.owners.jobs_of.setdefault(app, set()).add(row)
+    state.amounts.uneven |= math.isfinite(event.cpus_per_gpu) or math.isfinite(event.memory_gib_per_gpu)
+    await_round(state, row)
+    state.touch(app=app)
 
 
 def profile_changed(fold: Folding, event: ProfileChanged) -> None:
     """Return to the chosen profile."""
-    fold.state.fallen_back = False
-    fold.state.faults_in_row = 0
+    fold.state.counters.fallen_back = False
+    fold.state.counters.faults_in_row = 0
     fold.state.cause(Cause.CLUSTER_CHANGED)
 
 

@@ -1,7 +1,8 @@
 """Helpers shared by the folds of all kinds of event."""
 
-import dataclasses
 from collections.abc import Sequence
+
+import numpy as np
 
 from eunomia.contract.decisions import Fault, Transition, TransitionKind
 from eunomia.contract.events import Event, JobFinished, SingleJobEnded
@@ -9,18 +10,10 @@ from eunomia.contract.verdicts import Reason
 from eunomia.errors import InputError
 from eunomia.model.leases import Lease, LeaseState
 from eunomia.model.workload import JobState
-from eunomia.state.revoking import revoke
+from eunomia.state.revoking import drop_app, revoke
 from eunomia.state.state import State
+from eunomia.state.writers import divide, drop_job, move, report, tell
 from eunomia.units import NONE, AppId, Cause, Ints, JobId, Seconds
-
-
-@dataclasses.dataclass(slots=True)
-class Folded:
-    """The result of folding a step's events: orders for executors, and the events that were refused."""
-
-    orders: list[Transition]
-    refused: list[Fault]
-
 
 JOB_ENDED = "an event must name a job that has not ended"
 """The rule that a report breaks if it comes after its job's end, which is usual where reports and ends cross."""
@@ -31,16 +24,26 @@ class EventError(InputError):
 
 
 class Folding:
-    """Folds one step's events into the state and collects the orders that follow for executors."""
+    """Folds one step's events into the state.
 
-    __slots__ = ("_ending", "_events", "folded", "grace", "state")
+    Attributes:
+        orders: for executors, as they follow from the events.
+        refused: the events that were refused.
+    """
 
-    def __init__(self, state: State, folded: Folded, grace: Seconds, events: Sequence[Event]) -> None:
+    __slots__ = ("_ending", "_events", "grace", "orders", "refused", "state")
+
+    def __init__(self, state: State, grace: Seconds, events: Sequence[Event]) -> None:
         self.state = state
-        self.folded = folded
+        self.orders: list[Transition] = []
+        self.refused: list[Fault] = []
         self.grace = grace
         self._events = events
         self._ending: set[JobId] | None = None
+
+    def refuse(self, event: Event, error: EventError) -> None:
+        """Note an event that contradicts the state, and has changed nothing."""
+        self.refused.append(Fault(plugin="", stage=None, what=f"{type(event).__name__}: {error}"))
 
     def ends(self, job: JobId) -> bool:
         """Return whether a job ends in this step, and so must not wait again."""
@@ -50,14 +53,14 @@ class Folding:
 
     def app(self, app: AppId) -> int:
         """Row of an app that has not ended; EventError if there is none of this id."""
-        row = self.state.app_rows.get(app, NONE)
+        row = self.state.names.apps.get(app, NONE)
         if row == NONE or self.state.apps.cells.ended[row]:
             raise EventError("an event must name an app that has not ended", value=f'"{app}"')
         return row
 
     def job(self, job: JobId) -> int:
         """Row of a job; EventError if there is none of this id."""
-        row = self.state.job_rows.get(job, NONE)
+        row = self.state.names.jobs.get(job, NONE)
         if row == NONE:
             raise EventError(JOB_ENDED, value=f'"{job}"')
         return row
@@ -71,7 +74,7 @@ class Folding:
         """Make a lease give GPUs back, and add the order for executors."""
         order = revoke(self.state, lease, gpus, kind=kind, deadline=Seconds(self.state.now + self.grace))
         if order is not None:
-            self.folded.orders.append(order)
+            self.orders.append(order)
 
     def leave_all(self, job: int) -> None:
         """Make the job's own lease give all its GPUs back."""
@@ -81,10 +84,15 @@ class Folding:
 
     def undivide(self, job: int) -> None:
         """Take the job off the GPUs that its app's tuner assigned to it."""
-        jobs = self.state.jobs.live
-        if jobs.lease[job] == NONE:
-            self.state.clear(job)
-            jobs.gpus[job] = 0
+        if self.state.jobs.cells.lease[job] == NONE:
+            self.take_off(job)
+            report(self.state.jobs, job, gpus=0)
+
+    def take_off(self, job: int) -> None:
+        """Take the job off all GPUs that it is assigned to."""
+        if self.state.jobs.live.on[job].any():
+            for gpu in np.flatnonzero(self.state.holdings.live.job == job).tolist():
+                divide(self.state, gpu, NONE)
 
     def remove_job(self, job: int) -> None:
         """Drop a job; its GPUs have to come back."""
@@ -92,21 +100,21 @@ class Folding:
         held = state.jobs.cells.lease
         if held[job] != NONE:
             self.leave_all(job)
-        state.clear(job)
+        self.take_off(job)
         lease = state.leases.get(held[job]) if held[job] != NONE else None
         if lease is not None:
             lease.job = NONE
-        state.drop_job(job)
+            state.owners.shared_by.setdefault(lease.app, set()).add(lease.id)
+        drop_job(state, job)
 
     def end_app(self, app: int, outcome: str) -> None:
         """End an app with all its jobs and leases."""
         state = self.state
-        for job in sorted(state.standing.jobs_of.get(app, ())):
+        for job in sorted(state.owners.jobs_of.get(app, ())):
             self.remove_job(job)
         for lease in state.app_leases(app):
             if lease.state is not LeaseState.LEAVING:
                 self.leave(lease, lease.gpus)
-        state.service.add_app(app, state.now)
         state.touch(app=app)
         state.cause(_LEFT)
         close_app(state, app, outcome)
@@ -116,18 +124,19 @@ def close_app(state: State, app: int, outcome: str) -> None:
     """End an app without jobs; it is dropped once it has given back all its GPUs."""
     if state.open is not None:
         state.open.bids.pop(app, None)
-    state.outcomes[state.app_id(app)] = outcome
-    state.apps.cells.ended[app] = 1
-    standing = state.standing
-    leaves = bool(standing.leases_of.get(app))
-    if leaves:
-        state.keep_contention(app)
-    standing.present -= 1
-    if not leaves:
-        state.drop_app(app)
+    state.names.outcomes[state.apps.cells.id[app]] = outcome
+    state.service.app_ledger = None
+    if state.owners.shared_by.get(app):
+        present, rows = state.owners.present, np.array([app])
+        mean = state.service.contention(state.now, state.counters.contention_area, rows, present)
+        report(state.apps, app, ended=1, contention=mean.item())
+        state.owners.present -= 1
+    else:
+        state.owners.present -= 1
+        drop_app(state, app)
 
 
-_AWAITING_ROUND = int(Reason.AWAITING_ROUND)
+_AWAITING = int(Reason.AWAITING_ROUND), -1, ""
 _WAITING = JobState.WAITING
 _ARRIVED, _LEFT = Cause.ARRIVED, Cause.LEFT
 _OVER = frozenset({0, int(Reason.PAUSED_BY_APP), int(Reason.BACKING_OFF), int(Reason.AWAITING_RELEASE)})
@@ -143,15 +152,10 @@ def await_round(state: State, job: int, *, stopped: bool = False, at: Seconds | 
         stopped: a round took the job's GPUs; the verdict of that round is kept.
         at: time since which the job waits; None: now.
     """
-    state.turn(job, _WAITING, at)
-    if state.standing.backing_off:
-        state.standing.backing_off.pop(job, None)
-    jobs = state.jobs.cells
-    if stopped and jobs.reason[job] not in _OVER:
-        state.touch(job=job)
-        state.cause(_ARRIVED)
-        return
-    jobs.reason[job], jobs.told_at[job] = _AWAITING_ROUND, state.now
-    jobs.stage[job], jobs.plugin[job], jobs.told_in[job] = -1, 0, state.round
-    state.touch(job=job)
+    move(state, job, _WAITING, at)
+    if state.waiting_jobs.backing_off:
+        state.waiting_jobs.backing_off.pop(job, None)
+    if not stopped or state.jobs.cells.reason[job] in _OVER:
+        tell(state, job, _AWAITING)
+    state.changes.rows.append(job)
     state.cause(_ARRIVED)

@@ -15,7 +15,7 @@ def keep_by_kind(state: State, job: int, event: RateMeasured) -> None:
     A job without a declared kind has its app's: its rates end with it, as do those of the app's other jobs.
     """
     kind = state.jobs.cells.job_kind[job]
-    if kind == state.kinds.get(state.app_id(state.jobs.cells.app[job])):
+    if kind == state.names.kinds.get(state.app_id(state.jobs.cells.app[job])):
         return
     rate = KnownRate(
         gpus=event.gpus,
@@ -28,23 +28,24 @@ def keep_by_kind(state: State, job: int, event: RateMeasured) -> None:
         machine=_machine(state, job),
         date=event.date,
     )
-    put_profile(state, kind, with_rate(state.profiles.get(kind, ()), rate))
+    put_profile(state, kind, with_rate(state.reports.profiles.get(kind, ()), rate))
 
 
 def kind_profiled(fold: Folding, event: KindProfiled) -> None:
     """Replace the rates of a kind by those that the operator gave; none: the kind is dropped."""
     check_rates(fold.state, event.kind, event.rates)
-    put_profile(fold.state, fold.state.kind(event.kind), event.rates)
+    kinds = fold.state.names.kinds
+    put_profile(fold.state, kinds.setdefault(event.kind, len(kinds)), event.rates)
     fold.state.cause(Cause.REPORTED)
 
 
 def put_profile(state: State, kind: int, rates: tuple[KnownRate, ...]) -> None:
     """Set the rates of a kind; none: drop the kind."""
-    state.profiles.pop(kind, None)
+    state.reports.profiles.pop(kind, None)
     if rates:
-        state.profiles[kind] = rates
-        if len(state.profiles) > MOST_KINDS:
-            del state.profiles[next(iter(state.profiles))]
+        state.reports.profiles[kind] = rates
+        if len(state.reports.profiles) > MOST_KINDS:
+            del state.reports.profiles[next(iter(state.reports.profiles))]
 
 
 def check_rates(state: State, kind: str, rates: tuple[KnownRate, ...]) -> None:
@@ -60,7 +61,7 @@ def check_rates(state: State, kind: str, rates: tuple[KnownRate, ...]) -> None:
         place = f"{kind}, point {number}"
         if rate.gpu_type not in types:
             raise EventError(f"a GPU type must be one of {', '.join(types)}", value=f'"{rate.gpu_type}"', place=place)
-        most = state.installed(types.index(rate.gpu_type))
+        most = state.capacity.installed(types.index(rate.gpu_type))
         if not 1 <= rate.gpus <= most:
             raise EventError(f"GPUs must be from 1 to {most}", value=str(rate.gpus), place=place)
         if not 0.0 <= rate.rate < math.inf:
@@ -79,6 +80,6 @@ def _machine(state: State, job: int) -> str:
     lease = state.leases.get(state.jobs.cells.lease[job])
     if lease is None:
         return ""
-    gpus = {*lease.gpus.tolist(), *state.leaving.get(lease.id, ())}
+    gpus = {*lease.gpus.tolist(), *state.owners.leaving.get(lease.id, ())}
     machines = {int(state.cluster.machine[gpu]) for gpu in gpus}
     return state.cluster.machines[machines.pop()].name if len(machines) == 1 else ""

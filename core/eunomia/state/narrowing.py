@@ -22,14 +22,14 @@ _COLUMNS = [(one.name, one.metadata["fill"], one.metadata["dtype"]) for one in d
 
 def narrowed(state: State, app: int, causes: Iterable[Cause], needs: frozenset[Feature] = frozenset()) -> Snapshot:
     """Make a snapshot with one app as row 0 of the only user, its jobs by arrival, and the GPUs that it holds."""
-    mine = np.array(sorted(state.standing.jobs_of.get(app, ())), dtype=np.int64)
+    mine = np.array(sorted(state.owners.jobs_of.get(app, ())), dtype=np.int64)
     jobs, row = state.by_arrival(mine), np.array([app])
     moved = {job: own for own, job in enumerate(jobs.tolist())}
     table = _taken(state.jobs.shown, jobs, app=0)
     alone = Snapshot(
         now=state.now,
-        round=state.round,
-        version=state.version,
+        round=state.counters.round,
+        version=state.counters.version,
         causes=frozenset(causes),
         cluster=state.cluster,
         users=_taken(state.users.shown, state.apps.live.user[row]),
@@ -38,19 +38,19 @@ def narrowed(state: State, app: int, causes: Iterable[Cause], needs: frozenset[F
         active=np.flatnonzero(table.state != int(JobState.PAUSED)).astype(np.int32),
         active_apps=np.zeros(1, dtype=np.int32),
         holdings=_holdings(state, app, moved),
-        forecasts={0: state.forecasts[app]} if app in state.forecasts else {},
-        measured=_moved(state.measured, moved),
-        measured_at_others=_moved(state.measured_at_others, moved),
-        coming_regimes=_moved(state.coming_regimes, moved),
-        profiles=state.profiles,
+        forecasts={0: state.reports.forecasts[app]} if app in state.reports.forecasts else {},
+        measured=_moved(state.reports.measured, moved),
+        measured_at_others=_moved(state.reports.measured_at_others, moved),
+        coming_regimes=_moved(state.reports.coming_regimes, moved),
+        profiles=state.reports.profiles,
         ledger=Ledger(
             jobs=_taken(state.job_ledger, jobs),
             apps=_taken(state.app_ledger, row),
-            adaptations=_moved(state.adaptations, moved),
+            adaptations=_moved(state.reports.adaptations, moved),
         ),
         memos=Memos({}),
-        kinds=tuple(state.kinds),
-        seed=state.seed,
+        kinds=tuple(state.names.kinds),
+        seed=state.counters.seed,
         find_changes=lambda _: None,
         narrow=lambda _: alone,
         needs=needs,

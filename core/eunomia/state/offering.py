@@ -18,33 +18,29 @@ _WAITING, _RUNNING, _STARTING = int(JobState.WAITING), int(JobState.RUNNING), in
 
 def make_offer(state: State, scope: Scope, lease: Seconds, *, retune: bool = False) -> Offer:
     """Offer every GPU that the round may reassign to all apps; the fields are computed when a stage reads them."""
-    reach = _Reach(state, scope)
+    only_free = scope is Scope.FREE and not state.lease_ends.overdue
+    reach = _Reach(state, scope, only_free)
+    free = state.free_gpus.free
     return Offer(
-        id=OfferId(state.last_offer + 1),
+        id=OfferId(state.counters.last_offer + 1),
         scope=scope,
         made_at=state.now,
         gpus=Later(reach.gpus),  # type: ignore[arg-type]
         candidates=Later(reach.candidates),  # type: ignore[arg-type]
-        free_gpus=sum(state.standing.space.free) if reach.only_free else Later(lambda: int(reach.gpus().size)),  # type: ignore[arg-type]
-        contended=contended(state),
+        free_gpus=sum(free) if only_free else Later(lambda: int(reach.gpus().size)),  # type: ignore[arg-type]
+        contended=state.waiting_jobs.asked > min(free),
         retune=retune,
         whole=True,
         lease=lease,
-        capacity=state.capacity(),
+        capacity=state.capacity.in_service(),
         contention=Later(lambda: state.app_ledger.contention[: max(1, state.apps.used)].copy()),  # type: ignore[arg-type]
         named=Later(reach.named),  # type: ignore[arg-type]
     )
 
 
-def contended(state: State) -> bool:
-    """Return whether waiting jobs may ask for more GPUs than are free of the GPU type with the fewest free ones."""
-    standing = state.standing
-    return standing.asked > min(standing.space.free)
-
-
 def anything(state: State, offer: Offer) -> bool:
     """Return whether the offer has any GPU; the oldest leases are tried first."""
-    if offer.whole and any(state.standing.space.free):
+    if offer.whole and any(state.free_gpus.free):
         return True
     if offer.whole and offer.scope is Scope.ALL:
         held, now = state.holdings.cells, state.now
@@ -85,10 +81,8 @@ def reached(state: State, offer: Offer, gpus: Ints) -> Bools:
 class _Reach:
     """The GPUs and jobs that a round may change, computed on first use."""
 
-    def __init__(self, state: State, scope: Scope) -> None:
-        self.state, self.scope = state, scope
-        self.only_free = scope is Scope.FREE and not state.lease_ends.overdue
-        """No lease is overdue, so that exactly the free GPUs are on offer."""
+    def __init__(self, state: State, scope: Scope, only_free: bool) -> None:
+        self.state, self.scope, self.only_free = state, scope, only_free
         self._mask: Bools | None = None
 
     def mask(self) -> Bools:
@@ -101,7 +95,7 @@ class _Reach:
 
     def candidates(self) -> Rows:
         if self.only_free:
-            return self.state.by_arrival(np.fromiter(self.state.standing.waiting, np.int64))
+            return self.state.by_arrival(np.fromiter(self.state.waiting_jobs.rows, np.int64))
         return _candidates(self.state, self.mask())
 
     def named(self) -> Ints:

@@ -2,14 +2,17 @@
 
 import math
 
+import numpy as np
+
 from eunomia.contract.decisions import Transition, TransitionKind
 from eunomia.contract.events import RateMeasured
 from eunomia.model.gpu_sets import NO_GPUS, without
 from eunomia.model.leases import Lease, LeaseState, Probing
 from eunomia.state.adopt import confirm_again
 from eunomia.state.folding import Folding
-from eunomia.state.revoking import stop_clock, take
+from eunomia.state.revoking import shed
 from eunomia.state.state import State
+from eunomia.state.writers import halt
 from eunomia.units import NEVER, Epoch, LeaseId, Seconds
 
 
@@ -27,7 +30,7 @@ def measured(fold: Folding, job: int, event: RateMeasured) -> None:
 def end_overdue(fold: Folding) -> None:
     """End the measurements that exceed their time limit."""
     state = fold.state
-    for number in [number for number, until in state.probing.items() if until <= state.now]:
+    for number in [number for number, until in state.owners.probing.items() if until <= state.now]:
         lease = state.leases[number]
         if lease.probe is not None:
             _go_back(fold, lease, lease.probe)
@@ -47,12 +50,12 @@ def _go_back(fold: Folding, lease: Lease, probe: Probing) -> None:
     state, job = fold.state, lease.job
     fence, leaving = Epoch(0), without(lease.gpus, probe.home)
     if leaving.size:
-        fence = state.next_epoch()
-        leaving = take(state, lease, leaving, fence)
+        fence = state.counters.next_epoch()
+        leaving = np.array(shed(state, lease, leaving.tolist(), fence, fence), np.int64)
     order = Transition(
         kind=TransitionKind.PROBE,
         lease=LeaseId(lease.id),
-        epoch=state.next_epoch(),
+        epoch=state.counters.next_epoch(),
         app=state.app_id(lease.app),
         job=state.job_id(job),
         gpus=probe.home,
@@ -65,6 +68,6 @@ def _go_back(fold: Folding, lease: Lease, probe: Probing) -> None:
         after=NO_GPUS,
         deadline=Seconds(state.now + fold.grace) if leaving.size else NEVER,
     )
-    stop_clock(state, job)
+    halt(state, job)
     confirm_again(state, lease, order)
-    fold.folded.orders.append(order)
+    fold.orders.append(order)

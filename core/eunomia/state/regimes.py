@@ -10,6 +10,7 @@ from eunomia.state.folding import EventError, Folding
 from eunomia.state.kind_profiles import keep_by_kind
 from eunomia.state.probing import measured
 from eunomia.state.state import State
+from eunomia.state.writers import report
 from eunomia.units import Cause
 
 _ROUNDING = 1e-6
@@ -28,7 +29,7 @@ def adapted(fold: Folding, event: Adapted) -> None:
         done = cells.done[job] + (0.0 if math.isnan(since) else max(0.0, at - since) * cells.rate[job])
     if not 0.0 <= done < math.inf:
         raise EventError("iterations done must be a number of 0 or more", value=str(done), place=event.job)
-    known = state.adaptations.get(job) or Adaptations(first_batch_size=cells.batch_size[job])
+    known = state.reports.adaptations.get(job) or Adaptations(first_batch_size=cells.batch_size[job])
     if _is_repeat(known, event.batch_size, done):
         return
     if known.kept and (at < known.kept[-1].at or done < known.floor):
@@ -37,9 +38,9 @@ def adapted(fold: Folding, event: Adapted) -> None:
         raise EventError(rule, value=f"{at:g} s and {done:g} iterations", place=event.job)
     _check_epochs(known.regimes(done), cells.epochs[job], cells.samples_per_epoch[job], event)
     now = Adaptation(at=at, batch_size=event.batch_size, iterations_done=done)
-    state.adaptations[job] = known.then(now)
-    cells.batch_size[job] = event.batch_size
-    if job in state.measured or job in state.measured_at_others:
+    state.reports.adaptations[job] = known.then(now)
+    report(state.jobs, job, batch_size=event.batch_size)
+    if job in state.reports.measured or job in state.reports.measured_at_others:
         _sort_rates(state, job)
     state.touch(job=job)
     state.cause(Cause.ADAPTED)
@@ -65,9 +66,9 @@ def regimes_announced(fold: Folding, event: RegimesAnnounced) -> None:
     if coming > whole * (1.0 + _ROUNDING):
         rule = f"coming regimes must fit into the job's {whole:g} iterations"
         raise EventError(rule, value=f"{coming:g} iterations", place=event.job)
-    state.coming_regimes.pop(job, None)
+    state.reports.coming_regimes.pop(job, None)
     if event.regimes:
-        state.coming_regimes[job] = event.regimes
+        state.reports.coming_regimes[job] = event.regimes
     state.touch(job=job)
     state.cause(Cause.REPORTED)
 
@@ -104,7 +105,8 @@ def check_declared(event: JobAdded) -> None:
 
 def declares_well(event: JobAdded) -> bool:
     """Return whether ``check_declared`` passes."""
-    return all(map(_is_declared_well, (event.batch_size, event.epochs, event.samples_per_epoch)))
+    numbers = (event.batch_size, event.epochs, event.samples_per_epoch)
+    return not [number for number in numbers if number == number and not 0.0 < number < math.inf]
 
 
 def _is_declared_well(number: float) -> bool:
@@ -113,9 +115,9 @@ def _is_declared_well(number: float) -> bool:
 
 def reported_back(state: State, job: int, iterations: float) -> None:
     """Record the iterations of a report; a job that resumes from an older checkpoint may repeat later adaptations."""
-    known = state.adaptations.get(job)
+    known = state.reports.adaptations.get(job)
     if known is not None:
-        state.adaptations[job] = known.back_to(iterations)
+        state.reports.adaptations[job] = known.back_to(iterations)
 
 
 def rate_measured(fold: Folding, event: RateMeasured) -> None:
@@ -140,10 +142,10 @@ def rate_measured(fold: Folding, event: RateMeasured) -> None:
     )
     state = fold.state
     present = is_present(seen, state.jobs.cells.batch_size[job])
-    rates = state.measured if present else state.measured_at_others
+    rates = state.reports.measured if present else state.reports.measured_at_others
     rates[job] = (*_without(rates.get(job, ()), seen, any_batch=present), seen)
     keep_by_kind(state, job, event)
-    if state.probing:
+    if state.owners.probing:
         measured(fold, job, event)
     state.touch(job=job)
     state.cause(Cause.REPORTED)
@@ -155,16 +157,16 @@ def _sort_rates(state: State, job: int) -> None:
     A rate without a batch size holds for any.
     """
     batch = state.jobs.cells.batch_size[job]
-    old, others = state.measured.pop(job, ()), state.measured_at_others.pop(job, ())
+    old, others = state.reports.measured.pop(job, ()), state.reports.measured_at_others.pop(job, ())
     come = tuple(seen for seen in others if is_present(seen, batch))
     stay = tuple(seen for seen in old if is_present(seen, batch))
     for seen in come:
         stay = (*_without(stay, seen, any_batch=True), seen)
     aside = tuple(seen for seen in (*others, *old) if not is_present(seen, batch))
     if stay:
-        state.measured[job] = stay
+        state.reports.measured[job] = stay
     if aside:
-        state.measured_at_others[job] = aside
+        state.reports.measured_at_others[job] = aside
 
 
 def is_present(seen: Measured, batch: float) -> bool:

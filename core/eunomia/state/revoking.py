@@ -1,18 +1,18 @@
 """Takes GPUs from a lease: GPUs that it holds become LEAVING, GPUs that it was only promised are given up."""
 
-import math
+from collections.abc import Sequence
 
 import numpy as np
 
 from eunomia.contract.decisions import Transition, TransitionKind
 from eunomia.contract.verdicts import Reason
-from eunomia.model.gpu_sets import NO_GPUS, without
-from eunomia.model.leases import GpuState, Lease
+from eunomia.model.gpu_sets import NO_GPUS
+from eunomia.model.leases import Lease, LeaseState
 from eunomia.model.workload import JobState
 from eunomia.state.state import State
-from eunomia.units import NONE, Epoch, Ints, LeaseId, Seconds
+from eunomia.state.writers import halt, leave, move, release, report
+from eunomia.units import NONE, Ints, LeaseId, Seconds
 
-_LEAVING = int(GpuState.LEAVING)
 _ON_GPUS = (int(JobState.RUNNING), int(JobState.STARTING))
 _STOPS, _WAITS = JobState.STOPPING, JobState.WAITING
 _AWAITING_ROUND = int(Reason.AWAITING_ROUND)
@@ -24,9 +24,9 @@ def revoke(state: State, lease: Lease, gpus: Ints, *, kind: TransitionKind, dead
     Returns:
         The order for executors, with a new epoch; None if the lease held none of these GPUs.
     """
-    epoch = state.next_epoch()
-    mine = take(state, lease, gpus, epoch)
-    if mine.size == 0:
+    epoch = state.counters.next_epoch()
+    mine = shed(state, lease, gpus.tolist(), epoch, epoch)
+    if not mine:
         return None
     held = state.holdings.live
     return Transition(
@@ -40,68 +40,92 @@ def revoke(state: State, lease: Lease, gpus: Ints, *, kind: TransitionKind, dead
         memory_gib=held.memory_gib[lease.gpus],
         ends_at=lease.ends_at,
         protected_until=lease.protected_until,
-        leaving=mine,
+        leaving=np.array(mine, np.int64),
         fence=epoch,
         after=NO_GPUS,
         deadline=deadline,
     )
 
 
-def take(state: State, lease: Lease, gpus: Ints, epoch: Epoch) -> Ints:
-    """Take GPUs from a lease without an order for executors; return those of the GPUs that the lease held."""
-    numbers = gpus.tolist()
-    holder = state.holdings.cells.lease
-    those = [gpu for gpu in numbers if holder[gpu] == lease.id]
-    mine = gpus if len(those) == len(numbers) else np.array(those, dtype=np.int64)
-    _mark(state, lease, numbers, those, epoch)
-    lease.gpus = without(lease.gpus, gpus)
-    lease.epoch = epoch
-    if those:
-        state.leaving.setdefault(lease.id, set()).update(those)
-    if lease.gpus.size == 0:
-        forget_probe(state, lease)
-        state.leave(lease)
-    _stop_job(state, lease)
-    if lease.gpus.size == 0 and not state.leaving.get(lease.id):
-        state.drop_lease(lease.id)
+def shed(state: State, lease: Lease, gpus: list[int], fence: int, epoch: int) -> list[int]:
+    """Take GPUs from a lease without an order for executors; return those of the GPUs that the lease held.
+
+    A lease without a GPU leaves, and its job stops; it is dropped if it has none to give back.
+    """
+    mine = leave(state, lease, gpus, fence)
+    lost = set(gpus)
+    kept = [gpu for gpu in lease.gpus.tolist() if gpu not in lost]
+    lease.gpus, lease.epoch = np.array(kept, np.int64) if kept else NO_GPUS, int(epoch)
+    if epoch > state.counters.last_epoch:
+        state.counters.last_epoch = int(epoch)
+    if kept:
+        return mine
+    forget_probe(state, lease)
+    leave_all(state, lease)
+    job, waits = lease.job, not state.owners.leaving.get(lease.id)
+    if job != NONE:
+        halt(state, job)
+        if state.jobs.cells.state[job] in _ON_GPUS:
+            move(state, job, _WAITS if waits else _STOPS)
+            report(state.jobs, job, reason=_AWAITING_ROUND)
+            state.touch(job=job)
+    if waits:
+        drop_lease(state, lease)
     return mine
+
+
+def leave_all(state: State, lease: Lease) -> None:
+    """Mark a lease as leaving: all its GPUs have to come back."""
+    if lease.job == NONE and lease.state is not LeaseState.LEAVING:
+        state.owners.divided -= 1
+    lease.state = LeaseState.LEAVING
+    state.lease_ends.released(lease.id)
 
 
 def forget_probe(state: State, lease: Lease) -> None:
     """End a measurement, which a newer order about the lease overtakes."""
     if lease.probe is not None:
         lease.probe = None
-        state.probing.pop(lease.id, None)
+        state.owners.probing.pop(lease.id, None)
 
 
-def _mark(state: State, lease: Lease, gpus: list[int], mine: list[int], epoch: int) -> None:
-    """Mark GPUs that a lease holds as LEAVING, and remove the lease as successor of the others."""
-    held = state.holdings.cells
-    for gpu in mine:
-        held.state[gpu], held.epoch[gpu] = _LEAVING, epoch
-    for gpu in gpus:
-        if held.successor[gpu] == lease.id:
-            held.successor[gpu] = NONE
+def give_back(state: State, lease: Lease, gpus: Sequence[int], at: Seconds) -> None:
+    """Return GPUs of a lease at ``at``: to their successors, else to the free GPUs."""
+    for number in release(state, gpus, at):
+        state.amounts.refresh(state.leases[number])
+    if state.owners.leaving:
+        state.owners.leaving.get(lease.id, set()).difference_update(gpus)
 
 
-def stop_clock(state: State, job: int, at: float | None = None) -> None:
-    """Store the progress that a job made until now, or until ``at``; the job makes none from then on."""
-    jobs = state.jobs.cells
-    since = jobs.since[job]
-    if since != since:
-        return  # the job does not run
-    done = jobs.done[job] + max(0.0, (state.now if at is None else at) - since) * jobs.rate[job]
-    iterations = jobs.iterations[job]
-    jobs.done[job] = iterations if done > iterations else done  # NaN: not known
-    jobs.since[job] = math.nan
-
-
-def _stop_job(state: State, lease: Lease) -> None:
-    """Stop the job of a lease that lost all its GPUs; a job without a GPU to give back waits again."""
-    if lease.job == NONE or lease.gpus.size:
+def drop_lease(state: State, lease: Lease) -> None:
+    """Drop a lease that has no GPUs left; an ended app is dropped with its last lease."""
+    number, job, owners = lease.id, lease.job, state.owners
+    del state.leases[number]
+    if state.amounts.are_known:
+        state.amounts.drop(number)
+    if state.owners.probing:
+        state.owners.probing.pop(number, None)
+    if state.owners.leaving:
+        state.owners.leaving.pop(number, None)
+    if state.lease_ends.overdue:
+        state.lease_ends.released(number)
+    if job != NONE:
+        if state.jobs.cells.lease[job] == number:
+            report(state.jobs, job, lease=NONE)
         return
-    stop_clock(state, lease.job)
-    if state.jobs.cells.state[lease.job] in _ON_GPUS:
-        state.turn(lease.job, _STOPS if state.leaving.get(lease.id) else _WAITS)
-        state.jobs.cells.reason[lease.job] = _AWAITING_ROUND
-        state.touch(job=lease.job)
+    shared = owners.shared_by[lease.app]
+    shared.discard(number)
+    if lease.state is not LeaseState.LEAVING:
+        owners.divided -= 1
+    if not shared and state.apps.cells.ended[lease.app]:
+        drop_app(state, lease.app)
+
+
+def drop_app(state: State, app: int) -> None:
+    """Drop an app that has ended and has given back all its GPUs."""
+    state.names.apps.pop(state.app_id(app), None)
+    if state.reports.forecasts:
+        state.reports.forecasts.pop(app, None)
+    state.owners.jobs_of.pop(app, None)
+    state.owners.shared_by.pop(app, None)
+    state.apps.drop(app)

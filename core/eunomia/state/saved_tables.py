@@ -4,9 +4,12 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, Final
 
+import numpy as np
+
 from eunomia.model.ledger import AppLedger, JobLedger
 from eunomia.model.workload import Apps, Jobs
 from eunomia.state.state import State
+from eunomia.state.writers import report
 
 Saved = dict[str, Any]
 """A table's content as ``Table.state`` gives it: ``used``, ``free`` and ``columns``."""
@@ -31,9 +34,7 @@ _JOB_ACCOUNTS: Final = {
 _APP_ACCOUNTS: Final = {
     "area_at_arrival": "area_at_arrival",
     "ended": "ended",
-    "gpus": "gpus",
     "gpu_seconds": "gpu_seconds",
-    "booked_at": "counted_at",
 }
 _LEDGER_KEPT: Final = {"jobs": ("job_ledger", "last_ran"), "apps": ("app_ledger", "contention")}
 """By table: the column of its ledger that does not follow from the others."""
@@ -46,7 +47,7 @@ def saved_tables(state: State) -> dict[str, Saved]:
         "users": state.users.state(),
         "apps": _part(apps, {field.name: field.name for field in fields(Apps)}),
         "jobs": _part(jobs, {field.name: field.name for field in fields(Jobs)}),
-        "app_accounts": _with_leases(state, _part(apps, _APP_ACCOUNTS)),
+        "app_accounts": _part(apps, _APP_ACCOUNTS),
         "job_accounts": _part(jobs, _JOB_ACCOUNTS),
         "app_ledger": _ledger(apps, state.app_ledger),
         "job_ledger": _ledger(jobs, state.job_ledger),
@@ -67,6 +68,7 @@ def restore_tables(state: State, saved: Mapping[str, Saved]) -> None:
         ledger, kept = _LEDGER_KEPT[name]
         columns[kept] = saved[ledger]["columns"][kept]
         table.restore({**saved[name], "columns": columns})
+    _kept_since(state, saved["app_accounts"])
 
 
 def _part(whole: Saved, columns: Mapping[str, str]) -> Saved:
@@ -74,13 +76,12 @@ def _part(whole: Saved, columns: Mapping[str, str]) -> Saved:
     return {**whole, "columns": {name: whole["columns"][column] for name, column in columns.items()}}
 
 
-def _with_leases(state: State, accounts: Saved) -> Saved:
-    """Add the number of each app's leases, leaving ones included, to the columns."""
-    leases_of = state.standing.leases_of
-    counts = [len(leases_of.get(row, ())) for row in range(accounts["used"])]
-    columns = accounts["columns"]
-    first = {name: columns[name] for name in ("area_at_arrival", "ended")}
-    return {**accounts, "columns": {**first, "leases": counts, **columns}}
+def _kept_since(state: State, accounts: Saved) -> None:
+    """Set since when each GPU is held, for a checkpoint that has the time up to which each app's account counts."""
+    if "booked_at" not in accounts["columns"]:
+        return
+    counted_at = np.array([*accounts["columns"]["booked_at"], np.nan])
+    report(state.holdings, np.arange(state.holdings.used), since=counted_at[state.holdings.live.app])
 
 
 def _ledger(whole: Saved, ledger: AppLedger | JobLedger) -> Saved:

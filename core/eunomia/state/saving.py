@@ -15,12 +15,11 @@ from eunomia.model.leases import Lease, LeaseState, Probing
 from eunomia.state.codec import decode, encode
 from eunomia.state.saved_tables import restore_tables, saved_tables
 from eunomia.state.state import OpenOffer, State
-from eunomia.units import AppId, Basis, Cause, JobId, Locality, Seconds, Stage, UserId, Version
+from eunomia.units import AppId, Basis, Cause, Locality, Seconds, Stage, Version
 
 FORMAT = 2
 SCALARS = (
     "seed",
-    "now",
     "round",
     "version",
     "last_epoch",
@@ -34,7 +33,16 @@ SCALARS = (
     "fallen_back",
     "contention_area",
 )
-MAPS = ("user_rows", "app_rows", "job_rows", "kinds", "tuner_kinds", "plugins", "outcomes")
+MAPS = {
+    "user_rows": "users",
+    "app_rows": "apps",
+    "job_rows": "jobs",
+    "kinds": "kinds",
+    "tuner_kinds": "tuner_kinds",
+    "plugins": "plugins",
+    "outcomes": "outcomes",
+}
+"""Attributes of ``Names`` by their names in a checkpoint."""
 
 
 def save_state(state: State) -> bytes:
@@ -43,18 +51,22 @@ def save_state(state: State) -> bytes:
         "format": FORMAT,
         "gpus": state.cluster.gpus,
         "tables": saved_tables(state),
-        "scalars": {name: getattr(state, name) for name in SCALARS},
-        "maps": {name: dict(getattr(state, name)) for name in MAPS},
-        "causes": sorted(cause.value for cause in state.causes),
-        "forecasts": [[row, encode(forecast)] for row, forecast in state.forecasts.items()],
-        "measured": [[_measured(seen) for seen in rates] for rates in state.measured.values()],
-        "measured_at_others": [[_measured(seen) for seen in rates] for rates in state.measured_at_others.values()],
-        "profiles": [[kind, [encode(rate) for rate in rates]] for kind, rates in state.profiles.items()],
-        "adaptations": [[row, encode(kept)] for row, kept in state.adaptations.items()],
-        "coming_regimes": [[row, [encode(one) for one in regimes]] for row, regimes in state.coming_regimes.items()],
+        "scalars": {"now": state.now} | {name: getattr(state.counters, name) for name in SCALARS},
+        "maps": {name: dict(getattr(state.names, own)) for name, own in MAPS.items()},
+        "causes": sorted(cause.value for cause in state.counters.causes),
+        "forecasts": [[row, encode(forecast)] for row, forecast in state.reports.forecasts.items()],
+        "measured": [[_measured(seen) for seen in rates] for rates in state.reports.measured.values()],
+        "measured_at_others": [
+            [_measured(seen) for seen in rates] for rates in state.reports.measured_at_others.values()
+        ],
+        "profiles": [[kind, [encode(rate) for rate in rates]] for kind, rates in state.reports.profiles.items()],
+        "adaptations": [[row, encode(kept)] for row, kept in state.reports.adaptations.items()],
+        "coming_regimes": [
+            [row, [encode(one) for one in regimes]] for row, regimes in state.reports.coming_regimes.items()
+        ],
         "leases": [_lease(lease) for lease in state.leases.values()],
-        "leaving": [[lease, sorted(gpus)] for lease, gpus in state.leaving.items()],
-        "starts_at": [[job, time] for job, time in state.starts_at.items()],
+        "leaving": [[lease, sorted(gpus)] for lease, gpus in state.owners.leaving.items()],
+        "starts_at": [[job, time] for job, time in state.reports.starts_at.items()],
         "memos": [
             [plugin, stage.value, memo.version, b64encode(memo.to_bytes()).decode()]
             for (plugin, stage), memo in state.memos.items()
@@ -85,25 +97,26 @@ def load_state(
         raise InputError(f"a checkpoint must be of this cluster of {cluster.gpus} GPUs", value=str(made["gpus"]))
     state = State(cluster, plain=plain)
     restore_tables(state, made["tables"])
+    state.now = Seconds(made["scalars"]["now"])
     for name in SCALARS:
-        setattr(state, name, made["scalars"][name])
-    for name in MAPS:
-        setattr(state, name, dict(made["maps"][name]))
-    _restore_names(state)
-    state.causes = {Cause(cause) for cause in made["causes"]}
-    state.forecasts = {int(row): decode(forecast) for row, forecast in made["forecasts"]}
-    state.measured = _rates(made["measured"])
-    state.measured_at_others = _rates(made.get("measured_at_others", ()))
-    state.profiles = {int(kind): tuple(map(decode, rates)) for kind, rates in made.get("profiles", ())}
-    state.adaptations = {int(row): decode(kept) for row, kept in made.get("adaptations", ())}
-    state.coming_regimes = {int(row): tuple(map(decode, kept)) for row, kept in made.get("coming_regimes", ())}
+        setattr(state.counters, name, made["scalars"][name])
+    for name, own in MAPS.items():
+        setattr(state.names, own, dict(made["maps"][name]))
+    state.counters.version = Version(state.counters.version)
+    state.counters.causes = frozenset(map(Cause, made["causes"]))
+    state.reports.forecasts = {int(row): decode(forecast) for row, forecast in made["forecasts"]}
+    state.reports.measured = _rates(made["measured"])
+    state.reports.measured_at_others = _rates(made.get("measured_at_others", ()))
+    state.reports.profiles = {int(kind): tuple(map(decode, rates)) for kind, rates in made.get("profiles", ())}
+    state.reports.adaptations = {int(row): decode(kept) for row, kept in made.get("adaptations", ())}
+    state.reports.coming_regimes = {int(row): tuple(map(decode, kept)) for row, kept in made.get("coming_regimes", ())}
     for lease in made["leases"]:
         kept = _kept_lease(lease)
         state.leases[kept.id] = kept
         if kept.probe is not None:
-            state.probing[kept.id] = kept.probe.until
-    state.leaving = {int(lease): set(gpus) for lease, gpus in made["leaving"]}
-    state.starts_at = {int(job): float(time) for job, time in made["starts_at"]}
+            state.owners.probing[kept.id] = kept.probe.until
+    state.owners.leaving = {int(lease): set(gpus) for lease, gpus in made["leaving"]}
+    state.reports.starts_at = {int(job): float(time) for job, time in made["starts_at"]}
     for plugin, stage, version, memo in made["memos"]:
         kind = memo_types.get((plugin, Stage(stage)))
         read = None if kind is None else read_memo(kind, version, b64decode(memo))
@@ -116,16 +129,8 @@ def load_state(
             bids={int(app): decode(form) for app, form in bids},
             asked={int(row): AppId(app) for row, app in asked},
         )
-    state.lease_ends = state.lease_ends.rebuild(state.now)
-    state.amounts.rebuild(state.leases)
+    state.rebuild()
     return state
-
-
-def _restore_names(state: State) -> None:
-    state.now, state.version = Seconds(state.now), Version(state.version)
-    state.user_rows = {UserId(name): row for name, row in state.user_rows.items()}
-    state.app_rows = {AppId(name): row for name, row in state.app_rows.items()}
-    state.job_rows = {JobId(name): row for name, row in state.job_rows.items()}
 
 
 def _lease(lease: Lease) -> dict[str, Any]:

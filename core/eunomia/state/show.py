@@ -1,7 +1,7 @@
 """The snapshot of the state for the stages: views of its tables; fields that cost work are computed on first use."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 
 import numpy as np
 
@@ -12,10 +12,10 @@ from eunomia.contract.queues import Ranked
 from eunomia.contract.snapshot import Snapshot
 from eunomia.model.ledger import Ledger
 from eunomia.model.shapes import Later
+from eunomia.model.space import Space
 from eunomia.model.workload import JobState
 from eunomia.state.narrowing import narrowed
 from eunomia.state.state import State
-from eunomia.state.state_index import Standing
 from eunomia.units import NONE, Cause, Rows
 
 _NOTHING: frozenset[int] = frozenset()
@@ -32,11 +32,12 @@ def show(state: State, causes: Iterable[Cause] = (), needs: frozenset[Feature] =
     """
     later = state.shown
     if type(later) is not _StateIndex:
-        later = state.shown = _StateIndex(state, state.standing, kept=True)
+        later = state.shown = _StateIndex(state, state.free_gpus, state.waiting_jobs.rows, kept=True)
+    probing = state.owners.probing
     made = Snapshot(
         now=state.now,
-        round=state.round,
-        version=state.version,
+        round=state.counters.round,
+        version=state.counters.version,
         causes=frozenset(causes),
         cluster=state.cluster,
         users=state.users.view,
@@ -44,25 +45,27 @@ def show(state: State, causes: Iterable[Cause] = (), needs: frozenset[Feature] =
         jobs=state.jobs.shown,
         active=later.active,  # type: ignore[arg-type]
         active_apps=later.active_apps,  # type: ignore[arg-type]
-        holdings=state.holdings.view,
-        forecasts=state.forecasts,
-        measured=state.measured,
+        holdings=state.holdings.shown,
+        forecasts=state.reports.forecasts,
+        measured=state.reports.measured,
         ledger=later.ledger,  # type: ignore[arg-type]
         memos=later.memos,
         kinds=later.kinds,  # type: ignore[arg-type]
-        seed=state.seed,
-        find_changes=state.changed,
+        seed=state.counters.seed,
+        find_changes=state.changes.since,
         narrow=lambda app: narrowed(state, app, causes, needs),
         arrivals=state.jobs.view.order,
         find_service=state.service.lines,
         note_draw=lambda: count_draw(state),
         needs=needs,
-        measured_at_others=state.measured_at_others,
-        coming_regimes=state.coming_regimes,
-        profiles=state.profiles,
-        measuring=frozenset(state.leases[lease].job for lease in state.probing) if state.probing else _NOTHING,
+        measured_at_others=state.reports.measured_at_others,
+        coming_regimes=state.reports.coming_regimes,
+        profiles=state.reports.profiles,
+        measuring=frozenset([state.leases[lease].job for lease in probing]) if probing else _NOTHING,
     )
-    made.index = _StateIndex(state, Standing.of(state), kept=False) if state.plain else later
+    made.index = later
+    if state.plain:
+        made.index = _StateIndex(state, state.free_of(), state.waiting_jobs.rebuild().rows, kept=False)
     return made
 
 
@@ -71,29 +74,30 @@ class _StateIndex(Index):
 
     Args:
         state: read whenever the index is asked.
-        standing: the sets of waiting jobs and free GPUs.
-        kept: whether these are updated from round to round.
+        free: the free GPUs.
+        waiting: rows of waiting jobs.
+        kept: whether both are updated from round to round.
     """
 
-    def __init__(self, state: State, standing: Standing, *, kept: bool) -> None:
-        self._state, self._standing, self.kept = state, standing, kept
+    def __init__(self, state: State, free: Space, waiting: Set[int], *, kept: bool) -> None:
+        self._state, self.kept = state, kept
         self._moment, self._tables = state, (state.jobs.shown, state.apps.shown)
-        self.free, self.waiting = standing.space, standing.waiting
+        self.free, self.waiting = free, waiting
         self._attained = state.service.gpu_seconds_line, state.service.seconds_line
         self.memos = Memos(state.memos)
         self.active, self.active_apps = Later(state.active), Later(lambda: _active_apps(state))
         jobs, apps = Later(lambda: state.job_ledger), Later(lambda: state.app_ledger)
-        self.ledger = Later(lambda: Ledger(jobs=jobs, apps=apps, adaptations=state.adaptations))  # type: ignore[arg-type]
-        self.kinds = Later(lambda: tuple(state.kinds))
+        self.ledger = Later(lambda: Ledger(jobs=jobs, apps=apps, adaptations=state.reports.adaptations))  # type: ignore[arg-type]
+        self.kinds = Later(lambda: tuple(state.names.kinds))
 
     @property
     def settled(self) -> bool:
-        leaving = self._state.leaving
-        return not self._standing.shared and not (leaving and any(leaving.values()))
+        leaving = self._state.owners.leaving
+        return not self._state.owners.divided and not (leaving and any(leaving.values()))
 
     @property
     def proportional(self) -> bool:
-        return not self._standing.uneven
+        return not self._state.amounts.uneven
 
     @property
     def none_overdue(self) -> bool:
@@ -113,7 +117,7 @@ class _StateIndex(Index):
         return -math.inf if lease is None else float(lease.protected_until)
 
     def _rows(self, jobs: bool) -> list[int]:
-        return list((self._state.job_rows if jobs else self._state.app_rows).values())
+        return list((self._state.names.jobs if jobs else self._state.names.apps).values())
 
     def _job(self, row: int) -> Ranked | None:
         jobs = self._state.jobs.cells
@@ -138,4 +142,4 @@ def _active_apps(state: State) -> Rows:
 
 def count_draw(state: State) -> None:
     """Count a random generator that a stage asks for."""
-    state.draws += 1
+    state.counters.draws += 1

@@ -9,7 +9,7 @@ import numpy as np
 from eunomia.model.columns import Table
 from eunomia.model.ledger import AppLedger, JobLedger
 from eunomia.model.workload import JobState
-from eunomia.store.tables import AppRows, JobRows
+from eunomia.store.tables import AppRows, GpuRows, JobRows
 from eunomia.units import Ints, Reals, Rows, Seconds
 
 _WAITING, _RUNNING = int(JobState.WAITING), int(JobState.RUNNING)
@@ -21,62 +21,24 @@ class Service:
     Args:
         jobs: the table of jobs.
         apps: the table of apps.
-        kinds: number of GPU types.
+        gpus: the table of GPUs.
+
+    Attributes:
+        job_ledger, app_ledger: the last ledger and its time; a writer that adds to the sums sets it to None.
     """
 
-    __slots__ = ("_app_ledger", "_apps", "_job_ledger", "_jobs", "_kinds")
+    __slots__ = ("_apps", "_gpus", "_jobs", "_kinds", "app_ledger", "job_ledger")
 
-    def __init__(self, jobs: Table[JobRows], apps: Table[AppRows], kinds: int) -> None:
-        self._jobs, self._apps, self._kinds = jobs, apps, kinds
-        self._job_ledger: tuple[Seconds, JobLedger] | None = None
-        """The last ledger and its time, until an entry is made."""
-        self._app_ledger: tuple[Seconds, AppLedger] | None = None
-
-    def add_job(self, row: int, at: Seconds) -> None:
-        """Add up the time that a job ran or waited until ``at``."""
-        jobs = self._jobs.cells
-        elapsed = at - jobs.counted_at[row]
-        if elapsed:  # NaN: the first entry
-            state = jobs.state[row]
-            if state == _RUNNING:
-                if elapsed == elapsed:
-                    jobs.attained[row] += elapsed
-                    received, on = jobs.received, jobs.on
-                    for kind in range(self._kinds):
-                        received[row, kind] += elapsed * on[row, kind]
-                jobs.last_ran[row] = at
-            elif state == _WAITING and elapsed == elapsed:
-                jobs.waited[row] += elapsed
-            jobs.counted_at[row] = at
-        self._job_ledger = None
-
-    def add_app(self, row: int, at: Seconds) -> None:
-        """Add up the GPU-seconds that an app was leased until ``at``."""
-        apps = self._apps.cells
-        elapsed = at - apps.counted_at[row]
-        if elapsed:
-            gpus = apps.gpus[row]
-            if gpus and elapsed == elapsed:
-                apps.gpu_seconds[row] += gpus * elapsed
-            apps.counted_at[row] = at
-        self._app_ledger = None
-
-    def take_idle(self, row: int, seconds: float, at: Seconds) -> None:
-        """Subtract the seconds for which a job held its GPUs without running."""
-        self.add_job(row, at)
-        jobs = self._jobs.cells
-        attained, received = jobs.attained[row], jobs.received
-        gone = attained if attained < seconds else seconds
-        jobs.attained[row] = attained - gone
-        for kind in range(self._kinds):
-            left = received[row, kind] - gone * jobs.on[row, kind]
-            received[row, kind] = 0.0 if left < 0.0 else left
+    def __init__(self, jobs: Table[JobRows], apps: Table[AppRows], gpus: Table[GpuRows]) -> None:
+        self._jobs, self._apps, self._gpus, self._kinds = jobs, apps, gpus, jobs.live.on.shape[1]
+        self.job_ledger: tuple[Seconds, JobLedger] | None = None
+        self.app_ledger: tuple[Seconds, AppLedger] | None = None
 
     def of_jobs(self, now: Seconds) -> JobLedger:
         """The ledger of jobs up to ``now``; its columns are read only."""
-        if self._job_ledger is None or self._job_ledger[0] != now:
-            self._job_ledger = now, self._jobs_until(now)
-        return self._job_ledger[1]
+        if self.job_ledger is None or self.job_ledger[0] != now:
+            self.job_ledger = now, self._jobs_until(now)
+        return self.job_ledger[1]
 
     def of_apps(self, now: Seconds, area: float, present: Rows) -> AppLedger:
         """The ledger of apps up to ``now``; its columns are read only.
@@ -86,9 +48,9 @@ class Service:
             area: integral of the number of apps over time until now, in app-seconds.
             present: rows of the apps that have not ended.
         """
-        if self._app_ledger is None or self._app_ledger[0] != now:
-            self._app_ledger = now, self._apps_until(now, area, present)
-        return self._app_ledger[1]
+        if self.app_ledger is None or self.app_ledger[0] != now:
+            self.app_ledger = now, self._apps_until(now, area, present)
+        return self.app_ledger[1]
 
     def contention(self, now: Seconds, area: float, rows: Rows | Ints, present: int) -> Reals:
         """N_avg of apps: the mean number of apps over each one's life so far (Themis eq. 1)."""
@@ -147,9 +109,10 @@ class Service:
     def _apps_until(self, now: Seconds, area: float, present: Rows) -> AppLedger:
         apps = self._apps.live
         gpu_seconds, contention = apps.gpu_seconds.copy(), apps.contention.copy()
-        counts = ~np.isnan(apps.counted_at)
-        gpu_seconds[counts] += apps.gpus[counts] * (now - apps.counted_at[counts])
-        rows = present[counts[present]]
+        held = self._gpus.live
+        gpus = np.flatnonzero(~np.isnan(held.since))
+        np.add.at(gpu_seconds, held.app[gpus], now - held.since[gpus])
+        rows = present[~np.isnan(apps.area_at_arrival[present])]
         contention[rows] = self.contention(now, area, rows, present.size)
         for made in (gpu_seconds, contention):
             made.flags.writeable = False

@@ -1,6 +1,7 @@
-"""The tables of apps and jobs: the columns that stages see, and the arbiter's own beside them in the same row."""
+"""The tables of apps, jobs and GPUs: the columns that stages see, and the arbiter's own beside them in the same row."""
 
 from eunomia.model.columns import column
+from eunomia.model.leases import Holdings
 from eunomia.model.shapes import reads
 from eunomia.model.workload import Apps, Jobs
 from eunomia.units import NONE, Ints, Reals, Rows
@@ -10,16 +11,13 @@ from eunomia.units import NONE, Ints, Reals, Rows
 class AppRows(Apps):
     """An app as the arbiter keeps it; stages see the columns of ``Apps``, and the ledger."""
 
-    area_at_arrival: Reals = column(float, 0.0)
-    """Integral of the number of apps over time, in app-seconds, when the app arrived."""
+    area_at_arrival: Reals = column(float, float("nan"))
+    """Integral of the number of apps over time, in app-seconds, when the app arrived; NaN: the app's ledger is as it
+    stands in its columns."""
     ended: Rows = column("int32", 0)
     """1: the app has ended, but some of its GPUs have not come back."""
-    gpus: Ints = column("int64", 0)
-    """Number of GPUs that the app holds, leaving ones included."""
     gpu_seconds: Reals = column(float, 0.0)
-    """GPU-seconds leased until ``counted_at``."""
-    counted_at: Reals = column(float, float("nan"))
-    """Time up to which ``gpu_seconds`` counts; NaN: the app's ledger is as it stands in its columns."""
+    """GPU-seconds leased on GPUs that have come back; those of GPUs that the app holds follow from their ``since``."""
     contention: Reals = column(float, float("nan"))
     """N_avg of an app that has ended, or whose ledger is as it stands."""
 
@@ -58,3 +56,11 @@ class JobRows(Jobs):
     """Time when the job last ran, as of ``counted_at``; NaN: never."""
     counted_at: Reals = column(float, float("nan"))
     """Time up to which these count; NaN: the job's ledger is as it stands in its columns."""
+
+
+@reads
+class GpuRows(Holdings):
+    """A GPU as the arbiter keeps it; stages see the columns of ``Holdings``."""
+
+    since: Reals = column(float, float("nan"))
+    """Time since which the holder has the GPU; NaN: what its app received is as it stands in the app's columns."""

@@ -280,7 +280,7 @@ class _Watch:
     def decided(self, drive: Drive, decision: Decision) -> None:
         """Check the decision of a step."""
         run, state = self.run, drive.arbiter.state
-        written = encode(dataclasses.replace(decision, version=state.version.__class__(0)))
+        written = encode(dataclasses.replace(decision, version=state.counters.version.__class__(0)))
         run.decisions.append(json.dumps(written, sort_keys=True))
         for fault in decision.faults:
             if fault.stage is not None:

@@ -179,7 +179,7 @@ class Drive:
                     # Fenced before it counts as lost: orders on their way find a newer epoch.
                     self.holders.pop(gpu, None)
                     self.in_use.pop(gpu, None)
-                    self._fence[gpu] = self.arbiter.state.last_epoch + 1
+                    self._fence[gpu] = self.arbiter.state.counters.last_epoch + 1
                     for job in [job for job, run in self._runs.items() if gpu in run.gpus]:
                         self._stop(job, now)
         return event

@@ -38,7 +38,7 @@ class CallNotes:
                 numbers[1] = codes[plugin][stage]
             except KeyError:
                 numbers[1] = codes.setdefault(plugin, {})[stage] = self._code(plugin, stage.value)
-            numbers[2] = state.round
+            numbers[2] = state.counters.round
             numbers[0] = follow()
 
         return asked

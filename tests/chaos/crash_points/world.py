@@ -323,14 +323,14 @@ class World:
         return {
             "apps": {app.name: self._app(app) for app in self._service.apps},
             "holders": live.state.holdings.live.lease.tolist(),
-            "jobs": sorted(live.state.job_rows),
+            "jobs": sorted(live.state.names.jobs),
         }
 
     def _fresh(self, live: Arbiter) -> Arbiter:
         """One of the same cluster, profile and seed, that has made no step."""
         cluster = live.state.cluster
         fallback = _fallback().stages(cluster)
-        return Arbiter(cluster, self._profile.stages(cluster), fallback, seed=live.state.seed)
+        return Arbiter(cluster, self._profile.stages(cluster), fallback, seed=live.state.counters.seed)
 
     def _app(self, app: Any) -> dict[str, Any]:
         path = self._settings.apps / app.name / "trials.csv"

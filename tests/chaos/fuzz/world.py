@@ -295,12 +295,12 @@ class World:
         facts: list[Any] = [row, app and dataclasses.asdict(app) | {"rho": None}]
         facts += [session and (session.attempt, session.response_id, session.bids)]
         if row != NONE:
-            facts.append(encode(state.forecasts.get(row)))
-            jobs = sorted(state.standing.jobs_of.get(row, ()))
+            facts.append(encode(state.reports.forecasts.get(row)))
+            jobs = sorted(state.owners.jobs_of.get(row, ()))
             table = state.jobs.live
             columns = ("app", "least", "most", "iterations", "seconds_per_iteration", "gpu_type", "batch_size")
             facts += [[str(state.job_id(job)), *(float(getattr(table, name)[job]) for name in columns)] for job in jobs]
-            facts += [encode(state.measured.get(job)) for job in jobs]
+            facts += [encode(state.reports.measured.get(job)) for job in jobs]
             facts += [None if state.open is None else encode(state.open.bids.get(row))]
             if slots:
                 facts += [

@@ -52,10 +52,10 @@ class Lab:
 
     def _news(self) -> list[Event]:
         state = self.arbiter.state
-        epoch = Epoch(state.last_epoch)
+        epoch = Epoch(state.counters.last_epoch)
         left: list[Event] = [
             Released(lease=LeaseId(lease), epoch=epoch, gpus=tuple(gpus))
-            for lease, gpus in state.leaving.items()
+            for lease, gpus in state.owners.leaving.items()
             if gpus
         ]
         return left or [

@@ -84,13 +84,13 @@ def _other(stages: Stages, bench: Bench) -> Arbiter:
     cluster = Cluster.parse("1x4 V100 16cpu 64GB")
     fallback = Profile.fallback(registry=bench.registry).stages(cluster)
     made = Arbiter(cluster, stages, fallback, seed=3)
-    made.state.version = Version(1_000_000)
+    made.state.counters.version = Version(1_000_000)
     return made
 
 
 def _one_more(arbiter: Arbiter) -> None:
     """Add another app to the second arbiter, which triggers a round."""
-    number, now = arbiter.state.arrivals, Seconds(arbiter.state.now + 1.0)
+    number, now = arbiter.state.counters.arrivals, Seconds(arbiter.state.now + 1.0)
     app = AppId(f"other{number}")
     events: list[Event] = [
         AppArrived(app=app, user=UserId("zoe"), divides=False),

@@ -1,0 +1,275 @@
+"""The writers: the only functions that write columns of the tables, each with the indexes that follow from them.
+
+What a job or an app received, the verdicts, what changed and the area of N_avg are facts that these add up. Everything
+else that the state keeps beside the tables is an index, which can be rebuilt from them.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from eunomia.contract.decisions import Transition
+from eunomia.model.columns import Table
+from eunomia.model.leases import GpuState, Lease, LeaseState
+from eunomia.model.workload import JobState
+from eunomia.state.state import State
+from eunomia.store.indexes import Verdict
+from eunomia.units import NONE, Cause, Ints, Seconds
+
+_HELD, _LEAVING, _FREE, _DOWN = int(GpuState.HELD), int(GpuState.LEAVING), int(GpuState.FREE), int(GpuState.DOWN)
+_RUNNING, _STARTING, _WAITING = int(JobState.RUNNING), int(JobState.STARTING), int(JobState.WAITING)
+_ON_GPUS = (_RUNNING, _STARTING)
+
+
+def report(table: Table[Any], row: int | Ints, **columns: object) -> None:
+    """Set columns of a row, or of rows, that an event or an order gives, and from which no index follows."""
+    for name, item in columns.items():
+        getattr(table.live, name)[row] = item
+
+
+# --- jobs --------------------------------------------------------------------------------------------------------
+
+
+def move(state: State, job: int, to: int, at: Seconds | None = None) -> None:
+    """Set a job's state from now on, or from ``at``, and add up what it received until then."""
+    jobs = state.jobs.cells
+    before = jobs.state[job]
+    count(state, job, state.now if at is None else at)
+    jobs.state[job] = to
+    size = 0
+    if to in _ON_GPUS:
+        lease = state.leases.get(jobs.lease[job])
+        size = jobs.gpus[job] if lease is None else (lease.gpus if lease.probe is None else lease.probe.home).size
+    state.waiting_jobs.moved(job, before, to, jobs.most[job], size)
+
+
+def count(state: State, job: int, at: Seconds, *, idle: float = 0.0) -> None:
+    """Add up the time that a job ran or waited, and the GPU-seconds that it received, until ``at``.
+
+    The ``idle`` seconds for which it held its GPUs without running are subtracted.
+    """
+    jobs = state.jobs.cells
+    elapsed = at - jobs.counted_at[job]
+    if elapsed:  # NaN: the first entry
+        now_is = jobs.state[job]
+        if now_is == _RUNNING:
+            if elapsed == elapsed:
+                jobs.attained[job] += elapsed
+                received, on = jobs.received, jobs.on
+                for kind in state.capacity.types:
+                    received[job, kind] += elapsed * on[job, kind]
+            jobs.last_ran[job] = at
+        elif now_is == _WAITING and elapsed == elapsed:
+            jobs.waited[job] += elapsed
+        jobs.counted_at[job] = at
+    if idle:
+        attained, received = jobs.attained[job], jobs.received
+        gone = attained if attained < idle else idle
+        jobs.attained[job] = attained - gone
+        for kind in state.capacity.types:
+            left = received[job, kind] - gone * jobs.on[job, kind]
+            received[job, kind] = 0.0 if left < 0.0 else left
+    state.service.job_ledger = None
+
+
+def halt(state: State, job: int, at: float | None = None) -> None:
+    """Store the progress that a job made until now, or until ``at``; the job makes none from then on."""
+    jobs = state.jobs.cells
+    since = jobs.since[job]
+    if since != since:
+        return  # the job does not run
+    done = jobs.done[job] + max(0.0, (state.now if at is None else at) - since) * jobs.rate[job]
+    iterations = jobs.iterations[job]
+    jobs.done[job] = iterations if done > iterations else done  # NaN: not known
+    jobs.since[job] = math.nan
+
+
+def tell(state: State, job: int, verdict: Verdict, at: Seconds | None = None) -> None:
+    """Store the verdict on a job, from now on or from ``at``."""
+    jobs, (reason, stage, plugin) = state.jobs.cells, verdict
+    plugins = state.names.plugins
+    jobs.reason[job], jobs.stage[job], jobs.plugin[job] = reason, stage, plugins.setdefault(plugin, len(plugins))
+    jobs.told_in[job], jobs.told_at[job] = state.counters.round, state.now if at is None else at
+    state.waiting_jobs.told(job, verdict)
+
+
+def begin(state: State, job: int, gpus: int, at: Seconds) -> None:
+    """Note that a job runs on this number of GPUs from ``at`` on, at its declared rate if it has one."""
+    halt(state, job, at)  # a job that grew ran at its old size until its new GPUs were ready
+    jobs = state.jobs.cells
+    jobs.gpus[job], jobs.reason[job] = gpus, 0
+    move(state, job, _RUNNING, at)
+    jobs.since[job] = at
+    jobs.starts[job] += 1
+    seconds, most = jobs.seconds_per_iteration[job], jobs.most[job]
+    if seconds == seconds:  # NaN: not declared
+        jobs.rate[job] = (gpus if gpus < most else most) / seconds if seconds else math.inf
+
+
+def drop_job(state: State, job: int) -> None:
+    """Drop a job that is on no GPU."""
+    jobs = state.jobs.cells
+    app = jobs.app[job]
+    state.waiting_jobs.moved(job, jobs.state[job], 0, jobs.most[job], 0)
+    state.waiting_jobs.backing_off.pop(job, None)
+    state.owners.jobs_of[app].discard(job)
+    del state.names.jobs[jobs.id[job]]
+    state.reports.drop_job(job)
+    state.changes.rows += (job, ~app)
+    state.jobs.drop(job)
+    state.cause(Cause.LEFT)
+
+
+# --- leases and GPUs ---------------------------------------------------------------------------------------------
+
+
+def grant(state: State, lease: Lease, order: Transition) -> None:
+    """Give a lease the GPUs of an order: it holds those that no lease holds, and is the successor on the others."""
+    held, gpus, number = state.holdings.cells, order.gpus.tolist(), lease.id
+    holder = held.lease
+    free = [gpu for gpu in gpus if holder[gpu] == NONE]
+    all_free = len(free) == len(gpus)
+    if free:
+        state.free_gpus.take(free)
+        hold(state, lease, free, state.now)
+    for gpu in () if all_free else gpus:
+        if holder[gpu] != number or held.state[gpu] == _LEAVING:
+            held.successor[gpu], held.next_app[gpu], held.next_job[gpu] = number, lease.app, lease.job
+        else:
+            held.epoch[gpu], held.ends_at[gpu] = lease.epoch, lease.ends_at
+            held.protected_until[gpu] = lease.protected_until
+    for gpu, cpus, memory_gib in zip(gpus, order.cpus.tolist(), order.memory_gib.tolist(), strict=True):
+        held.cpus[gpu], held.memory_gib[gpu] = cpus, memory_gib
+    if state.amounts.shares.are_known and not state.amounts.uneven:
+        cpu_shares, memory_shares = state.amounts.shares.by_gpu
+        even = np.array_equal(order.cpus, cpu_shares[order.gpus])
+        state.amounts.uneven = not (even and np.array_equal(order.memory_gib, memory_shares[order.gpus]))
+    if state.amounts.are_known:
+        set_ranges(state, order)
+        state.amounts.overtake(lease)
+        state.amounts.refresh(lease)
+    elif all_free:
+        lease.state = LeaseState.ORDERED
+    else:
+        state.amounts.refresh(lease)
+    if lease.ends_at < math.inf or lease.protected_until > state.now:
+        state.lease_ends.granted(lease, state.now)
+    elif state.lease_ends.overdue:
+        state.lease_ends.overdue.discard(number)
+    rows = state.changes.rows
+    if lease.job != NONE:
+        rows.append(lease.job)
+    rows.append(~lease.app)
+
+
+def hold(state: State, lease: Lease, gpus: Sequence[int], at: Seconds) -> None:
+    """Make a lease the holder of GPUs that have no holder, from ``at`` on."""
+    held, job, types = state.holdings.cells, lease.job, state.capacity.type_of
+    if job != NONE:
+        if state.jobs.cells.counted_at[job] != state.now:  # also where it is NaN: no entry yet
+            count(state, job, state.now)
+        on = state.jobs.cells.on
+        for gpu in gpus:
+            on[job, types[gpu]] += 1
+    for gpu in gpus:
+        held.app[gpu], held.job[gpu], held.lease[gpu], held.epoch[gpu] = lease.app, job, lease.id, lease.epoch
+        held.ends_at[gpu], held.protected_until[gpu] = lease.ends_at, lease.protected_until
+        held.state[gpu], held.since[gpu] = _HELD, at
+    state.service.app_ledger = None
+
+
+def renew(state: State, lease: Lease) -> None:
+    """Write the terms of a lease to the GPUs that it holds and keeps."""
+    held = state.holdings.cells
+    for gpu in lease.gpus.tolist():
+        if held.lease[gpu] == lease.id:
+            held.ends_at[gpu], held.protected_until[gpu] = lease.ends_at, lease.protected_until
+
+
+def leave(state: State, lease: Lease, gpus: Iterable[int], fence: int) -> list[int]:
+    """Mark GPUs that a lease loses as LEAVING, and give up those that it was only promised.
+
+    Returns:
+        Those of the GPUs that the lease holds until executors give them back.
+    """
+    held, number, mine = state.holdings.cells, lease.id, list[int]()
+    for gpu in gpus:
+        if held.lease[gpu] == number:
+            held.state[gpu], held.epoch[gpu] = _LEAVING, fence
+            mine.append(gpu)
+        if held.successor[gpu] == number:
+            held.successor[gpu] = NONE
+    if mine:
+        state.owners.leaving.setdefault(number, set()).update(mine)
+    return mine
+
+
+def release(state: State, gpus: Sequence[int], at: Seconds) -> dict[int, list[int]]:
+    """Take back GPUs of one lease at ``at``: their successors hold them now, and the others are free.
+
+    Returns:
+        By successor, the GPUs that it holds now.
+    """
+    held, jobs, types = state.holdings.cells, state.jobs.cells, state.capacity.type_of
+    seconds, free, promised = 0.0, list[int](), dict[int, list[int]]()
+    for job in {held.job[gpu] for gpu in gpus}:
+        if job != NONE and jobs.counted_at[job] != state.now:
+            count(state, job, state.now)
+    for gpu in gpus:
+        since, job, successor = held.since[gpu], held.job[gpu], held.successor[gpu]
+        if since == since:
+            seconds += at - since
+        if job != NONE:
+            jobs.on[job, types[gpu]] -= 1
+        (promised.setdefault(successor, []) if successor in state.leases else free).append(gpu)
+    state.apps.cells.gpu_seconds[held.app[gpus[0]]] += seconds
+    state.service.app_ledger = None
+    for number, taken in promised.items():
+        for gpu in taken:  # the CPUs and memory that are set for the successor stay
+            held.successor[gpu] = held.next_app[gpu] = held.next_job[gpu] = NONE
+            held.cpus_in_use[gpu] = held.memory_gib_in_use[gpu] = 0.0
+        hold(state, state.leases[number], taken, at)
+    if free:
+        state.holdings.clear(free)
+        state.free_gpus.give(free)
+        state.cause(Cause.FREED)
+    return promised
+
+
+def mark(state: State, gpus: Sequence[int], to: int) -> None:
+    """Set the state of GPUs that no lease holds, or that are on an offer to app masters."""
+    states = state.holdings.cells.state
+    came = [gpu for gpu in gpus if to == _FREE and states[gpu] != _FREE]
+    gone = [gpu for gpu in gpus if to != _FREE and states[gpu] == _FREE]
+    if to == _DOWN or any(states[gpu] == _DOWN for gpu in gpus):
+        state.capacity.forget()
+    for gpu in gpus:
+        states[gpu] = to
+    if came:
+        state.free_gpus.give(came)
+    if gone:
+        state.free_gpus.take(gone)
+
+
+def divide(state: State, gpu: int, job: int) -> None:
+    """Assign a GPU of an app to another of its jobs, or to none."""
+    held, on, kind = state.holdings.cells, state.jobs.cells.on, state.capacity.type_of[gpu]
+    for one, sign in ((held.job[gpu], -1), (job, 1)):
+        if one != NONE:
+            if state.jobs.cells.counted_at[one] != state.now:
+                count(state, one, state.now)
+            on[one, kind] += sign
+    held.job[gpu] = job
+
+
+def set_ranges(state: State, order: Transition) -> None:
+    """Keep the range of a lease's CPUs and memory, an equal part by GPU."""
+    held, gpus = state.holdings.live, order.gpus
+    for bounds, least, most in (
+        (order.cpus_range, held.least_cpus, held.most_cpus),
+        (order.memory_range, held.least_memory_gib, held.most_memory_gib),
+    ):
+        if bounds is not None:
+            least[gpus], most[gpus] = bounds[0] / gpus.size, bounds[1] / gpus.size

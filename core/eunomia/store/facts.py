@@ -1,0 +1,86 @@
+"""Facts that are in no table: names and their numbers, reports of some jobs and apps only, and counters."""
+
+import dataclasses
+
+from eunomia.contract.snapshot import Measured
+from eunomia.model.adaptations import Adaptations, ComingRegime
+from eunomia.model.forecasts import Forecast
+from eunomia.model.kind_profiles import KnownRate
+from eunomia.units import NEVER, ZERO, AppId, Cause, Epoch, JobId, Seconds, UserId, Version
+
+_NO_VERSION = Version(0)
+
+
+@dataclasses.dataclass(slots=True)
+class Names:
+    """Rows by id, and numbers of the names that columns hold as numbers."""
+
+    users: dict[UserId, int] = dataclasses.field(default_factory=dict)
+    """Rows; of apps and jobs likewise."""
+    apps: dict[AppId, int] = dataclasses.field(default_factory=dict)
+    jobs: dict[JobId, int] = dataclasses.field(default_factory=dict)
+    kinds: dict[str, int] = dataclasses.field(default_factory=dict)
+    """Numbers of kinds of job."""
+    tuner_kinds: dict[str, int] = dataclasses.field(default_factory=lambda: {"none": 0})
+    plugins: dict[str, int] = dataclasses.field(default_factory=lambda: {"": 0})
+    """Numbers of plugins that gave a verdict; 0: the core did."""
+    outcomes: dict[AppId, str] = dataclasses.field(default_factory=dict)
+    """How apps ended: finished, failed, cancelled."""
+
+
+@dataclasses.dataclass(slots=True)
+class Reported:
+    """Reports that have no column, since only some jobs or apps have them; by job row where nothing else is said."""
+
+    forecasts: dict[int, Forecast] = dataclasses.field(default_factory=dict)
+    """By app row."""
+    measured: dict[int, tuple[Measured, ...]] = dataclasses.field(default_factory=dict)
+    """Rates at the job's present batch size, or that hold at any."""
+    measured_at_others: dict[int, tuple[Measured, ...]] = dataclasses.field(default_factory=dict)
+    profiles: dict[int, tuple[KnownRate, ...]] = dataclasses.field(default_factory=dict)
+    """By number of a kind of job."""
+    adaptations: dict[int, Adaptations] = dataclasses.field(default_factory=dict)
+    coming_regimes: dict[int, tuple[ComingRegime, ...]] = dataclasses.field(default_factory=dict)
+    starts_at: dict[int, float] = dataclasses.field(default_factory=dict)
+    """Planned starts, in seconds."""
+
+    def drop_job(self, job: int) -> None:
+        """Forget a job."""
+        rates = self.measured, self.measured_at_others
+        for by_job in (*rates, self.adaptations, self.coming_regimes, self.starts_at):
+            if by_job:
+                by_job.pop(job, None)
+
+
+@dataclasses.dataclass(slots=True)
+class Counters:
+    """Numbers that only grow, and the causes of the next round."""
+
+    seed: int
+    """Determines all random choices."""
+    round: int = 0
+    version: Version = _NO_VERSION
+    """Number of the last step: each step closes one."""
+    last_epoch: int = 0
+    last_lease: int = 0
+    last_offer: int = 0
+    arrivals: int = 0
+    """Number of jobs so far."""
+    draws: int = 0
+    """Number of random generators that stages asked for."""
+    contention_area: float = 0.0
+    """Integral of the number of apps over time, in app-seconds."""
+    causes: frozenset[Cause] = frozenset()
+    cause_since: Seconds = NEVER
+    """Time of the first of the causes."""
+    stage_wake_at: Seconds = NEVER
+    """Time of the round that a stage asked for."""
+    last_boundary: Seconds = ZERO
+    """Time of the last round of a profile that makes rounds at fixed times."""
+    faults_in_row: int = 0
+    fallen_back: bool = False
+
+    def next_epoch(self) -> Epoch:
+        """Advance the epoch counter and return the new epoch."""
+        self.last_epoch += 1
+        return Epoch(self.last_epoch)

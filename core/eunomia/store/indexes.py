@@ -1,0 +1,289 @@
+"""The indexes: sets and sums that follow from the tables, so that no step searches these.
+
+The writers keep them up to date; each can be rebuilt from the tables, and ``--strict-plugins`` compares it with its
+rebuild after every step.
+"""
+
+import heapq
+import math
+from collections.abc import Mapping
+from typing import Self
+
+import numpy as np
+
+from eunomia.contract.verdicts import Reason
+from eunomia.model.cluster import Cluster
+from eunomia.model.columns import Table
+from eunomia.model.leases import GpuState, Lease, LeaseState
+from eunomia.model.workload import JobState
+from eunomia.store.tables import AppRows, GpuRows, JobRows
+from eunomia.units import NEVER, NONE, Ints, Seconds
+
+Verdict = tuple[int, int, str]
+"""Numbers of a reason and of a stage, and the name of a plugin."""
+_WAITING, _ON = int(JobState.WAITING), (int(JobState.RUNNING), int(JobState.STARTING))
+
+
+class WaitingJobs:
+    """An index over the jobs; the writers of the store keep it up to date.
+
+    Args:
+        jobs: the table of jobs.
+        leases: all leases by number.
+
+    Attributes:
+        rows: rows of waiting jobs.
+        asked: sum of the waiting jobs' largest sizes, in GPUs.
+        short: rows of jobs that run, or are about to run, below their largest size.
+        untold: rows of waiting jobs whose last verdict may differ from ``default``.
+        default: the verdict on jobs that no stage turned down; None: none yet.
+        backing_off: by row, the time when a failed job is tried again.
+    """
+
+    __slots__ = ("_jobs", "_leases", "asked", "backing_off", "default", "rows", "short", "untold")
+
+    def __init__(self, jobs: Table[JobRows], leases: Mapping[int, Lease]) -> None:
+        self._jobs, self._leases = jobs, leases
+        self.rows: set[int] = set()
+        self.asked = 0
+        self.short: set[int] = set()
+        self.untold: set[int] = set()
+        self.default: Verdict | None = None
+        self.backing_off: dict[int, float] = {}
+
+    def moved(self, job: int, before: int, to: int, most: int, size: int) -> None:
+        """Note the state of a job (0: it is new, or dropped), its largest size, and the GPUs that it has or gets."""
+        if to in _ON and size < most:
+            self.short.add(job)
+        elif self.short:
+            self.short.discard(job)
+        if to == _WAITING:
+            if before != _WAITING:
+                self.rows.add(job)
+                self.untold.add(job)
+                self.asked += most
+        elif before == _WAITING:
+            self.rows.discard(job)
+            self.untold.discard(job)
+            self.asked -= most
+
+    def told(self, job: int, verdict: Verdict) -> None:
+        """Note a verdict on a job."""
+        if job in self.rows:
+            (self.untold.discard if verdict == self.default else self.untold.add)(job)
+
+    def to_tell(self, default: Verdict) -> set[int]:
+        """Rows of waiting jobs whose last verdict may differ from a round's default."""
+        if default != self.default:
+            self.default = default
+            self.untold = set(self.rows)
+        return self.untold
+
+    def rebuild(self) -> Self:
+        """The same index made from the tables."""
+        made, cells = type(self)(self._jobs, self._leases), self._jobs.cells
+        for row in np.flatnonzero(self._jobs.live.state[: self._jobs.used]).tolist():
+            lease = self._leases.get(cells.lease[row])
+            size = cells.gpus[row] if lease is None else lease.home.size
+            made.moved(row, 0, cells.state[row], cells.most[row], size)
+            if cells.reason[row] == Reason.BACKING_OFF:
+                made.backing_off[row] = cells.ready_at[row]
+        return made
+
+    def same(self, other: Self) -> bool:
+        """Return whether both hold the same jobs; which verdicts are to be looked at is not compared."""
+        mine = self.rows, self.asked, self.short, self.backing_off
+        return mine == (other.rows, other.asked, other.short, other.backing_off)
+
+
+class Owners:
+    """An index over apps, jobs and leases; the writers of the store keep it up to date.
+
+    Args:
+        apps: the table of apps.
+        jobs: the table of jobs.
+        leases: all leases by number.
+
+    Attributes:
+        jobs_of: rows of jobs by app.
+        shared_by: by app, its leases that name no job: the app divides them, or their job has ended.
+        divided: number of those leases that are not leaving.
+        present: number of apps that have not ended.
+        leaving: by lease, the GPUs that it still has to give back.
+        probing: by lease whose job measures its rate, when it goes back at the latest.
+    """
+
+    __slots__ = ("_apps", "_jobs", "_leases", "divided", "jobs_of", "leaving", "present", "probing", "shared_by")
+
+    def __init__(self, apps: Table[AppRows], jobs: Table[JobRows], leases: Mapping[int, Lease]) -> None:
+        self._apps, self._jobs, self._leases = apps, jobs, leases
+        self.jobs_of: dict[int, set[int]] = {}
+        self.shared_by: dict[int, set[int]] = {}
+        self.divided = 0
+        self.present = 0
+        self.leaving: dict[int, set[int]] = {}
+        self.probing: dict[int, Seconds] = {}
+
+    def leases_of(self, app: int) -> set[int]:
+        """Numbers of an app's leases, leaving ones included."""
+        lease = self._jobs.cells.lease
+        own = {lease[job] for job in self.jobs_of.get(app, ())}
+        own.discard(NONE)
+        return own | self.shared_by.get(app, set())
+
+    def rebuild(self) -> Self:
+        """The same index made from the tables; GPUs that leave are kept, since the table has them by GPU."""
+        made = type(self)(self._apps, self._jobs, self._leases)
+        app, apps = self._jobs.cells.app, self._apps
+        for job in np.flatnonzero(self._jobs.live.state[: self._jobs.used]).tolist():
+            made.jobs_of.setdefault(app[job], set()).add(job)
+        in_use = [row for row in range(apps.used) if apps.cells.id[row] is not None]
+        made.present = sum(not apps.cells.ended[row] for row in in_use)
+        made.leaving = self.leaving
+        for lease in self._leases.values():
+            if lease.job == NONE:
+                made.shared_by.setdefault(lease.app, set()).add(lease.id)
+                made.divided += lease.state is not LeaseState.LEAVING
+            if lease.probe is not None:
+                made.probing[lease.id] = lease.probe.until
+        return made
+
+    def same(self, other: Self) -> bool:
+        """Return whether both indexes are equal."""
+        return self._content() == other._content()
+
+    def _content(self) -> tuple[object, ...]:
+        sets = _filled(self.jobs_of), _filled(self.shared_by)
+        return *sets, self.divided, self.present, self.probing
+
+
+def _filled(sets: dict[int, set[int]]) -> dict[int, set[int]]:
+    return {key: items for key, items in sets.items() if items}
+
+
+class LeaseEnds:
+    """The ends of leases to come, and the leases that have ended and were not renewed.
+
+    Args:
+        leases: all leases by number; the index reads them to know which entries are stale.
+
+    Attributes:
+        ends: heap of the times at which leases end, each with its lease; empty: no lease ends.
+        guards: heap of the times at which protected parts end, each with its lease.
+        overdue: leases that have ended and have not been renewed.
+    """
+
+    __slots__ = ("_leases", "ends", "guards", "overdue")
+
+    def __init__(self, leases: Mapping[int, Lease]) -> None:
+        self._leases = leases
+        self.ends: list[tuple[float, int]] = []
+        self.guards: list[tuple[float, int]] = []
+        self.overdue: set[int] = set()
+
+    def granted(self, lease: Lease, now: Seconds) -> None:
+        """Note the terms of a lease that is granted or renewed, or gets other terms."""
+        if self.overdue and lease.ends_at > now:
+            self.overdue.discard(lease.id)
+        if math.isfinite(lease.ends_at):
+            heapq.heappush(self.ends, (lease.ends_at, lease.id))
+        if lease.protected_until > now:
+            heapq.heappush(self.guards, (lease.protected_until, lease.id))
+
+    def released(self, lease: int) -> None:
+        """Forget a lease that gives back its GPUs."""
+        self.overdue.discard(lease)
+
+    def next_end(self) -> Seconds:
+        """Time when the next lease ends; NEVER: no lease ends."""
+        ends = self.ends
+        while ends and not self._ends_then(*ends[0]):
+            heapq.heappop(ends)
+        return Seconds(ends[0][0]) if ends else NEVER
+
+    def next_guard(self) -> Seconds:
+        """Time when the next protected part of a lease ends; NEVER: none ends."""
+        guards = self.guards
+        while guards and not self._guarded_until(*guards[0]):
+            heapq.heappop(guards)
+        return Seconds(guards[0][0]) if guards else NEVER
+
+    def take_ended(self, now: Seconds) -> bool:
+        """Count the leases that have ended by now as overdue; return whether there were any."""
+        ended = False
+        while self.ends and self.next_end() <= now:
+            self.overdue.add(heapq.heappop(self.ends)[1])
+            ended = True
+        return ended
+
+    def take_unguarded(self, now: Seconds) -> set[int]:
+        """Drop the protected parts that have ended by now; return the numbers of their leases."""
+        ended = set()
+        while self.next_guard() <= now:
+            ended.add(heapq.heappop(self.guards)[1])
+        return ended
+
+    def rebuild(self, now: Seconds) -> Self:
+        """The same index made from the leases."""
+        made = type(self)(self._leases)
+        for lease in self._leases.values():
+            if lease.state is not LeaseState.LEAVING:
+                made.granted(lease, now)
+        made.take_ended(now)
+        return made
+
+    def same(self, other: Self, now: Seconds) -> bool:
+        """Return whether both hold the same entries; stale ones are left out, and protected parts that have ended."""
+        return self._content(now) == other._content(now)
+
+    def _content(self, now: Seconds) -> tuple[set[tuple[float, int]], set[tuple[float, int]], set[int]]:
+        ends = {entry for entry in self.ends if self._ends_then(*entry) and entry[1] not in self.overdue}
+        guards = {entry for entry in self.guards if self._guarded_until(*entry) and entry[0] > now}
+        return ends, guards, self.overdue
+
+    def _ends_then(self, ends_at: float, lease: int) -> bool:
+        held = self._leases.get(lease)
+        return held is not None and held.ends_at == ends_at and held.state is not LeaseState.LEAVING
+
+    def _guarded_until(self, until: float, lease: int) -> bool:
+        held = self._leases.get(lease)
+        return held is not None and held.protected_until == until and held.state is not LeaseState.LEAVING
+
+
+class Capacity:
+    """Numbers of GPUs by type.
+
+    Args:
+        cluster: with the GPUs and their types.
+        gpus: the table of GPUs.
+
+    Attributes:
+        type_of: by GPU, the number of its type.
+        types: numbers of all types.
+    """
+
+    __slots__ = ("_by_type", "_cluster", "_gpus", "_up", "type_of", "types")
+
+    def __init__(self, cluster: Cluster, gpus: Table[GpuRows]) -> None:
+        self._cluster, self._gpus = cluster, gpus
+        self.type_of: list[int] = cluster.gpu_type.tolist()
+        self.types = range(len(cluster.gpu_types))
+        self._by_type: list[int] = np.bincount(cluster.gpu_type, minlength=len(cluster.gpu_types)).tolist()
+        self._up: Ints | None = None
+
+    def installed(self, gpu_type: int) -> int:
+        """Number of the cluster's GPUs of a type, down ones included; -1: of all types."""
+        return self._by_type[gpu_type] if gpu_type >= 0 else self._cluster.gpus
+
+    def in_service(self) -> Ints:
+        """Number of GPUs by type, without the GPUs that are down; read only."""
+        if self._up is None:
+            up = self._gpus.live.state[: self._cluster.gpus] != GpuState.DOWN
+            count = np.bincount(self._cluster.gpu_type[up], minlength=len(self._cluster.gpu_types))
+            self._up = count.astype(np.int64)
+            self._up.flags.writeable = False
+        return self._up
+
+    def forget(self) -> None:
+        """Count again when next asked: GPUs go down or come back."""
+        self._up = None
