@@ -1,5 +1,6 @@
 """Lists of packages agree, every package is typed, and figures of the source keep their limits."""
 
+import ast
 import re
 import tomllib
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 from hatchling.builders.wheel import WheelBuilder
 
+import eunomia
 import house
 
 ROOT = Path(__file__).parent.parent
@@ -101,3 +103,17 @@ def test_the_figures_name_what_exceeds_a_limit(tmp_path: Path, monkeypatch: pyte
         house.shared_class_names: {"Thing"},
         house.modules_in_cycles: {"a.first", "a.second", "a.third"},
     }
+
+
+def test_built_in_plugins_import_public_names_as_the_guides_teach() -> None:
+    """``from eunomia import Snapshot``, not from the module in which it is defined."""
+    found = [
+        f"{path}: from {node.module} import {alias.name}"
+        for path, tree in house.trees().items()
+        if path.parts[0] == "plugins"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("eunomia.")
+        for alias in node.names
+        if alias.name in eunomia.__all__ and eunomia._HOME.get(alias.name) == node.module
+    ]
+    assert found == []

@@ -7,6 +7,7 @@ from pydantic import Field
 
 from eunomia import (
     NEVER,
+    NO_VERDICTS,
     Allocation,
     ByCurve,
     BySize,
@@ -28,10 +29,10 @@ from eunomia import (
     Unit,
     Valuations,
     hookimpl,
+    turned_down,
 )
 from eunomia.contract.contracts import Contracts
 from eunomia.contract.pools import owners, usable
-from eunomia.contract.verdicts import NO_VERDICTS, turned_down
 from eunomia.units import NONE, Ints, Reals, Rows
 from eunomia_plugins.afs.compiled import FastRaising
 from eunomia_plugins.afs.queueing import CurvesWithSizes, FirstSeconds

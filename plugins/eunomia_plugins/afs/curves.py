@@ -9,6 +9,7 @@ from eunomia import (
     ByCurve,
     Claims,
     Contract,
+    CurvePoints,
     Feature,
     Menus,
     Offer,
@@ -20,7 +21,6 @@ from eunomia import (
     hookimpl,
 )
 from eunomia.contract.contracts import Contracts
-from eunomia.contract.menus import CurvePoints
 from eunomia.units import Ints, Reals, Rows
 
 MOST_KEPT = 1000

@@ -4,8 +4,7 @@ from typing import Final
 
 import numpy as np
 
-from eunomia import ByCurve, Menus, Snapshot
-from eunomia.contract.menus import CurvePoints
+from eunomia import ByCurve, CurvePoints, Menus, Snapshot
 from eunomia.units import Ints, Reals, Rows, Version
 
 _UNKNOWN: Final = -1

@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from eunomia import Menus, Snapshot
-from eunomia.model.leases import GpuState
+from eunomia import GpuState, Menus, Snapshot
 from eunomia.units import NONE, Ints, Reals, Rows
 
 

@@ -10,6 +10,7 @@ from eunomia import (
     Claims,
     Contract,
     Feature,
+    Grants,
     Menus,
     Offer,
     PluginOptions,
@@ -25,7 +26,6 @@ from eunomia import (
     Verdicts,
     hookimpl,
 )
-from eunomia.contract.allocations import Grants
 from eunomia.contract.contracts import Contracts
 from eunomia.contract.pools import usable
 from eunomia.units import Bools, Ints, Reals, Rows

@@ -4,8 +4,7 @@ import heapq
 
 import numpy as np
 
-from eunomia import Allocation, Claims, Menus, Offer, Reason, Seconds, Snapshot, TimeShares, Unit, Verdicts
-from eunomia.contract.allocations import Grants
+from eunomia import Allocation, Claims, Grants, Menus, Offer, Reason, Seconds, Snapshot, TimeShares, Unit, Verdicts
 from eunomia.contract.pools import usable
 from eunomia.units import Bools, Ints, Reals, Rows
 from eunomia_plugins.allocations.ranking import reasons

@@ -14,8 +14,10 @@ from eunomia import (
     Claims,
     Contract,
     Feature,
+    Grants,
     Menus,
     Offer,
+    Pins,
     PluginOptions,
     Pool,
     Reason,
@@ -28,7 +30,6 @@ from eunomia import (
     Verdicts,
     hookimpl,
 )
-from eunomia.contract.allocations import Grants, Pins
 from eunomia.contract.pools import holders, usable
 from eunomia.units import NONE, Ints, Reals
 from eunomia_plugins.allocations.nearness import GangPlacement, nearest, placement_of, placement_score

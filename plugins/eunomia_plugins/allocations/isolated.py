@@ -15,6 +15,8 @@ from eunomia import (
     Cluster,
     Contract,
     Feature,
+    Grants,
+    Memo,
     Menus,
     Offer,
     Pins,
@@ -29,9 +31,7 @@ from eunomia import (
     Verdicts,
     hookimpl,
 )
-from eunomia.contract.allocations import Grants
 from eunomia.contract.contracts import Contracts
-from eunomia.contract.memos import Memo
 from eunomia.contract.pools import holders, usable
 from eunomia.units import Ints, Rows
 from eunomia_plugins.allocations.ranking import EVENTS, ranked, reasons

@@ -8,10 +8,12 @@ import numpy as np
 from eunomia import (
     Allocation,
     ByCurve,
+    BySize,
     Cause,
     Claims,
     Contract,
     Feature,
+    Grants,
     Menus,
     Offer,
     Reason,
@@ -23,10 +25,8 @@ from eunomia import (
     Verdicts,
     hookimpl,
 )
-from eunomia.contract.allocations import Grants
 from eunomia.contract.contracts import Contracts
 from eunomia.contract.pools import usable
-from eunomia.contract.valuations import BySize
 from eunomia.units import Ints, Rows
 from eunomia_plugins.allocations.ranking import EVENTS, reasons
 

@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from eunomia import Cluster, Menus, Pool, Snapshot
+from eunomia import Cluster, Locality, Menus, Pool, Snapshot
 from eunomia.model.forecasts import ASSUMED_SLOWDOWN
-from eunomia.units import Ints, Locality
+from eunomia.units import Ints
 
 
 class GangPlacement(NamedTuple):

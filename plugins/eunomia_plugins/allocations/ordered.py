@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from eunomia import (
     NEVER,
+    NO_VERDICTS,
     Allocation,
     Cause,
     Claims,
@@ -30,9 +31,9 @@ from eunomia import (
     Triggers,
     Unit,
     Valuations,
+    Verdicts,
     hookimpl,
 )
-from eunomia.contract.verdicts import NO_VERDICTS, Verdicts
 from eunomia.units import NONE, Rows
 from eunomia_plugins.allocations.gangs import Grant, Served, limit, preempt, serve
 from eunomia_plugins.allocations.ranking import EVENTS, asks

@@ -7,6 +7,8 @@ import numpy as np
 from eunomia import (
     NEVER,
     Allocation,
+    Claims,
+    Grants,
     JobState,
     Menus,
     Misfit,
@@ -17,11 +19,9 @@ from eunomia import (
     Snapshot,
     Unit,
     Valuations,
+    Verdicts,
 )
-from eunomia.contract.allocations import Grants
-from eunomia.contract.claims import Claims
 from eunomia.contract.pools import owners, usable
-from eunomia.contract.verdicts import Verdicts
 from eunomia.units import NONE, Bools, Ints, Reals, Rows
 from eunomia_plugins.allocations.backfill import backfill, outlook
 from eunomia_plugins.allocations.gangs import choose

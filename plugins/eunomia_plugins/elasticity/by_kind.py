@@ -6,10 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from eunomia.contract.contracts import Feature
-from eunomia.contract.menus import CurvePoints, Menus
-from eunomia.contract.snapshot import Snapshot
-from eunomia.model.kind_profiles import KnownRate
+from eunomia import CurvePoints, Feature, KnownRate, Menus, Snapshot
 from eunomia.units import Bools, Ints, Rows
 
 Profiles = Mapping[int, tuple[KnownRate, ...]]

@@ -4,10 +4,9 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from eunomia.contract.contracts import Feature
-from eunomia.contract.menus import CurvePoints, curve_points
-from eunomia.contract.snapshot import Measured, Snapshot
-from eunomia.units import Basis, Bools, Ints, Reals, Rows
+from eunomia import Basis, CurvePoints, Feature, Snapshot, curve_points
+from eunomia.contract.snapshot import Measured
+from eunomia.units import Bools, Ints, Reals, Rows
 
 Known = Mapping[int, tuple[Measured, ...]]
 """By job row: its known rates."""

@@ -6,11 +6,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from eunomia import Contract, Feature, Menus, Snapshot, Stage, hookimpl
+from eunomia import Basis, Contract, Feature, JobState, Menus, Snapshot, Stage, hookimpl
 from eunomia.contract.contracts import Contracts
 from eunomia.contract.snapshot import Measured
-from eunomia.model.workload import Jobs, JobState
-from eunomia.units import Basis, Reals, Version
+from eunomia.model.workload import Jobs
+from eunomia.units import Reals, Version
 from eunomia_plugins.elasticity.by_kind import with_kinds
 from eunomia_plugins.elasticity.curves import linear_curves, one_gpu_rate, with_measured
 

@@ -6,11 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from eunomia import Menus, Snapshot
-from eunomia.contract.menus import CurvePoints
-from eunomia.model.cluster import Cluster
-from eunomia.model.kind_profiles import KnownRate
-from eunomia.model.workload import JobState
+from eunomia import Cluster, CurvePoints, JobState, KnownRate, Menus, Snapshot
 from eunomia.units import Rows, Version
 
 MOST_POINTS: Final = 1_000_000

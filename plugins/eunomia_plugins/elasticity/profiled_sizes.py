@@ -7,12 +7,26 @@ from typing import Annotated, ClassVar, Literal, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from eunomia import Contract, Duration, Feature, Menus, PluginOptions, Probes, Seconds, Snapshot, Stage, hookimpl
+from eunomia import (
+    Basis,
+    Contract,
+    CurvePoints,
+    Duration,
+    Feature,
+    GpuState,
+    Locality,
+    Menus,
+    PluginOptions,
+    Probes,
+    Seconds,
+    Snapshot,
+    Stage,
+    curve_points,
+    hookimpl,
+)
 from eunomia.contract.contracts import Contracts
-from eunomia.contract.menus import CurvePoints, curve_points
 from eunomia.contract.snapshot import Measured
-from eunomia.model.leases import GpuState
-from eunomia.units import NONE, Basis, Ints, Locality, Reals, Rows
+from eunomia.units import NONE, Ints, Reals, Rows
 from eunomia_plugins.elasticity.curves import (
     faster_sizes,
     one_gpu_rate,

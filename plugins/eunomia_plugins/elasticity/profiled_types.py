@@ -8,9 +8,13 @@ import numpy as np
 from pydantic import Field
 
 from eunomia import (
+    NO_VERDICTS,
+    Basis,
     Contract,
+    CurvePoints,
     Duration,
     Feature,
+    KnownRate,
     Menus,
     PluginOptions,
     Probes,
@@ -18,14 +22,13 @@ from eunomia import (
     Seconds,
     Snapshot,
     Stage,
+    curve_points,
     hookimpl,
+    turned_down,
 )
 from eunomia.contract.contracts import Contracts
-from eunomia.contract.menus import CurvePoints, curve_points
 from eunomia.contract.snapshot import Measured
-from eunomia.contract.verdicts import NO_VERDICTS, turned_down
-from eunomia.model.kind_profiles import KnownRate
-from eunomia.units import NONE, Basis, Rows
+from eunomia.units import NONE, Rows
 
 _UNKNOWN = -1.0
 """The batch size of jobs whose batch size is not known."""

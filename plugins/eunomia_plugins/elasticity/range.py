@@ -5,9 +5,8 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from eunomia import Contract, Feature, Menus, PluginOptions, Snapshot, Stage, hookimpl
+from eunomia import Contract, Feature, Menus, PluginOptions, Snapshot, Stage, curve_points, hookimpl
 from eunomia.contract.contracts import Contracts
-from eunomia.contract.menus import curve_points
 from eunomia.contract.snapshot import Measured
 from eunomia.units import Reals
 from eunomia_plugins.elasticity.by_kind import with_kinds

@@ -7,21 +7,24 @@ import numpy as np
 from pydantic import Field
 
 from eunomia import (
+    Basis,
     Contract,
+    CurvePoints,
     Duration,
     Feature,
     Locality,
     Menus,
     PluginOptions,
+    Seconds,
     Share,
     Snapshot,
     Stage,
+    curve_points,
     hookimpl,
 )
 from eunomia.contract.contracts import Contracts
-from eunomia.contract.menus import CurvePoints, curve_points
 from eunomia.contract.snapshot import Measured
-from eunomia.units import Basis, Ints, Reals, Rows, Seconds
+from eunomia.units import Ints, Reals, Rows
 from eunomia_plugins.elasticity.asking import sizes_to_probe
 from eunomia_plugins.elasticity.curves import (
     Known,

@@ -13,6 +13,7 @@ from eunomia import (
     Duration,
     Feature,
     Grants,
+    Memo,
     Menus,
     Offer,
     PluginError,
@@ -28,7 +29,6 @@ from eunomia import (
     hookimpl,
 )
 from eunomia.contract.contracts import Contracts
-from eunomia.contract.memos import Memo
 from eunomia.contract.pools import usable
 from eunomia.units import Bools, Ints, Reals, Rows
 from eunomia_plugins.gavel.instance import among, rates_by_type

@@ -14,6 +14,7 @@ from eunomia import (
     Contract,
     DeviceShares,
     Feature,
+    Memo,
     Offer,
     PluginOptions,
     Promise,
@@ -25,7 +26,6 @@ from eunomia import (
     hookimpl,
 )
 from eunomia.contract.contracts import Contracts
-from eunomia.contract.memos import Memo
 from eunomia.contract.options import SolverChoice
 from eunomia.units import Reals
 from eunomia_plugins.oef.answers import Answer

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from eunomia.errors import PluginError
+from eunomia import PluginError
 from eunomia.solve import GrowingProgram, LinearProgram, SparseRows
 from eunomia.units import Ints, Reals
 from eunomia_plugins.oef.answers import Answer

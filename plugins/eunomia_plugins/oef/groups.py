@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from eunomia.errors import PluginError
+from eunomia import PluginError
 from eunomia.model.shapes import builds
 from eunomia.units import Ints, Reals
 

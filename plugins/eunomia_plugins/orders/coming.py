@@ -5,8 +5,7 @@ import math
 
 import numpy as np
 
-from eunomia import Facts, Linear
-from eunomia.contract.menus import Regimes
+from eunomia import Facts, Linear, Regimes
 from eunomia.units import Reals, Rows
 
 

@@ -5,9 +5,9 @@ import math
 
 import numpy as np
 
-from eunomia import NEVER, Facts, Seconds, Snapshot
+from eunomia import NEVER, Facts, JobState, Seconds, Snapshot
 from eunomia.contract.keys import Key, line_of
-from eunomia.model.workload import Jobs, JobState
+from eunomia.model.workload import Jobs
 from eunomia.units import NONE, Version
 
 SOON = 1e-3

@@ -6,9 +6,20 @@ from typing import Annotated, ClassVar, Literal, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from eunomia import Contract, Explanation, Feature, Menus, Offer, PluginOptions, Snapshot, Stage, Valuations, hookimpl
+from eunomia import (
+    Contract,
+    Explanation,
+    Feature,
+    Memo,
+    Menus,
+    Offer,
+    PluginOptions,
+    Snapshot,
+    Stage,
+    Valuations,
+    hookimpl,
+)
 from eunomia.contract.contracts import Contracts
-from eunomia.contract.memos import Memo
 from eunomia.units import JobId, Reals
 from eunomia_plugins.orders.present import Present
 from eunomia_plugins.orders.remaining import by_length, lengths

@@ -15,6 +15,7 @@ from eunomia import (
     Facts,
     Feature,
     Linear,
+    Memo,
     Menus,
     Offer,
     PluginOptions,
@@ -27,7 +28,6 @@ from eunomia import (
     hookimpl,
 )
 from eunomia.contract.contracts import Contracts
-from eunomia.contract.memos import Memo
 from eunomia.units import Bools, Ints, JobId, Reals, Rows
 from eunomia_plugins.orders.crossings import SOON, Crossings
 from eunomia_plugins.orders.promotions import Promotions

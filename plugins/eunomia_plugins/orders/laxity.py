@@ -10,6 +10,7 @@ from eunomia import (
     Contract,
     Explanation,
     Feature,
+    Memo,
     Menus,
     Offer,
     PluginOptions,
@@ -22,7 +23,6 @@ from eunomia import (
     hookimpl,
 )
 from eunomia.contract.contracts import Contracts
-from eunomia.contract.memos import Memo
 from eunomia.units import Bools, JobId, Reals
 from eunomia_plugins.orders.present import Present
 from eunomia_plugins.orders.remaining import lengths

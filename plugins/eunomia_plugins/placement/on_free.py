@@ -6,11 +6,23 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from eunomia import Allocation, Cluster, Misfit, Offer, Placement, Reason, Scope, Snapshot, Unit, Verdicts
-from eunomia.contract.allocations import Grants
-from eunomia.contract.verdicts import NO_VERDICTS
-from eunomia.model.space import Space
-from eunomia.units import NONE, Ints, Rest
+from eunomia import (
+    NO_VERDICTS,
+    Allocation,
+    Cluster,
+    Grants,
+    Misfit,
+    Offer,
+    Placement,
+    Reason,
+    Rest,
+    Scope,
+    Snapshot,
+    Space,
+    Unit,
+    Verdicts,
+)
+from eunomia.units import NONE, Ints
 from eunomia_plugins.placement.packing import fewest_machines, from_home
 
 NO_GPUS: Ints = np.empty(0, np.int64)

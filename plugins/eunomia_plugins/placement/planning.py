@@ -6,11 +6,24 @@ from typing import NamedTuple
 
 import numpy as np
 
-from eunomia import Allocation, Menus, Misfit, Offer, Placement, Pool, Reason, Snapshot, Unit, Verdicts, available
-from eunomia.contract.allocations import AmountRange, Grants
+from eunomia import (
+    Allocation,
+    AmountRange,
+    GpuState,
+    Grants,
+    Menus,
+    Misfit,
+    Offer,
+    Placement,
+    PluginError,
+    Pool,
+    Reason,
+    Snapshot,
+    Unit,
+    Verdicts,
+    available,
+)
 from eunomia.contract.pools import holders
-from eunomia.errors import PluginError
-from eunomia.model.leases import GpuState
 from eunomia.units import NONE, Bools, Ints, Reals, Rows
 
 

@@ -8,6 +8,7 @@ from eunomia import (
     Allocation,
     Contract,
     Feature,
+    Grants,
     Menus,
     Misfit,
     Offer,
@@ -21,7 +22,6 @@ from eunomia import (
     available,
     hookimpl,
 )
-from eunomia.contract.allocations import Grants
 from eunomia.contract.contracts import Contracts
 from eunomia.contract.pools import holders
 from eunomia.units import NONE, Ints

@@ -10,6 +10,7 @@ from eunomia import (
     Claims,
     Contract,
     Feature,
+    Grants,
     Menus,
     Offer,
     Pins,
@@ -22,7 +23,6 @@ from eunomia import (
     hookimpl,
     turned_down,
 )
-from eunomia.contract.allocations import Grants
 from eunomia.contract.contracts import Contracts
 from eunomia.units import Ints, Reals, Rows
 from eunomia_plugins.refine.turns import longest_waiting, owner_of

@@ -9,10 +9,21 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from eunomia import Allocation, Contract, Feature, Menus, Offer, PluginError, Snapshot, Stage, Unit, hookimpl
-from eunomia.contract.allocations import Grants
+from eunomia import (
+    Allocation,
+    Contract,
+    Feature,
+    Grants,
+    Menus,
+    Offer,
+    PluginError,
+    Snapshot,
+    Stage,
+    Unit,
+    available,
+    hookimpl,
+)
 from eunomia.contract.contracts import Contracts
-from eunomia.contract.pools import available
 from eunomia.units import Ints, Reals
 
 

@@ -11,8 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from eunomia import Allocation, Contract, Feature, Menus, Offer, PluginError, Snapshot, Stage, Unit, hookimpl
-from eunomia.contract.allocations import Grants
+from eunomia import Allocation, Contract, Feature, Grants, Menus, Offer, PluginError, Snapshot, Stage, Unit, hookimpl
 from eunomia.contract.contracts import Contracts
 from eunomia.units import Ints
 

@@ -15,6 +15,8 @@ from eunomia import (
     DeviceShares,
     Duration,
     Feature,
+    Grants,
+    Memo,
     Menus,
     Offer,
     PluginError,
@@ -27,9 +29,7 @@ from eunomia import (
     hookimpl,
     turned_down,
 )
-from eunomia.contract.allocations import Grants
 from eunomia.contract.contracts import Contracts
-from eunomia.contract.memos import Memo
 from eunomia.contract.pools import owners
 from eunomia.units import NONE, Ints, Reals, Rows
 from eunomia_plugins.refine.accounts import Account, Seen, claim_keys

@@ -12,6 +12,8 @@ from eunomia import (
     Contract,
     Duration,
     Feature,
+    Grants,
+    Memo,
     Menus,
     Offer,
     PluginError,
@@ -25,9 +27,7 @@ from eunomia import (
     Verdicts,
     hookimpl,
 )
-from eunomia.contract.allocations import Grants
 from eunomia.contract.contracts import Contracts
-from eunomia.contract.memos import Memo
 from eunomia.units import Ints, Reals, Rows
 from eunomia_plugins.refine.solutions import Solution
 from eunomia_plugins.refine.turns import free_by_type, turn

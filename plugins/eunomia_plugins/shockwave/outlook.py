@@ -4,8 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from eunomia import Menus, Snapshot
-from eunomia.contract.menus import Regimes
+from eunomia import Menus, Regimes, Snapshot
 from eunomia.units import Bools, Ints, Reals, Rows
 
 

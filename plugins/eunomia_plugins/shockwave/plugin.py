@@ -10,9 +10,12 @@ from eunomia import (
     NEVER,
     Allocation,
     Cause,
+    Claims,
     Contract,
     Explanation,
     Feature,
+    Grants,
+    Memo,
     Menus,
     Offer,
     OverTime,
@@ -25,14 +28,11 @@ from eunomia import (
     Triggers,
     Unit,
     Valuations,
+    Verdicts,
     hookimpl,
 )
-from eunomia.contract.allocations import Grants
-from eunomia.contract.claims import Claims
 from eunomia.contract.contracts import Contracts
-from eunomia.contract.memos import Memo
 from eunomia.contract.pools import usable
-from eunomia.contract.verdicts import Verdicts
 from eunomia.units import Ints, JobId, Reals, Rows
 from eunomia_plugins.shockwave.options import ShockwaveOptions
 from eunomia_plugins.shockwave.packing import fitting

@@ -4,8 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from eunomia import Allocation, Offer, Pool, Snapshot, available
-from eunomia.contract.allocations import Grants
+from eunomia import Allocation, Grants, Offer, Pool, Snapshot, available
 from eunomia.model.shapes import builds
 from eunomia.units import Bools, Ints, Reals
 from eunomia_plugins.synergy.demands import Demands

@@ -6,12 +6,8 @@ from typing import Final
 
 import numpy as np
 
-from eunomia import Allocation, Offer, Snapshot, Unit, available
-from eunomia.contract.allocations import AmountRange, Grants
+from eunomia import Allocation, AmountRange, GpuState, Grants, JobState, Offer, PluginError, Snapshot, Unit, available
 from eunomia.contract.pools import holders
-from eunomia.errors import PluginError
-from eunomia.model.leases import GpuState
-from eunomia.model.workload import JobState
 from eunomia.units import NONE, Ints
 from eunomia_plugins.synergy.room import Counts, Holder, Room, Vector
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from eunomia.errors import InputError
+from eunomia import InputError
 from eunomia.solve import Limits, LinearProgram, SparseRows, solve_linear
 from eunomia.units import Ints, Reals
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from eunomia.model.cluster import Cluster
+from eunomia import Cluster
 from eunomia.units import Ints
 
 

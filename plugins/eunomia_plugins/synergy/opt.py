@@ -6,8 +6,20 @@ from typing import ClassVar
 
 import numpy as np
 
-from eunomia import Allocation, Contract, Feature, Menus, Offer, PluginOptions, Snapshot, Stage, Unit, hookimpl
-from eunomia.contract.allocations import AmountRange, Grants
+from eunomia import (
+    Allocation,
+    AmountRange,
+    Contract,
+    Feature,
+    Grants,
+    Menus,
+    Offer,
+    PluginOptions,
+    Snapshot,
+    Stage,
+    Unit,
+    hookimpl,
+)
 from eunomia.contract.contracts import Contracts
 from eunomia.contract.records import PlainColumn
 from eunomia.units import Bools, Reals

@@ -7,7 +7,9 @@ import numpy as np
 from pydantic import Field, field_validator
 
 from eunomia import (
+    NO_VERDICTS,
     Contract,
+    CurvePoints,
     Duration,
     Feature,
     Menus,
@@ -17,11 +19,11 @@ from eunomia import (
     Seconds,
     Snapshot,
     Stage,
+    curve_points,
     hookimpl,
+    turned_down,
 )
 from eunomia.contract.contracts import Contracts
-from eunomia.contract.menus import CurvePoints, curve_points
-from eunomia.contract.verdicts import NO_VERDICTS, turned_down
 from eunomia_plugins.synergy.profiling import Asked, MatrixPoint, Profiling, Storage
 from eunomia_plugins.synergy.storage import Bandwidth, DataSet, Memory
 

@@ -6,10 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from eunomia import Snapshot
+from eunomia import Basis, KnownRate, Snapshot
 from eunomia.contract.snapshot import Measured
-from eunomia.model.kind_profiles import KnownRate
-from eunomia.units import NONE, Basis, Rows
+from eunomia.units import NONE, Rows
 
 _UNKNOWN = -1.0
 """The batch size of jobs whose batch size is not known."""

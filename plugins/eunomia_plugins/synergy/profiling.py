@@ -6,10 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from eunomia import Feature, Snapshot
+from eunomia import Basis, Feature, KnownRate, Snapshot
 from eunomia.contract.snapshot import Measured
-from eunomia.model.kind_profiles import KnownRate
-from eunomia.units import NONE, Basis, Rows
+from eunomia.units import NONE, Rows
 from eunomia_plugins.synergy.machines import Machines
 from eunomia_plugins.synergy.profiled_kinds import Kind, Running, by_cpus, kinds_of, rates_of
 from eunomia_plugins.synergy.searching import NextPoint, next_point

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from eunomia import Cluster, Pool, Snapshot
-from eunomia.model.leases import GpuState
+from eunomia import Cluster, GpuState, Pool, Snapshot
 from eunomia.units import Bools, Ints, Reals
 
 SLACK = 1e-9

@@ -9,8 +9,19 @@ from typing import Annotated, ClassVar
 import numpy as np
 from pydantic import Field
 
-from eunomia import Allocation, Contract, Feature, Menus, PluginOptions, Snapshot, Stage, Unit, hookimpl
-from eunomia.contract.allocations import AmountRange, Grants
+from eunomia import (
+    Allocation,
+    AmountRange,
+    Contract,
+    Feature,
+    Grants,
+    Menus,
+    PluginOptions,
+    Snapshot,
+    Stage,
+    Unit,
+    hookimpl,
+)
 from eunomia.contract.contracts import Contracts
 from eunomia.units import NONE, Ints, Reals
 from eunomia_plugins.synergy.demands import Demands

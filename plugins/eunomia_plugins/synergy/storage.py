@@ -6,7 +6,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 
-from eunomia.errors import InputError
+from eunomia import InputError
 from eunomia.units import Reals, parse_memory
 
 

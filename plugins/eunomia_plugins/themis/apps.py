@@ -7,12 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from eunomia.contract.menus import Menus
-from eunomia.contract.offers import Offer
-from eunomia.contract.snapshot import Snapshot
-from eunomia.model.forecasts import Forecast
-from eunomia.model.leases import GpuState
-from eunomia.units import NONE, Bools, Ints, Locality, Reals, Rows
+from eunomia import Forecast, GpuState, Locality, Menus, Offer, Snapshot
+from eunomia.units import NONE, Bools, Ints, Reals, Rows
 from eunomia_plugins.themis.columns import AppColumns, AppFacts, KeptApps
 from eunomia_plugins.themis.rho import LEAST_SECONDS, BidContext, ideal_seconds, rho_now
 from eunomia_plugins.themis.work import RemainingWork, Slowdown

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from eunomia.contract.bundles import ByBundle
+from eunomia import ByBundle
 from eunomia.solve import Limits
 from eunomia.units import Ints, Reals
 from eunomia_plugins.themis.counting import Counts, count

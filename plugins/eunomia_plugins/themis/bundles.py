@@ -10,8 +10,9 @@ from typing import Final
 
 import numpy as np
 
-from eunomia.contract.bundles import MOST_PARTS, MachineClasses, Part
-from eunomia.units import Ints, Locality
+from eunomia import Locality, MachineClasses, Part
+from eunomia.contract.bundles import MOST_PARTS
+from eunomia.units import Ints
 
 MOST_ROWS_AN_APP: Final = 96
 """Most rows in one app's table; sizes share them, and each size keeps its closest, best-fitting bundles."""

@@ -7,11 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from eunomia.contract.menus import Menus, curve_points
-from eunomia.contract.offers import Offer
-from eunomia.contract.snapshot import Snapshot
-from eunomia.model.forecasts import Forecast, JobForecast, Phase
-from eunomia.model.workload import Jobs, JobState
+from eunomia import Forecast, JobForecast, JobState, Menus, Offer, Phase, Snapshot, curve_points
+from eunomia.model.workload import Jobs
 from eunomia.units import NONE, Ints, Reals, Rows, Version
 from eunomia_plugins.themis.work import RemainingWork
 

@@ -18,7 +18,7 @@ from typing import Final
 
 import numpy as np
 
-from eunomia.contract.bundles import ByBundle
+from eunomia import ByBundle
 from eunomia.units import Bools, Ints
 from eunomia_plugins.themis.packing import most_parts, packable
 

@@ -5,8 +5,7 @@ from typing import Literal
 
 import numpy as np
 
-from eunomia import Allocation, ByBundle, Claims, Reason, Rest, Unit, Verdicts
-from eunomia.contract.allocations import Grants, Pins
+from eunomia import Allocation, ByBundle, Claims, Grants, Pins, Reason, Rest, Unit, Verdicts
 from eunomia.solve import Limits
 from eunomia.units import Ints, Rows
 from eunomia_plugins.themis.apps import AppView

@@ -13,7 +13,8 @@ from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from eunomia.units import Locality, Reals, Rows
+from eunomia import Locality
+from eunomia.units import Reals, Rows
 from eunomia_plugins.themis.apps import FEW, AppView, AppViews
 from eunomia_plugins.themis.rho import LEAST_SECONDS, seconds_on, waiting_factor
 from eunomia_plugins.themis.winnings import Pieces

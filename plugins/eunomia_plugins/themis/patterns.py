@@ -6,7 +6,7 @@ patterns that leave no room. So the programme stays small whatever the number of
 
 import numpy as np
 
-from eunomia.contract.bundles import ByBundle
+from eunomia import ByBundle
 from eunomia.solve import Limits, LinearProgram, SparseRows, solve_linear
 from eunomia.units import Ints, Reals
 from eunomia_plugins.themis.counting import Counts

@@ -19,6 +19,7 @@ from eunomia import (
     Decision,
     Explanation,
     Feature,
+    MachineClasses,
     Memo,
     Menus,
     Offer,
@@ -32,7 +33,7 @@ from eunomia import (
     Valuations,
     hookimpl,
 )
-from eunomia.contract.bundles import MachineClasses, offer_classes
+from eunomia.contract.bundles import offer_classes
 from eunomia.contract.contracts import Contracts
 from eunomia.contract.options import SolverChoice
 from eunomia.units import JobId

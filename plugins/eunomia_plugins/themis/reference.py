@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from eunomia.contract.bundles import ByBundle
+from eunomia import ByBundle
 from eunomia.solve import Limits, solve_cvxpy
 from eunomia.units import Ints, Reals
 from eunomia_plugins.themis.auction import AuctionResult, Method, fraction, gains

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eunomia.contract.bundles import Bundle, MachineClasses
-from eunomia.units import Bools, Ints, Locality
+from eunomia import Bundle, Locality, MachineClasses
+from eunomia.units import Bools, Ints
 from eunomia_plugins.themis.bundles import MOST_ROWS_AN_APP, Candidate, candidates, sizes_to_bid
 from eunomia_plugins.themis.work import RemainingWork
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eunomia.contract.bundles import ByBundle
+from eunomia import ByBundle
 from eunomia.solve import LinearProgram, SparseRows, solve_linear
 from eunomia.units import Ints, Reals
 from eunomia_plugins.themis.packing import patterns

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from eunomia.model.forecasts import ASSUMED_SLOWDOWN, Forecast, JobForecast, Phase
-from eunomia.units import Ints, Locality
+from eunomia import Forecast, JobForecast, Locality, Phase
+from eunomia.model.forecasts import ASSUMED_SLOWDOWN
+from eunomia.units import Ints
 
 Slowdown = tuple[float, float, float, float]
 

@@ -8,6 +8,7 @@ from eunomia import (
     Claims,
     Contract,
     Feature,
+    Forecast,
     Menus,
     Offer,
     PluginOptions,
@@ -19,7 +20,6 @@ from eunomia import (
     hookimpl,
 )
 from eunomia.contract.contracts import Contracts
-from eunomia.model.forecasts import Forecast
 from eunomia.units import Reals
 
 

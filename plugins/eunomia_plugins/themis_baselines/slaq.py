@@ -5,6 +5,7 @@ from typing import ClassVar
 import numpy as np
 
 from eunomia import (
+    BySize,
     Claims,
     Contract,
     Duration,
@@ -21,7 +22,6 @@ from eunomia import (
     hookimpl,
 )
 from eunomia.contract.contracts import Contracts
-from eunomia.contract.valuations import BySize
 from eunomia.model.forecasts import LossCurve
 from eunomia.units import Reals, Rows
 from eunomia_plugins.themis_baselines.sizes import SizeRows, size_rows

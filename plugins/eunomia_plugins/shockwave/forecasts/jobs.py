@@ -6,8 +6,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from eunomia import Menus, Snapshot
-from eunomia.model.adaptations import Adapts, ComingRegime
+from eunomia import Adapts, ComingRegime, Menus, Snapshot
 from eunomia.units import Rows
 from eunomia_plugins.shockwave.forecasts.memo import Belief
 from eunomia_plugins.shockwave.forecasts.options import ShockwaveForecastOptions

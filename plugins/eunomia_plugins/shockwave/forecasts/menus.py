@@ -2,10 +2,9 @@
 
 import numpy as np
 
-from eunomia import Menus, Snapshot
-from eunomia.contract.menus import curve_points
+from eunomia import Basis, Menus, Snapshot, curve_points
 from eunomia.contract.snapshot import Measured
-from eunomia.units import Basis, Ints, Reals, Rows
+from eunomia.units import Ints, Reals, Rows
 from eunomia_plugins.shockwave.forecasts.rates import KnownRates
 
 

@@ -4,7 +4,7 @@ import itertools
 import math
 from collections.abc import Sequence
 
-from eunomia.model.adaptations import Adapts
+from eunomia import Adapts
 
 
 def coming_batch_sizes(

@@ -6,10 +6,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from eunomia import Contract, Explanation, Feature, Menus, Snapshot, Stage, hookimpl
+from eunomia import Contract, Explanation, Feature, Memo, Menus, Regimes, Snapshot, Stage, hookimpl
 from eunomia.contract.contracts import Contracts
-from eunomia.contract.memos import Memo
-from eunomia.contract.menus import Regimes, announced
+from eunomia.contract.menus import announced
 from eunomia.units import JobId
 from eunomia_plugins.shockwave.forecasts.jobs import Forecast, Forecasts, forecast_rows, progress_of
 from eunomia_plugins.shockwave.forecasts.memo import Beliefs

@@ -4,8 +4,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from eunomia.contract.snapshot import Measured, Snapshot
-from eunomia.model.kind_profiles import KnownRate
+from eunomia import KnownRate, Snapshot
+from eunomia.contract.snapshot import Measured
 
 Point = Measured | KnownRate
 Gains = dict[tuple[int, str, int], dict[float, float]]
