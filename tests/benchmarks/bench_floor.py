@@ -25,8 +25,8 @@ from bench_philly import LISTED, shortened
 from eunomia.model.cluster import Cluster
 from eunomia.platform.profiles import Profile
 from eunomia_testbed.simulator import SimulatedRun
-from eunomia_testbed.simulator.logs import QueueLogger, SegmentLogger, words
-from eunomia_testbed.simulator.run import Leases, RoundLog, WaitLog
+from eunomia_testbed.simulator.logs.logs import QueueLogger, SegmentLogger, words
+from eunomia_testbed.simulator.logs.run import Leases, RoundLog, WaitLog
 from eunomia_testbed.workload import Workload
 
 

@@ -36,7 +36,7 @@ from eunomia_testbed.generators.derived import TASKS
 from eunomia_testbed.performance import SynergyProfiles
 from eunomia_testbed.reproduce.synergy.jobs import STATIC
 from eunomia_testbed.simulator import Costs, Engine, Reports, SimulationOptions, SimulationState, assemble
-from eunomia_testbed.simulator.amount_reports import AmountReports
+from eunomia_testbed.simulator.apps.amount_reports import AmountReports
 from eunomia_testbed.traces import read_trace
 from eunomia_testbed.workload import Workload
 

@@ -19,7 +19,7 @@ from eunomia_testbed.results import ResultFolder, RunData, RunFacts
 from eunomia_testbed.results.counting import extension_share
 from eunomia_testbed.results.summary import Summary, summary_of
 from eunomia_testbed.results.tables import RoundRow, frame_of, schema_of
-from eunomia_testbed.simulator.run import (
+from eunomia_testbed.simulator.logs.run import (
     Leases,
     QueueLog,
     RoundLog,

@@ -8,7 +8,7 @@ from eunomia_testbed.results.counting import held_twice
 from eunomia_testbed.results.slots import slots_of
 from eunomia_testbed.results.tables import frame_of_columns, keyed
 from eunomia_testbed.running.memory import hand_back
-from eunomia_testbed.simulator.records import Codes, Records, spelt
+from eunomia_testbed.simulator.logs.records import Codes, Records, spelt
 
 
 def test_rows_come_out_as_columns_in_full_width_once() -> None:

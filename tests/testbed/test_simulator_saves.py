@@ -11,7 +11,7 @@ from simulator_lab import runs, several, watched
 
 from eunomia.errors import InputError
 from eunomia_testbed.simulator import Costs, Failures, Keep, Outage, SimulatedRun, SimulationOptions
-from eunomia_testbed.simulator.saves import PeriodicSaves
+from eunomia_testbed.simulator.executing.saves import PeriodicSaves
 from eunomia_testbed.workload import Regime, SimulatedSearch
 
 EVERY_3 = SimulationOptions(costs=Costs(checkpoint=1.0, checkpoint_every=3.0))

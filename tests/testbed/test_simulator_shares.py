@@ -13,7 +13,7 @@ from eunomia.units import Locality
 from eunomia_testbed.performance import Setting, SynergyProfiles
 from eunomia_testbed.performance.synergy import Demand, Grid
 from eunomia_testbed.simulator import Costs, SimulatedRun, SimulationOptions
-from eunomia_testbed.simulator.truth import Speeds
+from eunomia_testbed.simulator.progress.truth import Speeds
 from eunomia_testbed.workload import Regime, SimulatedSearch, Workload
 
 # As fast at 3 CPUs and 62.5 GB as the trace tells; a third of that at 1 CPU, twice with 6, a tenth with little memory.

@@ -15,9 +15,9 @@ from eunomia.model.cluster import Cluster
 from eunomia.units import Seconds
 from eunomia_testbed.performance import AnalyticModel, GavelThroughputs, PerformanceModel
 from eunomia_testbed.simulator.agenda import Agenda
-from eunomia_testbed.simulator.saves import PeriodicSaves
-from eunomia_testbed.simulator.sharing import SharedWork
-from eunomia_testbed.simulator.truth import UNKNOWN_MODEL, Speeds
+from eunomia_testbed.simulator.executing.saves import PeriodicSaves
+from eunomia_testbed.simulator.progress.sharing import SharedWork
+from eunomia_testbed.simulator.progress.truth import UNKNOWN_MODEL, Speeds
 from eunomia_testbed.workload import Regime, Workload
 
 CLUSTER = Cluster.parse("1x4 V100")

@@ -23,7 +23,7 @@ from eunomia_testbed.simulator import (
     assemble,
     simulate_one,
 )
-from eunomia_testbed.simulator.truth import NO_TIME, UNKNOWN_SPEED
+from eunomia_testbed.simulator.progress.truth import NO_TIME, UNKNOWN_SPEED
 from eunomia_testbed.workload import Regime
 
 TWO = Cluster.parse("2x2 V100")
@@ -234,10 +234,10 @@ class Spy:
 @pytest.mark.parametrize(
     "line",
     [
-        "from eunomia_testbed.simulator.truth import Speeds",
-        "from eunomia_testbed.simulator import truth",
+        "from eunomia_testbed.simulator.progress.truth import Speeds",
+        "from eunomia_testbed.simulator.progress import truth",
         "import eunomia_testbed.performance.speeds",
-        '__import__("eunomia_testbed.simulator.truth")',
+        '__import__("eunomia_testbed.simulator.progress.truth")',
     ],
 )
 def test_a_plugin_that_imports_the_truth_is_refused_by_name(tmp_path: Path, line: str) -> None:

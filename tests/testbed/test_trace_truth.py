@@ -7,7 +7,7 @@ import pytest
 
 from eunomia.model.cluster import Cluster
 from eunomia_testbed.performance import GavelThroughputs
-from eunomia_testbed.simulator.truth import Speeds
+from eunomia_testbed.simulator.progress.truth import Speeds
 from eunomia_testbed.traces import read_trace
 
 LINE = "LM (batch size 10)\tpython3 main.py\tlanguage_modeling\t--steps\t1\t1000\t1\t1\t-1.0\t0\n"

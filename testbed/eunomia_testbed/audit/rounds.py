@@ -10,8 +10,8 @@ from eunomia.units import Reals
 from eunomia_testbed.audit.instances import AuditInstance, Table
 from eunomia_testbed.audit.policy import AuditedPolicy, Received, cluster_of, user_name
 from eunomia_testbed.performance import DeclaredModel, DeclaredSpeeds
+from eunomia_testbed.simulator.logs.run import SimulatedRun
 from eunomia_testbed.simulator.options import Keep, Reports, SimulationOptions
-from eunomia_testbed.simulator.run import SimulatedRun
 from eunomia_testbed.simulator.simulate import simulate_one
 from eunomia_testbed.workload import Workload
 from eunomia_testbed.workload.workload import AppColumns, JobColumns, UserColumns

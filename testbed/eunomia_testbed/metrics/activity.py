@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from eunomia.units import Ints, Reals
-from eunomia_testbed.simulator.run import SimulatedRun
+from eunomia_testbed.simulator.logs.run import SimulatedRun
 
 _LOST = frozenset({"expired", "preempted", "lost"})
 _SAME = 1e-6

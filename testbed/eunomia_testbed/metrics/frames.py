@@ -17,7 +17,7 @@ from eunomia_testbed.results.plugin_metrics import PluginMetric, with_metrics
 from eunomia_testbed.results.record_names import COLUMNS
 from eunomia_testbed.run_log.gpu_types import TypeSpeeds
 from eunomia_testbed.run_log.tables import LogTables, MadeTables, Maker
-from eunomia_testbed.simulator.run import SimulatedRun
+from eunomia_testbed.simulator.logs.run import SimulatedRun
 from eunomia_testbed.workload import Workload
 
 Columns = Mapping[str, object]

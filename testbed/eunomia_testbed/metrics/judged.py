@@ -6,7 +6,7 @@ from eunomia.model.cluster import Cluster
 from eunomia.model.shapes import builds
 from eunomia.units import Bools, Ints, Reals
 from eunomia_testbed.metrics import fairness
-from eunomia_testbed.simulator.run import SimulatedRun
+from eunomia_testbed.simulator.logs.run import SimulatedRun
 from eunomia_testbed.workload import Workload
 
 

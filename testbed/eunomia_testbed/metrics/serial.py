@@ -5,7 +5,7 @@ import numpy as np
 from eunomia.model.cluster import Cluster
 from eunomia.units import Reals
 from eunomia_testbed.performance import PerformanceModel
-from eunomia_testbed.simulator.truth import GangShape, Speeds
+from eunomia_testbed.simulator.progress.truth import GangShape, Speeds
 from eunomia_testbed.workload import Regime, Workload
 
 

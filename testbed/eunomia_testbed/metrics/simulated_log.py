@@ -8,7 +8,7 @@ from eunomia_testbed.metrics.activity import segment_columns
 from eunomia_testbed.metrics.judged import AppFigures
 from eunomia_testbed.run_log.log import Activity, AppLog, Arrivals, RunLog
 from eunomia_testbed.run_log.tables import gathered, words
-from eunomia_testbed.simulator.run import SimulatedRun
+from eunomia_testbed.simulator.logs.run import SimulatedRun
 from eunomia_testbed.workload import Workload
 
 

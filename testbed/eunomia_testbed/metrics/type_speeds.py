@@ -4,7 +4,7 @@ import numpy as np
 
 from eunomia.model.cluster import Cluster
 from eunomia_testbed.performance import PerformanceModel
-from eunomia_testbed.simulator.truth import Speeds
+from eunomia_testbed.simulator.progress.truth import Speeds
 from eunomia_testbed.workload import Workload
 
 

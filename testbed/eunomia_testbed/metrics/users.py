@@ -4,7 +4,7 @@ import numpy as np
 
 from eunomia.units import Ints, Reals
 from eunomia_testbed.metrics.judged import Judged, sum_by
-from eunomia_testbed.simulator.run import SimulatedRun
+from eunomia_testbed.simulator.logs.run import SimulatedRun
 from eunomia_testbed.workload import Workload
 
 

@@ -2,7 +2,8 @@
 
 from eunomia_testbed.simulator.assembly import assemble
 from eunomia_testbed.simulator.engine import Engine
-from eunomia_testbed.simulator.observers import RunObserver
+from eunomia_testbed.simulator.logs.observers import RunObserver
+from eunomia_testbed.simulator.logs.run import SimulatedRun, Unfit
 from eunomia_testbed.simulator.options import (
     Costs,
     Delays,
@@ -14,7 +15,6 @@ from eunomia_testbed.simulator.options import (
     SimulationOptions,
 )
 from eunomia_testbed.simulator.rules import Rules
-from eunomia_testbed.simulator.run import SimulatedRun, Unfit
 from eunomia_testbed.simulator.simulate import simulate_one
 from eunomia_testbed.simulator.simulation_state import SimulationState
 

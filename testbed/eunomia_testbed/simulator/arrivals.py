@@ -6,12 +6,12 @@ import numpy as np
 
 from eunomia.contract.events import Event, SingleJobArrived
 from eunomia.units import Seconds
-from eunomia_testbed.simulator.amount_reports import AmountReports
-from eunomia_testbed.simulator.apps import SimulatedApps
-from eunomia_testbed.simulator.masters import Masters
+from eunomia_testbed.simulator.apps.amount_reports import AmountReports
+from eunomia_testbed.simulator.apps.apps import SimulatedApps
+from eunomia_testbed.simulator.apps.masters import Masters
+from eunomia_testbed.simulator.progress.states import AWAITED, OVER, REJECTED
 from eunomia_testbed.simulator.rules import Rules
 from eunomia_testbed.simulator.simulation_state import SimulationState
-from eunomia_testbed.simulator.states import AWAITED, OVER, REJECTED
 
 
 class Arrivals:

@@ -14,33 +14,33 @@ from eunomia.units import Stage
 from eunomia_testbed.calls.notes import CallNotes
 from eunomia_testbed.performance import PerformanceModel
 from eunomia_testbed.simulator.agenda import Agenda
-from eunomia_testbed.simulator.amount_reports import AmountReports
-from eunomia_testbed.simulator.app_division import AppDivision
-from eunomia_testbed.simulator.app_leases import AppLeases
-from eunomia_testbed.simulator.app_states import AppStates
-from eunomia_testbed.simulator.apps import SimulatedApps
+from eunomia_testbed.simulator.apps.amount_reports import AmountReports
+from eunomia_testbed.simulator.apps.app_division import AppDivision
+from eunomia_testbed.simulator.apps.app_leases import AppLeases
+from eunomia_testbed.simulator.apps.app_states import AppStates
+from eunomia_testbed.simulator.apps.apps import SimulatedApps
+from eunomia_testbed.simulator.apps.bids import Bidders
+from eunomia_testbed.simulator.apps.masters import Masters
+from eunomia_testbed.simulator.apps.reporting import Reporter
+from eunomia_testbed.simulator.apps.simulated_desk import SimulatedDesk
 from eunomia_testbed.simulator.arrivals import Arrivals
-from eunomia_testbed.simulator.bids import Bidders
 from eunomia_testbed.simulator.engine import Engine
-from eunomia_testbed.simulator.executor import Executor
+from eunomia_testbed.simulator.executing.executor import Executor
+from eunomia_testbed.simulator.executing.gpu_table import GpuTable
+from eunomia_testbed.simulator.executing.saves import PeriodicSaves
 from eunomia_testbed.simulator.failures import FailurePlan
-from eunomia_testbed.simulator.gpu_table import GpuTable
 from eunomia_testbed.simulator.guard import check_plugins
-from eunomia_testbed.simulator.logs import Logs
+from eunomia_testbed.simulator.logs.logs import Logs
+from eunomia_testbed.simulator.logs.observers import Observers
+from eunomia_testbed.simulator.logs.step_log import StepLog
+from eunomia_testbed.simulator.logs.timing import Timings, timed
 from eunomia_testbed.simulator.machine_faults import MachineFaults
-from eunomia_testbed.simulator.masters import Masters
-from eunomia_testbed.simulator.observers import Observers
 from eunomia_testbed.simulator.options import SimulationOptions
-from eunomia_testbed.simulator.reporting import Reporter
+from eunomia_testbed.simulator.progress.states import REJECTED, JobStates
+from eunomia_testbed.simulator.progress.truth import Speeds
+from eunomia_testbed.simulator.progress.work import Work
 from eunomia_testbed.simulator.rounds import run_in_rounds
-from eunomia_testbed.simulator.saves import PeriodicSaves
-from eunomia_testbed.simulator.simulated_desk import SimulatedDesk
 from eunomia_testbed.simulator.simulation_state import SimulationState
-from eunomia_testbed.simulator.states import REJECTED, JobStates
-from eunomia_testbed.simulator.step_log import StepLog
-from eunomia_testbed.simulator.timing import Timings, timed
-from eunomia_testbed.simulator.truth import Speeds
-from eunomia_testbed.simulator.work import Work
 from eunomia_testbed.simulator.workload_rows import WorkloadRows
 from eunomia_testbed.workload import Workload
 

@@ -19,17 +19,17 @@ from eunomia.contract.events import (
 )
 from eunomia.units import Epoch, LeaseId, Seconds
 from eunomia_testbed.calls.notes import CallNotes
-from eunomia_testbed.simulator.apps import SimulatedApps
+from eunomia_testbed.simulator.apps.apps import SimulatedApps
+from eunomia_testbed.simulator.apps.bids import Bidders
 from eunomia_testbed.simulator.arrivals import Arrivals
-from eunomia_testbed.simulator.bids import Bidders
-from eunomia_testbed.simulator.executor import Executor
+from eunomia_testbed.simulator.executing.executor import Executor
 from eunomia_testbed.simulator.failures import FailurePlan
 from eunomia_testbed.simulator.late_events import without_late_events
-from eunomia_testbed.simulator.outcome import outcome
-from eunomia_testbed.simulator.run import SimulatedRun, Unfit
+from eunomia_testbed.simulator.logs.outcome import outcome
+from eunomia_testbed.simulator.logs.run import SimulatedRun, Unfit
+from eunomia_testbed.simulator.logs.step_log import StepLog
+from eunomia_testbed.simulator.progress.states import FINISHED, REJECTED, RUNNING, WAITING
 from eunomia_testbed.simulator.simulation_state import SimulationState
-from eunomia_testbed.simulator.states import FINISHED, REJECTED, RUNNING, WAITING
-from eunomia_testbed.simulator.step_log import StepLog
 
 Drive = Callable[["Engine"], None]
 """Moves an engine from step to step until a run is over."""

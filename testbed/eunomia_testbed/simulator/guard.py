@@ -14,10 +14,10 @@ from eunomia.errors import PluginError
 from eunomia.platform.profiles import Profile
 
 TRUTH: Final = (
-    "eunomia_testbed.simulator.truth",
-    "eunomia_testbed.simulator.work",
+    "eunomia_testbed.simulator.progress.truth",
+    "eunomia_testbed.simulator.progress.work",
     "eunomia_testbed.simulator.simulation_state",
-    "eunomia_testbed.simulator.sharing",
+    "eunomia_testbed.simulator.progress.sharing",
     "eunomia_testbed.performance",
 )
 """Modules with the true speed and progress of jobs, which no plugin may see."""

@@ -2,10 +2,10 @@
 
 from eunomia.contract.events import MachineBack, MachineLost
 from eunomia.units import Seconds
-from eunomia_testbed.simulator.apps import SimulatedApps
-from eunomia_testbed.simulator.executor import Executor
+from eunomia_testbed.simulator.apps.apps import SimulatedApps
+from eunomia_testbed.simulator.executing.executor import Executor
+from eunomia_testbed.simulator.progress.states import RUNNING
 from eunomia_testbed.simulator.simulation_state import SimulationState
-from eunomia_testbed.simulator.states import RUNNING
 
 
 class MachineFaults:

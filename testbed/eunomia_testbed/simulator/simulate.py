@@ -7,9 +7,9 @@ from eunomia.platform.profiles import Profile
 from eunomia_testbed.calls.watch import CallWatch
 from eunomia_testbed.performance import PerformanceModel
 from eunomia_testbed.simulator.assembly import assemble, note_calls
-from eunomia_testbed.simulator.observers import ProgressObserver
+from eunomia_testbed.simulator.logs.observers import ProgressObserver
+from eunomia_testbed.simulator.logs.run import SimulatedRun
 from eunomia_testbed.simulator.options import Progress, SimulationOptions
-from eunomia_testbed.simulator.run import SimulatedRun
 from eunomia_testbed.workload import Workload
 
 

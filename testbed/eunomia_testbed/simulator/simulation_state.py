@@ -10,15 +10,15 @@ from eunomia.round.arbiter import Arbiter
 from eunomia.units import Seconds
 from eunomia_testbed.calls.notes import CallNotes
 from eunomia_testbed.simulator.agenda import Agenda
-from eunomia_testbed.simulator.app_leases import AppLeases
-from eunomia_testbed.simulator.app_states import AppStates
-from eunomia_testbed.simulator.gpu_table import GpuTable
-from eunomia_testbed.simulator.logs import Logs
+from eunomia_testbed.simulator.apps.app_leases import AppLeases
+from eunomia_testbed.simulator.apps.app_states import AppStates
+from eunomia_testbed.simulator.apps.reporting import Reporter
+from eunomia_testbed.simulator.executing.gpu_table import GpuTable
+from eunomia_testbed.simulator.logs.logs import Logs
 from eunomia_testbed.simulator.options import SimulationOptions
-from eunomia_testbed.simulator.reporting import Reporter
-from eunomia_testbed.simulator.states import JobStates
-from eunomia_testbed.simulator.truth import Speeds
-from eunomia_testbed.simulator.work import Work
+from eunomia_testbed.simulator.progress.states import JobStates
+from eunomia_testbed.simulator.progress.truth import Speeds
+from eunomia_testbed.simulator.progress.work import Work
 from eunomia_testbed.simulator.workload_rows import WorkloadRows
 from eunomia_testbed.workload import Workload
 

@@ -17,7 +17,7 @@ from eunomia.units import Locality, Reals
 from eunomia.words import shown
 from eunomia_testbed.performance import PerformanceModel, Setting
 from eunomia_testbed.performance.names import SpeedNames
-from eunomia_testbed.simulator.hours import UNKNOWN_MODEL, looked_up_in, times_of
+from eunomia_testbed.simulator.progress.hours import UNKNOWN_MODEL, looked_up_in, times_of
 from eunomia_testbed.spec.fitting import one_size_each
 from eunomia_testbed.workload import Workload
 

@@ -15,7 +15,7 @@ from eunomia_testbed.performance import PerformanceModel, Setting
 from eunomia_testbed.performance.names import SpeedNames, ignores_type
 from eunomia_testbed.performance.reading import plain
 from eunomia_testbed.results.assumptions import SpeedAssumption
-from eunomia_testbed.simulator.hours import (
+from eunomia_testbed.simulator.progress.hours import (
     UNKNOWN_MODEL,
     check_regimes,
     has_time,

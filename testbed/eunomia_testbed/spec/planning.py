@@ -138,7 +138,7 @@ def _check_least(plan: Plan) -> None:
     """Refuse an elastic job without a speed at its smallest size, which any policy may give it."""
     if plan.models is None:
         return
-    from eunomia_testbed.simulator.truth import Speeds
+    from eunomia_testbed.simulator.progress.truth import Speeds
 
     for workload in {id(each): each for each in plan.workloads.values()}.values():
         found = Speeds(workload, plan.cluster, plan.models).without_least()
@@ -341,7 +341,7 @@ def _kind(spec: SimulationSpec, *, by_rules: bool) -> str:
 def _check_searches(plan: Plan) -> None:
     workloads = {id(each): each for each in plan.workloads.values() if each.searches}
     if workloads:
-        from eunomia_testbed.simulator.searches import check_searches
+        from eunomia_testbed.simulator.apps.searches import check_searches
 
         for workload in workloads.values():
             check_searches(workload)
@@ -349,7 +349,7 @@ def _check_searches(plan: Plan) -> None:
 
 def _refuse_unfit(plan: Plan) -> None:
     """Refuse, under ``--strict``, a job that can never run on the cluster."""
-    from eunomia_testbed.simulator.truth import Speeds
+    from eunomia_testbed.simulator.progress.truth import Speeds
 
     for workload in {id(each): each for each in plan.workloads.values()}.values():
         for unfit in Speeds(workload, plan.cluster, plan.models).unfit()[:1]:

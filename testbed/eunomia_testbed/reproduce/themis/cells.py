@@ -19,7 +19,7 @@ from eunomia_testbed.reproduce.recipes import Recipe, run_profile
 from eunomia_testbed.reproduce.rows import read_policies
 from eunomia_testbed.reproduce.themis.speeds import speeds_of
 from eunomia_testbed.simulator import Costs, Keep, Reports, SimulatedRun, SimulationOptions, simulate_one
-from eunomia_testbed.simulator.searches import make_tuner
+from eunomia_testbed.simulator.apps.searches import make_tuner
 from eunomia_testbed.workload import AppColumns, JobColumns, SimulatedSearch, UserColumns, Workload
 
 VERSION = 3

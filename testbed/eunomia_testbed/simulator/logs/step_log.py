@@ -6,10 +6,10 @@ from eunomia.contract.decisions import Decision, RecordTable
 from eunomia.contract.events import Event, count_of
 from eunomia_testbed.simulator.faults import PluginFailedError
 from eunomia_testbed.simulator.livelock_guard import LivelockGuard
-from eunomia_testbed.simulator.observers import Observers
-from eunomia_testbed.simulator.run import Unfit
+from eunomia_testbed.simulator.logs.observers import Observers
+from eunomia_testbed.simulator.logs.run import Unfit
+from eunomia_testbed.simulator.logs.timing import Timings
 from eunomia_testbed.simulator.simulation_state import SimulationState
-from eunomia_testbed.simulator.timing import Timings
 
 Before = tuple[int, int, int, int]
 """The state before a decision: free GPUs, running and waiting jobs, and calls of stages so far."""

@@ -10,7 +10,8 @@ from eunomia.model.cluster import Cluster
 from eunomia.units import Ints, Locality, Reals
 from eunomia_testbed.performance import ByAmounts, PerformanceModel, Setting
 from eunomia_testbed.performance.names import SpeedNames, Taken
-from eunomia_testbed.simulator.hours import (
+from eunomia_testbed.simulator.logs.run import Unfit
+from eunomia_testbed.simulator.progress.hours import (
     UNKNOWN_MODEL,
     check_regimes,
     looked_up_in,
@@ -18,7 +19,6 @@ from eunomia_testbed.simulator.hours import (
     times_of,
     without_hours,
 )
-from eunomia_testbed.simulator.run import Unfit
 from eunomia_testbed.workload import Regime, Workload
 from eunomia_testbed.workload.adaptation import named_model, split_model
 

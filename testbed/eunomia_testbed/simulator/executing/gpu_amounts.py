@@ -4,9 +4,9 @@ import numpy as np
 
 from eunomia.model.cluster import Cluster
 from eunomia.units import Reals, Seconds
-from eunomia_testbed.simulator.drawn_delays import DrawnDelays
+from eunomia_testbed.simulator.executing.drawn_delays import DrawnDelays
+from eunomia_testbed.simulator.executing.tunes import Tunes
 from eunomia_testbed.simulator.simulation_state import SimulationState
-from eunomia_testbed.simulator.tunes import Tunes
 
 
 class GpuAmounts:

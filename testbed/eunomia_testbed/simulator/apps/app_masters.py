@@ -10,7 +10,7 @@ from typing import Protocol
 from eunomia.contract.events import AppArrived, AppFinished, Event, JobFinished
 from eunomia.model.forecasts import ASSUMED_SLOWDOWN, Forecast, JobForecast, Phase
 from eunomia_appmaster.master.division import Slowdown, Wish
-from eunomia_testbed.simulator.desk import Desk
+from eunomia_testbed.simulator.apps.desk import Desk
 
 
 class AppMaster(Protocol):

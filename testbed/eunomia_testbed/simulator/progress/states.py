@@ -4,7 +4,7 @@ import math
 from typing import Final
 
 from eunomia.units import Seconds
-from eunomia_testbed.simulator.logs import WaitLogger
+from eunomia_testbed.simulator.logs.logs import WaitLogger
 
 AWAITED: Final = "awaited"
 WAITING: Final = "waiting"

@@ -8,14 +8,14 @@ from collections.abc import Callable
 
 from eunomia.contract.decisions import Decision
 from eunomia.units import Seconds
-from eunomia_testbed.simulator.answers import Answers
-from eunomia_testbed.simulator.drawn_delays import DrawnDelays
-from eunomia_testbed.simulator.free_orders import FreeOrders
-from eunomia_testbed.simulator.gpu_amounts import GpuAmounts
-from eunomia_testbed.simulator.gpu_table import NO_HOLDER
-from eunomia_testbed.simulator.job_runs import JobRuns
+from eunomia_testbed.simulator.executing.answers import Answers
+from eunomia_testbed.simulator.executing.drawn_delays import DrawnDelays
+from eunomia_testbed.simulator.executing.free_orders import FreeOrders
+from eunomia_testbed.simulator.executing.gpu_amounts import GpuAmounts
+from eunomia_testbed.simulator.executing.gpu_table import NO_HOLDER
+from eunomia_testbed.simulator.executing.job_runs import JobRuns
+from eunomia_testbed.simulator.executing.timed_orders import TimedOrders
 from eunomia_testbed.simulator.simulation_state import SimulationState
-from eunomia_testbed.simulator.timed_orders import TimedOrders
 
 
 class Executor:

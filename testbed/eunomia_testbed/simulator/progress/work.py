@@ -3,9 +3,9 @@
 import math
 
 from eunomia_testbed.simulator.agenda import Agenda
-from eunomia_testbed.simulator.logs import SegmentLogger
-from eunomia_testbed.simulator.saves import PeriodicSaves
-from eunomia_testbed.simulator.truth import Speeds
+from eunomia_testbed.simulator.executing.saves import PeriodicSaves
+from eunomia_testbed.simulator.logs.logs import SegmentLogger
+from eunomia_testbed.simulator.progress.truth import Speeds
 from eunomia_testbed.workload import Regime, Workload
 
 NOWHERE: tuple[int, ...] = ()

@@ -2,10 +2,10 @@
 
 from eunomia.contract.decisions import Charge, ProbeOrder, TransitionKind
 from eunomia.units import Epoch, LeaseId, Seconds
-from eunomia_testbed.simulator.drawn_delays import DrawnDelays
-from eunomia_testbed.simulator.gpu_amounts import GpuAmounts
-from eunomia_testbed.simulator.gpu_table import NO_HOLDER
-from eunomia_testbed.simulator.probes import Probes, where
+from eunomia_testbed.simulator.executing.drawn_delays import DrawnDelays
+from eunomia_testbed.simulator.executing.gpu_amounts import GpuAmounts
+from eunomia_testbed.simulator.executing.gpu_table import NO_HOLDER
+from eunomia_testbed.simulator.executing.probes import Probes, where
 from eunomia_testbed.simulator.simulation_state import SimulationState
 
 _RESIZE = (Charge.JOIN, Charge.PAUSE)

@@ -3,12 +3,12 @@
 from eunomia.contract.decisions import Decision, Transition, TransitionKind
 from eunomia.contract.events import Released
 from eunomia.units import Seconds
-from eunomia_testbed.simulator.answers import Answers
-from eunomia_testbed.simulator.gpu_amounts import GpuAmounts
-from eunomia_testbed.simulator.gpu_table import NO_HOLDER
-from eunomia_testbed.simulator.job_runs import JobRuns
+from eunomia_testbed.simulator.executing.answers import Answers
+from eunomia_testbed.simulator.executing.gpu_amounts import GpuAmounts
+from eunomia_testbed.simulator.executing.gpu_table import NO_HOLDER
+from eunomia_testbed.simulator.executing.job_runs import JobRuns
+from eunomia_testbed.simulator.executing.timed_orders import TimedOrders
 from eunomia_testbed.simulator.simulation_state import SimulationState
-from eunomia_testbed.simulator.timed_orders import TimedOrders
 
 _RETUNE, _PROBE = TransitionKind.RETUNE, TransitionKind.PROBE
 

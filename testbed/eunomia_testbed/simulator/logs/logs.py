@@ -9,9 +9,9 @@ from eunomia.contract.decisions import COUNTED, Decision, TransitionKind
 from eunomia.contract.verdicts import Reason
 from eunomia.model.cluster import Cluster
 from eunomia.units import Cause, Ints, Reals
+from eunomia_testbed.simulator.logs.records import Codes, Records, spelt
+from eunomia_testbed.simulator.logs.run import Leases, QueueLog, RoundLog, SegmentLog, WaitLog, Words
 from eunomia_testbed.simulator.options import Keep
-from eunomia_testbed.simulator.records import Codes, Records, spelt
-from eunomia_testbed.simulator.run import Leases, QueueLog, RoundLog, SegmentLog, WaitLog, Words
 
 _NONE = [0] * len(COUNTED)
 _COLUMN = {kind: COUNTED.index(kind.effect.past) if kind.effect.counted else len(COUNTED) for kind in TransitionKind}

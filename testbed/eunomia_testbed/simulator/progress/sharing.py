@@ -10,10 +10,10 @@ from typing import Final
 
 from eunomia.errors import EunomiaError
 from eunomia_testbed.simulator.agenda import Agenda
-from eunomia_testbed.simulator.logs import SegmentLogger
-from eunomia_testbed.simulator.saves import PeriodicSaves
-from eunomia_testbed.simulator.truth import Speeds
-from eunomia_testbed.simulator.work import Work
+from eunomia_testbed.simulator.executing.saves import PeriodicSaves
+from eunomia_testbed.simulator.logs.logs import SegmentLogger
+from eunomia_testbed.simulator.progress.truth import Speeds
+from eunomia_testbed.simulator.progress.work import Work
 from eunomia_testbed.workload import Workload
 
 MOST: Final = 2

@@ -6,11 +6,11 @@ The GPUs' fences decide which order holds: an order that is older than the newes
 from eunomia.contract.decisions import Charge, Decision, Transition, TransitionKind
 from eunomia.model.leases import LeaseState
 from eunomia.units import NONE, Epoch, LeaseId, Seconds
-from eunomia_testbed.simulator.answers import Answers
-from eunomia_testbed.simulator.drawn_delays import DrawnDelays
-from eunomia_testbed.simulator.gpu_amounts import GpuAmounts
-from eunomia_testbed.simulator.gpu_table import NO_HOLDER
-from eunomia_testbed.simulator.job_runs import JobRuns
+from eunomia_testbed.simulator.executing.answers import Answers
+from eunomia_testbed.simulator.executing.drawn_delays import DrawnDelays
+from eunomia_testbed.simulator.executing.gpu_amounts import GpuAmounts
+from eunomia_testbed.simulator.executing.gpu_table import NO_HOLDER
+from eunomia_testbed.simulator.executing.job_runs import JobRuns
 from eunomia_testbed.simulator.simulation_state import SimulationState
 
 _RETUNE, _PROBE = TransitionKind.RETUNE, TransitionKind.PROBE

@@ -5,11 +5,11 @@ from typing import Final
 from eunomia.contract.events import Event, GpusReturned, JobsDivided
 from eunomia.units import Seconds
 from eunomia_appmaster.master.division import Wish, divide, unused, widening
-from eunomia_testbed.simulator.app_masters import AppMaster, wish
-from eunomia_testbed.simulator.job_runs import JobRuns
-from eunomia_testbed.simulator.masters import Masters
+from eunomia_testbed.simulator.apps.app_masters import AppMaster, wish
+from eunomia_testbed.simulator.apps.masters import Masters
+from eunomia_testbed.simulator.executing.job_runs import JobRuns
+from eunomia_testbed.simulator.progress.states import RUNNING, WAITING
 from eunomia_testbed.simulator.simulation_state import SimulationState
-from eunomia_testbed.simulator.states import RUNNING, WAITING
 
 IDLE_SECONDS: Final = 1.0
 """How long an app keeps GPUs that it cannot use before it gives them back; as in the live system."""

@@ -1,8 +1,8 @@
 """Leases of whole apps, which app masters divide among their jobs."""
 
 from eunomia.units import Seconds
-from eunomia_testbed.simulator.gpu_table import NO_HOLDER, GpuTable
-from eunomia_testbed.simulator.states import JobStates
+from eunomia_testbed.simulator.executing.gpu_table import NO_HOLDER, GpuTable
+from eunomia_testbed.simulator.progress.states import JobStates
 
 
 class AppLeases:

@@ -3,7 +3,7 @@
 from eunomia.contract.decisions import Transition
 from eunomia.contract.events import Released, Resized, Started
 from eunomia.units import NONE, Epoch, LeaseId, Seconds
-from eunomia_testbed.simulator.drawn_delays import DrawnDelays
+from eunomia_testbed.simulator.executing.drawn_delays import DrawnDelays
 from eunomia_testbed.simulator.simulation_state import SimulationState
 
 

@@ -5,8 +5,8 @@ import math
 import numpy as np
 
 from eunomia.units import Ints, Reals
-from eunomia_testbed.simulator.job_runs import JobRuns
-from eunomia_testbed.simulator.logs import (
+from eunomia_testbed.simulator.executing.job_runs import JobRuns
+from eunomia_testbed.simulator.logs.logs import (
     LeaseLogger,
     QueueLogger,
     RoundLogger,
@@ -16,10 +16,19 @@ from eunomia_testbed.simulator.logs import (
     reals,
     words,
 )
-from eunomia_testbed.simulator.run import SimulatedRun, Words
+from eunomia_testbed.simulator.logs.run import SimulatedRun, Words
+from eunomia_testbed.simulator.logs.step_log import StepLog
+from eunomia_testbed.simulator.progress.states import (
+    AWAITED,
+    FAILED,
+    FINISHED,
+    PAUSED,
+    REJECTED,
+    RUNNING,
+    STOPPED,
+    WAITING,
+)
 from eunomia_testbed.simulator.simulation_state import SimulationState
-from eunomia_testbed.simulator.states import AWAITED, FAILED, FINISHED, PAUSED, REJECTED, RUNNING, STOPPED, WAITING
-from eunomia_testbed.simulator.step_log import StepLog
 
 
 def outcome(sim: SimulationState, runs: JobRuns, log: StepLog) -> SimulatedRun:

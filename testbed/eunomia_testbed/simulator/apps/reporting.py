@@ -19,11 +19,11 @@ from eunomia.contract.events import (
 from eunomia.model.adaptations import Adapts, ComingRegime, adapts_named
 from eunomia.model.cluster import Cluster
 from eunomia.units import AppId, JobId, Locality, Seconds, UserId
-from eunomia_testbed.simulator.kind_reports import KindReports
-from eunomia_testbed.simulator.misreports import Misreports
+from eunomia_testbed.simulator.apps.kind_reports import KindReports
+from eunomia_testbed.simulator.apps.misreports import Misreports
 from eunomia_testbed.simulator.options import Reports
-from eunomia_testbed.simulator.truth import GangShape, Speeds
-from eunomia_testbed.simulator.work import Work
+from eunomia_testbed.simulator.progress.truth import GangShape, Speeds
+from eunomia_testbed.simulator.progress.work import Work
 from eunomia_testbed.workload import Regime, Workload
 
 

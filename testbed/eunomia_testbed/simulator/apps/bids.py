@@ -15,7 +15,7 @@ from eunomia.model.forecasts import Forecast
 from eunomia.state.show import show
 from eunomia.units import NONE, OfferId, Stage
 from eunomia_appmaster.master.bidding import bid_of
-from eunomia_testbed.simulator.masters import Masters
+from eunomia_testbed.simulator.apps.masters import Masters
 from eunomia_testbed.simulator.simulation_state import SimulationState
 
 

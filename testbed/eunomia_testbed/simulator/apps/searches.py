@@ -15,7 +15,7 @@ from eunomia.errors import InputError
 from eunomia.model.forecasts import Forecast, JobForecast, LossCurve, Phase
 from eunomia.units import JobId
 from eunomia_appmaster.tuner import Action, JobInfo, Search, Speed, TrialRun, Tuner, demand, forecast, load_tuner
-from eunomia_testbed.simulator.desk import Desk
+from eunomia_testbed.simulator.apps.desk import Desk
 from eunomia_testbed.workload import SimulatedSearch, Workload
 
 FORECAST_CHANGE = 0.005

@@ -2,7 +2,7 @@
 
 import math
 
-from eunomia_testbed.simulator.app_masters import AppMaster
+from eunomia_testbed.simulator.apps.app_masters import AppMaster
 
 
 class AppStates:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from eunomia.errors import EunomiaError
 from eunomia.units import Seconds
-from eunomia_testbed.simulator.logs import LeaseLogger
+from eunomia_testbed.simulator.logs.logs import LeaseLogger
 
 NO_HOLDER = -1
 """Stands for no lease, no job and no app."""

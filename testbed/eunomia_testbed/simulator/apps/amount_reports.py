@@ -9,7 +9,7 @@ from eunomia.errors import InputError
 from eunomia.model.cluster import Cluster
 from eunomia.model.kind_profiles import MOST_POINTS, KnownRate
 from eunomia.units import Basis, Locality, Reals
-from eunomia_testbed.simulator.truth import GangShape, Speeds
+from eunomia_testbed.simulator.progress.truth import GangShape, Speeds
 from eunomia_testbed.workload import Workload
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from eunomia.contract.events import Retuned
 from eunomia.units import NONE, Epoch, LeaseId, Reals, Seconds
-from eunomia_testbed.simulator.drawn_delays import DrawnDelays
+from eunomia_testbed.simulator.executing.drawn_delays import DrawnDelays
 from eunomia_testbed.simulator.simulation_state import SimulationState
 
 Given = dict[int, tuple[float, float]]

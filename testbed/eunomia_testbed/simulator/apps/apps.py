@@ -15,10 +15,10 @@ from eunomia.contract.events import (
 )
 from eunomia.errors import EunomiaError
 from eunomia.units import Seconds
-from eunomia_testbed.simulator.app_division import AppDivision
-from eunomia_testbed.simulator.masters import Masters
+from eunomia_testbed.simulator.apps.app_division import AppDivision
+from eunomia_testbed.simulator.apps.masters import Masters
+from eunomia_testbed.simulator.progress.states import FAILED, FINISHED, PAUSED, RUNNING, STOPPED
 from eunomia_testbed.simulator.simulation_state import SimulationState
-from eunomia_testbed.simulator.states import FAILED, FINISHED, PAUSED, RUNNING, STOPPED
 
 
 class SimulatedApps:

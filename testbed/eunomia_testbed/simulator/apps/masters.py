@@ -3,11 +3,11 @@
 import importlib
 from typing import Final
 
-from eunomia_testbed.simulator.app_masters import AppMaster, PlainAppMaster
-from eunomia_testbed.simulator.simulated_desk import SimulatedDesk
+from eunomia_testbed.simulator.apps.app_masters import AppMaster, PlainAppMaster
+from eunomia_testbed.simulator.apps.simulated_desk import SimulatedDesk
 from eunomia_testbed.simulator.simulation_state import SimulationState
 
-SEARCHES: Final = "eunomia_testbed.simulator.searches"
+SEARCHES: Final = "eunomia_testbed.simulator.apps.searches"
 
 
 class Masters:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eunomia.units import Ints
-from eunomia_testbed.simulator.run import Words
+from eunomia_testbed.simulator.logs.run import Words
 
 _Seen = TypeVar("_Seen", bound=Hashable)
 

@@ -1,0 +1,1 @@
+"""Simulated app masters: how apps divide their GPUs, search, bid and report."""
