@@ -20,6 +20,8 @@ second,10,4,40000,1,ResNet-50
         ("max_sum_throughput", True),
         ("min_total_duration", True),
         ("max_min_fairness", False),
+        ("oef_cooperative", True),
+        ("oef_noncooperative", True),
     ],
 )
 def test_a_policy_that_knows_speeds_leaves_the_slow_type(policy: str, moves: bool, tmp_path: Path) -> None:
@@ -31,3 +33,17 @@ def test_a_policy_that_knows_speeds_leaves_the_slow_type(policy: str, moves: boo
     last = jobs.filter(pl.col("job") == "second")["finish_seconds"].item()
     # Alone on V100s it takes 40,000 s, on K80s more than six times as long.
     assert (last < 60_000.0) is moves
+
+
+@pytest.mark.parametrize("policy", ["oef", "oef_noncooperative", "oef_efficient", "max_min_users"])
+def test_jobs_of_a_lone_user_take_the_fastest_type_and_stay(policy: str, tmp_path: Path) -> None:
+    (tmp_path / "jobs.csv").write_text(
+        "job,arrival_seconds,most_gpus,iterations,seconds_per_iteration,model\n"
+        "one,0,1,9000,1,ResNet-50\ntwo,0,2,9000,1,ResNet-50\nthree,0,4,9000,1,ResNet-50\n"
+    )
+    where = ["--cluster", "1x8 K80, 1x8 P100, 1x8 V100", "--speeds", "analytic", "--set", "trace.reference_type=V100"]
+    more = ["--know", "types", "--policy", policy, "--out", str(tmp_path / "out"), "--no-report", "--no-progress", "-q"]
+    assert run(["simulate", str(tmp_path / "jobs.csv"), *where, *more]) == 0
+    jobs = pl.read_parquet(tmp_path / "out" / "jobs.parquet")
+    assert jobs["finish_seconds"].to_list() == pytest.approx([9000.0] * 3)
+    assert jobs["restarts"].sum() == jobs["migrations"].sum() == 0

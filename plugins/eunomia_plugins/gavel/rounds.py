@@ -31,8 +31,9 @@ from eunomia import (
 from eunomia.contract.contracts import Contracts
 from eunomia.contract.pools import usable
 from eunomia.units import Bools, Ints, Reals, Rows
-from eunomia_plugins.gavel.instance import among, rates_by_type
+from eunomia_plugins.gavel.instance import among
 from eunomia_plugins.gavel.served import Served
+from eunomia_plugins.type_rates import rates_by_type
 
 GRAIN = 1e-6
 """Times in seconds that differ by less count as equal, so that rounding errors do not rank equal jobs."""

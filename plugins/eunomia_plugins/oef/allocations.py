@@ -11,6 +11,7 @@ from eunomia import (
     ByType,
     Cause,
     Claims,
+    Cluster,
     Contract,
     DeviceShares,
     Feature,
@@ -37,6 +38,8 @@ from eunomia_plugins.oef.solutions import LastSolution, SolutionRecord, version_
 from eunomia_plugins.oef.specification import state_cooperative, state_efficient, state_noncooperative
 
 EVENTS = Triggers(on=frozenset({Cause.ARRIVED, Cause.FREED, Cause.LEASE_ENDED, Cause.CLUSTER_CHANGED}))
+MOVES = frozenset({Cause.LEASE_ENDED, Cause.WAKE, Cause.BOUNDARY})
+"""Causes of rounds that may move jobs to another GPU type, even if no job waits."""
 
 
 class Programme(NamedTuple):
@@ -69,9 +72,13 @@ class _Oef:
         self.options = options
 
     @hookimpl
-    def eunomia_triggers(self) -> Triggers:
-        """Request a round at every arrival and whenever GPUs become free; the refiner requests its own rounds."""
-        return EVENTS
+    def eunomia_triggers(self, cluster: Cluster) -> Triggers:
+        """Request a round at every arrival and whenever GPUs become free; the refiner requests its own rounds.
+
+        On several GPU types these move running jobs too: else a job that got a slow type while others ran would stay
+        there once no job waits.
+        """
+        return EVENTS if len(cluster.gpu_types) == 1 else dataclasses.replace(EVENTS, all_on=MOVES)
 
     @hookimpl
     def eunomia_allocation(self, snapshot: Snapshot, offer: Offer, valuations: Valuations) -> Allocation:

@@ -9,6 +9,7 @@ from eunomia.contract.pools import owners
 from eunomia.units import NONE, Ints, Reals, Rows
 from eunomia_plugins.refine.apportion import NO_JOB
 from eunomia_plugins.refine.turns import free_by_type, longest_waiting, owner_of
+from eunomia_plugins.type_rates import rates_by_type
 
 
 class View(NamedTuple):
@@ -35,17 +36,25 @@ class View(NamedTuple):
     gang: Ints
     """[claim, type] the smallest size of its candidates that may run on the type; a large number where there is none.
     """
+    speed: Reals
+    """[claim, type] mean speed of its active jobs, each relative to its own fastest type; equal where none is known."""
+    held: Rows
+    """By candidate: the GPU type that it holds most of; -1: none."""
+    held_by_claim: Ints
+    """[claim, type] GPUs that its active jobs hold."""
 
 
 def view_of(snapshot: Snapshot, menus: Menus, offer: Offer, claims: Claims) -> View:
     """Return the claims of an allocation and their jobs."""
     of_active = owner_of(snapshot, claims, snapshot.active)
     most = menus.span(snapshot.active)[1]
+    held = _held(snapshot)
     count, types = claims.rows.size, len(snapshot.cluster.gpu_types)
     demand = np.bincount(of_active[of_active >= 0], weights=most[of_active >= 0], minlength=count)
     owner = owner_of(snapshot, claims, offer.candidates)
     jobs, owner = offer.candidates[owner >= 0], owner[owner >= 0]
     size, largest = menus.span(jobs)
+    shape = (count, types)
     kind = snapshot.jobs.gpu_type[jobs]
     return View(
         jobs=jobs,
@@ -57,7 +66,10 @@ def view_of(snapshot: Snapshot, menus: Menus, offer: Offer, claims: Claims) -> V
         demand=demand.astype(np.int64),
         offered_demand=np.bincount(owner, weights=largest, minlength=count).astype(np.int64),
         kept=_kept(snapshot, offer, claims),
-        gang=_gangs(size, kind, owner, (count, types)),
+        gang=_gangs(size, kind, owner, shape),
+        speed=_speeds(menus, snapshot.active, most, of_active, shape),
+        held=np.where(held[jobs].any(axis=1), held[jobs].argmax(axis=1), NONE).astype(np.int32),
+        held_by_claim=_by_claim(held[snapshot.active], of_active, shape),
     )
 
 
@@ -83,6 +95,36 @@ def _kept(snapshot: Snapshot, offer: Offer, claims: Claims) -> Ints:
     kept = np.zeros((claims.rows.size, len(snapshot.cluster.gpu_types)), np.int64)
     np.add.at(kept, (mine[mine >= 0], snapshot.cluster.gpu_type[gpus[mine >= 0]]), 1)
     return kept
+
+
+def _held(snapshot: Snapshot) -> Ints:
+    """Return [job row, type] GPUs that each job holds."""
+    gpus = np.arange(snapshot.cluster.gpus)
+    holder = owners(snapshot, gpus, Unit.JOB)
+    gpus, holder = gpus[holder >= 0], holder[holder >= 0]
+    found = np.zeros((snapshot.jobs.app.size, len(snapshot.cluster.gpu_types)), np.int64)
+    np.add.at(found, (holder, snapshot.cluster.gpu_type[gpus]), 1)
+    return found
+
+
+def _by_claim(held: Ints, owner: Ints, shape: tuple[int, int]) -> Ints:
+    found = np.zeros(shape, np.int64)
+    np.add.at(found, owner[owner >= 0], held[owner >= 0])
+    return found
+
+
+def _speeds(menus: Menus, jobs: Rows, most: Ints, owner: Ints, shape: tuple[int, int]) -> Reals:
+    """Return [claim, type] mean speeds, rounded so that equal ones compare equal."""
+    if shape[1] == 1:
+        return np.ones(shape)
+    jobs, most, owner = jobs[owner >= 0], most[owner >= 0], owner[owner >= 0]
+    rate = rates_by_type(menus, jobs, most, shape[1])
+    rate = rate / np.maximum(rate.max(axis=1, keepdims=True, initial=0.0), 1e-300)
+    found = np.zeros(shape)
+    np.add.at(found, owner, rate)
+    count: Reals = np.maximum(np.bincount(owner, minlength=shape[0]), 1)[:, None].astype(float)
+    speed: Reals = np.round(found / count, 9)
+    return speed
 
 
 def _gangs(size: Ints, kind: Rows, owner: Ints, shape: tuple[int, int]) -> Ints:

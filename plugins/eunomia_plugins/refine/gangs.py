@@ -35,6 +35,7 @@ def among_jobs(menus: Menus, view: View, real: Ints, behind: Reals, *, leftovers
             _serve(menus, view, index, parts)
         if mixed and parts.left.any():
             _mix(view, view.turns[claim], parts)
+        _settle(view, parts)
         for index, of in parts.of.items():
             granted[index, list(of)] = list(of.values())
     if leftovers:
@@ -43,17 +44,46 @@ def among_jobs(menus: Menus, view: View, real: Ints, behind: Reals, *, leftovers
 
 
 def _serve(menus: Menus, view: View, index: int, parts: "Parts") -> None:
-    """Serve one job with its largest size on the type with the fewest GPUs that has room, or make room."""
+    """Serve one job with its largest size on the claim's fastest type that has room, or make room.
+
+    Among equally fast types it takes the one with the fewest GPUs left.
+    """
     asked, left = int(view.kind[index]), parts.left
     kinds = np.arange(left.size) if asked == NONE else np.array([asked])
     size = menus.largest_at_most(int(view.jobs[index]), int(left[kinds].max()))
     if size:
         kinds = kinds[left[kinds] >= size]
-        parts.give(index, int(kinds[left[kinds].argmin()]), size, asked)
+        speed = view.speed[view.owner[index]]
+        parts.give(index, int(kinds[np.lexsort((left[kinds], -speed[kinds]))[0]]), size, asked)
         return
     least = int(view.size[index])
     if 0 < least <= int(left.sum()):
         parts.make_room(index, least, asked)
+
+
+def _settle(view: View, parts: "Parts") -> None:
+    """Let jobs of equal sizes change places so that as many as possible stay on the types that they hold.
+
+    Which jobs are served does not change. Places that no such job holds go to the others in order of service, the
+    fastest first.
+    """
+    alike: dict[int, list[int]] = {}
+    for index, of in parts.of.items():
+        if len(of) == 1 and view.kind[index] == NONE:
+            alike.setdefault(sum(of.values()), []).append(index)
+    for size, jobs in alike.items():
+        places = [kind for index in jobs for kind in parts.of[index]]
+        moving = []
+        for index in jobs:
+            if int(view.held[index]) in places:
+                places.remove(int(view.held[index]))
+                parts.of[index] = {int(view.held[index]): size}
+            else:
+                moving.append(index)
+        speed = view.speed[view.owner[jobs[0]]]
+        places.sort(key=lambda kind: -float(speed[kind]))
+        for index, kind in zip(moving, places, strict=True):
+            parts.of[index] = {kind: size}
 
 
 def _mix(view: View, jobs: list[int], parts: "Parts") -> None:
@@ -67,14 +97,16 @@ def _mix(view: View, jobs: list[int], parts: "Parts") -> None:
 def _lend(menus: Menus, view: View, granted: Ints, behind: Reals) -> None:
     """Let jobs without GPUs run on GPUs that are left.
 
-    Jobs of the claim with the largest deficit for the type come first.
+    Jobs of the claim with the largest deficit for the type come first; the types that are fastest for most claims are
+    lent first.
     """
     left = view.free - granted.sum(axis=0)
     if not left.any():
         return
     lag = behind - summed(granted, view.owner, behind.shape[0])
     waiting = [[index for index in turn if not granted[index].any()] for turn in view.turns]
-    for kind in np.flatnonzero(left).tolist():
+    kinds = np.flatnonzero(left)
+    for kind in kinds[np.argsort(-view.speed.sum(axis=0)[kinds], kind="stable")].tolist():
         queue = [(-lag[claim, kind], claim) for claim, jobs in enumerate(waiting) if jobs]
         heapq.heapify(queue)
         while queue and left[kind]:

@@ -3,7 +3,7 @@
 Thus over time each claim receives what it was promised (OEF §4.3, §4.4).
 """
 
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -37,12 +37,12 @@ from eunomia_plugins.refine.apportion import apportion
 from eunomia_plugins.refine.claimants import View, view_of
 from eunomia_plugins.refine.gangs import among_jobs
 from eunomia_plugins.refine.mixing import pins_of
+from eunomia_plugins.refine.pooling import pooled
 from eunomia_plugins.refine.turns import owner_of, turn
 
-_NEEDS = frozenset({Feature.DEVICE_SHARES})
+_NEEDS = {"devices": Feature.DEVICE_SHARES, "time": Feature.TIME_SHARES}
 _GIVES = frozenset({Feature.GRANTS, Feature.JOB_CLAIMS})
-_CONTRACTS: Contracts = {Stage.REFINE: Contract(needs=_NEEDS, gives=_GIVES)}
-_MIXED: Contracts = {Stage.REFINE: Contract(needs=_NEEDS, gives=_GIVES | {Feature.PINNED})}
+_CONTRACTS: Contracts = {Stage.REFINE: Contract(needs=frozenset({Feature.DEVICE_SHARES}), gives=_GIVES)}
 
 
 class RoundingOptions(PluginOptions):
@@ -50,6 +50,11 @@ class RoundingOptions(PluginOptions):
 
     round_length: Annotated[Duration, Field(gt=0.0)] = Seconds(300.0)
     """Duration of a round; GPUs granted in a round are held until its end."""
+    shares: Literal["devices", "time"] = "devices"
+    """Which shares the allocation gives: GPUs held on average, or fractions of time of jobs (Gavel, Gandiva-fair).
+
+    The latter are summed by user and kind of job.
+    """
     leftovers: bool = True
     """Whether GPUs that a claim cannot use go to other claims, which are charged for them."""
     mixed: bool = False
@@ -73,12 +78,14 @@ class Rounding:
 
     def __init__(self, options: RoundingOptions) -> None:
         self.options = options
-        if options.mixed:
-            self.contracts = _MIXED
+        gives = _GIVES | {Feature.PINNED} if options.mixed else _GIVES
+        self.contracts = {Stage.REFINE: Contract(needs=frozenset({_NEEDS[options.shares]}), gives=gives)}
 
     @hookimpl
     def eunomia_refine(self, snapshot: Snapshot, menus: Menus, offer: Offer, allocation: Allocation) -> Allocation:
         """Apportion the offered GPUs among claims, and those of each claim among its jobs."""
+        if self.options.shares == "time":
+            allocation = pooled(snapshot, menus, allocation)
         shares = allocation.amount
         if not isinstance(shares, DeviceShares):
             raise PluginError(f"{self.name} must get device shares", value=type(shares).__name__)
@@ -86,7 +93,7 @@ class Rounding:
         account = last if isinstance(last, Account) else Account.opened(float(snapshot.now))
         view = view_of(snapshot, menus, offer, allocation.claims)
         owed = account.owed_now(snapshot, allocation.claims)
-        ideal = _usable(shares.gpus, view.demand)
+        ideal = usable(shares.gpus, view)
         behind = ideal + owed / self.options.round_length - view.kept
         gang = np.minimum(view.gang, np.maximum(view.free, 1)) if self.options.mixed else view.gang
         real = apportion(np.minimum(behind, view.offered_demand[:, None]), gang, view.free)
@@ -128,12 +135,25 @@ class Rounding:
         )
 
 
-def _usable(ideal: Reals, demand: Ints) -> Reals:
-    """Return shares scaled down to what a claim's jobs can use: a claim without jobs accumulates no deficit."""
-    total = ideal.sum(axis=1)
-    part = np.where(total > demand, demand / np.where(total > 0.0, total, 1.0), 1.0)
-    usable: Reals = ideal * part[:, None]
-    return usable
+def usable(ideal: Reals, view: View) -> Reals:
+    """Return shares cut to what a claim's jobs can use: a claim without jobs accumulates no deficit.
+
+    A claim gives up the types that are slowest for its jobs first; among equally fast types it keeps those that its
+    jobs hold. So a user that is alone has its jobs on the fastest type, and they stay there.
+    """
+    demand: Reals = view.demand.astype(float)
+    over = np.flatnonzero(ideal.sum(axis=1) > demand)
+    if over.size == 0:
+        return ideal
+    found = ideal.copy()
+    order = np.lexsort((-view.held_by_claim[over], -view.speed[over]), axis=1)
+    ranked = np.take_along_axis(ideal[over], order, axis=1)
+    before = np.cumsum(ranked, axis=1) - ranked
+    kept = np.clip(demand[over, None] - before, 0.0, ranked)
+    part = np.empty_like(kept)
+    np.put_along_axis(part, order, kept, axis=1)
+    found[over] = part
+    return found
 
 
 def _account(snapshot: Snapshot, claims: Claims, ideal: Reals, owed: Reals, view: View, granted: Ints) -> Account:

@@ -58,6 +58,9 @@ def granted(sizes: list[int], room: list[int], *, mixed: bool) -> Ints:
         offered_demand=np.array([sum(sizes)]),
         kept=np.zeros((1, len(room)), np.int64),
         gang=np.full((1, len(room)), min(sizes)),
+        speed=np.ones((1, len(room))),
+        held=np.full(count, -1, np.int32),
+        held_by_claim=np.zeros((1, len(room)), np.int64),
     )
     return among_jobs(menus, view, np.array([room]), np.zeros((1, len(room))), leftovers=False, mixed=mixed)
 
