@@ -297,6 +297,20 @@ def test_a_counterexample_is_stored_and_replays(tmp_path: Path, capsys: pytest.C
     assert "href=" not in html
 
 
+def test_a_property_without_instances_is_not_judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    assert run(["audit", "fifo", "--instances", "2", "--simulated", "0", "--out", str(out)]) == 0
+    once, over = capsys.readouterr().out.split("over simulated rounds")
+    rows = [line for line in over.splitlines() if line[49:50] == "0"]
+    assert len(rows) == 8
+    assert all(row.endswith("not judged") and " %" not in row for row in rows)
+    assert "not judged" not in once
+    html = (out / "report.html").read_text()
+    assert html.count("<td>not judged</td>") == 8
+    assert run(["audit", "fifo", "--instances", "2", "--simulated", "1", "--out", str(tmp_path / "more")]) == 0
+    assert "not judged" not in capsys.readouterr().out
+
+
 def test_fail_on_turns_a_violation_into_exit_1(tmp_path: Path) -> None:
     words = ["audit", "fifo", "--instances", "2", "--simulated", "0", "-q"]
     assert run([*words, "--out", str(tmp_path / "a"), "--fail-on", "envy_freeness"]) == 1

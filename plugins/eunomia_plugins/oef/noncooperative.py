@@ -64,8 +64,9 @@ def _cost(groups: Groups) -> Reals:
 def _first_prices(groups: Groups, cost: Reals) -> Reals:
     """Return [type] prices after some steps that raise the prices of types in excess demand."""
     gpus = np.maximum(groups.gpus, 1e-12)
-    speed = np.where(groups.speedup > 0.0, groups.speedup, np.nan)
-    typical = np.nan_to_num(np.exp(np.nanmean(np.log(speed), axis=0)), nan=1.0) if groups.weight.size else gpus
+    able = groups.speedup > 0.0
+    logarithm = np.log(np.where(able, groups.speedup, 1.0)).sum(axis=0)
+    typical = np.exp(logarithm / np.maximum(able.sum(axis=0), 1))  # 1 for a type on which no claim runs
     price = typical / (typical @ gpus)
     best, best_price = -np.inf, price
     rows = np.arange(groups.weight.size)

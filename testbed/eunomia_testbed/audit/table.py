@@ -59,6 +59,8 @@ def summary(made: FullAudit) -> str:
 
 
 def _line(tally: Tally) -> str:
+    if tally.instances == 0:
+        return f"{tally.kind.label:<40} {0:>9} {'-':>9}   {'-':<28} not judged"
     if tally.smallest is None or tally.largest is None:
         return f"{tally.kind.label:<40} {tally.instances:>9} {_percent(tally):>9}   {'-':<28} none found"
     users, types, _ = tally.smallest.instance.size

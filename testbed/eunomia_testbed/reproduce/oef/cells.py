@@ -1,6 +1,7 @@
 """One cell of the reproduction: an allocation of GPUs to tenants, or a simulation of their jobs."""
 
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -244,11 +245,12 @@ def _completion(cell: OefCell) -> OefFigures:
     run = _simulated(cell, workload, until=30.0 * 86_400.0)
     taken = run.app_finish_seconds - workload.apps.arrival_seconds
     mixed, several = _apart(run, cell)
+    done = ~np.isnan(taken)
     return OefFigures(
-        mean_jct_seconds=float(np.nanmean(taken)),
+        mean_jct_seconds=float(taken[done].mean()) if done.any() else math.nan,
         mixed=mixed,
         several=several,
-        finished=float(np.mean(~np.isnan(taken))),
+        finished=float(done.mean()),
     )
 
 
