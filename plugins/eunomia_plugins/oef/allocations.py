@@ -122,7 +122,7 @@ class _Oef:
         whole, index = merged(groups)
         answer = self.programme.fast(whole)
         gpus = divided(np.maximum(answer.gpus, 0.0), groups, whole, index)
-        return Answer(gpus=gpus, objective=answer.objective, bound=answer.bound, path=answer.path, rounds=answer.rounds)
+        return dataclasses.replace(answer, gpus=gpus)
 
 
 def _promising(*promises: Promise) -> Contracts:

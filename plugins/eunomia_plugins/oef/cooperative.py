@@ -10,11 +10,12 @@ from typing import Final
 
 import numpy as np
 
-from eunomia import PluginError
 from eunomia.solve import GrowingProgram, LinearProgram, SparseRows
 from eunomia.units import Ints, Reals
 from eunomia_plugins.oef.answers import Answer
+from eunomia_plugins.oef.envy_bounds import quick_bound
 from eunomia_plugins.oef.groups import Groups
+from eunomia_plugins.oef.near_equal import certificate, nearly_equal, solve_bundles
 
 NEIGHBOURS: Final = 8
 """Number of claims with the most similar speedups in a claim's first rows."""
@@ -25,24 +26,50 @@ EVERY: Final = 2
 FAR: Final = 0.01
 """A row is dropped if its slack exceeds this fraction of the greatest throughput per unit of weight."""
 MOST: Final = 600
-"""Greatest number of claims that are not equal; that many take half a minute of CPU time, which grows faster than their
-cube."""
+"""Greatest number of unequal claims that are solved exactly; that many take half a minute of CPU time, which grows
+faster than their cube. More are solved by bundles."""
+ALMOST: Final = 0.02
+"""Envy of a claim that is allowed above this number, as a fraction of its throughput."""
+BOUND_GROUPS: Final = 200
+"""Groups of the programme that bounds the objective above this number."""
 ENVY: Final = 1e-9
 """Relative envy up to this value counts as none."""
 
 
 def solve_cooperative(groups: Groups) -> Answer:
-    """Solve (10a) to (10c) with weights: no claim prefers the GPUs of another claim, both per unit of weight.
+    """Solve (10a to 10c) with weights: no claim prefers the GPUs of another claim, both per unit of weight.
+
+    More than ``MOST`` claims: nearly equal ones get equal GPUs per unit of weight, with envy up to ``ALMOST``.
 
     Args:
         groups: claims that are not equal, each running on a type that has GPUs.
-
-    Raises:
-        PluginError: more than ``MOST`` claims.
     """
-    if groups.weight.size > MOST:
-        rule = f"cooperative OEF must have at most {MOST} claims with different speedups; rounded ones are merged"
-        raise PluginError(rule, value=str(groups.weight.size), place="oef, cooperative")
+    return solve_exactly(groups) if groups.weight.size <= MOST else solve_nearly(groups)
+
+
+def solve_nearly(groups: Groups) -> Answer:
+    """Return bundles for nearly equal claims, with envy, shortfall and a bound of the objective computed afterwards."""
+    found = solve_bundles(groups, envy=ALMOST)
+    envies, shortfall = certificate(groups, found)
+    bound, _ = quick_bound(groups, nearly_equal(groups, BOUND_GROUPS))
+    return Answer(
+        gpus=found.each[found.owner] * groups.weight[:, None],
+        objective=found.objective,
+        bound=bound,
+        path="bundles of nearly equal claims",
+        rounds=found.solves,
+        envy=envies,
+        shortfall=shortfall,
+        bundles=found.each.shape[0],
+    )
+
+
+def solve_exactly(groups: Groups) -> Answer:
+    """Solve with a row for each pair of claims that turns out to matter.
+
+    Args:
+        groups: claims that are not equal, each running on a type that has GPUs.
+    """
     pairs, types = _neighbours(groups), groups.gpus.size
     program = GrowingProgram(_started(groups, pairs), place="oef, cooperative")
     rounds, last = 0, np.inf
@@ -52,7 +79,15 @@ def solve_cooperative(groups: Groups) -> Answer:
         gain = envy(groups, gpus)
         more = _envious(groups, gpus, gain, pairs)
         if not more.size:
-            return Answer(gpus=gpus, objective=objective, bound=objective, path="rows by envy", rounds=rounds)
+            return Answer(
+                gpus=gpus,
+                objective=objective,
+                bound=objective,
+                path="rows by envy",
+                rounds=rounds,
+                envy=_relative(groups, gpus, gain),
+                shortfall=_shortfall(groups, gpus),
+            )
         if rounds % EVERY == 0 and objective < last * (1.0 - ENVY):  # else rows could come and go for ever
             far = np.flatnonzero(-gain[pairs[:, 0], pairs[:, 1]] > FAR * _greatest(groups, gpus))
             program.leave_out(far + types)
@@ -67,6 +102,18 @@ def envy(groups: Groups, gpus: Reals) -> Reals:
     with_others = groups.speedup @ each.T
     found: Reals = with_others - np.diag(with_others)[:, None]
     return found
+
+
+def _relative(groups: Groups, gpus: Reals, gain: Reals) -> float:
+    """Return the greatest gain as a fraction of the claim's own throughput; never below 0."""
+    own = (groups.speedup * gpus).sum(axis=1) / groups.weight
+    return max(0.0, float((gain.max(axis=1, initial=0.0) / own).max(initial=0.0)))
+
+
+def _shortfall(groups: Groups, gpus: Reals) -> float:
+    """Return the most that a claim lacks of the throughput of an equal share, as a fraction of that."""
+    fair = groups.speedup @ groups.gpus * groups.weight / groups.weight.sum()
+    return float((1.0 - (groups.speedup * gpus).sum(axis=1) / fair).max())
 
 
 def _neighbours(groups: Groups) -> Ints:

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Mapping
 from typing import ClassVar, Self
 
@@ -61,18 +62,28 @@ class SolutionRecord:
         return "oef"
 
     def columns(self) -> Mapping[str, PlainColumn]:
-        """By claim: throughput, GPUs in all; and objective, bound and path of the programme."""
+        """By claim: throughput, GPUs in all; and objective, bound, loss, envy, shortfall and path of the programme."""
         paths: list[str | None] = [self.answer.path for _ in self.names]
         programmes: list[int | None] = [self.answer.rounds for _ in self.names]
+        bundles: list[int | None] = [self.answer.bundles or None for _ in self.names]
+        envy, shortfall = _known(self.answer.envy), _known(self.answer.shortfall)
         return {
             "claim": _texts(self.names),
             "throughput": _numbers(self.throughput),
             "gpus": _numbers(self.gpus),
             "objective": _numbers([self.answer.objective] * len(self.names)),
             "bound": _numbers([self.answer.bound] * len(self.names)),
+            "greatest_loss": _numbers([self.answer.gap] * len(self.names)),
+            "envy": [envy] * len(self.names),
+            "shortfall": [shortfall] * len(self.names),
+            "bundles": bundles,
             "path": paths,
             "programmes": programmes,
         }
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else value
 
 
 def _texts(column: Iterable[str]) -> list[str | None]:

@@ -85,8 +85,10 @@ def test_ten_thousand_users_of_forty_kinds_share_alike_within_a_kind(plugin: typ
     assert found[:40] == pytest.approx(found[40:80])
 
 
-def test_thousands_of_claims_that_all_differ_are_refused_at_once() -> None:
+def test_a_thousand_claims_without_likeness_get_an_answer_with_its_certificate() -> None:
     luck = np.random.default_rng(1)
-    of = Groups(speedup=luck.uniform(1.0, 8.0, (3000, 10)), weight=np.ones(3000), gpus=np.full(10, 100.0))
-    with pytest.raises(PluginError, match=r"at most 600 claims with different speedups.*3000"):
-        solve_cooperative(of)
+    of = Groups(speedup=luck.uniform(1.0, 8.0, (1000, 6)), weight=np.ones(1000), gpus=np.full(6, 100.0))
+    answer = solve_cooperative(of)
+    assert answer.envy <= 0.0201
+    assert answer.shortfall <= 0.02
+    assert answer.objective <= answer.bound
