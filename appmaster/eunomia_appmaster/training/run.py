@@ -70,23 +70,23 @@ class Run:
         self._environment = environment
         if environment.attached and environment.seed is not None:
             randomness.seed_all(environment.seed)
-        self._gang = Gang(environment)
+        self.gang = Gang(environment)
         store = None if folder is None else CheckpointStore(folder / "checkpoints")
-        if store is not None and self._gang.rank == 0:
+        if store is not None and self.gang.rank == 0:
             store.check_writable()
-        self._keeper = Keeper(self._gang, store)
-        self.device = self._gang.device
-        self.rank = self._gang.rank
-        self.world_size = self._gang.size
+        self._keeper = Keeper(self.gang, store)
+        self.device = self.gang.device
+        self.rank = self.gang.rank
+        self.world_size = self.gang.size
         self.params: Mapping[str, Any] = MappingProxyType(dict(environment.params))
         self.step = self._keeper.load()
         self.state = self._keeper.state
         self.log_dir = _ordinary_log_dir() if folder is None else folder / "logs"
         self._set_up_logs(resumable=folder is not None)
         self._supervision = Supervision(
-            environment, gang=self._gang, keeper=self._keeper, logbook=self._logbook, clock=self._clock
+            environment, gang=self.gang, keeper=self._keeper, logbook=self._logbook, clock=self._clock
         )
-        self._accumulation = Accumulation()
+        self.accumulation = Accumulation()
         self._models: list[nn.Module] = []
         self._counted: Optimizer | None = None
         self._loaders: list[PreparedLoader] = []
@@ -119,13 +119,13 @@ class Run:
     def seed(self) -> int:
         """The run's seed: torch's when `prepare` was first called, on every worker and in every incarnation."""
         if self._keeper.seed is None:
-            self._keeper.seed = int(self._gang.share(torch.initial_seed()))
+            self._keeper.seed = int(self.gang.share(torch.initial_seed()))
         return self._keeper.seed
 
     @property
     def accumulating(self) -> bool:
         """Whether further micro-batches follow before the optimizer steps; clip gradients only where it is False."""
-        return self._accumulation.pending
+        return self.accumulation.pending
 
     def prepare(
         self,
@@ -210,7 +210,7 @@ class Run:
         if not self.is_main:
             return
         numbers = {tag: as_number(value) for tag, value in values.items()}
-        piece = self._accumulation.piece
+        piece = self.accumulation.piece
         if not (piece.first and piece.last):
             self._mean.add(numbers, piece.samples)
             if not piece.last:
@@ -290,7 +290,7 @@ class Run:
     def _set_up_logs(self, *, resumable: bool) -> None:
         if self._environment.incarnation is not None:
             self._keeper.incarnation = self._environment.incarnation
-        self._keeper.incarnation = int(self._gang.share(self._keeper.incarnation))
+        self._keeper.incarnation = int(self.gang.share(self._keeper.incarnation))
         number = self._keeper.incarnation
         self._logbook = Logbook(self.log_dir, suffix=f".r{number}" if resumable else "", active=self.is_main)
         if number > 1:
@@ -313,7 +313,7 @@ class Run:
             raise InputError(rule, value=type(thing).__name__, place="prepare()")
         self._keeper.add(KeptOther(thing))
         if division.accumulates:
-            self._accumulation.gate_other(thing)
+            self.accumulation.gate_other(thing)
         return thing
 
     def _prepare_loader(self, loader: DataLoader[Any], division: Division) -> PreparedLoader:
@@ -322,7 +322,7 @@ class Run:
             place=self._place.loader(len(self._loaders)),
             index=len(self._loaders),
             division=division,
-            accumulation=self._accumulation,
+            accumulation=self.accumulation,
             pace=self,
         )
         self._loaders.append(prepared)
@@ -335,9 +335,9 @@ class Run:
             devices = [self.device] if self.device.type == "cuda" else None
             model = DistributedDataParallel(model, device_ids=devices, **ddp)
         if not division.whole:
-            self._accumulation.weigh(model)
+            self.accumulation.weigh(model)
         if division.accumulates:
-            self._accumulation.gate_model(model)
+            self.accumulation.gate_model(model)
         model.register_forward_pre_hook(Poll(self.on_forward))
         self._models.append(model)
         return model
@@ -345,7 +345,7 @@ class Run:
     def _prepare_optimizer(self, optimizer: Optimizer, division: Division) -> Optimizer:
         self._keeper.add(KeptOptimizer(optimizer))
         if division.accumulates:
-            self._accumulation.gate_optimizer(optimizer)
+            self.accumulation.gate_optimizer(optimizer)
         self._counted = self._counted or optimizer
         optimizer.register_step_post_hook(self._on_step)
         return optimizer

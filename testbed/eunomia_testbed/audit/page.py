@@ -60,7 +60,7 @@ def _row(made: FullAudit, tallies: Sequence[Tally]) -> str:
 
 def _cell(made: FullAudit, tally: Tally) -> str:
     if tally.instances == 0:
-        return '<td>not judged</td>'
+        return "<td>not judged</td>"
     if tally.largest is None:
         return '<td class="none">none found</td>'
     why = "" if tally.largest.over_rounds else reason(made.once, tally.kind)
