@@ -73,10 +73,11 @@ def run(case: Case, checkout: Path, folder: Path) -> Cost:
     """
     entry = "import sys; from eunomia.cli import main; sys.exit(main())"
     paths = os.pathsep.join(str(checkout / floor) for floor in FLOORS)
+    compiled = str(folder / "bytecode")  # modules are compiled once, as where Eunomia is installed
     with tempfile.TemporaryFile() as told:
         child = subprocess.Popen(
             [sys.executable, "-c", entry, *words_of(case, checkout, folder)],
-            env={**os.environ, "PYTHONPATH": paths},
+            env={**os.environ, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": compiled},
             stdout=told,
         )
         _, status, used = os.wait4(child.pid, 0)
