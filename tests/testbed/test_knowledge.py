@@ -49,7 +49,7 @@ def rates(reports: Reports, job: int = 0, seed: int = 0) -> Mapping[tuple[int, s
 def reported_work(reports: Reports, seed: int = 0) -> list[float]:
     """The work that app masters report, over the true one."""
     engine = assemble(elastic(), SITE, Profile.load("fifo"), SimulationOptions(reports=reports), seed=seed)
-    return [engine.sim.reporter.added(job).iterations / 100.0 for job in range(3)]
+    return [engine.sim.reporter.jobs.added(job).iterations / 100.0 for job in range(3)]
 
 
 def test_all_sizes_are_known_on_the_own_type() -> None:

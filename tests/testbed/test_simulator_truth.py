@@ -175,7 +175,7 @@ def _told(workload: object, seed: int, error: float) -> list[float]:
         SimulationOptions(reports=Reports(error=error)),
         seed=seed,  # type: ignore[arg-type]
     )
-    return [engine.sim.reporter.added(job).iterations / (50.0 + job) for job in range(12)]
+    return [engine.sim.reporter.jobs.added(job).iterations / (50.0 + job) for job in range(12)]
 
 
 @pytest.mark.parametrize("know", ["declared", "oracle", "measured"])

@@ -65,12 +65,12 @@ class Arrivals:
     def _register(self, job: int, app: int, now: Seconds, events: list[Event]) -> None:
         """Lets a job of an app without an app master arrive."""
         sim, rules = self._sim, self._rules
-        added = sim.reporter.added(job)
+        added = sim.reporter.jobs.added(job)
         if self._is_here[app]:
             events.append(added)
         else:
             self._is_here[app] = True
-            events.append(SingleJobArrived(arrival=sim.reporter.arrived(app), job=added))
+            events.append(SingleJobArrived(arrival=sim.reporter.apps.arrived(app), job=added))
         sim.jobs.wait(job, now if rules is None else sim.rows.arrival[job])
         if self._announces:
             events += sim.reporter.coming(job, None if rules is None else rules.coming(job))
@@ -79,7 +79,7 @@ class Arrivals:
         change = rules.admitted(job, now)
         if change is not None:
             self._sim.work.become(job, change.iterations_left, change.seconds_per_iteration)
-            self._sim.reporter.batch[job] = change.batch_size
+            self._sim.reporter.jobs.batch[job] = change.batch_size
 
     def active(self) -> list[int]:
         """Returns the jobs that have arrived and not ended, in order of arrival."""

@@ -142,7 +142,7 @@ class RuledRun:
         name = self._sim.rows.job_ids[job]
         return [
             reporter.adapted(job, change.batch_size, now),
-            JobResumed(job=name, iterations=reporter.whole(job)),
+            JobResumed(job=name, iterations=reporter.jobs.whole(job)),
             *(reporter.coming(job, self._rules.coming(job)) if reporter.knows_regimes else ()),
             reporter.progress(job, now),
             *reporter.again(job, change.seconds_per_iteration),

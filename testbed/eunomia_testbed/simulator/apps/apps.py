@@ -44,7 +44,7 @@ class SimulatedApps:
 
     def join(self, job: int, now: Seconds, events: list[Event]) -> None:
         """Lets a job arrive that belongs to an app that has arrived."""
-        self.act(self._sim.rows.app_of[job], [self._sim.reporter.added(job)], now, events)
+        self.act(self._sim.rows.app_of[job], [self._sim.reporter.jobs.added(job)], now, events)
 
     # --- events of masters -------------------------------------------------------------------------------------------
 

@@ -9,16 +9,15 @@ import numpy as np
 from eunomia.contract.decisions import ProbeOrder
 from eunomia.contract.events import (
     Adapted,
-    AppArrived,
     Event,
-    JobAdded,
     JobReported,
     RateMeasured,
     RegimesAnnounced,
 )
-from eunomia.model.adaptations import Adapts, ComingRegime, adapts_named
+from eunomia.model.adaptations import ComingRegime
 from eunomia.model.cluster import Cluster
-from eunomia.units import AppId, JobId, Locality, Seconds, UserId
+from eunomia.units import Locality, Seconds
+from eunomia_testbed.simulator.apps.declarations import AppDeclarations, JobDeclarations
 from eunomia_testbed.simulator.apps.kind_reports import KindReports
 from eunomia_testbed.simulator.apps.misreports import Misreports
 from eunomia_testbed.simulator.options import Reports
@@ -40,6 +39,10 @@ class Reporter:
         seed: of the errors.
         by_kind: whether rates that are known without a run are reported by kind of job, for an elasticity that uses
             them so.
+
+    Attributes:
+        apps: registrations of apps.
+        jobs: declarations of jobs.
     """
 
     def __init__(
@@ -54,34 +57,15 @@ class Reporter:
         seed: int,
         by_kind: bool = False,
     ) -> None:
-        self._workload, self._cluster, self._speeds, self._work = workload, cluster, speeds, work
+        self._cluster, self._speeds, self._work = cluster, speeds, work
         self._reports, self._facts, self._measures = reports, reports.facts, reports.measures
-        self._divides = divides
         self._kinds = KindReports(cluster) if by_kind else None
-        jobs, apps = workload.jobs, workload.apps
         self._off = Misreports(workload, cluster, reports, seed)
-        self._ids: list[JobId] = list(map(JobId, jobs.id))
-        self._app_ids: list[AppId] = list(map(AppId, apps.id))
-        self._user_ids: list[UserId] = list(map(UserId, workload.users.id))
-        self._app: list[int] = jobs.app.tolist()
         self._work_factor = self._off.work
-        self._least: list[int] = jobs.least.tolist()
-        self._most: list[int] = jobs.most.tolist()
-        self.batch: dict[int, float] = {}
-        """By job, its present batch size if that differs from the workload's."""
-        self._kind: list[str | None] = [workload.models[model] if model >= 0 else None for model in jobs.model.tolist()]
-        self._cpus = None if jobs.cpus_per_gpu is None else jobs.cpus_per_gpu.tolist()
-        self._memory = None if jobs.memory_gib_per_gpu is None else jobs.memory_gib_per_gpu.tolist()
-        self._batch = None if jobs.batch_size is None else jobs.batch_size.tolist()
-        self._user: list[int] = apps.user.tolist()
-        self._weight: list[float] = apps.weight.tolist()
-        self._user_weight: list[float] = workload.users.weight.tolist()
-        declared = jobs.seconds_per_iteration * jobs.most * self._off.times[jobs.app]
-        self._serial: list[float] = declared.tolist()
-        factors = np.array([self._work_factor[app] for app in self._app])
-        self._epochs = None if jobs.epochs is None else (jobs.epochs * factors).tolist()
-        self._samples = None if jobs.samples_per_epoch is None else jobs.samples_per_epoch.tolist()
-        self._adapts = None if jobs.adaptation is None else list(map(adapts_named, jobs.adaptation))
+        self.apps = AppDeclarations(workload, divides=divides)
+        self.jobs = JobDeclarations(workload, speeds, work, self._off)
+        self._ids, self._app, self._kind = self.jobs.ids, self.jobs.app, self.jobs.kind
+        self._least, self._most = self.jobs.least, self.jobs.most
         self._seen: dict[int, set[tuple[int, int, int, float]]] = {}
         self._slowdowns: dict[int, tuple[float, float, float, float] | None] = {}
         exact = speeds.plain and not self._off.any and not workload.regimes
@@ -89,67 +73,13 @@ class Reporter:
         self.follows_up = reports.know != "declared" and not exact
         """Whether reports follow a start, since the declaration does not give everything."""
 
-    # --- arrivals ----------------------------------------------------------------------------------------------------
-
-    def arrived(self, app: int) -> AppArrived:
-        """Returns the event that registers an app."""
-        user = self._user[app]
-        search = self._workload.searches.get(app)
-        return AppArrived(
-            app=self._app_ids[app],
-            user=self._user_ids[user],
-            weight=self._weight[app],
-            user_weight=self._user_weight[user],
-            tuner_kind="none" if search is None else search.tuner,
-            divides=self._divides,
-        )
-
-    def added(self, job: int) -> JobAdded:
-        """Returns the event that adds a job, with its reported values."""
-        named, app, serial = self._workload.jobs.gpu_type, self._app[job], self._serial[job]
-        return JobAdded(
-            job=self._ids[job],
-            app=self._app_ids[app],
-            least=self._least[job],
-            most=self._most[job],
-            iterations=self._work.total[job] * self._work_factor[app],
-            seconds_per_iteration=serial if serial == serial else self.serial(job),
-            kind=self._kind[job],
-            gpu_type=None if named is None else named[job],
-            cpus_per_gpu=math.nan if self._cpus is None else self._cpus[job],
-            memory_gib_per_gpu=math.nan if self._memory is None else self._memory[job],
-            batch_size=self._present_batch(job),
-            epochs=math.nan if self._epochs is None else self._epochs[job],
-            samples_per_epoch=math.nan if self._samples is None else self._samples[job],
-            adapts=Adapts.UNKNOWN if self._adapts is None else self._adapts[job],
-        )
-
-    def _present_batch(self, job: int) -> float:
-        first = math.nan if self._batch is None else self._batch[job]
-        return self.batch.get(job, first)
+    # --- what is known without a run ---------------------------------------------------------------------------------
 
     def adapted(self, job: int, batch_size: float, now: float) -> Adapted:
         """Returns the event of a job's change of batch size."""
-        self.batch[job] = batch_size
+        self.jobs.batch[job] = batch_size
         done = self._work.done_at(job, now) * self._work_factor[self._app[job]]
         return Adapted(job=self._ids[job], batch_size=batch_size, iterations_done=done, at=Seconds(now))
-
-    def gang(self, job: int) -> tuple[int, int]:
-        """Returns the least and most GPUs of a job."""
-        return self._least[job], self._most[job]
-
-    def whole(self, job: int) -> float:
-        """The job's whole work in iterations, as reported."""
-        return self._work.total[job] * self._work_factor[self._app[job]]
-
-    def serial(self, job: int) -> float:
-        """Returns the reported serial seconds of an iteration: as declared, else by the model's profile."""
-        declared = self._serial[job]
-        if declared == declared:
-            return declared
-        pace = self._speeds.at(job, GangShape(self._most[job], self._speeds.own_type(job)))
-        pace = pace if math.isfinite(pace) else math.nan
-        return pace * self._most[job] * self._off.time(self._app[job])
 
     def profiled(self, job: int, *, again: bool = False) -> Iterator[Event]:
         """Yields the rates that are known without a run at a job's present batch size, by size, type and locality.
@@ -164,7 +94,12 @@ class Reporter:
         if self._kinds is None or kind is None or regime is not None or self._off.any:
             yield from self._known_rates(job, regime)
             return
-        settings = (self._least[job], self._most[job], str(self._speeds.declared[job]), str(self._present_batch(job)))
+        settings = (
+            self._least[job],
+            self._most[job],
+            str(self._speeds.declared[job]),
+            str(self.jobs.present_batch(job)),
+        )
         if not self._kinds.is_reported(kind, settings):
             yield from self._kinds.report(kind, settings, list(self._known_rates(job, regime)))
 
@@ -230,7 +165,7 @@ class Reporter:
         if self._measures:
             gpus = np.array(work.on[job])
             kind, locality = int(self._cluster.gpu_type[gpus[0]]), self._cluster.locality(gpus)
-            setting = (int(gpus.size), kind, int(locality), self._present_batch(job))
+            setting = (int(gpus.size), kind, int(locality), self.jobs.present_batch(job))
             seen = self._seen.setdefault(job, set())
             if setting not in seen:
                 seen.add(setting)
@@ -241,7 +176,7 @@ class Reporter:
         """Returns the measured rate of a job at a setting; 0: the job does not run there."""
         gpus = probe.gpus
         kind, locality = int(self._cluster.gpu_type[gpus[0]]), self._cluster.locality(gpus)
-        self._seen.setdefault(job, set()).add((int(gpus.size), kind, int(locality), self._present_batch(job)))
+        self._seen.setdefault(job, set()).add((int(gpus.size), kind, int(locality), self.jobs.present_batch(job)))
         seen = self._measured(job, int(gpus.size), kind, locality, self._work.pace[job])
         return dataclasses.replace(seen, cpus=probe.cpus, memory_gib=probe.memory_gib)
 
@@ -259,7 +194,7 @@ class Reporter:
 
     def work_of(self, job: int) -> float:
         """The whole work of a job in serial GPU-seconds, as reported."""
-        return self.whole(job) * self.serial(job)
+        return self.jobs.whole(job) * self.jobs.serial(job)
 
     def slowdown(self, job: int) -> tuple[float, float, float, float] | None:
         """S by locality at the job's largest gang, which does not change while it runs; None: not known."""
@@ -285,5 +220,5 @@ class Reporter:
             locality=locality,
             rate=1.0 / self._off.pace(self._app[job], gpus, kind, locality, pace),
             gpu_type=self._cluster.gpu_types[kind],
-            batch_size=self._present_batch(job),
+            batch_size=self.jobs.present_batch(job),
         )

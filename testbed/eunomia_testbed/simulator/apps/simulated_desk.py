@@ -33,11 +33,11 @@ class SimulatedDesk:
 
     def arrived(self, app: int) -> AppArrived:
         """See ``Desk``."""
-        return self._sim.reporter.arrived(app)
+        return self._sim.reporter.apps.arrived(app)
 
     def added(self, job: int) -> JobAdded:
         """See ``Desk``."""
-        return self._sim.reporter.added(job)
+        return self._sim.reporter.jobs.added(job)
 
     def has_arrived(self, job: int) -> bool:
         """See ``Desk``."""
@@ -45,7 +45,7 @@ class SimulatedDesk:
 
     def gang(self, job: int) -> tuple[int, int]:
         """See ``Desk``."""
-        return self._sim.reporter.gang(job)
+        return self._sim.reporter.jobs.gang(job)
 
     def iterations_done(self, job: int) -> float:
         """See ``Desk``."""
@@ -86,7 +86,7 @@ class SimulatedDesk:
 
     def reported_serial(self, job: int) -> float:
         """See ``Desk``."""
-        return self._sim.reporter.serial(job)
+        return self._sim.reporter.jobs.serial(job)
 
     def reported_gpu_seconds(self, job: int) -> float:
         """See ``Desk``."""
