@@ -76,7 +76,7 @@ class Watch:
 
     def _errors(self, sim: SimulationState, kind: str) -> Errors:
         state, scaling = sim.arbiter.state, self._scaling
-        known = state.profiles.get(state.kinds.get(kind, -1), ())
+        known = state.reports.profiles.get(state.names.kinds.get(kind, -1), ())
         seen = [
             Measured(job=0, gpus=rate.gpus, gpu_type=rate.gpu_type, locality=rate.locality, rate=rate.rate)
             for rate in known

@@ -12,7 +12,7 @@ import time
 
 import numpy as np
 
-from eunomia import Placement
+from eunomia import Menus, Placement, curve_points
 from eunomia.contract.allocations import AmountRange, Grants
 from eunomia.testing.builders import World
 from eunomia.testing.inputs import grants_to
@@ -49,7 +49,9 @@ def placed(world: World, jobs: dict[str, int], cpus: np.ndarray) -> tuple[float,
     snapshot, offer = world.snapshot(), world.offer()
     stage = SynergyTune(TuneOptions())
     began = time.process_time()
-    answer = stage.eunomia_placement(snapshot, offer, allocation)
+    no_points = curve_points(np.empty(0, np.int32), np.empty(0, np.int64))
+    menus = Menus(curve=np.empty(0, np.int32), points=no_points)
+    answer = stage.eunomia_placement(snapshot, menus, offer, allocation)
     return 1000.0 * (time.process_time() - began), answer
 
 

@@ -6,8 +6,9 @@ each as it is (*alike*) or changed by up to 20 % for each job (*distinct*). The 
 with their chosen amounts; next to it stands the paper's second programme (A.1.3) on the same amounts, by the dual
 simplex method, with the jobs that its vertex divides, those of one GPU among them, and Theorem A.2's bound of three a
 server; ``-``: not solved within 60 s. Last, contended rounds on 128 GPUs are drawn, in which jobs demand at least 1.5
-times the CPUs: the sums of rates under Tune, for two saturations, and under Opt over the bound of the programme. Prints
-CPU milliseconds on one thread; asserts no timing. The profiles lie in ``../shared/data``; without them nothing is run.
+times the CPUs: the sums of rates under Tune, for two saturations, under Tune with exchanges and under Opt over the
+bound of the programme. Prints CPU milliseconds on one thread; asserts no timing. The profiles lie in ``../shared/data``
+or where ``--profiles`` says.
 """
 
 import argparse
@@ -23,6 +24,7 @@ import numpy as np
 from scipy.optimize import linprog
 from scipy.sparse import csr_array
 
+from eunomia import Menus, curve_points
 from eunomia.contract.allocations import AmountRange, Grants
 from eunomia.testing.builders import World
 from eunomia.testing.inputs import grants_to
@@ -40,13 +42,13 @@ CHANCES: Final = (0.70, 0.10, 0.15, 0.05)
 SHARE: Final = np.array([3.0, 62.5])
 SERVER: Final = np.array([8.0, 24.0, 500.0])
 LIMIT_SECONDS: Final = 60.0
-SATURATIONS: Final = (0.9, 1.0)
+EXCHANGES: Final = 400
 
 
-def matrices() -> list[Matrix]:
+def matrices(profiles: Path) -> list[Matrix]:
     """Of a job of one GPU, by model."""
     rates: dict[str, dict[tuple[float, float], float]] = {}
-    with PROFILES.open() as file:
+    with profiles.open() as file:
         for row in csv.DictReader(file):
             if row["variant"] == "cpu_per_gpu=3" and row["gpus"] == "1":
                 place = float(row["cpus_per_gpu"]), float(row["mem_gb_per_gpu"])
@@ -164,9 +166,10 @@ def needs(jobs: Jobs, found: ChosenPoints) -> Reals:
     return np.concatenate(parts)
 
 
-def beside_opt(models: list[Matrix], rounds: int, saturation: float) -> None:
-    """Tune's and Opt's sums of rates, as placed on 16 servers, over the programme's bound."""
-    luck, tune, opt = np.random.default_rng(0), list[float](), list[float]()
+def beside_opt(models: list[Matrix], rounds: int, saturation: float, seed: int) -> None:
+    """Sums of rates as placed on 16 servers, over the programme's bound: Tune's, with exchanges, and Opt's."""
+    luck = np.random.default_rng(seed)
+    tune, own, opt, spent = list[float](), list[float](), list[float](), list[float]()
     while len(tune) < rounds:
         jobs = drawn(models, 16, luck, several=len(tune) % 2 == 1, distinct=True)
         share = SHARE * jobs.gpus[:, None]
@@ -182,10 +185,35 @@ def beside_opt(models: list[Matrix], rounds: int, saturation: float) -> None:
         chosen = needs(jobs, found)[:, 1:]
         least = np.where((chosen >= share).all(axis=1)[:, None], share, chosen)
         tune.append(rates(SynergyTune(TuneOptions()), jobs, np.minimum(wanted, share), wanted) / found.bound)
+        began = time.process_time()
+        exchanged = SynergyTune(TuneOptions(exchanges=EXCHANGES))
+        own.append(rates(exchanged, jobs, np.minimum(wanted, share), wanted) / found.bound)
+        spent.append(1000.0 * (time.process_time() - began))
         opt.append(rates(SynergyArranged(ArrangedOptions()), jobs, least, chosen) / found.bound)
-    for name, column in (("Tune / bound", tune), ("Opt / bound", opt), ("Tune / Opt", np.divide(tune, opt).tolist())):
-        head = f"{name:<13}saturation {saturation:g}, {rounds} contended rounds on 128 GPUs"
-        print(f"{head}: least {min(column):.3f}, mean {fmean(column):.3f}")
+    print(f"saturation {saturation:g}, seed {seed}, {rounds} contended rounds on 128 GPUs, least and mean:", end="")
+    for name, column in (
+        ("Tune / bound", tune),
+        ("exchanged / bound", own),
+        ("Opt / bound", opt),
+        ("Tune / Opt", np.divide(tune, opt).tolist()),
+        ("exchanged / Opt", np.divide(own, opt).tolist()),
+    ):
+        print(f" {name} {min(column):.3f} {fmean(column):.3f};", end="")
+    print(f" exchanges {fmean(spent):.0f} ms a round, at most {max(spent):.0f}", flush=True)
+
+
+def menus_of(world: World, jobs: Jobs) -> Menus:
+    """A curve for each job, with the points of its matrix."""
+    curve = np.full(world.snapshot().jobs.most.size, -1, np.int32)
+    parts = []
+    for turn, (size, matrix) in enumerate(zip(jobs.gpus.tolist(), jobs.matrices, strict=True)):
+        curve[world.row(f"a/{turn}")] = turn
+        cpus, memory = np.meshgrid(matrix.cpus, matrix.memory_gib, indexing="ij")
+        columns = cpus.ravel(), memory.ravel(), matrix.rate.ravel()
+        parts.append(np.column_stack([np.full(cpus.size, turn), np.full(cpus.size, size), *columns]))
+    owner, gpus, cpus, memory, rate = np.concatenate(parts).T
+    points = curve_points(owner.astype(np.int32), gpus.astype(np.int64), rate=rate, amounts=(cpus, memory))
+    return Menus(curve=curve, points=points)
 
 
 def rates(stage: SynergyTune | SynergyArranged, jobs: Jobs, least: Reals, most: Reals) -> float:
@@ -200,7 +228,11 @@ def rates(stage: SynergyTune | SynergyArranged, jobs: Jobs, least: Reals, most: 
     ranges = [AmountRange(least=least[:, at], most=most[:, at]) for at in (0, 1)]
     amount = dataclasses.replace(allocation.amount, cpus=ranges[0], memory_gib=ranges[1])
     allocation = dataclasses.replace(allocation, amount=amount)
-    answer = stage.eunomia_placement(world.snapshot(), world.offer(), allocation)
+    snapshot, offer = world.snapshot(), world.offer()
+    if isinstance(stage, SynergyTune):
+        answer = stage.eunomia_placement(snapshot, menus_of(world, jobs), offer, allocation)
+    else:
+        answer = stage.eunomia_placement(snapshot, offer, allocation)
     total = 0.0
     for turn, claim in enumerate(answer.claim.tolist()):
         part = slice(int(answer.start[turn]), int(answer.start[turn + 1]))
@@ -217,13 +249,18 @@ def main() -> None:
     parser.add_argument("--servers", default="16,64,256")
     parser.add_argument("--seeds", default="1,2,3")
     parser.add_argument("--rounds", type=int, default=100)
+    parser.add_argument("--profiles", type=Path, default=PROFILES)
+    parser.add_argument("--saturations", default="0.9,1")
+    parser.add_argument("--only-rounds", action="store_true", help="only the contended rounds")
     given = parser.parse_args()
-    if not PROFILES.exists():
-        raise SystemExit(f"no profiles at {PROFILES}")
-    models = matrices()
-    programmes(models, [int(one) for one in given.servers.split(",")], [int(one) for one in given.seeds.split(",")])
-    for saturation in SATURATIONS:
-        beside_opt(models, given.rounds, saturation)
+    if not given.profiles.exists():
+        raise SystemExit(f"no profiles at {given.profiles}")
+    models, seeds = matrices(given.profiles), [int(one) for one in given.seeds.split(",")]
+    if not given.only_rounds:
+        programmes(models, [int(one) for one in given.servers.split(",")], seeds)
+    for saturation in given.saturations.split(","):
+        for seed in seeds:
+            beside_opt(models, given.rounds, float(saturation), seed)
 
 
 if __name__ == "__main__":

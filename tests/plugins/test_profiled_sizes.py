@@ -262,7 +262,7 @@ def test_a_kind_is_measured_once_and_the_run_is_close_to_that_with_declared_curv
     declared = Profile.load("coddl", settings={"stages.elasticity": "throughput"})
     best, _ = _simulated(tmp_path, declared, Reports(know=("sizes", "types")))
     state = engine.sim.arbiter.state
-    known = {(rate.gpus, round(rate.rate, 9)) for rate in state.profiles[state.kinds["cnn"]]}
+    known = {(rate.gpus, round(rate.rate, 9)) for rate in state.reports.profiles[state.names.kinds["cnn"]]}
     assert known >= {(1, 1.0), (2, 1.9), (4, 3.4), (8, 5.0)}
     assert known <= set(TRUE.items())
     probes = int(run.probes.sum())

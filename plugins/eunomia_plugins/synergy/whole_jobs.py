@@ -1,6 +1,6 @@
 """Turns divided jobs into whole jobs.
 
-By rounding, repair with moves and pairs of moves, and search on small instances.
+By rounding, repair with moves and pairs of moves, and an integer solver on small instances.
 """
 
 from typing import Final
@@ -11,12 +11,11 @@ from eunomia.model.shapes import builds
 from eunomia.units import Ints, Reals
 from eunomia_plugins.synergy.integer import solved
 from eunomia_plugins.synergy.programme import EXACT, SLACK, OptProgramme, Priced, priced
-from eunomia_plugins.synergy.search import search
 
 MOVES: Final = 500
 """Number of moves with the least loss that are tried in pairs."""
 FEW: Final = 24
-"""Greatest number of jobs for which an integer solver completes what the search leaves open."""
+"""Greatest number of jobs for which an integer solver looks for what the repair leaves open."""
 ROUNDS: Final = 60
 """Greatest number of moves, or pairs of moves, of the repair."""
 
@@ -36,8 +35,13 @@ class ChosenPoints:
         return max(0.0, 1.0 - self.value / self.bound) if self.bound > 0.0 else 0.0
 
 
-def solve(instance: OptProgramme) -> ChosenPoints | None:
-    """Solve a programme; None: neither the lightest points of all jobs nor their first points fit together."""
+def solve(instance: OptProgramme, *, certify: bool = True) -> ChosenPoints | None:
+    """Solve a programme; None: neither the lightest points of all jobs nor their first points fit together.
+
+    Args:
+        instance: the programme.
+        certify: whether an integer solver follows on small instances where a gap is left.
+    """
     lightest = instance.need.sum(axis=0).argmin(axis=1)
     starts = [point for point in (lightest, np.zeros_like(lightest)) if instance.fits(point)]
     if not starts:
@@ -49,13 +53,11 @@ def solve(instance: OptProgramme) -> ChosenPoints | None:
         jobs[np.arange(lightest.size), starts[0]] = instance.count
     value = instance.worth(jobs)
     bound = max(value, found.bound)
-    if bound - value > EXACT * bound:
-        better, complete = search(instance, found, value)
-        if not complete and instance.count.sum() <= FEW:
-            better, complete = solved(instance), True
-        if better is not None and instance.worth(better) > value:
+    if certify and bound - value > EXACT * bound and instance.count.sum() <= FEW:
+        better = solved(instance)
+        if instance.worth(better) > value:
             jobs, value = better, instance.worth(better)
-        bound = value if complete else bound
+        bound = value
     return ChosenPoints(jobs=jobs, value=value, bound=bound)
 
 

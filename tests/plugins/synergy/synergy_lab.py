@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from eunomia import Allocation, Placement
+from eunomia import Allocation, Menus, Placement, curve_points
 from eunomia.contract.allocations import AmountRange, Grants
 from eunomia.testing.builders import World
 from eunomia.testing.inputs import grants_to
@@ -15,6 +15,7 @@ from eunomia_plugins.synergy.tune import SynergyTune, TuneOptions
 
 SERVER = "V100 24cpu 500GiB"
 """A server of the paper's Tables 2 and 3 has 8 GPUs."""
+NO_MENUS = Menus(curve=np.empty(0, np.int32), points=curve_points(np.empty(0, np.int32), np.empty(0, np.int64)))
 
 
 def granted(world: World, jobs: Sequence[tuple[str, int, float, float]], *, standby: Sequence[str] = ()) -> Allocation:
@@ -30,9 +31,11 @@ def granted(world: World, jobs: Sequence[tuple[str, int, float, float]], *, stan
     return dataclasses.replace(allocation, amount=amount)
 
 
-def tune(world: World, allocation: Allocation, *, retune: bool = True, **options: Any) -> Placement:
+def tune(
+    world: World, allocation: Allocation, *, retune: bool = True, menus: Menus | None = None, **options: Any
+) -> Placement:
     offer = dataclasses.replace(world.offer(), retune=retune)
-    return SynergyTune(TuneOptions(**options)).eunomia_placement(world.snapshot(), offer, allocation)
+    return SynergyTune(TuneOptions(**options)).eunomia_placement(world.snapshot(), menus or NO_MENUS, offer, allocation)
 
 
 def greedy(world: World, allocation: Allocation) -> Placement:

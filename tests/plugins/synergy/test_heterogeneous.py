@@ -8,7 +8,7 @@ import pytest
 
 from eunomia.errors import InputError
 from eunomia.units import Ints, Reals
-from eunomia_plugins.synergy.heterogeneous import TypedJob, best, fair_rate, filled
+from plugins.synergy.typed_programme import TypedJob, best, fair_rate, filled
 
 FASTER = (1.0, 1.6, 2.9)
 """Speeds of three GPU types."""

@@ -14,8 +14,8 @@ from eunomia_plugins.synergy.arranged import ArrangedOptions, SynergyArranged
 from eunomia_plugins.synergy.matrices import Matrix
 from eunomia_plugins.synergy.points import Points, instance_of, points_of
 from eunomia_plugins.synergy.room import Counts
-from eunomia_plugins.synergy.specification import Rates, stated
 from eunomia_plugins.synergy.whole_jobs import solve
+from plugins.synergy.stated_programme import Rates, stated
 from plugins.synergy.synergy_lab import SERVER, given, granted
 
 CPUS = np.array([1.0, 2.0, 3.0, 6.0, 12.0])
