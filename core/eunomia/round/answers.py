@@ -53,12 +53,12 @@ def ask(plugin: str, stage: Stage, kind: type[A], call: Callable[..., A], *given
 
 
 def fault_of(plugin: str, stage: Stage, error: BaseException) -> StageFaultError:
-    """An exception from a plugin, with the line of its file, as a fault of the plugin's stage."""
+    """Return an exception from a plugin, with the line of its file, as a fault of the plugin's stage."""
     return StageFaultError(plugin, stage, f"{type(error).__name__}: {error}{_line_of(error)}")
 
 
 def _line_of(error: BaseException) -> str:
-    """The innermost line in the folder of the code that the core called, such as `` (half.py:12)``; empty: unknown."""
+    """Return the innermost line in the folder of the code that the core called: `` (half.py:12)``; empty: unknown."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     lines = [line for _, line in traceback.walk_tb(error.__traceback__)]
     files = [Path(frame.f_code.co_filename) for frame in frames]
@@ -76,5 +76,5 @@ def _is_around(frame: FrameType) -> bool:
 
 
 def mistyped(plugin: str, stage: Stage, kind: type, answer: object) -> StageFaultError:
-    """An answer that is not a ``kind``, as a fault of the plugin's stage."""
+    """Return an answer that is not a ``kind``, as a fault of the plugin's stage."""
     return StageFaultError(plugin, stage, f"{kind.__name__} expected, {type(answer).__name__} returned")

@@ -142,7 +142,7 @@ class Arbiter:
         return self._faulty(folded, causes, fault, None)
 
     def snapshot(self) -> Snapshot:
-        """The present state, as stages see it."""
+        """Return the present state, as stages see it."""
         return show(self.state, needs=self.serving.needs)
 
     def save(self) -> bytes:
@@ -155,7 +155,7 @@ class Arbiter:
         self._serve()
 
     def standings(self) -> Valuations:
-        """The value of each claim's present holdings: the valuation of an empty offer, for screens.
+        """Return the value of each claim's present holdings: the valuation of an empty offer, for screens.
 
         Raises:
             StageFaultError: the valuation failed.

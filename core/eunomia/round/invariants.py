@@ -311,7 +311,7 @@ def _check_kept(state: State) -> None:
 
 
 def _untold(state: State) -> set[int]:
-    """Waiting jobs whose verdict differs from the last default, which the next round has to look at."""
+    """Find waiting jobs whose verdict differs from the last default, which the next round has to look at."""
     default, jobs, plugins = state.waiting_jobs.default, state.jobs.cells, list(state.names.plugins)
     verdicts = {row: (jobs.reason[row], jobs.stage[row], plugins[jobs.plugin[row]]) for row in state.waiting_jobs.rows}
     return set() if default is None else {row for row, verdict in verdicts.items() if verdict != default}

@@ -196,7 +196,7 @@ class Planner:
                 yield lease, claim, on
 
     def kept(self, claim: int | None, on: list[int]) -> set[int]:
-        """The GPUs on the offer that a lease keeps."""
+        """Return the GPUs on the offer that a lease keeps."""
         if claim is not None:
             return set(on).intersection(self.placed.get(claim, ()))
         return set() if self.releases else set(on).difference(self.placement.gpus.tolist())
@@ -264,7 +264,7 @@ class Planner:
         )
 
     def range_of(self, draft: _Draft, bounds: AmountRange) -> tuple[float, float] | None:
-        """The range of a draft's GPUs by the allocation; None: no claim of it has them, or an app divides them."""
+        """Return the range of a draft's GPUs by the allocation; None: no claim of it has them, or its app divides."""
         if draft.kind is TransitionKind.SUSPEND or draft.job == NONE:
             return None
         row = draft.job if self.is_job else draft.app

@@ -172,7 +172,7 @@ class Prober:
         )
 
     def _ready(self, job: int) -> Lease | None:
-        """The lease of a job that runs on GPUs of its own and stays there in this round; None: there is none."""
+        """Return the lease of a job that runs on GPUs of its own and stays there in this round; None: there is none."""
         state = self._state
         lease = state.leases.get(state.jobs.cells.lease[job])
         if lease is None or lease.id in self._changed or state.jobs.cells.state[job] != JobState.RUNNING:

@@ -126,7 +126,7 @@ class Round:
         return closing.joined(self.ask(_VALUATION, Valuations, self.stages.valuation, self.snapshot, menus, silent))
 
     def standings(self) -> Valuations:
-        """The value of each claim's present holdings: the valuation of an empty offer."""
+        """Return the value of each claim's present holdings: the valuation of an empty offer."""
         return self.value(self.menus(), _empty(make_offer(self.state, Scope.FREE, lease_of(self.stages))))
 
     def _narrowed(self, menus: Menus, everything: Offer) -> Offer:
@@ -207,7 +207,7 @@ class Round:
         return made
 
     def _unit(self, answer: Answer) -> Unit:
-        """The unit of the rows in an answer's verdicts; a placement's verdicts use the allocation's unit."""
+        """Return the unit of the rows in an answer's verdicts; a placement's verdicts use the allocation's unit."""
         if isinstance(answer, Menus):
             return Unit.JOB
         if isinstance(answer, Valuations | Allocation):
@@ -266,7 +266,7 @@ def renewals(state: State, stages: Stages, beyond: Ints = NO_GPUS) -> list[Renew
 
 
 def as_fault(error: StageFaultError) -> Fault:
-    """The fault of a stage as part of a decision."""
+    """Return the fault of a stage as part of a decision."""
     return Fault(plugin=error.plugin, stage=error.stage, what=error.what)
 
 

@@ -30,7 +30,7 @@ class Timing:
         """Whether the placement changes the CPUs and memory of running jobs."""
 
     def declared(self, state: State) -> Triggers:
-        """The triggers that the allocation declares, overridden by the profile's settings.
+        """Return the triggers that the allocation declares, overridden by the profile's settings.
 
         Raises:
             StageFaultError: the allocation failed to declare its triggers; the next call asks it again.
@@ -95,7 +95,7 @@ class Timing:
 
 
 def _sooner(time: Seconds, now: Seconds, than: Seconds) -> Seconds:
-    """The earlier of two times; the first counts only if it is later than now."""
+    """Return the earlier of two times; the first counts only if it is later than now."""
     return time if now < time < than else than
 
 

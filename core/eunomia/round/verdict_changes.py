@@ -129,7 +129,7 @@ def _by_size(state: State, rows: Rows, reasons: Rows) -> Rows:
 def _changes(
     state: State, look_at: set[int], given: dict[int, Code], default: Code | None, stopped: set[int]
 ) -> tuple[Waiting, ...]:
-    """The new verdicts on jobs; a job whose verdict stays needs not be looked at again."""
+    """Return the new verdicts on jobs; a job whose verdict stays needs not be looked at again."""
     index, kept, plugins, changed = state.waiting_jobs, state.jobs.cells, list(state.names.plugins), list[Waiting]()
     for row in sorted(look_at):
         code = given.get(row, default)

@@ -47,7 +47,7 @@ class MachineShares:
         return any(part.any() for part in self.by_gpu)
 
     def of(self, gpus: Ints) -> tuple[Reals, Reals]:
-        """The shares of CPUs and of memory in GiB of these GPUs."""
+        """Return the shares of CPUs and of memory in GiB of these GPUs."""
         if self.are_known:
             cpus, memory_gib = self.by_gpu
             return cpus[gpus], memory_gib[gpus]

@@ -161,7 +161,7 @@ _WRITERS: Final[Mapping[type, Callable[[Any], Json]]] = {
 
 @lru_cache(maxsize=1)
 def _known() -> Mapping[str, type]:
-    """The core's dataclasses and enumerations by name."""
+    """Return the core's dataclasses and enumerations by name."""
     known: dict[str, type] = {}
     for module in MODULES:
         for name, kind in vars(importlib.import_module(module)).items():

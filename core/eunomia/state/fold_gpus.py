@@ -237,7 +237,7 @@ def back(fold: Folding, event: MachineBack) -> None:
 
 
 def _gpus_of(state: State, event: MachineLost | MachineBack) -> Ints:
-    """The GPUs that an event names; all of the machine if it names none."""
+    """Return the GPUs that an event names; all of the machine if it names none."""
     for number, known in enumerate(state.cluster.machines):
         if known.name == event.machine:
             start = state.cluster.machine_start

@@ -193,7 +193,7 @@ def job_added(fold: Folding, event: JobAdded) -> None:
 
 
 def _usable(state: State, least: int, most: int, gpu_type: int) -> int:
-    """The most GPUs of a job that the cluster has; at least ``least``, so that a job too large for it is kept."""
+    """Return the most GPUs of a job that the cluster has; at least ``least``, so that too large a job is kept."""
     return max(least, min(most, state.capacity.installed(gpu_type)))
 
 

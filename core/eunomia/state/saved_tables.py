@@ -72,7 +72,7 @@ def restore_tables(state: State, saved: Mapping[str, Saved]) -> None:
 
 
 def _part(whole: Saved, columns: Mapping[str, str]) -> Saved:
-    """Some columns of a table, by their names in a checkpoint."""
+    """Return some columns of a table, by their names in a checkpoint."""
     return {**whole, "columns": {name: whole["columns"][column] for name, column in columns.items()}}
 
 

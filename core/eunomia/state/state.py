@@ -110,7 +110,7 @@ class State:
         self.changes.version, self.shown = self.counters.version, None
 
     def free_of(self) -> Space:
-        """The index of free GPUs, made from the table."""
+        """Return the index of free GPUs, made from the table."""
         return Space(self.cluster, self.holdings.live.state[: self.cluster.gpus] == GpuState.FREE)
 
     # --- names -----------------------------------------------------------------------------------------------------
@@ -207,7 +207,7 @@ class State:
         return self.by_arrival(np.flatnonzero((states != _EMPTY) & (states != _PAUSED)))
 
     def by_arrival(self, rows: Ints) -> Rows:
-        """These rows of jobs in order of arrival."""
+        """Return these rows of jobs in order of arrival."""
         return rows[np.argsort(self.jobs.live.order[rows], kind="stable")].astype(np.int32)
 
     def waiting(self) -> Rows:

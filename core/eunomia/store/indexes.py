@@ -80,7 +80,7 @@ class WaitingJobs:
         return self.untold
 
     def rebuild(self) -> Self:
-        """The same index made from the tables."""
+        """Return the same index made from the tables."""
         made, cells = type(self)(self._jobs, self._leases), self._jobs.cells
         for row in np.flatnonzero(self._jobs.live.state[: self._jobs.used]).tolist():
             lease = self._leases.get(cells.lease[row])
@@ -132,7 +132,7 @@ class Owners:
         return own | self.shared_by.get(app, set())
 
     def rebuild(self) -> Self:
-        """The same index made from the tables; GPUs that leave are kept, since the table has them by GPU."""
+        """Return the same index made from the tables; GPUs that leave are kept, since the table has them by GPU."""
         made = type(self)(self._apps, self._jobs, self._leases)
         app, apps = self._jobs.cells.app, self._apps
         for job in np.flatnonzero(self._jobs.live.state[: self._jobs.used]).tolist():
@@ -224,7 +224,7 @@ class LeaseEnds:
         return ended
 
     def rebuild(self, now: Seconds) -> Self:
-        """The same index made from the leases."""
+        """Return the same index made from the leases."""
         made = type(self)(self._leases)
         for lease in self._leases.values():
             if lease.state is not LeaseState.LEAVING:
@@ -272,11 +272,11 @@ class Capacity:
         self._up: Ints | None = None
 
     def installed(self, gpu_type: int) -> int:
-        """Number of the cluster's GPUs of a type, down ones included; -1: of all types."""
+        """Return the number of the cluster's GPUs of a type, down ones included; -1: of all types."""
         return self._by_type[gpu_type] if gpu_type >= 0 else self._cluster.gpus
 
     def in_service(self) -> Ints:
-        """Number of GPUs by type, without the GPUs that are down; read only."""
+        """Return the number of GPUs by type, without the GPUs that are down; read only."""
         if self._up is None:
             up = self._gpus.live.state[: self._cluster.gpus] != GpuState.DOWN
             count = np.bincount(self._cluster.gpu_type[up], minlength=len(self._cluster.gpu_types))

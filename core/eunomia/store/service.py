@@ -35,13 +35,13 @@ class Service:
         self.app_ledger: tuple[Seconds, AppLedger] | None = None
 
     def of_jobs(self, now: Seconds) -> JobLedger:
-        """The ledger of jobs up to ``now``; its columns are read only."""
+        """Return the ledger of jobs up to ``now``; its columns are read only."""
         if self.job_ledger is None or self.job_ledger[0] != now:
             self.job_ledger = now, self._jobs_until(now)
         return self.job_ledger[1]
 
     def of_apps(self, now: Seconds, area: float, present: Rows) -> AppLedger:
-        """The ledger of apps up to ``now``; its columns are read only.
+        """Return the ledger of apps up to ``now``; its columns are read only.
 
         Args:
             now: seconds since the start.

@@ -82,5 +82,5 @@ class Arrivals:
             self._sim.reporter.jobs.batch[job] = change.batch_size
 
     def active(self) -> list[int]:
-        """Returns the jobs that have arrived and not ended, in order of arrival."""
+        """Return the jobs that have arrived and not ended, in order of arrival."""
         return [job for job in self._order[: self._next] if self._sim.jobs.state[job] not in OVER]

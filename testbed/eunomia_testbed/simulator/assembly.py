@@ -179,7 +179,7 @@ def _noted(stages: Stages, notes: CallNotes) -> Stages:
 
 
 def _saves(options: SimulationOptions, jobs: int) -> PeriodicSaves | None:
-    """Returns checkpoints that take time, if the options set them; None under a peer's rules."""
+    """Return checkpoints that take time, if the options set them; None under a peer's rules."""
     costs = options.costs
     if math.isinf(costs.checkpoint_every) or options.rules is not None:
         return None

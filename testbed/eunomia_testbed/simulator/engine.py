@@ -83,7 +83,7 @@ class Engine:
     # --- the loop --------------------------------------------------------------------------------------------------
 
     def run(self) -> SimulatedRun:
-        """Runs until no event is left.
+        """Run until no event is left.
 
         Raises:
             PluginFailedError: a plugin failed, and that is not tolerated.
@@ -150,7 +150,7 @@ class Engine:
     # --- what happens ----------------------------------------------------------------------------------------------
 
     def _events(self, now: Seconds, *, admits: bool) -> list[Event]:
-        """Processes everything that is due; returns the events of the step."""
+        """Process everything that is due; return the events of the step."""
         sim = self.sim
         events, sim.out, sim.urgent = sim.out, [], False
         # What was so before a machine failed is folded before it: within one step failures come first.
@@ -173,7 +173,7 @@ class Engine:
         return events
 
     def _ends(self, now: Seconds, events: list[Event]) -> bool:
-        """Processes due entries of the agenda; returns whether a job ended and gives its GPUs back in the next step."""
+        """Process due entries of the agenda; return whether a job ended and gives its GPUs back in the next step."""
         sim, executor = self.sim, self._executor
         heap, work, has_masters = sim.agenda.heap, sim.work, self._has_masters
         turns, on, done, goal, epoch = work.turn, work.on, work.done, work.goal, executor.runs.epoch
@@ -217,7 +217,7 @@ class Engine:
             events += sim.reporter.profiled(job, again=True)
 
     def _finish_at_once(self, job: int, lease: LeaseId, gpus: tuple[int, ...], events: list[Event]) -> None:
-        """Ends a job that has given its GPUs back, and its app with the app's last job."""
+        """End a job that has given its GPUs back, and its app with the app's last job."""
         sim = self.sim
         app, epoch = sim.rows.app_of[job], Epoch(self._executor.runs.epoch[job])
         if self._alive[app] > 1:
@@ -230,7 +230,7 @@ class Engine:
         events.append(SingleJobEnded(app=app_id, job=job_id, lease=lease, epoch=epoch, gpus=gpus))
 
     def finish_job(self, job: int, at: float, events: list[Event]) -> None:
-        """Ends a job of an app without an app master."""
+        """End a job of an app without an app master."""
         sim = self.sim
         app = sim.rows.app_of[job]
         sim.jobs.close(job, FINISHED, at)
@@ -243,7 +243,7 @@ class Engine:
     # --- the end ---------------------------------------------------------------------------------------------------
 
     def _end(self) -> None:
-        """Closes all accounts at the end; a job that waits and never started is rejected, with its last verdict."""
+        """Close all accounts at the end; a job that waits and never started is rejected, with its last verdict."""
         sim = self.sim
         now, jobs, work = sim.now, sim.jobs, sim.work
         over = self._next_time() == math.inf or self.log.guard.is_out

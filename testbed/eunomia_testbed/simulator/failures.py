@@ -52,7 +52,7 @@ class FailurePlan:
                 self._next(number, Seconds(0.0))
 
     def next_time(self) -> float:
-        """Returns the time of the next failure or repair."""
+        """Return the time of the next failure or repair."""
         return self._agenda.next_time([])
 
     def happen(self, now: Seconds) -> None:

@@ -135,7 +135,7 @@ def rule_notes(profiles: Mapping[str, Profile]) -> list[str]:
 
 
 def _solves_at_times(profile: Profile) -> bool:
-    """Returns whether a plugin of the profile has a least time between two solutions."""
+    """Return whether a plugin of the profile has a least time between two solutions."""
     return any("least_between" in known for known in _options_by_plugin(profile).values())
 
 
@@ -172,7 +172,7 @@ class _Adapting:
         return critical if self.batch != self.first else not critical and self.batch != largest
 
     def stretches(self) -> list[tuple[int, float]]:
-        """The batch size and the epochs of each stretch from now on, if each request is met at its epoch's end."""
+        """Return batch size and epochs of each stretch from now on, if each request is met at its epoch's end."""
         later = copy.copy(self)
         left = (self.total - self.run) / self.epoch_steps
         found = [(later.batch, 0.0)]
@@ -187,13 +187,13 @@ class _Adapting:
         return found
 
     def next_batch(self) -> int:
-        """Returns the next batch size: doubled under GNS; the largest under Accordion, then the first again."""
+        """Return the next batch size: doubled under GNS; the largest under Accordion, then the first again."""
         if self.mode == "gns":
             return 2 * self.batch
         return LARGEST_BATCH[self.family] if self.batch == self.first else self.first
 
     def take(self, batch: int) -> None:
-        """Sets the batch size and keeps the number of epochs; an epoch that has begun counts as done."""
+        """Set the batch size and keep the number of epochs; an epoch that has begun counts as done."""
         old, new = self.epoch_steps, steps_per_epoch(self.family, batch)
         epochs = math.ceil(self.total / old)
         total = math.ceil(self.total * (1 / (batch / self.batch)))
@@ -252,7 +252,7 @@ class GavelRules:
         self._empty, self._failed = set(), {}
 
     def admitted(self, job: int, now: float) -> Change | None:
-        """Gives a job that adapts the trace's number of steps at its first batch size."""
+        """Give a job that adapts the trace's number of steps at its first batch size."""
         jobs = self._workload.jobs
         if jobs.adaptation is None or jobs.adaptation[job] not in _ADAPTING or jobs.first_batch_iterations is None:
             return None
@@ -265,7 +265,7 @@ class GavelRules:
         return None if pace is None else _change(job, batch, total, pace)
 
     def coming(self, job: int) -> list[Regime]:
-        """Returns the coming regimes, if the job gets each batch size at the end of the epoch that requests it."""
+        """Return the coming regimes, if the job gets each batch size at the end of the epoch that requests it."""
         life = self._adapting.get(job)
         if life is None or life.first == LARGEST_BATCH.get(life.family):
             return []
@@ -281,7 +281,7 @@ class GavelRules:
         return found
 
     def work(self, running: RoundJobs) -> Worked:
-        """Returns the steps of a round: as many whole steps as fit, or all that are left; fewer after a restart."""
+        """Return the steps of a round: as many whole steps as fit, or all that are left; fewer after a restart."""
         length, restart = self.options.round_seconds, self.options.restart_seconds
         fit = np.floor(length / running.seconds_per_iteration + _WHOLE)
         steps = np.where(self._has_nothing(running.job), 0.0, np.minimum(fit, running.iterations_left))
@@ -300,11 +300,11 @@ class GavelRules:
         )
 
     def _has_nothing(self, jobs: Ints) -> Bools:
-        """Marks jobs that have no work left after a change of their batch size."""
+        """Mark jobs that have no work left after a change of their batch size."""
         return np.array([job in self._empty for job in jobs.tolist()], dtype=bool)
 
     def _over(self, running: RoundJobs, steps: Reals, costs: Bools) -> Bools:
-        """Marks jobs that end: jobs that did all their work, and idle jobs that reached their limit of rounds."""
+        """Mark jobs that end: jobs that did all their work, and idle jobs that reached their limit of rounds."""
         over: Bools = (steps >= running.iterations_left) & ~costs
         for index in np.flatnonzero(steps <= 0.0).tolist():
             job = int(running.job[index])
@@ -313,16 +313,16 @@ class GavelRules:
         return over
 
     def round_ends(self, running: RoundJobs, worked: Worked) -> float:
-        """Returns the end of the round's last job; a round in which no job can make a step has its full length."""
+        """Return the end of the round's last job; a round in which no job can make a step has its full length."""
         last = float(worked.seconds.max(initial=0.0))
         return running.began + (last if last > 0.0 else self.options.round_seconds)
 
     def next_round(self, now: float, next_arrival: float) -> float:
-        """Returns the next arrival as the start of the next round, or the end of an empty round."""
+        """Return the next arrival as the start of the next round, or the end of an empty round."""
         return max(now, next_arrival) if next_arrival < math.inf else now + self.options.round_seconds
 
     def changes(self, running: RoundJobs, worked: Worked, active: Ints) -> list[Change]:
-        """Returns changes for jobs that requested a batch size before this round and ran in it.
+        """Return changes for jobs that requested a batch size before this round and ran in it.
 
         Each may then request another.
         """
@@ -342,7 +342,7 @@ class GavelRules:
         return changed
 
     def _changed(self, job: int, life: _Adapting) -> list[Change]:
-        """Returns the change to a job's requested batch size; none if its speed there is unknown."""
+        """Return the change to a job's requested batch size; none if its speed there is unknown."""
         batch = life.next_batch()
         pace = self._pace(job, batch)
         if pace is None or life.first == LARGEST_BATCH[life.family]:
@@ -379,7 +379,7 @@ def gavel_rules(
     models: PerformanceModel | None = None,
     options: GavelRuleOptions = SHOCKWAVE,
 ) -> GavelRules:
-    """Makes the rules for a workload on a cluster.
+    """Make the rules for a workload on a cluster.
 
     Raises:
         InputError: options that cannot be, or several GPU types for jobs that change their batch size: the peer gives

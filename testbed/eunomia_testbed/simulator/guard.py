@@ -42,7 +42,7 @@ def check_plugins(profile: Profile) -> None:
 
 
 def _names(profile: Profile) -> Iterator[str]:
-    """Yields the plugins of a profile by their names in the registry."""
+    """Yield the plugins of a profile by their names in the registry."""
     tree = profile.merged.tree
     options = tree.get("plugins", {})
     for name in (*profile.plugins.values(), *tree["stages"].get("refiners", ()), *tree.get("observers", ())):
@@ -53,7 +53,7 @@ def _names(profile: Profile) -> Iterator[str]:
 
 
 def _files(plugin: type[Any]) -> Iterable[Path]:
-    """Yields the plugin's own file, and the loaded files of its package."""
+    """Yield the plugin's own file, and the loaded files of its package."""
     own = _globals(plugin)
     paths = {own["__file__"]} if own.get("__file__") else set()
     package = plugin.__module__.partition(".")[0]
@@ -64,7 +64,7 @@ def _files(plugin: type[Any]) -> Iterable[Path]:
 
 
 def _globals(plugin: type[Any]) -> Mapping[str, Any]:
-    """Returns the globals of the plugin's module, which is not in ``sys.modules`` if it was loaded from a file."""
+    """Return the globals of the plugin's module, which is not in ``sys.modules`` if it was loaded from a file."""
     for item in vars(plugin).values():
         names = getattr(item, "__globals__", None)
         if isinstance(names, dict):
@@ -73,7 +73,7 @@ def _globals(plugin: type[Any]) -> Mapping[str, Any]:
 
 
 def _imports(path: Path) -> Iterator[str]:
-    """Yields the modules that a file imports anywhere, including those named in a string."""
+    """Yield the modules that a file imports anywhere, including those named in a string."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

@@ -31,7 +31,7 @@ _ENDS: Final = frozenset({JobFinished, JobFailed, AppFinished, AppCancelled, Sin
 
 
 def without_late_events(events: list[Event], app_of: Callable[[JobId], AppId]) -> list[Event]:
-    """Returns a step's events without the reports of jobs and apps that end in it.
+    """Return a step's events without the reports of jobs and apps that end in it.
 
     Args:
         events: of one step; the same list is returned if no job and no app ends.

@@ -37,7 +37,7 @@ class LivelockGuard:
         return self._idle > IDLE_STEPS
 
     def watch(self, now: Seconds, decision: Decision, events: Sequence[Event], moves: int) -> None:
-        """Counts a step.
+        """Count a step.
 
         Raises:
             EunomiaError: the policy makes no progress; the error names policy and time.

@@ -21,7 +21,7 @@ class MachineFaults:
         self._sim, self._executor, self._apps = sim, executor, apps
 
     def lose(self, machine: int, now: Seconds) -> None:
-        """Takes a machine down."""
+        """Take a machine down."""
         sim = self._sim
         start, out = sim.cluster.machine_start, sim.out
         out.append(MachineLost(machine=sim.cluster.machines[machine].name))

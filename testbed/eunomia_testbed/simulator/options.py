@@ -135,7 +135,7 @@ class Reports:
         return self.know != "declared" and not ({"sizes", "types"} <= self.facts or "amounts" in self.facts)
 
     def error_of(self, what: str) -> float:
-        """The relative error on one of ``ERRORS``."""
+        """Return the relative error on one of ``ERRORS``."""
         return self.errors.get(what, self.error if what in ("work", "rates") else 0.0)
 
     def check(self) -> None:

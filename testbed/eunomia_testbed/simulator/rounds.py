@@ -30,7 +30,7 @@ class RuledRun:
         self._number = 0
 
     def run(self) -> None:
-        """Runs until no event is left.
+        """Run until no event is left.
 
         Raises:
             EunomiaError: a round that does not end later than it began.
@@ -67,7 +67,7 @@ class RuledRun:
         return after
 
     def _running(self, now: float) -> RoundJobs:
-        """The jobs that run from now on."""
+        """Return the jobs that run from now on."""
         sim, work, types = self._sim, self._sim.work, self._sim.cluster.gpu_type
         jobs = [job for job in sorted(sim.gpus.standing()) if work.on[job]]
         on = [work.on[job] for job in jobs]
@@ -126,7 +126,7 @@ class RuledRun:
         return np.array(self._engine.arrivals.active(), dtype=np.int64)
 
     def _ended(self, running: RoundJobs, busy: Reals, end: float, ends: Bools) -> RoundEnded:
-        """Returns the event of the boundary, with the idle time of each job."""
+        """Return the event of the boundary, with the idle time of each job."""
         lasted = end - running.began
         idle = np.flatnonzero(~ends & (busy < lasted))
         return RoundEnded(
@@ -135,7 +135,7 @@ class RuledRun:
         )
 
     def change(self, change: Change, now: float) -> list[Event]:
-        """Applies a change of batch size, and returns the events that report it."""
+        """Apply a change of batch size, and return the events that report it."""
         job = change.job
         reporter = self._sim.reporter
         self._sim.work.become(job, change.iterations_left, change.seconds_per_iteration)
@@ -153,7 +153,7 @@ class RuledRun:
 
 
 def run_in_rounds(engine: Engine, rules: Rules) -> None:
-    """Moves an engine through a whole run under the round rules of another simulator.
+    """Move an engine through a whole run under the round rules of another simulator.
 
     Raises:
         EunomiaError: a round that does not end later than it began.

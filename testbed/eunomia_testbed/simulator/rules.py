@@ -75,32 +75,32 @@ class Rules(Protocol):
     """The round rules of another simulator. One object serves one run at a time; ``begin`` resets it."""
 
     def begin(self, jobs: int, seed: int) -> None:
-        """Starts a run of this many jobs."""
+        """Start a run of this many jobs."""
         ...
 
     def admitted(self, job: int, now: float) -> Change | None:
-        """Returns the job's initial batch size, work and speed if they differ from the workload; a job arrives here."""
+        """Return the job's initial batch size, work and speed if they differ from the workload; a job arrives here."""
         ...
 
     def coming(self, job: int) -> Sequence[Regime]:
-        """Returns the job's regimes after its present one, in steps of its present batch size and seconds of these.
+        """Return the job's regimes after its present one, in steps of its present batch size and seconds of these.
 
         The engine asks only if app masters know them, when a job arrives and after each of its changes.
         """
         ...
 
     def work(self, running: RoundJobs) -> Worked:
-        """Returns the progress of each running job in this round."""
+        """Return the progress of each running job in this round."""
         ...
 
     def round_ends(self, running: RoundJobs, worked: Worked) -> float:
-        """Returns when the round ends: later than it began."""
+        """Return when the round ends: later than it began."""
         ...
 
     def next_round(self, now: float, next_arrival: float) -> float:
-        """Returns the start of the next round if no job runs: at least ``now``; inf: there is none."""
+        """Return the start of the next round if no job runs: at least ``now``; inf: there is none."""
         ...
 
     def changes(self, running: RoundJobs, worked: Worked, active: Ints) -> list[Change]:
-        """Returns changes of batch size at this round's end, among the active jobs (rows: arrived and not over)."""
+        """Return changes of batch size at this round's end, among the active jobs (rows: arrived and not over)."""
         ...

@@ -25,5 +25,5 @@ class WorkloadRows:
         """By job, in seconds."""
 
     def app_id_of(self, job: JobId) -> AppId:
-        """Returns the app of a job."""
+        """Return the app of a job."""
         return self.app_ids[self.app_of[self.jobs[job]]]

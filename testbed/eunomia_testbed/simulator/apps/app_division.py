@@ -73,7 +73,7 @@ class AppDivision:
         return wish(master, job, self._leases.placed.get(job, ()), self._sim.reporter.slowdown(job))
 
     def _widen(self, master: AppMaster, jobs: list[int], left: tuple[int, ...], now: Seconds) -> tuple[int, ...]:
-        """Gives running jobs the GPUs that no other job of the app can use, if they save time; returns the rest."""
+        """Give running jobs the GPUs that no other job of the app can use, if they save time; return the rest."""
         for job in jobs:
             if left and self._sim.work.on[job]:
                 more = widening(
@@ -91,7 +91,7 @@ class AppDivision:
         return left
 
     def stop(self, job: int, now: Seconds, *, saves: bool = False) -> None:
-        """Stops a job; the GPUs that its app master assigned to it return to its app."""
+        """Stop a job; the GPUs that its app master assigned to it return to its app."""
         gpus = self._leases.take_off(self._sim.rows.app_of[job], job, now)
         self._runs.stop_for_app(job, gpus, now, saves=saves)
 
@@ -123,7 +123,7 @@ class AppDivision:
             self._sim.agenda.call(now + IDLE_SECONDS, lambda then: self._still_idle(app, idle))
 
     def _still_idle(self, app: int, idle: tuple[int, ...]) -> None:
-        """Returns whether GPUs are still idle; an ended app returns none, since its end frees them."""
+        """Return whether GPUs are still idle; an ended app returns none, since its end frees them."""
         is_here = app in self._sim.apps.masters and not self._sim.apps.has_ended(app)
         if self._idle.get(app) == idle and is_here:
             held = self._leases.shared.get(app, {})
@@ -134,7 +134,7 @@ class AppDivision:
                 self._sim.out.append(GpusReturned(app=self._desk.app_id(app), gpus=gpus))
 
     def report(self, events: list[Event]) -> None:
-        """Adds the divisions that were not yet reported to the arbiter."""
+        """Add the divisions that were not yet reported to the arbiter."""
         if not self._leases.unreported:
             return
         changed, self._leases.unreported = sorted(self._leases.unreported), set()

@@ -66,12 +66,12 @@ class PlainAppMaster:
         self._reports = reports
 
     def arrive(self, now: float) -> Sequence[Event]:
-        """Returns the registration, with all jobs that have arrived by now."""
+        """Return the registration, with all jobs that have arrived by now."""
         arrived: AppArrived = self._desk.arrived(self._app)
         return [arrived, *(self._desk.added(job) for job in self._jobs if self._desk.has_arrived(job))]
 
     def reached(self, job: int, now: float) -> Sequence[Event]:
-        """Ends the job, and the app with its last job."""
+        """End the job, and the app with its last job."""
         self._left.discard(job)
         ended: list[Event] = [JobFinished(job=self._desk.job_id(job))]
         return ended if self._left else [*ended, AppFinished(app=self._desk.app_id(self._app))]
@@ -81,15 +81,15 @@ class PlainAppMaster:
         return ()
 
     def wishes(self) -> Sequence[int]:
-        """Returns all jobs that have not ended, by arrival."""
+        """Return all jobs that have not ended, by arrival."""
         return [job for job in self._jobs if job in self._left and self._desk.has_arrived(job)]
 
     def span(self, job: int) -> tuple[int, int]:
-        """Returns the job's gang."""
+        """Return the job's gang."""
         return self._desk.gang(job)
 
     def forecast(self, now: float) -> Forecast | None:
-        """Returns a forecast of one phase with all jobs that have not ended."""
+        """Return a forecast of one phase with all jobs that have not ended."""
         if not self._reports or not self._left:
             return None
         jobs = [self._forecast(job) for job in self._jobs]
@@ -111,6 +111,6 @@ class PlainAppMaster:
 
 
 def wish(master: AppMaster, job: int, runs_on: tuple[int, ...], slowdown: Slowdown | None) -> Wish:
-    """Returns a job's wish as the input of a live app master's division; a slowdown of None: the assumed one."""
+    """Return a job's wish as the input of a live app master's division; a slowdown of None: the assumed one."""
     least, most = master.span(job)
     return Wish(job=job, least=least, most=most, runs_on=runs_on, slowdown=slowdown or ASSUMED_SLOWDOWN)

@@ -19,5 +19,5 @@ class AppStates:
         """App masters of the apps that have one and have not ended."""
 
     def has_ended(self, app: int) -> bool:
-        """Returns whether an app has ended."""
+        """Return whether an app has ended."""
         return not math.isnan(self.finish[app])

@@ -112,7 +112,7 @@ class SimulatedApps:
     # --- faults and forecasts ---
 
     def lost(self, job: int, now: Seconds, events: list[Event]) -> None:
-        """Processes the loss of GPUs on a failed machine: the job loses the work since its last checkpoint."""
+        """Process the loss of GPUs on a failed machine: the job loses the work since its last checkpoint."""
         app = self._sim.rows.app_of[job]
         if job in self._leases.placed:
             self._leases.displace(app, job, now)
@@ -121,7 +121,7 @@ class SimulatedApps:
             self.act(app, self._sim.apps.masters[app].hear(reported, now), now, events)
 
     def report(self, now: Seconds, events: list[Event]) -> None:
-        """Reports each app master's forecast of its remaining work if it has changed."""
+        """Report each app master's forecast of its remaining work if it has changed."""
         if not self._sim.apps.masters or now < self._forecasts_due:
             return
         self._forecasts_due = now + self._sim.options.reports.forecast_seconds

@@ -68,7 +68,7 @@ class Bidders:
         self._sim.out += events
 
     def _send_late(self, app: int, offer: Offer, events: list[Event]) -> None:
-        """Sends a delayed answer, unless the app has ended or the offer has closed."""
+        """Send a delayed answer, unless the app has ended or the offer has closed."""
         if self._sim.apps.has_ended(app):
             return
         opened = self._sim.arbiter.state.open
@@ -89,12 +89,12 @@ class Bidders:
             return None
 
     def forget(self, app: int) -> None:
-        """Drops the plugins of an ended app."""
+        """Drop the plugins of an ended app."""
         self._stages.pop(app, None)
 
 
 def _made_out_to(offer: Offer, snapshot: Snapshot, own: Snapshot, row: int) -> Offer:
-    """Returns the offer as an app sees it: the app is row 0, and its jobs have their own row numbers."""
+    """Return the offer as an app sees it: the app is row 0, and its jobs have their own row numbers."""
     rows = {name: index for index, name in enumerate(own.jobs.id) if name is not None}
     mine = offer.candidates[snapshot.jobs.app[offer.candidates] == row].tolist()
     candidates = [rows[snapshot.jobs.id[job]] for job in mine if snapshot.jobs.id[job] in rows]

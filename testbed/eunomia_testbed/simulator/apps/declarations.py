@@ -101,15 +101,15 @@ class JobDeclarations:
         return math.nan if self._first_batch is None else self._first_batch[job]
 
     def gang(self, job: int) -> tuple[int, int]:
-        """Returns the least and most GPUs of a job."""
+        """Return the least and most GPUs of a job."""
         return self.least[job], self.most[job]
 
     def whole(self, job: int) -> float:
-        """The job's whole work in iterations, as reported."""
+        """Return the job's whole work in iterations, as reported."""
         return self._work.total[job] * self._off.work[self.app[job]]
 
     def serial(self, job: int) -> float:
-        """Returns the reported serial seconds of an iteration: as declared, else by the model's profile."""
+        """Return the reported serial seconds of an iteration: as declared, else by the model's profile."""
         declared = self._serial[job]
         if declared == declared:
             return declared

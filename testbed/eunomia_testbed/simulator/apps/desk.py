@@ -10,63 +10,63 @@ class Desk(Protocol):
     """Answers app masters by rows of the workload. ``reported`` methods include the errors and lies of the options."""
 
     def app_id(self, app: int) -> AppId:
-        """Returns the app's id."""
+        """Return the app's id."""
         ...
 
     def job_id(self, job: int) -> JobId:
-        """Returns the job's id."""
+        """Return the job's id."""
         ...
 
     def row(self, job: JobId) -> int:
-        """Returns the job's row."""
+        """Return the job's row."""
         ...
 
     def arrived(self, app: int) -> AppArrived:
-        """Returns the event that registers an app."""
+        """Return the event that registers an app."""
         ...
 
     def added(self, job: int) -> JobAdded:
-        """Returns the event that reports a job."""
+        """Return the event that reports a job."""
         ...
 
     def has_arrived(self, job: int) -> bool:
-        """Returns whether a job has arrived."""
+        """Return whether a job has arrived."""
         ...
 
     def gang(self, job: int) -> tuple[int, int]:
-        """Returns the least and most GPUs of a job."""
+        """Return the least and most GPUs of a job."""
         ...
 
     def iterations_done(self, job: int) -> float:
-        """Returns the iterations that a job has done by now, including those since its last start."""
+        """Return the iterations that a job has done by now, including those since its last start."""
         ...
 
     def iterations(self, job: int) -> float:
-        """Returns the job's whole work in iterations."""
+        """Return the job's whole work in iterations."""
         ...
 
     def running_gpus(self, job: int) -> int:
-        """Returns the number of GPUs on which a job makes steps now; 0: the job is stopped."""
+        """Return the number of GPUs on which a job makes steps now; 0: the job is stopped."""
         ...
 
     def useful_gpus(self, job: int, most: int) -> int:
-        """Returns how many of at most ``most`` GPUs a job would use; a stopped job uses all."""
+        """Return how many of at most ``most`` GPUs a job would use; a stopped job uses all."""
         ...
 
     def reported_left(self, job: int) -> float:
-        """Returns the iterations that a job has left, as reported."""
+        """Return the iterations that a job has left, as reported."""
         ...
 
     def reported_serial(self, job: int) -> float:
-        """Returns the serial seconds of an iteration, as reported."""
+        """Return the serial seconds of an iteration, as reported."""
         ...
 
     def reported_gpu_seconds(self, job: int) -> float:
-        """Returns the job's whole work in serial GPU-seconds, as reported."""
+        """Return the job's whole work in serial GPU-seconds, as reported."""
         ...
 
     def reported_slowdown(self, job: int) -> tuple[float, float, float, float] | None:
-        """Returns S by locality, as reported; None: not known."""
+        """Return S by locality, as reported; None: not known."""
         ...
 
     def aim(self, job: int, iterations: float) -> None:

@@ -26,7 +26,7 @@ class KindReports:
     def report(
         self, kind: str, settings: tuple[object, ...], rates: Sequence[RateMeasured]
     ) -> Sequence[RateMeasured | KindProfiled]:
-        """Returns the report of a job's rates: for its kind the first time, else for the job alone."""
+        """Return the report of a job's rates: for its kind the first time, else for the job alone."""
         if kind in self._reported:
             return rates
         known = tuple(

@@ -76,13 +76,13 @@ class Reporter:
     # --- what is known without a run ---------------------------------------------------------------------------------
 
     def adapted(self, job: int, batch_size: float, now: float) -> Adapted:
-        """Returns the event of a job's change of batch size."""
+        """Return the event of a job's change of batch size."""
         self.jobs.batch[job] = batch_size
         done = self._work.done_at(job, now) * self._work_factor[self._app[job]]
         return Adapted(job=self._ids[job], batch_size=batch_size, iterations_done=done, at=Seconds(now))
 
     def profiled(self, job: int, *, again: bool = False) -> Iterator[Event]:
-        """Yields the rates that are known without a run at a job's present batch size, by size, type and locality.
+        """Yield the rates that are known without a run at a job's present batch size, by size, type and locality.
 
         Args:
             job: its row.
@@ -119,7 +119,7 @@ class Reporter:
         return "regimes" in self._facts
 
     def coming(self, job: int, regimes: Sequence[Regime] | None = None) -> Iterator[RegimesAnnounced]:
-        """Yields the announcement of a job's coming regimes, if they are known and the job has any.
+        """Yield the announcement of a job's coming regimes, if they are known and the job has any.
 
         Args:
             job: its row.
@@ -141,7 +141,7 @@ class Reporter:
         return ComingRegime(iterations=iterations, rate=1.0 / pace, batch_size=regime.batch_size)
 
     def _known_settings(self, job: int) -> Iterator[tuple[int, int]]:
-        """Yields the settings with a known rate: all sizes, all types, or both."""
+        """Yield the settings with a known rate: all sizes, all types, or both."""
         least, most, own = self._least[job], self._most[job], self._speeds.own_type(job)
         sizes = range(least, most + 1) if "sizes" in self._facts else (most,)
         kinds = range(len(self._cluster.gpu_types)) if "types" in self._facts else (own,)
@@ -149,7 +149,7 @@ class Reporter:
             yield from ((size, kind) for size in sizes for kind in kinds)
 
     def again(self, job: int, pace: float) -> Iterator[Event]:
-        """Yields the rates, by type, of a job with a permanent change of speed."""
+        """Yield the rates, by type, of a job with a permanent change of speed."""
         if self._reports.know != "declared":
             for kind in range(len(self._cluster.gpu_types)):
                 yield self._measured(job, self._most[job], kind, Locality.ISLAND, pace)
@@ -157,7 +157,7 @@ class Reporter:
     # --- running jobs ------------------------------------------------------------------------------------------------
 
     def ran(self, job: int, now: float) -> Iterator[Event]:
-        """Yields reports on a job that starts, or changes its speed now."""
+        """Yield reports on a job that starts, or changes its speed now."""
         work = self._work
         pace = work.pace[job]
         if not math.isfinite(pace) or pace <= 0.0:
@@ -173,7 +173,7 @@ class Reporter:
         yield self.progress(job, now)
 
     def probed(self, job: int, probe: ProbeOrder) -> RateMeasured:
-        """Returns the measured rate of a job at a setting; 0: the job does not run there."""
+        """Return the measured rate of a job at a setting; 0: the job does not run there."""
         gpus = probe.gpus
         kind, locality = int(self._cluster.gpu_type[gpus[0]]), self._cluster.locality(gpus)
         self._seen.setdefault(job, set()).add((int(gpus.size), kind, int(locality), self.jobs.present_batch(job)))
@@ -181,19 +181,19 @@ class Reporter:
         return dataclasses.replace(seen, cpus=probe.cpus, memory_gib=probe.memory_gib)
 
     def progress(self, job: int, now: float) -> JobReported:
-        """Returns a job's iterations done and its present rate."""
+        """Return a job's iterations done and its present rate."""
         app, work = self._app[job], self._work
         rate = work.rate(job) / self._off.time(app) if work.on[job] else 0.0
         done = work.done_at(job, now) * self._work_factor[app]
         return JobReported(job=self._ids[job], iterations_done=done, rate=rate, at=Seconds(now))
 
     def left(self, job: int, now: float) -> float:
-        """Iterations that a job has left up to its goal, as reported."""
+        """Return the iterations that a job has left up to its goal, as reported."""
         left = max(0.0, self._work.goal[job] - self._work.done_at(job, now))
         return left * self._work_factor[self._app[job]]
 
     def work_of(self, job: int) -> float:
-        """The whole work of a job in serial GPU-seconds, as reported."""
+        """Return the whole work of a job in serial GPU-seconds, as reported."""
         return self.jobs.whole(job) * self.jobs.serial(job)
 
     def slowdown(self, job: int) -> tuple[float, float, float, float] | None:

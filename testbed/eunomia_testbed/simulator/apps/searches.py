@@ -59,7 +59,7 @@ def make_tuner(
 
 
 def _options(kind: type, given: object, place: str) -> object:
-    """Returns a tuner's options, validated as a plugin's options are."""
+    """Return a tuner's options, validated as a plugin's options are."""
     from pydantic import ValidationError
 
     try:
@@ -149,7 +149,7 @@ class SearchAppMaster:
     # --- what happens ------------------------------------------------------------------------------------------------
 
     def arrive(self, now: float) -> Sequence[Event]:
-        """Returns the registration with all trials; each runs to its first point."""
+        """Return the registration with all trials; each runs to its first point."""
         arrived: AppArrived = self._desk.arrived(self._app)
         self._look()
         for number in self._runs:
@@ -157,7 +157,7 @@ class SearchAppMaster:
         return [arrived, *(self._added(number) for number in self._number.values())]
 
     def reached(self, job: int, now: float) -> Sequence[Event]:
-        """Passes a point of the trial's curve to the tuner, and carries out the tuner's decision."""
+        """Pass a point of the trial's curve to the tuner, and carry out the tuner's decision."""
         number = self._number[job]
         at, goal = self._aims[number], self._goal(number)
         metric = self.metric(number, at)
@@ -172,7 +172,7 @@ class SearchAppMaster:
         return self._follow(number, stands=stands)
 
     def hear(self, event: Event, now: float) -> Sequence[Event]:
-        """Makes no event: the progress of a trial is queried when it is needed."""
+        """Make no event: the progress of a trial is queried when it is needed."""
         self._looked = None
         return ()
 
@@ -199,7 +199,7 @@ class SearchAppMaster:
     # --- points ------------------------------------------------------------------------------------------------------
 
     def metric(self, number: int, iterations: float) -> float:
-        """Returns a trial's metric after some iterations; without curves, a trial with a lower number is better."""
+        """Return a trial's metric after some iterations; without curves, a trial with a lower number is better."""
         if not self._search.curves:
             return float(number if self._search.mode == "min" else -number)
         asymptote, amplitude, exponent = self._search.curves[number - 1]
@@ -213,7 +213,7 @@ class SearchAppMaster:
         self._desk.aim(self._jobs[number - 1], float(self._aims[number]))
 
     def _goal(self, number: int) -> int:
-        """Returns the iteration at which a trial's run ends: its rung, else its end."""
+        """Return the iteration at which a trial's run ends: its rung, else its end."""
         run = self._runs.get(number)
         whole = self._whole(number)
         return whole if run is None or run.stop_at is None else min(run.stop_at, whole)
@@ -230,11 +230,11 @@ class SearchAppMaster:
     # --- reports -----------------------------------------------------------------------------------------------------
 
     def wishes(self) -> Sequence[int]:
-        """Returns the trials that should run now, in the tuner's order."""
+        """Return the trials that should run now, in the tuner's order."""
         return [self._jobs[number - 1] for number in self._runs if number not in self._over]
 
     def span(self, job: int) -> tuple[int, int]:
-        """Returns the fewest and most GPUs that a trial can use in its present phase."""
+        """Return the fewest and most GPUs that a trial can use in its present phase."""
         least, most = self._desk.gang(job)
         run = self._runs.get(self._number[job])
         return (least, most) if run is None else (max(least, run.least), max(least, min(most, run.most)))
@@ -243,13 +243,13 @@ class SearchAppMaster:
         return self._desk.job_id(self._jobs[number - 1])
 
     def _added(self, number: int) -> JobAdded:
-        """Returns the event that adds a trial, with the work and GPUs of its present run."""
+        """Return the event that adds a trial, with the work and GPUs of its present run."""
         added = self._desk.added(self._jobs[number - 1])
         most = self.span(self._jobs[number - 1])[1]
         return dataclasses.replace(added, iterations=self._goal(number) * self._factor, most=most)
 
     def _resumed(self, number: int) -> JobResumed:
-        """Returns the event that resumes a trial, with the work and GPUs of its next phase."""
+        """Return the event that resumes a trial, with the work and GPUs of its next phase."""
         most = self.span(self._jobs[number - 1])[1]
         return JobResumed(job=self._id(number), iterations=self._goal(number) * self._factor, most=most)
 
@@ -321,7 +321,7 @@ class SearchAppMaster:
         return {number: self.span(self._jobs[number - 1])[1] for number in self._runs}
 
     def _losses(self) -> tuple[LossCurve, ...]:
-        """Returns the loss curves of trials that have not ended; they are known in advance (Themis §6.1)."""
+        """Return the loss curves of trials that have not ended; they are known in advance (Themis §6.1)."""
         if not self._search.curves or self._search.mode != "min":
             return ()
         return tuple(

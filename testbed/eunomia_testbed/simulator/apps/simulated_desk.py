@@ -67,7 +67,7 @@ class SimulatedDesk:
         return size + (self._extra(job, most) if self._extra(job, min(most, size + 1)) else 0)
 
     def _extra(self, job: int, most: int) -> int:
-        """Returns how many more GPUs at the same locality speed a running job up."""
+        """Return how many more GPUs at the same locality speed a running job up."""
         return extra_slots(
             size=len(self._sim.work.on[job]),
             most=most,
@@ -76,7 +76,7 @@ class SimulatedDesk:
         )
 
     def seconds_left(self, job: int) -> float:
-        """Returns the seconds until a running job reaches its goal at its present speed."""
+        """Return the seconds until a running job reaches its goal at its present speed."""
         work = self._sim.work
         return (work.goal[job] - work.done_at(job, self._sim.now)) * work.pace[job]
 

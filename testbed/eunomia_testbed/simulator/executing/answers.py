@@ -29,7 +29,7 @@ class Answers:
             self._sim.out.append(self.start_of(lease, epoch, now))
 
     def start_of(self, lease: LeaseId, epoch: Epoch, now: Seconds) -> Started | Resized:
-        """Returns the answer to a start: the first of a lease, or one with other GPUs or another setting."""
+        """Return the answer to a start: the first of a lease, or one with other GPUs or another setting."""
         if lease in self._started:
             return Resized(lease=lease, epoch=epoch, at=now)
         self._started.add(lease)
@@ -46,6 +46,6 @@ class Answers:
             self._sim.urgent = True
 
     def need_a_round(self, gpus: tuple[int, ...]) -> bool:
-        """Returns whether no lease has been chosen for one of these GPUs, so that the arbiter may give it to a job."""
+        """Return whether no lease has been chosen for one of these GPUs, so that the arbiter may give it to a job."""
         successor = self._sim.arbiter.state.holdings.cells.successor
         return NONE in [successor[gpu] for gpu in gpus]

@@ -21,15 +21,15 @@ class DrawnDelays:
         """Seconds after which a lost answer is sent again."""
 
     def order_seconds(self) -> float:
-        """Returns the seconds that an order takes to its machine."""
+        """Return the seconds that an order takes to its machine."""
         return float(self._delays.order * self._random.uniform(0.5, 1.0))
 
     def cost_seconds(self, seconds: float) -> float:
-        """Returns the seconds that a cost takes: all of it, or a random fraction."""
+        """Return the seconds that a cost takes: all of it, or a random fraction."""
         if seconds <= 0.0 or self._delays.jitter <= 0.0:
             return seconds
         return float(seconds * self._random.uniform(1.0 - self._delays.jitter, 1.0))
 
     def loses_an_answer(self) -> bool:
-        """Returns whether the next answer is lost."""
+        """Return whether the next answer is lost."""
         return self._delays.lost > 0.0 and bool(self._random.random() < self._delays.lost)

@@ -43,7 +43,7 @@ class Executor:
         self.carry_out: Callable[[Decision, Seconds], None] = free.carry_out if self.at_once else timed.carry_out
 
     def lose(self, gpus: range, now: Seconds) -> list[int]:
-        """Removes all processes from the GPUs of a failed machine; returns the jobs that ran or were starting there.
+        """Remove all processes from the GPUs of a failed machine; return the jobs that ran or were starting there.
 
         The GPUs are fenced before they count as lost: orders in transit find a newer epoch.
         """

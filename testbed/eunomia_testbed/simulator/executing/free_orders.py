@@ -38,7 +38,7 @@ class FreeOrders:
         """The time of the last step, and the leases that waited for CPUs or memory after it."""
 
     def carry_out(self, decision: Decision, now: Seconds) -> None:
-        """Stops the jobs that leave GPUs, then starts the leases whose GPUs are free."""
+        """Stop the jobs that leave GPUs, then start the leases whose GPUs are free."""
         sim, timed, runs, awaiting = self._sim, self._timed, self._runs, self._timed.awaiting
         for order in decision.orders:
             if order.leaving.size:
@@ -81,7 +81,7 @@ class FreeOrders:
             self._look_again(decision, now)
 
     def _leave(self, order: Transition, now: Seconds, why: str) -> None:
-        """Takes a job off GPUs of its lease; an app gives GPUs of its own lease back as in a run with costs."""
+        """Take a job off GPUs of its lease; an app gives GPUs of its own lease back as in a run with costs."""
         if order.job is None:
             self._timed.leave(order, now, why)
             return
@@ -98,7 +98,7 @@ class FreeOrders:
             sim.urgent = self._answers.need_a_round(gpus)
 
     def _look_again(self, decision: Decision, now: Seconds) -> None:
-        """Makes another step at this time, so that leases that wait for CPUs or memory get those just released.
+        """Make another step at this time, so that leases that wait for CPUs or memory get those just released.
 
         If the last step at this time changed nothing, they wait for a later release, for example by a probe.
         """

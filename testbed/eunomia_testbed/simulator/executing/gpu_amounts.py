@@ -28,11 +28,11 @@ class GpuAmounts:
         self._tunes = Tunes(sim, delays, self.of)
 
     def hand_out(self, now: Seconds) -> None:
-        """Sends the retunes that the arbiter has ordered and that have not been sent."""
+        """Send the retunes that the arbiter has ordered and that have not been sent."""
         self._tunes.hand_out(now)
 
     def of(self, gpus: tuple[int, ...]) -> tuple[float | None, float | None]:
-        """Returns CPUs and memory in GiB per GPU from a placement; None: they equal the machine's share."""
+        """Return CPUs and memory in GiB per GPU from a placement; None: they equal the machine's share."""
         if self.plain:
             return None, None
         cells, cpus, memory_gib = self._sim.arbiter.state.holdings.cells, self._cpu_cells, self._memory_cells
@@ -47,12 +47,12 @@ class GpuAmounts:
 
 
 def _machine_shares(cluster: Cluster) -> tuple[Reals, Reals]:
-    """Returns by GPU its share of its machine's CPUs and memory in GiB; 0 where unknown, as in the holdings."""
+    """Return by GPU its share of its machine's CPUs and memory in GiB; 0 where unknown, as in the holdings."""
     sizes = np.diff(cluster.machine_start)
     cpus, memory = np.nan_to_num(cluster.machine_cpus / sizes), np.nan_to_num(cluster.machine_memory_gib / sizes)
     return cpus[cluster.machine], memory[cluster.machine]
 
 
 def _unusual(given: Reals, usual: Reals) -> float | None:
-    """Returns the mean of the given amounts; None: they equal the usual amounts."""
+    """Return the mean of the given amounts; None: they equal the usual amounts."""
     return None if (given == usual).all() or np.allclose(given, usual) else float(given.mean())

@@ -41,18 +41,18 @@ class GpuTable:
         self.log = log
 
     def standing(self) -> set[int]:
-        """Returns the jobs that hold GPUs."""
+        """Return the jobs that hold GPUs."""
         return set(self.job_on) - {NO_HOLDER}
 
     def raise_fence(self, gpus: Sequence[int], epoch: int) -> None:
-        """Makes GPUs ignore orders that are older than an epoch."""
+        """Make GPUs ignore orders that are older than an epoch."""
         fence = self.fence
         for gpu in gpus:
             if fence[gpu] < epoch:
                 fence[gpu] = epoch
 
     def occupy(self, gpus: Sequence[int], lease: int, epoch: int, app: int, job: int, now: Seconds) -> bool:
-        """Puts the processes of a lease on GPUs; returns False, and does nothing, where a newer order has reached one.
+        """Put the processes of a lease on GPUs; return False, and do nothing, where a newer order has reached one.
 
         Raises:
             TwoHoldersError: another lease has processes on one of them.
@@ -73,7 +73,7 @@ class GpuTable:
         return True
 
     def vacate(self, lease: int, gpus: Sequence[int], now: Seconds, why: str, *, fence: int = 0) -> None:
-        """Takes the processes of a lease off GPUs, which from now on ignore orders older than the epoch ``fence``."""
+        """Take the processes of a lease off GPUs, which from now on ignore orders older than the epoch ``fence``."""
         holder, job_on, app_on, held, log = self.holder, self.job_on, self.app_on, self.since, self.log
         fences, reason = self.fence, 0 if log is None else log.reasons[why]
         for gpu in gpus:
@@ -90,7 +90,7 @@ class GpuTable:
                 self.busy -= 1
 
     def put(self, job: int, gpus: Sequence[int], now: Seconds) -> None:
-        """Assigns one of an app's jobs to GPUs of the app's own leases; -1: takes the job off them."""
+        """Assign one of an app's jobs to GPUs of the app's own leases; -1: takes the job off them."""
         for gpu in gpus:
             if self.job_on[gpu] != job and self.holder[gpu] != NO_HOLDER:
                 since, before = self.since[gpu], self.job_on[gpu]
@@ -102,7 +102,7 @@ class GpuTable:
                 self.job_on[gpu], self.since[gpu] = job, now
 
     def settle(self, now: Seconds) -> None:
-        """Adds the time of present holdings to the totals at the end of the run."""
+        """Add the time of present holdings to the totals at the end of the run."""
         for gpu, lease in enumerate(self.holder):
             if lease != NO_HOLDER:
                 job = self.job_on[gpu]

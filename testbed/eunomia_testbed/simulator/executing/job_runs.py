@@ -43,7 +43,7 @@ class JobRuns:
     def begin(
         self, lease: LeaseId, epoch: Epoch, job: int, gpus: tuple[int, ...], kind: TransitionKind, now: Seconds
     ) -> ProbeOrder | None:
-        """Starts a job's steps on its lease; returns the setting of its measurement, if it is measured."""
+        """Start a job's steps on its lease; return the setting of its measurement, if it is measured."""
         work, probes = self._sim.work, self.probes
         if kind is TransitionKind.PROBE:
             kind = probes.change(lease, epoch, job)
@@ -63,7 +63,7 @@ class JobRuns:
         return probe
 
     def _go_there(self, job: int, probe: ProbeOrder, now: Seconds) -> None:
-        """Starts a job at the setting of its measurement."""
+        """Start a job at the setting of its measurement."""
         run = where(probe)
         cpus, memory_gib = self._amounts.of(run.gpus)
         cpus = cpus if run.cpus is None else run.cpus
@@ -71,13 +71,13 @@ class JobRuns:
         self._sim.work.go(job, now, run.gpus, cpus, memory_gib)
 
     def begin_for_app(self, job: int, gpus: tuple[int, ...], now: Seconds) -> None:
-        """Starts a job on GPUs that its app master assigned to it."""
+        """Start a job on GPUs that its app master assigned to it."""
         self.count_start(job, TransitionKind.START)
         self._sim.work.go(job, now, gpus)
         self.report_start(job, now)
 
     def count_start(self, job: int, kind: TransitionKind) -> None:
-        """Counts a restart, a resize or a migration."""
+        """Count a restart, a resize or a migration."""
         charge = kind.effect.charge
         if charge is Charge.MIGRATE:
             self.migrations[job] += 1
@@ -88,12 +88,12 @@ class JobRuns:
         self.has_run[job] = True
 
     def report_start(self, job: int, now: float) -> None:
-        """Reports a started job for its app master, if the master knows more than the job declared."""
+        """Report a started job for its app master, if the master knows more than the job declared."""
         if self._follows_up:
             self._sim.out += self._sim.reporter.ran(job, now)
 
     def start_seconds(self, job: int, *, moves: bool = False) -> float:
-        """Returns the seconds that a start of the job takes now."""
+        """Return the seconds that a start of the job takes now."""
         takes, costs = self._delays.cost_seconds, self._costs
         seconds = takes(costs.start)
         if self.has_run[job]:
@@ -101,13 +101,13 @@ class JobRuns:
         return seconds + takes(costs.migrate) if moves else seconds
 
     def ready_at(self, gpus: tuple[int, ...]) -> float:
-        """Returns the time at which the last job on these GPUs has saved its checkpoint."""
+        """Return the time at which the last job on these GPUs has saved its checkpoint."""
         return max([self._ready_at[gpu] for gpu in gpus])
 
     # --- stops -----------------------------------------------------------------------------------------------------
 
     def save(self, job: int, now: Seconds) -> float:
-        """Stops a job that has not ended; returns the seconds of its save."""
+        """Stop a job that has not ended; return the seconds of its save."""
         if self._sim.work.on[job]:
             self._sim.work.stop(job, now)
         self.has_run[job] = True
@@ -116,7 +116,7 @@ class JobRuns:
         return seconds
 
     def stop_for_app(self, job: int, gpus: tuple[int, ...], now: Seconds, *, saves: bool) -> None:
-        """Stops a job for its app master, on GPUs that the master assigned or on the job's own lease."""
+        """Stop a job for its app master, on GPUs that the master assigned or on the job's own lease."""
         work = self._sim.work
         has_progress = bool(work.on[job]) or work.done[job] >= work.goal[job] > 0.0  # it has just reached its goal
         if has_progress and saves:
@@ -129,7 +129,7 @@ class JobRuns:
                 self._ready_at[gpu] = self.saved_at[job]
 
     def lose(self, jobs: list[int], epoch: int, now: Seconds) -> None:
-        """Stops jobs on a machine that failed; they lose the work since their last checkpoints."""
+        """Stop jobs on a machine that failed; they lose the work since their last checkpoints."""
         for job in jobs:
             self.epoch[job] = epoch
             if self._sim.work.on[job]:

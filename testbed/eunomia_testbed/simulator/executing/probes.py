@@ -39,7 +39,7 @@ class Probes:
         """Jobs that are measured on some of the GPUs on which they ran."""
 
     def note(self, order: Transition) -> None:
-        """Keeps a setting until its lease begins there."""
+        """Keep a setting until its lease begins there."""
         probe = order.probe
         if probe is None or order.job is None:
             return
@@ -52,7 +52,7 @@ class Probes:
             self._inside.discard(job)
 
     def change(self, lease: LeaseId, epoch: Epoch, job: int) -> TransitionKind:
-        """Returns the kind of order that costs as much as a probe's order.
+        """Return the kind of order that costs as much as a probe's order.
 
         A job that is measured on some of its own GPUs shrinks to them, and grows back; any other is restarted.
         """
@@ -61,7 +61,7 @@ class Probes:
         return TransitionKind.SHRINK if (lease, epoch) in self.ordered else TransitionKind.GROW
 
     def taken(self, lease: LeaseId, epoch: Epoch, job: int, gpus: tuple[int, ...]) -> ProbeOrder | None:
-        """Returns the setting at which a lease starts under this epoch; None: its job runs on all its GPUs."""
+        """Return the setting at which a lease starts under this epoch; None: its job runs on all its GPUs."""
         probe = self.ordered.pop((lease, epoch), None) if self.ordered else None
         if probe is not None:
             self.leased[job] = gpus
@@ -70,7 +70,7 @@ class Probes:
         return probe
 
     def measure(self, job: int, probe: ProbeOrder, now: Seconds) -> None:
-        """Reports a job's rate once it has made its steps, or at once if it cannot run there."""
+        """Report a job's rate once it has made its steps, or at once if it cannot run there."""
         work = self._sim.work
         pace, epoch = work.pace[job], self._epochs[job]
         if math.isinf(pace):

@@ -33,7 +33,7 @@ class PeriodicSaves:
         return self._every / self._cycle
 
     def saved(self, job: int) -> float:
-        """Returns the iterations of a job's last checkpoint."""
+        """Return the iterations of a job's last checkpoint."""
         return self._saved[job]
 
     def forget(self, job: int) -> None:
@@ -41,12 +41,12 @@ class PeriodicSaves:
         self._stood[job] = (math.nan, ())
 
     def go(self, job: int, now: float, gpus: tuple[int, ...], done: float) -> None:
-        """Starts a run of a job that has done ``done`` iterations."""
+        """Start a run of a job that has done ``done`` iterations."""
         if self._stood[job] != (now, gpus):
             self._at[job], self._saved[job] = 0.0, done
 
     def lasts(self, job: int, steps: float) -> float:
-        """Returns the seconds that a job that starts now needs for some seconds of steps, checkpoints included.
+        """Return the seconds that a job that starts now needs for some seconds of steps, checkpoints included.
 
         A checkpoint that is due at their end is not counted.
         """
@@ -55,7 +55,7 @@ class PeriodicSaves:
         return max(0.0, whole + before * self._save_seconds - self._at[job])
 
     def steps(self, job: int, ran: float) -> float:
-        """Returns the seconds of steps that a job has made ``ran`` seconds after its start."""
+        """Return the seconds of steps that a job has made ``ran`` seconds after its start."""
         return self._steps_at(self._at[job] + ran) - self._steps_at(self._at[job])
 
     def stop(self, job: int, now: float, gpus: tuple[int, ...], *, ran: float, pace: float, done: float) -> float:

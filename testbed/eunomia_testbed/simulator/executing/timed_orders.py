@@ -63,7 +63,7 @@ class TimedOrders:
     # --- leaving ---------------------------------------------------------------------------------------------------
 
     def _send_leave(self, order: Transition, now: Seconds, why: str) -> None:
-        """Sends the order to leave GPUs to their machines."""
+        """Send the order to leave GPUs to their machines."""
         if self._delays.orders_are_late:
             then = now + self._delays.order_seconds()
             self._sim.agenda.call(then, lambda then: self.leave(order, then, why))
@@ -89,7 +89,7 @@ class TimedOrders:
             self._vacate(order, gpus, now, why)
 
     def _stopped_by(self, order: Transition, gpus: list[int]) -> list[int]:
-        """Returns the jobs that lose GPUs by an order."""
+        """Return the jobs that lose GPUs by an order."""
         on = self._sim.work.on
         if order.job is not None:
             job = self._sim.rows.jobs[order.job]
@@ -97,7 +97,7 @@ class TimedOrders:
         return [job for job in self._put_on(order, gpus) if on[job]]
 
     def _put_on(self, order: Transition, gpus: list[int]) -> list[int]:
-        """Returns the jobs that an app's master assigned to GPUs of the lease, including starting ones."""
+        """Return the jobs that an app's master assigned to GPUs of the lease, including starting ones."""
         return sorted({self._gpus.job_on[gpu] for gpu in gpus if self._gpus.holder[gpu] == order.lease} - {NO_HOLDER})
 
     def _vacate(self, order: Transition, gpus: list[int], now: Seconds, why: str) -> None:
@@ -111,7 +111,7 @@ class TimedOrders:
     # --- beginning -------------------------------------------------------------------------------------------------
 
     def hand_out(self, now: Seconds) -> None:
-        """Starts the leases that have become ready, as read from the state; the live service does the same."""
+        """Start the leases that have become ready, as read from the state; the live service does the same."""
         state = self._sim.arbiter.state
         for number in list(self.awaiting):
             lease = state.leases.get(number)
@@ -135,7 +135,7 @@ class TimedOrders:
     def begin(
         self, lease: LeaseId, epoch: Epoch, job: int, gpus: tuple[int, ...], kind: TransitionKind, now: Seconds
     ) -> None:
-        """Starts processes, unless a newer order has reached one of the GPUs; an app starts on the remaining ones."""
+        """Start processes, unless a newer order has reached one of the GPUs; an app starts on the remaining ones."""
         fence = self._gpus.fence
         left = tuple([gpu for gpu in gpus if fence[gpu] <= epoch])
         if not left or (job != NO_HOLDER and len(left) < len(gpus)):
@@ -159,7 +159,7 @@ class TimedOrders:
     def _get_ready(
         self, lease: LeaseId, epoch: Epoch, job: int, gpus: tuple[int, ...], kind: TransitionKind, now: Seconds
     ) -> None:
-        """Waits for the costs of the change, then starts the job's steps."""
+        """Wait for the costs of the change, then start the job's steps."""
         runs, costs, takes = self._runs, self._costs, self._delays.cost_seconds
         on = self._sim.work.on[job]
         if kind is _PROBE:
@@ -191,7 +191,7 @@ class TimedOrders:
     def _begin_steps(
         self, lease: LeaseId, epoch: Epoch, job: int, gpus: tuple[int, ...], kind: TransitionKind, now: Seconds
     ) -> None:
-        """Starts a job's steps, unless a newer order has reached one of its GPUs meanwhile."""
+        """Start a job's steps, unless a newer order has reached one of its GPUs meanwhile."""
         holder, fence, runs = self._gpus.holder, self._gpus.fence, self._runs
         for gpu in gpus:
             if holder[gpu] != lease or fence[gpu] != epoch:

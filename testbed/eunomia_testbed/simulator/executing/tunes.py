@@ -34,7 +34,7 @@ class Tunes:
         """By lease: the epoch of the newest retune, and what it set."""
 
     def hand_out(self, now: Seconds) -> None:
-        """Sends the orders that have not been sent; the amounts are read from the state, as for starts."""
+        """Send the orders that have not been sent; the amounts are read from the state, as for starts."""
         state, delays = self._sim.arbiter.state, self._delays
         for number in sorted(state.amounts.tuning):
             lease = state.leases[number]
@@ -51,7 +51,7 @@ class Tunes:
                 self.set(number, epoch, given, now)
 
     def set(self, lease: int, epoch: int, given: Given, now: Seconds) -> None:
-        """Sets the CPUs and memory of a lease, unless a newer order has arrived; its job changes speed."""
+        """Set the CPUs and memory of a lease, unless a newer order has arrived; its job changes speed."""
         if epoch > self._set.get(lease, (NONE, {}))[0]:
             self._set[lease] = epoch, given
             held = self._sim.arbiter.state.leases.get(lease)
@@ -61,7 +61,7 @@ class Tunes:
         self._confirm(lease, epoch, given, now)
 
     def of(self, gpus: tuple[int, ...]) -> tuple[Reals, Reals] | None:
-        """Returns CPUs and memory in GiB that a retune set on a lease's GPUs; None: they are those of its start."""
+        """Return CPUs and memory in GiB that a retune set on a lease's GPUs; None: they are those of its start."""
         if not self._set:
             return None
         state = self._sim.arbiter.state

@@ -19,17 +19,17 @@ _COLUMN = {kind: COUNTED.index(kind.effect.past) if kind.effect.counted else len
 
 
 def ints(items: list[int]) -> Ints:
-    """A column of whole numbers."""
+    """Return a column of whole numbers."""
     return np.array(items, dtype=np.int64)
 
 
 def reals(items: list[float]) -> Reals:
-    """A column of numbers."""
+    """Return a column of numbers."""
     return np.array(items, dtype=np.float64)
 
 
 def words(items: list[Any]) -> Words:
-    """A column of text."""
+    """Return a column of text."""
     made = np.empty(len(items), dtype=object)
     made[:] = items
     return made
@@ -45,7 +45,7 @@ class LeaseLogger:
         """Numbers of the reasons for which leases end; for a GPU still held the reason is empty."""
 
     def columns(self) -> Leases:
-        """Returns the log as columns, and drops its rows."""
+        """Return the log as columns, and drop its rows."""
         app, job, gpu, lease, start, end, why = self.records.take()
         return Leases(
             app=app,
@@ -67,7 +67,7 @@ class RoundLogger:
         self._faults = Codes("")
 
     def add(self, decision: Decision, now: float, free: int, running: int, waiting: int, *, quiet: bool) -> None:
-        """Logs the round of a decision, with the state before it."""
+        """Log the round of a decision, with the state before it."""
         counts = _NONE
         if decision.transitions:
             counts = [*_NONE, 0]
@@ -80,7 +80,7 @@ class RoundLogger:
         rows.rows += rows.pack(decision.round, now, causes, free, running, waiting, *counts, quiet, fault)
 
     def columns(self) -> RoundLog:
-        """Returns the log as columns, and drops its rows."""
+        """Return the log as columns, and drop its rows."""
         number, time, causes, free, running, waiting, *kinds, quiet, fault = self._rows.take()
         return RoundLog(
             round=number,
@@ -96,7 +96,7 @@ class RoundLogger:
 
 
 def _faults_text(decision: Decision) -> str:
-    """Returns the faults of a round as text."""
+    """Return the faults of a round as text."""
     faults = [fault for fault in decision.faults if fault.stage is not None]
     return "; ".join(f"{fault.plugin} ({fault.stage.value}): {fault.what}" for fault in faults if fault.stage)
 
@@ -112,7 +112,7 @@ class WaitLogger:
         self._pending: dict[int, int] = {}
 
     def begin(self, job: int, now: float, reason: str, stage: str = "", plugin: str = "") -> None:
-        """Logs that a job waits from now on, or for another reason; a stopped job keeps the reason of its stop."""
+        """Log that a job waits from now on, or for another reason; a stopped job keeps the reason of its stop."""
         pending = self._pending.pop(job, None) if self._pending else None
         why = pending if pending is not None and not stage else self._reasons[reason, stage, plugin]
         since = self._since[job]
@@ -125,7 +125,7 @@ class WaitLogger:
         self._why[job] = why
 
     def end(self, job: int, now: float) -> None:
-        """Logs that a job waits no longer."""
+        """Log that a job waits no longer."""
         if self._pending:
             self._pending.pop(job, None)
         since = self._since[job]
@@ -134,7 +134,7 @@ class WaitLogger:
         self._since[job] = math.nan
 
     def hear(self, decision: Decision, rows: dict[str, int], now: float) -> None:
-        """Logs the verdicts of a round."""
+        """Log the verdicts of a round."""
         for waiting in decision.waiting:
             job = rows[waiting.job]
             if waiting.reason is None:
@@ -147,7 +147,7 @@ class WaitLogger:
                 self._pending[job] = self._reasons[why]
 
     def columns(self, now: float) -> WaitLog:
-        """Returns the log as columns, and drops its rows; the waits of jobs that still wait end now."""
+        """Return the log as columns, and drop its rows; the waits of jobs that still wait end now."""
         for row, since in enumerate(self._since):
             if now > since:
                 self.end(row, now)
@@ -172,7 +172,7 @@ class QueueLogger:
         self._last = (-1, -1, -1)
 
     def add(self, now: float, jobs: int, gpus: int, busy: int) -> None:
-        """Logs the values from now on if they changed; of several values at one time, the last one counts."""
+        """Log the values from now on if they changed; of several values at one time, the last one counts."""
         row = (jobs, gpus, busy)
         if row == self._last:
             return
@@ -181,7 +181,7 @@ class QueueLogger:
         self._since, self._last = now, row
 
     def columns(self) -> QueueLog:
-        """Returns the log as columns, and drops its rows."""
+        """Return the log as columns, and drop its rows."""
         if self._since == self._since:
             self._rows.add(self._since, *self._last)
         time, jobs, gpus, busy = self._rows.take()
@@ -198,7 +198,7 @@ class SegmentLogger:
         self._near: dict[tuple[int, ...], int] = {}
 
     def add(self, job: int, start: float, end: float, gpus: tuple[int, ...], pace: float, regime: int) -> None:
-        """Logs a period of constant speed."""
+        """Log a period of constant speed."""
         size, locality, batch = len(gpus), 0, math.nan
         if size > 1:
             if gpus not in self._near:  # a job keeps its GPUs for many stretches
@@ -210,7 +210,7 @@ class SegmentLogger:
         self._rows.rows += self._rows.pack(job, start, end, size, locality, pace, batch)
 
     def columns(self) -> SegmentLog:
-        """Returns the log as columns, and drops its rows."""
+        """Return the log as columns, and drop its rows."""
         job, start, end, gpus, locality, pace, batch = self._rows.take()
         return SegmentLog(
             job=job,

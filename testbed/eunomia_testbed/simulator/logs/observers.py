@@ -15,11 +15,11 @@ class RunObserver(Protocol):
     """Sees a whole run, and must change nothing: a run with observers equals a run without."""
 
     def stepped(self, sim: SimulationState, decision: Decision) -> None:
-        """Called after every step, when its decision is carried out."""
+        """Observe a step, after its decision was carried out."""
         ...
 
     def ended(self, sim: SimulationState) -> None:
-        """Called once, after the last step and before the results are made."""
+        """Observe the end, once, after the last step and before the results are made."""
         ...
 
 
@@ -35,13 +35,13 @@ class ProgressObserver:
         self._steps = 0
 
     def stepped(self, sim: SimulationState, decision: Decision) -> None:
-        """Reports progress every ``PROGRESS_STEPS`` steps."""
+        """Report progress every ``PROGRESS_STEPS`` steps."""
         self._steps += 1
         if self._steps % PROGRESS_STEPS == 0:
             self.ended(sim)
 
     def ended(self, sim: SimulationState) -> None:
-        """Reports the final progress."""
+        """Report the final progress."""
         self._report(Progress(finished=sim.jobs.over, jobs=sim.workload.size, time_seconds=sim.now))
 
 

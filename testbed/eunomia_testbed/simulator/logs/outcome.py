@@ -32,7 +32,7 @@ from eunomia_testbed.simulator.simulation_state import SimulationState
 
 
 def outcome(sim: SimulationState, runs: JobRuns, log: StepLog) -> SimulatedRun:
-    """Returns the results of a run that has ended."""
+    """Return the results of a run that has ended."""
     work, logs, jobs = sim.work, sim.logs, sim.jobs
     ideal = sim.speeds.ideal_seconds()
     declared = sim.workload.exclusive_seconds
@@ -87,7 +87,7 @@ def _draws(sim: SimulationState) -> bool:
 
 
 def _app_states(sim: SimulationState, states: Words) -> Words:
-    """An app is finished when all its jobs have ended and at least one of them finished."""
+    """Return the state of each app: finished when all its jobs have ended and at least one of them finished."""
     apps: Ints = sim.workload.jobs.app
     finish: Reals = reals(sim.apps.finish)
     rank = {FINISHED: 0, STOPPED: 0, REJECTED: 1, FAILED: 2, AWAITED: 3, PAUSED: 4, WAITING: 5, RUNNING: 6}

@@ -35,7 +35,7 @@ class Records:
         self.rows += self.pack(*row)
 
     def take(self) -> list[NDArray[Any]]:
-        """Returns the columns of all rows, as 64-bit integers or reals, and drops the rows."""
+        """Return the columns of all rows, as 64-bit integers or reals, and drop the rows."""
         rows, self.rows = np.frombuffer(self.rows, self._row), bytearray()
         wide = {"d": np.float64}
         return [rows[name].astype(wide.get(self._row[name].char, np.int64)) for name in self._row.names or ()]
@@ -50,13 +50,13 @@ class Codes(dict[_Seen, int]):
         super().__init__(zip(known, range(len(known)), strict=True))
 
     def __missing__(self, value: _Seen) -> int:
-        """Gives a new value the next number."""
+        """Give a new value the next number."""
         number = self[value] = len(self)
         return number
 
 
 def spelt(numbers: Ints, texts: list[str]) -> Words:
-    """A column of texts from their numbers; equal texts share one object."""
+    """Return a column of texts from their numbers; equal texts share one object."""
     known = np.empty(len(texts), dtype=object)
     known[:] = texts
     column: Words = known[numbers]

@@ -38,7 +38,7 @@ class StepLog:
         self._observers, self._of_profile = observers, sim.profile.observers()
 
     def add(self, decision: Decision, events: Sequence[Event], before: Before) -> None:
-        """Counts and logs a step, and shows it to the observers.
+        """Count and log a step, and show it to the observers.
 
         Args:
             decision: of the arbiter.
@@ -76,7 +76,7 @@ class StepLog:
             observer.ended(self._sim)
 
     def _add_details(self, decision: Decision) -> None:
-        """Logs the verdicts and records of a round, and shows the round to the profile's observers."""
+        """Log the verdicts and records of a round, and show the round to the profile's observers."""
         sim, logs = self._sim, self._logs
         if decision.waiting and logs.waits is not None:
             logs.waits.hear(decision, sim.rows.jobs, sim.now)

@@ -18,7 +18,7 @@ class Timings:
         self.begin()
 
     def begin(self) -> None:
-        """Starts the clock of a run."""
+        """Start the clock of a run."""
         self._wall = time.perf_counter_ns()
         self._cpu = time.process_time_ns()
 
@@ -31,5 +31,5 @@ class Timings:
 
 
 def timed(stages: Stages, timings: Timings) -> Stages:
-    """Returns the same stages, each timed."""
+    """Return the same stages, each timed."""
     return summed(stages, timings.spent)

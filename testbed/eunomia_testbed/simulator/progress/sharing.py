@@ -39,13 +39,13 @@ class SharedWork(Work):
         """By GPU, the jobs that make steps on it."""
 
     def neighbours(self, job: int, gpus: Iterable[int]) -> list[int]:
-        """Returns the other jobs that make steps on any of these GPUs, in order."""
+        """Return the other jobs that make steps on any of these GPUs, in order."""
         return sorted({other for gpu in gpus for other in self._there.get(gpu, ())} - {job})
 
     def go(
         self, job: int, now: float, gpus: tuple[int, ...], cpus: float | None = None, memory_gib: float | None = None
     ) -> None:
-        """Starts a job as ``Work.go`` does; jobs on the same GPUs change speed.
+        """Start a job as ``Work.go`` does; jobs on the same GPUs change speed.
 
         Raises:
             EunomiaError: two other jobs are on one of the GPUs.
@@ -61,7 +61,7 @@ class SharedWork(Work):
         self._update_pace(self.neighbours(job, gpus), now)
 
     def stop(self, job: int, now: float, *, at_border: bool = False, leaves: bool = True) -> None:
-        """Stops a job as ``Work.stop`` does; jobs on the same GPUs change speed."""
+        """Stop a job as ``Work.stop`` does; jobs on the same GPUs change speed."""
         others = self._part(job)
         super().stop(job, now, at_border=at_border, leaves=leaves)
         self._update_pace(others, now)
@@ -80,14 +80,14 @@ class SharedWork(Work):
         )
 
     def _part(self, job: int) -> list[int]:
-        """Takes a job off its GPUs; returns the other jobs on them."""
+        """Take a job off its GPUs; return the other jobs on them."""
         gpus = [gpu for gpu in self.on[job] if job in self._there.get(gpu, ())]
         for gpu in gpus:
             self._there[gpu].remove(job)
         return self.neighbours(job, gpus)
 
     def _update_pace(self, jobs: Iterable[int], now: float) -> None:
-        """Updates the speed of running jobs for their present neighbours."""
+        """Update the speed of running jobs for their present neighbours."""
         for job in jobs:
             gpus = self.on[job]
             shares = self._run_shares.get(job, (None, None))

@@ -38,11 +38,11 @@ class JobStates:
         self._most, self._waits = most, waits
 
     def is_over(self, job: int) -> bool:
-        """Returns whether a job has ended, successfully or not."""
+        """Return whether a job has ended, successfully or not."""
         return self.state[job] in OVER
 
     def wait(self, job: int, now: float) -> None:
-        """Records that a job waits from now on."""
+        """Record that a job waits from now on."""
         self.state[job] = WAITING
         self._since[job] = now
         self.waiting += 1
@@ -52,7 +52,7 @@ class JobStates:
             self._waits.begin(job, now, "awaiting_round")
 
     def began(self, job: int, now: Seconds) -> None:
-        """Records that a job holds GPUs from now on."""
+        """Record that a job holds GPUs from now on."""
         if self.state[job] != WAITING:
             return
         self._end_wait(job, now)
@@ -63,29 +63,29 @@ class JobStates:
             self.start[job] = now
 
     def stood(self, job: int, now: Seconds) -> None:
-        """Records that a job no longer holds GPUs."""
+        """Record that a job no longer holds GPUs."""
         if self.state[job] == RUNNING:
             self.running -= 1
             self.wait(job, now)
 
     def pause(self, job: int, now: float) -> None:
-        """Records that a job's app master pauses it."""
+        """Record that a job's app master pauses it."""
         self._settle(job, now)
         self.state[job] = PAUSED
 
     def close(self, job: int, state: str, at: float) -> None:
-        """Records a job's end."""
+        """Record a job's end."""
         self._settle(job, at)
         self.state[job] = state
         self.finish[job] = at
         self.over += 1
 
     def still_waits(self, job: int, now: float) -> None:
-        """Adds the wait of a job that still waits at the end of the run."""
+        """Add the wait of a job that still waits at the end of the run."""
         self.wait_seconds[job] += now - self._since[job]
 
     def _settle(self, job: int, now: float) -> None:
-        """Removes a job from the counts of waiting and running jobs."""
+        """Remove a job from the counts of waiting and running jobs."""
         self.moves += 1
         if self.state[job] == RUNNING:
             self.running -= 1

@@ -209,7 +209,7 @@ class Speeds:
         )
 
     def by_count(self, job: int, gpus: int, regime: Regime | None = None) -> float:
-        """Returns the seconds per iteration on a number of GPUs, from the workload alone."""
+        """Return the seconds per iteration on a number of GPUs, from the workload alone."""
         most = self._most[job]
         declared = self.declared[job]
         if regime is not None and regime.seconds_per_iteration == regime.seconds_per_iteration:
@@ -280,14 +280,14 @@ class Speeds:
         return 0.0 if rate is None else rate
 
     def amounts(self, job: int) -> tuple[Reals, Reals] | None:
-        """Returns CPUs and GiB per GPU of the model's measurements; None: it has no rates by CPUs and memory."""
+        """Return CPUs and GiB per GPU of the model's measurements; None: it has no rates by CPUs and memory."""
         taken, models = self._taken[job], self._models
         if taken is None or not isinstance(models, ByAmounts):
             return None
         return models.amounts(taken.name)
 
     def called(self, job: int, regime: Regime | None = None) -> str:
-        """Returns the name of a job's speeds at its present batch size, which affects a neighbour's speed.
+        """Return the name of a job's speeds at its present batch size, which affects a neighbour's speed.
 
         Empty: the job's speeds are those of no model.
         """
@@ -302,7 +302,7 @@ class Speeds:
     # --- alone -------------------------------------------------------------------------------------------------------
 
     def ideal_seconds(self) -> Reals:
-        """Returns by job the seconds alone on the cluster at its largest gang, placed best; inf: the job cannot run."""
+        """Return by job the seconds alone on the cluster at its largest gang, placed best; inf: the job cannot run."""
         if not self.plain:
             return np.array([self._ideal(job) for job in range(self._workload.size)])
         jobs = self._workload.jobs
@@ -335,7 +335,7 @@ class Speeds:
         return [self._types.index(named)] if named in self._types else []
 
     def _nearest(self, gpus: int, kind: int) -> GangShape:
-        """Returns the shape of some GPUs of a type on as few machines as possible."""
+        """Return the shape of some GPUs of a type on as few machines as possible."""
         if (gpus, kind) not in self._near:
             self._near[gpus, kind] = self._find_nearest(gpus, kind)
         return self._near[gpus, kind]
@@ -397,7 +397,7 @@ class Speeds:
     # --- what cannot run ---------------------------------------------------------------------------------------------
 
     def unfit(self) -> list[Unfit]:
-        """Returns the jobs that no policy could run on this cluster, each with the broken rule."""
+        """Return the jobs that no policy could run on this cluster, each with the broken rule."""
         jobs, found = self._workload.jobs, []
         capacity: Ints = self._cluster.capacity
         by_type = dict(zip(self._types, capacity.tolist(), strict=True))
@@ -462,14 +462,14 @@ class _Shares:
         self._asked = None if asked is None else asked.tolist()
 
     def of(self, machines: list[int]) -> float | None:
-        """Returns the least share on these machines; None: unknown."""
+        """Return the least share on these machines; None: unknown."""
         if self._each is None:
             return None
         least = float(self._each[machines].min())
         return least if least == least else None
 
     def asked(self, job: int, gpu_type: int) -> float | None:
-        """Returns the amount that a job requests, else the best machine's share; None: neither is known."""
+        """Return the amount that a job requests, else the best machine's share; None: neither is known."""
         if self._asked is not None and self._asked[job] == self._asked[job]:
             return float(self._asked[job])
         return self._best[gpu_type]

@@ -66,7 +66,7 @@ class Work:
     def go(
         self, job: int, now: float, gpus: tuple[int, ...], cpus: float | None = None, memory_gib: float | None = None
     ) -> None:
-        """Starts a stopped job; ``cpus`` and memory are per GPU, None: the machine's share."""
+        """Start a stopped job; ``cpus`` and memory are per GPU, None: the machine's share."""
         if cpus is not None or memory_gib is not None:
             self._run_shares[job] = cpus, memory_gib
         elif self._run_shares:
@@ -127,7 +127,7 @@ class Work:
         self.turn[job] += 1
 
     def crash(self, job: int, now: float) -> None:
-        """Stops a running job, which loses the work since its last checkpoint."""
+        """Stop a running job, which loses the work since its last checkpoint."""
         ran, pace = now - self.since[job], self.pace[job]
         before = self.done[job]
         self.stop(job, now)
@@ -138,14 +138,14 @@ class Work:
         self.lost[job] += lost
 
     def _unsaved(self, job: int, before: float, ran: float, pace: float) -> float:
-        """Returns the iterations that no checkpoint holds, after a run that began at ``before`` iterations."""
+        """Return the iterations that no checkpoint holds, after a run that began at ``before`` iterations."""
         if self._saves is not None:
             return max(0.0, self.done[job] - self._saves.saved(job))
         seconds = ran if math.isinf(self._every) else ran % self._every
         return min(self.done[job] - before, seconds / pace)
 
     def book(self, job: int, began: float, end: float, iterations: float, ran: float, *, ended: bool) -> None:
-        """Records the progress of a running job in a round of a peer's rules."""
+        """Record the progress of a running job in a round of a peer's rules."""
         if self._segments is not None:
             self._segments.add(job, began, began + ran, self.on[job], self.pace[job], self.regime[job])
         self.run_seconds[job] += ran
@@ -156,14 +156,14 @@ class Work:
             self.turn[job] += 1
 
     def become(self, job: int, iterations_left: float, pace: float) -> None:
-        """Sets the remaining work and the speed of a job from now on."""
+        """Set the remaining work and the speed of a job from now on."""
         self.total[job] = self.goal[job] = self.border[job] = self.done[job] + iterations_left
         self._set_pace[job] = pace
         if self.on[job]:
             self.pace[job] = pace
 
     def done_at(self, job: int, now: float) -> float:
-        """Returns the iterations that a job has done by now."""
+        """Return the iterations that a job has done by now."""
         if not self.on[job] or self.by_rules:
             return self.done[job]
         ran = now - self.since[job]
@@ -171,13 +171,13 @@ class Work:
         return min(self.border[job], self.done[job] + steps / self.pace[job])
 
     def rate(self, job: int) -> float:
-        """Returns a running job's iterations per second, averaged over its checkpoints."""
+        """Return a running job's iterations per second, averaged over its checkpoints."""
         pace = self.pace[job]
         rate = 1.0 / pace if pace > 0.0 else 0.0
         return rate if self._saves is None else rate * self._saves.part
 
     def aim(self, job: int, iterations: float, now: float) -> None:
-        """Sets the iterations to which a job runs; a running job continues at once."""
+        """Set the iterations to which a job runs; a running job continues at once."""
         self.goal[job] = min(iterations, self.total[job])
         gpus = self.on[job]
         if gpus:
@@ -187,7 +187,7 @@ class Work:
             self.go_on(job, now, gpus)
 
     def is_whole(self, job: int) -> bool:
-        """Returns whether a job that reached its border has reached its goal."""
+        """Return whether a job that reached its border has reached its goal."""
         return self.done[job] >= self.goal[job]
 
     def next_regime(self, job: int) -> float:
