@@ -13,7 +13,7 @@ from eunomia.contract.offers import Offer
 from eunomia.contract.snapshot import Snapshot
 from eunomia.contract.verdicts import NO_VERDICTS, Verdicts
 from eunomia.errors import EunomiaError
-from eunomia.model.shapes import Later, builds, lazy
+from eunomia.model.shapes import Deferred, builds, lazy
 from eunomia.units import NEVER, Ints, Reals, Rest, Rows, Seconds, SizeUnit, Unit
 
 
@@ -231,9 +231,9 @@ class Valuations:
             jobs = offer.candidates
             return np.column_stack([key_of(jobs).at(snapshot.now), snapshot.jobs.arrived[jobs]])
 
-        rows: Any = Later(lambda: offer.candidates)
-        scores: Any = Later(score)
-        left: Any = None if holds is None else Later(lambda: holds(offer.candidates))
+        rows: Any = Deferred(lambda: offer.candidates)
+        scores: Any = Deferred(score)
+        left: Any = None if holds is None else Deferred(lambda: holds(offer.candidates))
         forms = (Scores(score=scores, linear_key=key_of, key=key, holds=holds),)
         return cls(claims=Claims(unit=Unit.JOB, rows=rows), forms=forms, wake_at=wake_at, holds=left)
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from eunomia.model.shapes import Later, builds, lazy
+from eunomia.model.shapes import Deferred, builds, lazy
 from eunomia.units import Rows
 
 VERSIONS_KEPT = 4096
@@ -53,7 +53,7 @@ class ChangeLog:
             return None
         rows = self.rows[self._marks[at - 1] if at else 0 :]
         jobs = [row for row in rows if row >= 0]
-        return Changes(jobs=Later(_jobs, jobs), apps=Later(_apps, rows), touched=jobs)  # type: ignore[arg-type]
+        return Changes(jobs=Deferred(_jobs, jobs), apps=Deferred(_apps, rows), touched=jobs)  # type: ignore[arg-type]
 
 
 def _jobs(rows: Iterable[int]) -> Rows:

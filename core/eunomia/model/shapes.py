@@ -147,14 +147,14 @@ def _shut(cls: type[Any], names: frozenset[str]) -> dict[str, Any]:
     return {"__setattr__": __setattr__, "__delattr__": __delattr__}
 
 
-class Later(functools.partial[Any]):
+class Deferred(functools.partial[Any]):
     """The content of a lazy field until it is first read: the function that computes the value."""
 
     __slots__ = ()
 
 
 def lazy(cls: type[Any], *names: str) -> None:
-    """Make fields of a dataclass lazy: a ``Later`` given for one is called once, when the field is first read.
+    """Make fields of a dataclass lazy: a ``Deferred`` given for one is called once, when the field is first read.
 
     Args:
         cls: a slotted dataclass; code that reads its fields sees only the values.
@@ -166,11 +166,11 @@ def lazy(cls: type[Any], *names: str) -> None:
 
 
 def _made_once(get: Callable[[Any], Any], put: Callable[[Any, Any], None]) -> Callable[[Any], Any]:
-    """Wrap a slot's getter so that it replaces a ``Later`` by its computed value."""
+    """Wrap a slot's getter so that it replaces a ``Deferred`` by its computed value."""
 
     def read(owner: Any) -> Any:
         item = get(owner)
-        if type(item) is Later:
+        if type(item) is Deferred:
             item = item()
             put(owner, item)
         return item

@@ -6,7 +6,7 @@ import numpy as np
 
 from eunomia.contract.offers import Offer
 from eunomia.model.leases import GpuState
-from eunomia.model.shapes import Later
+from eunomia.model.shapes import Deferred
 from eunomia.model.workload import JobState
 from eunomia.state.state import State
 from eunomia.units import NONE, Bools, Ints, OfferId, Rows, Scope, Seconds
@@ -25,16 +25,16 @@ def make_offer(state: State, scope: Scope, lease: Seconds, *, retune: bool = Fal
         id=OfferId(state.counters.last_offer + 1),
         scope=scope,
         made_at=state.now,
-        gpus=Later(reach.gpus),  # type: ignore[arg-type]
-        candidates=Later(reach.candidates),  # type: ignore[arg-type]
-        free_gpus=sum(free) if only_free else Later(lambda: int(reach.gpus().size)),  # type: ignore[arg-type]
+        gpus=Deferred(reach.gpus),  # type: ignore[arg-type]
+        candidates=Deferred(reach.candidates),  # type: ignore[arg-type]
+        free_gpus=sum(free) if only_free else Deferred(lambda: int(reach.gpus().size)),  # type: ignore[arg-type]
         contended=state.waiting_jobs.asked > min(free),
         retune=retune,
         whole=True,
         lease=lease,
         capacity=state.capacity.in_service(),
-        contention=Later(lambda: state.app_ledger.contention[: max(1, state.apps.used)].copy()),  # type: ignore[arg-type]
-        named=Later(reach.named),  # type: ignore[arg-type]
+        contention=Deferred(lambda: state.app_ledger.contention[: max(1, state.apps.used)].copy()),  # type: ignore[arg-type]
+        named=Deferred(reach.named),  # type: ignore[arg-type]
     )
 
 

@@ -11,7 +11,7 @@ from eunomia.contract.memos import Memos
 from eunomia.contract.queues import Ranked
 from eunomia.contract.snapshot import Snapshot
 from eunomia.model.ledger import Ledger
-from eunomia.model.shapes import Later
+from eunomia.model.shapes import Deferred
 from eunomia.model.space import Space
 from eunomia.model.workload import JobState
 from eunomia.state.narrowing import narrowed
@@ -85,10 +85,10 @@ class _StateIndex(Index):
         self.free, self.waiting = free, waiting
         self._attained = state.service.gpu_seconds_line, state.service.seconds_line
         self.memos = Memos(state.memos)
-        self.active, self.active_apps = Later(state.active), Later(lambda: _active_apps(state))
-        jobs, apps = Later(lambda: state.job_ledger), Later(lambda: state.app_ledger)
-        self.ledger = Later(lambda: Ledger(jobs=jobs, apps=apps, adaptations=state.reports.adaptations))  # type: ignore[arg-type]
-        self.kinds = Later(lambda: tuple(state.names.kinds))
+        self.active, self.active_apps = Deferred(state.active), Deferred(lambda: _active_apps(state))
+        jobs, apps = Deferred(lambda: state.job_ledger), Deferred(lambda: state.app_ledger)
+        self.ledger = Deferred(lambda: Ledger(jobs=jobs, apps=apps, adaptations=state.reports.adaptations))  # type: ignore[arg-type]
+        self.kinds = Deferred(lambda: tuple(state.names.kinds))
 
     @property
     def settled(self) -> bool:

@@ -126,7 +126,7 @@ class LiveLog:
         notes = self._record.notes()
         trials = [(app, trial) for app in self._apps for trial in self.trials[app]]
         jobs = [trial.job for _, trial in trials]
-        asked = [self._record.jobs.get(job) for job in jobs]
+        added = [self._record.jobs.get(job) for job in jobs]
         arrived = [self._record.job_arrived_at.get(job) for job in jobs]
         began = [[line.at for line in self.lines.get(job, []) if line.event == "start"] for job in jobs]
         over = [self._over(trial) for _, trial in trials]
@@ -136,7 +136,7 @@ class LiveLog:
             user=[notes.get(app, {}).get("user") for app, _ in trials],
             model=[model_of(self._record.app_dir(app)) for app, _ in trials],
             state=[trial.state for _, trial in trials],
-            slots_asked=[None if added is None else added.least for added in asked],
+            slots_asked=[None if request is None else request.least for request in added],
             arrival_seconds=[self.ended(at) for at in arrived],
             start_seconds=[self.since(starts[0]) if starts else None for starts in began],
             finish_seconds=[self.ended(at) for at in over],

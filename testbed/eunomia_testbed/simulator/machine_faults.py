@@ -28,7 +28,7 @@ class MachineFaults:
         for job in self._executor.lose(range(int(start[machine]), int(start[machine + 1])), now):
             if sim.jobs.state[job] == RUNNING:
                 self._apps.lost(job, now, out)
-                sim.jobs.stood(job, now)
+                sim.jobs.left_gpus(job, now)
                 out.append(sim.reporter.progress(job, now))
 
     def repair(self, machine: int, now: Seconds) -> None:

@@ -99,8 +99,8 @@ class AppDivision:
         """Places a job on GPUs of its app's own leases."""
         sim, runs = self._sim, self._runs
         self._leases.placed[job] = gpus
-        sim.gpus.put(job, gpus, now)
-        sim.jobs.began(job, now)
+        sim.gpus.assign(job, gpus, now)
+        sim.jobs.got_gpus(job, now)
         ready = max(now, runs.ready_at(gpus)) + runs.start_seconds(job)
 
         def begin(then: Seconds) -> None:

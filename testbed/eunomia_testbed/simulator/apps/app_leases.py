@@ -44,13 +44,13 @@ class AppLeases:
         self.dirty.add(app)
         if job in self.placed:
             self.take_off(app, job, now)
-            self._jobs.stood(job, now)
+            self._jobs.left_gpus(job, now)
 
     def take_off(self, app: int, job: int, now: Seconds) -> tuple[int, ...]:
         """Take a job off the GPUs that its app master assigned to it; returns these GPUs to the app."""
         gpus = self.placed.pop(job, ())
         if gpus:
-            self._gpus.put(NO_HOLDER, [gpu for gpu in gpus if self._gpus.job_on[gpu] == job], now)
+            self._gpus.assign(NO_HOLDER, [gpu for gpu in gpus if self._gpus.job_on[gpu] == job], now)
             self.unreported.add(app)
         return gpus
 

@@ -70,7 +70,7 @@ class FreeOrders:
                 timed.begin(lease, epoch, job, gpus, kind, now)
             elif table.occupy(gpus, lease, epoch, app_of[job], job, now):
                 runs.epoch[job] = epoch
-                sim.jobs.began(job, now)
+                sim.jobs.got_gpus(job, now)
                 runs.begin(lease, epoch, job, gpus, kind, now)
                 sim.out.append(self._answers.start_of(lease, epoch, now))
                 if self._follows_up:
@@ -92,7 +92,7 @@ class FreeOrders:
             runs.has_run[job] = True
         sim.gpus.vacate(order.lease, gpus, now, why, fence=fence)
         if not order.gpus.size and not work.on[job]:
-            sim.jobs.stood(job, now)
+            sim.jobs.left_gpus(job, now)
         sim.out.append(Released(lease=order.lease, epoch=fence, gpus=gpus, at=now))
         if not sim.urgent:
             sim.urgent = self._answers.need_a_round(gpus)

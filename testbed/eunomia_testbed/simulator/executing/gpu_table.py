@@ -89,7 +89,7 @@ class GpuTable:
                 holder[gpu] = job_on[gpu] = NO_HOLDER
                 self.busy -= 1
 
-    def put(self, job: int, gpus: Sequence[int], now: Seconds) -> None:
+    def assign(self, job: int, gpus: Sequence[int], now: Seconds) -> None:
         """Assign one of an app's jobs to GPUs of the app's own leases; -1: takes the job off them."""
         for gpu in gpus:
             if self.job_on[gpu] != job and self.holder[gpu] != NO_HOLDER:

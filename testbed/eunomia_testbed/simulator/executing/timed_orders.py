@@ -105,7 +105,7 @@ class TimedOrders:
         job = NO_HOLDER if order.job is None else sim.rows.jobs[order.job]
         self._gpus.vacate(order.lease, gpus, now, why)
         if job != NO_HOLDER and not order.gpus.size and not sim.work.on[job] and runs.epoch[job] <= order.fence:
-            sim.jobs.stood(job, now)  # unless it has begun elsewhere meanwhile
+            sim.jobs.left_gpus(job, now)  # unless it has begun elsewhere meanwhile
         self._answers.released(order, tuple(gpus), now)
 
     # --- beginning -------------------------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ class TimedOrders:
             self._sim.leases.started(app, lease, left)
             return
         self._runs.epoch[job] = epoch
-        self._sim.jobs.began(job, now)
+        self._sim.jobs.got_gpus(job, now)
         self._get_ready(lease, epoch, job, left, kind, now)
 
     def _app_of_lease(self, lease: int) -> int:

@@ -51,7 +51,7 @@ class JobStates:
         if self._waits is not None:
             self._waits.begin(job, now, "awaiting_round")
 
-    def began(self, job: int, now: Seconds) -> None:
+    def got_gpus(self, job: int, now: Seconds) -> None:
         """Record that a job holds GPUs from now on."""
         if self.state[job] != WAITING:
             return
@@ -62,7 +62,7 @@ class JobStates:
         if self.start[job] != self.start[job]:
             self.start[job] = now
 
-    def stood(self, job: int, now: Seconds) -> None:
+    def left_gpus(self, job: int, now: Seconds) -> None:
         """Record that a job no longer holds GPUs."""
         if self.state[job] == RUNNING:
             self.running -= 1
