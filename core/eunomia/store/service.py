@@ -78,8 +78,10 @@ class Service:
 
     def gpu_seconds_line(self, row: int) -> tuple[float, float]:
         """GPU-seconds that one job has received, as ``lines`` gives them."""
-        received, on, kinds = self._jobs.live.received, self._jobs.live.on, range(self._kinds)
-        return self._line(row, sum([received.item(row, kind) for kind in kinds]), sum([on.item(row, k) for k in kinds]))
+        before = 0.0
+        for received in self._jobs.live.received[row].tolist():  # sum() rounds otherwise from Python 3.12 on
+            before += received
+        return self._line(row, before, sum(self._jobs.live.on[row].tolist()))
 
     def seconds_line(self, row: int) -> tuple[float, float]:
         """Seconds that one job has run, as ``lines`` gives them."""

@@ -17,6 +17,8 @@ MAX_BUCKETS: Final = 64
 Head = tuple[Entry, Size, int]
 """The next job of a size: its entry, the size, and its index in the list of that size."""
 RunningJob = tuple[Entry, Bucket]
+Passed = tuple[Bucket, int, int, float]
+"""A bucket, two positions in it, and what its keys have grown by since time 0."""
 
 
 class Grant(NamedTuple):
@@ -136,69 +138,46 @@ class _Running:
         left: by type, GPUs that are left for jobs that have not been served.
     """
 
-    __slots__ = ("_at", "_buckets", "_idle", "_now", "_served", "left")
+    __slots__ = ("_at", "_buckets", "_idle", "_served", "left")
 
     def __init__(self, buckets: list[Bucket], now: float, idle: list[int], served: Served) -> None:
-        self._buckets, self._now, self._idle, self._served = buckets, now, idle, served
-        self._at, self.left = [0] * len(buckets), idle.copy()
+        self._idle, self._served, self.left = idle, served, idle.copy()
+        self._at, self._buckets = [0] * len(buckets), list[tuple[Bucket, int, float, float]]()
         for bucket in buckets:
-            self.left[bucket.type] += len(bucket.entries) * bucket.gpus
+            many, grown = len(bucket.entries), bucket.slope * now
+            self._buckets.append((bucket, many, grown, bucket.entries[-1][0] + grown))
+            self.left[bucket.type] += many * bucket.gpus
 
     def advance(self, key: float, order: float) -> None:
         """Serve the running jobs ahead of a waiting job's key and place of arrival."""
-        left, now, at = self.left, self._now, self._at
-        held, passed = [0] * len(left), list[tuple[Bucket, int, int]]()
-        for number, bucket in enumerate(self._buckets):
-            entries, first = bucket.entries, at[number]
-            if first == len(entries):
+        left, at, passed, short = self.left, self._at, list[Passed](), False
+        for number, (bucket, many, grown, last) in enumerate(self._buckets):
+            first = at[number]
+            if first == many or (last >= key and bucket.entries[first][0] + grown > key):
                 continue
-            grown = bucket.slope * now
-            if entries[-1][0] + grown < key:
-                end = len(entries)
-            elif entries[first][0] + grown > key:
-                continue
-            else:
-                end = bucket.before(key, order, grown)
+            end = many if last < key else bucket.before(key, order, grown)
             if end > first:
                 at[number] = end
-                held[bucket.type] += (end - first) * bucket.gpus
-                passed.append((bucket, first, end))
-        if not passed:
-            return
-        over = [own - there for own, there in zip(held, left, strict=True)]
-        left[:] = [-more for more in over]
-        if max(over) > 0:
-            self._serve_one_by_one(self._from_first_misfit(passed, over))
+                left[bucket.type] -= (end - first) * bucket.gpus
+                short = short or left[bucket.type] < 0
+                passed.append((bucket, first, end, grown))
+        if short:
+            self._serve_one_by_one(self._from_first_misfit(passed))
 
-    def _from_first_misfit(self, passed: list[tuple[Bucket, int, int]], over: list[int]) -> list[RunningJob]:
-        """Jobs between two positions of buckets, from the first one that does not fit on; the jobs before all fit.
-
-        Args:
-            passed: buckets, each with its two positions.
-            over: by type, how many more GPUs these jobs hold than are left.
-        """
-        found, ends = list[RunningJob](), list[tuple[float, float, int, int]]()
-        for number, (_, _, end) in enumerate(passed):
-            self._push(ends, passed, number, end - 1)
-        while max(over) > 0:  # the jobs found so far hold less than that
+    def _from_first_misfit(self, passed: list[Passed]) -> list[RunningJob]:
+        """Jobs between two positions of buckets, from the first one that does not fit on; the jobs before all fit."""
+        found, ends, left = list[RunningJob](), list[tuple[float, float, int, int]](), self.left.copy()
+        for number, one in enumerate(passed):
+            _push(ends, one, number, one[2] - 1)
+        while min(left) < 0:  # the jobs found so far hold less than what is short
             _, _, number, at = heapq.heappop(ends)
-            bucket = passed[number][0]
+            bucket, first, _, _ = one = passed[number]
             found.append((bucket.entries[at], bucket))
-            over[bucket.type] -= bucket.gpus
-            if at > passed[number][1]:
-                self._push(ends, passed, number, at - 1)
+            left[bucket.type] += bucket.gpus
+            if at > first:
+                _push(ends, one, number, at - 1)
         found.reverse()
         return found
-
-    def _push(
-        self, ends: list[tuple[float, float, int, int]], passed: list[tuple[Bucket, int, int]], number: int, at: int
-    ) -> None:
-        bucket, first, _ = passed[number]
-        grown = bucket.slope * self._now
-        key, order = bucket.entries[at][0] + grown, bucket.entries[at][1]
-        if at > first and bucket.entries[at - 1][0] + grown == key:
-            bucket.check_ties_before(at, first, key, order, grown)
-        heapq.heappush(ends, (-key, -order, number, at))
 
     def _serve_one_by_one(self, rest: list[RunningJob]) -> None:
         left, idle, served = self.left, self._idle, self._served
@@ -206,7 +185,7 @@ class _Running:
             left[bucket.type] += bucket.gpus
         for (_, order, row), bucket in rest:
             gpus, home = bucket.gpus, bucket.type
-            of = choose(left, idle, gpus, NONE, home) if bucket.movable else home
+            of = choose(left, idle, gpus, NONE, home) if bucket.movable and len(left) > 1 else home
             if gpus > left[of]:
                 served.evicted.append(row)
                 continue
@@ -214,3 +193,12 @@ class _Running:
             if of != home:
                 idle[of] = max(0, idle[of] - gpus)
                 served.grants.append(Grant(row, of, gpus, order))
+
+
+def _push(ends: list[tuple[float, float, int, int]], passed: Passed, number: int, at: int) -> None:
+    """Add a bucket's job to a heap in reverse order of service."""
+    bucket, first, _, grown = passed
+    key, order = bucket.entries[at][0] + grown, bucket.entries[at][1]
+    if at > first and bucket.entries[at - 1][0] + grown == key:
+        bucket.check_ties_before(at, first, key, order, grown)
+    heapq.heappush(ends, (-key, -order, number, at))
