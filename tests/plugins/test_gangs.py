@@ -125,6 +125,7 @@ def test_a_random_history_is_served_as_if_all_jobs_were_ranked(history: list[Any
         jobs.update(*changed)
         expected = rank_all(jobs, list(free))
         assert list(jobs.queue.in_order()) == jobs.in_order()
+        assert jobs.queue.keys(list(jobs.rows)) == [jobs.present_key(row) for row in jobs.rows]
         assert preempt(jobs.queue, list(free), CAPACITY) == expected
         running = [row for row in jobs.in_order() if jobs.rows[row].runs]
         assert serve(jobs.queue, jobs.queue.exact(running), list(free), CAPACITY) == expected

@@ -179,6 +179,19 @@ class Queue:
             if until < math.inf:
                 heapq.heappush(self._ending, (until, row, entry))
 
+    def keys(self, rows: list[int]) -> list[float]:
+        """Return the present keys of rows that the queue keeps; those of others are computed."""
+        now, place, found = self.facts.now, self._place, list[float]()
+        for row in rows:
+            known = place.get(row)
+            if known is None:
+                line = line_of(self.key, self.facts, row)
+                found.append(line.at_zero + line.slope * now)
+            else:
+                _, entry, kind = known
+                found.append(entry[0] if kind is None else entry[0] + kind[0] * now)
+        return found
+
     def exact(self, rows: list[int] | None = None) -> list[Bucket]:
         """Return buckets of running rows in which keys are those of now: no rounding leaves their order undecided.
 

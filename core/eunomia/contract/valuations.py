@@ -229,6 +229,9 @@ class Valuations:
 
         def score() -> Reals:
             jobs = offer.candidates
+            if menus.one_size and type(key) is not _ByColumns:  # most keys are those of rounds before
+                queue = snapshot.index.queue(key, menus, running=True, protected=True)
+                return np.column_stack([queue.keys(jobs.tolist()), snapshot.jobs.arrived[jobs]])
             return np.column_stack([key_of(jobs).at(snapshot.now), snapshot.jobs.arrived[jobs]])
 
         rows: Any = Deferred(lambda: offer.candidates)
