@@ -2,41 +2,24 @@
 
 import abc
 import dataclasses
-import functools
 import math
 from collections.abc import Set
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
 from eunomia.contract.keys import Facts, Key, Sizes
 from eunomia.contract.menus import Menus
 from eunomia.contract.queues import Queue, Ranked
-from eunomia.model.changes import Changes
 from eunomia.model.leases import GpuState
 from eunomia.model.space import Space
 from eunomia.model.workload import Apps, Jobs, JobState
-from eunomia.units import NONE, Seconds, Unit, Version
+from eunomia.units import NONE, Unit, Version
 
 C = TypeVar("C")
 QUEUES_KEPT: Final = 8
 """Queues that an index keeps; the one that was asked for the longest time ago goes first."""
 _WAITING, _ON = int(JobState.WAITING), (int(JobState.STARTING), int(JobState.RUNNING))
-
-
-class Moment(Protocol):
-    """The time and the version of what an index reads, and what changed since an earlier version."""
-
-    now: Seconds
-
-    @property
-    def version(self) -> Version:
-        """See ``Snapshot.version``."""
-        ...
-
-    def changed(self, since: Version) -> Changes | None:
-        """See ``Snapshot.changed``."""
-        ...
 
 
 class Index(abc.ABC):
@@ -50,7 +33,9 @@ class Index(abc.ABC):
     """Whether the arbiter keeps this index from round to round; False (``--plain``, a snapshot made by hand): it is
     made for this snapshot, and a plugin should use no cache of its own either."""
 
-    _moment: Moment
+    _moment: Any
+    """The state or the snapshot that is read: its time, its version, and what changed since another version."""
+    _queues: dict[Any, tuple[Queue, Version]]
     _tables: tuple[Jobs, Apps]
     _attained: tuple[Any, Any]
     """The functions of ``Facts`` for the service of a job."""
@@ -120,10 +105,8 @@ class Index(abc.ABC):
         elif self.kept:
             changes = moment.changed(seen)
         queue.key = key
-        if changes is None:
-            queue.update(self.facts(menus), self._rows(is_job), anew=True)
-        else:
-            queue.update(self.facts(menus), changes.touched if is_job else changes.apps.tolist(), anew=False)
+        rows = None if changes is None else changes.touched if is_job else changes.apps.tolist()
+        queue.update(self.facts(menus), self._rows(is_job) if rows is None else rows, anew=rows is None)
         self._queues[name] = queue, moment.version
         return queue
 
@@ -135,10 +118,6 @@ class Index(abc.ABC):
         if self._seen[0] is not jobs.state or self._seen[1] is not apps.arrived:  # first, or a table has grown
             self._seen, self._cells = (jobs.state, apps.arrived), (cells_of(jobs), cells_of(apps))
         return Facts(self._moment.now, *self._cells, menus, sizes.largest, sizes.smallest, *self._attained)
-
-    @functools.cached_property
-    def _queues(self) -> dict[Any, tuple[Queue, Version]]:
-        return {}
 
     @abc.abstractmethod
     def _rows(self, jobs: bool) -> list[int]: ...
@@ -165,7 +144,7 @@ class _ColumnIndex(Index):
     kept = False
 
     def __init__(self, snapshot: Any) -> None:
-        self._moment, self._tables = snapshot, (snapshot.jobs, snapshot.apps)
+        self._moment, self._tables, self._queues = snapshot, (snapshot.jobs, snapshot.apps), {}
         self._held, self._types, gpus = snapshot.holdings, snapshot.cluster.gpu_type, snapshot.cluster.gpus
         held, ledger, self._arrivals = self._held, snapshot.ledger, snapshot.arrivals
         self.free = Space(snapshot.cluster, held.state[:gpus] == int(GpuState.FREE))

@@ -183,13 +183,8 @@ class Queue:
         """Return the present keys of rows that the queue keeps; those of others are computed."""
         now, place, found = self.facts.now, self._place, list[float]()
         for row in rows:
-            known = place.get(row)
-            if known is None:
-                line = line_of(self.key, self.facts, row)
-                found.append(line.at_zero + line.slope * now)
-            else:
-                _, entry, kind = known
-                found.append(entry[0] if kind is None else entry[0] + kind[0] * now)
+            _, entry, kind = place[row] if row in place else ((), *self._of(row))
+            found.append(entry[0] + kind[0] * now if kind else entry[0])
         return found
 
     def exact(self, rows: list[int] | None = None) -> list[Bucket]:
@@ -199,10 +194,10 @@ class Queue:
             rows: running rows that hold GPUs, protected or not; None: all that the queue keeps.
         """
         now, made = self.facts.now, dict[Kind, Bucket]()
-        found = [(kind, entry) for kind, bucket in self.buckets.items() for entry in bucket.entries]
+        found = [(entry, kind) for kind, bucket in self.buckets.items() for entry in bucket.entries]
         if rows is not None:
             found = [self._of(row) for row in rows]
-        for (slope, gpus, gpu_type, movable), (at_zero, order, row) in found:
+        for (at_zero, order, row), (slope, gpus, gpu_type, movable) in found:
             kind = 0.0, gpus, gpu_type, movable
             bucket = made.get(kind)
             if bucket is None:
@@ -212,10 +207,10 @@ class Queue:
             bucket.entries.sort()
         return list(made.values())
 
-    def _of(self, row: int) -> tuple[Kind, Entry]:
+    def _of(self, row: int) -> tuple[Entry, Kind]:
         found, line = self._read(row), line_of(self.key, self.facts, row)
         _, gpus, gpu_type, movable, order, _ = found or (True, 0, 0, False, 0.0, 0.0)
-        return (line.slope, gpus, gpu_type, movable), (line.at_zero, order, row)
+        return (line.at_zero, order, row), (line.slope, gpus, gpu_type, movable)
 
     def in_order(self, *, waiting: bool = True, running: bool = True) -> Iterator[int]:
         """Yield rows in the order of their present keys; each is found when it is reached.

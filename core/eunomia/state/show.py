@@ -81,7 +81,7 @@ class _StateIndex(Index):
 
     def __init__(self, state: State, free: Space, waiting: Set[int], *, kept: bool) -> None:
         self._state, self.kept = state, kept
-        self._moment, self._tables = state, (state.jobs.shown, state.apps.shown)
+        self._moment, self._tables, self._queues = state, (state.jobs.shown, state.apps.shown), {}
         self.free, self.waiting = free, waiting
         self._attained = state.service.gpu_seconds_line, state.service.seconds_line
         self.memos = Memos(state.memos)

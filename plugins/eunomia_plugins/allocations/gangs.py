@@ -69,8 +69,7 @@ def choose(left: list[int], idle: list[int], gpus: int, kind: int, home: int = N
 def serve(queue: Queue, buckets: list[Bucket], free: list[int], capacity: list[int], *, stop: bool = False) -> Served:
     """Serve jobs in order, each its whole gang or nothing; a running job stays while it fits.
 
-    A running job that no longer fits where it is continues on another type where it may, or leaves. A job that is
-    passed over is not tried again.
+    A running job that no longer fits where it is continues on another type where it may, or leaves.
 
     Args:
         queue: the jobs.
