@@ -26,7 +26,7 @@ class Index(abc.ABC):
     """Free GPUs as bit sets, waiting jobs, GPUs by job, and queues of jobs or apps by a linear key. Read only."""
 
     free: Space
-    """Free GPUs by machine, type and rack; copy it before you take any."""
+    """Free GPUs by machine and GPU type; copy it before you take any."""
     waiting: Set[int]
     """Rows of waiting jobs."""
     kept: bool
