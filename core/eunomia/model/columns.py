@@ -62,6 +62,11 @@ class Table(Generic[C]):
             cells[name][row] = item
         return row
 
+    def set(self, rows: Any, **columns: Any) -> None:
+        """Set columns of a row, or of rows, from which no index follows."""
+        for name, item in columns.items():
+            getattr(self.live, name)[rows] = item
+
     def take(self) -> int:
         """Take an empty row and return its number."""
         if self._free:

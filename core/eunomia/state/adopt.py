@@ -10,7 +10,7 @@ from eunomia.model.leases import GpuState, Lease, LeaseState, Probing
 from eunomia.model.workload import JobState
 from eunomia.state.revoking import forget_probe, shed
 from eunomia.state.state import STAGE_NUMBER, OpenOffer, State
-from eunomia.state.writers import grant, halt, leave, mark, move, renew, report, set_ranges, tell
+from eunomia.state.writers import grant, halt, leave, mark, move, set_ranges, tell
 from eunomia.units import NEVER, NONE, Version
 
 
@@ -109,10 +109,7 @@ def _start(state: State, order: Transition) -> None:
     counters = state.counters
     counters.last_lease, counters.last_epoch = max(counters.last_lease, number), max(counters.last_epoch, epoch)
     if job != NONE:
-        jobs = state.jobs.cells
-        jobs.lease[job] = number
-        jobs.reason[job] = _AWAITING_RELEASE if order.after.size else 0
-        move(state, job, _STARTING)
+        move(state, job, _STARTING, granted=(number, _AWAITING_RELEASE if order.after.size else 0))
     else:
         state.owners.shared_by.setdefault(app, set()).add(number)
         state.owners.divided += 1
@@ -165,7 +162,7 @@ def _retune(state: State, order: Transition) -> None:
     """Set the CPUs and memory that a lease is to have on its GPUs; neither its GPUs nor its terms change."""
     lease = state.leases[order.lease]
     state.counters.last_epoch = max(state.counters.last_epoch, int(order.epoch))
-    report(state.holdings, order.gpus, cpus=order.cpus, memory_gib=order.memory_gib)
+    state.holdings.set(order.gpus, cpus=order.cpus, memory_gib=order.memory_gib)
     state.amounts.uneven = True
     set_ranges(state, order)
     state.amounts.retune(lease)
@@ -175,7 +172,8 @@ def _retune(state: State, order: Transition) -> None:
 def _renew(state: State, renewal: Renewal) -> None:
     lease = state.leases[renewal.lease]
     lease.ends_at, lease.protected_until = renewal.ends_at, renewal.protected_until
-    renew(state, lease)
+    mine = lease.gpus[state.holdings.live.lease[lease.gpus] == lease.id]
+    state.holdings.set(mine, ends_at=lease.ends_at, protected_until=lease.protected_until)
     state.lease_ends.granted(lease, state.now)
     state.touch(job=lease.job, app=lease.app)
 

@@ -214,16 +214,16 @@ class Amounts:
                 if used[starts[number] : starts[number + 1]].sum() + extra > limits[number]:
                     self.tight.add(lease.id)
                     return False
-        for (used, _), more in zip(columns, wanted, strict=True):
-            used[gpus] = more
+        self._holdings.set(gpus, cpus_in_use=wanted[0], memory_gib_in_use=wanted[1])
         self.tight.discard(lease.id)
         return True
 
     def _lower(self, lease: Lease) -> None:
         held = self._holdings.live
         gpus = lease.gpus[held.lease[lease.gpus] == lease.id]
-        held.cpus_in_use[gpus] = np.minimum(held.cpus_in_use[gpus], held.cpus[gpus])
-        held.memory_gib_in_use[gpus] = np.minimum(held.memory_gib_in_use[gpus], held.memory_gib[gpus])
+        cpus = np.minimum(held.cpus_in_use[gpus], held.cpus[gpus])
+        memory_gib = np.minimum(held.memory_gib_in_use[gpus], held.memory_gib[gpus])
+        self._holdings.set(gpus, cpus_in_use=cpus, memory_gib_in_use=memory_gib)
 
     def _hand_over(self, lease: Lease) -> None:
         lease.tuned = int(self._counters.next_epoch())

@@ -20,7 +20,7 @@ from eunomia.model.workload import JobState
 from eunomia.state.folding import EventError, Folding, await_round, close_app
 from eunomia.state.revoking import drop_lease, give_back, leave_all
 from eunomia.state.state import State
-from eunomia.state.writers import begin, divide, drop_job, halt, leave, mark, move, report
+from eunomia.state.writers import begin, divide, drop_job, halt, leave, mark, move
 from eunomia.units import NONE, Cause, Ints, Seconds
 
 _ACTIVE, _ORDERED, _LEAVING = LeaseState.ACTIVE, LeaseState.ORDERED, LeaseState.LEAVING
@@ -182,7 +182,7 @@ def divided(fold: Folding, event: JobsDivided) -> None:
             _run(state, job, len(gpus))
     for job in before - set(jobs):
         halt(state, job)
-        report(state.jobs, job, gpus=0)
+        state.jobs.set(job, gpus=0)
         if table.state[job] == JobState.RUNNING:
             await_round(state, job)
     state.touch(app=app)
@@ -192,7 +192,7 @@ def _run(state: State, job: int, gpus: int) -> None:
     """Mark a job as running on this number of its app's GPUs from now on."""
     cells = state.jobs.cells
     since = state.now if math.isnan(cells.since[job]) else cells.since[job]
-    report(state.jobs, job, since=since, gpus=gpus, reason=0, starts=cells.starts[job] + 1)
+    state.jobs.set(job, since=since, gpus=gpus, reason=0, starts=cells.starts[job] + 1)
     move(state, job, JobState.RUNNING)
     state.touch(job=job)
 

@@ -25,7 +25,7 @@ from eunomia.model.workload import JobState
 from eunomia.state.folding import EventError, Folding, await_round
 from eunomia.state.regimes import check_declared, declares_well, reported_back
 from eunomia.state.state import State
-from eunomia.state.writers import count, halt, move, report
+from eunomia.state.writers import count, halt, move
 from eunomia.units import NONE, Cause, UserId
 
 _RUNNING = int(JobState.RUNNING)
@@ -47,7 +47,7 @@ def job_failed(fold: Folding, event: JobFailed) -> None:
     fold.leave_all(job)
     fold.undivide(job)
     move(state, job, JobState.PAUSED)
-    report(state.jobs, job, reason=Reason.BACKING_OFF, told_at=state.now, ready_at=ready_at)
+    state.jobs.set(job, reason=Reason.BACKING_OFF, told_at=state.now, ready_at=ready_at)
     state.waiting_jobs.backing_off[job] = ready_at
     state.touch(job=job)
 
@@ -70,7 +70,7 @@ def job_reported(fold: Folding, event: JobReported) -> None:
     if event.iterations_done < 0.0 or event.rate < 0.0:
         raise EventError("a report must not be negative", value=f"{event.iterations_done}", place=event.job)
     since = fold.time(event.at) if jobs.state[job] == _RUNNING else jobs.since[job]
-    report(fold.state.jobs, job, done=event.iterations_done, rate=event.rate, since=since)
+    fold.state.jobs.set(job, done=event.iterations_done, rate=event.rate, since=since)
     if fold.state.reports.adaptations:
         reported_back(fold.state, job, event.iterations_done)
     fold.state.touch(job=job)
@@ -106,7 +106,7 @@ def paused(fold: Folding, event: JobPaused) -> None:
     fold.undivide(job)
     move(state, job, JobState.PAUSED)
     state.waiting_jobs.backing_off.pop(job, None)
-    report(state.jobs, job, reason=Reason.PAUSED_BY_APP, told_at=state.now)
+    state.jobs.set(job, reason=Reason.PAUSED_BY_APP, told_at=state.now)
     state.touch(job=job)
 
 
@@ -117,11 +117,11 @@ def resumed(fold: Folding, event: JobResumed) -> None:
         rule = f"the most GPUs of a job must be at least its least, {jobs.least[job]}"
         raise EventError(rule, value=str(event.most))
     if not math.isnan(event.iterations):
-        report(fold.state.jobs, job, iterations=event.iterations)
+        fold.state.jobs.set(job, iterations=event.iterations)
     if jobs.state[job] == JobState.PAUSED:
         if event.most is not None:  # a job that is not paused may be counted among the asked GPUs
             most = _usable(fold.state, int(jobs.least[job]), event.most, int(jobs.gpu_type[job]))
-            report(fold.state.jobs, job, most=most)
+            fold.state.jobs.set(job, most=most)
         number = int(jobs.lease[job])
         if number in fold.state.leases:
             move(fold.state, job, JobState.STOPPING)  # the job waits when its last GPUs have come back
@@ -176,7 +176,7 @@ def _user(state: State, user: UserId, weight: float) -> int:
     row = state.names.users.get(user)
     if row is None:
         row = state.names.users[user] = state.users.add(id=user)
-    report(state.users, row, weight=weight)
+    state.users.set(row, weight=weight)
     return row
 
 

@@ -12,7 +12,7 @@ from eunomia.model.leases import Lease, LeaseState
 from eunomia.model.workload import JobState
 from eunomia.state.revoking import drop_app, revoke
 from eunomia.state.state import State
-from eunomia.state.writers import divide, drop_job, move, report, tell
+from eunomia.state.writers import divide, drop_job, move, tell
 from eunomia.units import NONE, AppId, Cause, Ints, JobId, Seconds
 
 JOB_ENDED = "an event must name a job that has not ended"
@@ -86,7 +86,7 @@ class Folding:
         """Take the job off the GPUs that its app's tuner assigned to it."""
         if self.state.jobs.cells.lease[job] == NONE:
             self.take_off(job)
-            report(self.state.jobs, job, gpus=0)
+            self.state.jobs.set(job, gpus=0)
 
     def take_off(self, job: int) -> None:
         """Take the job off all GPUs that it is assigned to."""
@@ -129,7 +129,7 @@ def close_app(state: State, app: int, outcome: str) -> None:
     if state.owners.shared_by.get(app):
         present, rows = state.owners.present, np.array([app])
         mean = state.service.contention(state.now, state.counters.contention_area, rows, present)
-        report(state.apps, app, ended=1, contention=mean.item())
+        state.apps.set(app, ended=1, contention=mean.item())
         state.owners.present -= 1
     else:
         state.owners.present -= 1

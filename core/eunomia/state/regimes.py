@@ -10,7 +10,6 @@ from eunomia.state.folding import EventError, Folding
 from eunomia.state.kind_profiles import keep_by_kind
 from eunomia.state.probing import measured
 from eunomia.state.state import State
-from eunomia.state.writers import report
 from eunomia.units import Cause
 
 _ROUNDING = 1e-6
@@ -39,7 +38,7 @@ def adapted(fold: Folding, event: Adapted) -> None:
     _check_epochs(known.regimes(done), cells.epochs[job], cells.samples_per_epoch[job], event)
     now = Adaptation(at=at, batch_size=event.batch_size, iterations_done=done)
     state.reports.adaptations[job] = known.then(now)
-    report(state.jobs, job, batch_size=event.batch_size)
+    state.jobs.set(job, batch_size=event.batch_size)
     if job in state.reports.measured or job in state.reports.measured_at_others:
         _sort_rates(state, job)
     state.touch(job=job)

@@ -10,7 +10,7 @@ from eunomia.model.gpu_sets import NO_GPUS
 from eunomia.model.leases import Lease, LeaseState
 from eunomia.model.workload import JobState
 from eunomia.state.state import State
-from eunomia.state.writers import halt, leave, move, release, report
+from eunomia.state.writers import halt, leave, move, release
 from eunomia.units import NONE, Ints, LeaseId, Seconds
 
 _ON_GPUS = (int(JobState.RUNNING), int(JobState.STARTING))
@@ -67,7 +67,7 @@ def shed(state: State, lease: Lease, gpus: list[int], fence: int, epoch: int) ->
         halt(state, job)
         if state.jobs.cells.state[job] in _ON_GPUS:
             move(state, job, _WAITS if waits else _STOPS)
-            report(state.jobs, job, reason=_AWAITING_ROUND)
+            state.jobs.set(job, reason=_AWAITING_ROUND)
             state.touch(job=job)
     if waits:
         drop_lease(state, lease)
@@ -111,7 +111,7 @@ def drop_lease(state: State, lease: Lease) -> None:
         state.lease_ends.released(number)
     if job != NONE:
         if state.jobs.cells.lease[job] == number:
-            report(state.jobs, job, lease=NONE)
+            state.jobs.set(job, lease=NONE)
         return
     shared = owners.shared_by[lease.app]
     shared.discard(number)

@@ -9,7 +9,6 @@ import numpy as np
 from eunomia.model.ledger import AppLedger, JobLedger
 from eunomia.model.workload import Apps, Jobs
 from eunomia.state.state import State
-from eunomia.state.writers import report
 
 Saved = dict[str, Any]
 """A table's content as ``Table.state`` gives it: ``used``, ``free`` and ``columns``."""
@@ -81,7 +80,7 @@ def _kept_since(state: State, accounts: Saved) -> None:
     if "booked_at" not in accounts["columns"]:
         return
     counted_at = np.array([*accounts["columns"]["booked_at"], np.nan])
-    report(state.holdings, np.arange(state.holdings.used), since=counted_at[state.holdings.live.app])
+    state.holdings.set(np.arange(state.holdings.used), since=counted_at[state.holdings.live.app])
 
 
 def _ledger(whole: Saved, ledger: AppLedger | JobLedger) -> Saved:

@@ -6,36 +6,30 @@ else that the state keeps beside the tables is an index, which can be rebuilt fr
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 
 from eunomia.contract.decisions import Transition
-from eunomia.model.columns import Table
 from eunomia.model.leases import GpuState, Lease, LeaseState
 from eunomia.model.workload import JobState
 from eunomia.state.state import State
 from eunomia.store.indexes import Verdict
-from eunomia.units import NONE, Cause, Ints, Seconds
+from eunomia.units import NONE, Cause, Seconds
 
 _HELD, _LEAVING, _FREE, _DOWN = int(GpuState.HELD), int(GpuState.LEAVING), int(GpuState.FREE), int(GpuState.DOWN)
 _RUNNING, _STARTING, _WAITING = int(JobState.RUNNING), int(JobState.STARTING), int(JobState.WAITING)
 _ON_GPUS = (_RUNNING, _STARTING)
 
 
-def report(table: Table[Any], row: int | Ints, **columns: object) -> None:
-    """Set columns of a row, or of rows, that an event or an order gives, and from which no index follows."""
-    for name, item in columns.items():
-        getattr(table.live, name)[row] = item
-
-
 # --- jobs --------------------------------------------------------------------------------------------------------
 
 
-def move(state: State, job: int, to: int, at: Seconds | None = None) -> None:
-    """Set a job's state from now on, or from ``at``, and add up what it received until then."""
+def move(state: State, job: int, to: int, at: Seconds | None = None, granted: tuple[int, int] | None = None) -> None:
+    """Set a job's state from now on, or from ``at``; ``granted``: its new lease, and the reason why that waits or 0."""
     jobs = state.jobs.cells
     before = jobs.state[job]
+    if granted is not None:
+        jobs.lease[job], jobs.reason[job] = granted
     count(state, job, state.now if at is None else at)
     jobs.state[job] = to
     size = 0
@@ -180,14 +174,6 @@ def hold(state: State, lease: Lease, gpus: Sequence[int], at: Seconds) -> None:
     state.service.app_ledger = None
 
 
-def renew(state: State, lease: Lease) -> None:
-    """Write the terms of a lease to the GPUs that it holds and keeps."""
-    held = state.holdings.cells
-    for gpu in lease.gpus.tolist():
-        if held.lease[gpu] == lease.id:
-            held.ends_at[gpu], held.protected_until[gpu] = lease.ends_at, lease.protected_until
-
-
 def leave(state: State, lease: Lease, gpus: Iterable[int], fence: int) -> list[int]:
     """Mark GPUs that a lease loses as LEAVING, and give up those that it was only promised.
 
@@ -266,10 +252,10 @@ def divide(state: State, gpu: int, job: int) -> None:
 
 def set_ranges(state: State, order: Transition) -> None:
     """Keep the range of a lease's CPUs and memory, an equal part by GPU."""
-    held, gpus = state.holdings.live, order.gpus
-    for bounds, least, most in (
-        (order.cpus_range, held.least_cpus, held.most_cpus),
-        (order.memory_range, held.least_memory_gib, held.most_memory_gib),
-    ):
-        if bounds is not None:
-            least[gpus], most[gpus] = bounds[0] / gpus.size, bounds[1] / gpus.size
+    gpus, size = order.gpus, max(1, order.gpus.size)
+    if order.cpus_range is not None:
+        least, most = order.cpus_range
+        state.holdings.set(gpus, least_cpus=least / size, most_cpus=most / size)
+    if order.memory_range is not None:
+        least, most = order.memory_range
+        state.holdings.set(gpus, least_memory_gib=least / size, most_memory_gib=most / size)
