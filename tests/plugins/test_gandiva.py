@@ -1,13 +1,16 @@
 """Gandiva's packing by placement preference, as Themis §6.1 describes it, by hand."""
 
 import numpy as np
+import pytest
 
-from eunomia import Allocation, Grants, Locality, Reason, Scope
+from eunomia import Allocation, Cluster, Grants, Locality, Profile, Reason, Scope
 from eunomia.model.forecasts import Forecast, JobForecast, Phase
 from eunomia.testing.builders import World
 from eunomia_plugins.allocations.gandiva import Gandiva, GandivaOptions
 from eunomia_plugins.elasticity.fixed import Fixed
 from eunomia_plugins.orders.fifo import Fifo
+from eunomia_testbed.simulator import SimulatedRun, simulate_one
+from eunomia_testbed.workload import Workload
 
 
 def allocated(
@@ -109,3 +112,32 @@ def test_a_job_waits_where_cpus_are_missing() -> None:
     world = World("1x2 V100 4cpu 64GB, 1x4 V100 16cpu 64GB").job("a/1", gpus=2, cpus=4.0)
     assert allocated(world)[0] == {"a/1": {1: 2}}
     assert np.all(allocated(World("1x2 V100 4cpu 64GB").job("a/1", gpus=2, cpus=4.0))[1].order.size == 0)
+
+
+def of_jobs(preset: str, cluster: str, gpus: list[int], arrivals: list[float]) -> SimulatedRun:
+    """Jobs of ten minutes each, in a simulation under a preset."""
+    workload = Workload.single_jobs(
+        "jobs",
+        ids=[f"a{number}" for number in range(len(gpus))],
+        arrival_seconds=np.array(arrivals),
+        gpus=np.array(gpus),
+        iterations=np.full(len(gpus), 600.0),
+        seconds_per_iteration=np.ones(len(gpus)),
+    )
+    return simulate_one(workload, Cluster.parse(cluster), Profile.load(preset))
+
+
+def test_the_presets_differ_by_turns() -> None:
+    """Two jobs want the only GPU: as the paper has it, the first keeps it to its end; in turns, both end late."""
+    paper = of_jobs("gandiva", "1x1 V100", [1, 1], [0.0, 1.0])
+    assert paper.finish_seconds.tolist() == pytest.approx([600.0, 1200.0])
+    turns = of_jobs("gandiva_turns", "1x1 V100", [1, 1], [0.0, 1.0])
+    assert min(turns.finish_seconds) > 1100.0
+
+
+def test_as_the_paper_has_it_small_jobs_starve_a_gang() -> None:
+    """Jobs of one GPU come while others end: the gang of two finds both GPUs free only after the last of them."""
+    starved = of_jobs("gandiva", "1x2 V100", [1, 1, 2, 1, 1], [0.0, 300.0, 310.0, 850.0, 1000.0])
+    assert starved.start_seconds[2] == pytest.approx(starved.finish_seconds[4]) == pytest.approx(1600.0)
+    alone = of_jobs("gandiva", "1x2 V100", [2], [0.0])
+    assert alone.finish_seconds.tolist() == pytest.approx([600.0])

@@ -453,7 +453,7 @@ def test_a_lie_on_rates_by_type_pays_over_rounds_and_replays(tmp_path: Path) -> 
     assert run(["audit", "--replay", str(path)]) == 0
 
 
-@pytest.mark.parametrize(("name", "seconds"), [("demo", 6.0), ("gandiva", 60.0), ("las", 360.0), ("fifo", 360.0)])
+@pytest.mark.parametrize(("name", "seconds"), [("demo", 6.0), ("gandiva_turns", 60.0), ("las", 360.0), ("fifo", 360.0)])
 def test_short_rounds_shorten_simulated_time(name: str, seconds: float) -> None:
     assert round_seconds(AuditedPolicy(Profile.load(name), seed=SEED)) == seconds
 

@@ -32,9 +32,9 @@ class AppView:
         return str(self._views.apps.snapshot.apps.id[self.row])
 
     @property
-    def work(self) -> RemainingWork:
-        """Its remaining work."""
-        return self._views.apps.facts(self.row).work
+    def facts(self) -> AppFacts:
+        """What does not change with time alone."""
+        return self._views.apps.facts(self.row)
 
     @property
     def context(self) -> BidContext:
@@ -66,8 +66,8 @@ class WorkCache:
     A pure cache: all of it follows from the snapshot.
     """
 
-    def __init__(self, assumed: Slowdown) -> None:
-        self.assumed = assumed
+    def __init__(self, assumed: Slowdown, *, standing_slowdown: bool = True) -> None:
+        self.assumed, self.standing_slowdown = assumed, standing_slowdown
         self.kept = KeptApps()
         self._round: RoundApps | None = None
         self._views: AppViews | None = None
@@ -88,7 +88,7 @@ class RoundApps:
         self.snapshot, self.menus, self.offer = snapshot, menus, offer
         self.columns = AppColumns(snapshot, offer)
         self.capacity: Ints = np.append(offer.capacity, offer.capacity.sum()).astype(np.int64)
-        self.kept, self._assumed = cache.kept, cache.assumed
+        self.kept, self._assumed, self.standing_slowdown = cache.kept, cache.assumed, cache.standing_slowdown
         self.kept.renew(snapshot, menus, offer.lease)
 
     def matches(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> bool:
@@ -109,10 +109,15 @@ class RoundApps:
         sizes = self.kept.sizes(jobs.item(0)) if jobs.size == 1 else None
         key = b"" if sizes is None else sizes.tobytes()
         last = self.kept.work.pop(row, None)
-        same = last is not None and last.reported is reported and last.sizes == key
+        if last is not None and last.reported is reported and last.sizes == key:
+            work, standing = last.work, last.standing
+        else:
+            work = RemainingWork(forecast, assumed=self._assumed, sizes=sizes)
+            standing = work if self.standing_slowdown else RemainingWork(forecast, assumed=None, sizes=sizes)
         facts = AppFacts(
             reported=reported,
-            work=last.work if last and same else RemainingWork(forecast, assumed=self._assumed, sizes=sizes),
+            work=work,
+            standing=standing,
             total_gpu_seconds=forecast.total_gpu_seconds,
             most=forecast.most,
             only_job=jobs.item(0) if jobs.size == 1 else NONE,
@@ -124,11 +129,15 @@ class RoundApps:
         return facts
 
     def slowest(self, rows: Rows) -> Reals:
-        """Seconds of the remaining work of these apps on the fewest GPUs, far apart; NaN: none is left."""
+        """[apps, 2] seconds of the work of these apps, and of their ``standing``, on the fewest GPUs, far apart.
+
+        NaN: no work is left.
+        """
         slowest = self.kept.slowest
-        for row in rows[np.isnan(slowest[rows])].tolist():
-            work = self.facts(row).work
-            slowest[row] = math.nan if work.done else work.slowest(Locality.CLUSTER)
+        for row in rows[np.isnan(slowest[rows, 0])].tolist():
+            facts = self.facts(row)
+            if not facts.work.done:
+                slowest[row] = [work.slowest(Locality.CLUSTER) for work in (facts.work, facts.standing)]
         return slowest[rows]
 
 
@@ -150,7 +159,7 @@ class AppViews:
 
     def matches(self, apps: RoundApps, offer: Offer) -> bool:
         """Return whether these apps and GPUs built it."""
-        return self.apps is apps and self.offer.gpus is offer.gpus
+        return self.apps is apps and (self.offer.gpus is offer.gpus or self.offer.gpus.size == offer.gpus.size == 0)
 
     def view(self, row: int) -> AppView:
         """Return the view of the app of a row; built once."""
@@ -180,13 +189,14 @@ class AppViews:
 
     # --- many apps at once -------------------------------------------------------------------------------------------
 
-    def rho_now(self, rows: Rows) -> Reals:
-        """Return ρ of each of these apps with the GPUs that it keeps."""
+    def rho_now(self, rows: Rows, *, standing: bool = False) -> Reals:
+        """Return ρ of each of these apps with the GPUs that it keeps; ``standing``: the ρ by which it is chosen."""
         if rows.size > FEW:
-            return self._rho_now(rows)
-        return np.array([rho_now(view.work, view.context) for view in map(self.view, rows.tolist())])
+            return self._rho_now(rows, standing=standing)
+        views = [(view.facts, view.context) for view in map(self.view, rows.tolist())]
+        return np.array([rho_now(facts.standing if standing else facts.work, context) for facts, context in views])
 
-    def _rho_now(self, rows: Rows) -> Reals:
+    def _rho_now(self, rows: Rows, *, standing: bool) -> Reals:
         """Compute apps without GPUs, which are most where many apps wait, as columns.
 
         The sums are those of the function ``rho_now``, in the same order, so that the numbers are equal.
@@ -194,7 +204,7 @@ class AppViews:
         apps, columns, kept = self.apps, self.apps.columns, self.apps.kept
         found, waits = np.empty(rows.size), ~self.holding[rows]
         slowest = np.full(rows.size, np.nan)
-        slowest[waits] = apps.slowest(rows[waits])
+        slowest[waits] = apps.slowest(rows[waits])[:, int(standing)]
         waits &= ~np.isnan(slowest)
         some, slowest = rows[waits], slowest[waits]
         total, most = kept.total_gpu_seconds[some], kept.most[some]
@@ -205,7 +215,7 @@ class AppViews:
         found[waits] = shared / ideal * (1.0 + columns.idle[some] / np.fmax(LEAST_SECONDS, lease))
         for claim in np.flatnonzero(~waits).tolist():
             view = self.view(int(rows[claim]))
-            found[claim] = rho_now(view.work, view.context)
+            found[claim] = rho_now(view.facts.standing if standing else view.facts.work, view.context)
         return found
 
     def leases(self, rows: Rows) -> Reals:

@@ -150,7 +150,8 @@ class AppFacts:
 
     Attributes:
         reported: the forecast that its app master reported; None: its work is guessed from its jobs.
-        work: its remaining work.
+        work: its remaining work, with the slowdown by distance that it reports.
+        standing: the work by which it is chosen for an offer.
         total_gpu_seconds: B of equation 2.
         most: app_demand_max.
         only_job: its job, if it has a single one; else -1.
@@ -160,6 +161,7 @@ class AppFacts:
 
     reported: Forecast | None
     work: RemainingWork
+    standing: RemainingWork
     total_gpu_seconds: float
     most: int
     only_job: int
@@ -174,12 +176,13 @@ class KeptApps:
         facts: by app row.
         total_gpu_seconds: [app rows] B; NaN: not read.
         most: [app rows] app_demand_max.
-        slowest: [app rows] seconds of the remaining work on the fewest GPUs, far apart; NaN: not read, or none is left.
+        slowest: [app rows, 2] seconds of ``AppFacts.work`` and ``standing`` on the fewest GPUs, far apart; NaN: not
+            read, or no work is left.
     """
 
     def __init__(self) -> None:
         self.facts: dict[int, AppFacts] = {}
-        self.total_gpu_seconds, self.most, self.slowest = (np.full(0, np.nan) for _ in range(3))
+        self.total_gpu_seconds, self.most, self.slowest = (np.full((0, 2), np.nan) for _ in range(3))
         self.work: dict[int, AppFacts] = {}
         """Last facts of apps that were forgotten since: their work, with its computed times, is as before where their
         forecast and sizes are."""
@@ -201,7 +204,9 @@ class KeptApps:
         held = set(snapshot.holdings.app[: snapshot.cluster.gpus].tolist())
         if changes is None:
             self.facts, self.work = {}, {}
-            self.total_gpu_seconds, self.most, self.slowest = (np.full(apps, np.nan) for _ in range(3))
+            self.total_gpu_seconds, self.most, self.slowest = (
+                np.full(shape, np.nan) for shape in (apps, apps, (apps, 2))
+            )
         else:
             gone = {*changes.apps.tolist(), *snapshot.jobs.app[changes.jobs].tolist()}
             for row in {*gone, *held, *self._held}:

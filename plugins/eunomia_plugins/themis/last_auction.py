@@ -2,7 +2,8 @@
 
 The apps with the worst ρ are shown the next offer. An app's ρ for that choice follows from its last bid and from the
 time that it has waited since, which the arbiter measures itself. What the app reports in the meantime changes nothing,
-so that an app gains no offer by exaggerating between auctions (Themis, proof of Theorem 3.3).
+so that an app gains no offer by exaggerating between auctions (Themis, proof of Theorem 3.3). T_sh is without the
+slowdown by distance that the app reports, unless ``standing_slowdown`` is set: T_id has none either.
 """
 
 import dataclasses
@@ -52,17 +53,20 @@ class LastAuctions:
         """Decode; only version 1 exists."""
         return cls(apps={app: Expected(*map(float, row)) for app, row in json.loads(data).items()})
 
-    def rho(self, views: AppViews, rows: Rows, otherwise: Reals) -> Reals:
-        """Return ρ of each app by the last auction in which it took part; ``otherwise``: it took part in none."""
+    def rho(self, views: AppViews, rows: Rows, before: AppViews) -> Reals:
+        """Return ρ of each app by the last auction in which it took part; if in none, ``before`` leases ended."""
         ids, known, now = views.apps.snapshot.apps.id, self.apps, views.apps.snapshot.now
         expected = [known.get(ids[row]) for row in rows.tolist()]
-        some = [claim for claim, one in enumerate(expected) if one is not None]
-        if len(some) > FEW:
-            return _as_columns([one for one in expected if one is not None], some, views, rows, otherwise)
-        found = otherwise.copy()
-        for claim in some:
-            context, one = views.view(int(rows[claim])).context, expected[claim]
-            found[claim] = found[claim] if one is None else one.rho(now, context.waited, context.lease)
+        some, found = np.array([one is not None for one in expected], dtype=bool), np.empty(rows.size)
+        if not some.all():
+            found[~some] = before.rho_now(rows[~some], standing=True)
+        taken = [one for one in expected if one is not None]
+        if len(taken) > FEW:
+            found[some] = _as_columns(taken, views, rows[some])
+        else:
+            contexts = [views.view(row).context for row in rows[some].tolist()]
+            pairs = zip(taken, contexts, strict=True)
+            found[some] = [one.rho(now, context.waited, context.lease) for one, context in pairs]
         return found
 
     def after(self, views: Sequence[AppView], now: float, bidders: int, won: Iterable[Pieces], racks: Rows) -> Self:
@@ -88,15 +92,14 @@ class LastAuctions:
         return dataclasses.replace(self, apps=kept)
 
 
-def _as_columns(expected: list[Expected], claims: list[int], views: AppViews, rows: Rows, otherwise: Reals) -> Reals:
-    """Return ρ of apps; those of ``claims`` by ``Expected.rho``, as columns with the same sums in the same order."""
-    now, some, (shared, ideal, at) = views.apps.snapshot.now, rows[claims], np.array(expected).T
-    waited = np.where(views.holding[some], 0.0, views.apps.columns.idle[some])
+def _as_columns(expected: list[Expected], views: AppViews, rows: Rows) -> Reals:
+    """Return ρ of apps by ``Expected.rho``, as columns with the same sums in the same order."""
+    now, (shared, ideal, at) = views.apps.snapshot.now, np.array(expected).T
+    waited = np.where(views.holding[rows], 0.0, views.apps.columns.idle[rows])
     since = np.fmin(waited, np.fmax(0.0, now - at))
-    factor = 1.0 + waited / np.fmax(LEAST_SECONDS, views.leases(some))
-    found = otherwise.copy()
-    found[claims] = np.fmax(LEAST_SECONDS, shared + since) / ideal * factor
-    return found
+    factor = 1.0 + waited / np.fmax(LEAST_SECONDS, views.leases(rows))
+    rho: Reals = np.fmax(LEAST_SECONDS, shared + since) / ideal * factor
+    return rho
 
 
 def by_claim(won: Iterable[Pieces]) -> dict[int, dict[int, int]]:
@@ -114,7 +117,8 @@ def _expected(view: AppView, won: Mapping[int, int], now: float, racks: Rows) ->
     """Return an app's T_sh and T_id with the GPUs that it keeps and wins; without any, after waiting one more lease."""
     context = view.context
     held = {machine: context.held.get(machine, 0) + won.get(machine, 0) for machine in {*context.held, *won}}
-    left = seconds_on(view.work, context, held, {machine: int(racks[machine]) for machine in held})
+    work = view.facts.standing
+    left = seconds_on(work, context, held, {machine: int(racks[machine]) for machine in held})
     if not math.isfinite(left):
-        left = context.lease + view.work.slowest(Locality.CLUSTER)
+        left = context.lease + work.slowest(Locality.CLUSTER)
     return Expected(shared=context.elapsed + left, ideal=context.ideal, at=now)

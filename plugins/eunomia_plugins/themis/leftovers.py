@@ -24,16 +24,9 @@ class Taker(NamedTuple):
 
 
 def share_out(free: Ints, gpu_type: Rows, takers: Sequence[Taker], rng: np.random.Generator) -> Pieces:
-    """Give a random app its next size, until no app can use the free GPUs.
+    """Give a random app its next size, until no app can use the free GPUs; return the additional GPUs of each taker.
 
-    Args:
-        free: [machines] GPUs left.
-        gpu_type: [machines] GPU type of each.
-        takers: takers outside the auction are served first.
-        rng: the source of the draws.
-
-    Returns:
-        The additional GPUs of each taker.
+    ``free`` and ``gpu_type``: [machines] GPUs left, and their type. Takers outside the auction are served first.
     """
     left = np.array(free, dtype=np.int64)
     taken: dict[tuple[int, int], int] = {}

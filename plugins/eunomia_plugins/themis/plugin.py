@@ -65,6 +65,9 @@ class ThemisOptions(PluginOptions):
     """f: an offer is shown to the worst-off ceil((1 - f) * apps), at least one."""
     slowdown: SlowdownOptions = SlowdownOptions()
     """Slowdown by locality, until it is measured."""
+    standing_slowdown: bool = False
+    """Whether the ρ by which apps are chosen for an offer counts the slowdown by distance that they report, as in the
+    paper; then an app gains by overstating it (docs/decisions/0241)."""
     solver: SolverChoice = "fast"
     """``reference`` solves the cvxpy specification: slow, for comparison."""
     nodes: Annotated[int, Field(ge=1)] = 500
@@ -94,7 +97,8 @@ class Themis:
     def __init__(self, options: ThemisOptions) -> None:
         self.options = options
         far = options.slowdown
-        self.cache = WorkCache((1.0, far.machine, far.rack, far.cluster))
+        assumed = (1.0, far.machine, far.rack, far.cluster)
+        self.cache = WorkCache(assumed, standing_slowdown=options.standing_slowdown)
 
     @hookimpl
     def eunomia_triggers(self) -> Triggers:
@@ -109,11 +113,13 @@ class Themis:
         that of each app's last auction (proof of Theorem 3.3); that of an app's present forecast before its first.
         """
         offered = np.bincount(snapshot.cluster.gpu_type[offer.gpus], minlength=len(snapshot.cluster.gpu_types))
-        rows, views = standings.claims.rows, self.cache.views(snapshot, menus, offer)
+        rows = standings.claims.rows
         if not offered.any():
             return replace(offer, apps=rows[:0])
+        none = replace(offer, gpus=offer.gpus[:0])
+        before, views = (self.cache.views(snapshot, menus, one) for one in (none, offer))
         able = views.able(rows, offered)
-        rho = self._last(snapshot).rho(views, rows, standings.form(ByBundle).now)
+        rho = self._last(snapshot).rho(views, rows, before)
         running = np.isin(rows, snapshot.holdings.app[: snapshot.cluster.gpus][runs(snapshot)])
         order = np.lexsort((np.arange(rows.size), -rho, running))
         worst = rows[order[able[order]]]
@@ -127,7 +133,7 @@ class Themis:
         now = views.rho_now(rows)
         classes = offer_classes(snapshot.cluster, offer) if offer.gpus.size else NO_MACHINES
         bidding = map(views.view, rows.tolist() if offer.gpus.size else ())
-        bids = [bid(view.work, view.context, classes) for view in bidding] or [[]] * rows.size
+        bids = [bid(view.facts.work, view.context, classes) for view in bidding] or [[]] * rows.size
         return Valuations(claims=claims, forms=(ByBundle.of(classes, now, bids),))
 
     @hookimpl

@@ -43,13 +43,9 @@ class BidContext:
 
 
 def ideal_seconds(total_gpu_seconds: float, cluster_gpus: int, most: int, contention: float) -> float:
-    """T_id: the app's whole work on all GPUs that it can use, times N_avg (eq. 1 and 2).
+    """T_id in seconds: the app's whole work on all GPUs that it can use, times N_avg (eq. 1 and 2).
 
-    Args:
-        total_gpu_seconds: B, in serial GPU-seconds.
-        cluster_gpus: R_C.
-        most: app_demand_max.
-        contention: N_avg.
+    B is in serial GPU-seconds, ``cluster_gpus`` is R_C, ``most`` app_demand_max and ``contention`` N_avg.
     """
     return max(LEAST_SECONDS, total_gpu_seconds / max(1, min(cluster_gpus, most)) * max(1.0, contention))
 
@@ -72,13 +68,9 @@ def rho_now(work: RemainingWork, context: BidContext) -> float:
 
 
 def seconds_on(work: RemainingWork, context: BidContext, held: Mapping[int, int], rack_of: Mapping[int, int]) -> float:
-    """Seconds that an app's remaining work takes on GPUs; inf: it cannot run on them.
+    """Seconds that an app's remaining work takes on GPUs by machine; inf: it cannot run on them.
 
-    Args:
-        work: its remaining work.
-        context: for the locality of GPUs on one machine.
-        held: GPUs by machine.
-        rack_of: rack of each of these machines.
+    ``rack_of``: rack of each of these machines; ``context``: for the locality of GPUs on one machine.
     """
     if work.done:
         return 0.0

@@ -21,11 +21,13 @@ class RemainingWork:
 
     Args:
         forecast: the remaining phases.
-        assumed: S by locality where a job has none measured.
+        assumed: S by locality where a job has none measured; None: distance makes no difference.
         sizes: for a single job, the numbers of GPUs it can run at, ascending; None: any from least to most.
     """
 
-    def __init__(self, forecast: Forecast, *, assumed: Slowdown = ASSUMED_SLOWDOWN, sizes: Ints | None = None) -> None:
+    def __init__(
+        self, forecast: Forecast, *, assumed: Slowdown | None = ASSUMED_SLOWDOWN, sizes: Ints | None = None
+    ) -> None:
         self._phases = [_active(phase) for phase in forecast.phases]
         self._phases = [jobs for jobs in self._phases if jobs]
         self._assumed = assumed
@@ -46,12 +48,9 @@ class RemainingWork:
         return max((job.least for jobs in self._phases for job in jobs), default=1)
 
     def seconds(self, pieces: Sequence[int], near: Locality, far: Locality) -> float:
-        """Return the seconds to the app's end with these GPUs; inf: they are too few.
+        """Return the seconds to the app's end with these GPUs by machine; inf: they are too few.
 
-        Args:
-            pieces: GPUs on each machine.
-            near: locality of GPUs on one machine.
-            far: locality of GPUs on several machines.
+        ``near`` is the locality of GPUs on one machine, ``far`` that of GPUs on several.
         """
         key = (tuple(sorted(pieces, reverse=True)), near, far)
         known = self._known.get(key)
@@ -90,6 +89,8 @@ class RemainingWork:
     def _time(self, job: JobForecast, gpus: int, locality: Locality) -> float:
         if gpus < 1:
             return math.inf
+        if self._assumed is None:
+            return job.iterations_left * job.seconds_per_iteration / gpus
         apart = Locality.ISLAND if gpus == 1 else locality
         return job.iterations_left * job.seconds_per_iteration * job.slowdown_at(apart, self._assumed) / gpus
 

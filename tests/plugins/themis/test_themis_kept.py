@@ -20,7 +20,9 @@ HOURS = 3600.0
 def read_again(views: AppViews, rows: Rows) -> Iterator[AppView]:
     """Views of apps that are read from the snapshot alone."""
     apps = views.apps
-    fresh = WorkCache((1.0, 1.0, 1.1, 1.3)).views(apps.snapshot, apps.menus, views.offer)
+    fresh = WorkCache((1.0, 1.0, 1.1, 1.3), standing_slowdown=apps.standing_slowdown).views(
+        apps.snapshot, apps.menus, views.offer
+    )
     return map(fresh.view, rows.tolist())
 
 
@@ -33,19 +35,23 @@ class Checked:
     def __init__(self) -> None:
         self.apps = self.by_auction = self.able = 0
 
-    def check_rho(self, views: AppViews, rows: Rows) -> Reals:
-        found = RHO_NOW(views, rows)
-        assert found.tolist() == [rho_now(view.work, view.context) for view in read_again(views, rows)]
+    def check_rho(self, views: AppViews, rows: Rows, *, standing: bool = False) -> Reals:
+        found = RHO_NOW(views, rows, standing=standing)
+        apps = [(view.facts, view.context) for view in read_again(views, rows)]
+        assert found.tolist() == [rho_now(facts.standing if standing else facts.work, of) for facts, of in apps]
         self.apps += rows.size
         return found
 
-    def check_by_auction(self, last: LastAuctions, views: AppViews, rows: Rows, otherwise: Reals) -> Reals:
-        found = BY_AUCTION(last, views, rows, otherwise)
-        for view, rho, other in zip(read_again(views, rows), found.tolist(), otherwise.tolist(), strict=True):
+    def check_by_auction(self, last: LastAuctions, views: AppViews, rows: Rows, before: AppViews) -> Reals:
+        found = BY_AUCTION(last, views, rows, before)
+        pairs = zip(read_again(views, rows), read_again(before, rows), strict=True)
+        for (view, then), rho in zip(pairs, found.tolist(), strict=True):
             expected, context = last.apps.get(view.name), view.context
-            plain = other if expected is None else expected.rho(views.apps.snapshot.now, context.waited, context.lease)
-            assert rho == plain
-            self.by_auction += expected is not None
+            if expected is None:
+                assert rho == rho_now(then.facts.standing, then.context)
+            else:
+                assert rho == expected.rho(views.apps.snapshot.now, context.waited, context.lease)
+                self.by_auction += 1
         return found
 
     def check_able(self, views: AppViews, rows: Rows, offered: Ints) -> Bools:
@@ -78,7 +84,7 @@ def searches() -> Workload:
         (crowd(60), False, 1.0, {}),
         (crowd(60), True, 1.0, {"rounds.lease": "5m"}),
         (searches(), False, 12.0, {"plugins.themis.fairness_knob": 0.5}),
-        (searches(), True, 6.0, {}),
+        (searches(), True, 6.0, {"plugins.themis.standing_slowdown": True}),
     ],
     ids=["jobs", "jobs that bid", "searches", "searches that bid"],
 )
@@ -86,7 +92,7 @@ def test_the_columns_equal_one_app_after_another(
     workload: Workload, agents: bool, hours: float, settings: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checked = Checked()
-    monkeypatch.setattr(AppViews, "rho_now", lambda *given: checked.check_rho(*given))
+    monkeypatch.setattr(AppViews, "rho_now", lambda *given, **more: checked.check_rho(*given, **more))
     monkeypatch.setattr(AppViews, "able", lambda *given: checked.check_able(*given))
     monkeypatch.setattr(LastAuctions, "rho", lambda *given: checked.check_by_auction(*given))
     profile = Profile.load("themis", settings=settings)

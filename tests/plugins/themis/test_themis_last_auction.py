@@ -3,10 +3,12 @@
 import dataclasses
 
 import pytest
+from test_themis_plugin import auction, four_apps, round_of, themis
 from test_themis_rounds import Script, searches, themis_arbiter
 
 from eunomia.contract.events import ForecastReported
-from eunomia.model.forecasts import Forecast
+from eunomia.model.forecasts import Forecast, JobForecast, Phase
+from eunomia.testing.builders import World
 from eunomia.testing.drive import drive
 from eunomia.units import AppId, JobId
 from eunomia_plugins.themis.last_auction import Expected, LastAuctions
@@ -59,3 +61,36 @@ def test_waiting_after_an_auction_raises_rho_and_running_does_not() -> None:
 def test_the_memo_is_restored_from_its_bytes() -> None:
     memo = LastAuctions(apps={"b": Expected(3.0, 2.0, 1.0), "a": Expected(1.5, 0.1, 7.25)})
     assert LastAuctions.from_bytes(1, memo.to_bytes()) == memo
+
+
+def far_apart(factor: float) -> World:
+    """App a has a job of four GPUs on four machines of one; it says how much slower it is there, times a factor."""
+    far = (1.0, 1.0, 1.1 * factor, 1.3 * factor)
+    job = JobForecast(iterations_left=1000.0, seconds_per_iteration=4.0, least=4, most=4, slowdown=far)
+    known = Forecast(phases=(Phase(jobs=(job,)),), total_gpu_seconds=4000.0, most=4)
+    return World("4x1 V100").app("a", contention=2.0, forecast=known).job("a/0", gpus=(4, 4))
+
+
+def test_an_app_gains_no_standing_by_overstating_what_distance_costs_it() -> None:
+    told, exaggerated_far = (auction(themis(), far_apart(factor))[0].memo for factor in (1.0, 10.0))
+    assert told.apps["a"] == exaggerated_far.apps["a"]
+    own, of_the_paper = (auction(themis(standing_slowdown=True), far_apart(factor))[0].memo for factor in (1.0, 10.0))
+    assert own.apps["a"].shared > told.apps["a"].shared
+    assert of_the_paper.apps["a"].shared > 5.0 * own.apps["a"].shared
+
+
+def test_before_its_first_auction_an_app_stands_without_the_slowdown_that_it_reports() -> None:
+    def shown(factor: float, **options: object) -> list[int]:
+        world = four_apps()
+        far = (1.0, 1.0, 1.1 * factor, 1.3 * factor)
+        job = JobForecast(iterations_left=2000.0, seconds_per_iteration=1.0, least=2, most=4, slowdown=far)
+        known = Forecast(phases=(Phase(jobs=(job,) * 2),), total_gpu_seconds=4000.0, most=8)
+        world.app("late", arrived=400.0, contention=4.0, forecast=known)
+        for number in range(2):
+            world.job(f"late/{number}", gpus=(2, 4), arrived=400.0)
+        offer = round_of(themis(fairness_knob=0.8, **options), world)[3]
+        assert offer.apps is not None
+        return offer.apps.tolist()
+
+    assert shown(1.0) == shown(10.0)
+    assert shown(1.0, standing_slowdown=True) != shown(10.0, standing_slowdown=True)

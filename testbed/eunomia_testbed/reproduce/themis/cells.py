@@ -22,7 +22,7 @@ from eunomia_testbed.simulator import Costs, Keep, Reports, SimulatedRun, Simula
 from eunomia_testbed.simulator.apps.searches import make_tuner
 from eunomia_testbed.workload import AppColumns, JobColumns, SimulatedSearch, UserColumns, Workload
 
-VERSION = 3
+VERSION = 4
 """Version of the stored figures: figures of other versions are not used again."""
 COSTS = Costs(start=35.0, checkpoint=7.5)
 """Seconds of a change of GPUs (§6.2.3: 35 s at the median; 5 to 10 s for a checkpoint)."""
