@@ -21,7 +21,7 @@ LIMITS = {
     "FIFO round with one START: lines": 1537,
     "Themis round: functions": 279,
     "Themis round: modules": 57,
-    "Themis round: calls": 1316,
+    "Themis round: calls": 1374,
     "Themis round: lines": 3002,
     "calls a job under FIFO": 420,
     "calls of a contended step of SRTF": 744,
