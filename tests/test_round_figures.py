@@ -30,7 +30,7 @@ LIMITS = {
 }
 WRITERS = {
     "core/eunomia/model/columns.py": {"Table.add", "Table.restore", "Table.set"},
-    "core/eunomia/state/writers.py": {
+    "core/eunomia/store/writers.py": {
         "begin",
         "count",
         "divide",
@@ -48,7 +48,7 @@ WRITERS = {
 MOST_METHODS, MOST_ATTRIBUTES = 25, 20
 OVERSIZED = {
     "core/eunomia/contract/snapshot.py:Snapshot",
-    "core/eunomia/state/state.py:State",
+    "core/eunomia/store/state.py:State",
 }
 """Classes of core and simulator with more than 25 methods or 20 attributes. The list only shrinks."""
 figures = functools.cache(round_figures.figures)

@@ -364,8 +364,8 @@ def test_it_shares_no_code_with_the_arbiter() -> None:
     assert shared == {"eunomia.errors", "eunomia.contract.decisions"}  # the kinds of orders are data
     assert not loaded & {
         "eunomia.journal.journal",
-        "eunomia.state.codec",
+        "eunomia.store.codec",
         "eunomia.contract.events",
         "eunomia.round.arbiter",
-        "eunomia.state.state",
+        "eunomia.store.state",
     }

@@ -15,7 +15,7 @@ from eunomia.contract.events import JobAdded
 from eunomia.contract.valuations import Scores
 from eunomia.model.forecasts import Forecast, JobForecast, Phase
 from eunomia.platform.registry import default_registry
-from eunomia.state.codec import encode
+from eunomia.store.codec import encode
 from eunomia_appmaster.master.agent import Agent, Known, Standing, plugins_here
 from eunomia_appmaster.master.wire import cluster_of, forecast_message, table_message
 from eunomia_appmaster.protocol import arbiter_pb2 as pb

@@ -5,7 +5,7 @@ import numpy as np
 from eunomia.model.cluster import Cluster
 from eunomia.model.columns import Table
 from eunomia.model.leases import GpuState, Lease, LeaseState
-from eunomia.state.amounts import Amounts
+from eunomia.store.amounts import Amounts
 from eunomia.store.facts import Counters
 from eunomia.store.tables import GpuRows
 from eunomia.units import Seconds

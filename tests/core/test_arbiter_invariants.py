@@ -19,8 +19,8 @@ from eunomia.model.cluster import Cluster
 from eunomia.platform.registry import default_registry
 from eunomia.round.arbiter import Arbiter
 from eunomia.round.invariants import check_state
-from eunomia.state.saving import save_state
-from eunomia.state.show import show
+from eunomia.round.show import show
+from eunomia.store.saving import save_state
 from eunomia.testing.assemble import assemble
 from eunomia.testing.drive import Drive, Outcome
 from eunomia.testing.strategies import Scenario, scenarios

@@ -39,7 +39,7 @@ from eunomia.contract.valuations import BySize, Scores
 from eunomia.contract.verdicts import Reason
 from eunomia.errors import EunomiaError, InputError
 from eunomia.model.forecasts import Forecast, JobForecast, Phase
-from eunomia.state.codec import decode, encode
+from eunomia.store.codec import decode, encode
 from eunomia.units import Cause, Locality, Scope, Stage
 
 FLOATS = st.floats(allow_nan=True, allow_infinity=True)

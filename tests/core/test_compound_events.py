@@ -23,13 +23,13 @@ from eunomia.contract.events import (
     in_order,
 )
 from eunomia.contract.stages import Rounds
+from eunomia.fold.fold import FOLDS
 from eunomia.journal.journal import Journal
 from eunomia.model.cluster import Cluster
 from eunomia.model.leases import LeaseState
 from eunomia.platform.registry import default_registry
 from eunomia.round.arbiter import Arbiter
-from eunomia.state.codec import encode
-from eunomia.state.fold import FOLDS
+from eunomia.store.codec import encode
 from eunomia.testing.assemble import assemble
 from eunomia.units import AppId, Epoch, JobId, LeaseId, Seconds, UserId
 

@@ -14,7 +14,7 @@ from eunomia.contract.menus import Menus
 from eunomia.contract.queues import Queue
 from eunomia.platform.registry import default_registry
 from eunomia.round.arbiter import Arbiter
-from eunomia.state.show import _StateIndex
+from eunomia.round.show import _StateIndex
 from eunomia.testing.builders import World
 from eunomia.testing.drive import Delays, Drive
 from eunomia.units import AppId, JobId, Seconds, UserId

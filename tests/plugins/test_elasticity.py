@@ -18,10 +18,10 @@ from eunomia.contract.events import (
     RateMeasured,
 )
 from eunomia.contract.menus import CurvePoints
+from eunomia.fold.fold import fold
 from eunomia.model.cluster import Cluster
-from eunomia.state.fold import fold
-from eunomia.state.show import show
-from eunomia.state.state import State
+from eunomia.round.show import show
+from eunomia.store.state import State
 from eunomia.testing.builders import World
 from eunomia.units import AppId, JobId, Seconds, UserId, Version
 from eunomia_plugins.elasticity.fixed import Fixed, menus_of

@@ -18,7 +18,7 @@ from eunomia.model.cluster import Cluster
 from eunomia.model.forecasts import Forecast, JobForecast, Phase
 from eunomia.platform.registry import Registry
 from eunomia.round.arbiter import Arbiter
-from eunomia.state.codec import encode
+from eunomia.store.codec import encode
 from eunomia.testing.drive import Delays, drive
 from eunomia.units import AppId, JobId, Seconds, UserId
 from eunomia_appmaster.explaining.spells import Spells

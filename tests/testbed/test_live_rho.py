@@ -10,7 +10,7 @@ from eunomia.model.cluster import Cluster
 from eunomia.model.forecasts import Forecast, JobForecast, Phase
 from eunomia.platform.profiles import Profile
 from eunomia.round.arbiter import Arbiter
-from eunomia.state.codec import encode
+from eunomia.store.codec import encode
 from eunomia.units import AppId, JobId, Seconds, UserId
 from eunomia_appmaster.service.app_record import App
 from eunomia_appmaster.service.standings import Standings

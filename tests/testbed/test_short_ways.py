@@ -9,11 +9,11 @@ import pytest
 from simulator_lab import runs
 
 import eunomia.contract.pools
+import eunomia.fold.fold
 import eunomia.round.arbiter
 import eunomia.round.invariants
 import eunomia.round.plan
 import eunomia.round.verdict_changes
-import eunomia.state.fold
 from eunomia import Claims, Cluster, Placement, Profile, Unit
 from eunomia.contract.menus import Menus, curve_points
 from eunomia.contract.pools import holders, owners

@@ -11,7 +11,7 @@ from eunomia.errors import InputError, PluginError
 from eunomia.model.cluster import Cluster
 from eunomia.platform.profiles import Profile
 from eunomia.platform.registry import Registry
-from eunomia.state.show import show
+from eunomia.round.show import show
 from eunomia.units import Locality
 from eunomia_testbed.performance import Setting
 from eunomia_testbed.simulator import (

@@ -8,7 +8,7 @@ from eunomia.explain.explaining import Explainer, Why
 from eunomia.explain.measuring import measuring
 from eunomia.explain.remedies import Remedy
 from eunomia.model.workload import JobState
-from eunomia.state.state import State
+from eunomia.store.state import State
 from eunomia.units import JobId, Seconds
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.service.layout import Layout

@@ -13,7 +13,7 @@ from eunomia.model.leases import LeaseState
 from eunomia.model.workload import JobState
 from eunomia.platform.profiles import Profile
 from eunomia.round.arbiter import Arbiter
-from eunomia.state.state import State
+from eunomia.store.state import State
 from eunomia.units import NONE, JobId, Seconds
 from eunomia_appmaster.app.names import in_order, no_such_job
 from eunomia_appmaster.explaining.explanations import add_reasons, describe

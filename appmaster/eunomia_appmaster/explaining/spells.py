@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 
 from eunomia.model.workload import JobState
-from eunomia.state.state import STAGES, State
+from eunomia.store.state import STAGES, State
 from eunomia.units import Ints
 
 _EMPTY = int(JobState.EMPTY)

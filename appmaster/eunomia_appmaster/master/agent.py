@@ -16,14 +16,14 @@ from eunomia.contract.events import JobAdded
 from eunomia.contract.offers import Offer
 from eunomia.contract.snapshot import Measured, Snapshot
 from eunomia.contract.stages import ElasticityStage, ValuationStage
+from eunomia.fold.regimes import is_present
 from eunomia.model.cluster import Cluster
 from eunomia.model.forecasts import Forecast
 from eunomia.model.shapes import builds
 from eunomia.platform.checking import bind
 from eunomia.platform.registry import Registry
-from eunomia.state.regimes import is_present
-from eunomia.state.show import show
-from eunomia.state.state import State
+from eunomia.round.show import show
+from eunomia.store.state import State
 from eunomia.units import NONE, AppId, Cause, JobId, Locality, OfferId, Scope, Seconds, Stage, UserId
 from eunomia_appmaster.master.bidding import AgentError, bid_of
 from eunomia_appmaster.master.outbox import RateReport

@@ -26,11 +26,11 @@ from eunomia.contract.events import (
     JobsDivided,
     RateMeasured,
 )
+from eunomia.fold.folding import JOB_ENDED
 from eunomia.journal.files import JournalWriteError
 from eunomia.journal.journal import Journal
 from eunomia.journal.values import Note
 from eunomia.round.arbiter import Arbiter
-from eunomia.state.folding import JOB_ENDED
 from eunomia.units import NEVER, JobId, Seconds
 from eunomia_appmaster.node.system import MACHINE, System
 from eunomia_appmaster.service.clock import Clock

@@ -15,7 +15,7 @@ from eunomia import __version__
 from eunomia.contract.verdicts import Reason
 from eunomia.model.leases import GpuState
 from eunomia.model.workload import JobState
-from eunomia.state.state import State
+from eunomia.store.state import State
 from eunomia.units import AppId
 from eunomia_appmaster.service.service import Service
 

@@ -15,7 +15,7 @@ from eunomia.journal.journal import Journal, JournalReader
 from eunomia.journal.salvage import NOWHERE_ELSE
 from eunomia.journal.sums import UNREADABLE
 from eunomia.model.shapes import value
-from eunomia.state.state import State
+from eunomia.store.state import State
 from eunomia.units import UserId
 from eunomia_appmaster.service.app_record import NOTE, App, read_app
 from eunomia_appmaster.service.layout import Layout

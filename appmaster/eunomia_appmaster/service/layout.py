@@ -7,7 +7,7 @@ from typing import Self
 from eunomia.errors import InputError
 from eunomia.model.cluster import Cluster, Machine
 from eunomia.model.shapes import builds, value
-from eunomia.state.codec import decode, encode
+from eunomia.store.codec import decode, encode
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 
 

@@ -26,9 +26,9 @@ from eunomia.contract.events import (
     RateMeasured,
 )
 from eunomia.errors import InputError
+from eunomia.fold.folding import JOB_ENDED
 from eunomia.model.leases import GpuState
-from eunomia.state.folding import JOB_ENDED
-from eunomia.state.state import State
+from eunomia.store.state import State
 from eunomia.units import NONE, AppId, JobId, Seconds, Stage
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc

@@ -13,7 +13,7 @@ import structlog
 
 from eunomia.contract.events import MachineBack, MachineLost, Released, Retuned
 from eunomia.model.leases import GpuState
-from eunomia.state.state import State
+from eunomia.store.state import State
 from eunomia.units import NONE, Epoch, LeaseId, Seconds
 from eunomia_appmaster.node.system import MACHINE, System
 from eunomia_appmaster.protocol import launcher_pb2 as pb

@@ -2,10 +2,10 @@
 
 from eunomia.contract.events import KindProfiled
 from eunomia.errors import InputError
+from eunomia.fold.kind_profiles import check_rates
 from eunomia.model.kind_profiles import KnownRate
 from eunomia.platform.kind_profile_files import parse_profile
-from eunomia.state.kind_profiles import check_rates
-from eunomia.state.state import State
+from eunomia.store.state import State
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.service.service import Service
 

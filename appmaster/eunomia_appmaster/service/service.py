@@ -20,7 +20,7 @@ from eunomia.journal.journal import Journal, Step
 from eunomia.journal.recovery import recover
 from eunomia.platform.profiles import Profile
 from eunomia.round.arbiter import Arbiter
-from eunomia.state.state import State
+from eunomia.store.state import State
 from eunomia.units import NEVER, NONE, AppId, Seconds, Stage
 from eunomia_appmaster.app.submission import MORE_TRIALS
 from eunomia_appmaster.node.system import MACHINE, System

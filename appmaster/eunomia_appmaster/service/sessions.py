@@ -13,7 +13,7 @@ import numpy as np
 
 from eunomia.contract.events import Started
 from eunomia.model.leases import GpuState, Lease, LeaseState
-from eunomia.state.state import State
+from eunomia.store.state import State
 from eunomia.units import NONE, AppId, Epoch, LeaseId, Seconds
 from eunomia_appmaster.node.system import MACHINE, System
 from eunomia_appmaster.protocol import arbiter_pb2 as pb

@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable
 
 from eunomia.round.arbiter import Arbiter
-from eunomia.state.show import show
+from eunomia.round.show import show
 from eunomia.units import AppId, Seconds
 from eunomia_appmaster.node.system import MACHINE, System
 from eunomia_appmaster.service.app_record import App

@@ -8,7 +8,7 @@ import numpy as np
 from eunomia.contract.events import Retuned
 from eunomia.model.leases import Lease, LeaseState
 from eunomia.model.shapes import value
-from eunomia.state.state import State
+from eunomia.store.state import State
 from eunomia.units import NONE, Epoch, LeaseId, Reals
 
 

@@ -8,7 +8,7 @@ from eunomia.explain.explaining import Explainer
 from eunomia.model.leases import GpuState
 from eunomia.model.workload import JobState
 from eunomia.platform.profiles import Profile
-from eunomia.state.state import State
+from eunomia.store.state import State
 from eunomia.units import NONE, AppId, JobId, Seconds
 from eunomia_appmaster.explaining.explanations import describe, iterations_done
 from eunomia_appmaster.protocol import arbiter_pb2 as pb

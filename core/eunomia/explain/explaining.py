@@ -23,8 +23,8 @@ from eunomia.model.leases import LeaseState
 from eunomia.model.shapes import value
 from eunomia.model.workload import JobState
 from eunomia.round.arbiter import Arbiter
-from eunomia.state.show import show
-from eunomia.state.state import STAGES
+from eunomia.round.show import show
+from eunomia.store.state import STAGES
 from eunomia.units import NONE, AppId, JobId, Seconds, Stage
 
 log = structlog.get_logger()

@@ -16,8 +16,8 @@ from eunomia.model.leases import GpuState
 from eunomia.model.shapes import builds
 from eunomia.model.workload import JobState
 from eunomia.round.arbiter import Arbiter
-from eunomia.state.offering import make_offer
-from eunomia.state.state import State
+from eunomia.round.offering import make_offer
+from eunomia.store.state import State
 from eunomia.units import NEVER, NONE, Ints, Reals, Scope, Unit, format_duration
 
 

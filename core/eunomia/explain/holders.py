@@ -7,7 +7,7 @@ import numpy as np
 
 from eunomia.explain.what_if import Trials, finishes_at
 from eunomia.model.leases import LeaseState
-from eunomia.state.state import State
+from eunomia.store.state import State
 from eunomia.units import NONE, JobId
 
 LEASES_TRIED = 8

@@ -1,7 +1,7 @@
 """Describes the measurement of a job's rate: the GPUs on which it runs, and when it ends."""
 
 from eunomia.explain.facts import slots
-from eunomia.state.state import State
+from eunomia.store.state import State
 from eunomia.units import Seconds, format_duration
 
 

@@ -25,15 +25,15 @@ from eunomia.contract.events import (
     Started,
 )
 from eunomia.contract.stages import Stages
+from eunomia.fold.adopt import close_offer
+from eunomia.fold.fold import fold
 from eunomia.model.cluster import Cluster
 from eunomia.model.leases import GpuState, Lease, LeaseState
 from eunomia.model.shapes import builds
 from eunomia.model.workload import JobState
 from eunomia.round.arbiter import Arbiter
-from eunomia.state.adopt import close_offer
-from eunomia.state.fold import fold
-from eunomia.state.state import State
-from eunomia.state.writers import mark
+from eunomia.store.state import State
+from eunomia.store.writers import mark
 from eunomia.units import NONE, ZERO, AppId, Cause, Epoch, Ints, JobId, LeaseId, Locality, Seconds, Version
 
 STEPS_AHEAD = 200

@@ -73,7 +73,7 @@ from eunomia.journal.values import (
     whole,
     write_notes,
 )
-from eunomia.state.codec import Json, decode, encode
+from eunomia.store.codec import Json, decode, encode
 from eunomia.units import Seconds
 
 log = structlog.get_logger()

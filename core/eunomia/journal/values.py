@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from eunomia.journal.schema import version_of
 from eunomia.journal.sums import NOTES, UNREADABLE, as_json, row_sum, write_meta
-from eunomia.state.codec import Json
+from eunomia.store.codec import Json
 
 META: Final = ("meta", "key")
 """A table, and its key columns."""

@@ -10,19 +10,19 @@ from eunomia.contract.snapshot import Snapshot
 from eunomia.contract.stages import Stages
 from eunomia.contract.valuations import Valuations
 from eunomia.errors import EunomiaError
+from eunomia.fold.adopt import adopt, close_offer
+from eunomia.fold.fold import fold
+from eunomia.fold.folding import Folding
 from eunomia.model.cluster import Cluster
 from eunomia.round.bids import Closing, closing_of
 from eunomia.round.invariants import check_state
 from eunomia.round.round import Observer, Round, as_fault, lease_of, renewals
+from eunomia.round.show import show
 from eunomia.round.strictness import is_strict
 from eunomia.round.timing import Timing
 from eunomia.round.verdict_changes import verdicts_of
-from eunomia.state.adopt import adopt, close_offer
-from eunomia.state.fold import fold
-from eunomia.state.folding import Folding
-from eunomia.state.saving import load_state, save_state
-from eunomia.state.show import show
-from eunomia.state.state import State
+from eunomia.store.saving import load_state, save_state
+from eunomia.store.state import State
 from eunomia.units import Cause, OfferId, Scope, Seconds, Stage
 
 _put = object.__setattr__

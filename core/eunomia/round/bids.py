@@ -9,7 +9,7 @@ from eunomia.contract.claims import Claims
 from eunomia.contract.offers import Offer
 from eunomia.contract.valuations import Form, Valuations
 from eunomia.model.leases import GpuState
-from eunomia.state.state import State
+from eunomia.store.state import State
 from eunomia.units import Ints, Rows, Unit
 
 

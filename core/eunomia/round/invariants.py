@@ -16,10 +16,10 @@ from eunomia.model.gpu_sets import joined
 from eunomia.model.leases import GpuState, Lease, LeaseState
 from eunomia.model.workload import JobState
 from eunomia.round.answers import PlanError
+from eunomia.round.offering import reached
 from eunomia.round.retunes import check_ranges, check_retunes
 from eunomia.round.targets import target_amounts
-from eunomia.state.offering import reached
-from eunomia.state.state import State
+from eunomia.store.state import State
 from eunomia.units import NONE, Ints, Rest, Scope, Stage, Unit
 
 _JOB = Unit.JOB

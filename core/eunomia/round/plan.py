@@ -17,9 +17,9 @@ from eunomia.contract.offers import Offer
 from eunomia.contract.placements import Placement, Retunes
 from eunomia.contract.stages import Rounds
 from eunomia.model.leases import GpuState, Lease, LeaseState
+from eunomia.round.offering import reached
 from eunomia.round.targets import target_amounts
-from eunomia.state.offering import reached
-from eunomia.state.state import State
+from eunomia.store.state import State
 from eunomia.units import NEVER, NONE, Epoch, LeaseId, Reals, Rest, Seconds, Unit
 
 NO_GPUS = np.empty(0, np.int64)

@@ -15,7 +15,7 @@ from eunomia.model.gpu_sets import NO_GPUS, joined, without
 from eunomia.model.leases import GpuState, Lease, LeaseState
 from eunomia.model.workload import JobState
 from eunomia.round.answers import PlanError
-from eunomia.state.state import State
+from eunomia.store.state import State
 from eunomia.units import NONE, Epoch, Ints, JobId, LeaseId, Locality, Reals, Seconds, Stage
 
 _ELASTICITY = Stage.ELASTICITY

@@ -8,7 +8,7 @@ from eunomia.contract.placements import Placement, Retunes
 from eunomia.model.leases import LeaseState
 from eunomia.model.workload import JobState
 from eunomia.round.answers import PlanError
-from eunomia.state.state import State
+from eunomia.store.state import State
 from eunomia.units import NONE, Bools, Ints, Reals, Stage, Unit
 
 _PLACEMENT = Stage.PLACEMENT

@@ -26,12 +26,12 @@ from eunomia.model.leases import LeaseState
 from eunomia.round.answers import Answer, PlanError, StageFaultError, fault_of, mistyped
 from eunomia.round.bids import Closing
 from eunomia.round.invariants import check_allocation, check_placement, check_verdicts
+from eunomia.round.offering import make_offer
 from eunomia.round.plan import Planner, planned
 from eunomia.round.probes import Prober, check_probes
+from eunomia.round.show import show
 from eunomia.round.verdict_changes import verdicts_of
-from eunomia.state.offering import make_offer
-from eunomia.state.show import show
-from eunomia.state.state import State
+from eunomia.store.state import State
 from eunomia.units import NEVER, Cause, Ints, LeaseId, Scope, Seconds, Stage, Unit
 
 T = TypeVar("T")

@@ -4,7 +4,7 @@ import numpy as np
 
 from eunomia.contract.allocations import Allocation
 from eunomia.contract.placements import Placement
-from eunomia.state.state import State
+from eunomia.store.state import State
 from eunomia.units import NONE, Bools, Reals, Unit
 
 

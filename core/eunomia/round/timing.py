@@ -5,7 +5,7 @@ import math
 from eunomia.contract.contracts import Feature, Triggers
 from eunomia.contract.stages import DEFAULT_TRIGGERS, Stages
 from eunomia.round.answers import StageFaultError, ask
-from eunomia.state.state import State
+from eunomia.store.state import State
 from eunomia.units import NEVER, Cause, Seconds, Stage
 
 _BOUNDARY, _LEASE_ENDED, _WAKE = Cause.BOUNDARY, Cause.LEASE_ENDED, Cause.WAKE

@@ -13,8 +13,8 @@ from eunomia.contract.decisions import Fault, Transition, Waiting
 from eunomia.contract.offers import Offer
 from eunomia.contract.verdicts import NO_VERDICTS, Reason, Verdicts
 from eunomia.round.answers import Answer
-from eunomia.state.offering import anything
-from eunomia.state.state import STAGE_NUMBER, STAGES, State
+from eunomia.round.offering import anything
+from eunomia.store.state import STAGE_NUMBER, STAGES, State
 from eunomia.units import NONE, Rows, Stage, Unit
 
 Code = tuple[int, int, str]

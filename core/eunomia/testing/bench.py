@@ -27,7 +27,7 @@ from eunomia.platform.profiles import Profile
 from eunomia.platform.registry import Registry, default_registry
 from eunomia.round.arbiter import Arbiter
 from eunomia.round.invariants import StateError, check_state
-from eunomia.state.codec import encode
+from eunomia.store.codec import encode
 from eunomia.testing.drive import Drive
 from eunomia.testing.guarding import Call, Guard
 from eunomia.testing.linear_keys import KeyCheck

@@ -16,6 +16,7 @@ from eunomia.contract.contracts import Feature
 from eunomia.contract.memos import Memo, Memos
 from eunomia.contract.offers import Offer
 from eunomia.contract.snapshot import Measured, Snapshot
+from eunomia.fold.regimes import is_present
 from eunomia.model.adaptations import Adaptation, Adaptations, ComingRegime
 from eunomia.model.changes import Changes
 from eunomia.model.cluster import Cluster
@@ -24,7 +25,6 @@ from eunomia.model.forecasts import Forecast
 from eunomia.model.leases import GpuState, Holdings
 from eunomia.model.ledger import AppLedger, JobLedger, Ledger
 from eunomia.model.workload import Apps, Jobs, JobState, Users
-from eunomia.state.regimes import is_present
 from eunomia.units import (
     NEVER,
     NONE,

@@ -29,7 +29,7 @@ from eunomia.errors import EunomiaError
 from eunomia.model.leases import GpuState, Lease, LeaseState, Probing
 from eunomia.model.workload import JobState
 from eunomia.round.arbiter import Arbiter
-from eunomia.state.state import State
+from eunomia.store.state import State
 from eunomia.units import NONE, AppId, Epoch, JobId, LeaseId, Seconds
 
 Amounts = dict[int, tuple[float, float]]

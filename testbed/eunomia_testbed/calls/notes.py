@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Iterator
 
 from eunomia.round.round import Observer
-from eunomia.state.state import State
+from eunomia.store.state import State
 from eunomia.units import Stage
 from eunomia_testbed.calls.page import CallPage
 

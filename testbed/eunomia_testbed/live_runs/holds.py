@@ -11,7 +11,7 @@ from eunomia.contract.decisions import Decision
 from eunomia.contract.events import MachineLost
 from eunomia.journal.journal import Step
 from eunomia.model.leases import GpuState
-from eunomia.state.state import State
+from eunomia.store.state import State
 from eunomia.units import NONE, Ints
 
 _LEAVING, _DOWN = int(GpuState.LEAVING), int(GpuState.DOWN)

@@ -16,7 +16,7 @@ from chaos.fuzz.values import ATTACKERS, WITNESS
 from eunomia.contract.bundles import offer_classes
 from eunomia.journal.journal import Journal
 from eunomia.platform.profiles import Profile
-from eunomia.state.codec import encode
+from eunomia.store.codec import encode
 from eunomia.units import NONE, AppId, Seconds, Stage
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import arbiter_pb2_grpc, launcher_pb2_grpc

@@ -12,7 +12,7 @@ from eunomia.contract.decisions import Decision
 from eunomia.contract.events import AppArrived, Event, JobAdded, MachineBack, MachineLost
 from eunomia.platform.registry import default_registry
 from eunomia.round.arbiter import Arbiter
-from eunomia.state.state import State
+from eunomia.store.state import State
 from eunomia.testing.assemble import assemble
 from eunomia.testing.drive import Drive
 from eunomia.units import AppId, Ints, JobId, Reals, UserId

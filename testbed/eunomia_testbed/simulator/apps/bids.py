@@ -12,7 +12,7 @@ from eunomia.contract.stages import Stages
 from eunomia.contract.valuations import Form
 from eunomia.errors import EunomiaError
 from eunomia.model.forecasts import Forecast
-from eunomia.state.show import show
+from eunomia.round.show import show
 from eunomia.units import NONE, OfferId, Stage
 from eunomia_appmaster.master.bidding import bid_of
 from eunomia_testbed.simulator.apps.masters import Masters

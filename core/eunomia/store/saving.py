@@ -12,9 +12,9 @@ from eunomia.contract.snapshot import Measured
 from eunomia.errors import InputError
 from eunomia.model.cluster import Cluster
 from eunomia.model.leases import Lease, LeaseState, Probing
-from eunomia.state.codec import decode, encode
-from eunomia.state.saved_tables import restore_tables, saved_tables
-from eunomia.state.state import OpenOffer, State
+from eunomia.store.codec import decode, encode
+from eunomia.store.saved_tables import restore_tables, saved_tables
+from eunomia.store.state import OpenOffer, State
 from eunomia.units import AppId, Basis, Cause, Locality, Seconds, Stage, Version
 
 FORMAT = 2

@@ -8,11 +8,11 @@ from eunomia.contract.decisions import Fault, Transition, TransitionKind
 from eunomia.contract.events import Event, JobFinished, SingleJobEnded
 from eunomia.contract.verdicts import Reason
 from eunomia.errors import InputError
+from eunomia.fold.revoking import drop_app, revoke
 from eunomia.model.leases import Lease, LeaseState
 from eunomia.model.workload import JobState
-from eunomia.state.revoking import drop_app, revoke
-from eunomia.state.state import State
-from eunomia.state.writers import divide, drop_job, move, tell
+from eunomia.store.state import State
+from eunomia.store.writers import divide, drop_job, move, tell
 from eunomia.units import NONE, AppId, Cause, Ints, JobId, Seconds
 
 JOB_ENDED = "an event must name a job that has not ended"

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from eunomia.contract.decisions import Decision, ProbeOrder, Renewal, Transition, TransitionKind, Waiting
 from eunomia.contract.offers import Offer
 from eunomia.contract.verdicts import Reason
+from eunomia.fold.revoking import forget_probe, shed
 from eunomia.model.gpu_sets import without
 from eunomia.model.leases import GpuState, Lease, LeaseState, Probing
 from eunomia.model.workload import JobState
-from eunomia.state.revoking import forget_probe, shed
-from eunomia.state.state import STAGE_NUMBER, OpenOffer, State
-from eunomia.state.writers import grant, halt, leave, mark, move, set_ranges, tell
+from eunomia.store.state import STAGE_NUMBER, OpenOffer, State
+from eunomia.store.writers import grant, halt, leave, mark, move, set_ranges, tell
 from eunomia.units import NEVER, NONE, Version
 
 

@@ -15,7 +15,7 @@ from eunomia.model.leases import GpuState, Holdings, Lease
 from eunomia.model.ledger import AppLedger, JobLedger
 from eunomia.model.space import Space
 from eunomia.model.workload import Apps, Jobs, JobState, Users
-from eunomia.state.amounts import Amounts
+from eunomia.store.amounts import Amounts
 from eunomia.store.facts import Counters, Names, Reported
 from eunomia.store.indexes import Capacity, LeaseEnds, Owners, WaitingJobs
 from eunomia.store.service import Service

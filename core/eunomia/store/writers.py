@@ -12,8 +12,8 @@ import numpy as np
 from eunomia.contract.decisions import Transition
 from eunomia.model.leases import GpuState, Lease, LeaseState
 from eunomia.model.workload import JobState
-from eunomia.state.state import State
 from eunomia.store.indexes import Verdict
+from eunomia.store.state import State
 from eunomia.units import NONE, Cause, Seconds
 
 _HELD, _LEAVING, _FREE, _DOWN = int(GpuState.HELD), int(GpuState.LEAVING), int(GpuState.FREE), int(GpuState.DOWN)

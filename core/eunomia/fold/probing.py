@@ -6,13 +6,13 @@ import numpy as np
 
 from eunomia.contract.decisions import Transition, TransitionKind
 from eunomia.contract.events import RateMeasured
+from eunomia.fold.adopt import confirm_again
+from eunomia.fold.folding import Folding
+from eunomia.fold.revoking import shed
 from eunomia.model.gpu_sets import NO_GPUS, without
 from eunomia.model.leases import Lease, LeaseState, Probing
-from eunomia.state.adopt import confirm_again
-from eunomia.state.folding import Folding
-from eunomia.state.revoking import shed
-from eunomia.state.state import State
-from eunomia.state.writers import halt
+from eunomia.store.state import State
+from eunomia.store.writers import halt
 from eunomia.units import NEVER, Epoch, LeaseId, Seconds
 
 

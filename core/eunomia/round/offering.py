@@ -8,7 +8,7 @@ from eunomia.contract.offers import Offer
 from eunomia.model.leases import GpuState
 from eunomia.model.shapes import Deferred
 from eunomia.model.workload import JobState
-from eunomia.state.state import State
+from eunomia.store.state import State
 from eunomia.units import NONE, Bools, Ints, OfferId, Rows, Scope, Seconds
 
 _FREE, _HELD, _DOWN = int(GpuState.FREE), int(GpuState.HELD), int(GpuState.DOWN)

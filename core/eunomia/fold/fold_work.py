@@ -21,11 +21,11 @@ from eunomia.contract.events import (
 )
 from eunomia.contract.verdicts import Reason
 from eunomia.errors import InputError
+from eunomia.fold.folding import EventError, Folding, await_round
+from eunomia.fold.regimes import check_declared, declares_well, reported_back
 from eunomia.model.workload import JobState
-from eunomia.state.folding import EventError, Folding, await_round
-from eunomia.state.regimes import check_declared, declares_well, reported_back
-from eunomia.state.state import State
-from eunomia.state.writers import count, halt, move
+from eunomia.store.state import State
+from eunomia.store.writers import count, halt, move
 from eunomia.units import NONE, Cause, UserId
 
 _RUNNING = int(JobState.RUNNING)

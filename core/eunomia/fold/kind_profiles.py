@@ -3,9 +3,9 @@
 import math
 
 from eunomia.contract.events import KindProfiled, RateMeasured
+from eunomia.fold.folding import EventError, Folding
 from eunomia.model.kind_profiles import MOST_KINDS, MOST_POINTS, KnownRate, with_rate
-from eunomia.state.folding import EventError, Folding
-from eunomia.state.state import State
+from eunomia.store.state import State
 from eunomia.units import Cause
 
 

@@ -12,7 +12,7 @@ from eunomia.contract.snapshot import Snapshot
 from eunomia.model.leases import Holdings
 from eunomia.model.ledger import Ledger
 from eunomia.model.workload import JobState
-from eunomia.state.state import State
+from eunomia.store.state import State
 from eunomia.units import NONE, Cause, Ints, Rows
 
 C = TypeVar("C")

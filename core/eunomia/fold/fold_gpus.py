@@ -15,12 +15,12 @@ from eunomia.contract.events import (
     SingleJobEnded,
     Started,
 )
+from eunomia.fold.folding import EventError, Folding, await_round, close_app
+from eunomia.fold.revoking import drop_lease, give_back, leave_all
 from eunomia.model.leases import GpuState, Lease, LeaseState
 from eunomia.model.workload import JobState
-from eunomia.state.folding import EventError, Folding, await_round, close_app
-from eunomia.state.revoking import drop_lease, give_back, leave_all
-from eunomia.state.state import State
-from eunomia.state.writers import begin, divide, drop_job, halt, leave, mark, move
+from eunomia.store.state import State
+from eunomia.store.writers import begin, divide, drop_job, halt, leave, mark, move
 from eunomia.units import NONE, Cause, Ints, Seconds
 
 _ACTIVE, _ORDERED, _LEAVING = LeaseState.ACTIVE, LeaseState.ORDERED, LeaseState.LEAVING

@@ -5,11 +5,11 @@ from collections.abc import Iterable
 
 from eunomia.contract.events import Adapted, JobAdded, RateMeasured, RegimesAnnounced
 from eunomia.contract.snapshot import Measured
+from eunomia.fold.folding import EventError, Folding
+from eunomia.fold.kind_profiles import keep_by_kind
+from eunomia.fold.probing import measured
 from eunomia.model.adaptations import MOST_ADAPTATIONS, Adaptation, Adaptations, Regime
-from eunomia.state.folding import EventError, Folding
-from eunomia.state.kind_profiles import keep_by_kind
-from eunomia.state.probing import measured
-from eunomia.state.state import State
+from eunomia.store.state import State
 from eunomia.units import Cause
 
 _ROUNDING = 1e-6

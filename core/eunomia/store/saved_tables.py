@@ -8,7 +8,7 @@ import numpy as np
 
 from eunomia.model.ledger import AppLedger, JobLedger
 from eunomia.model.workload import Apps, Jobs
-from eunomia.state.state import State
+from eunomia.store.state import State
 
 Saved = dict[str, Any]
 """A table's content as ``Table.state`` gives it: ``used``, ``free`` and ``columns``."""

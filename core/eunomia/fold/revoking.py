@@ -9,8 +9,8 @@ from eunomia.contract.verdicts import Reason
 from eunomia.model.gpu_sets import NO_GPUS
 from eunomia.model.leases import Lease, LeaseState
 from eunomia.model.workload import JobState
-from eunomia.state.state import State
-from eunomia.state.writers import halt, leave, move, release
+from eunomia.store.state import State
+from eunomia.store.writers import halt, leave, move, release
 from eunomia.units import NONE, Ints, LeaseId, Seconds
 
 _ON_GPUS = (int(JobState.RUNNING), int(JobState.STARTING))

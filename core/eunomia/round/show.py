@@ -14,8 +14,8 @@ from eunomia.model.ledger import Ledger
 from eunomia.model.shapes import Deferred
 from eunomia.model.space import Space
 from eunomia.model.workload import JobState
-from eunomia.state.narrowing import narrowed
-from eunomia.state.state import State
+from eunomia.round.narrowing import narrowed
+from eunomia.store.state import State
 from eunomia.units import NONE, Cause, Rows
 
 _NOTHING: frozenset[int] = frozenset()

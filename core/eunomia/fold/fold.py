@@ -39,11 +39,11 @@ from eunomia.contract.events import (
     expanded,
     in_order,
 )
+from eunomia.fold import fold_gpus, fold_work, kind_profiles, regimes
+from eunomia.fold.folding import EventError, Folding, await_round
+from eunomia.fold.probing import end_overdue
 from eunomia.model.workload import JobState
-from eunomia.state import fold_gpus, fold_work, kind_profiles, regimes
-from eunomia.state.folding import EventError, Folding, await_round
-from eunomia.state.probing import end_overdue
-from eunomia.state.state import State
+from eunomia.store.state import State
 from eunomia.units import NONE, Cause, Seconds
 
 
