@@ -66,6 +66,11 @@ class OefCell:
     change: str = ""
     """``leaves``: tenant 4 leaves in the 40th minute; ``joins``: tenant 1 adds jobs of a second model then."""
     hours: float = 8.0
+    load: float = 1.0
+    """Work of jobs that end, as a fraction of what as many GPUs of the slowest type do in the three days."""
+    one_refiner: bool = False
+    """Whether ``rounding`` turns the shares of every policy into GPUs, in rounds that may move every job, and Gavel
+    finds new shares at every arrival: what differs is then the allocation alone."""
 
     @property
     def key(self) -> str:
@@ -112,12 +117,27 @@ def recipe_of(cell: OefCell) -> Recipe:
     if cell.what == OVERHEAD:
         return Recipe(policy=cell.policy, preset=POLICIES[cell.policy].preset)
     settings: dict[str, object] = {"stages.placement": cell.placement}
-    if cell.policy in ROUNDED_BY_GAVEL:
+    if cell.one_refiner:
+        settings |= _one_refiner(cell.policy)
+    elif cell.policy in ROUNDED_BY_GAVEL:
         settings["plugins.gavel_rounds.round_length"] = ROUND
         settings["plugins.gavel_rounds.types"] = list(reversed(TYPES[cell.speeds]))
     else:
         settings["plugins.rounding.round_length"] = ROUND
     return Recipe(policy=cell.policy, preset=POLICIES[cell.policy].preset, settings=settings)
+
+
+def _one_refiner(policy: str) -> dict[str, object]:
+    """Return the settings under which allocations differ alone."""
+    settings: dict[str, object] = {
+        "stages.refiners": ["rounding"],
+        "plugins.rounding.round_length": ROUND,
+        "rounds.scope": "all",
+    }
+    if policy in ROUNDED_BY_GAVEL:
+        settings["plugins.rounding.shares"] = "time"
+        settings[f"plugins.{'max_min_fairness' if policy == 'gavel' else policy}.least_between"] = "0s"
+    return settings
 
 
 def run_cell(cell: OefCell) -> OefFigures:
@@ -241,7 +261,7 @@ def _apart(run: SimulatedRun, cell: OefCell) -> tuple[float, float]:
 
 def _completion(cell: OefCell) -> OefFigures:
     """Return completion times of jobs that end, from a run that is as long as they need, at most 30 days."""
-    workload = ending(cell.drawn)
+    workload = ending(cell.drawn, cell.load)
     run = _simulated(cell, workload, until=30.0 * 86_400.0)
     taken = run.app_finish_seconds - workload.apps.arrival_seconds
     mixed, several = _apart(run, cell)

@@ -178,9 +178,14 @@ def endless(tenants: Tenants, groups: Sequence[Group]) -> Workload:
     )
 
 
-def ending(tenants: Tenants) -> Workload:
-    """Return three days of tenants with 20 jobs each on average (§6.3.2), as the generator ``oef`` draws them."""
-    drawn = generate_workload("oef", {"tenants": tenants.count}, tenants.seed)
+def ending(tenants: Tenants, load: float = 1.0) -> Workload:
+    """Return three days of tenants with 20 jobs each on average (§6.3.2), as the generator ``oef`` draws them.
+
+    Args:
+        tenants: the tenants.
+        load: the whole work, as a fraction of what as many GPUs of the slowest type do in that time.
+    """
+    drawn = generate_workload("oef", {"tenants": tenants.count, "load": load}, tenants.seed)
     models, names = tenants.models, tuple(dict.fromkeys(tenants.models))
     by_tenant: Ints = np.array([names.index(model) for model in models])
     jobs = drawn.jobs
