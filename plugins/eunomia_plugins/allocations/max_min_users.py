@@ -6,7 +6,9 @@ import numpy as np
 
 from eunomia import (
     Allocation,
+    Cause,
     Claims,
+    Cluster,
     Contract,
     DeviceShares,
     Feature,
@@ -53,9 +55,14 @@ class MaxMinUsers:
         self.options = options
 
     @hookimpl
-    def eunomia_triggers(self) -> Triggers:
-        """Ask for a round at every arrival and whenever GPUs become free."""
-        return Triggers(on=EVENTS)
+    def eunomia_triggers(self, cluster: Cluster) -> Triggers:
+        """Ask for a round at every arrival and whenever GPUs become free.
+
+        On several GPU types rounds that a refiner asks for move running jobs too: else a job that got a slow type
+        while others ran would stay there once no job waits.
+        """
+        moves = frozenset({Cause.LEASE_ENDED, Cause.WAKE, Cause.BOUNDARY})
+        return Triggers(on=EVENTS, all_on=moves if len(cluster.gpu_types) > 1 else frozenset())
 
     @hookimpl
     def eunomia_allocation(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> Allocation:
