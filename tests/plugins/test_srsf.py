@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eunomia import Scores
+from eunomia import Scope, Scores
 from eunomia.testing.builders import World
 from eunomia_plugins.elasticity.fixed import Fixed
 from eunomia_plugins.orders.remaining import LengthOptions
@@ -10,7 +10,9 @@ from eunomia_plugins.orders.srsf import Srsf
 
 def service(world: World, *, now: float = 0.0) -> tuple[list[str], dict[str, float]]:
     snapshot = world.snapshot(now=now)
-    answer = Srsf(LengthOptions()).eunomia_valuation(snapshot, Fixed().eunomia_elasticity(snapshot), world.offer(now))
+    answer = Srsf(LengthOptions()).eunomia_valuation(
+        snapshot, Fixed().eunomia_elasticity(snapshot), world.offer(now, scope=Scope.ALL)
+    )
     names = [str(snapshot.jobs.id[row]) for row in answer.claims.rows]
     scores = answer.form(Scores)
     return [names[index] for index in scores.ranking()], dict(zip(names, scores.score[:, 0].tolist(), strict=True))
@@ -25,6 +27,7 @@ def test_a_short_job_on_many_gpus_comes_after_a_longer_one_on_few() -> None:
 
 def test_work_done_since_the_last_report_counts() -> None:
     world = World().job("a/1", gpus=2, iterations=100, seconds_per_iteration=2.0, done=10.0, since=5.0, rate=1.0)
+    world.holds("a/1", 0, 1)
     assert service(world, now=25.0)[1]["a/1"] == 2 * (100 - 10 - 20)
 
 

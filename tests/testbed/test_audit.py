@@ -301,12 +301,13 @@ def test_a_property_without_instances_is_not_judged(tmp_path: Path, capsys: pyte
     out = tmp_path / "out"
     assert run(["audit", "fifo", "--instances", "2", "--simulated", "0", "--out", str(out)]) == 0
     once, over = capsys.readouterr().out.split("over simulated rounds")
-    rows = [line for line in over.splitlines() if line[49:50] == "0"]
-    assert len(rows) == 8
+    table = over.split("\n\n")[0].strip().splitlines()
+    rows = [line for line in table if line[49:50] == "0"]
+    assert len(rows) == len(table) > 5
     assert all(row.endswith("not judged") and " %" not in row for row in rows)
     assert "not judged" not in once
     html = (out / "report.html").read_text()
-    assert html.count("<td>not judged</td>") == 8
+    assert html.count("<td>not judged</td>") == len(rows)
     assert run(["audit", "fifo", "--instances", "2", "--simulated", "1", "--out", str(tmp_path / "more")]) == 0
     assert "not judged" not in capsys.readouterr().out
 

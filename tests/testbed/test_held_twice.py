@@ -10,7 +10,7 @@ from test_demo_record import SLOTS, script, watched
 from eunomia.contract.events import JobFinished
 from eunomia.errors import EunomiaError
 from eunomia.fold.fold import FOLDS
-from eunomia.fold.fold_gpus import give_back
+from eunomia.fold.fold_gpus import come_back
 from eunomia.fold.folding import Folding
 from eunomia.journal.journal import Journal
 from eunomia.store.codec import encode
@@ -56,7 +56,7 @@ def test_a_fault_in_fold_is_found_by_the_check_and_not_by_the_replay(
         right(folding, event)
         for gpus in list(folding.state.owners.leaving.values()):
             for gpu in sorted(gpus):
-                give_back(folding, gpu, folding.state.now)
+                come_back(folding, gpu, folding.state.now)
 
     monkeypatch.setitem(FOLDS, JobFinished, hasty)
     folder = played(tmp_path)

@@ -64,8 +64,7 @@ def fold(state: State, now: Seconds, events: Iterable[Event], *, grace: Seconds)
     folding = Folding(state, grace, ordered)
     for event in ordered:
         try:
-            folded_whole = FOLDS[type(event)](folding, event)
-            if folded_whole is False:  # a compound event that is not simple: the events that it stands for follow
+            if FOLDS[type(event)](folding, event) is False:  # a compound event that is not simple
                 _fold_parts(folding, event)
         except EventError as error:
             folding.refuse(event, error)

@@ -43,7 +43,7 @@ def released(fold: Folding, event: Released) -> None:
         known = 0 <= gpu < state.cluster.gpus
         if not known or held.lease[gpu] != event.lease or event.epoch < held.epoch[gpu]:
             continue  # a late acknowledgement: the GPU has another holder, or a newer order
-        _come_back(fold, gpu, at)
+        come_back(fold, gpu, at)
 
 
 def single_job_ended(fold: Folding, event: SingleJobEnded) -> bool:
@@ -90,7 +90,7 @@ def _end(fold: Folding, lease: Lease, gpus: list[int], at: Seconds) -> None:
         await_round(state, job, stopped=True, at=at)
 
 
-def _come_back(fold: Folding, gpu: int, at: Seconds) -> None:
+def come_back(fold: Folding, gpu: int, at: Seconds) -> None:
     """Return a GPU from its holder to its successor, or to the free GPUs."""
     state, held = fold.state, fold.state.holdings.cells
     lease, job = state.leases[held.lease[gpu]], held.job[gpu]
@@ -222,7 +222,7 @@ def lost(fold: Folding, event: MachineLost) -> None:
         if promised is not None:
             fold.leave(promised, promised.gpus if promised.job != NONE else np.array([gpu], dtype=np.int64))
         if held.lease[gpu] != NONE:
-            _come_back(fold, gpu, state.now)
+            come_back(fold, gpu, state.now)
         mark(state, [gpu], GpuState.DOWN)
     state.cause(Cause.CLUSTER_CHANGED)
 

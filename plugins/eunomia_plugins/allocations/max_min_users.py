@@ -24,7 +24,7 @@ from eunomia import (
     hookimpl,
 )
 from eunomia.contract.contracts import Contracts
-from eunomia.units import Bools, Ints, Rows
+from eunomia.units import Bools, Ints, Reals, Rows
 from eunomia_plugins.allocations.filling import allowed, water
 from eunomia_plugins.allocations.ranking import EVENTS
 
@@ -77,6 +77,8 @@ class MaxMinUsers:
         np.logical_or.at(able, owner, may)
         weight = np.ones(claims.rows.size) if claims.weight is None else claims.weight
         gpus = water(able, demand, weight, offer.capacity) * demand[:, None]
+        if offer.capacity.size > 1:  # the refiner keeps of these what jobs can use, on the fastest types first
+            gpus += _spare(able & (demand > 0)[:, None], weight, offer.capacity - gpus.sum(axis=0))
         return Allocation(
             claims=claims,
             amount=DeviceShares(gpus=gpus, since=Seconds(snapshot.now)),
@@ -93,3 +95,10 @@ class MaxMinUsers:
         rows, owner = np.unique(snapshot.apps.user[apps], return_inverse=True)
         claims = Claims(unit=Unit.USER, rows=rows.astype(np.int32), weight=snapshot.users.weight[rows])
         return claims, owner.astype(np.int64)
+
+
+def _spare(able: Bools, weight: Reals, left: Reals) -> Reals:
+    """Return [claim, type] GPUs that no share uses, divided among the claims with jobs by their weights."""
+    part = able * weight[:, None]
+    spare: Reals = part / np.maximum(part.sum(axis=0), 1e-300) * np.maximum(left, 0.0)
+    return spare
