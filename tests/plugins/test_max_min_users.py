@@ -43,7 +43,8 @@ def test_types_are_kept_apart() -> None:
     got = shares(world)
     assert got["ana"][1] == 0.0
     assert got["ana"][0] + got["bo"][0] == pytest.approx(4.0)
-    assert sum(got["bo"]) == pytest.approx(4.0)
+    # V100s that no other user can use are bo's too: the refiner keeps what his job can use, the fastest type first.
+    assert got["bo"][1] == pytest.approx(4.0)
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(1, 8)), min_size=1, max_size=12))
