@@ -47,9 +47,9 @@ class Jobs:
             return False, job.gpus, job.kind, False, row, -math.inf
         return True, job.gpus, job.kind, job.movable, row, job.protected
 
-    def update(self, *rows: int, anew: bool = False) -> None:
+    def update(self, *rows: int, whole: bool = False) -> None:
         facts: Any = SimpleNamespace(now=self.now)
-        self.queue.update(facts, list(self.rows) if anew else list(rows), anew=anew)
+        self.queue.update(facts, list(self.rows) if whole else list(rows), whole=whole)
 
     def waits(self, row: int, key: float, kind: int, gpus: int) -> None:
         self.rows[row] = Job(runs=False, line=Linear(key), kind=kind, gpus=gpus)
@@ -111,7 +111,7 @@ moments = st.tuples(
 
 @given(st.lists(moments, max_size=12))
 def test_a_random_history_is_served_as_if_all_jobs_were_ranked(history: list[Any]) -> None:
-    jobs, anew = Jobs(), Jobs()
+    jobs, whole = Jobs(), Jobs()
     for seconds, arrived, left, waits, free in history:
         jobs.now += seconds
         changed = [*range(20, 25), *left]
@@ -129,9 +129,9 @@ def test_a_random_history_is_served_as_if_all_jobs_were_ranked(history: list[Any
         assert preempt(jobs.queue, list(free), CAPACITY) == expected
         running = [row for row in jobs.in_order() if jobs.rows[row].runs]
         assert serve(jobs.queue, jobs.queue.exact(running), list(free), CAPACITY) == expected
-        anew.rows, anew.now = jobs.rows, jobs.now
-        anew.update(anew=True)
-        assert preempt(anew.queue, list(free), CAPACITY) == expected
+        whole.rows, whole.now = jobs.rows, jobs.now
+        whole.update(whole=True)
+        assert preempt(whole.queue, list(free), CAPACITY) == expected
 
 
 def test_many_jobs_are_sorted_as_few_are() -> None:
@@ -144,7 +144,7 @@ def test_many_jobs_are_sorted_as_few_are() -> None:
             jobs.runs(row, Linear(key, float(luck.integers(0, 3))), gpus, int(luck.integers(0, 2)))
     jobs.now = few.now = 3.0
     few.rows = jobs.rows
-    jobs.update(anew=True)
+    jobs.update(whole=True)
     for row in luck.permutation(200).tolist():
         few.update(row)
     assert list(jobs.queue.in_order()) == list(few.queue.in_order()) == jobs.in_order()

@@ -106,7 +106,7 @@ class Index(abc.ABC):
             changes = moment.changed(seen)
         queue.key = key
         rows = None if changes is None else changes.touched if is_job else changes.apps.tolist()
-        queue.update(self.facts(menus), self._rows(is_job) if rows is None else rows, anew=rows is None)
+        queue.update(self.facts(menus), self._rows(is_job) if rows is None else rows, whole=rows is None)
         self._queues[name] = queue, moment.version
         return queue
 

@@ -117,16 +117,16 @@ class Queue:
         self._ending: list[tuple[float, int, Entry]] = []
         """Heap: end of the validity of a key, row, entry."""
 
-    def update(self, facts: Facts, rows: list[int], *, anew: bool) -> None:
+    def update(self, facts: Facts, rows: list[int], *, whole: bool) -> None:
         """Read rows that changed, and those whose key or protection has ended.
 
         Args:
             facts: of this moment.
             rows: those that changed, in any order; with repetitions.
-            anew: whether they are all rows there are.
+            whole: whether they are all rows there are.
         """
         self.facts = facts
-        if anew:
+        if whole:
             self.waiting, self.buckets, self._place, self._guarded, self._ending = {}, {}, {}, [], []
         now, due, place = facts.now, set(rows), self._place
         while self._guarded and self._guarded[0][0] <= now:

@@ -38,7 +38,7 @@ class Arbiter:
         stages: stages of the chosen profile.
         fallback: stages of the profile that serves after too many faulty rounds.
         seed: determines all random choices.
-        plain: whether stages see columns only, without the live index: slower, with the same decisions.
+        plain: whether the index that stages see is rebuilt in each round: slower, with the same decisions.
     """
 
     def __init__(

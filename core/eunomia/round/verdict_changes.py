@@ -14,11 +14,9 @@ from eunomia.contract.offers import Offer
 from eunomia.contract.verdicts import NO_VERDICTS, Reason, Verdicts
 from eunomia.round.answers import Answer
 from eunomia.round.offering import anything
+from eunomia.store.indexes import Verdict
 from eunomia.store.state import STAGE_NUMBER, STAGES, State
 from eunomia.units import NONE, Rows, Stage, Unit
-
-Code = tuple[int, int, str]
-"""A verdict: numbers of its reason and stage, and its plugin."""
 
 _ELASTICITY, _ALLOCATION, _PLACEMENT = Stage.ELASTICITY, Stage.ALLOCATION, Stage.PLACEMENT
 _OUTRANKED = int(Reason.OUTRANKED), STAGE_NUMBER[_ALLOCATION]
@@ -58,7 +56,7 @@ def verdicts_of(
             (started if order.gpus.size else stopped).add(state.names.jobs[order.job])
         else:
             _moved(state, order, stopped, started)
-    index, named, changed = state.waiting_jobs, set[int](), dict[int, Code]()
+    index, named, changed = state.waiting_jobs, set[int](), dict[int, Verdict]()
     shown = None if offer is None or fault is not None else offer.apps
     if shown is not None or turned_down:
         given = _Given(state)
@@ -66,7 +64,7 @@ def verdicts_of(
         if shown is not None:
             given.add(*_outside(state, stopped | index.rows, shown), _ALLOCATION, allocator)
         named, changed = given.named, given.changed
-    default: Code | None = None  # earlier verdicts are kept
+    default: Verdict | None = None  # earlier verdicts are kept
     if fault is not None:
         default = int(Reason.PLUGIN_FAULT), STAGE_NUMBER[fault.stage or _ALLOCATION], fault.plugin
     elif offer is not None:
@@ -84,7 +82,7 @@ class _Given:
         self._state, self._kept, self._plugins = state, state.jobs.live, state.names.plugins
         self.named = set[int]()
         """Rows of the jobs that stages turned down."""
-        self.changed = dict[int, Code]()
+        self.changed = dict[int, Verdict]()
 
     def add_all(self, answers: Sequence[tuple[Stage, str, Answer]]) -> None:
         """Add the verdicts of all stages, in calling order."""
@@ -127,7 +125,7 @@ def _by_size(state: State, rows: Rows, reasons: Rows) -> Rows:
 
 
 def _changes(
-    state: State, look_at: set[int], given: dict[int, Code], default: Code | None, stopped: set[int]
+    state: State, look_at: set[int], given: dict[int, Verdict], default: Verdict | None, stopped: set[int]
 ) -> tuple[Waiting, ...]:
     """Return the new verdicts on jobs; a job whose verdict stays needs not be looked at again."""
     index, kept, plugins, changed = state.waiting_jobs, state.jobs.cells, list(state.names.plugins), list[Waiting]()

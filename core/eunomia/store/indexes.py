@@ -1,7 +1,7 @@
 """The indexes: sets and sums that follow from the tables, so that no step searches these.
 
-The writers keep them up to date; each can be rebuilt from the tables, and ``--strict-plugins`` compares it with its
-rebuild after every step.
+The writers keep them up to date. ``--strict-plugins`` compares them with those rebuilt from the tables after each
+step, but for ``Owners.leaving``, and for ``Capacity``, which counts again after a change.
 """
 
 import heapq
@@ -132,7 +132,7 @@ class Owners:
         return own | self.shared_by.get(app, set())
 
     def rebuild(self) -> Self:
-        """Return the same index made from the tables; GPUs that leave are kept, since the table has them by GPU."""
+        """Return the same index made from the tables; ``leaving`` is kept: an open offer hides which GPUs leave."""
         made = type(self)(self._apps, self._jobs, self._leases)
         app, apps = self._jobs.cells.app, self._apps
         for job in np.flatnonzero(self._jobs.live.state[: self._jobs.used]).tolist():

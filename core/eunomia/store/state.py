@@ -62,7 +62,7 @@ class State:
     Args:
         cluster: the machines and GPUs.
         seed: determines all random choices.
-        plain: whether snapshots carry columns only, without the index, so that every stage uses its plain code.
+        plain: whether the index of each snapshot is rebuilt from the tables.
 
     Attributes:
         now: seconds since the start.

@@ -1,4 +1,6 @@
-"""The writers: the only functions that write columns of the tables, each with the indexes that follow from them.
+"""The writers: they change columns of the tables, each with the indexes that follow from these.
+
+Columns from which no index follows are set with ``Table.set``; nothing else writes a table.
 
 What a job or an app received, the verdicts, what changed and the area of N_avg are facts that these add up. Everything
 else that the state keeps beside the tables is an index, which can be rebuilt from them.
@@ -80,12 +82,12 @@ def halt(state: State, job: int, at: float | None = None) -> None:
     jobs.since[job] = math.nan
 
 
-def tell(state: State, job: int, verdict: Verdict, at: Seconds | None = None) -> None:
-    """Store the verdict on a job, from now on or from ``at``."""
+def tell(state: State, job: int, verdict: Verdict) -> None:
+    """Store the verdict on a job."""
     jobs, (reason, stage, plugin) = state.jobs.cells, verdict
     plugins = state.names.plugins
     jobs.reason[job], jobs.stage[job], jobs.plugin[job] = reason, stage, plugins.setdefault(plugin, len(plugins))
-    jobs.told_in[job], jobs.told_at[job] = state.counters.round, state.now if at is None else at
+    jobs.told_in[job], jobs.told_at[job] = state.counters.round, state.now
     state.waiting_jobs.told(job, verdict)
 
 
