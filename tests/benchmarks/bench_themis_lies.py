@@ -19,6 +19,7 @@ from eunomia.platform.profiles import Profile
 from eunomia_testbed.metrics.serial import serial_seconds
 from eunomia_testbed.reproduce.themis.cells import (
     COSTS,
+    DENSE,
     FORECAST_SECONDS,
     HORIZON_SECONDS,
     Figures,
@@ -29,7 +30,6 @@ from eunomia_testbed.reproduce.themis.cells import (
 from eunomia_testbed.reproduce.themis.speeds import speeds_of
 from eunomia_testbed.simulator import Keep, Reports, SimulationOptions, simulate_one
 
-DENSE_MODEL = "WaveNet"
 LIAR = "app7"
 
 
@@ -58,7 +58,7 @@ def run(lie: Lie, slowdowns: str, seed: int, *, standing_slowdown: bool) -> Figu
     """Simulate eight equal apps of which the last one lies."""
     workload, cluster = identical_apps(seed), make_cluster("lying")
     if lie.dense:
-        workload = dataclasses.replace(workload, models=(DENSE_MODEL,))
+        workload = dataclasses.replace(workload, models=(DENSE,))
     lies: Mapping[str, float] = {LIAR: lie.work} if lie.work != 1.0 else {}
     far: Mapping[str, float] = {LIAR: lie.far} if lie.far != 1.0 else {}
     reports = Reports(forecast_seconds=FORECAST_SECONDS, know="oracle", profiles=False, lies=lies, far_lies=far)

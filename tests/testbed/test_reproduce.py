@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,8 @@ def figures(*, rho: float = 1.0, hours: float = 10.0, seconds: float = 100.0, sc
         rounds=10,
         faults=0,
         decision_seconds=0.1,
+        arbiter_ms=(2.0, 9.0),
+        agent_ms=(0.5, 0.7),
     )
 
 
@@ -130,6 +133,43 @@ def test_every_claim_is_measured_by_cells_of_the_grid() -> None:
     assert {text for text, one in found.items() if one.text == "-"} == missing
     assert all((one.verdict in unmeasured) for text, one in found.items() if text in missing)
     assert all(one.reason and one.text for one in found.values())
+
+
+def test_a_cell_of_themis_has_the_time_of_each_auction_and_others_have_none() -> None:
+    made = run_cell(Cell(policy="themis", seed=0, apps=3, shorter=64.0))
+    assert 0 < len(made.arbiter_ms) == len(made.agent_ms) <= made.rounds
+    assert min(made.arbiter_ms) > 0.0 < min(made.agent_ms)
+    assert run_cell(Cell(policy="srtf", seed=0, apps=3, shorter=64.0)).arbiter_ms == ()
+    number = themis.NUMBERS["arbiter, 95th percentile"]
+    assert 2.0 < number(figures()) < 9.0
+    assert math.isnan(number(dataclasses.replace(figures(), arbiter_ms=())))
+
+
+def test_the_group_of_the_lead_has_seven_policies_at_three_contentions_under_both_slowdowns() -> None:
+    cells = {cell for claim in chosen(themis.PAPER.claims(Grid()), ["lead"]) for cell in claim.cells(0)}
+    runs = {(cell.policy, cell.shrink, cell.slowdowns) for cell in cells if cell.policy != "alone"}
+    assert len(runs) == 7 * 3 * 2 and {cell.workload for cell in cells} == {"flat"}
+    assert all(themis.seconds(cell) > 0.0 for seed in (0, 4) for cell in cells_in(Grid(seeds=(seed,))))
+
+
+def test_apps_that_gandiva_starves_are_named() -> None:
+    by_seed = {"gandiva": [figures(rho=23.7), figures(rho=4.0)], "srtf": [figures(rho=9.0), figures()]}
+    assert themis.starved(by_seed).endswith("the number of seeds of 2: gandiva: app02 23.7 in 2")
+    grid, done = fig_nine((0, 1), {"themis": 1.0, "gandiva": 5.0})
+    found = claim_of(grid, "Fig 9").measure(Runs(grid=grid, done=done))
+    assert "gandiva: app02 5 in 2" in found.reason
+
+
+def test_a_lie_is_told_by_the_last_app_alone() -> None:
+    usual = {"workload": "identical", "cluster": "lying", "apps": 8, "iterations_error": 0.0, "slowdown_error": 0.0}
+    honest, less, paper_way = (
+        run_cell(Cell(policy="themis", seed=0, **usual, **more))  # type: ignore[arg-type]
+        for more in ({}, {"work_lie": -0.3}, {"standing_slowdown": True})
+    )
+    assert less.jct_seconds[-1] < 0.95 * honest.jct_seconds[-1]
+    assert honest.jct_seconds != paper_way.jct_seconds
+    recipe = recipe_of(Cell(policy="themis", seed=0, standing_slowdown=True))
+    assert recipe.settings["plugins.themis.standing_slowdown"] is True
 
 
 def test_without_runs_nothing_is_claimed() -> None:

@@ -5,6 +5,7 @@ import dataclasses
 import importlib
 import json
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,12 @@ from eunomia_testbed import reproduce
 from eunomia_testbed.reproduce.claims import RowPaper, Variant
 from eunomia_testbed.reproduce.measures import MEASURES, ratio_effects
 from eunomia_testbed.reproduce.paper import Runs, cell_key
+from eunomia_testbed.reproduce.paper import cells_of as cells_of_paper
 from eunomia_testbed.reproduce.papers import find_paper
 from eunomia_testbed.reproduce.recipes import Recipe, differences, run_profile, told_apart
 from eunomia_testbed.reproduce.record import keep_record, markdown, merged
 from eunomia_testbed.reproduce.rows import RowsFile, parse_rows, section_order
+from eunomia_testbed.reproduce.themis.paper import Grid
 from eunomia_testbed.reproduce.verdicts import Measured, Verdict
 
 OWN = sorted(path.parent.name for path in Path(reproduce.__path__[0]).glob("*/claims.toml"))
@@ -310,8 +313,8 @@ def test_one_place_loads_the_profiles_of_reproductions() -> None:
 def test_a_cell_runs_the_profile_of_its_recipe(name: str) -> None:
     tree = ast.parse((Path(reproduce.__path__[0]) / name / "cells.py").read_text())
     calls = [ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    calls = [call for call in calls if call.startswith("run_profile(")]
-    assert calls and set(calls) == {"run_profile(recipe_of(cell))"}
+    calls = [call for call in calls if call.startswith(("run_profile(", "clocked_profile("))]
+    assert calls and {call.partition("(")[2] for call in calls} == {"recipe_of(cell))"}
 
 
 @pytest.mark.parametrize("name", OWN)
@@ -392,6 +395,53 @@ def test_the_page_counts_claims_and_not_goals_and_marks_what_is_stale(tmp_path: 
     assert "1 of 3 rows are stale" in page and "- 20 jobs" in page
 
 
+TABLE = """
+[[table]]
+title = "JCT by load"
+cells = "plain"
+number = "JCT"
+at = [{ label = "low", load = 1 }, { label = "high", load = 2 }]
+over = ["a", { label = "b as told", policy = "b", told = true }]
+base = { policy = "a", told = false }
+"""
+
+
+def test_a_table_gives_levels_and_ratios_on_the_same_seeds() -> None:
+    own = dataclasses.replace(paper(), file=parse_rows(HEAD + TABLE, place="claims.toml"))
+    grid = SmallGrid(seeds=(0, 1, 2))
+    assert own.tables(Runs(grid=grid, done={})) == []
+    done = {
+        SmallCell(policy=policy, seed=seed, load=load, told=policy == "b").key: SmallFigures(jct=load * jct + seed)
+        for policy, jct in (("a", 10.0), ("b", 30.0))
+        for load in (1, 2)
+        for seed in grid.seeds
+        if (policy, load, seed) != ("b", 2, 2)
+    }
+    stale = frozenset({SmallCell(policy="a", seed=0, load=1).key})
+    (table,) = own.tables(Runs(grid=grid, done=done, stale=stale))
+    assert table["lines"][0] == ["low", "a", "11"] and table["head"] == ["", "", "JCT"]
+    (low, high), mean = table["lines"][1::2], math.exp(sum(math.log((30 + s) / (10 + s)) for s in range(3)) / 3)
+    assert low[:2] == ["low", "b as told"] and low[2].startswith(f"31 ({mean:.3f}: ")
+    assert high[2].startswith("60.5 (") and table["seeds"] == [2, 3] and table["stale"]
+    assert not own.tables(Runs(grid=grid, done=done))[0]["stale"]
+
+
+def test_a_table_with_fewer_seeds_does_not_replace_the_recorded_one(tmp_path: Path) -> None:
+    def outcome(*tables: dict[str, Any]) -> dict[str, Any]:
+        return {"schema": "x", "paper": "short", "claims": [plain("Fig 1", "holds")], "tables": list(tables)}
+
+    def written(code: str, *tables: dict[str, Any]) -> tuple[list[dict[str, Any]], str]:
+        keep_record(tmp_path, outcome(*tables), title="Short", code=code, fixed=[])
+        record = json.loads((tmp_path / "short.json").read_text())
+        return record["tables"], (tmp_path / "short.md").read_text()
+
+    whole = {"title": "T", "head": ["", "", "JCT"], "lines": [["x1", "a", "3"]], "seeds": [5, 5], "stale": False}
+    assert written("c1", whole)[0] == [whole]
+    kept, page = written("c2", {**whole, "lines": [["x1", "a", "-"]], "seeds": [0, 5]})
+    assert kept == [{**whole, "stale": True}] and "| x1 | a | 3 |" in page and "Means over 5 seeds" in page
+    assert written("c2", {**whole, "lines": [["x1", "a", "4"]]})[0][0]["lines"] == [["x1", "a", "4"]]
+
+
 @pytest.mark.parametrize("name", OWN)
 def test_documents_say_what_the_command_wrote(name: str) -> None:
     record = json.loads((DOCS / f"{name}.json").read_text())
@@ -407,3 +457,27 @@ def test_the_command_writes_the_page(tmp_path: Path) -> None:
     assert run([*command, "--docs", str(tmp_path / "docs")]) == 0
     page = (tmp_path / "docs/themis.md").read_text()
     assert "| §4.3.3 | Table 3 | ρ with 1, 2, 4, 8, 16 GPUs |" in page
+
+
+def test_rows_that_were_not_asked_for_keep_what_the_page_has(tmp_path: Path) -> None:
+    path = tmp_path / "docs/themis.json"
+    path.parent.mkdir()
+    shutil.copy(DOCS / "themis.json", path)
+    before = {(row["figure"], row["claim"]): row for row in json.loads(path.read_text())["claims"]}
+    command = ["reproduce", "themis", "--only", "fig9", "--within", "0s", "--out", str(tmp_path / "run"), "-q"]
+    assert run([*command, "--docs", str(path.parent)]) == 0
+    record = json.loads(path.read_text())
+    after = {(row["figure"], row["claim"]): row for row in record["claims"]}
+    assert list(after) == [(claim.figure, claim.text) for claim in find_paper("themis").claims(Grid())]
+    measured = [row for row in before.values() if row["by_seed"] and row["figure"] != "Table 3"]
+    for row in measured:
+        now = after[row["figure"], row["claim"]]
+        assert now["verdict"] == row["verdict"] and now["by_seed"] == row["by_seed"]
+        assert now["stale"] or not row["stale"]
+    assert after["Table 1", "images/s of VGG16 and Inception-v3 on one server and on two"]["verdict"] == (
+        "not measurable here"
+    )
+    assert (
+        f"seeds 0, 1, 2, 3, 4; {len(cells_of_paper(Grid().seeds, find_paper('themis').claims(Grid())))}"
+        in (record["fixed"][0])
+    )

@@ -7,6 +7,7 @@ from typing import Any, Generic
 
 from eunomia.errors import InputError
 from eunomia.model.shapes import builds, value
+from eunomia_testbed.reproduce.comparison_tables import TableLine, filled_table
 from eunomia_testbed.reproduce.judging import measured_row
 from eunomia_testbed.reproduce.measures import (
     EACH,
@@ -64,6 +65,10 @@ class RowPaper(Generic[G, C, F]):
     """Further cells that the guard of an own cell needs."""
     computed: Mapping[str, Callable[[], Mapping[str, float]]] = dataclasses.field(default_factory=dict)
     """Measures without cells, by name: numbers by label."""
+    notes: Mapping[str, Callable[[Mapping[str, Sequence[F]]], str]] = dataclasses.field(default_factory=dict)
+    """By the name that a row's ``note`` gives: words about its cells, which come by label, one a seed."""
+    seconds: Callable[[C], float] | None = None
+    """Estimates the CPU seconds of a cell."""
 
     def claims(self, grid: G) -> list[Claim[G, C, F]]:
         """Return a claim for each row, in the order of the paper's sections.
@@ -83,6 +88,46 @@ class RowPaper(Generic[G, C, F]):
             rows.append((row.section, made))
         rows.sort(key=lambda pair: (pair[1].goal, section_order(pair[0])))
         return [claim for _, claim in rows]
+
+    def tables(self, runs: Runs[G, C, F]) -> list[dict[str, Any]]:
+        """Return the tables of which cells have been run, as plain values."""
+        made = []
+        for row in self.file.table:
+            shared = {name: _of_the_grid(runs.grid, item) for name, item in self.file.cells[row.cells].items()}
+            lines = [
+                self._line(runs.grid, (_named(at), label), fields, {**fields, **row.base})
+                for at in row.at
+                for label, each in (
+                    (one, {self.axis: one}) if isinstance(one, str) else (_named(one), one) for one in row.over
+                )
+                for fields in [_plain_fields({**shared, **at, **each})]
+            ]
+            columns = [
+                (", ".join(filter(None, [number, variant.name])), dict(variant.fields), number)
+                for variant in self.variants(runs.grid)
+                for number in row.number
+            ]
+
+            used: set[str] = set()
+
+            def levels(fields: dict[str, Any], number: str, used: set[str] = used) -> dict[int, float]:
+                keys = {seed: self.cell(runs.grid, fields, seed).key for seed in runs.grid.seeds}
+                used.update(keys.values())
+                of, done = self.numbers[number], runs.done
+                return {seed: _number(of, done[key]) for seed, key in keys.items() if key in done}
+
+            found = filled_table(row.title, lines, columns, levels)
+            if found is not None:
+                made.append({**found, "stale": bool(used & runs.stale)})
+        return made
+
+    def _line(self, grid: G, labels: tuple[str, str], fields: Fields, base: Fields) -> TableLine:
+        """Return a line, which is its own base where its cell is the base's."""
+        first, other = (self.cell(grid, each, grid.seeds[0]) for each in (fields, base))
+        return TableLine(labels=labels, fields=fields, base=None if first.key == other.key else base)
+
+    def _labelled(self, one: str | Fields) -> tuple[str, Fields]:
+        return (one, {self.axis: one}) if isinstance(one, str) else (_named(one), one)
 
     def _computed(self, row: ClaimRow) -> Claim[G, C, F]:
         def measure(runs: Runs[G, C, F]) -> Measured:
@@ -112,6 +157,9 @@ class _RowClaim(Generic[G, C, F]):
         self._drawn = row.drawn and paper.draws(grid)
         if row.cells not in paper.file.cells:
             raise InputError("a row must name cells of its file", value=f'"{row.cells}"', place=self._place)
+        if row.note and row.note not in paper.notes:
+            rule = f"note must be one of: {', '.join(paper.notes)}"
+            raise InputError(rule, value=f'"{row.note}"', place=self._place)
         unknown = [name for name in row.number if name not in paper.numbers]
         if unknown or not row.number:
             rule = f"number must be some of: {', '.join(paper.numbers)}"
@@ -184,8 +232,21 @@ class _RowClaim(Generic[G, C, F]):
         groups = compared(self._measure, self._own, self._others, self._settings, self._row.number, numbers)
         printed = with_printed(joined(self._measure, groups), self._row.value, self._of_a_group, self._place)
         found = measured_row(self._row, self._marked_partial(printed), drawn=self._drawn, behind=groups)
+        if self._row.note:
+            noted = self._paper.notes[self._row.note](self._figures(runs, variant, whole))
+            found = dataclasses.replace(found, reason=f"{found.reason}; {noted}")
         stale = any(cell.key in runs.stale for seed in whole for cell in cells[seed])
         return dataclasses.replace(self._guarded(runs, found, variant, whole), stale=stale)
+
+    def _figures(self, runs: Runs[G, C, F], variant: Variant, whole: Sequence[int]) -> dict[str, list[F]]:
+        """Return the figures of the others' cells by label, one a seed."""
+        return {
+            f"{name} {setting}".strip(): [
+                runs.done[self._cell({**self._own, **changed, **fields, **variant.fields}, seed).key] for seed in whole
+            ]
+            for setting, changed in self._settings
+            for name, fields in self._others
+        }
 
     @property
     def _of_a_group(self) -> int:
@@ -231,16 +292,13 @@ class _RowClaim(Generic[G, C, F]):
         return list(dict.fromkeys(made))
 
     def _cell(self, fields: Mapping[str, Any], seed: int) -> C:
-        known = {name: self._of_the_grid(item) for name, item in fields.items() if name != "label"}
+        known = {name: _of_the_grid(self._grid, item) for name, item in _plain_fields(fields).items()}
         return self._paper.cell(self._grid, known, seed if self._drawn else 0)
-
-    def _of_the_grid(self, item: Any) -> Any:
-        return getattr(self._grid, item[1:]) if isinstance(item, str) and item.startswith("@") else item
 
     def _settings_of_the_row(self) -> list[tuple[str, Mapping[str, Any]]]:
         if not self._row.at:
             return [("", {})]
-        found = self._of_the_grid(self._row.at) if isinstance(self._row.at, str) else self._row.at
+        found = _of_the_grid(self._grid, self._row.at) if isinstance(self._row.at, str) else self._row.at
         return [(_named(fields), fields) for fields in found]
 
     def _fields(self, given: str | Fields) -> Fields:
@@ -255,6 +313,16 @@ def _number(number: Callable[[F], float], figures: F) -> float:
         return float(number(figures))
     except ZeroDivisionError:
         return math.nan
+
+
+def _plain_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return fields of a cell, without the label."""
+    return {name: item for name, item in fields.items() if name != "label"}
+
+
+def _of_the_grid(grid: Any, item: Any) -> Any:
+    """Return a field or property of the grid where a text names it; else the item."""
+    return getattr(grid, item[1:]) if isinstance(item, str) and item.startswith("@") else item
 
 
 def _named(fields: Mapping[str, Any]) -> str:
@@ -305,4 +373,14 @@ def paper_of(
         figures_of = [f"{name} {rows.numbers[name](found):.4g} {unit}".rstrip() for name, unit in shows.items()]
         return f"{', '.join(words)}: {', '.join(figures_of)}"
 
-    return Paper(title=rows.file.title, grid=grid, figures=figures, claims=rows.claims, run=run, fixed=fixed, said=said)
+    return Paper(
+        title=rows.file.title,
+        grid=grid,
+        figures=figures,
+        claims=rows.claims,
+        run=run,
+        fixed=fixed,
+        said=said,
+        seconds=rows.seconds,
+        tables=rows.tables,
+    )

@@ -4,7 +4,7 @@ import dataclasses
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -68,10 +68,11 @@ def reproduce(flags: ReproduceFlags) -> int:
     paper = find_paper(flags.paper)
     seconds = parse_duration(flags.within, name="--within", place="--within", zero=True)
     grid = _grid(paper, flags)
-    claims = chosen(paper.claims(grid), flags.only)
+    every = paper.claims(grid)
+    claims = chosen(every, flags.only)
     cells = cells_of(grid.seeds, claims)
     folder, store = _open(paper, grid, flags)
-    fixed = [f"seeds {', '.join(map(str, grid.seeds))}; {len(cells)} simulations", *paper.fixed(grid)]
+    fixed = [_sizes(paper, grid, cells), *paper.fixed(grid)]
     says = _say if flags.progress and not flags.quiet else lambda lines: None
     says([f"{paper.title}, {len(claims)} claims. Fixed before the first run:", *fixed_lines(fixed)])
 
@@ -92,6 +93,8 @@ def reproduce(flags: ReproduceFlags) -> int:
     outcome = _Outcome(flags=flags, paper=paper, runs=runs, cells=len(cells), fixed=fixed, folder=folder)
     rows = [(claim, claim.measure(runs)) for claim in claims]
     outcome.write(rows)
+    if flags.docs:
+        outcome.write_docs(flags.docs, every, dict(rows))
     return INTERRUPTED if interrupted else outcome.exit_code(rows)
 
 
@@ -121,6 +124,14 @@ def chosen(claims: "Sequence[Claim[Any, Any, Any]]", names: Sequence[str]) -> "S
 
 def _plain(figure: str) -> str:
     return re.sub(r"\s|^§|\.$", "", figure).casefold().replace("figure", "fig")
+
+
+def _sizes(paper: "Paper[Any, Any, Any]", grid: Any, cells: Sequence[Any]) -> str:
+    """Return seeds and number of simulations with what they are estimated to cost, as a line of text."""
+    line = f"seeds {', '.join(map(str, grid.seeds))}; {len(cells)} simulations"
+    if paper.seconds is None or not cells:
+        return line
+    return f"{line}, about {sum(map(paper.seconds, cells)):.0f} s of CPU time"
 
 
 def _grid(paper: "Paper[Any, Any, Any]", flags: ReproduceFlags) -> Any:
@@ -181,8 +192,6 @@ class _Outcome:
     def write(self, rows: "Sequence[Row]") -> None:
         """Write ``claims.json`` and ``report.html``, and print the requested output."""
         from eunomia_testbed.reproduce.page import page
-        from eunomia_testbed.reproduce.record import keep_record
-        from eunomia_testbed.reproduce.running import code_here
         from eunomia_testbed.reproduce.table import screen_lines
 
         plain = self._plain(rows)
@@ -190,8 +199,6 @@ class _Outcome:
         report = self.folder / "report.html"
         title = f"{self.paper.title}, measured again"
         report.write_text(page(title, rows, self.fixed))
-        if self.flags.docs:
-            keep_record(self.flags.docs, plain, title=self.paper.title, code=code_here(), fixed=self.fixed)
         if self.flags.as_json:
             typer.echo(json.dumps(plain, ensure_ascii=False))
         elif self.flags.quiet:
@@ -201,6 +208,24 @@ class _Outcome:
             part = f"{done} of {self.cells} simulations done, {self._cpu_seconds / 60:.0f} min of CPU time"
             more = "" if done == self.cells else "; --resume goes on"
             typer.echo("\n".join([*screen_lines(rows), f"{part}{more}", f"Report   {report}"]))
+
+    def write_docs(self, folder: Path, claims: "Sequence[Claim[Any, Any, Any]]", measured: Mapping[Any, Any]) -> None:
+        """Write the paper's record and page; claims that were not asked for keep what the record has of them.
+
+        Args:
+            folder: of the documents.
+            claims: all claims of the paper.
+            measured: what was measured, by claim that was asked for.
+        """
+        from eunomia_testbed.reproduce.paper import Runs, cells_of
+        from eunomia_testbed.reproduce.record import keep_record
+        from eunomia_testbed.reproduce.running import code_here
+
+        grid = self.runs.grid
+        nothing: Runs[Any, Any, Any] = Runs(grid=grid, done={})
+        rows = [(claim, measured[claim] if claim in measured else claim.measure(nothing)) for claim in claims]
+        fixed = [_sizes(self.paper, grid, cells_of(grid.seeds, claims)), *self.fixed[1:]]
+        keep_record(folder, self._plain(rows), title=self.paper.title, code=code_here(), fixed=fixed)
 
     @property
     def _cpu_seconds(self) -> float:
@@ -216,6 +241,7 @@ class _Outcome:
             "simulations": {"done": len(self.runs.done), "of": self.cells, "cpu_seconds": self._cpu_seconds},
             "fixed": plain_grid(self.runs.grid),
             "claims": plain_rows(rows),
+            "tables": self.paper.tables(self.runs),
         }
 
     def exit_code(self, rows: "Sequence[Row]") -> int:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from eunomia.model.shapes import value
 from eunomia.platform.profiles import Profile
+from eunomia.platform.registry import Registry
 
 
 @value
@@ -27,13 +28,17 @@ class Recipe:
     """Round rules that replace the preset's, in words; empty: the preset's own."""
 
 
-def run_profile(recipe: Recipe) -> Profile:
+def run_profile(recipe: Recipe, *, registry: Registry | None = None) -> Profile:
     """Return the profile of a recipe.
+
+    Args:
+        recipe: preset and settings.
+        registry: the plugins that there are, such as one with a clock; None: those found in this process.
 
     Raises:
         InputErrors: everything that is wrong with its settings.
     """
-    return Profile.load(recipe.preset, settings=dict(recipe.settings))
+    return Profile.load(recipe.preset, settings=dict(recipe.settings), registry=registry)
 
 
 def differences(recipes: Iterable[Recipe]) -> tuple[str, ...]:

@@ -27,8 +27,10 @@ def keep_record(folder: Path, outcome: Mapping[str, Any], *, title: str, code: s
     path = folder / f"{outcome['paper']}.json"
     nothing: Plain = {"claims": [], "code": code}
     earlier: Plain = json.loads(path.read_text(encoding="utf-8")) if path.exists() else nothing
-    rows = merged(outcome["claims"], earlier["claims"], aged=earlier["code"] != code)
-    record = {**outcome, "title": title, "code": code, "fixed": list(fixed), "claims": rows}
+    aged = earlier["code"] != code
+    rows = merged(outcome["claims"], earlier["claims"], aged=aged)
+    tables = merged_tables(outcome.get("tables", []), earlier.get("tables", []), aged=aged)
+    record = {**outcome, "title": title, "code": code, "fixed": list(fixed), "claims": rows, "tables": tables}
     record.pop("out", None)
     folder.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(record, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
@@ -47,6 +49,17 @@ def merged(rows: Sequence[Plain], earlier: Sequence[Plain], *, aged: bool) -> li
             by_seed = {name: [float(f"{each:.4g}") for each in numbers] for name, numbers in row["by_seed"].items()}
             found.append({**row, "by_seed": by_seed, "values": [float(f"{each:.4g}") for each in row["values"]]})
     return found
+
+
+def merged_tables(tables: Sequence[Plain], earlier: Sequence[Plain], *, aged: bool) -> list[Plain]:
+    """Return the tables, and of those that now have fewer seeds in a cell what was recorded."""
+    now = {table["title"]: table for table in tables}
+    kept = {}
+    for before in earlier:
+        title = before["title"]
+        if title not in now or now[title]["seeds"][0] < before["seeds"][0]:
+            kept[title] = {**before, "stale": bool(before["stale"] or aged)}
+    return [*({**now, **kept}.values())]
 
 
 def markdown(record: Mapping[str, Any]) -> str:
@@ -69,8 +82,25 @@ def markdown(record: Mapping[str, Any]) -> str:
     ]
     if goals:
         lines += _table(goals, "Goals, which are ours and are not counted")
+    for table in record.get("tables", []):
+        lines += _levels(table)
     lines += ["", "## Fixed before the first run", "", *(f"- {line}" for line in record["fixed"])]
     return "\n".join(lines) + "\n"
+
+
+def _levels(table: Plain) -> list[str]:
+    """Return a table of levels, which says what its numbers are."""
+    least, most = table["seeds"]
+    seeds = f"{most} seeds" if least == most else f"{least} to {most} seeds"
+    stale = "; stale †: other code ran some of its simulations" if table["stale"] else ""
+    return [
+        "",
+        f"## {table['title']}",
+        "",
+        f"Means over {seeds}, in brackets the ratio on the same seeds with its 95 % interval{stale}.",
+        "",
+        *("| " + " | ".join(line) + " |" for line in (table["head"], ["---"] * len(table["head"]), *table["lines"])),
+    ]
 
 
 def _table(rows: Sequence[Plain], heading: str) -> list[str]:

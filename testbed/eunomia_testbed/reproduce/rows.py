@@ -88,6 +88,24 @@ class ClaimRow(_Part):
     """What one policy of the row is told because the claim is about it; empty: rows with such knowledge have a twin."""
     why: str = ""
     """A remark that the reason begins with."""
+    note: str = ""
+    """A name in the paper's notes: words about its cells that the reason ends with."""
+
+
+class TableRow(_Part):
+    """A table of levels beside the claims; it needs no cells but those of the claims."""
+
+    title: str
+    cells: str
+    """A name in the file's ``[cells]``."""
+    number: Texts
+    """A column for each, under each variant of the paper."""
+    at: list[Fields]
+    """Settings, each with its ``label``."""
+    over: list[str | Fields]
+    """Lines in each setting: policies, or fields."""
+    base: Fields
+    """Fields that turn a line's cell into the one that its ratios are to."""
 
 
 class Missing(_Part):
@@ -112,6 +130,9 @@ class RowsFile(_Part):
     cells: dict[str, Fields] = Field(default_factory=dict)
     missing: list[Missing] = Field(default_factory=list)
     claim: list[ClaimRow] = Field(default_factory=list)
+    table: list[TableRow] = Field(default_factory=list)
+    seconds: dict[str, dict[str, float]] = Field(default_factory=dict)
+    """CPU seconds that a simulation took where it was measured, by group of cells and by policy: an estimate."""
 
 
 class PolicyRow(_Part):

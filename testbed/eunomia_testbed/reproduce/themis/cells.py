@@ -15,14 +15,15 @@ from eunomia_testbed.generators.themis import Themis2Options, ThemisOptions, gen
 from eunomia_testbed.metrics.judged import judge
 from eunomia_testbed.metrics.serial import serial_seconds
 from eunomia_testbed.reproduce.paper import cell_key
-from eunomia_testbed.reproduce.recipes import Recipe, run_profile
+from eunomia_testbed.reproduce.recipes import Recipe
 from eunomia_testbed.reproduce.rows import read_policies
+from eunomia_testbed.reproduce.themis.clocked import clocked_profile
 from eunomia_testbed.reproduce.themis.speeds import speeds_of
 from eunomia_testbed.simulator import Costs, Keep, Reports, SimulatedRun, SimulationOptions, simulate_one
 from eunomia_testbed.simulator.apps.searches import make_tuner
 from eunomia_testbed.workload import AppColumns, JobColumns, SimulatedSearch, UserColumns, Workload
 
-VERSION = 4
+VERSION = 5
 """Version of the stored figures: figures of other versions are not used again."""
 COSTS = Costs(start=35.0, checkpoint=7.5)
 """Seconds of a change of GPUs (§6.2.3: 35 s at the median; 5 to 10 s for a checkpoint)."""
@@ -60,6 +61,12 @@ class Cell:
     """Error of the reported S, drawn for each app."""
     lie: float = 0.0
     """By how much the last app overstates what distance costs it (the first ones win ties)."""
+    work_lie: float = 0.0
+    """By how much the last app overstates its iterations; below 0 it understates them."""
+    dense: bool = False
+    """Whether the model of the eight equal apps is one that distance does not slow down."""
+    standing_slowdown: bool = False
+    """Whether Themis chooses bidders by a ρ with the reported S, as the paper has it."""
     fairness_knob: float = 0.8
     lease_seconds: float = 600.0
 
@@ -90,6 +97,10 @@ class Figures:
     """CPU time of all rounds."""
     cpu_seconds: float = 0.0
     """CPU time of the whole simulation."""
+    arbiter_ms: tuple[float, ...] = ()
+    """CPU milliseconds of the arbiter in each auction of Themis."""
+    agent_ms: tuple[float, ...] = ()
+    """CPU milliseconds of an app's bids in each auction, the mean over its bidders."""
 
     @property
     def worst_rho(self) -> float:
@@ -111,6 +122,8 @@ _LAYOUTS: Mapping[str, tuple[tuple[int, int, int, int], ...]] = {
     "lying": ((1, 8, 1, 8), (28, 2, 1, 2)),
 }
 GPU_TYPE = "K80"
+NETWORK_BOUND, DENSE = "VGG16", "WaveNet"
+"""Models that distance slows down, and does not."""
 
 
 def make_cluster(name: str, shrink: int = 1) -> Cluster:
@@ -149,6 +162,8 @@ def recipe_of(cell: Cell) -> Recipe:
     }
     if cell.policy == "themis":
         own["plugins.themis.fairness_knob"] = cell.fairness_knob
+        if cell.standing_slowdown:
+            own["plugins.themis.standing_slowdown"] = True
     if cell.policy in ("optimus", "slaq"):
         own["rounds.every"] = f"{cell.lease_seconds:g}s"
     return Recipe(policy=cell.policy, preset=policy.preset, settings=own)
@@ -174,7 +189,7 @@ def make_workload(cell: Cell) -> Workload:
     On the larger cluster apps arrive more densely, so that the load per GPU is equal.
     """
     if cell.workload == "identical":
-        return identical_apps(cell.seed)
+        return identical_apps(cell.seed, model=DENSE if cell.dense else NETWORK_BOUND)
     gpus = make_cluster(cell.cluster).gpus
     options: dict[str, object] = {
         "apps": cell.apps,
@@ -202,8 +217,8 @@ def shortened(workload: Workload, factor: float) -> Workload:
     )
 
 
-def identical_apps(seed: int, apps: int = 8) -> Workload:
-    """Make eight equal apps, each with two network-intensive jobs on up to eight GPUs (§6.3, truth-telling).
+def identical_apps(seed: int, apps: int = 8, model: str = NETWORK_BOUND) -> Workload:
+    """Make eight equal apps, each with two jobs of a model on up to eight GPUs (§6.3, truth-telling).
 
     Together they request twice the cluster's GPUs. Their lengths differ by up to a tenth, drawn by the seed, so that
     their leases do not all end together.
@@ -225,7 +240,7 @@ def identical_apps(seed: int, apps: int = 8) -> Workload:
             seconds_per_iteration=np.full(jobs, 18.0),
             model=np.zeros(jobs, dtype=np.int64),
         ),
-        models=("VGG16",),
+        models=(model,),
         searches={row: SimulatedSearch(tuner="none") for row in range(apps)},
         source="eight apps alike",
     )
@@ -237,13 +252,14 @@ def identical_apps(seed: int, apps: int = 8) -> Workload:
 def simulated(cell: Cell, workload: Workload) -> Figures:
     """Simulate a workload on the cluster and under the policy of a cell."""
     began = time.process_time()
-    cluster = make_cluster(cell.cluster, cell.shrink)
+    cluster, liar = make_cluster(cell.cluster, cell.shrink), workload.apps.id[-1]
     reports = Reports(
         forecast_seconds=FORECAST_SECONDS,
         know="oracle",
         profiles=False,
         errors={"work": cell.iterations_error, "slowdowns": cell.slowdown_error},
-        far_lies={workload.apps.id[-1]: 1.0 + cell.lie} if cell.lie else {},
+        lies={liar: 1.0 + cell.work_lie} if cell.work_lie else {},
+        far_lies={liar: 1.0 + cell.lie} if cell.lie else {},
     )
     options = SimulationOptions(
         costs=COSTS,
@@ -252,9 +268,15 @@ def simulated(cell: Cell, workload: Workload) -> Figures:
         until=HORIZON_SECONDS,
     )
     speeds = speeds_of(cell.slowdowns)
-    run = simulate_one(workload, cluster, run_profile(recipe_of(cell)), options=options, models=speeds, seed=cell.seed)
+    profile, times = clocked_profile(recipe_of(cell))
+    run = simulate_one(workload, cluster, profile, options=options, models=speeds, seed=cell.seed)
     found = figures_of(run, workload, cluster, serial_seconds(workload, cluster, speeds))
-    return dataclasses.replace(found, cpu_seconds=time.process_time() - began)
+    return dataclasses.replace(
+        found,
+        cpu_seconds=time.process_time() - began,
+        arbiter_ms=tuple(round(each, 4) for each in times.arbiter_ms),
+        agent_ms=tuple(round(each, 4) for each in times.agent_ms),
+    )
 
 
 def figures_of(run: SimulatedRun, workload: Workload, cluster: Cluster, serial: Reals | None) -> Figures:

@@ -1,6 +1,7 @@
 """Themis for ``eunomia reproduce``: the settings, and the numbers that its rows name."""
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
@@ -68,6 +69,8 @@ def placement_score(one: Figures) -> float:
 
 NUMBERS: Final[Mapping[str, Callable[[Figures], float]]] = {
     "worst ρ": lambda one: one.worst_rho,
+    "90th percentile of ρ": lambda one: float(np.percentile(one.rho, 90.0)),
+    "mean ρ": lambda one: fmean(one.rho),
     "variation of ρ": lambda one: float(np.std(one.rho) / np.mean(one.rho)),
     "GPU hours": lambda one: one.gpu_hours,
     "ρ of long apps": lambda one: third(one, long=True),
@@ -75,10 +78,41 @@ NUMBERS: Final[Mapping[str, Callable[[Figures], float]]] = {
     "placement score": placement_score,
     "completion of the last app": lambda one: one.jct_seconds[-1],
     "mean completion of the others": lambda one: fmean(one.jct_seconds[:-1]),
-    "CPU ms of a round": lambda one: 1000.0 * one.decision_seconds / max(1, one.rounds),
+    "arbiter, median": lambda one: float(np.median(one.arbiter_ms or math.nan)),
+    "arbiter, 95th percentile": lambda one: float(np.percentile(one.arbiter_ms or math.nan, 95.0)),
+    "agent, median": lambda one: float(np.median(one.agent_ms or math.nan)),
+    "agent, 95th percentile": lambda one: float(np.percentile(one.agent_ms or math.nan, 95.0)),
     "unfinished apps": lambda one: float(one.unfinished),
 }
 """By the names that rows give."""
+
+
+STARVED: Final = 3.0
+"""An app with a greater ρ is named as starved."""
+
+
+def starved(figures: Mapping[str, Sequence[Figures]]) -> str:
+    """Return the apps that Gandiva starves, with their greatest ρ over seeds and the number of such seeds."""
+    parts = []
+    for label, by_seed in figures.items():
+        if not label.startswith("gandiva"):
+            continue
+        rho: dict[str, list[float]] = {}
+        for one in by_seed:
+            for app, of_app in enumerate(one.rho):
+                if of_app > STARVED:
+                    rho.setdefault(f"app{app:02d}", []).append(of_app)
+        worst = sorted(rho.items(), key=lambda item: -max(item[1]))
+        names = ", ".join(f"{app} {max(each):.3g} in {len(each)}" for app, each in worst)
+        parts.append(f"{label}: {names or 'none'}")
+    return (
+        f"apps with ρ above {STARVED:g}, their greatest and the number of seeds of {len(by_seed)}: {'; '.join(parts)}"
+    )
+
+
+def seconds(cell: Cell) -> float:
+    """Return the CPU seconds that such a cell took where it was measured."""
+    return ROWS.file.seconds[f"{cell.workload} x{cell.shrink}"][cell.policy]
 
 
 def facts(grid: Grid) -> dict[str, str]:
@@ -102,6 +136,8 @@ ROWS: Final[RowPaper[Any, Any, Any]] = RowPaper(
     guard=guard,
     behind=lambda cell: [alone_of(cell)],
     computed={"bid table": bid_table},
+    notes={"starved apps": starved},
+    seconds=seconds,
 )
 PAPER: Final = paper_of(
     ROWS,

@@ -1,0 +1,73 @@
+"""A profile whose plugin ``themis`` has a clock: CPU time of the arbiter and of the agents in each auction (§6.2.3)."""
+
+from time import thread_time_ns
+from typing import Any
+
+from eunomia import Allocation, Menus, Offer, Snapshot, Valuations, hookimpl
+from eunomia.model.shapes import builds
+from eunomia.platform.profiles import Profile
+from eunomia.platform.registry import default_registry
+from eunomia_testbed.reproduce.recipes import Recipe, run_profile
+
+
+@builds
+class AuctionTimes:
+    """CPU milliseconds of each auction of a run."""
+
+    arbiter_ms: list[float]
+    """Standings, the choice of bidders, and the auction with payments and leftovers."""
+    agent_ms: list[float]
+    """To make the bids of an app: the mean over the apps that bid."""
+
+
+def clocked_profile(recipe: Recipe) -> tuple[Profile, AuctionTimes]:
+    """Return the profile of a recipe, and the times that its plugin ``themis`` adds to while the profile runs.
+
+    Raises:
+        InputErrors: everything that is wrong with its settings.
+    """
+    registry, times = default_registry(), AuctionTimes(arbiter_ms=[], agent_ms=[])
+    kind = with_clock(registry.load("themis"), times)
+    return run_profile(recipe, registry=registry.adding(kind)), times
+
+
+def with_clock(kind: type[Any], times: AuctionTimes) -> type[Any]:
+    """Return a class like a plugin's that adds the time of each auction's calls to some times."""
+    before = [0]  # nanoseconds of this round's standings and choice of bidders
+
+    @hookimpl
+    def eunomia_offer(self: Any, snapshot: Snapshot, menus: Menus, offer: Offer, standings: Valuations) -> Offer:
+        began = thread_time_ns()
+        shown: Offer = kind.eunomia_offer(self, snapshot, menus, offer, standings)
+        before[0] += thread_time_ns() - began
+        return shown
+
+    @hookimpl
+    def eunomia_valuation(self: Any, snapshot: Snapshot, menus: Menus, offer: Offer) -> Valuations:
+        began = thread_time_ns()
+        made: Valuations = kind.eunomia_valuation(self, snapshot, menus, offer)
+        spent = thread_time_ns() - began
+        if is_auction(offer):
+            times.agent_ms.append(spent / 1e6 / made.claims.rows.size)
+        else:
+            before[0] = spent
+        return made
+
+    @hookimpl
+    def eunomia_allocation(
+        self: Any, snapshot: Snapshot, menus: Menus, offer: Offer, valuations: Valuations
+    ) -> Allocation:
+        began = thread_time_ns()
+        made: Allocation = kind.eunomia_allocation(self, snapshot, menus, offer, valuations)
+        if is_auction(offer):
+            times.arbiter_ms.append((before[0] + thread_time_ns() - began) / 1e6)
+        before[0] = 0
+        return made
+
+    hooks = (eunomia_offer, eunomia_valuation, eunomia_allocation)
+    return type(kind.__name__, (kind,), {hook.__name__: hook for hook in hooks})
+
+
+def is_auction(offer: Offer) -> bool:
+    """Return whether GPUs are shown to some apps."""
+    return offer.apps is not None and bool(offer.apps.size and offer.gpus.size)
