@@ -1,9 +1,8 @@
 """Read the inputs of each app's bid from a snapshot: remaining work, held GPUs, time waited."""
 
 import math
-from collections import Counter
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -17,47 +16,28 @@ FEW: Final = 8
 """Up to this many apps, a loop is faster than column operations."""
 
 
-class AppView:
-    """The auction's view of an app, whose row is ``row``; everything else is computed when it is read."""
+class AppView(NamedTuple):
+    """The auction's view of an app.
 
-    __slots__ = ("_context", "_views", "row")
+    Attributes:
+        row: its row.
+        name: its id.
+        facts: what does not change with time alone.
+        context: the other inputs of its bid.
+        runs_on: machines on which it holds GPUs, including GPUs of ended leases.
+    """
 
-    def __init__(self, row: int, views: "AppViews") -> None:
-        self.row, self._views = row, views
-        self._context: BidContext | None = None
-
-    @property
-    def name(self) -> str:
-        """Its id."""
-        return str(self._views.apps.snapshot.apps.id[self.row])
-
-    @property
-    def facts(self) -> AppFacts:
-        """What does not change with time alone."""
-        return self._views.apps.facts(self.row)
-
-    @property
-    def context(self) -> BidContext:
-        """The other inputs of its bid."""
-        if self._context is None:
-            self._context = self._views.context(self.row)
-        return self._context
-
-    @property
-    def runs_on(self) -> frozenset[int]:
-        """Machines on which it holds GPUs, including GPUs of ended leases."""
-        return frozenset(self._views.runs_on.get(self.row, ()))
-
-    @property
-    def holds(self) -> int:
-        """GPUs that it holds and keeps."""
-        return sum(self._views.held.get(self.row, {}).values())
+    row: int
+    name: str
+    facts: AppFacts
+    context: BidContext
+    runs_on: frozenset[int]
 
     def can_use(self, offered: Ints) -> bool:
         """Whether it can use some of these GPUs, given as numbers by type."""
-        usable, kind = self.context.usable, self.context.gpu_type
+        usable, kind, holds = self.context.usable, self.context.gpu_type, self.context.holds
         most = int(offered.max(initial=0)) if kind < 0 else int(offered[kind])
-        return bool(((usable > self.holds) & (usable <= self.holds + most)).any())
+        return bool(((usable > holds) & (usable <= holds + most)).any())
 
 
 class WorkCache:
@@ -69,16 +49,21 @@ class WorkCache:
     def __init__(self, assumed: Slowdown, *, standing_slowdown: bool = True) -> None:
         self.assumed, self.standing_slowdown = assumed, standing_slowdown
         self.kept = KeptApps()
-        self._round: RoundApps | None = None
         self._views: AppViews | None = None
 
-    def views(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> "AppViews":
-        """Return the views of apps for this round and these GPUs; the stages of a round share them."""
-        if self._round is None or not self._round.matches(snapshot, menus, offer):
-            self._round = RoundApps(snapshot, menus, offer, self)
-        if self._views is None or not self._views.matches(self._round, offer):
-            self._views = AppViews(self._round, offer)
-        return self._views
+    def views(self, snapshot: Snapshot, menus: Menus, offer: Offer, gpus: Ints | None = None) -> "AppViews":
+        """Return the views of apps for this round and these GPUs, by default those on offer; stages share them.
+
+        What was read of the round holds for every offer that is made of one snapshot, whichever apps see it.
+        """
+        views, gpus = self._views, offer.gpus if gpus is None else gpus
+        apps = None if views is None else views.apps
+        if apps is None or apps.snapshot is not snapshot or apps.menus is not menus or apps.offer.lease != offer.lease:
+            apps = RoundApps(snapshot, menus, offer, self)
+        elif views is not None and (views.gpus is gpus or views.gpus.size == gpus.size == 0):
+            return views
+        self._views = views = AppViews(apps, gpus)
+        return views
 
 
 class RoundApps:
@@ -87,21 +72,16 @@ class RoundApps:
     def __init__(self, snapshot: Snapshot, menus: Menus, offer: Offer, cache: WorkCache) -> None:
         self.snapshot, self.menus, self.offer = snapshot, menus, offer
         self.columns = AppColumns(snapshot, offer)
-        self.capacity: Ints = np.append(offer.capacity, offer.capacity.sum()).astype(np.int64)
+        self.capacity: Ints = np.array([*offer.capacity.tolist(), offer.capacity.sum()])  # by type, then of any type
         self.kept, self._assumed, self.standing_slowdown = cache.kept, cache.assumed, cache.standing_slowdown
         self.kept.renew(snapshot, menus, offer.lease)
-
-    def matches(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> bool:
-        """Return whether these inputs built it; the offered GPUs and the apps that see them make no difference."""
-        own = self.offer
-        alike = own.capacity is offer.capacity and own.contention is offer.contention and own.lease == offer.lease
-        return alike and self.snapshot is snapshot and self.menus is menus
+        self.runs_on = _by_machine(snapshot.holdings.app[: snapshot.cluster.gpus], snapshot.cluster.machine)
 
     def facts(self, row: int) -> AppFacts:
         """Return what does not change with time alone of the app of a row."""
-        return self.kept.facts.get(row) or self._read(row)
-
-    def _read(self, row: int) -> AppFacts:
+        known = self.kept.facts.get(row)
+        if known is not None:
+            return known
         columns, snapshot = self.columns, self.snapshot
         jobs = columns.jobs.rows[columns.jobs.span(row)]
         reported = snapshot.forecasts.get(row)
@@ -144,37 +124,26 @@ class RoundApps:
 class AppViews:
     """Views of the apps of a round as bidders for the offered GPUs."""
 
-    def __init__(self, apps: RoundApps, offer: Offer) -> None:
-        self.apps, self.offer = apps, offer
+    def __init__(self, apps: RoundApps, gpus: Ints) -> None:
+        self.apps, self.gpus = apps, gpus
         cluster = apps.snapshot.cluster
-        keeps, runs_on = holders(apps.snapshot, offer)
-        self.held = _counted(keeps, cluster.machine)
-        self.runs_on = _counted(runs_on, cluster.machine)
-        self.rack: list[int] = cluster.machine_rack.tolist()
+        self.held = _by_machine(keepers(apps.snapshot, gpus), cluster.machine)
         one_island = cluster.island[-1] + 1 == len(cluster.machines) if cluster.gpus else True
         self.near = Locality.ISLAND if one_island else Locality.MACHINE
         self.holding: Bools = np.zeros(apps.columns.arrived.size, dtype=bool)  # [app rows] holds GPUs that it keeps
         self.holding[list(self.held)] = True
-        self.views: dict[int, AppView] = {}
-
-    def matches(self, apps: RoundApps, offer: Offer) -> bool:
-        """Return whether these apps and GPUs built it."""
-        return self.apps is apps and (self.offer.gpus is offer.gpus or self.offer.gpus.size == offer.gpus.size == 0)
+        self._views: dict[int, AppView] = {}
 
     def view(self, row: int) -> AppView:
         """Return the view of the app of a row; built once."""
-        found = self.views.get(row)
-        if found is None:
-            found = self.views[row] = AppView(row, self)
-        return found
-
-    def context(self, row: int) -> BidContext:
-        """Return the inputs of the bid of the app of a row, beside its remaining work."""
-        apps, held = self.apps, self.held.get(row, {})
-        facts, columns = apps.facts(row), apps.columns
-        kind, lease = columns.gpu_type.item(row), self.offer.lease
-        return BidContext(
-            elapsed=max(0.0, apps.snapshot.now - columns.arrived.item(row)),
+        found = self._views.get(row)
+        if found is not None:
+            return found
+        apps, held, facts = self.apps, self.held.get(row, {}), self.apps.facts(row)
+        columns, snapshot, lease = apps.columns, apps.snapshot, apps.offer.lease
+        kind, rack = columns.gpu_type.item(row), snapshot.cluster.machine_rack
+        context = BidContext(
+            elapsed=max(0.0, snapshot.now - columns.arrived.item(row)),
             waited=0.0 if held else columns.idle.item(row),
             ideal=ideal_seconds(
                 facts.total_gpu_seconds, apps.capacity.item(kind), facts.most, columns.contention.item(row)
@@ -183,9 +152,12 @@ class AppViews:
             usable=useful(self._usable(facts, sum(held.values())), facts.reported),
             gpu_type=kind,
             held=held,
-            rack_of={machine: self.rack[machine] for machine in held},
+            rack_of={machine: rack.item(machine) for machine in held},
             near=self.near,
         )
+        name, runs_on = str(snapshot.apps.id[row]), frozenset(apps.runs_on.get(row, ()))
+        found = self._views[row] = AppView(row, name, facts, context, runs_on)
+        return found
 
     # --- many apps at once -------------------------------------------------------------------------------------------
 
@@ -213,14 +185,14 @@ class AppViews:
         lease = self.leases(some)
         shared = np.fmax(LEAST_SECONDS, np.fmax(0.0, apps.snapshot.now - columns.arrived[some]) + (lease + slowest))
         found[waits] = shared / ideal * (1.0 + columns.idle[some] / np.fmax(LEAST_SECONDS, lease))
-        for claim in np.flatnonzero(~waits).tolist():
+        for claim in (~waits).nonzero()[0].tolist():
             view = self.view(int(rows[claim]))
             found[claim] = rho_now(view.facts.standing if standing else view.facts.work, view.context)
         return found
 
     def leases(self, rows: Rows) -> Reals:
         """Return the lease of each app in seconds; an unlimited one: the time of its work on all GPUs it can use."""
-        lease, kept = self.offer.lease, self.apps.kept
+        lease, kept = self.apps.offer.lease, self.apps.kept
         if lease < math.inf:
             return np.full(rows.size, lease)
         for row in rows.tolist():
@@ -230,12 +202,10 @@ class AppViews:
 
     def able(self, rows: Rows, offered: Ints) -> Bools:
         """Return whether each app can use some of these GPUs, given as numbers by type."""
-        if rows.size <= FEW:
-            return np.array([view.can_use(offered) for view in map(self.view, rows.tolist())], dtype=bool)
         columns = self.apps.columns
         kind = columns.gpu_type[rows]
         able: Bools = columns.fewest(self.apps.menus)[rows] <= np.where(kind < 0, offered.max(), offered[kind])
-        for claim in np.flatnonzero(self.holding[rows]).tolist():
+        for claim in self.holding[rows].nonzero()[0].tolist():
             able[claim] = self.view(int(rows[claim])).can_use(offered)
         return able
 
@@ -246,29 +216,27 @@ class AppViews:
         kept = self.apps.kept
         if facts.wanted.size == 1:
             return kept.sizes(facts.wanted.item(0))
-        limit = held + int(self.offer.gpus.size) if self.offer.gpus.size else int(self.offer.capacity.sum())
+        limit = held + self.gpus.size if self.gpus.size else self.apps.capacity.item(-1)
         return _sums(kept.distinct(facts.wanted), limit)
 
 
-def holders(snapshot: Snapshot, offer: Offer) -> tuple[Rows, Rows]:
-    """Return by GPU the app that keeps it regardless of the offer, and the app that holds it now; -1: none.
+def keepers(snapshot: Snapshot, offered: Ints) -> Rows:
+    """Return by GPU the app that keeps it regardless of the offered GPUs; -1: none.
 
     A GPU that is promised to an app but not released yet counts as held by that app. With no GPUs on offer, as for
     standings, an app holds the GPUs that it runs on now, including those of ended leases: its ρ follows from what it
     held until this round (docs/decisions/0020).
     """
-    held = snapshot.holdings
-    count = snapshot.cluster.gpus
-    if offer.gpus.size == 0:
-        own = np.where(runs(snapshot), held.app[:count], NONE)
-        return np.where(held.successor[:count] >= 0, held.next_app[:count], own).astype(np.int32), held.app[:count]
-    offered: Bools = np.zeros(count, dtype=bool)
-    offered[offer.gpus] = True
-    now = snapshot.now
-    binding = (held.ends_at[:count] > now) | (held.protected_until[:count] > now)
-    own = np.where((held.state[:count] == int(GpuState.HELD)) & binding, held.app[:count], NONE)
+    held, count, now = snapshot.holdings, snapshot.cluster.gpus, snapshot.now
+    if offered.size == 0:
+        keeps = runs(snapshot)
+    else:
+        keeps = (held.ends_at[:count] > now) | (held.protected_until[:count] > now)
+        keeps &= held.state[:count] == int(GpuState.HELD)
+    own = np.where(keeps, held.app[:count], NONE)
     own = np.where(held.successor[:count] >= 0, held.next_app[:count], own)
-    return np.where(offered, NONE, own).astype(np.int32), held.app[:count]
+    own[offered] = NONE
+    return own.astype(np.int32)
 
 
 def runs(snapshot: Snapshot) -> Bools:
@@ -286,16 +254,16 @@ def useful(usable: Ints, forecast: Forecast | None) -> Ints:
     if forecast is None or not forecast.phases:
         return usable
     most = sum(job.most for job in forecast.phases[0].jobs if job.iterations_left > 0)
-    return usable[: max(1, int(np.searchsorted(usable, most, side="right")))] if most else usable
+    return usable[: max(1, int(usable.searchsorted(most, side="right")))] if most else usable
 
 
-def _counted(app: Rows, machine: Rows) -> dict[int, dict[int, int]]:
-    """GPUs by app and machine."""
+def _by_machine(app: Rows, machine: Rows) -> dict[int, dict[int, int]]:
+    """GPUs by app and machine, machines ascending; ``app`` and ``machine``: of each GPU, app -1: none."""
     found: dict[int, dict[int, int]] = {}
-    held = np.flatnonzero(app >= 0)
-    counts = Counter(zip(app[held].tolist(), machine[held].tolist(), strict=True))
-    for (row, at), gpus in sorted(counts.items()):
-        found.setdefault(row, {})[at] = gpus
+    for row, at in zip(app.tolist(), machine.tolist(), strict=True):
+        if row >= 0:
+            of = found.setdefault(row, {})
+            of[at] = of.get(at, 0) + 1
     return found
 
 

@@ -32,10 +32,10 @@ class Grouped:
     """
 
     def __init__(self, app: Rows, rows: Ints, apps: int) -> None:
-        order = np.argsort(app, kind="stable")
+        order = app.argsort(kind="stable")
         self.rows = rows[order]
-        bounds = np.searchsorted(app[order], np.arange(apps + 1))
-        self.apps = np.flatnonzero(np.diff(bounds))
+        bounds = app[order].searchsorted(np.arange(apps + 1))
+        self.apps = (bounds[1:] > bounds[:-1]).nonzero()[0]
         self._starts, self._count = bounds[self.apps], apps
         self._bounds: list[int] = bounds.tolist()
 
@@ -66,13 +66,11 @@ class AppColumns:
         table = snapshot.jobs
         self.arrived = snapshot.apps.arrived
         count = self.arrived.size
-        alive = np.flatnonzero(table.state != int(JobState.EMPTY))
+        alive = (table.state != int(JobState.EMPTY)).nonzero()[0]
         running = alive[table.state[alive] != int(JobState.PAUSED)]
         self.jobs = Grouped(table.app[alive], alive, count)
         self.wanted = wanted = Grouped(table.app[running], running, count)
-        ran = snapshot.ledger.jobs.last_ran[self.jobs.rows]
-        ran = np.nan_to_num(ran, nan=-np.inf, posinf=np.inf, neginf=-np.inf)
-        last_ran = self.jobs.reduced(np.maximum, ran, -np.inf)
+        last_ran = self.jobs.reduced(np.fmax, snapshot.ledger.jobs.last_ran[self.jobs.rows], np.nan)
         self.idle = np.fmax(0.0, snapshot.now - np.fmax(last_ran, self.arrived))
         kinds = table.gpu_type[wanted.rows]
         least, most = (wanted.reduced(how, kinds, NONE) for how in (np.minimum, np.maximum))
@@ -93,7 +91,7 @@ class AppColumns:
         """[app rows] the smallest size on the menu of any job that is not paused; inf: none."""
         points, curve = menus.points, menus.curve[self.wanted.rows]
         start, end = points.start[curve], points.start[curve + 1]
-        found, has = np.full(curve.size, np.inf), np.flatnonzero((curve >= 0) & (end > start))
+        found, has = np.full(curve.size, np.inf), ((curve >= 0) & (end > start)).nonzero()[0]
         found[has] = points.gpus[start[has]]
         return self.wanted.reduced(np.minimum, found, np.inf)
 

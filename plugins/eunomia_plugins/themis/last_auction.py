@@ -9,16 +9,16 @@ slowdown by distance that the app reports, unless ``standing_slowdown`` is set: 
 import dataclasses
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
 from eunomia import Locality
 from eunomia.units import Reals, Rows
-from eunomia_plugins.themis.apps import FEW, AppView, AppViews
+from eunomia_plugins.themis.apps import AppViews
 from eunomia_plugins.themis.rho import LEAST_SECONDS, seconds_on, waiting_factor
-from eunomia_plugins.themis.winnings import Pieces
+from eunomia_plugins.themis.winnings import Won
 
 
 class Expected(NamedTuple):
@@ -55,44 +55,37 @@ class LastAuctions:
 
     def rho(self, views: AppViews, rows: Rows, before: AppViews) -> Reals:
         """Return ρ of each app by the last auction in which it took part; if in none, ``before`` leases ended."""
-        ids, known, now = views.apps.snapshot.apps.id, self.apps, views.apps.snapshot.now
+        ids, known = views.apps.snapshot.apps.id, self.apps
         expected = [known.get(ids[row]) for row in rows.tolist()]
         some, found = np.array([one is not None for one in expected], dtype=bool), np.empty(rows.size)
         if not some.all():
             found[~some] = before.rho_now(rows[~some], standing=True)
-        taken = [one for one in expected if one is not None]
-        if len(taken) > FEW:
-            found[some] = _as_columns(taken, views, rows[some])
-        else:
-            contexts = [views.view(row).context for row in rows[some].tolist()]
-            pairs = zip(taken, contexts, strict=True)
-            found[some] = [one.rho(now, context.waited, context.lease) for one, context in pairs]
+        if some.any():
+            found[some] = _rho([one for one in expected if one is not None], views, rows[some])
         return found
 
-    def after(self, views: Sequence[AppView], now: float, bidders: int, won: Iterable[Pieces], racks: Rows) -> Self:
+    def after(self, views: AppViews, rows: Sequence[int], bidders: int, won: Won) -> Self:
         """Return the memo after an auction; itself if nothing of it changes.
 
         Args:
-            views: of the bidders, then of the other apps.
-            now: time of the auction in seconds.
+            views: of the apps.
+            rows: the bidders, then the other apps.
             bidders: number of bidders; the entry of another app changes only if it gets leftover GPUs.
             won: GPUs of each app by machine: what it keeps of its win, and leftovers.
-            racks: rack of each machine.
         """
-        more = by_claim(won)
-        if not bidders and not more and len(self.apps) == sum(view.name in self.apps for view in views):
+        names = [views.apps.snapshot.apps.id[row] for row in rows]
+        if not bidders and not won and len(self.apps) == sum(name in self.apps for name in names):
             return self
         kept: dict[str, Expected] = {}
-        for claim, view in enumerate(views):
-            name = view.name
-            if claim < bidders or claim in more:
-                kept[name] = _expected(view, more.get(claim, {}), now, racks)
+        for claim, (row, name) in enumerate(zip(rows, names, strict=True)):
+            if claim < bidders or claim in won:
+                kept[name] = _expected(views, row, won.get(claim, {}))
             elif name in self.apps:
                 kept[name] = self.apps[name]
         return dataclasses.replace(self, apps=kept)
 
 
-def _as_columns(expected: list[Expected], views: AppViews, rows: Rows) -> Reals:
+def _rho(expected: list[Expected], views: AppViews, rows: Rows) -> Reals:
     """Return ρ of apps by ``Expected.rho``, as columns with the same sums in the same order."""
     now, (shared, ideal, at) = views.apps.snapshot.now, np.array(expected).T
     waited = np.where(views.holding[rows], 0.0, views.apps.columns.idle[rows])
@@ -102,23 +95,12 @@ def _as_columns(expected: list[Expected], views: AppViews, rows: Rows) -> Reals:
     return rho
 
 
-def by_claim(won: Iterable[Pieces]) -> dict[int, dict[int, int]]:
-    """GPUs by claim and machine."""
-    found: dict[int, dict[int, int]] = {}
-    for pieces in won:
-        columns = (pieces.claim.tolist(), pieces.machine.tolist(), pieces.gpus.tolist())
-        for claim, machine, gpus in zip(*columns, strict=True):
-            machines = found.setdefault(claim, {})
-            machines[machine] = machines.get(machine, 0) + gpus
-    return found
-
-
-def _expected(view: AppView, won: Mapping[int, int], now: float, racks: Rows) -> Expected:
+def _expected(views: AppViews, row: int, won: Mapping[int, int]) -> Expected:
     """Return an app's T_sh and T_id with the GPUs that it keeps and wins; without any, after waiting one more lease."""
-    context = view.context
+    view, snapshot = views.view(row), views.apps.snapshot
+    context, work, racks = view.context, view.facts.standing, snapshot.cluster.machine_rack
     held = {machine: context.held.get(machine, 0) + won.get(machine, 0) for machine in {*context.held, *won}}
-    work = view.facts.standing
-    left = seconds_on(work, context, held, {machine: int(racks[machine]) for machine in held})
+    left = seconds_on(work, context, held, {machine: racks.item(machine) for machine in held})
     if not math.isfinite(left):
         left = context.lease + work.slowest(Locality.CLUSTER)
-    return Expected(shared=context.elapsed + left, ideal=context.ideal, at=now)
+    return Expected(shared=context.elapsed + left, ideal=context.ideal, at=snapshot.now)

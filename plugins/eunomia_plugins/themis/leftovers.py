@@ -6,8 +6,8 @@ from typing import NamedTuple
 import numpy as np
 
 from eunomia.units import Ints, Rows
-from eunomia_plugins.themis.apps import AppView
-from eunomia_plugins.themis.winnings import Pieces
+from eunomia_plugins.themis.apps import AppViews
+from eunomia_plugins.themis.winnings import Won
 
 
 class Taker(NamedTuple):
@@ -15,56 +15,46 @@ class Taker(NamedTuple):
 
     claim: int
     """Its number."""
-    view: AppView
-    """The app as a bidder."""
+    row: int
+    """Row of the app."""
     won: Mapping[int, int]
     """GPUs that it won and keeps, by machine."""
     outside: bool
     """Whether it took no part in the auction."""
 
 
-def share_out(free: Ints, gpu_type: Rows, takers: Sequence[Taker], rng: np.random.Generator) -> Pieces:
+def share_out(free: Ints, gpu_type: Rows, views: AppViews, takers: Sequence[Taker], rng: np.random.Generator) -> Won:
     """Give a random app its next size, until no app can use the free GPUs; return the additional GPUs of each taker.
 
-    ``free`` and ``gpu_type``: [machines] GPUs left, and their type. Takers outside the auction are served first.
+    ``free`` and ``gpu_type``: [machines] GPUs left, and their type. ``views``: of the apps as bidders. Takers outside
+    the auction are served first.
     """
     left = np.array(free, dtype=np.int64)
-    taken: dict[tuple[int, int], int] = {}
+    taken: Won = {}
     for outside in (True, False):
-        _round(left, gpu_type, [taker for taker in takers if taker.outside is outside], rng, taken)
-    return Pieces.of(taken)
+        _round(left, gpu_type, views, [taker for taker in takers if taker.outside is outside], rng, taken)
+    return taken
 
 
 def _round(
-    left: Ints, gpu_type: Rows, takers: list[Taker], rng: np.random.Generator, taken: dict[tuple[int, int], int]
+    left: Ints, gpu_type: Rows, views: AppViews, candidates: list[Taker], rng: np.random.Generator, taken: Won
 ) -> None:
     """Serve one group until none of its apps can use more GPUs."""
-    has: dict[int, int] = {}
-    where: dict[int, set[int]] = {}
-    candidates = list(takers)
     while candidates and left.any():
         at = int(rng.integers(len(candidates)))
         taker = candidates[at]
-        view = taker.view
-        if taker.claim not in has:
-            has[taker.claim] = view.holds + sum(taker.won.values())
-            where[taker.claim] = {*view.context.held, *taker.won}
-        usable = view.context.usable
-        more = usable[usable > has[taker.claim]]
-        places = (
-            _place(left, gpu_type, view.context.gpu_type, int(more[0]) - has[taker.claim], where[taker.claim])
-            if more.size
-            else {}
-        )
+        context, more = views.view(taker.row).context, taken.get(taker.claim, {})
+        has = context.holds + sum(taker.won.values()) + sum(more.values())
+        usable = context.usable[context.usable > has]
+        own = context.held.keys() | taker.won.keys() | more.keys()
+        places = _place(left, gpu_type, context.gpu_type, int(usable[0]) - has, own) if usable.size else {}
         if not places:  # what is left only shrinks, so it can take nothing later either
             candidates[at] = candidates[-1]
             candidates.pop()
             continue
         for machine, gpus in places.items():
             left[machine] -= gpus
-            taken[taker.claim, machine] = taken.get((taker.claim, machine), 0) + gpus
-            has[taker.claim] += gpus
-            where[taker.claim].add(machine)
+            taken.setdefault(taker.claim, {})[machine] = more.get(machine, 0) + gpus
 
 
 def _place(left: Ints, gpu_type: Rows, wanted: int, gpus: int, own: set[int]) -> dict[int, int]:

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from decimal import Decimal
-from fractions import Fraction
 from math import ceil
 from typing import Annotated, ClassVar, Final
 
@@ -12,6 +11,7 @@ from pydantic import Field
 
 from eunomia import (
     Allocation,
+    Bundle,
     ByBundle,
     Cause,
     Claims,
@@ -37,11 +37,11 @@ from eunomia.contract.bundles import offer_classes
 from eunomia.contract.contracts import Contracts
 from eunomia.contract.options import SolverChoice
 from eunomia.units import JobId
-from eunomia_plugins.themis.apps import AppView, WorkCache, runs
+from eunomia_plugins.themis.apps import WorkCache, runs
 from eunomia_plugins.themis.explaining import explain
 from eunomia_plugins.themis.hold_auction import Lot, hold_auction
 from eunomia_plugins.themis.last_auction import LastAuctions
-from eunomia_plugins.themis.rho import bid
+from eunomia_plugins.themis.rho import BidContext, bid
 
 NO_MACHINES: Final = MachineClasses.of(machine=(), free=(), gpu_type=(), rack=())
 Factor = Annotated[float, Field(ge=1.0, allow_inf_nan=False)]
@@ -112,15 +112,15 @@ class Themis:
         An app that runs on no GPUs makes no progress and comes before all that run (§3.3.2: its ρ is unbounded). ρ is
         that of each app's last auction (proof of Theorem 3.3); that of an app's present forecast before its first.
         """
-        offered = np.bincount(snapshot.cluster.gpu_type[offer.gpus], minlength=len(snapshot.cluster.gpu_types))
-        rows = standings.claims.rows
-        if not offered.any():
+        cluster, rows, gpus = snapshot.cluster, standings.claims.rows, offer.gpus
+        if not gpus.size:
             return replace(offer, apps=rows[:0])
-        none = replace(offer, gpus=offer.gpus[:0])
-        before, views = (self.cache.views(snapshot, menus, one) for one in (none, offer))
-        able = views.able(rows, offered)
+        before, views = (self.cache.views(snapshot, menus, offer, these) for these in (gpus[:0], gpus))
+        able = views.able(rows, np.bincount(cluster.gpu_type[gpus], minlength=len(cluster.gpu_types)))
         rho = self._last(snapshot).rho(views, rows, before)
-        running = np.isin(rows, snapshot.holdings.app[: snapshot.cluster.gpus][runs(snapshot)])
+        runs_now = np.zeros(snapshot.apps.arrived.size, dtype=bool)
+        runs_now[snapshot.holdings.app[: cluster.gpus][runs(snapshot)]] = True
+        running = runs_now[rows]
         order = np.lexsort((np.arange(rows.size), -rho, running))
         worst = rows[order[able[order]]]
         return replace(offer, apps=worst[: bidders(worst.size, self.options.fairness_knob)])
@@ -139,13 +139,12 @@ class Themis:
     @hookimpl
     def eunomia_allocation(self, snapshot: Snapshot, menus: Menus, offer: Offer, valuations: Valuations) -> Allocation:
         """Hold the auction, compute the payments, and allocate the leftover GPUs."""
-        rows = valuations.claims.rows.tolist()  # of bidders; the other apps follow
-        all_apps = dict.fromkeys([*rows, *snapshot.active_apps.tolist()])
-        views = [*map(self.cache.views(snapshot, menus, offer).view, all_apps)]
-        bids = usable_rows(valuations.form(ByBundle), views[: len(rows)])
+        bidders = valuations.claims.rows.tolist()
+        others = snapshot.active_apps.tolist()
+        views = self.cache.views(snapshot, menus, offer)
+        bids = usable_rows(valuations.form(ByBundle), [views.view(row).context for row in bidders])
         free = np.bincount(snapshot.cluster.machine[offer.gpus], minlength=len(snapshot.cluster.machines))
-        place = snapshot.cluster.machine_type, snapshot.cluster.machine_rack
-        lot = Lot(bids, views, free.astype(np.int64), *place, snapshot.now, self._last(snapshot))
+        lot = Lot(bids, [*dict.fromkeys(bidders + others)], views, free, self._last(snapshot))
         return hold_auction(lot, self.options.solver, self.options.nodes, snapshot.rng(self.name))
 
     def _last(self, snapshot: Snapshot) -> LastAuctions:
@@ -163,16 +162,17 @@ def bidders(apps: int, fairness_knob: float) -> int:
 
     f counts as the decimal that it was written as: in binary fractions f = 0.7 of 10 apps would give 4.
     """
-    fraction = 1 - Fraction(Decimal(repr(float(fairness_knob))))
-    return max(1, ceil(fraction * apps))
+    return max(1, ceil((1 - Decimal(repr(float(fairness_knob)))) * apps))
 
 
-def usable_rows(bids: ByBundle, views: list[AppView]) -> ByBundle:
+def usable_rows(bids: ByBundle, bidders: list[BidContext]) -> ByBundle:
     """Return the bids without rows that their app could not use: a size off its menu, or GPUs of another type."""
-    kept, types = [], bids.classes.gpu_type
-    for claim, view in enumerate(views):
-        context = view.context
-        sizes, kind = {int(size) - view.holds for size in context.usable}, context.gpu_type
-        rows = [row for row in bids.bundles(claim) if row.size in sizes]
-        kept.append([row for row in rows if kind < 0 or all(types[part[0]] == kind for part in row.parts)])
-    return ByBundle.of(bids.classes, bids.now, kept)
+    sizes, types, kept = bids.sizes.tolist(), bids.classes.gpu_type, list[list[int]]()
+    for claim, context in enumerate(bidders):
+        on_menu, kind = {size - context.holds for size in context.usable.tolist()}, context.gpu_type
+        rows = [row for row in bids.rows(claim) if sizes[row] in on_menu]
+        kept.append([row for row in rows if kind < 0 or all(types[part[0]] == kind for part in bids.parts(row))])
+    if sum(map(len, kept)) == len(sizes):
+        return bids
+    bundles = [[Bundle(bids.rho.item(row), bids.parts(row)) for row in rows] for rows in kept]
+    return ByBundle.of(bids.classes, bids.now, bundles)

@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from eunomia.contract.records import PlainColumn
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class Line(NamedTuple):
     """One app in one auction.
 
     Attributes:
@@ -17,12 +16,14 @@ class Line:
         rho_now: ρ of the GPUs that it held, None where it did not bid.
         gpus_least: the smallest bundle that it bid for; 0: none.
         rho_least: ρ with its best bundle of that size.
+        gain: ρ now over ρ with the bundle won, or with the smallest bundle that the app bid for.
         gpus_won: GPUs of the bundle won; 0: none.
         rho_won: ρ with that bundle.
         kept: c_i of a winner.
+        pays: the hidden payment of a winner: 1 - c_i.
         gpus_kept: GPUs that it keeps of the bundle.
         gpus_left_over: leftover GPUs that it got.
-        table: its best ρ by size, such as ``1: 0.95, 2: 0.8``.
+        bid_table: its best ρ by size, such as ``1: 0.95, 2: 0.8``.
     """
 
     app: str
@@ -30,30 +31,14 @@ class Line:
     rho_now: float | None = None
     gpus_least: int = 0
     rho_least: float | None = None
+    gain: float | None = None
     gpus_won: int = 0
     rho_won: float | None = None
     kept: float | None = None
+    pays: float | None = None
     gpus_kept: int = 0
     gpus_left_over: int = 0
-    table: str = ""
-
-    @property
-    def gain(self) -> float | None:
-        """Return ρ now over ρ with the bundle won, or with the smallest bundle that the app bid for."""
-        with_bundle = self.rho_won if self.rho_won is not None else self.rho_least
-        return None if self.rho_now is None or with_bundle is None else self.rho_now / with_bundle
-
-    @property
-    def pays(self) -> float | None:
-        """The hidden payment of a winner: 1 - c_i."""
-        return None if self.kept is None else 1.0 - self.kept
-
-
-OF_A_LINE = (
-    *("app", "bid", "rho_now", "gpus_least", "rho_least", "gain", "gpus_won", "rho_won", "kept", "pays"),
-    *("gpus_kept", "gpus_left_over", "table"),
-)
-"""Columns by line, in their order."""
+    bid_table: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +62,6 @@ class AuctionRecord:
 
     def columns(self) -> Mapping[str, PlainColumn]:
         """Columns of plain values, by the names of ``Line`` and of this record."""
-        columns: dict[str, PlainColumn] = {name: [getattr(line, name) for line in self.lines] for name in OF_A_LINE}
-        columns["bid_table"] = columns.pop("table")
         alike: dict[str, Any] = {
             "gpus_offered": self.gpus_offered,
             "bidders": sum(line.bid for line in self.lines),
@@ -86,4 +69,5 @@ class AuctionRecord:
             "method": self.method,
             "gap": self.gap,
         }
+        columns = {name: [line[at] for line in self.lines] for at, name in enumerate(Line._fields)}
         return columns | {name: [one] * len(self.lines) for name, one in alike.items()}

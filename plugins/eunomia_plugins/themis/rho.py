@@ -41,6 +41,11 @@ class BidContext:
     rack_of: dict[int, int]
     near: Locality = Locality.MACHINE
 
+    @property
+    def holds(self) -> int:
+        """GPUs that it holds and keeps."""
+        return sum(self.held.values())
+
 
 def ideal_seconds(total_gpu_seconds: float, cluster_gpus: int, most: int, contention: float) -> float:
     """T_id in seconds: the app's whole work on all GPUs that it can use, times N_avg (eq. 1 and 2).
@@ -95,7 +100,7 @@ def bid(work: RemainingWork, context: BidContext, classes: MachineClasses) -> li
         return []
     now = rho_now(work, context)
     own = frozenset(np.flatnonzero(_own_machine(classes, context.held)).tolist() if context.held else ())
-    sizes = sizes_to_bid(context.usable, sum(context.held.values()), classes.gpus)
+    sizes = sizes_to_bid(context.usable, context.holds, classes.gpus)
     rows: list[Bundle] = []
     for size in sizes:
         for way in candidates(classes, size, context.gpu_type, own, max(2, MOST_ROWS_AN_APP // len(sizes))):

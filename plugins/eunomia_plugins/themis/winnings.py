@@ -1,6 +1,6 @@
 """Converts winning rows to GPUs on machines, and computes the part of each bundle that its winner keeps."""
 
-from dataclasses import dataclass
+from bisect import bisect_left
 
 import numpy as np
 
@@ -9,32 +9,20 @@ from eunomia.solve import LinearProgram, SparseRows, solve_linear
 from eunomia.units import Ints, Reals
 from eunomia_plugins.themis.packing import patterns
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Pieces:
-    """``gpus[i]`` GPUs on machine ``machine[i]`` for claim ``claim[i]``; at most one piece per claim and machine."""
-
-    claim: Ints
-    machine: Ints
-    gpus: Ints
-
-    def by_claim(self, claims: int) -> Ints:
-        """[claims] GPUs of each."""
-        return np.bincount(self.claim, weights=self.gpus, minlength=claims).astype(np.int64)
-
-    def on_machine(self, machines: int) -> Ints:
-        """[machines] GPUs taken."""
-        return np.bincount(self.machine, weights=self.gpus, minlength=machines).astype(np.int64)
-
-    @classmethod
-    def of(cls, taken: dict[tuple[int, int], int]) -> "Pieces":
-        """Columns of GPUs by claim and machine, sorted."""
-        kept = [(claim, machine, gpus) for (claim, machine), gpus in sorted(taken.items()) if gpus]
-        columns = np.array(kept, dtype=np.int64).reshape(-1, 3)
-        return cls(columns[:, 0].copy(), columns[:, 1].copy(), columns[:, 2].copy())
+Won = dict[int, dict[int, int]]
+"""GPUs by claim and machine; neither claims nor machines without GPUs."""
 
 
-def pack(bids: ByBundle, row: Ints, *, prefers: dict[int, set[int]] | None = None) -> Pieces:
+def joined(one: Won, other: Won) -> Won:
+    """Return the GPUs of both."""
+    return {
+        claim: {machine: mine.get(machine, 0) + more.get(machine, 0) for machine in mine | more}
+        for claim in one | other
+        for mine, more in [(one.get(claim, {}), other.get(claim, {}))]
+    }
+
+
+def pack(bids: ByBundle, row: Ints, *, prefers: dict[int, set[int]] | None = None) -> Won:
     """Place the bundles won on machines.
 
     Args:
@@ -43,17 +31,18 @@ def pack(bids: ByBundle, row: Ints, *, prefers: dict[int, set[int]] | None = Non
         prefers: by claim, preferred machines, such as those on which it runs.
     """
     preferred = prefers or {}
-    taken: dict[tuple[int, int], int] = {}
+    taken: Won = {}
     by_class: dict[int, list[tuple[int, int]]] = {}
-    for claim in np.flatnonzero(row >= 0).tolist():
+    for claim in (row >= 0).nonzero()[0].tolist():
         for part in bids.parts(int(row[claim])):
             by_class.setdefault(part.machine_class, []).extend([(part.gpus, claim)] * part.machines)
     for kind, items in sorted(by_class.items()):
         members, free = bids.classes.members(kind), int(bids.classes.free[kind])
-        places = _first_fit(items, members, free, preferred) or _by_patterns(items, members, free)
-        for (_, claim), machine, gpus in zip(places[0], places[1], (item[0] for item in places[0]), strict=True):
-            taken[claim, machine] = taken.get((claim, machine), 0) + gpus
-    return Pieces.of(taken)
+        parts, machines = _first_fit(items, members, free, preferred) or _by_patterns(items, members, free)
+        for (gpus, claim), machine in zip(parts, machines, strict=True):
+            own = taken.setdefault(claim, {})
+            own[machine] = own.get(machine, 0) + gpus
+    return taken
 
 
 Placed = tuple[list[tuple[int, int]], list[int]]
@@ -68,12 +57,12 @@ def _first_fit(items: list[tuple[int, int]], members: Ints, free: int, prefers: 
     order = sorted(items, key=lambda item: (-item[0], item[1]))
     places: list[int] = []
     for gpus, claim in order:
-        fitting = np.flatnonzero(room >= gpus)
+        fitting = (room >= gpus).nonzero()[0]
         if fitting.size == 0:
             return None
         own = prefers.get(claim, set())
         wanted = [at for at in fitting.tolist() if int(members[at]) in own] if own else []
-        at = wanted[0] if wanted else int(fitting[np.argmin(room[fitting])])
+        at = wanted[0] if wanted else fitting.item(room[fitting].argmin())
         room[at] -= gpus
         places.append(int(members[at]))
     return order, places
@@ -118,24 +107,26 @@ def kept_sizes(bids: ByBundle, row: Ints, kept: Reals, rng: np.random.Generator)
     """
     sizes = bids.sizes
     result = np.zeros(len(bids), dtype=np.int64)
-    for claim in np.flatnonzero(row >= 0).tolist():
-        won = int(sizes[row[claim]])
-        own = sizes[bids.start[claim] : bids.start[claim + 1]]
-        steps = np.unique(np.append(own[own <= won], 0))
+    for claim in (row >= 0).nonzero()[0].tolist():
+        won = sizes.item(row[claim])
+        own = sizes[bids.start[claim] : bids.start[claim + 1]].tolist()
+        steps = sorted({0, *(size for size in own if size <= won)})
         target = min(float(won), float(kept[claim]) * won)
-        above = min(int(np.searchsorted(steps, target - 1e-9)), steps.size - 1)
-        low, high = int(steps[max(above - 1, 0)]), int(steps[above])
+        above = min(bisect_left(steps, target - 1e-9), len(steps) - 1)
+        low, high = steps[max(above - 1, 0)], steps[above]
         chance = 1.0 if high == low else (target - low) / (high - low)
         result[claim] = high if rng.random() < chance else low
     return result
 
 
-def shrunk(pieces: Pieces, keep: Ints) -> Pieces:
+def shrunk(won: Won, keep: Ints) -> Won:
     """Reduce claims to ``keep`` GPUs each; the smallest pieces are dropped first, so that gangs stay together."""
-    taken = {(int(c), int(m)): int(g) for c, m, g in zip(pieces.claim, pieces.machine, pieces.gpus, strict=True)}
-    surplus = pieces.by_claim(keep.size) - keep
-    for claim, machine in sorted(taken, key=lambda key: (key[0], taken[key], key[1])):
-        removed = min(int(surplus[claim]), taken[claim, machine])
-        taken[claim, machine] -= removed
-        surplus[claim] -= removed
-    return Pieces.of(taken)
+    kept: Won = {}
+    for claim, machines in won.items():
+        surplus = sum(machines.values()) - int(keep[claim])
+        for machine, gpus in sorted(machines.items(), key=lambda piece: (piece[1], piece[0])):
+            removed = min(surplus, gpus)
+            surplus -= removed
+            if gpus > removed:
+                kept.setdefault(claim, {})[machine] = gpus - removed
+    return kept

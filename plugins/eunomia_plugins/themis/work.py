@@ -2,9 +2,8 @@
 
 import heapq
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
-
-import numpy as np
 
 from eunomia import Forecast, JobForecast, Locality, Phase
 from eunomia.model.forecasts import ASSUMED_SLOWDOWN
@@ -31,7 +30,7 @@ class RemainingWork:
         self._phases = [_active(phase) for phase in forecast.phases]
         self._phases = [jobs for jobs in self._phases if jobs]
         self._assumed = assumed
-        self._sizes = sizes
+        self._sizes: list[int] | None = None if sizes is None else sizes.tolist()
         self._splits: dict[tuple[int, int], list[int]] = {}
         self._known: dict[tuple[tuple[int, ...], Locality, Locality], float] = {}
 
@@ -43,8 +42,8 @@ class RemainingWork:
     @property
     def least(self) -> int:
         """The fewest GPUs with which every phase can run."""
-        if self._sizes is not None and self._sizes.size:
-            return int(self._sizes[0])
+        if self._sizes:
+            return self._sizes[0]
         return max((job.least for jobs in self._phases for job in jobs), default=1)
 
     def seconds(self, pieces: Sequence[int], near: Locality, far: Locality) -> float:
@@ -83,8 +82,8 @@ class RemainingWork:
         """Return the largest size the job can run at with ``gpus`` GPUs; 0: none."""
         if self._sizes is None:
             return min(gpus, job.most) if gpus >= job.least else 0
-        fit = int(np.searchsorted(self._sizes, gpus, side="right"))
-        return min(int(self._sizes[fit - 1]), job.most) if fit else 0
+        fit = bisect_right(self._sizes, gpus)
+        return min(self._sizes[fit - 1], job.most) if fit else 0
 
     def _time(self, job: JobForecast, gpus: int, locality: Locality) -> float:
         if gpus < 1:

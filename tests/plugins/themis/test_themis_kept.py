@@ -21,7 +21,7 @@ def read_again(views: AppViews, rows: Rows) -> Iterator[AppView]:
     """Views of apps that are read from the snapshot alone."""
     apps = views.apps
     fresh = WorkCache((1.0, 1.0, 1.1, 1.3), standing_slowdown=apps.standing_slowdown).views(
-        apps.snapshot, apps.menus, views.offer
+        apps.snapshot, apps.menus, apps.offer, views.gpus
     )
     return map(fresh.view, rows.tolist())
 

@@ -247,8 +247,8 @@ def test_bids_off_an_apps_menu_and_of_another_type_are_void() -> None:
     snapshot, menus, _, offer = round_of(themis(), world, now=0.0)
     classes = offer_classes(snapshot.cluster, offer)
     rows = [Bundle(0.1, (Part(kind, gpus),)) for kind in range(2) for gpus in (1, 2, 4)]
-    view = [WorkCache((1.0, 1.0, 1.1, 1.3)).views(snapshot, menus, offer).view(0)]
-    kept = usable_rows(ByBundle.of(classes, [1.0], [rows]), view)
+    context = WorkCache((1.0, 1.0, 1.1, 1.3)).views(snapshot, menus, offer).view(0).context
+    kept = usable_rows(ByBundle.of(classes, [1.0], [rows]), [context])
     v100 = snapshot.cluster.gpu_types.index("V100")
     kind = int(np.flatnonzero(classes.gpu_type == v100)[0])
     assert list(kept.bundles(0)) == [Bundle(0.1, (Part(kind, 2),))]
