@@ -6,6 +6,7 @@ machines is thus one class, and the length of a table does not depend on the siz
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -30,7 +31,7 @@ def _ints(values: npt.ArrayLike) -> Ints:
 
 def _starts(lengths: Iterable[int]) -> Ints:
     """Return the offsets of consecutive pieces of these lengths, with a leading 0."""
-    return np.concatenate(([0], np.cumsum(_ints(list(lengths))))).astype(np.int64)
+    return _ints([0, *accumulate(lengths)])
 
 
 class Part(NamedTuple):
@@ -92,15 +93,16 @@ class MachineClasses:
         """
         columns = np.column_stack([_ints(column) for column in (gpu_type, rack, free, machine)]).reshape(-1, 4)
         columns = columns[columns[:, 2] > 0]
-        own = np.where(np.isin(columns[:, 3], _ints(named)), columns[:, 3], -1)
+        alone = set(_ints(named).tolist())
+        own = _ints([row if row in alone else -1 for row in columns[:, 3].tolist()])
         order = np.lexsort((columns[:, 3], own, -columns[:, 2], columns[:, 1], columns[:, 0]))
         columns, own = columns[order], own[order]
         keys = np.column_stack([columns[:, :3], own])
         first = np.ones(len(keys), dtype=bool)
         first[1:] = (keys[1:] != keys[:-1]).any(axis=1)
-        heads = np.flatnonzero(first)
+        heads = first.nonzero()[0]
         return cls(
-            start=np.append(heads, len(keys)).astype(np.int64),
+            start=_ints([*heads.tolist(), len(keys)]),
             machine=columns[:, 3].copy(),
             free=columns[heads, 2],
             gpu_type=columns[heads, 0],
@@ -113,7 +115,7 @@ class MachineClasses:
     @property
     def machines(self) -> Ints:
         """[classes] machines in each class."""
-        return np.diff(self.start)
+        return self.start[1:] - self.start[:-1]
 
     @property
     def gpus(self) -> int:
@@ -202,13 +204,14 @@ class ByBundle:
     @property
     def sizes(self) -> Ints:
         """[rows] GPUs of each row."""
-        total = np.concatenate(([0], np.cumsum(self.part_gpus * self.part_machines)))
+        total = np.zeros(self.part_gpus.size + 1, np.int64)
+        total[1:] = (self.part_gpus * self.part_machines).cumsum()
         return total[self.part_start[1:]] - total[self.part_start[:-1]]
 
     @property
     def claim_of_row(self) -> Ints:
         """[rows] the claim that bids each row."""
-        return np.repeat(np.arange(len(self)), np.diff(self.start))
+        return np.arange(len(self)).repeat(self.start[1:] - self.start[:-1])
 
     def rows(self, claim: int) -> range:
         """Row numbers of a claim."""
@@ -285,10 +288,11 @@ class ByBundle:
 
 def offer_classes(cluster: Cluster, offer: Offer) -> MachineClasses:
     """Group the machines of an offer into classes; the arbiter and all bidders compute the same classes."""
-    machine, free = np.unique(cluster.machine[offer.gpus], return_counts=True)
+    offered = np.bincount(cluster.machine[offer.gpus])
+    machine = offered.nonzero()[0]
     return MachineClasses.of(
         machine=machine,
-        free=free,
+        free=offered[machine],
         gpu_type=cluster.machine_type[machine],
         rack=cluster.machine_rack[machine],
         named=offer.named,

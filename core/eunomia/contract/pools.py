@@ -35,7 +35,7 @@ def holders(snapshot: Snapshot, claims: Claims, gpus: Ints) -> Ints:
     rows = claims.rows
     index = np.full(2 + max(int(row.max(initial=NONE)), int(rows.max(initial=NONE))), NONE, np.int64)
     index[rows] = np.arange(rows.size)
-    found: Ints = np.take(index, row)  # row -1 reads the last entry, which belongs to no row
+    found: Ints = index[row]  # row -1 reads the last entry, which belongs to no row
     return found
 
 
@@ -153,5 +153,8 @@ class Pool:
 
 def _left(total: Reals, machines: Rows, used: Reals) -> Reals:
     """Return [machine] ``total`` minus what GPUs outside the pool use; inf where the total is unknown."""
+    unknown = np.isnan(total)
+    if unknown.all():
+        return np.full(total.size, np.inf)
     spent = np.bincount(machines, weights=np.nan_to_num(used), minlength=total.size)
-    return np.where(np.isnan(total), np.inf, total - spent)
+    return np.where(unknown, np.inf, total - spent)

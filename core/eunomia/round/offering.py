@@ -64,7 +64,9 @@ def reached(state: State, offer: Offer, gpus: Ints) -> Bools:
         gpus: GPU numbers of the cluster.
     """
     if not offer.whole:
-        return np.isin(gpus, offer.gpus)
+        offered: Bools = np.zeros(state.cluster.gpus, dtype=bool)
+        offered[offer.gpus] = True
+        return offered[gpus]
     held, now = state.holdings.live, state.now
     states, successors = held.state[gpus], held.successor[gpus]
     unprotected: Bools = held.protected_until[gpus] <= now
@@ -91,7 +93,7 @@ class _Reach:
         return self._mask
 
     def gpus(self) -> Ints:
-        return np.flatnonzero(self.mask())
+        return self.mask().nonzero()[0]
 
     def candidates(self) -> Rows:
         if self.only_free:
@@ -100,14 +102,17 @@ class _Reach:
 
     def named(self) -> Ints:
         held = self.state.holdings.live
-        return np.unique(self.state.cluster.machine[(held.app >= 0) & ~self.mask()]).astype(np.int64)
+        cluster = self.state.cluster
+        found = np.zeros(len(cluster.machines), dtype=bool)
+        found[cluster.machine[(held.app >= 0) & ~self.mask()]] = True
+        return found.nonzero()[0]
 
 
 def _free(state: State) -> Bools:
     held = state.holdings.live
-    mask: Bools = held.state == GpuState.FREE
+    mask: Bools = held.state == _FREE
     if state.lease_ends.overdue:
-        mask |= (held.state == GpuState.HELD) & (held.ends_at <= state.now) & (held.protected_until <= state.now)
+        mask |= (held.state == _HELD) & (held.ends_at <= state.now) & (held.protected_until <= state.now)
         mask &= held.successor == NONE
     return mask
 

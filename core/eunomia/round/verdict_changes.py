@@ -108,7 +108,9 @@ class _Given:
 def _outside(state: State, waiting: set[int], shown: Rows) -> tuple[Rows, Rows]:
     """Return the waiting jobs of apps that did not see the offer, and the verdict on each."""
     rows = np.array(sorted(waiting), dtype=np.int32)
-    outside = rows[~np.isin(state.jobs.live.app[rows], shown)]
+    sees = np.zeros(state.apps.used, dtype=bool)
+    sees[shown] = True
+    outside = rows[~sees[state.jobs.live.app[rows]]]
     return outside, _by_size(state, outside, np.full(outside.size, int(Reason.NOT_OFFERED), dtype=np.int32))
 
 

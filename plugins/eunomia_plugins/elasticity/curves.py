@@ -79,7 +79,10 @@ def kinds_of_curves(snapshot: Snapshot, one_gpu: Reals, known: Known | None = No
         [job row] its curve (-1: not active), and by curve the index of one active job.
     """
     jobs, active = snapshot.jobs, snapshot.active
-    alike = _alike(jobs.least[active], jobs.most[active], one_gpu)
+    least, most = jobs.least[active], jobs.most[active]
+    rates = np.unique(one_gpu, return_inverse=True)[1] if one_gpu.size else np.empty(0, np.int64)
+    span = int(most.max(initial=0)) + 1
+    alike = ((rates * span + least) * span + most).astype(np.int64)  # a code for each rate, least and most
     known = snapshot.measured if known is None else known
     if known:
         measured = np.isin(active, np.fromiter(known, np.int64, len(known)))
@@ -88,13 +91,6 @@ def kinds_of_curves(snapshot: Snapshot, one_gpu: Reals, known: Known | None = No
     curve = np.full(jobs.least.size, -1, np.int32)
     curve[active] = inverse
     return curve, first
-
-
-def _alike(least: Ints, most: Ints, one_gpu: Reals) -> Ints:
-    """Return a code for each job; jobs with equal least, most and rate have the same code."""
-    rates = np.unique(one_gpu, return_inverse=True)[1] if one_gpu.size else np.empty(0, np.int64)
-    span = int(most.max(initial=0)) + 1
-    return ((rates * span + least) * span + most).astype(np.int64)
 
 
 def sizes_between(least: Ints, most: Ints) -> tuple[Rows, Ints]:

@@ -95,7 +95,7 @@ class _Plan:
         self.pinned = _pinned(grants) if pins and grants.pins is not None else {}
         self.jobs = allocation.claims.rows if allocation.claims.unit is Unit.JOB else None
         self.resources = resources_matter(snapshot, grants)
-        self.leaving: Bools = snapshot.holdings.state[: snapshot.cluster.gpus] == GpuState.LEAVING
+        self.leaving: Bools = snapshot.holdings.state[: snapshot.cluster.gpus] == int(GpuState.LEAVING)
         """GPUs whose leaving job still uses their CPUs and memory; the next holder takes these over."""
         self.chosen: dict[int, Ints] = {}
         self.shares: dict[int, tuple[Reals, Reals]] = {}
@@ -216,12 +216,11 @@ class _Plan:
         held = self.snapshot.holdings
         near = self.mine.get(claim, np.empty(0, np.int64))
         if self.allocation.claims.unit is Unit.APP:
-            near = np.union1d(near, np.flatnonzero(held.app == self.allocation.claims.rows[claim]))
+            own = (held.app == self.allocation.claims.rows[claim]).nonzero()[0]
+            near = np.union1d(near, own) if near.size else own
         cpus, memory_gib = self._needs(claim, gpus) if self.resources else (np.nan, np.nan)
-        return Ask(gpus, self._type(claim), cpus, memory_gib, self.jobs is not None, near, self._job(claim))
-
-    def _job(self, claim: int) -> int:
-        return NONE if self.jobs is None else int(self.jobs[claim])
+        job = NONE if self.jobs is None else int(self.jobs[claim])
+        return Ask(gpus, self._type(claim), cpus, memory_gib, self.jobs is not None, near, job)
 
     def _type(self, claim: int) -> int:
         if self.grants.gpu_type is not None and self.grants.gpu_type[claim] >= 0:

@@ -79,7 +79,7 @@ def fraction(others: float, without: float) -> float:
 
 def useful_rows(bids: ByBundle, gain: Reals) -> Ints:
     """Return the rows with a positive gain; other rows never win."""
-    return np.flatnonzero(gain > 0.0)
+    return (gain > 0.0).nonzero()[0]
 
 
 def run_auction(bids: ByBundle, *, limits: Limits | None = None, integer: bool = False) -> AuctionResult:
@@ -116,8 +116,8 @@ class _Programme:
         self.gain = gain
         self.shape = tuple(int(limit) + 1 for limit in counts.capacity)
         fits = (counts.use <= counts.capacity).all(axis=1)
-        self.bidders = [int(one) for one in np.unique(claim[fits])]
-        self.rows = [_undominated(np.flatnonzero((claim == one) & fits), counts.use, gain) for one in self.bidders]
+        self.bidders = sorted(set(claim[fits].tolist()))
+        self.rows = [_undominated(((claim == one) & fits).nonzero()[0], counts.use, gain) for one in self.bidders]
         self.to = [tuple(slice(int(size), None) for size in line) for line in counts.use]
         self.rest = [
             tuple(slice(None, top - int(size)) for size, top in zip(line, self.shape, strict=True))

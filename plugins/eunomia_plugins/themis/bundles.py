@@ -4,7 +4,7 @@ For each size: on one machine of every class that can hold it; else on the fewes
 the cluster. More machines than that are never better for the app.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -55,7 +55,7 @@ def candidates(classes: MachineClasses, size: int, gpu_type: int, own: frozenset
         most: the number of ways to return.
     """
     found: dict[tuple[Part, ...], Candidate] = {}
-    for kind in _types(classes, gpu_type):
+    for kind in sorted(set(classes.gpu_type.tolist())) if gpu_type < 0 else [gpu_type]:
         for way in _ways(classes, size, kind):
             found.setdefault(way.parts, way)
     ranked = sorted(found.values(), key=lambda way: _rank(way, classes, own))
@@ -85,25 +85,21 @@ def sizes_to_bid(usable: Ints, held: int, offered: int) -> list[int]:
     return [int(size) for size in chosen]
 
 
-def _types(classes: MachineClasses, gpu_type: int) -> Iterable[int]:
-    return np.unique(classes.gpu_type).tolist() if gpu_type < 0 else [gpu_type]
-
-
 def _ways(classes: MachineClasses, size: int, gpu_type: int) -> Iterator[Candidate]:
     """Yield bundles on one machine and several machines of each class, on machines of each rack, and of all racks."""
-    kinds = np.flatnonzero((classes.gpu_type == gpu_type) & (classes.machines > 0))
+    kinds = ((classes.gpu_type == gpu_type) & (classes.machines > 0)).nonzero()[0]
     for kind in kinds.tolist():
         way = _fill(classes, [kind], size)
         if way is not None:
             yield way
-    racks = np.unique(classes.rack[kinds])
-    for rack in racks.tolist():
+    racks = sorted(set(classes.rack[kinds].tolist()))
+    for rack in racks:
         inside = kinds[classes.rack[kinds] == rack]
         if inside.size > 1 and size > int(classes.free[inside].max()):
             way = _fill(classes, inside.tolist(), size)
             if way is not None:
                 yield way
-    if racks.size > 1 and size > int(classes.free[kinds].max()):
+    if len(racks) > 1 and size > int(classes.free[kinds].max()):
         way = _fill(classes, kinds.tolist(), size)
         if way is not None:
             yield way
@@ -127,14 +123,11 @@ def _fill(classes: MachineClasses, kinds: list[int], size: int) -> Candidate | N
             return None
         kind = min(fitting, key=lambda one: (int(classes.free[one]), one))
         parts.append(Part(kind, left, 1))
-    return _candidate(classes, tuple(sorted(parts)))
-
-
-def _candidate(classes: MachineClasses, parts: tuple[Part, ...]) -> Candidate:
+    parts.sort()
     pieces = tuple(sorted((part.gpus for part in parts for _ in range(part.machines)), reverse=True))
     racks = tuple(sorted({int(classes.rack[part.machine_class]) for part in parts}))
     locality = Locality.MACHINE if len(pieces) == 1 else Locality.RACK if len(racks) == 1 else Locality.CLUSTER
-    return Candidate(parts, pieces, locality, racks)
+    return Candidate(tuple(parts), pieces, locality, racks)
 
 
 def _rank(way: Candidate, classes: MachineClasses, own: frozenset[int]) -> tuple[bool, int, int, int, tuple[Part, ...]]:

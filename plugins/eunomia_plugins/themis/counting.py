@@ -59,26 +59,29 @@ def count(bids: ByBundle, rows: Ints, *, by_size: bool = False) -> Counts:
         rows: [rows] the rows to count; ``use`` has a line for each.
         by_size: count parts by size where sizes form no chain; if false, such classes are uncounted.
     """
-    owner = np.repeat(np.arange(bids.rho.size), np.diff(bids.part_start))
+    owner = np.arange(bids.rho.size).repeat(bids.part_start[1:] - bids.part_start[:-1])
     line = np.full(bids.rho.size, -1)
     line[rows] = np.arange(rows.size)
     use: list[Ints] = []
     capacity: list[int] = []
     fits: list[Fits] = []
     uncounted = np.zeros(len(bids.classes), dtype=bool)
-    for kind, (free, machines) in enumerate(zip(bids.classes.free, bids.classes.machines, strict=True)):
-        parts = np.flatnonzero((bids.part_class == kind) & (line[owner] >= 0))
+    for kind, (free, machines) in enumerate(
+        zip(bids.classes.free.tolist(), bids.classes.machines.tolist(), strict=True)
+    ):
+        parts = ((bids.part_class == kind) & (line[owner] >= 0)).nonzero()[0]
         if parts.size == 0:
             continue
-        gpus = bids.part_gpus[parts]
-        taken, limits, exact = _class_counts(np.unique(gpus), int(free), int(machines))
-        table = None if exact or not by_size else _table(np.unique(gpus), int(free), int(machines))
+        gpus = bids.part_gpus[parts].tolist()
+        sizes = sorted(set(gpus))
+        taken, limits, exact = _class_counts(sizes, free, machines)
+        table = None if exact or not by_size else _table(sizes, free, machines)
         if table is not None:
             fits.append(Fits(len(use), table))
-            taken, limits = _by_size(np.unique(gpus), int(free), int(machines))
+            taken, limits = _by_size(sizes, free, machines)
         uncounted[kind] = not exact and table is None
         for takes, limit in zip(taken, limits, strict=True):
-            weights = np.array([takes[int(size)] for size in gpus]) * bids.part_machines[parts]
+            weights = np.array([takes[size] for size in gpus]) * bids.part_machines[parts]
             column = np.bincount(line[owner[parts]], weights=weights, minlength=rows.size).astype(np.int64)
             use.append(column)
             capacity.append(limit)
@@ -86,26 +89,24 @@ def count(bids: ByBundle, rows: Ints, *, by_size: bool = False) -> Counts:
     return _reduced(matrix, np.array(capacity, dtype=np.int64), uncounted, fits)
 
 
-def _by_size(sizes: Ints, free: int, machines: int) -> tuple[list[dict[int, int]], list[int]]:
+def _by_size(parts: list[int], free: int, machines: int) -> tuple[list[dict[int, int]], list[int]]:
     """Return counts of parts above 1 by size and, if there are parts of 1, of all GPUs, as these fit anywhere."""
-    parts = [int(size) for size in sizes]
     large = tuple(size for size in parts if size > 1)
     taken = [{size: int(size == one) for size in parts} for one in large]
     limits = list(most_parts(large, free, machines))
     return (taken, limits) if 1 not in parts else ([*taken, {size: size for size in parts}], [*limits, machines * free])
 
 
-def _table(sizes: Ints, free: int, machines: int) -> Bools | None:
+def _table(sizes: list[int], free: int, machines: int) -> Bools | None:
     """Numbers of parts above 1 that can be packed; parts of 1 fill the rest. None: the table would be too large."""
-    parts = tuple(size for size in sizes.tolist() if size > 1)
+    parts = tuple(size for size in sizes if size > 1)
     if prod(many + 1 for many in most_parts(parts, free, machines)) > MOST_PACKABLE:
         return None
     return packable(parts, free, machines)
 
 
-def _class_counts(sizes: Ints, free: int, machines: int) -> tuple[list[dict[int, int]], list[int], bool]:
+def _class_counts(parts: list[int], free: int, machines: int) -> tuple[list[dict[int, int]], list[int], bool]:
     """Return for one class, by count, the use of each part size and the limit; and whether this is exact."""
-    parts = [int(size) for size in sizes]
     if machines == 1:  # on one machine the sum decides
         return [{size: size for size in parts}], [free], True
     small = [size for size in parts if 2 * size <= free]

@@ -5,7 +5,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from eunomia import Forecast, JobForecast, Locality, Phase
+from eunomia import Forecast, JobForecast, Locality
 from eunomia.model.forecasts import ASSUMED_SLOWDOWN
 from eunomia.units import Ints
 
@@ -27,8 +27,8 @@ class RemainingWork:
     def __init__(
         self, forecast: Forecast, *, assumed: Slowdown | None = ASSUMED_SLOWDOWN, sizes: Ints | None = None
     ) -> None:
-        self._phases = [_active(phase) for phase in forecast.phases]
-        self._phases = [jobs for jobs in self._phases if jobs]
+        left = ([job for job in phase.jobs if job.iterations_left > 0.0] for phase in forecast.phases)
+        self._phases = [jobs for jobs in left if jobs]
         self._assumed = assumed
         self._sizes: list[int] | None = None if sizes is None else sizes.tolist()
         self._splits: dict[tuple[int, int], list[int]] = {}
@@ -38,13 +38,6 @@ class RemainingWork:
     def done(self) -> bool:
         """Whether no work is left."""
         return not self._phases
-
-    @property
-    def least(self) -> int:
-        """The fewest GPUs with which every phase can run."""
-        if self._sizes:
-            return self._sizes[0]
-        return max((job.least for jobs in self._phases for job in jobs), default=1)
 
     def seconds(self, pieces: Sequence[int], near: Locality, far: Locality) -> float:
         """Return the seconds to the app's end with these GPUs by machine; inf: they are too few.
@@ -59,8 +52,9 @@ class RemainingWork:
         return known
 
     def slowest(self, far: Locality) -> float:
-        """Return the seconds to the app's end with the fewest usable GPUs, each on a separate machine."""
-        return self.seconds([1] * self.least, far, far)
+        """Return the seconds to the app's end with the fewest GPUs on which every phase runs, a machine each."""
+        sizes = self._sizes or [max((job.least for jobs in self._phases for job in jobs), default=1)]
+        return self.seconds([1] * sizes[0], far, far)
 
     def _phase(self, number: int, pieces: tuple[int, ...], near: Locality, far: Locality) -> float:
         jobs, gpus = self._phases[number], sum(pieces)
@@ -143,10 +137,6 @@ def split(jobs: Sequence[JobForecast], gpus: int) -> list[int]:
         shares[slowest] += 1
         heapq.heapreplace(queue, (-work[slowest] / shares[slowest], slowest))
     return shares
-
-
-def _active(phase: Phase) -> list[JobForecast]:
-    return [job for job in phase.jobs if job.iterations_left > 0.0]
 
 
 def _take(room: list[int], gpus: int) -> None:
