@@ -5,9 +5,10 @@ on which no bidder holds GPUs; a machine on which a bidder holds GPUs is a class
 machines is thus one class, and the length of a table does not depend on the size of the cluster.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import accumulate
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,7 @@ from eunomia.contract.offers import Offer
 from eunomia.contract.valuations import Scores
 from eunomia.errors import InputError
 from eunomia.model.cluster import Cluster
-from eunomia.model.shapes import builds
+from eunomia.model.shapes import Deferred, builds, lazy
 from eunomia.units import Ints, Reals
 
 MOST_ROWS = 256
@@ -190,6 +191,13 @@ class ByBundle:
         )
 
     @classmethod
+    def without_bundles(cls, classes: MachineClasses, claims: int, now: Callable[[], Reals]) -> Self:
+        """Build the table of claims that bid for nothing; ``now`` returns ρ of each, and is called when it is read."""
+        table = cls.of(classes, (), [[]] * claims)
+        later: Any = Deferred(now)
+        return replace(table, now=later)
+
+    @classmethod
     def joined(cls, classes: MachineClasses, tables: Sequence[Self]) -> Self:
         """Join tables into one with all their claims, in their order.
 
@@ -199,7 +207,7 @@ class ByBundle:
         return cls.of(classes, [rho for table in tables for rho in table.now.tolist()], bids)
 
     def __len__(self) -> int:
-        return int(self.now.size)
+        return int(self.start.size) - 1
 
     @property
     def sizes(self) -> Ints:
@@ -284,6 +292,9 @@ class ByBundle:
         _check_shape(self, place)
         _check_values(self, place)
         _check_parts(self, place)
+
+
+lazy(ByBundle, "now")
 
 
 def offer_classes(cluster: Cluster, offer: Offer) -> MachineClasses:

@@ -1,6 +1,7 @@
 """The snapshot that an app's own master sees: its own app and jobs only."""
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -66,27 +67,44 @@ def _moved(by_job: Mapping[int, T], moved: dict[int, int]) -> dict[int, T]:
 def _taken(table: C, rows: Ints | Rows, **instead: int) -> C:
     """Copy columns of some rows of a table; the columns named in ``instead`` hold the given value."""
     columns: dict[str, Any] = {}
-    for field in dataclasses.fields(table):  # type: ignore[arg-type]
-        column = columns[field.name] = getattr(table, field.name)[rows]
-        if field.name in instead:
-            column[:] = instead[field.name]
+    kind: Any = type(table)
+    for name in _names(kind):
+        column = columns[name] = getattr(table, name)[rows]
+        if name in instead:
+            column[:] = instead[name]
         column.flags.writeable = False
     return type(table)(**columns)
+
+
+@functools.cache
+def _names(kind: type[Any]) -> tuple[str, ...]:
+    """Names of the columns of a table."""
+    return tuple(field.name for field in dataclasses.fields(kind))
 
 
 def _holdings(state: State, app: int, moved: dict[int, int]) -> Holdings:
     """One row per GPU; GPUs that the app does not hold are shown as free."""
     held = state.holdings.live
     mine = np.flatnonzero(held.app == app)
+    if not mine.size:
+        return _all_free(held.app.size)
     columns: dict[str, Any] = {}
     for name, fill, dtype in _COLUMNS:
         columns[name] = np.full(held.app.size, fill, dtype=dtype)
-        if mine.size:
-            columns[name][mine] = getattr(held, name)[mine]
+        columns[name][mine] = getattr(held, name)[mine]
     columns["app"][mine] = 0
     columns["next_app"][mine] = np.where(held.next_app[mine] == app, 0, NONE)
     for name in ("job", "next_job"):
         columns[name][mine] = [moved.get(job, NONE) for job in getattr(held, name)[mine].tolist()]
+    for column in columns.values():
+        column.flags.writeable = False
+    return Holdings(**columns)
+
+
+@functools.lru_cache(maxsize=8)
+def _all_free(gpus: int) -> Holdings:
+    """Return the holdings that an app without GPUs sees."""
+    columns = {name: np.full(gpus, fill, dtype=dtype) for name, fill, dtype in _COLUMNS}
     for column in columns.values():
         column.flags.writeable = False
     return Holdings(**columns)

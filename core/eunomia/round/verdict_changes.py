@@ -162,7 +162,9 @@ def _by_job(state: State, verdicts: Verdicts, unit: Unit) -> tuple[Rows, Rows]:
     owner: Rows = state.jobs.live.app[: state.jobs.used]
     if unit is not Unit.APP:
         owner = np.where(owner == NONE, NONE, state.apps.live.user[owner]).astype(np.int32)
-    jobs = [np.flatnonzero(owner == row) for row in verdicts.rows.tolist()]
-    reasons = np.repeat(verdicts.reasons, [rows.size for rows in jobs])
-    rows = np.concatenate(jobs).astype(np.int32)
-    return rows, _by_size(state, rows, reasons)
+    order = owner.argsort(kind="stable")  # jobs by app or user, those of one ascending
+    start, end = (owner[order].searchsorted(verdicts.rows, side) for side in ("left", "right"))
+    counts = end - start
+    into = np.arange(counts.sum()) - (counts.cumsum() - counts).repeat(counts)
+    rows = order[start.repeat(counts) + into].astype(np.int32)
+    return rows, _by_size(state, rows, verdicts.reasons.repeat(counts))

@@ -33,12 +33,6 @@ class AppView(NamedTuple):
     context: BidContext
     runs_on: frozenset[int]
 
-    def can_use(self, offered: Ints) -> bool:
-        """Whether it can use some of these GPUs, given as numbers by type."""
-        usable, kind, holds = self.context.usable, self.context.gpu_type, self.context.holds
-        most = int(offered.max(initial=0)) if kind < 0 else int(offered[kind])
-        return bool(((usable > holds) & (usable <= holds + most)).any())
-
 
 class WorkCache:
     """What was read of the apps, kept until an app, one of its jobs, its menu or its forecast changes.
@@ -102,7 +96,6 @@ class RoundApps:
             most=forecast.most,
             only_job=jobs.item(0) if jobs.size == 1 else NONE,
             sizes=key,
-            wanted=columns.wanted.rows[columns.wanted.span(row)],
         )
         self.kept.facts[row] = facts
         self.kept.total_gpu_seconds[row], self.kept.most[row] = forecast.total_gpu_seconds, forecast.most
@@ -149,7 +142,7 @@ class AppViews:
                 facts.total_gpu_seconds, apps.capacity.item(kind), facts.most, columns.contention.item(row)
             ),
             lease=lease if lease < math.inf else facts.total_gpu_seconds / max(1, facts.most),
-            usable=useful(self._usable(facts, sum(held.values())), facts.reported),
+            usable=self._usable(row, sum(held.values())),
             gpu_type=kind,
             held=held,
             rack_of={machine: rack.item(machine) for machine in held},
@@ -206,18 +199,25 @@ class AppViews:
         kind = columns.gpu_type[rows]
         able: Bools = columns.fewest(self.apps.menus)[rows] <= np.where(kind < 0, offered.max(), offered[kind])
         for claim in self.holding[rows].nonzero()[0].tolist():
-            able[claim] = self.view(int(rows[claim])).can_use(offered)
+            able[claim] = self.can_use(int(rows[claim]), offered)
         return able
+
+    def can_use(self, row: int, offered: Ints) -> bool:
+        """Return whether an app can use some of these GPUs, given as numbers by type."""
+        kind, holds = self.apps.columns.gpu_type.item(row), sum(self.held.get(row, {}).values())
+        most, usable = int(offered.max() if kind < 0 else offered[kind]), self._usable(row, holds)
+        return bool(((usable > holds) & (usable <= holds + most)).any())
 
     # --- one app -----------------------------------------------------------------------------------------------------
 
-    def _usable(self, facts: AppFacts, held: int) -> Ints:
-        """Numbers of GPUs that its jobs can run on together, ascending; 0 left out."""
-        kept = self.apps.kept
-        if facts.wanted.size == 1:
-            return kept.sizes(facts.wanted.item(0))
+    def _usable(self, row: int, held: int) -> Ints:
+        """Numbers of GPUs that the jobs of an app can run on together, ascending; 0 left out."""
+        kept, forecast, wanted = self.apps.kept, self.apps.snapshot.forecasts.get(row), self.apps.columns.wanted
+        jobs = wanted.rows[wanted.span(row)]
+        if jobs.size == 1:
+            return useful(kept.sizes(jobs.item(0)), forecast)
         limit = held + self.gpus.size if self.gpus.size else self.apps.capacity.item(-1)
-        return _sums(kept.distinct(facts.wanted), limit)
+        return useful(_sums(kept.distinct(jobs), limit), forecast)
 
 
 def keepers(snapshot: Snapshot, offered: Ints) -> Rows:

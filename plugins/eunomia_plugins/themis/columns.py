@@ -154,7 +154,6 @@ class AppFacts:
         most: app_demand_max.
         only_job: its job, if it has a single one; else -1.
         sizes: the sizes on that job's menu, as bytes.
-        wanted: rows of its jobs that are not paused.
     """
 
     reported: Forecast | None
@@ -164,7 +163,6 @@ class AppFacts:
     most: int
     only_job: int
     sizes: bytes
-    wanted: Ints
 
 
 class KeptApps:

@@ -86,13 +86,12 @@ def _verdicts(rows: Rows, bids: ByBundle, outcome: AuctionResult, gpus: Ints) ->
 def _record(lot: Lot, outcome: AuctionResult, kept: Won, rest: Won) -> AuctionRecord:
     ids, bidders, sizes = lot.views.apps.snapshot.apps.id, len(lot.bids), lot.bids.sizes.tolist()
     lines = []
-    for claim, row in enumerate(lot.rows):
+    for claim in [*range(bidders), *sorted(claim for claim in rest if claim >= bidders)]:
         more = sum(rest.get(claim, {}).values())
-        line = Line(app=str(ids[row]), bid=claim < bidders, gpus_left_over=more)
+        line = Line(app=str(ids[lot.rows[claim]]), bid=claim < bidders, gpus_left_over=more)
         if line.bid:
-            lines.append(_with_bid(line, lot.bids, outcome, claim, sizes, sum(kept.get(claim, {}).values())))
-        elif more:
-            lines.append(line)
+            line = _with_bid(line, lot.bids, outcome, claim, sizes, sum(kept.get(claim, {}).values()))
+        lines.append(line)
     return AuctionRecord(
         lines=tuple(lines),
         gpus_offered=int(lot.free.sum()),

@@ -130,11 +130,12 @@ class Themis:
         """Return ρ of each app with its held GPUs, and with each bundle that it bids for (equations 1 and 2)."""
         rows = np.asarray(snapshot.active_apps if offer.apps is None else offer.apps, dtype=np.int32)
         claims, views = Claims(unit=Unit.APP, rows=rows), self.cache.views(snapshot, menus, offer)
-        now = views.rho_now(rows)
-        classes = offer_classes(snapshot.cluster, offer) if offer.gpus.size else NO_MACHINES
-        bidding = map(views.view, rows.tolist() if offer.gpus.size else ())
-        bids = [bid(view.facts.work, view.context, classes) for view in bidding] or [[]] * rows.size
-        return Valuations(claims=claims, forms=(ByBundle.of(classes, now, bids),))
+        if not offer.gpus.size:
+            table = ByBundle.without_bundles(NO_MACHINES, rows.size, lambda: views.rho_now(rows))
+            return Valuations(claims=claims, forms=(table,))
+        classes = offer_classes(snapshot.cluster, offer)
+        bids = [bid(view.facts.work, view.context, classes) for view in map(views.view, rows.tolist())]
+        return Valuations(claims=claims, forms=(ByBundle.of(classes, views.rho_now(rows), bids),))
 
     @hookimpl
     def eunomia_allocation(self, snapshot: Snapshot, menus: Menus, offer: Offer, valuations: Valuations) -> Allocation:

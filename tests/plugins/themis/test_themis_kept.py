@@ -17,13 +17,16 @@ from eunomia_testbed.workload import Workload
 HOURS = 3600.0
 
 
+def views_again(views: AppViews) -> AppViews:
+    """The same apps, read from the snapshot alone."""
+    apps = views.apps
+    cache = WorkCache((1.0, 1.0, 1.1, 1.3), standing_slowdown=apps.standing_slowdown)
+    return cache.views(apps.snapshot, apps.menus, apps.offer, views.gpus)
+
+
 def read_again(views: AppViews, rows: Rows) -> Iterator[AppView]:
     """Views of apps that are read from the snapshot alone."""
-    apps = views.apps
-    fresh = WorkCache((1.0, 1.0, 1.1, 1.3), standing_slowdown=apps.standing_slowdown).views(
-        apps.snapshot, apps.menus, apps.offer, views.gpus
-    )
-    return map(fresh.view, rows.tolist())
+    return map(views_again(views).view, rows.tolist())
 
 
 RHO_NOW, ABLE, BY_AUCTION = AppViews.rho_now, AppViews.able, LastAuctions.rho
@@ -56,7 +59,8 @@ class Checked:
 
     def check_able(self, views: AppViews, rows: Rows, offered: Ints) -> Bools:
         found = ABLE(views, rows, offered)
-        assert found.tolist() == [view.can_use(offered) for view in read_again(views, rows)]
+        fresh = views_again(views)
+        assert found.tolist() == [fresh.can_use(row, offered) for row in rows.tolist()]
         self.able += int(found.sum())
         return found
 
@@ -84,7 +88,7 @@ def searches() -> Workload:
         (crowd(60), False, 1.0, {}),
         (crowd(60), True, 1.0, {"rounds.lease": "5m"}),
         (searches(), False, 12.0, {"plugins.themis.fairness_knob": 0.5}),
-        (searches(), True, 6.0, {"plugins.themis.standing_slowdown": True}),
+        (searches(), True, 12.0, {"plugins.themis.standing_slowdown": True}),
     ],
     ids=["jobs", "jobs that bid", "searches", "searches that bid"],
 )
