@@ -5,10 +5,9 @@ on which no bidder holds GPUs; a machine on which a bidder holds GPUs is a class
 machines is thus one class, and the length of a table does not depend on the size of the cluster.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +16,7 @@ from eunomia.contract.offers import Offer
 from eunomia.contract.valuations import Scores
 from eunomia.errors import InputError
 from eunomia.model.cluster import Cluster
-from eunomia.model.shapes import Deferred, builds, lazy
+from eunomia.model.shapes import builds, lazy
 from eunomia.units import Ints, Reals
 
 MOST_ROWS = 256
@@ -191,13 +190,6 @@ class ByBundle:
         )
 
     @classmethod
-    def without_bundles(cls, classes: MachineClasses, claims: int, now: Callable[[], Reals]) -> Self:
-        """Build the table of claims that bid for nothing; ``now`` returns ρ of each, and is called when it is read."""
-        table = cls.of(classes, (), [[]] * claims)
-        later: Any = Deferred(now)
-        return replace(table, now=later)
-
-    @classmethod
     def joined(cls, classes: MachineClasses, tables: Sequence[Self]) -> Self:
         """Join tables into one with all their claims, in their order.
 
@@ -266,10 +258,7 @@ class ByBundle:
 
     def replaced(self, claim: int, bid: Self) -> Self:
         """Return the table with this claim replaced by the only claim of ``bid``."""
-        bids = [list(bid.bundles(0)) if one == claim else list(self.bundles(one)) for one in range(len(self))]
-        now = self.now.copy()
-        now[claim] = bid.now[0]
-        return type(self).of(self.classes, now, bids)
+        return self.joined(self.classes, [bid if one == claim else self.select([one]) for one in range(len(self))])
 
     def derive(self, kind: type[object]) -> object | None:
         """Derive an order: the claim with the greatest current ρ is the worst off and comes first."""

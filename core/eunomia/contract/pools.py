@@ -153,8 +153,7 @@ class Pool:
 
 def _left(total: Reals, machines: Rows, used: Reals) -> Reals:
     """Return [machine] ``total`` minus what GPUs outside the pool use; inf where the total is unknown."""
-    unknown = np.isnan(total)
-    if unknown.all():
+    if np.isnan(total).all():
         return np.full(total.size, np.inf)
     spent = np.bincount(machines, weights=np.nan_to_num(used), minlength=total.size)
-    return np.where(unknown, np.inf, total - spent)
+    return np.where(np.isnan(total), np.inf, total - spent)

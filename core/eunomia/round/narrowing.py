@@ -1,8 +1,8 @@
 """The snapshot that an app's own master sees: its own app and jobs only."""
 
-import dataclasses
 import functools
 from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,7 +18,6 @@ from eunomia.units import NONE, Cause, Ints, Rows
 
 C = TypeVar("C")
 T = TypeVar("T")
-_COLUMNS = [(one.name, one.metadata["fill"], one.metadata["dtype"]) for one in dataclasses.fields(Holdings)]
 
 
 def narrowed(state: State, app: int, causes: Iterable[Cause], needs: frozenset[Feature] = frozenset()) -> Snapshot:
@@ -66,45 +65,37 @@ def _moved(by_job: Mapping[int, T], moved: dict[int, int]) -> dict[int, T]:
 
 def _taken(table: C, rows: Ints | Rows, **instead: int) -> C:
     """Copy columns of some rows of a table; the columns named in ``instead`` hold the given value."""
-    columns: dict[str, Any] = {}
-    kind: Any = type(table)
-    for name in _names(kind):
-        column = columns[name] = getattr(table, name)[rows]
-        if name in instead:
-            column[:] = instead[name]
-        column.flags.writeable = False
-    return type(table)(**columns)
-
-
-@functools.cache
-def _names(kind: type[Any]) -> tuple[str, ...]:
-    """Names of the columns of a table."""
-    return tuple(field.name for field in dataclasses.fields(kind))
+    columns = {name: getattr(table, name)[rows] for name in table.__slots__}  # type: ignore[attr-defined]
+    for name, row in instead.items():
+        columns[name][:] = row
+    return _sealed(type(table), columns)
 
 
 def _holdings(state: State, app: int, moved: dict[int, int]) -> Holdings:
     """One row per GPU; GPUs that the app does not hold are shown as free."""
     held = state.holdings.live
-    mine = np.flatnonzero(held.app == app)
+    mine, free = np.flatnonzero(held.app == app), _all_free(held.app.size)
     if not mine.size:
-        return _all_free(held.app.size)
-    columns: dict[str, Any] = {}
-    for name, fill, dtype in _COLUMNS:
-        columns[name] = np.full(held.app.size, fill, dtype=dtype)
-        columns[name][mine] = getattr(held, name)[mine]
+        return free
+    columns = {one.name: getattr(free, one.name).copy() for one in fields(Holdings)}
+    for name, column in columns.items():
+        column[mine] = getattr(held, name)[mine]
     columns["app"][mine] = 0
     columns["next_app"][mine] = np.where(held.next_app[mine] == app, 0, NONE)
     for name in ("job", "next_job"):
         columns[name][mine] = [moved.get(job, NONE) for job in getattr(held, name)[mine].tolist()]
-    for column in columns.values():
-        column.flags.writeable = False
-    return Holdings(**columns)
+    return _sealed(Holdings, columns)
 
 
 @functools.lru_cache(maxsize=8)
 def _all_free(gpus: int) -> Holdings:
     """Return the holdings that an app without GPUs sees."""
-    columns = {name: np.full(gpus, fill, dtype=dtype) for name, fill, dtype in _COLUMNS}
+    columns = {one.name: np.full(gpus, one.metadata["fill"], one.metadata["dtype"]) for one in fields(Holdings)}
+    return _sealed(Holdings, columns)
+
+
+def _sealed(kind: type[C], columns: dict[str, Any]) -> C:
+    """Make a table of columns that can only be read."""
     for column in columns.values():
         column.flags.writeable = False
-    return Holdings(**columns)
+    return kind(**columns)

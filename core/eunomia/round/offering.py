@@ -1,5 +1,6 @@
 """Builds the offer of a round: the GPUs that it may reassign, and the jobs that may get them."""
 
+import functools
 import itertools
 
 import numpy as np
@@ -14,6 +15,8 @@ from eunomia.units import NONE, Bools, Ints, OfferId, Rows, Scope, Seconds
 _FREE, _HELD, _DOWN = int(GpuState.FREE), int(GpuState.HELD), int(GpuState.DOWN)
 _WAITING, _RUNNING, _STARTING = int(JobState.WAITING), int(JobState.RUNNING), int(JobState.STARTING)
 """As plain numbers: a column is compared with these much faster than with enum members."""
+OLDEST = 8
+"""Number of the oldest leases that are tried first; they are the least likely to be still protected."""
 
 
 def make_offer(state: State, scope: Scope, lease: Seconds, *, retune: bool = False) -> Offer:
@@ -25,9 +28,9 @@ def make_offer(state: State, scope: Scope, lease: Seconds, *, retune: bool = Fal
         id=OfferId(state.counters.last_offer + 1),
         scope=scope,
         made_at=state.now,
-        gpus=Deferred(reach.gpus),  # type: ignore[arg-type]
+        gpus=Deferred(lambda: reach.mask.nonzero()[0]),  # type: ignore[arg-type]
         candidates=Deferred(reach.candidates),  # type: ignore[arg-type]
-        free_gpus=sum(free) if only_free else Deferred(lambda: int(reach.gpus().size)),  # type: ignore[arg-type]
+        free_gpus=sum(free) if only_free else Deferred(lambda: int(reach.mask.sum())),  # type: ignore[arg-type]
         contended=state.waiting_jobs.asked > min(free),
         retune=retune,
         whole=True,
@@ -51,10 +54,6 @@ def anything(state: State, offer: Offer) -> bool:
     return offer.gpus.size > 0
 
 
-OLDEST = 8
-"""Number of the oldest leases that are tried first; they are the least likely to be still protected."""
-
-
 def reached(state: State, offer: Offer, gpus: Ints) -> Bools:
     """Return for each of these GPUs whether it is on the offer; on a whole offer only these GPUs are checked.
 
@@ -64,20 +63,24 @@ def reached(state: State, offer: Offer, gpus: Ints) -> Bools:
         gpus: GPU numbers of the cluster.
     """
     if not offer.whole:
-        offered: Bools = np.zeros(state.cluster.gpus, dtype=bool)
-        offered[offer.gpus] = True
-        return offered[gpus]
+        offered = set(offer.gpus.tolist())
+        return np.array([gpu in offered for gpu in gpus.tolist()], dtype=bool)
+    return _may_change(state, offer.scope, gpus)
+
+
+def _may_change(state: State, scope: Scope, gpus: Ints | slice) -> Bools:
+    """Return for each of these GPUs whether a round may reassign it."""
     held, now = state.holdings.live, state.now
     states, successors = held.state[gpus], held.successor[gpus]
-    unprotected: Bools = held.protected_until[gpus] <= now
-    if offer.scope is Scope.FREE:
-        ended = (states == _HELD) & (held.ends_at[gpus] <= now) & unprotected & (successors == NONE)
-        return np.asarray((states == _FREE) | ended)
-    for at, successor in enumerate(successors.tolist()):
-        if successor == NONE:
-            continue
-        unprotected[at] &= state.leases[successor].protected_until <= now
-    return np.asarray((states != _DOWN) & unprotected)
+    may: Bools = held.protected_until[gpus] <= now
+    if scope is Scope.FREE:
+        may &= (states == _HELD) & (held.ends_at[gpus] <= now) & (successors == NONE)
+        may |= states == _FREE
+        return may
+    for at in (successors != NONE).nonzero()[0]:
+        may[at] &= state.leases[successors.item(at)].protected_until <= now
+    may &= states != _DOWN
+    return may
 
 
 class _Reach:
@@ -85,44 +88,22 @@ class _Reach:
 
     def __init__(self, state: State, scope: Scope, only_free: bool) -> None:
         self.state, self.scope, self.only_free = state, scope, only_free
-        self._mask: Bools | None = None
 
+    @functools.cached_property
     def mask(self) -> Bools:
-        if self._mask is None:
-            self._mask = _free(self.state) if self.scope is Scope.FREE else _unprotected(self.state)
-        return self._mask
-
-    def gpus(self) -> Ints:
-        return self.mask().nonzero()[0]
+        """Of each GPU of the cluster, whether it is on offer."""
+        return _may_change(self.state, self.scope, slice(None))
 
     def candidates(self) -> Rows:
         if self.only_free:
             return self.state.by_arrival(np.fromiter(self.state.waiting_jobs.rows, np.int64))
-        return _candidates(self.state, self.mask())
+        return _candidates(self.state, self.mask)
 
     def named(self) -> Ints:
-        held = self.state.holdings.live
-        cluster = self.state.cluster
+        held, cluster = self.state.holdings.live, self.state.cluster
         found = np.zeros(len(cluster.machines), dtype=bool)
-        found[cluster.machine[(held.app >= 0) & ~self.mask()]] = True
+        found[cluster.machine[(held.app >= 0) & ~self.mask]] = True
         return found.nonzero()[0]
-
-
-def _free(state: State) -> Bools:
-    held = state.holdings.live
-    mask: Bools = held.state == _FREE
-    if state.lease_ends.overdue:
-        mask |= (held.state == _HELD) & (held.ends_at <= state.now) & (held.protected_until <= state.now)
-        mask &= held.successor == NONE
-    return mask
-
-
-def _unprotected(state: State) -> Bools:
-    held = state.holdings.live
-    mask: Bools = (held.state != _DOWN) & (held.protected_until <= state.now)
-    for gpu in np.flatnonzero(held.successor != NONE).tolist():
-        mask[gpu] &= state.leases[int(held.successor[gpu])].protected_until <= state.now
-    return mask
 
 
 def _candidates(state: State, mask: Bools) -> Rows:

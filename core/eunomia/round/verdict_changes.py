@@ -5,7 +5,7 @@ such as ``outranked``. The index of waiting jobs keeps those whose last verdict 
 (``untold``), so that a round looks only at these and at the jobs that stages name.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -59,11 +59,10 @@ def verdicts_of(
     index, named, changed = state.waiting_jobs, set[int](), dict[int, Verdict]()
     shown = None if offer is None or fault is not None else offer.apps
     if shown is not None or turned_down:
-        given = _Given(state)
-        given.add_all(answers)
+        given = [*_given(state, answers)]
         if shown is not None:
-            given.add(*_outside(state, stopped | index.rows, shown), _ALLOCATION, allocator)
-        named, changed = given.named, given.changed
+            given.append((*_outside(state, stopped | index.rows, shown), _ALLOCATION, allocator))
+        named, changed = _first_of_each(state, given)
     default: Verdict | None = None  # earlier verdicts are kept
     if fault is not None:
         default = int(Reason.PLUGIN_FAULT), STAGE_NUMBER[fault.stage or _ALLOCATION], fault.plugin
@@ -75,42 +74,37 @@ def verdicts_of(
     return _changes(state, look_at, changed, default, stopped) if look_at else ()
 
 
-class _Given:
-    """Verdicts by job row; the first one on a job counts. A verdict equal to the job's last one is left out."""
+_Given = tuple[Rows, Rows, Stage, str]
+"""Verdicts of a stage: job rows, the reason of each, the stage and its plugin."""
 
-    def __init__(self, state: State) -> None:
-        self._state, self._kept, self._plugins = state, state.jobs.live, state.names.plugins
-        self.named = set[int]()
-        """Rows of the jobs that stages turned down."""
-        self.changed = dict[int, Verdict]()
 
-    def add_all(self, answers: Sequence[tuple[Stage, str, Answer]]) -> None:
-        """Add the verdicts of all stages, in calling order."""
-        unit = Unit.JOB
-        for stage, name, answer in answers:
-            if stage is not _ELASTICITY and stage is not _PLACEMENT:
-                unit = answer.claims.unit  # type: ignore[union-attr]  # a valuation or an allocation
-            if answer.verdicts is not NO_VERDICTS and answer.verdicts.rows.size:
-                of = Unit.JOB if stage is _ELASTICITY else unit
-                self.add(*_by_job(self._state, answer.verdicts, of), stage, name)
+def _given(state: State, answers: Sequence[tuple[Stage, str, Answer]]) -> Iterator[_Given]:
+    """Yield the verdicts of all stages on jobs, in calling order."""
+    unit = Unit.JOB
+    for stage, name, answer in answers:
+        if stage is not _ELASTICITY and stage is not _PLACEMENT:
+            unit = answer.claims.unit  # type: ignore[union-attr]  # a valuation or an allocation
+        if answer.verdicts is not NO_VERDICTS and answer.verdicts.rows.size:
+            yield *_by_job(state, answer.verdicts, Unit.JOB if stage is _ELASTICITY else unit), stage, name
 
-    def add(self, rows: Rows, reasons: Rows, stage: Stage, plugin: str) -> None:
-        """Add the verdicts of one stage."""
-        number, kept = STAGE_NUMBER[stage], self._kept
-        differs = (kept.reason[rows] != reasons) | (kept.stage[rows] != number)
-        differs |= kept.plugin[rows] != self._plugins.get(plugin, NONE)
+
+def _first_of_each(state: State, given: Iterable[_Given]) -> tuple[set[int], dict[int, Verdict]]:
+    """Return the jobs that stages turned down, and by job the first verdict on it, unless it is the job's last one."""
+    named, changed, last = set[int](), dict[int, Verdict](), state.jobs.live
+    for rows, reasons, stage, plugin in given:
+        number, known = STAGE_NUMBER[stage], state.names.plugins.get(plugin, NONE)
+        differs = (last.reason[rows] != reasons) | (last.stage[rows] != number) | (last.plugin[rows] != known)
         for row, reason in zip(rows[differs].tolist(), reasons[differs].tolist(), strict=True):
-            if row not in self.named:
-                self.changed.setdefault(row, (reason, number, plugin))
-        self.named.update(rows.tolist())
+            if row not in named:
+                changed.setdefault(row, (reason, number, plugin))
+        named.update(rows.tolist())
+    return named, changed
 
 
 def _outside(state: State, waiting: set[int], shown: Rows) -> tuple[Rows, Rows]:
     """Return the waiting jobs of apps that did not see the offer, and the verdict on each."""
-    rows = np.array(sorted(waiting), dtype=np.int32)
-    sees = np.zeros(state.apps.used, dtype=bool)
-    sees[shown] = True
-    outside = rows[~sees[state.jobs.live.app[rows]]]
+    sees, app = set(shown.tolist()), state.jobs.cells.app
+    outside = np.array([row for row in sorted(waiting) if app[row] not in sees], dtype=np.int32)
     return outside, _by_size(state, outside, np.full(outside.size, int(Reason.NOT_OFFERED), dtype=np.int32))
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from decimal import Decimal
 from math import ceil
-from typing import Annotated, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final
 
 import numpy as np
 from pydantic import Field
@@ -36,6 +36,7 @@ from eunomia import (
 from eunomia.contract.bundles import offer_classes
 from eunomia.contract.contracts import Contracts
 from eunomia.contract.options import SolverChoice
+from eunomia.model.shapes import Deferred
 from eunomia.units import JobId
 from eunomia_plugins.themis.apps import WorkCache, runs
 from eunomia_plugins.themis.explaining import explain
@@ -131,8 +132,8 @@ class Themis:
         rows = np.asarray(snapshot.active_apps if offer.apps is None else offer.apps, dtype=np.int32)
         claims, views = Claims(unit=Unit.APP, rows=rows), self.cache.views(snapshot, menus, offer)
         if not offer.gpus.size:
-            table = ByBundle.without_bundles(NO_MACHINES, rows.size, lambda: views.rho_now(rows))
-            return Valuations(claims=claims, forms=(table,))
+            now: Any = Deferred(views.rho_now, rows)  # an offer is narrowed without it
+            return Valuations(claims=claims, forms=(replace(ByBundle.of(NO_MACHINES, (), [[]] * rows.size), now=now),))
         classes = offer_classes(snapshot.cluster, offer)
         bids = [bid(view.facts.work, view.context, classes) for view in map(views.view, rows.tolist())]
         return Valuations(claims=claims, forms=(ByBundle.of(classes, views.rho_now(rows), bids),))
