@@ -29,11 +29,6 @@ def _ints(values: npt.ArrayLike) -> Ints:
     return np.asarray(values, dtype=np.int64)
 
 
-def _starts(lengths: Iterable[int]) -> Ints:
-    """Return the offsets of consecutive pieces of these lengths, with a leading 0."""
-    return _ints([0, *accumulate(lengths)])
-
-
 class Part(NamedTuple):
     """``gpus`` GPUs on each of ``machines`` machines of a class."""
 
@@ -181,9 +176,9 @@ class ByBundle:
         return cls(
             classes=classes,
             now=np.asarray(now, dtype=np.float64),
-            start=_starts(len(bid) for bid in bids),
+            start=_ints([0, *accumulate(map(len, bids))]),
             rho=np.asarray([row.rho for row in rows], dtype=np.float64),
-            part_start=_starts(len(row.parts) for row in rows),
+            part_start=_ints([0, *accumulate(len(row.parts) for row in rows)]),
             part_class=columns[:, 0].copy(),
             part_gpus=columns[:, 1].copy(),
             part_machines=columns[:, 2].copy(),

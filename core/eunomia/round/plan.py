@@ -107,8 +107,8 @@ class Planner:
             lease_of = state.jobs.cells.lease
             self.claims = {lease_of[row]: claim for claim, row in enumerate(self.rows)}
         else:
-            for claim, row in enumerate(self.rows):
-                self.claims |= dict.fromkeys(state.owners.leases_of(row), claim)
+            claim_of = {row: claim for claim, row in enumerate(self.rows)}
+            self.claims = {lease.id: claim_of[lease.app] for lease in state.leases.values() if lease.app in claim_of}
         numbers.update(self.claims)
         numbers.discard(NONE)
         if numbers:

@@ -136,8 +136,8 @@ class _StateIndex(Index):
 
 
 def _active_apps(state: State) -> Rows:
-    arrived = state.apps.live.arrived
-    return np.array(sorted(state.present(), key=lambda row: (arrived[row], row)), dtype=np.int32)
+    rows = np.array(state.present(), dtype=np.int32)
+    return rows[np.lexsort((rows, state.apps.live.arrived[rows]))]
 
 
 def count_draw(state: State) -> None:

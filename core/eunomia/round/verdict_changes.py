@@ -20,6 +20,7 @@ from eunomia.units import NONE, Rows, Stage, Unit
 
 _ELASTICITY, _ALLOCATION, _PLACEMENT = Stage.ELASTICITY, Stage.ALLOCATION, Stage.PLACEMENT
 _OUTRANKED = int(Reason.OUTRANKED), STAGE_NUMBER[_ALLOCATION]
+_REASONS = {int(reason): reason for reason in Reason}
 _UNTIL_CLOSED = int(Reason.AWAITING_ROUND), STAGE_NUMBER[Stage.VALUATION]
 
 
@@ -133,7 +134,7 @@ def _changes(
             index.untold.discard(row)
             continue
         reason, stage, plugin = code
-        changed.append(Waiting(job=kept.id[row], reason=Reason(reason), stage=STAGES[stage], plugin=plugin))
+        changed.append(Waiting(job=kept.id[row], reason=_REASONS[reason], stage=STAGES[stage], plugin=plugin))
     return tuple(changed)
 
 

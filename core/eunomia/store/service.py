@@ -4,6 +4,8 @@ Between two entries a sum is linear in time: its value at the last one and its r
 see is computed from these when it is first read, so that a job that keeps running costs no work in a step.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 
 from eunomia.model.columns import Table
@@ -40,16 +42,16 @@ class Service:
             self.job_ledger = now, self._jobs_until(now)
         return self.job_ledger[1]
 
-    def of_apps(self, now: Seconds, area: float, present: Rows) -> AppLedger:
+    def of_apps(self, now: Seconds, area: float, present: Callable[[], list[int]]) -> AppLedger:
         """Return the ledger of apps up to ``now``; its columns are read only.
 
         Args:
             now: seconds since the start.
             area: integral of the number of apps over time until now, in app-seconds.
-            present: rows of the apps that have not ended.
+            present: returns the rows of the apps that have not ended.
         """
         if self.app_ledger is None or self.app_ledger[0] != now:
-            self.app_ledger = now, self._apps_until(now, area, present)
+            self.app_ledger = now, self._apps_until(now, area, np.array(present(), dtype=np.int32))
         return self.app_ledger[1]
 
     def contention(self, now: Seconds, area: float, rows: Rows | Ints, present: int) -> Reals:

@@ -145,7 +145,7 @@ class State:
     @property
     def app_ledger(self) -> AppLedger:
         """GPU-seconds and contention of apps, up to now."""
-        return self.service.of_apps(self.now, self.counters.contention_area, np.array(self.present(), dtype=np.int32))
+        return self.service.of_apps(self.now, self.counters.contention_area, self.present)
 
     # --- time ------------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from eunomia.units import Ints, Rows
 from eunomia_plugins.themis.apps import AppViews
 from eunomia_plugins.themis.auction import AuctionResult, run_auction
 from eunomia_plugins.themis.last_auction import LastAuctions
-from eunomia_plugins.themis.leftovers import Taker, share_out
+from eunomia_plugins.themis.leftovers import share_out
 from eunomia_plugins.themis.record import AuctionRecord, Line
 from eunomia_plugins.themis.reference import run_reference
 from eunomia_plugins.themis.winnings import Won, joined, kept_sizes, pack, shrunk
@@ -47,8 +47,8 @@ def hold_auction(lot: Lot, solver: Literal["fast", "reference"], nodes: int, rng
         left[list(machines)] -= list(machines.values())
     rest: Won = {}
     if left.any():
-        takers = [Taker(claim, row, kept.get(claim, {}), claim >= len(bids)) for claim, row in enumerate(lot.rows)]
-        rest = share_out(left, lot.views.apps.snapshot.cluster.machine_type, lot.views, takers, rng)
+        outside_first = range(len(bids), len(lot.rows)), range(len(bids))
+        rest = share_out(left, lot.views, lot.rows, kept, outside_first, rng)
     return _allocation(lot, outcome, kept, rest)
 
 
@@ -57,7 +57,8 @@ def _allocation(lot: Lot, outcome: AuctionResult, kept: Won, rest: Won) -> Alloc
     won = joined(kept, rest)
     pieces = [(claim, *piece) for claim, machines in sorted(won.items()) for piece in sorted(machines.items())]
     claim, machine, pinned = np.array(pieces, dtype=np.int64).reshape(-1, 3).T.copy()
-    gpus = np.array([sum(won.get(claim, {}).values()) for claim in range(len(lot.rows))], dtype=np.int64)
+    gpus = np.zeros(len(lot.rows), dtype=np.int64)
+    gpus[list(won)] = [sum(machines.values()) for machines in won.values()]
     after = lot.last.after(lot.views, lot.rows, len(lot.bids), won)
     rows = np.array(lot.rows, dtype=np.int32)
     return Allocation(

@@ -1,8 +1,5 @@
 """GPUs that no app won or kept: allocated at random to apps outside the auction, then to the others (Themis §3.3.2)."""
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
-
 import numpy as np
 
 from eunomia.units import Ints, Rows
@@ -10,51 +7,46 @@ from eunomia_plugins.themis.apps import AppViews
 from eunomia_plugins.themis.winnings import Won
 
 
-class Taker(NamedTuple):
-    """An app that may be able to use more GPUs; what it can use is computed only if it is drawn."""
+def share_out(
+    left: Ints, views: AppViews, rows: list[int], kept: Won, groups: tuple[range, ...], rng: np.random.Generator
+) -> Won:
+    """Give a random app its next size, until no app can use the free GPUs; return the additional GPUs of each claim.
 
-    claim: int
-    """Its number."""
-    row: int
-    """Row of the app."""
-    won: Mapping[int, int]
-    """GPUs that it won and keeps, by machine."""
-    outside: bool
-    """Whether it took no part in the auction."""
-
-
-def share_out(free: Ints, gpu_type: Rows, views: AppViews, takers: Sequence[Taker], rng: np.random.Generator) -> Won:
-    """Give a random app its next size, until no app can use the free GPUs; return the additional GPUs of each taker.
-
-    ``free`` and ``gpu_type``: [machines] GPUs left, and their type. ``views``: of the apps as bidders. Takers outside
-    the auction are served first.
+    Args:
+        left: [machines] free GPUs; those that it gives are subtracted.
+        views: of the apps as bidders; one is read only if its app is drawn.
+        rows: row of the app of each claim.
+        kept: what claims won and keep.
+        groups: claims that are served one group after another.
+        rng: draws the claims.
     """
-    left = np.array(free, dtype=np.int64)
     taken: Won = {}
-    for outside in (True, False):
-        _round(left, gpu_type, views, [taker for taker in takers if taker.outside is outside], rng, taken)
+    for group in groups:
+        candidates = list(group)
+        while candidates and left.any():
+            at = int(rng.integers(len(candidates)))
+            claim = candidates[at]
+            places = _next_size(left, views, rows[claim], kept.get(claim, {}), taken.get(claim, {}))
+            if not places:  # what is left only shrinks, so it can take nothing later either
+                candidates[at] = candidates[-1]
+                candidates.pop()
+                continue
+            own = taken.setdefault(claim, {})
+            for machine, gpus in places.items():
+                left[machine] -= gpus
+                own[machine] = own.get(machine, 0) + gpus
     return taken
 
 
-def _round(
-    left: Ints, gpu_type: Rows, views: AppViews, candidates: list[Taker], rng: np.random.Generator, taken: Won
-) -> None:
-    """Serve one group until none of its apps can use more GPUs."""
-    while candidates and left.any():
-        at = int(rng.integers(len(candidates)))
-        taker = candidates[at]
-        context, more = views.view(taker.row).context, taken.get(taker.claim, {})
-        has = context.holds + sum(taker.won.values()) + sum(more.values())
-        usable = context.usable[context.usable > has]
-        own = context.held.keys() | taker.won.keys() | more.keys()
-        places = _place(left, gpu_type, context.gpu_type, int(usable[0]) - has, own) if usable.size else {}
-        if not places:  # what is left only shrinks, so it can take nothing later either
-            candidates[at] = candidates[-1]
-            candidates.pop()
-            continue
-        for machine, gpus in places.items():
-            left[machine] -= gpus
-            taken.setdefault(taker.claim, {})[machine] = more.get(machine, 0) + gpus
+def _next_size(left: Ints, views: AppViews, row: int, won: dict[int, int], more: dict[int, int]) -> dict[int, int]:
+    """GPUs by machine with which an app reaches the next size that it can use; empty: there is none."""
+    context = views.view(row).context
+    has = context.holds + sum(won.values()) + sum(more.values())
+    larger = context.usable[context.usable > has]
+    if not larger.size:
+        return {}
+    machine_type = views.apps.snapshot.cluster.machine_type
+    return _place(left, machine_type, context.gpu_type, int(larger[0]) - has, {*context.held, *won, *more})
 
 
 def _place(left: Ints, gpu_type: Rows, wanted: int, gpus: int, own: set[int]) -> dict[int, int]:

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 
 from eunomia.contract.decisions import COUNTED, Decision, TransitionKind
-from eunomia.contract.verdicts import Reason
 from eunomia.model.cluster import Cluster
 from eunomia.units import Cause, Ints, Reals
 from eunomia_testbed.simulator.logs.records import Codes, Records, spelt
@@ -139,7 +138,7 @@ class WaitLogger:
             job = rows[waiting.job]
             if waiting.reason is None:
                 continue
-            why = Reason(waiting.reason).word, "" if waiting.stage is None else waiting.stage.value, waiting.plugin
+            why = waiting.reason.word, "" if waiting.stage is None else waiting.stage.value, waiting.plugin
             if self._since[job] == self._since[job]:
                 self.begin(job, now, *why)
             else:
