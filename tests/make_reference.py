@@ -152,8 +152,18 @@ def signature(node: ast.FunctionDef) -> str:
     line = f"def {node.name}({ast.unparse(node.args)}){answer}"
     if len(line) <= WIDTH:
         return line
-    given = [ast.unparse(argument) for argument in node.args.args]
+    known, plain = node.args, [None] * (len(node.args.args) - len(node.args.defaults))
+    pairs = list(zip(known.args, [*plain, *known.defaults], strict=True))
+    named = list(zip(known.kwonlyargs, known.kw_defaults, strict=True))
+    given = [_argument(*pair) for pair in pairs]
+    given += [f"*{ast.unparse(known.vararg)}"] if known.vararg else ["*"] if named else []
+    given += [_argument(*pair) for pair in named]
+    given += [f"**{ast.unparse(known.kwarg)}"] if known.kwarg else []
     return f"def {node.name}(\n" + "".join(f"    {argument},\n" for argument in given) + f"){answer}"
+
+
+def _argument(argument: ast.arg, default: ast.expr | None) -> str:
+    return ast.unparse(argument) + ("" if default is None else f" = {ast.unparse(default)}")
 
 
 def _hooks() -> dict[str, object]:

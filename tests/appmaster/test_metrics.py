@@ -12,8 +12,6 @@ from tests.appmaster.service_lab import PATIENCE_SECONDS, Lab, eventually
 
 from eunomia.contract.decisions import Decision, Fault, RecordTable
 from eunomia.errors import InputError
-from eunomia.model.cluster import Cluster
-from eunomia.platform.profiles import Profile
 from eunomia.units import Cause, Seconds, Stage, Version
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.service.gauges import StateGauges
@@ -129,7 +127,7 @@ def test_a_decision_counts_faults_refusals_and_gaps() -> None:
     decision = Decision(
         now=Seconds(1.0), round=1, version=Version(1), causes=frozenset({Cause.FREED}), faults=faults, records=(record,)
     )
-    meters.note(decision)
+    meters.note(decision, {})
     counted = samples(meters.text().decode())
     assert counted["eunomia_faults_total", frozenset({("plugin", "bad"), ("stage", "placement")})] == 1.0
     assert counted["eunomia_events_refused_total", frozenset()] == 1.0
@@ -137,11 +135,14 @@ def test_a_decision_counts_faults_refusals_and_gaps() -> None:
     assert counted["eunomia_rounds_total", frozenset({("cause", "freed")})] == 1.0
 
 
-def test_timed_stages_are_the_same_stages() -> None:
-    stages = Profile.load("themis").stages(Cluster.parse("1x4 V100"))
-    timed = Meters().around(stages)
-    assert (timed.names, timed.refiner_names, timed.rounds) == (stages.names, stages.refiner_names, stages.rounds)
-    assert timed.offer is not None
+def test_a_stage_is_observed_once_a_step_that_calls_it() -> None:
+    meters, decision = Meters(), Decision(now=Seconds(1.0), round=1, version=Version(1))
+    for spent in ({"offer": 2_000_000_000}, {"offer": 2_000_000_000, "valuation": 5}, {"offer": 3_000_000_000}):
+        meters.note(decision, spent)
+    counted = samples(meters.text().decode())
+    assert counted["eunomia_stage_seconds_count", frozenset({("stage", "offer")})] == 2.0
+    assert counted["eunomia_stage_seconds_sum", frozenset({("stage", "offer")})] == 3.0
+    assert counted["eunomia_stage_seconds_count", frozenset({("stage", "valuation")})] == 1.0
 
 
 def test_an_address_that_others_reach_needs_certificates(tmp_path: Path) -> None:

@@ -4,13 +4,12 @@
 """
 
 import math
+from collections.abc import Mapping
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from eunomia.contract.clocked import clocked
 from eunomia.contract.decisions import Decision
-from eunomia.contract.stages import Stages
 
 STAGE_SECONDS: Final = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 """Histogram buckets: a stage of a small cluster takes 50 µs, a hard programme seconds."""
@@ -20,6 +19,7 @@ class Meters:
     """The counters of one arbiter's process; they begin at 0 when it starts."""
 
     def __init__(self) -> None:
+        self._spent: dict[str, int] = {}
         self.registry = CollectorRegistry()
         made = self.registry
         self.steps = Counter("eunomia_steps", "Steps of the arbiter.", registry=made)
@@ -30,17 +30,22 @@ class Meters:
         self.faults = Counter("eunomia_faults", "Calls of plugins that broke the rules.", ["plugin", "stage"],
                               registry=made)  # fmt: skip
         self.refused = Counter("eunomia_events_refused", "Reports that could not be true.", registry=made)
-        self.stage_seconds = Histogram("eunomia_stage_seconds", "Wall time of one call of a stage.", ["stage"],
+        self.stage_seconds = Histogram("eunomia_stage_seconds", "Wall time of a stage in one step.", ["stage"],
                                        buckets=STAGE_SECONDS, registry=made)  # fmt: skip
         self.gap = Gauge("eunomia_solver_gap", "How far a plugin's last answer may be from its optimum, relative.",
                          ["plugin", "table"], registry=made)  # fmt: skip
 
-    def around(self, stages: Stages) -> Stages:
-        """Return the same stages with each call timed."""
-        return clocked(stages, lambda name, spent: self.stage_seconds.labels(name).observe(spent / 1e9))
+    def note(self, decision: Decision, spent: Mapping[str, int]) -> None:
+        """Count the results of a step.
 
-    def note(self, decision: Decision) -> None:
-        """Count the results of a step."""
+        Args:
+            decision: of the step.
+            spent: nanoseconds that each stage took since the arbiter's start, by name.
+        """
+        for stage, total in spent.items():
+            if total > self._spent.get(stage, 0):
+                self.stage_seconds.labels(stage).observe((total - self._spent.get(stage, 0)) / 1e9)
+        self._spent = dict(spent)
         self.steps.inc()
         for cause in decision.causes:
             self.rounds.labels(cause.value).inc()

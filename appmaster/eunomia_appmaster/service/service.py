@@ -164,10 +164,7 @@ class Service:
             raise InputError("a cluster must have a machine", value="none")
         cluster = self.nodes.layout.cluster
         stages = self.profile.stages(cluster, place="launcher")
-        fallback = self._fallback.stages(cluster)
-        if self.meters is not None:
-            stages, fallback = self.meters.around(stages), self.meters.around(fallback)
-        arbiter = Arbiter(cluster, stages, fallback, seed=self.seed)
+        arbiter = Arbiter(cluster, stages, self._fallback.stages(cluster), seed=self.seed)
         steps = recover(arbiter, self.journal)
         last = next(iter(self.journal.steps(after=max(0, self.journal.last_step - 1), archived=False)), None)
         clock = Clock.after(self.journal, last, system=self.system)
@@ -247,7 +244,7 @@ class Service:
     def _carry_out(self, decision: Decision) -> None:
         """Send the orders of a journaled decision to machines and app masters."""
         if self.meters is not None:
-            self.meters.note(decision)
+            self.meters.note(decision, self.driver.arbiter.spent)
         self._warn(decision, decision.now)
         self.refresh()
 

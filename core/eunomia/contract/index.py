@@ -11,10 +11,11 @@ import numpy as np
 from eunomia.contract.keys import Facts, Key, Sizes
 from eunomia.contract.menus import Menus
 from eunomia.contract.queues import Queue, Ranked
+from eunomia.model.changes import ChangeLog
 from eunomia.model.leases import GpuState
 from eunomia.model.space import Space
 from eunomia.model.workload import Apps, Jobs, JobState
-from eunomia.units import NONE, Unit, Version
+from eunomia.units import NONE, Unit
 
 C = TypeVar("C")
 QUEUES_KEPT: Final = 8
@@ -29,13 +30,17 @@ class Index(abc.ABC):
     """Free GPUs by machine and GPU type; copy it before you take any."""
     waiting: Set[int]
     """Rows of waiting jobs."""
+    none_overdue: bool
+    """Whether every lease that has ended was renewed."""
     kept: bool
     """Whether the arbiter keeps this index from round to round; False (``--plain``, a snapshot made by hand): it is
     made for this snapshot, and a plugin should use no cache of its own either."""
 
     _moment: Any
-    """The state or the snapshot that is read: its time, its version, and what changed since another version."""
-    _queues: dict[Any, tuple[Queue, Version]]
+    """The state or the snapshot that is read, for its time."""
+    _changes: ChangeLog | None = None
+    """What changed since a version; None: not kept."""
+    _queues: dict[Any, tuple[Queue, int]]
     _tables: tuple[Jobs, Apps]
     _attained: tuple[Any, Any]
     """The functions of ``Facts`` for the service of a job."""
@@ -53,11 +58,6 @@ class Index(abc.ABC):
     @abc.abstractmethod
     def proportional(self) -> bool:
         """Whether every job asks for and holds CPUs and memory in proportion to its GPUs."""
-
-    @property
-    @abc.abstractmethod
-    def none_overdue(self) -> bool:
-        """Whether every lease that has ended was renewed."""
 
     @property
     @abc.abstractmethod
@@ -93,21 +93,21 @@ class Index(abc.ABC):
             of: ``Unit.JOB`` or ``Unit.APP``.
             owner: what the queue is kept for, in place of its key, where the key is a new object in every round.
         """
-        moment, is_job = self._moment, of is Unit.JOB
+        is_job, log, changes = of is Unit.JOB, self._changes, None
         name = (key if owner is None else owner), running, protected, of
-        queue, seen = self._queues.pop(name, (None, moment.version))
-        changes = None
+        queue, seen = self._queues.pop(name, (None, 0))
         if queue is None:
             read = self._job if is_job else self._app
-            queue = Queue(key, read, running=running or not is_job, protected=protected)
+            everything = running or not is_job
+            queue = Queue(key, read, running=everything, protected=protected, waiting=self.waiting)
             if len(self._queues) >= QUEUES_KEPT:
                 del self._queues[next(iter(self._queues))]
-        elif self.kept:
-            changes = moment.changed(seen)
+        elif log is not None:
+            changes = log.since(seen)
         queue.key = key
         rows = None if changes is None else changes.touched if is_job else changes.apps.tolist()
         queue.update(self.facts(menus), self._rows(is_job) if rows is None else rows, whole=rows is None)
-        self._queues[name] = queue, moment.version
+        self._queues[name] = queue, 0 if log is None else log.version
         return queue
 
     def facts(self, menus: Menus) -> Facts:
@@ -158,6 +158,7 @@ class _ColumnIndex(Index):
         self._settled = not (leaves | ((held.lease[:gpus] != NONE) & (held.job[:gpus] == NONE))).any()
         over = (held.state[:gpus] == int(GpuState.HELD)) & (held.ends_at[:gpus] <= snapshot.now)
         self._ended = np.flatnonzero(over)
+        self.none_overdue = self._ended.size == 0
         self._attained = (
             lambda job: self._line(job, float(ledger.jobs.received[job].sum()), len(self._gpus.get(job, ()))),
             lambda job: self._line(job, float(ledger.jobs.attained[job]), 1),
@@ -175,10 +176,6 @@ class _ColumnIndex(Index):
     def proportional(self) -> bool:
         amounts = (self._tables[0].cpus, self._tables[0].memory_gib)
         return bool(all(np.isnan(asked).all() for asked in amounts))
-
-    @property
-    def none_overdue(self) -> bool:
-        return self._ended.size == 0
 
     @property
     def overdue(self) -> list[int]:

@@ -162,24 +162,28 @@ class Menus:
 
     def has(self, job: int, gpus: int) -> bool:
         """Return whether the job can run at that size."""
-        curve, points = int(self.curve[job]), self.points
-        if curve < 0:
-            return False
-        start, end = points.start[curve : curve + 2].tolist()
-        if end == start + 1:
-            return int(points.gpus[start]) == gpus
-        return gpus in points.gpus[start:end]
+        return self.have([job], [gpus])
 
     def have(self, jobs: list[int], gpus: list[int]) -> bool:
         """Return whether every job can run at its size."""
-        if len(jobs) <= FEW:
-            return all(map(self.has, jobs, gpus))
-        curve, points = self.curve[jobs], self.points
-        if curve.min() >= 0:
-            start = points.start[curve]
-            if (points.start[curve + 1] > start).all() and (points.gpus[start] == gpus).all():
-                return True  # every job is at its smallest size
-        return all(map(self.has, jobs, gpus))
+        points = self.points
+        if len(jobs) > FEW:
+            curves = self.curve[jobs]
+            if curves.min() >= 0:
+                start = points.start[curves]
+                if (points.start[curves + 1] > start).all() and (points.gpus[start] == gpus).all():
+                    return True  # every job is at its smallest size
+        for job, size in zip(jobs, gpus, strict=True):
+            curve = int(self.curve[job])
+            if curve < 0:
+                return False
+            start, end = points.start[curve : curve + 2].tolist()
+            if end != start + 1:
+                if size not in points.gpus[start:end]:
+                    return False
+            elif int(points.gpus[start]) != size:
+                return False
+        return True
 
     def largest_at_most(
         self, job: int, gpus: int, *, cpus: float | None = None, memory_gib: float | None = None

@@ -7,7 +7,7 @@ passes, so they are in buckets by that rate, their GPUs and the type of these; b
 import bisect
 import heapq
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from typing import Final
 
 from eunomia.contract.keys import Facts, Key, line_of
@@ -94,6 +94,7 @@ class Queue:
         read: what a queue needs to know of a row; None: the row is in no queue.
         running: whether running rows are kept too.
         protected: whether running rows that a lease protects are.
+        waiting: the rows that wait, which are all that a queue without running rows reads; None: not known.
     """
 
     waiting: dict[Size, list[Entry]]
@@ -106,9 +107,16 @@ class Queue:
     """Of the moment of the last update."""
 
     def __init__(
-        self, key: Key, read: Callable[[int], Ranked | None], *, running: bool, protected: bool = False
+        self,
+        key: Key,
+        read: Callable[[int], Ranked | None],
+        *,
+        running: bool,
+        protected: bool = False,
+        waiting: Set[int] | None = None,
     ) -> None:
         self.key, self._read, self._keeps_running, self._keeps_protected = key, read, running, protected
+        self._only = None if running else waiting
         self.waiting, self.widest, self.buckets = {}, 0.0, {}
         self._place: dict[int, tuple[list[Entry], Entry, Kind | None]] = {}
         """By row: the list that its entry is in."""
@@ -141,6 +149,8 @@ class Queue:
                 del entries[bisect.bisect_left(entries, entry)]
                 if kind is not None and not entries:
                     del self.buckets[kind]
+        if self._only is not None:
+            due &= self._only
         if len(due) < MANY:
             for row in due:
                 self._put(row, bisect.insort)

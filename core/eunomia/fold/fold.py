@@ -39,6 +39,7 @@ from eunomia.contract.events import (
     expanded,
     in_order,
 )
+from eunomia.errors import EunomiaError
 from eunomia.fold import fold_gpus, fold_work, kind_profiles, regimes
 from eunomia.fold.folding import EventError, Folding, await_round
 from eunomia.fold.probing import end_overdue
@@ -55,7 +56,12 @@ def fold(state: State, now: Seconds, events: Iterable[Event], *, grace: Seconds)
         now: the step's time; not before the last step's.
         events: of this instant.
         grace: seconds between the warning to a job and its kill.
+
+    Raises:
+        EunomiaError: time goes backwards.
     """
+    if not now >= state.now:
+        raise EunomiaError("time must not go backwards", value=f"{now} after {state.now}")
     if now > state.now:
         state.counters.contention_area += (now - state.now) * state.owners.present
         state.now = now

@@ -16,11 +16,11 @@ from eunomia.contract.events import (
     Started,
 )
 from eunomia.fold.folding import EventError, Folding, await_round, close_app
-from eunomia.fold.revoking import drop_lease, give_back, leave_all
+from eunomia.fold.revoking import drop_lease, leave_all
 from eunomia.model.leases import GpuState, Lease, LeaseState
 from eunomia.model.workload import JobState
 from eunomia.store.state import State
-from eunomia.store.writers import begin, divide, drop_job, halt, leave, mark, move
+from eunomia.store.writers import begin, divide, drop_job, halt, leave, mark, move, release
 from eunomia.units import NONE, Cause, Ints, Seconds
 
 _ACTIVE, _ORDERED, _LEAVING = LeaseState.ACTIVE, LeaseState.ORDERED, LeaseState.LEAVING
@@ -57,7 +57,7 @@ def single_job_ended(fold: Folding, event: SingleJobEnded) -> bool:
     gpus = _all_back(state, lease, event)
     if not gpus:
         return False
-    give_back(state, lease, gpus, state.now)
+    release(state, lease, gpus, state.now)
     drop_job(state, job)
     drop_lease(state, lease)
     close_app(state, app, "finished")
@@ -83,7 +83,7 @@ def _end(fold: Folding, lease: Lease, gpus: list[int], at: Seconds) -> None:
     state, job = fold.state, lease.job
     state.touch(job=job, app=lease.app)
     lease.gpus = lease.gpus[:0]
-    give_back(state, lease, gpus, at)
+    release(state, lease, gpus, at)
     drop_lease(state, lease)
     if job != NONE and state.jobs.cells.state[job] in _ON_GPUS and not fold.ends(state.job_id(job)):
         halt(state, job, at)
@@ -107,7 +107,7 @@ def come_back(fold: Folding, gpu: int, at: Seconds) -> None:
     if job != NONE and lease.job == NONE:
         _lose_division(fold, job)
     state.touch(job=lease.job, app=lease.app)
-    give_back(state, lease, [gpu], at)
+    release(state, lease, [gpu], at)
     if lease.gpus.size == 0 and not state.owners.leaving.get(lease.id):
         stopped = lease.job
         drop_lease(state, lease)

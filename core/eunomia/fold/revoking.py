@@ -1,7 +1,5 @@
 """Takes GPUs from a lease: GPUs that it holds become LEAVING, GPUs that it was only promised are given up."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from eunomia.contract.decisions import Transition, TransitionKind
@@ -10,7 +8,7 @@ from eunomia.model.gpu_sets import NO_GPUS
 from eunomia.model.leases import Lease, LeaseState
 from eunomia.model.workload import JobState
 from eunomia.store.state import State
-from eunomia.store.writers import halt, leave, move, release
+from eunomia.store.writers import halt, leave, move
 from eunomia.units import NONE, Ints, LeaseId, Seconds
 
 _ON_GPUS = (int(JobState.RUNNING), int(JobState.STARTING))
@@ -89,14 +87,6 @@ def forget_probe(state: State, lease: Lease) -> None:
         state.owners.probing.pop(lease.id, None)
 
 
-def give_back(state: State, lease: Lease, gpus: Sequence[int], at: Seconds) -> None:
-    """Return GPUs of a lease at ``at``: to their successors, else to the free GPUs."""
-    for number in release(state, gpus, at):
-        state.amounts.refresh(state.leases[number])
-    if state.owners.leaving:
-        state.owners.leaving.get(lease.id, set()).difference_update(gpus)
-
-
 def drop_lease(state: State, lease: Lease) -> None:
     """Drop a lease that has no GPUs left; an ended app is dropped with its last lease."""
     number, job, owners = lease.id, lease.job, state.owners
@@ -123,7 +113,7 @@ def drop_lease(state: State, lease: Lease) -> None:
 
 def drop_app(state: State, app: int) -> None:
     """Drop an app that has ended and has given back all its GPUs."""
-    state.names.apps.pop(state.app_id(app), None)
+    state.names.apps.pop(state.apps.cells.id[app], None)
     if state.reports.forecasts:
         state.reports.forecasts.pop(app, None)
     state.owners.jobs_of.pop(app, None)

@@ -43,6 +43,8 @@ class Cluster:
     machine_cpus: Reals
     """By machine; NaN: unknown."""
     machine_memory_gib: Reals
+    has_islands: bool
+    """Whether any machine has several islands."""
     machines: tuple[Machine, ...]
     gpu_types: tuple[str, ...]
     racks: tuple[str, ...]
@@ -72,9 +74,10 @@ class Cluster:
         of_gpu = np.repeat(np.arange(len(machines), dtype=np.int32), counts)
         rack = np.array([racks.index(machine.rack) for machine in machines], dtype=np.int32)
         kind = np.array([types.index(machine.gpu_type) for machine in machines], dtype=np.int32)
+        island = _islands(machines)
         return cls(
             machine=of_gpu,
-            island=_islands(machines),
+            island=island,
             rack=rack[of_gpu],
             gpu_type=kind[of_gpu],
             machine_start=start,
@@ -82,6 +85,7 @@ class Cluster:
             machine_type=kind,
             machine_cpus=np.array([np.nan if m.cpus is None else m.cpus for m in machines]),
             machine_memory_gib=np.array([np.nan if m.memory_gib is None else m.memory_gib for m in machines]),
+            has_islands=island.item(-1) + 1 != len(machines),
             machines=tuple(machines),
             gpu_types=types,
             racks=racks,

@@ -9,7 +9,6 @@ from eunomia.contract.memos import Memo, read_memo
 from eunomia.contract.snapshot import Snapshot
 from eunomia.contract.stages import Stages
 from eunomia.contract.valuations import Valuations
-from eunomia.errors import EunomiaError
 from eunomia.fold.adopt import adopt, close_offer
 from eunomia.fold.fold import fold
 from eunomia.fold.folding import Folding
@@ -49,6 +48,8 @@ class Arbiter:
         self.fallback = fallback
         self.asking: Observer | None = None
         """Called with a plugin and its stage before each call of the stage."""
+        self.spent: dict[str, int] = {}
+        """Wall time that the calls of stages took, in nanoseconds: by stage, and ``offer`` for narrowed offers."""
         self.strict = is_strict()
         """Whether faults of plugins are raised, and the whole state is checked after every step."""
         self._serving = stages
@@ -81,7 +82,9 @@ class Arbiter:
             EunomiaError: time goes backwards.
         """
         state, closing = self.state, None
-        folded = self._fold(now, events)  # 1. fold: what happened, and leases that are over
+        folded = fold(state, now, events, grace=self._serving.rounds.suspend_grace)  # 1. fold: events, ends of leases
+        if state.counters.fallen_back is not (self._serving is self.fallback):
+            self._serve()
         if state.open is not None:  # an offer is open to app masters
             closing = closing_of(state)
             if closing is None:
@@ -95,7 +98,7 @@ class Arbiter:
             state.counters.round += 1  # seeds depend on it: a round that opened an offer keeps its number
             if self._is_quiet(causes):
                 return self._decided(folded, causes)
-        made = Round(state, self._serving, causes, self.asking)
+        made = Round(state, self._serving, causes, self.asking, self.spent)
         try:
             scope = Scope.FREE
             if closing is None and causes & (self.timing.known or self.timing.declared(state)).all_on:
@@ -120,7 +123,8 @@ class Arbiter:
 
     def replay(self, now: Seconds, events: Iterable[Event], decision: Decision) -> None:
         """Repeat a step from the journal, without calling a plugin."""
-        self._fold(now, events)
+        fold(self.state, now, events, grace=self._serving.rounds.suspend_grace)
+        self._serve()
         if decision.causes and decision.closed is None:
             self.timing.due(self.state)
         if decision.faulty:
@@ -136,7 +140,8 @@ class Arbiter:
             now: seconds since the start.
             fault: names the plugin and the stage that did not return.
         """
-        folded = self._fold(now, ())
+        folded = fold(self.state, now, (), grace=self._serving.rounds.suspend_grace)
+        self._serve()
         causes = self.timing.due(self.state)
         self.state.counters.round += 1
         return self._faulty(folded, causes, fault, None)
@@ -160,7 +165,7 @@ class Arbiter:
         Raises:
             StageFaultError: the valuation failed.
         """
-        made = Round(self.state, self.serving, frozenset(), self.asking)
+        made = Round(self.state, self.serving, frozenset(), self.asking, self.spent)
         try:
             return made.standings()
         except (Exception, SystemExit) as error:
@@ -173,19 +178,9 @@ class Arbiter:
 
     def _serve(self) -> None:
         """Use the stages of the chosen profile, or the fallback's, and their timing."""
-        self._serving = self.serving
+        self._serving = self.fallback if self.state.counters.fallen_back else self.chosen
         if self.timing.stages is not self._serving:
             self.timing = Timing(self._serving)
-
-    def _fold(self, now: Seconds, events: Iterable[Event]) -> Folding:
-        state = self.state
-        if not now >= state.now:
-            raise EunomiaError("time must not go backwards", value=f"{now} after {state.now}")
-        fallen_back = state.counters.fallen_back
-        folded = fold(state, now, events, grace=self._serving.rounds.suspend_grace)
-        if state.counters.fallen_back is not fallen_back:
-            self._serve()
-        return folded
 
     def _is_quiet(self, causes: frozenset[Cause]) -> bool:
         """Return whether the round needs no stage: no job wants more GPUs, or there is no GPU to grant.

@@ -35,7 +35,7 @@ def make_offer(state: State, scope: Scope, lease: Seconds, *, retune: bool = Fal
         retune=retune,
         whole=True,
         lease=lease,
-        capacity=state.capacity.in_service(),
+        capacity=state.capacity.in_service,
         contention=Deferred(lambda: state.app_ledger.contention[: max(1, state.apps.used)].copy()),  # type: ignore[arg-type]
         named=Deferred(reach.named),  # type: ignore[arg-type]
     )

@@ -6,6 +6,7 @@ an exception from the stage, or from a check of its answer, is attributed to tha
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from time import perf_counter_ns
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -37,6 +38,9 @@ from eunomia.units import NEVER, Cause, Ints, LeaseId, Scope, Seconds, Stage, Un
 T = TypeVar("T")
 Observer = Callable[[str, Stage], None]
 """The driver's callback before each call of a stage, with the plugin and stage; it identifies a plugin that hangs."""
+NARROWING: Final = "offer"
+"""The name under which the time of an allocation that narrows offers is added up."""
+_NAMES: Final = {stage: stage.value for stage in Stage}
 
 NO_GPUS: Final = np.empty(0, np.int64)
 _ELASTICITY, _VALUATION, _ALLOCATION = Stage.ELASTICITY, Stage.VALUATION, Stage.ALLOCATION
@@ -53,6 +57,7 @@ class Round:
         stages: stages of the profile in use.
         causes: causes of the round.
         observer: called before each stage.
+        spent: nanoseconds of wall time by name of a stage, to which each call is added.
 
     Attributes:
         snapshot: the state as the stages see it.
@@ -63,9 +68,14 @@ class Round:
     """
 
     def __init__(
-        self, state: State, stages: Stages, causes: frozenset[Cause], observer: Observer | None = None
+        self,
+        state: State,
+        stages: Stages,
+        causes: frozenset[Cause],
+        observer: Observer | None = None,
+        spent: dict[str, int] | None = None,
     ) -> None:
-        self.state, self.stages, self.observer = state, stages, observer
+        self.state, self.stages, self.observer, self.spent = state, stages, observer, {} if spent is None else spent
         self.snapshot = show(state, causes, stages.needs)
         self.transitions: list[Transition] = []
         self.renewals: list[Renewal] = []
@@ -148,8 +158,9 @@ class Round:
         allocation = self.ask(_ALLOCATION, Allocation, stages.allocation, snapshot, menus, offer, valuations)
         for refine, name in zip(stages.refiners, stages.refiner_names, strict=True):
             allocation = self.ask(_REFINE, Allocation, refine, snapshot, menus, offer, allocation, name=name)
-        self.wake_at = min(allocation.wake_at, valuations.wake_at)
-        for stage, time in ((_VALUATION, valuations.wake_at), (_ALLOCATION, allocation.wake_at)):
+        times = ((_VALUATION, valuations.wake_at), (_ALLOCATION, allocation.wake_at))
+        self.wake_at = min(times[0][1], times[1][1])
+        for stage, time in times:
             if not time > self.state.now:  # or rounds would repeat forever
                 what = f"wake_at must be later than now, but got {time}"
                 raise StageFaultError(stages.names.get(stage, stage.value), stage, what)
@@ -191,7 +202,12 @@ class Round:
         self.calls += 1
         if self.observer is not None:
             self.observer(plugin, stage)
-        made = call(*given)
+        timed = NARROWING if kind is Offer else _NAMES[stage]
+        began = perf_counter_ns()
+        try:
+            made = call(*given)
+        finally:
+            self.spent[timed] = self.spent.get(timed, 0) + perf_counter_ns() - began
         if not isinstance(made, kind):
             raise mistyped(plugin, stage, kind, made)
         if not keep:

@@ -63,9 +63,10 @@ def show(state: State, causes: Iterable[Cause] = (), needs: frozenset[Feature] =
         profiles=state.reports.profiles,
         measuring=frozenset([state.leases[lease].job for lease in probing]) if probing else _NOTHING,
     )
-    made.index = later
     if state.plain:
-        made.index = _StateIndex(state, state.free_of(), state.waiting_jobs.rebuild().rows, kept=False)
+        later = _StateIndex(state, state.free_of(), state.waiting_jobs.rebuild().rows, kept=False)
+    later.none_overdue = not state.lease_ends.overdue
+    made.index = later
     return made
 
 
@@ -82,6 +83,7 @@ class _StateIndex(Index):
     def __init__(self, state: State, free: Space, waiting: Set[int], *, kept: bool) -> None:
         self._state, self.kept = state, kept
         self._moment, self._tables, self._queues = state, (state.jobs.shown, state.apps.shown), {}
+        self._changes = state.changes if kept else None
         self.free, self.waiting = free, waiting
         self._attained = state.service.gpu_seconds_line, state.service.seconds_line
         self.memos = Memos(state.memos)
@@ -98,10 +100,6 @@ class _StateIndex(Index):
     @property
     def proportional(self) -> bool:
         return not self._state.amounts.uneven
-
-    @property
-    def none_overdue(self) -> bool:
-        return not self._state.lease_ends.overdue
 
     @property
     def overdue(self) -> list[int]:

@@ -114,7 +114,7 @@ def _by_size(state: State, rows: Rows, reasons: Rows) -> Rows:
 
     Such a job would not run either if its app were shown the offer.
     """
-    jobs, capacity = state.jobs.live, state.capacity.in_service()
+    jobs, capacity = state.jobs.live, state.capacity.in_service
     kind = jobs.gpu_type[rows]
     limit = np.append(capacity, capacity.sum())[np.maximum(kind, NONE)]
     too_large = (reasons == int(Reason.NOT_OFFERED)) & (kind >= NONE) & (jobs.least[rows] > limit)

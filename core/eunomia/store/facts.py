@@ -1,6 +1,7 @@
 """Facts that are in no table: names and their numbers, reports of some jobs and apps only, and counters."""
 
 import dataclasses
+from typing import Any
 
 from eunomia.contract.snapshot import Measured
 from eunomia.model.adaptations import Adaptations, ComingRegime
@@ -43,13 +44,12 @@ class Reported:
     coming_regimes: dict[int, tuple[ComingRegime, ...]] = dataclasses.field(default_factory=dict)
     starts_at: dict[int, float] = dataclasses.field(default_factory=dict)
     """Planned starts, in seconds."""
+    by_job: tuple[dict[int, Any], ...] = ()
+    """The dictionaries above that a job's end shortens."""
 
-    def drop_job(self, job: int) -> None:
-        """Forget a job."""
+    def __post_init__(self) -> None:
         rates = self.measured, self.measured_at_others
-        for by_job in (*rates, self.adaptations, self.coming_regimes, self.starts_at):
-            if by_job:
-                by_job.pop(job, None)
+        self.by_job = *rates, self.adaptations, self.coming_regimes, self.starts_at
 
 
 @dataclasses.dataclass(slots=True)

@@ -260,30 +260,26 @@ class Capacity:
     Attributes:
         type_of: by GPU, the number of its type.
         types: numbers of all types.
+        in_service: number of GPUs by type, without those that are down; read only.
     """
 
-    __slots__ = ("_by_type", "_cluster", "_gpus", "_up", "type_of", "types")
+    __slots__ = ("_by_type", "_cluster", "_gpus", "in_service", "type_of", "types")
 
     def __init__(self, cluster: Cluster, gpus: Table[GpuRows]) -> None:
         self._cluster, self._gpus = cluster, gpus
         self.type_of: list[int] = cluster.gpu_type.tolist()
         self.types = range(len(cluster.gpu_types))
         self._by_type: list[int] = np.bincount(cluster.gpu_type, minlength=len(cluster.gpu_types)).tolist()
-        self._up: Ints | None = None
+        self.in_service: Ints
+        self.count()
 
     def installed(self, gpu_type: int) -> int:
         """Return the number of the cluster's GPUs of a type, down ones included; -1: of all types."""
         return self._by_type[gpu_type] if gpu_type >= 0 else self._cluster.gpus
 
-    def in_service(self) -> Ints:
-        """Return the number of GPUs by type, without the GPUs that are down; read only."""
-        if self._up is None:
-            up = self._gpus.live.state[: self._cluster.gpus] != GpuState.DOWN
-            count = np.bincount(self._cluster.gpu_type[up], minlength=len(self._cluster.gpu_types))
-            self._up = count.astype(np.int64)
-            self._up.flags.writeable = False
-        return self._up
-
-    def forget(self) -> None:
-        """Count again when next asked: GPUs go down or come back."""
-        self._up = None
+    def count(self) -> None:
+        """Count the GPUs in service, after some went down or came back."""
+        up = self._gpus.live.state[: self._cluster.gpus] != GpuState.DOWN
+        count = np.bincount(self._cluster.gpu_type[up], minlength=len(self._cluster.gpu_types))
+        self.in_service = count.astype(np.int64)
+        self.in_service.flags.writeable = False

@@ -13,6 +13,7 @@ from eunomia.errors import InputError
 from eunomia.model.cluster import Cluster
 from eunomia.model.leases import Lease, LeaseState, Probing
 from eunomia.store.codec import decode, encode
+from eunomia.store.facts import Reported
 from eunomia.store.saved_tables import restore_tables, saved_tables
 from eunomia.store.state import OpenOffer, State
 from eunomia.units import AppId, Basis, Cause, Locality, Seconds, Stage, Version
@@ -104,19 +105,21 @@ def load_state(
         setattr(state.names, own, dict(made["maps"][name]))
     state.counters.version = Version(state.counters.version)
     state.counters.causes = frozenset(map(Cause, made["causes"]))
-    state.reports.forecasts = {int(row): decode(forecast) for row, forecast in made["forecasts"]}
-    state.reports.measured = _rates(made["measured"])
-    state.reports.measured_at_others = _rates(made.get("measured_at_others", ()))
-    state.reports.profiles = {int(kind): tuple(map(decode, rates)) for kind, rates in made.get("profiles", ())}
-    state.reports.adaptations = {int(row): decode(kept) for row, kept in made.get("adaptations", ())}
-    state.reports.coming_regimes = {int(row): tuple(map(decode, kept)) for row, kept in made.get("coming_regimes", ())}
+    state.reports = Reported(
+        forecasts={int(row): decode(forecast) for row, forecast in made["forecasts"]},
+        measured=_rates(made["measured"]),
+        measured_at_others=_rates(made.get("measured_at_others", ())),
+        profiles={int(kind): tuple(map(decode, rates)) for kind, rates in made.get("profiles", ())},
+        adaptations={int(row): decode(kept) for row, kept in made.get("adaptations", ())},
+        coming_regimes={int(row): tuple(map(decode, kept)) for row, kept in made.get("coming_regimes", ())},
+        starts_at={int(job): float(time) for job, time in made["starts_at"]},
+    )
     for lease in made["leases"]:
         kept = _kept_lease(lease)
         state.leases[kept.id] = kept
         if kept.probe is not None:
             state.owners.probing[kept.id] = kept.probe.until
     state.owners.leaving = {int(lease): set(gpus) for lease, gpus in made["leaving"]}
-    state.reports.starts_at = {int(job): float(time) for job, time in made["starts_at"]}
     for plugin, stage, version, memo in made["memos"]:
         kind = memo_types.get((plugin, Stage(stage)))
         read = None if kind is None else read_memo(kind, version, b64decode(memo))

@@ -8,7 +8,7 @@ from eunomia.contract.memos import Memo
 from eunomia.contract.offers import Offer
 from eunomia.contract.valuations import Form
 from eunomia.contract.verdicts import Reason
-from eunomia.model.changes import ChangeLog, Changes
+from eunomia.model.changes import ChangeLog
 from eunomia.model.cluster import Cluster
 from eunomia.model.columns import Table
 from eunomia.model.leases import GpuState, Holdings, Lease
@@ -30,7 +30,6 @@ from eunomia.units import (
     Rows,
     Seconds,
     Stage,
-    Version,
 )
 
 
@@ -106,7 +105,7 @@ class State:
         self.waiting_jobs, self.owners = self.waiting_jobs.rebuild(), self.owners.rebuild()
         self.free_gpus = self.free_of()
         self.amounts.rebuild(self.jobs, self.leases)
-        self.capacity.forget()
+        self.capacity.count()
         self.changes.version, self.shown = self.counters.version, None
 
     def free_of(self) -> Space:
@@ -183,15 +182,6 @@ class State:
             rows.append(job)
         if app != NONE:
             rows.append(~app)
-
-    @property
-    def version(self) -> Version:
-        """Number of the last step."""
-        return self.counters.version
-
-    def changed(self, since: Version) -> Changes | None:
-        """Rows touched after a version, including this step's; None: the version is too old."""
-        return self.changes.since(since)
 
     def reason(self, job: int) -> Reason | None:
         """Reason of a job's last verdict; None: no verdict."""

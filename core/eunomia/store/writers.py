@@ -93,8 +93,9 @@ def tell(state: State, job: int, verdict: Verdict) -> None:
 
 def begin(state: State, job: int, gpus: int, at: Seconds) -> None:
     """Note that a job runs on this number of GPUs from ``at`` on, at its declared rate if it has one."""
-    halt(state, job, at)  # a job that grew ran at its old size until its new GPUs were ready
     jobs = state.jobs.cells
+    if jobs.since[job] == jobs.since[job]:
+        halt(state, job, at)  # a job that grew ran at its old size until its new GPUs were ready
     jobs.gpus[job], jobs.reason[job] = gpus, 0
     move(state, job, _RUNNING, at)
     jobs.since[job] = at
@@ -112,7 +113,9 @@ def drop_job(state: State, job: int) -> None:
     state.waiting_jobs.backing_off.pop(job, None)
     state.owners.jobs_of[app].discard(job)
     del state.names.jobs[jobs.id[job]]
-    state.reports.drop_job(job)
+    for by_job in state.reports.by_job:
+        if by_job:
+            by_job.pop(job, None)
     state.changes.rows += (job, ~app)
     state.jobs.drop(job)
     state.cause(Cause.LEFT)
@@ -194,12 +197,8 @@ def leave(state: State, lease: Lease, gpus: Iterable[int], fence: int) -> list[i
     return mine
 
 
-def release(state: State, gpus: Sequence[int], at: Seconds) -> dict[int, list[int]]:
-    """Take back GPUs of one lease at ``at``: their successors hold them now, and the others are free.
-
-    Returns:
-        By successor, the GPUs that it holds now.
-    """
+def release(state: State, lease: Lease, gpus: Sequence[int], at: Seconds) -> None:
+    """Take back GPUs of a lease at ``at``: their successors hold them now, and the others are free."""
     held, jobs, types = state.holdings.cells, state.jobs.cells, state.capacity.type_of
     seconds, free, promised = 0.0, list[int](), dict[int, list[int]]()
     for job in {held.job[gpu] for gpu in gpus}:
@@ -223,7 +222,10 @@ def release(state: State, gpus: Sequence[int], at: Seconds) -> dict[int, list[in
         state.holdings.clear(free)
         state.free_gpus.give(free)
         state.cause(Cause.FREED)
-    return promised
+    for number in promised:
+        state.amounts.refresh(state.leases[number])
+    if state.owners.leaving:
+        state.owners.leaving.get(lease.id, set()).difference_update(gpus)
 
 
 def mark(state: State, gpus: Sequence[int], to: int) -> None:
@@ -231,10 +233,11 @@ def mark(state: State, gpus: Sequence[int], to: int) -> None:
     states = state.holdings.cells.state
     came = [gpu for gpu in gpus if to == _FREE and states[gpu] != _FREE]
     gone = [gpu for gpu in gpus if to != _FREE and states[gpu] == _FREE]
-    if to == _DOWN or any(states[gpu] == _DOWN for gpu in gpus):
-        state.capacity.forget()
+    recount = to == _DOWN or any(states[gpu] == _DOWN for gpu in gpus)
     for gpu in gpus:
         states[gpu] = to
+    if recount:
+        state.capacity.count()
     if came:
         state.free_gpus.give(came)
     if gone:

@@ -31,7 +31,10 @@ class Fixed:
     @hookimpl
     def eunomia_elasticity(self, snapshot: Snapshot) -> Menus:
         """Give each job row a curve of one size; rates are measured where measurements exist, else declared."""
-        return with_kinds(snapshot, self._cache.menus(snapshot))
+        menus, changed = self._cache.declared(snapshot)
+        if snapshot.measured:
+            menus = self._cache.with_measured(snapshot, changed=changed)
+        return with_kinds(snapshot, menus) if snapshot.profiles else menus
 
 
 def menus_of(snapshot: Snapshot) -> Menus:
@@ -67,13 +70,11 @@ class _Cache:
         self._measured: Mapping[int, tuple[Measured, ...]] = {}
         self._merged: Menus | None = None
 
-    def menus(self, snapshot: Snapshot) -> Menus:
-        measured, seconds = snapshot.measured, snapshot.jobs.seconds_per_iteration
-        declared, changed = self._declared(snapshot)
-        if not measured:
-            return declared
+    def with_measured(self, snapshot: Snapshot, *, changed: bool) -> Menus:
+        """Return the menus with measured rates too; ``changed``: those from declared rates differ from last round's."""
+        measured, declared = snapshot.measured, self._menus
         if changed or self._merged is None or self._measured != measured:
-            if np.isnan(seconds[list(measured)]).any():
+            if declared is None or np.isnan(snapshot.jobs.seconds_per_iteration[list(measured)]).any():
                 self._merged = None
                 return menus_of(snapshot)  # rates at other sizes follow from measured ones
             points = with_measured(declared.points, snapshot, declared.curve)
@@ -81,7 +82,7 @@ class _Cache:
             self._measured = dict(measured)
         return self._merged
 
-    def _declared(self, snapshot: Snapshot) -> tuple[Menus, bool]:
+    def declared(self, snapshot: Snapshot) -> tuple[Menus, bool]:
         """Return the menus from declared rates only, and whether they differ from those of the last round."""
         known, jobs = self._menus, snapshot.jobs
         same = known is not None and self._jobs is jobs and known.curve.size == jobs.most.size

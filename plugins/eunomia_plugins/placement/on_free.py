@@ -53,7 +53,7 @@ def place_on_free(snapshot: Snapshot, offer: Offer, allocation: Allocation) -> P
         grants.cpus is not None
         or grants.memory_gib is not None
         or grants.pins is not None
-        or _islands(snapshot.cluster)
+        or snapshot.cluster.has_islands
     ):
         return None
     rows, order, waiting = allocation.claims.rows.tolist(), allocation.order.tolist(), live.waiting
@@ -104,8 +104,8 @@ def _staying(
 
 def _only(snapshot: Snapshot, row: int, grants: Grants) -> Placement | None:
     """Place a single claim that holds no GPUs, as ``_packed`` does; None: it holds GPUs, or does not fit."""
-    live, kind, size = snapshot.index, _kind(snapshot, grants, row), grants.gpus.item(0)
-    if kind < 0 or size <= 0 or live.gpus_of(row):
+    live, size, kind = snapshot.index, grants.gpus.item(0), _kinds(snapshot, grants, [row])[0]
+    if kind < 0 or size <= 0 or row not in live.waiting:
         return None
     gpus = _choose(snapshot.cluster, live.free, kind, size)
     return None if gpus is None else Placement(claim=FIRST, gpus=np.array(gpus), start=_all(size))
@@ -219,20 +219,6 @@ def _kinds(snapshot: Snapshot, grants: Grants, rows: list[int]) -> list[int]:
     return [kind if kind >= 0 else wanted[claim] for claim, kind in enumerate(given)]
 
 
-def _kind(snapshot: Snapshot, grants: Grants, row: int) -> int:
-    """As ``_kinds``, for the only claim."""
-    wanted: int = snapshot.jobs.gpu_type.item(row)
-    if len(snapshot.cluster.gpu_types) == 1:
-        return wanted + 1 if wanted < NONE else 0
-    given: int = NONE if grants.gpu_type is None else grants.gpu_type.item(0)
-    return given if given >= 0 else max(wanted, NONE)
-
-
 def _reason(space: Space, kind: int, gpus: int) -> Reason:
     """Return why a claim cannot be placed; without CPUs, memory and islands, there are too few GPUs."""
     return Reason.OUTRANKED if sum(space.free) < gpus else Reason.NO_GPU_OF_TYPE
-
-
-def _islands(cluster: Cluster) -> bool:
-    """Return whether any machine has several islands."""
-    return bool(cluster.island.item(-1) + 1 != len(cluster.machines))

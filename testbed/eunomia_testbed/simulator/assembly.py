@@ -33,7 +33,7 @@ from eunomia_testbed.simulator.guard import check_plugins
 from eunomia_testbed.simulator.logs.logs import Logs
 from eunomia_testbed.simulator.logs.observers import Observers
 from eunomia_testbed.simulator.logs.step_log import StepLog
-from eunomia_testbed.simulator.logs.timing import Timings, timed
+from eunomia_testbed.simulator.logs.timing import Timings
 from eunomia_testbed.simulator.machine_faults import MachineFaults
 from eunomia_testbed.simulator.options import SimulationOptions
 from eunomia_testbed.simulator.progress.states import REJECTED, JobStates
@@ -74,8 +74,8 @@ def assemble(
     """
     options.check()
     check_plugins(profile)
-    timings = Timings() if options.keep.timings else None
-    arbiter = _arbiter(cluster, profile, registry, options, seed, timings)
+    arbiter = _arbiter(cluster, profile, registry, options, seed)
+    timings = Timings(arbiter.spent) if options.keep.timings else None
     sim = _state(workload, arbiter, profile, options, Speeds(workload, cluster, models), seed)
     unfit = sim.speeds.unfit()
     for job in unfit:
@@ -100,12 +100,9 @@ def _arbiter(
     registry: Registry | None,
     options: SimulationOptions,
     seed: int,
-    timings: Timings | None,
 ) -> Arbiter:
     stages = profile.stages(cluster)
     fallback = Profile.fallback(registry=registry or profile.registry).stages(cluster)
-    if timings is not None:
-        stages = timed(stages, timings)
     return Arbiter(cluster, stages, fallback, seed=seed, plain=options.plain)
 
 

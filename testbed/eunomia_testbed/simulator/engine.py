@@ -137,7 +137,7 @@ class Engine:
         decision = arbiter.step(now, events)
         self._calls[0] = 0  # no plugin is called until the next step
         if timings is not None:
-            timings.spent["step"] += time.perf_counter_ns() - began
+            timings.step += time.perf_counter_ns() - began
         self._wake_at = decision.wake_at
         self._carry_out(decision, now)
         for offer in decision.offers:
