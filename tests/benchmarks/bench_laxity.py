@@ -1,134 +1,253 @@
-"""``laxity`` and others as shipped, on 20 traces on which no setting was chosen: means of ratios on the same trace.
+"""``laxity`` beside published policies on generated traces that tuned nothing: every table of its page, by one command.
 
-Run with ``python tests/benchmarks/bench_laxity.py THROUGHPUTS [--traces N] [--set KEY=VALUE ...] [policy ...]``, where
-THROUGHPUTS is a file of measured rates in Gavel's format. The traces are those of Shockwave's generator with seeds 101
-to 120, in turn 120 jobs on 32 GPUs, 220 on 64, 460 on 128 and 900 on 256; in the first half all jobs arrive within the
-first third of the run, in the second half arrivals go on over the whole run (a job every 150 s on 32 GPUs). Policies
-run under the round rules of the peer's simulator (rounds of 120 s, a restart costs 20 s) and know the work and the
-rates measured so far; no policy has an option that its preset does not set. Prints a row for each policy: the mean over
-the traces of its makespan over OSSP's and of its mean JCT over SRTF's with 95 % t intervals, its static ρ, the part
-above 1.05, and CPU seconds. The goals are those of the project's page on ``laxity``.
+Run with ``python tests/benchmarks/bench_laxity.py THROUGHPUTS [--traces 20] [-j 1] [--store FILE]``, where
+THROUGHPUTS is a file of measured rates in Gavel's format. Traces, rules and knowledge are those of ``fresh_traces``;
+their seeds are fixed here: 5001 to 5020. No setting of any policy was chosen on them. Prints:
+
+1. every policy as shipped: means over the traces, with 95 % t intervals, of its makespan over OSSP's and of its mean
+   JCT over SRTF's on the same trace, of its worst static ρ, and the part of the jobs above 1.05;
+2. the worst ρ of every kind, and the most CPU of a round on the first of the largest traces;
+3. the same where a policy is told the contention of the trace, a fact of the future, and what not knowing it costs;
+4. the same with errors in measured rates, over OSSP and SRTF without errors, on the traces of at most 220 jobs;
+5. what each part of ``laxity`` buys: the same with one part less, on the same traces;
+6. the front in (worst static ρ, mean JCT, makespan) of each published policy, by trace;
+7. the goals of ``laxity`` one by one;
+8. policies as shipped on the published trace.
+
+``--store`` keeps the figures of each run in a file, so that a run that was stopped goes on.
 """
 
 import argparse
-import math
 import sys
-import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
-import numpy as np
+from fresh_traces import PUBLISHED, RHO_KINDS, Found, Trace, Way, run_all, trace_of
 
-from eunomia.model.cluster import Cluster
-from eunomia.platform.profiles import Profile
-from eunomia_testbed.generators import generate_workload
-from eunomia_testbed.metrics.intervals import interval
-from eunomia_testbed.metrics.judged import judge
-from eunomia_testbed.reproduce.shockwave.cells import make_rates
-from eunomia_testbed.simulator import Keep, Reports, SimulationOptions, simulate_one
-from eunomia_testbed.simulator.gavel_rules import SHOCKWAVE, gavel_rules, under_rules
+from eunomia_testbed.metrics.intervals import Interval, interval
 
-FIRST_SEED = 101
-SIZES = ((120, 32), (220, 64), (460, 128), (900, 256))
-DENSE, STEADY = 40.0, 150.0
-"""Mean seconds between arrivals on 32 GPUs."""
-POLICIES = ("laxity", "srtf", "srsf", "min_total_duration", "shockwave", "index_rule", "finish_time_fairness", "allox")
-NAMES = {"min_total_duration": "ossp"}
-WITH_FORECAST = {"srtf+forecast": "srtf"}
-"""Twins that differ from a preset by Shockwave's forecast."""
-
-
-def trace_of(number: int) -> dict[str, object]:
-    """Return the options of the generator for one of the traces, from 0."""
-    jobs, gpus = SIZES[number % len(SIZES)]
-    gap = (DENSE if number % 20 < 10 else STEADY) * 32 / gpus
-    return {"jobs": jobs, "gpus": gpus, "interarrival_seconds": gap, "seed": FIRST_SEED + number}
-
-
-def run_cell(throughputs: str, settings: dict[str, object], policy: str, number: int) -> tuple[str, int, list[float]]:
-    """Simulate a policy on a trace; return makespan, mean JCT, worst ρ, mean ρ, part above 1.05, CPU seconds."""
-    trace = trace_of(number)
-    gpus = int(str(trace["gpus"]))
-    options = {"jobs": trace["jobs"], "interarrival_seconds": trace["interarrival_seconds"], "throughputs": throughputs}
-    workload = generate_workload("shockwave", options, int(str(trace["seed"])))
-    cluster = Cluster.parse(f"{gpus}x1 V100")
-    rules = replace(SHOCKWAVE, least_between_seconds=0.0)
-    simulation = SimulationOptions(
-        rules=gavel_rules(workload, cluster, make_rates(throughputs), rules),
-        reports=Reports(know="measured"),
-        keep=Keep(rounds=False, leases=False, waits=False, queue=False, records=False),
-    )
-    own = dict(settings) if policy == "laxity" else {}
-    if policy in WITH_FORECAST:
-        own["stages.elasticity"] = "shockwave_forecast"
-    profile = under_rules(Profile.load(WITH_FORECAST.get(policy, policy), settings=own), rules)
-    began = time.process_time()
-    run = simulate_one(workload, cluster, profile, options=simulation, seed=0)
-    spent = time.process_time() - began
-    jobs = judge(run, workload, cluster).jobs
-    rho = np.asarray(jobs.rho_static)
-    figures = [np.nanmax(run.finish_seconds), np.nanmean(jobs.jct_seconds), rho.max(), rho.mean(), (rho > 1.05).mean()]
-    return policy, number, [*map(float, figures), spent]
+FIRST_SEED = 5001
+OURS = Way("laxity", "laxity")
+OSSP, SRTF = Way("ossp", "min_total_duration"), Way("srtf", "srtf")
+FORECAST = Way("srtf+forecast", "srtf", {"stages.elasticity": "shockwave_forecast"})
+SHOCKWAVE = Way("shockwave", "shockwave")
+PUBLISHED_POLICIES = (
+    SRTF,
+    FORECAST,
+    Way("srsf", "srsf"),
+    OSSP,
+    Way("themis", "themis", {"rounds.bid_deadline": "none"}),
+    Way("finish_time_fairness", "finish_time_fairness"),
+    Way("allox", "allox"),
+    SHOCKWAVE,
+)
+"""Of papers; ``srtf+forecast`` is SRTF with Shockwave's forecast, so that ours has no more knowledge than it."""
+SHIPPED = (OURS, *PUBLISHED_POLICIES, Way("shockwave_linear", "shockwave_linear"), Way("index_rule", "index_rule"))
+TOLD = (
+    Way("laxity, told", "laxity", told="laxity"),
+    Way("shockwave, told", "shockwave", told="shockwave_utility"),
+)
+ERRORS = tuple(
+    Way(f"{one.name}, {100 * error:.0f} %", one.preset, one.settings, error=error)
+    for one in (OURS, FORECAST, SRTF, SHOCKWAVE)
+    for error in (0.1, 0.3)
+)
+LESS = (
+    Way("without the forecast", "laxity", {"stages.elasticity": "fixed"}),
+    Way("without late jobs", "laxity", {"plugins.laxity.late": False}),
+    Way("without the path", "laxity", {"plugins.laxity.critical": 2.0, "plugins.laxity.critical_power": 100.0}),
+    Way("without gangs", "laxity", {"plugins.laxity.gang_power": 0.0}),
+    Way("without staying", "laxity", {"plugins.laxity.stay": 0.0}),
+)
+"""``laxity`` with one part less: seconds that are not forecast; no fair finish; no makespan; lengths in seconds;
+running jobs count as long as they are."""
+FEW = 220
+"""Jobs of the traces of tables 4 and 5."""
+TIED = 0.01
+"""Figures of two policies on a trace are tied if they differ by at most this part."""
+Runs = Mapping[tuple[str, Trace], Found]
 
 
-def rows(found: dict[tuple[str, int], list[float]], policies: Sequence[str], traces: range) -> Iterator[str]:
-    """Yield the lines of the table."""
-    heads = f"{'makespan / OSSP':>24} {'mean JCT / SRTF':>24} {'worst ρ':>22} {'most':>6} {'>1.05':>7} {'CPU s':>7}"
-    yield f"{'policy':<22} {heads}"
-    for policy in policies:
-        mine = [found[policy, number] for number in traces]
-        ossp = [found["min_total_duration", number][0] for number in traces]
-        srtf = [found["srtf", number][1] for number in traces]
-        cells = (
-            [one[0] / other for one, other in zip(mine, ossp, strict=True)],
-            [one[1] / other for one, other in zip(mine, srtf, strict=True)],
-            [one[2] for one in mine],
-        )
-        texts = [
-            " ".join(_text(values).split()).rjust(width) for values, width in zip(cells, (24, 24, 22), strict=True)
-        ]
-        above, cpu = sum(one[4] for one in mine) / len(mine), sum(one[5] for one in mine) / len(mine)
-        yield f"{NAMES.get(policy, policy):<22} {' '.join(texts)} {max(cells[2]):6.2f} {100 * above:6.2f}% {cpu:7.2f}"
-
-
-def _text(values: Sequence[float]) -> str:
+def texts(values: Sequence[float], digits: int = 3) -> str:
+    """Return a mean with its interval."""
     found = interval(list(values))
-    if found is None or found.low is None or found.high is None or math.isnan(found.mean):
-        return "-" if found is None else f"{found.mean:.3f}"
-    return f"{found.mean:.3f} ({found.low:.3f} to {found.high:.3f})"
+    if found is None or found.low is None or found.high is None:
+        return f"{values[0]:.{digits}f}" if values else "-"
+    return f"{found.mean:.{digits}f} ({found.low:.{digits}f} to {found.high:.{digits}f})"
+
+
+def ratios(runs: Runs, way: Way, traces: Sequence[Trace]) -> tuple[list[float], list[float], list[float]]:
+    """Return by trace makespan over OSSP's, mean JCT over SRTF's, and the worst static ρ."""
+    own = [runs[way.name, trace] for trace in traces]
+    makespan = [one.makespan / runs[OSSP.name, trace].makespan for one, trace in zip(own, traces, strict=True)]
+    jct = [one.jct / runs[SRTF.name, trace].jct for one, trace in zip(own, traces, strict=True)]
+    return makespan, jct, [one.worst["static"] for one in own]
+
+
+def main_rows(runs: Runs, ways: Sequence[Way], traces: Sequence[Trace]) -> Iterator[str]:
+    """Yield the table of makespan, mean JCT, worst static ρ, and CPU."""
+    heads = ("policy", "makespan / OSSP's", "mean JCT / SRTF's", "worst static ρ", "greatest of all", "ρ > 1.05")
+    yield f"| {' | '.join(heads)} | CPU of a run |"
+    yield "|---|---|---|---|---|---|---|"
+    for way in ways:
+        own = [runs[way.name, trace] for trace in traces]
+        makespan, jct, rho = ratios(runs, way, traces)
+        above, cpu = sum(one.above for one in own) / len(own), sum(one.cpu for one in own) / len(own)
+        tail = f"{max(rho):.2f} | {100 * above:.2f} % | {cpu:.2f} s"
+        yield f"| {way.name} | {texts(makespan)} | {texts(jct)} | {texts(rho)} | {tail} |"
+
+
+def kind_rows(runs: Runs, ways: Sequence[Way], traces: Sequence[Trace]) -> Iterator[str]:
+    """Yield the table of the worst ρ by kind."""
+    yield f"| policy | {' | '.join(f'worst {kind} ρ' for kind in RHO_KINDS)} |"
+    yield "|---|---|---|---|---|"
+    for way in ways:
+        cells = [texts([runs[way.name, trace].worst[kind] for trace in traces], 2) for kind in RHO_KINDS]
+        yield f"| {way.name} | {' | '.join(cells)} |"
+
+
+def round_rows(runs: Runs, ways: Sequence[Way], trace: Trace) -> Iterator[str]:
+    """Yield the most CPU that one round took on a trace."""
+    yield f"| policy | most CPU of a round, {trace.jobs} jobs on {trace.gpus} GPUs |"
+    yield "|---|---|"
+    for way in ways:
+        yield f"| {way.name} | {runs[way.name, trace].round_ms:.0f} ms |"
+
+
+def cost_rows(runs: Runs, traces: Sequence[Trace]) -> Iterator[str]:
+    """Yield what a policy as shipped has over the same policy that is told the contention of the trace."""
+    yield "| policy | makespan | mean JCT | worst static ρ |"
+    yield "|---|---|---|---|"
+    for told in TOLD:
+        own = [(runs[told.preset, trace], runs[told.name, trace]) for trace in traces]
+        cells = (
+            [one.makespan / other.makespan for one, other in own],
+            [one.jct / other.jct for one, other in own],
+            [one.worst["static"] / other.worst["static"] for one, other in own],
+        )
+        yield f"| {told.preset}, as shipped over told | {' | '.join(texts(values) for values in cells)} |"
+
+
+def place(own: Found, other: Found) -> str:
+    """Return how a policy stands to ours on a trace: ``dominated``, ``tied``, ``not dominated`` or ``dominates``."""
+    pairs = [
+        (own.worst["static"], other.worst["static"]),
+        (own.jct, other.jct),
+        (own.makespan, other.makespan),
+    ]
+    worse = [theirs > mine * (1.0 + TIED) for mine, theirs in pairs]
+    better = [theirs < mine / (1.0 + TIED) for mine, theirs in pairs]
+    if not any(better):
+        return "dominated" if any(worse) else "tied"
+    return "not dominated" if any(worse) else "dominates"
+
+
+def front_rows(runs: Runs, traces: Sequence[Trace]) -> Iterator[str]:
+    """Yield by published policy on how many traces ours dominates it, and the paired ratios."""
+    heads = ("policy", "dominated by `laxity`", "tied", "not dominated", "dominates `laxity`")
+    yield f"| {' | '.join(heads)} | worst ρ / ours | mean JCT / ours | makespan / ours |"
+    yield "|---|---|---|---|---|---|---|---|"
+    for way in PUBLISHED_POLICIES:
+        pairs = [(runs[OURS.name, trace], runs[way.name, trace]) for trace in traces]
+        places = [place(*pair) for pair in pairs]
+        counts = [places.count(name) for name in ("dominated", "tied", "not dominated", "dominates")]
+        cells = (
+            [other.worst["static"] / own.worst["static"] for own, other in pairs],
+            [other.jct / own.jct for own, other in pairs],
+            [other.makespan / own.makespan for own, other in pairs],
+        )
+        yield f"| {way.name} | {' | '.join(map(str, counts))} | {' | '.join(texts(values, 2) for values in cells)} |"
+
+
+def places_by_trace(runs: Runs, traces: Sequence[Trace]) -> Iterator[str]:
+    """Yield by trace how each published policy stands: d dominated, = tied, n not dominated, ! it dominates ours."""
+    signs = {"dominated": "d", "tied": "=", "not dominated": "n", "dominates": "!"}
+    yield f"{'':<24}{' '.join(str(trace.seed % 1000).rjust(3) for trace in traces)}"
+    for way in PUBLISHED_POLICIES:
+        found = [signs[place(runs[OURS.name, trace], runs[way.name, trace])] for trace in traces]
+        yield f"{way.name:<24}{' '.join(sign.rjust(3) for sign in found)}"
+
+
+def goal_rows(runs: Runs, traces: Sequence[Trace]) -> Iterator[str]:
+    """Yield the goals one by one: held if the whole interval is within the goal, missed if its mean is not."""
+    makespan, jct, rho = ratios(runs, OURS, traces)
+    own = [runs[OURS.name, trace] for trace in traces]
+    yield "| goal | here | |"
+    yield "|---|---|---|"
+    for text, values, most in (
+        ("makespan over OSSP's at most 0.95", makespan, 0.95),
+        ("mean JCT over SRTF's at most 1.00", jct, 1.0),
+        ("worst static ρ at most 1.00", rho, 1.0),
+    ):
+        yield f"| {text} | {texts(values)} | {verdict(interval(values), most)} |"
+    above = sum(one.above for one in own) / len(own)
+    slowest = max(one.round_ms for one in own)
+    dominating = {
+        way.name
+        for way in PUBLISHED_POLICIES
+        for trace in traces
+        if place(runs["laxity", trace], runs[way.name, trace]) == "dominates"
+    }
+    for text, value, most, unit in (
+        ("worst static ρ on no trace above 1.3", max(rho), 1.3, ""),
+        ("part of the jobs above 1.05 at most 0.5 %", 100 * above, 0.5, " %"),
+        ("no round over 20 ms of CPU", slowest, 20.0, " ms"),
+    ):
+        yield f"| {text} | {value:.2f}{unit} | {'held' if value <= most else 'missed'} |"
+    named = ", ".join(sorted(dominating)) or "none on any trace"
+    yield f"| no published policy dominates it | {named} | {'missed' if dominating else 'held'} |"
+
+
+def verdict(found: Interval | None, most: float) -> str:
+    """Return whether a mean is within a goal."""
+    if found is None or found.mean > most:
+        return "missed"
+    return "held" if found.high is not None and found.high <= most else "held by the mean, not by the whole interval"
+
+
+def published_rows(runs: Runs) -> Iterator[str]:
+    """Yield the figures of policies as shipped on the published trace."""
+    yield "| policy | makespan s | mean JCT s | worst static ρ | ρ > 1.05 | worst contention ρ | CPU |"
+    yield "|---|---|---|---|---|---|---|"
+    for way in (*SHIPPED, *TOLD):
+        one = runs[way.name, PUBLISHED]
+        rho = f"{one.worst['static']:.2f} | {100 * one.above:.1f} % | {one.worst['contention']:.2f}"
+        yield f"| {way.name} | {one.makespan:.0f} | {one.jct:.0f} | {rho} | {one.cpu:.2f} s |"
 
 
 def main(words: Sequence[str]) -> None:
-    """Run all cells on two processes and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Run all cells and print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("throughputs")
-    parser.add_argument("policies", nargs="*")
     parser.add_argument("--traces", type=int, default=20)
-    parser.add_argument("--first", type=int, default=0, help="number of the first trace; 1000 and more: other seeds")
-    parser.add_argument("-j", type=int, default=2)
-    parser.add_argument("--by-trace", action="store_true")
-    parser.add_argument("--set", action="append", default=[], dest="settings", help="KEY=NUMBER, for laxity alone")
-    given = parser.parse_intermixed_args(words)
-    settings: dict[str, object] = {key: float(text) for key, text in (item.split("=", 1) for item in given.settings)}
-    policies = tuple(given.policies) or (*POLICIES, *WITH_FORECAST)
-    policies = tuple(dict.fromkeys((*policies, "srtf", "min_total_duration")))
-    traces = range(given.first, given.first + given.traces)
-    found: dict[tuple[str, int], list[float]] = {}
-    work = [(policy, number) for number in traces for policy in policies]
-    with ProcessPoolExecutor(given.j) as pool:
-        one = partial(run_cell, given.throughputs, settings)
-        for policy, number, figures in pool.map(one, *zip(*work, strict=True)):
-            found[policy, number] = figures
-            if given.by_trace:
-                print(
-                    f"{number:4} {trace_of(number)} {policy:<20}",
-                    *(f"{figure:10.3f}" for figure in figures),
-                    flush=True,
-                )
-    for line in rows(found, policies, traces):
-        print(line)
+    parser.add_argument("-j", type=int, default=1, help="processes")
+    parser.add_argument("--store", type=Path, help="a file that keeps the figures of each run")
+    given = parser.parse_args(words)
+    traces = [trace_of(number, FIRST_SEED) for number in range(given.traces)]
+    for trace in traces:
+        print(trace)
+    cells = [(way, PUBLISHED) for way in (*SHIPPED, *TOLD)]
+    cells += [(way, trace) for trace in traces for way in (*SHIPPED, *TOLD)]
+    small = [trace for trace in traces if trace.jobs <= FEW]
+    cells += [(way, trace) for trace in small for way in (*ERRORS, *LESS)]
+    runs = {(way.name, trace): found for way, trace, found in run_all(given.throughputs, cells, given.j, given.store)}
+    tables = (
+        ("1. As shipped", main_rows(runs, SHIPPED, traces)),
+        ("2. Every kind of ρ", kind_rows(runs, SHIPPED, traces)),
+        ("   The most CPU of a round", round_rows(runs, SHIPPED, max(traces, key=lambda trace: trace.jobs))),
+        ("3. Told the contention of the trace", main_rows(runs, TOLD, traces)),
+        ("   What not knowing it costs", cost_rows(runs, traces)),
+        ("4. Errors in measured rates", main_rows(runs, (OURS, *ERRORS), small)),
+        ("5. laxity with one part less", main_rows(runs, (OURS, *LESS), small)),
+        ("6. The front", front_rows(runs, traces)),
+        ("   By trace", places_by_trace(runs, traces)),
+        ("7. Goals of laxity", goal_rows(runs, traces)),
+        ("8. The published trace", published_rows(runs)),
+    )
+    for title, lines in tables:
+        print(f"\n{title}\n")
+        print("\n".join(lines))
+    print(f"\n{len(runs)} runs, {sum(one.cpu for one in runs.values()):.0f} s of CPU")
 
 
 if __name__ == "__main__":

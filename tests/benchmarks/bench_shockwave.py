@@ -115,7 +115,7 @@ def simulations() -> None:
     drawn += ["--set", "plugins.shockwave_utility.contention=3.516"]
     print(f"{'workload':<22}{'policy':<18}{'CPU s':>7}{'steps':>7}{'events':>8}{'plans':>7}{'calls of stages':>17}")
     for name, given in (("", published), ("120 jobs, 32 GPUs", published), ("900 jobs, 256 GPUs", drawn)):
-        for policy in ("shockwave", "shockwave_urgent"):
+        for policy in ("shockwave", "shockwave_linear"):
             row = simulated([*given, "--policy", policy])
             if name:
                 print(f"{name:<22}{policy:<18}{row}", flush=True)

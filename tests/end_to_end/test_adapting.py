@@ -83,7 +83,7 @@ def is_explained(client: Any, name: str, pattern: str) -> bool:
 
 @pytest.fixture
 def serving(tmp_path: Path) -> Iterator[Any]:
-    with lab.supervisor(tmp_path, policy="shockwave", settings=SETTINGS, slots=1) as made:
+    with lab.supervisor(tmp_path, policy="shockwave_linear", settings=SETTINGS, slots=1) as made:
         yield made
 
 
@@ -136,7 +136,7 @@ def test_two_adaptations_between_two_rounds_are_both_seen(tmp_path: Path) -> Non
     text = text.replace("epochs            = 24", "epochs = 200").replace("= 1024", "= 32")
     lazy = ("plugins.shockwave_utility.round_length=60s", *SETTINGS[1:], "plugins.shockwave.mode=lazy")
     with (
-        lab.supervisor(tmp_path, policy="shockwave", settings=lazy, slots=1) as serving,
+        lab.supervisor(tmp_path, policy="shockwave_linear", settings=lazy, slots=1) as serving,
         lab.client(serving) as client,
     ):
         lab.eventually(lambda: lab.ready(client))
@@ -175,7 +175,7 @@ def served(folder: Path) -> list[Served]:
     with read_journal(folder / "state" / "journal.sqlite") as journal:
         meta, steps = journal.meta, list(journal.steps())
     cluster = Layout.decoded(meta["layout"]).cluster
-    stages = Profile.parse(str(meta["profile"]), name="shockwave", place="journal").stages(cluster)
+    stages = Profile.parse(str(meta["profile"]), name="shockwave_linear", place="journal").stages(cluster)
     arbiter = Arbiter(cluster, stages, Profile.fallback().stages(cluster), seed=int(meta["seed"]))
     found = []
     for step in steps:
@@ -193,7 +193,7 @@ def test_an_arbiter_that_was_killed_goes_on_with_the_next_row_of_its_plan(tmp_pa
         "plugins.shockwave.log_points=[0.0, 0.2, 0.4, 0.6, 0.8, 1.0]",  # jobs advance together: both have rounds
     )
     with (
-        lab.supervisor(tmp_path, policy="shockwave", settings=settings, slots=1) as serving,
+        lab.supervisor(tmp_path, policy="shockwave_linear", settings=settings, slots=1) as serving,
         lab.client(serving) as client,
     ):
         lab.eventually(lambda: lab.ready(client))

@@ -5,7 +5,7 @@ from eunomia import Scores
 from eunomia.testing.builders import World
 from eunomia_plugins.elasticity.fixed import Fixed
 from eunomia_plugins.orders.laxity import Laxity, LaxityOptions
-from eunomia_plugins.orders.present import Present
+from eunomia_plugins.present import Present
 
 
 def scores(world: World, *, now: float = 0.0, **options: object) -> dict[str, tuple[float, float]]:

@@ -336,3 +336,11 @@ def test_plugins_get_the_options_that_they_have() -> None:
     tree = under_rules(Profile.load("fifo"), options).merged.tree
     assert tree["rounds"]["on"] == []
     assert tree["rounds"]["scope"] == "all"
+
+
+@pytest.mark.parametrize("every", ["2m", "45s", "none"])
+def test_rounds_of_a_preset_every_so_often_are_cleared(every: str) -> None:
+    profile = Profile.load("index_rule", settings={"rounds.every": every})
+    assert profile.merged.tree["rounds"]["every"] == every
+    assert under_rules(profile).merged.tree["rounds"] == under_rules(Profile.load("srtf")).merged.tree["rounds"]
+    assert under_rules(profile).merged.tree["rounds"]["every"] == "none"

@@ -21,8 +21,8 @@ from eunomia import (
 )
 from eunomia.contract.contracts import Contracts
 from eunomia.units import JobId, Reals
-from eunomia_plugins.orders.present import Present
 from eunomia_plugins.orders.remaining import by_length, lengths
+from eunomia_plugins.present import Present
 
 Weight = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 Power = Annotated[float, Field(ge=1.0, le=100.0)]

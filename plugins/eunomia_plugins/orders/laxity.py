@@ -24,8 +24,8 @@ from eunomia import (
 )
 from eunomia.contract.contracts import Contracts
 from eunomia.units import Bools, JobId, Reals
-from eunomia_plugins.orders.present import Present
 from eunomia_plugins.orders.remaining import lengths
+from eunomia_plugins.present import Present
 
 CRITICAL, LATE, USUAL, UNKNOWN = 0.0, 1.0, 2.0, 3.0
 """Classes of jobs, in order of service."""

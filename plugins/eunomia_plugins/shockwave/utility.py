@@ -11,6 +11,7 @@ from eunomia import (
     Duration,
     Explanation,
     Feature,
+    Memo,
     Menus,
     Offer,
     OverTime,
@@ -24,8 +25,8 @@ from eunomia import (
 )
 from eunomia.contract.contracts import Contracts
 from eunomia.units import Reals, Rows
+from eunomia_plugins.present import Present
 from eunomia_plugins.shockwave.outlook import Outlook, outlook
-from eunomia_plugins.shockwave.urgency import urgency
 
 MOST_WEIGHT = 1e12
 """Bound of ρ^k, with which sums keep small weights exact enough."""
@@ -41,13 +42,14 @@ class ShockwaveUtilityOptions(PluginOptions):
     k: Annotated[float, Field(ge=0.0, le=100.0)] = 5.0
     """Power of ρ in a job's weight; 1 to 10 in §6.1."""
     contention: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 0.0
-    """N_avg, a job's run time under a fair share over its own; 0: apps per GPU over the life of its app, at least 1."""
+    """N_avg, a job's run time under a fair share over its own, at least 1; 0: counted, see ``sharing``."""
+    sharing: Literal["average", "arrived"] = "average"
+    """How N_avg is counted: ``average``: the apps per GPU, averaged over the time that the job's app has been queued or
+    running (equation 9); ``arrived``: the jobs that were here when the job arrived and those that arrived since, over
+    the GPUs. The average falls while a queue drains; the count of arrivals does not."""
     ahead: Literal["shared", "alone"] = "shared"
     """How fast the remaining work proceeds, for ρ: at a fair share as in equation (9), or alone, if the job runs from
     now on. With ``alone`` ρ reaches 1 when the job must run without a break to be fair, and urgent jobs stand out."""
-    budget: Literal["rho", "urgency"] = "rho"
-    """The weight of a job: ρ^k as in equation (9), or by urgency, where a GPU-round is worth more for a shorter job, a
-    job on the critical path, and a job with ρ near 1. The paper does not have urgency."""
 
 
 class ShockwaveUtility:
@@ -61,6 +63,7 @@ class ShockwaveUtility:
             needs=frozenset({Feature.RATES}), gives=frozenset({Feature.OVER_TIME, Feature.JOB_CLAIMS})
         )
     }
+    memo_types: ClassVar[dict[Stage, type[Memo]]] = {Stage.VALUATION: Present}
 
     def __init__(self, options: ShockwaveUtilityOptions) -> None:
         self.options = options
@@ -74,40 +77,38 @@ class ShockwaveUtility:
         utility = seen.progress_after(window, length)
         unknown = np.isnan(utility).any(axis=1)
         utility[unknown] = np.arange(window + 1) / window  # as if the job took the window
-        weight = self._weight(snapshot, menus, offer, seen, utility)
+        old = snapshot.memos.of(self.name, Stage.VALUATION)
+        memo = self._present(snapshot, old)
+        stretch = self._stretch(snapshot, offer, jobs, memo)
+        with np.errstate(over="ignore"):  # bounded below
+            weight = self._rho(snapshot, jobs, seen, stretch) ** self.options.k
         return Valuations(
             claims=Claims(unit=Unit.JOB, rows=jobs, weight=np.clip(weight, 1.0 / MOST_WEIGHT, MOST_WEIGHT)),
             forms=(OverTime(utility=utility, round_seconds=Seconds(length)),),
+            memo=None if memo is old else memo,
         )
 
     @hookimpl
     def eunomia_explain(self) -> Explanation:
         """Return the factors of a job's weight."""
         text = "A job weighs the more, the later it is expected to finish compared with a fair share."
-        if self.options.budget == "urgency":
-            text = "A job weighs the more, the shorter it is, the nearer ρ is to 1, and on the critical path."
         return Explanation(text=text, numbers={})
 
-    def _weight(self, snapshot: Snapshot, menus: Menus, offer: Offer, seen: Outlook, utility: Reals) -> Reals:
-        jobs = snapshot.active
-        stretch = self._stretch(snapshot, offer, jobs)
-        if self.options.budget == "rho":
-            with np.errstate(over="ignore"):  # bounded by the caller
-                return self._rho(snapshot, jobs, seen, stretch) ** self.options.k
-        gpus = menus.span(jobs)[1]
-        until = snapshot.jobs.arrived[jobs] + seen.total * stretch - snapshot.now
-        running = np.isin(jobs, snapshot.holdings.job)
-        worth = urgency(seen, until, gpus, running, int(offer.capacity.sum()))
-        step = np.maximum(utility[:, 1] - utility[:, 0], 1.0 / MOST_WEIGHT)
-        found: Reals = worth * gpus / step
-        return found
+    def _present(self, snapshot: Snapshot, old: Memo | None) -> Present | None:
+        """Return the counters of arrivals, where N_avg is counted from them."""
+        if self.options.contention > 0.0 or self.options.sharing == "average":
+            return None
+        return (old if isinstance(old, Present) else Present()).after(snapshot)
 
-    def _stretch(self, snapshot: Snapshot, offer: Offer, jobs: Rows) -> Reals:
+    def _stretch(self, snapshot: Snapshot, offer: Offer, jobs: Rows, memo: Present | None) -> Reals:
         """Return by job its run time under a fair share over its own."""
         if self.options.contention > 0.0:
             return np.full(jobs.size, self.options.contention)
+        gpus = max(1, int(offer.capacity.sum()))
+        if memo is not None:
+            return memo.stretch(snapshot, jobs, gpus)
         apps = np.nan_to_num(offer.contention[snapshot.jobs.app[jobs]], nan=1.0)
-        return np.maximum(apps / max(1, int(offer.capacity.sum())), 1.0)
+        return np.maximum(apps / gpus, 1.0)
 
     def _rho(self, snapshot: Snapshot, jobs: Rows, seen: Outlook, stretch: Reals) -> Reals:
         """Equation (9): (L + W + R N_avg) / (P N_avg); 1 for jobs of unknown length."""

@@ -23,7 +23,7 @@ class Lab:
         self.cluster = Cluster.parse(cluster)
         window = {"plugins.shockwave_utility.window": 4, "plugins.shockwave_utility.contention": 1.0}
         given = {key.replace("__", "."): value for key, value in settings.items()}
-        self.profile = Profile.load("shockwave", settings={**window, **given})
+        self.profile = Profile.load("shockwave_linear", settings={**window, **given})
         self.journal = journal
         self.arbiter = self.fresh()
         self.now = 0.0

@@ -5,12 +5,13 @@ import dataclasses
 import numpy as np
 import pytest
 
-from eunomia import Menus, OverTime, Profile, Valuations
+from eunomia import Menus, OverTime, Profile, Stage, Valuations
 from eunomia.contract.menus import announced
 from eunomia.errors import InputErrors
 from eunomia.model.adaptations import ComingRegime
 from eunomia.testing.builders import World
 from eunomia_plugins.elasticity.fixed import Fixed
+from eunomia_plugins.present import Present
 from eunomia_plugins.shockwave.outlook import outlook
 from eunomia_plugins.shockwave.utility import ShockwaveUtility, ShockwaveUtilityOptions
 
@@ -90,39 +91,30 @@ def test_a_huge_power_keeps_weights_finite() -> None:
     assert np.isfinite(weight).all()
 
 
-def test_urgency_by_hand() -> None:
-    # 300 s and 100 s left: mean 200 s, critical path 300 s. In a fair share of 2 both have 600 s and 200 s.
-    world = World("1x4 V100").job("a/1", gpus=2, iterations=600.0, seconds_per_iteration=1.0)
-    world.job("a/2", gpus=1, iterations=100.0, seconds_per_iteration=1.0).holds("a/2", 0)
-    found = valued(world, budget="urgency", contention=2.0)
-    assert found.claims.weight is not None
-    utility = found.form(OverTime).utility
-    worth = found.claims.weight * (utility[:, 1] - utility[:, 0]) / [2, 1]
-    first = 200 / (200 + 300) + 0.5 * 1.0 + 2.0 * 0.5**4
-    second = 200 / (200 + 100) + 0.5 * (1 / 3) ** 4 + 2.0 * 0.5**4 + 0.1
-    assert worth == pytest.approx([first, second])
+def test_arrivals_count_towards_a_fair_share_though_jobs_have_left() -> None:
+    # On one GPU a/1 meets b/1, which leaves, and c/1 arrives: a/1 has shared with three jobs, and c/1 with two.
+    world = World("1x1 V100").job("a/1", iterations=400.0, seconds_per_iteration=1.0)
+    world.job("b/1", iterations=10.0, seconds_per_iteration=1.0)
+    first = valued(world, k=1.0, sharing="arrived")
+    assert isinstance(first.memo, Present)
+    assert first.claims.weight == pytest.approx([1.0, 1.0])
+    later = World("1x1 V100").job("a/1", iterations=400.0, seconds_per_iteration=1.0)
+    later.job("c/1", arrived=900.0, iterations=300.0, seconds_per_iteration=1.0)
+    later.remembers("shockwave_utility", Stage.VALUATION, first.memo)
+    found = valued(later, now=900.0, k=1.0, sharing="arrived").claims.weight
+    assert found == pytest.approx([(900.0 + 400.0 * 3.0) / (400.0 * 3.0), 1.0])
 
 
-def test_a_job_that_is_late_is_most_urgent() -> None:
-    world = World("1x4 V100").job("a/1", iterations=100.0, seconds_per_iteration=1.0)
-    early, late = (valued(world, now=now, budget="urgency", contention=2.0).claims.weight for now in (0.0, 150.0))
-    assert early is not None
-    assert late is not None
-    # The whole deadline term, instead of 2 (1/2)^4: the other terms are those of a job alone.
-    assert late - early == pytest.approx(2.0 - 2.0 * 0.5**4)
-
-
-def test_urgency_of_a_job_of_unknown_length_is_least() -> None:
-    world = World("1x4 V100").job("a/1", iterations=100.0).job("a/2", iterations=50.0, seconds_per_iteration=1.0)
-    weight = valued(world, budget="urgency", contention=2.0).claims.weight
-    assert weight is not None
-    assert weight[0] < 1e-9 < weight[1]
+def test_the_average_of_equation_9_keeps_no_memo() -> None:
+    world = World("1x1 V100").job("a/1", iterations=400.0, seconds_per_iteration=1.0)
+    assert valued(world).memo is None
+    assert valued(world, sharing="arrived", contention=2.0).memo is None
 
 
 @pytest.mark.parametrize(
     ("setting", "value", "message"),
     [
-        ("shockwave_utility.budget", "fair", 'budget must be "rho" or "urgency"'),
+        ("shockwave_utility.sharing", "fair", 'sharing must be "average" or "arrived"'),
         ("shockwave_utility.window", 0, "window must be between 1 and 1000, but got 0"),
         ("shockwave_utility.k", -1.0, "k must be between 0 and 100, but got -1.0"),
         ("shockwave_utility.k", 1e9, "k must be between 0 and 100, but got 1000000000.0"),

@@ -27,9 +27,9 @@ PAPER_UNFAIR = 1.0
 
 POLICIES = read_policies(Path(__file__).parent)
 """By the paper's names."""
-OURS = ("shockwave", "shockwave_urgent", "index_rule")
+OURS = ("shockwave", "shockwave_linear", "index_rule")
 """Policies with an option for the contention of the trace."""
-PLANNERS = ("shockwave", "shockwave_urgent")
+PLANNERS = ("shockwave", "shockwave_linear")
 
 
 @value
