@@ -94,18 +94,13 @@ def run_auction(bids: ByBundle, *, limits: Limits | None = None, integer: bool =
     rows = useful_rows(bids, gain)
     counts = count(bids, rows, by_size=True)
     claim = bids.claim_of_row[rows]
-    if integer or not _countable(counts, claim):
+    cells = float(np.prod(counts.capacity + 1.0))
+    countable = cells <= MOST_CELLS and cells * claim.size <= MOST_WORK and not counts.uncounted.any()
+    if integer or not countable:
         return _by_integers(bids, gain, rows, count(bids, rows), limits or Limits())
     won, kept = _Programme(counts, claim, gain[rows], len(bids)).solve()
     row = np.where(won >= 0, rows[won] if rows.size else -1, -1)
     return AuctionResult(row=row, kept=kept, objective=float(gain[row[row >= 0]].sum()), gap=0.0, method=Method.COUNTS)
-
-
-def _countable(counts: Counts, claim: Ints) -> bool:
-    """Whether the dynamic programme is exact and small enough."""
-    cells = float(np.prod(counts.capacity + 1.0))
-    small = cells <= MOST_CELLS and cells * claim.size <= MOST_WORK
-    return small and not counts.uncounted.any()
 
 
 class _Programme:
@@ -131,21 +126,35 @@ class _Programme:
         """[claims] position of the row won, or -1, and fraction kept.
 
         The backward pass needs every table of the forward pass. Where they are too many to keep, only the first of
-        each block is kept, and the others are recomputed (checkpointing).
+        each block is kept, and the others are recomputed (checkpointing). Going back, ``left`` are the counts that the
+        bidders before may use, and ``behind`` is the table of the bidders behind.
         """
         many = len(self.bidders)
         cells = self.scratch.size
         block = many if many * cells <= MOST_KEPT else math.isqrt(many - 1) + 1
-        kept = self._forward(block)
+        first = self._forward(block)
         won, payment = np.full(self.claims, -1, dtype=np.int64), np.ones(self.claims)
-        sweep = _Sweep(self)
         tables = np.empty((min(block, many) + 1, *self.shape))
+        behind, other = self.room.copy(), np.empty(self.shape)
+        left, total = tuple[int, ...](), math.nan
         for start in reversed(range(0, many, block or 1)):
             stop = min(start + block, many)
-            tables[0] = kept[start // block]
+            tables[0] = first[start // block]
             for position in range(start, stop):
                 self.admit(tables[position - start], position, tables[position - start + 1])
-            sweep.back(tables, start, stop, won, payment)
+            if stop == many:
+                left, total = self.end(tables[stop - start])
+            for position in reversed(range(start, stop)):
+                before, after = tables[position - start], tables[position - start + 1]
+                row = self.row_won(before, after, position, left)
+                if row >= 0:
+                    left = tuple(np.subtract(left, self.use[row]).tolist())
+                    without = float(np.add(before, behind, out=self.scratch).max())
+                    won[self.bidders[position]] = row
+                    payment[self.bidders[position]] = fraction(total - float(self.gain[row]), without)
+                if position:
+                    self.admit_behind(behind, position, other)
+                    behind, other = other, behind
         return won, payment
 
     def _forward(self, block: int) -> list[Table]:
@@ -175,49 +184,21 @@ class _Programme:
             sums = np.add(table[to], self.gain[row], out=self.scratch[rest])
             np.maximum(new[rest], sums, out=new[rest])
 
-    def end(self, table: Table) -> tuple[Ints, float]:
+    def end(self, table: Table) -> tuple[tuple[int, ...], float]:
         """Return the largest counts that give the greatest sum, and that sum."""
         sums = np.add(table, self.room, out=self.scratch).reshape(-1)
         at = sums.size - 1 - int(sums[::-1].argmax())
-        return np.array(np.unravel_index(at, self.shape), dtype=np.int64), float(sums[at])
+        return tuple(map(int, np.unravel_index(at, self.shape))), float(sums[at])
 
-
-class _Sweep:
-    """The backward pass: finds the row that each bidder won, and the best result of the others without that bidder."""
-
-    def __init__(self, programme: _Programme) -> None:
-        self.programme = programme
-        self.left = np.empty(0, dtype=np.int64)
-        self.behind, self.other = programme.room.copy(), np.empty(programme.shape)
-        self.total = math.nan
-
-    def back(self, tables: Table, start: int, stop: int, won: Ints, kept: Reals) -> None:
-        """Process bidders ``start`` to ``stop``; ``tables[k]`` is the table before bidder ``start + k``."""
-        programme = self.programme
-        for position in reversed(range(start, stop)):
-            before, after = tables[position - start], tables[position - start + 1]
-            if math.isnan(self.total):
-                self.left, self.total = programme.end(after)
-            row = self._row(before, after, position)
-            if row >= 0:
-                claim = programme.bidders[position]
-                without = float(np.add(before, self.behind, out=programme.scratch).max())
-                won[claim] = row
-                kept[claim] = fraction(self.total - float(programme.gain[row]), without)
-            if position:
-                programme.admit_behind(self.behind, position, self.other)
-                self.behind, self.other = self.other, self.behind
-
-    def _row(self, before: Table, after: Table, position: int) -> int:
-        """Return the row that this bidder wins with the counts left, -1: none; its use is subtracted from them."""
-        programme, best = self.programme, after[tuple(self.left)]
-        if best == before[tuple(self.left)]:
+    def row_won(self, before: Table, after: Table, position: int, left: tuple[int, ...]) -> int:
+        """Return the row that a bidder wins with the counts left, -1: none; the tables are before and after it."""
+        best = after[left]
+        if best == before[left]:
             return -1
-        rows: list[int] = programme.rows[position].tolist()
+        rows: list[int] = self.rows[position].tolist()
         for row in rows:
-            at = self.left - programme.use[row]
-            if (at >= 0).all() and before[tuple(at)] + programme.gain[row] == best:
-                self.left = at
+            at = np.subtract(left, self.use[row])
+            if (at >= 0).all() and before[tuple(at)] + self.gain[row] == best:
                 return row
         return -1
 
