@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from eunomia.model.shapes import builds, value
+from eunomia.model.shapes import Deferred, builds, lazy, replaced, value
 
 
 @value
@@ -64,6 +64,29 @@ def test_what_builds_is_equal_to_itself_alone() -> None:
     one = Built(x=1.0)
     assert one != Built(x=1.0)
     assert one == one
+
+
+@builds
+class Message:
+    """A value with a field that may be computed when it is first read."""
+
+    x: Any
+    y: int = 0
+
+
+lazy(Message, "x")
+
+
+def test_a_lazy_field_is_computed_once_for_a_message_and_its_copies() -> None:
+    asked: list[str] = []
+    later: Any = Deferred(lambda: asked.append("x") or [1])
+    one = Message(x=later)
+    copy, other = replaced(one, y=2), replaced(one, x=[3])
+    assert asked == []
+    assert (copy.x, copy.y, other.x, other.y) == ([1], 2, [3], 0)
+    assert asked == ["x"]
+    assert copy.x is one.x
+    assert asked == ["x"]
 
 
 @pytest.mark.parametrize("kind", [Point, Plain])

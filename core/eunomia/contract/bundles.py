@@ -241,15 +241,9 @@ class ByBundle:
         home = {int(machine): kind for kind in range(len(classes)) for machine in classes.members(kind)}
         to = [_one_class(self.classes.members(kind), home) for kind in range(len(self.classes))]
         alike = [kind >= 0 and self.classes.free[old] == classes.free[kind] for old, kind in enumerate(to)]
-        rewritten = [
-            [
-                Bundle(row.rho, tuple(part._replace(machine_class=to[part.machine_class]) for part in row.parts))
-                for row in bid
-                if all(alike[part.machine_class] for part in row.parts)
-            ]
-            for bid in bids
-        ]
-        return [[row for row in bid if _fits(row.parts, classes)] for bid in rewritten]
+        known = [[row for row in bid if all(alike[part.machine_class] for part in row.parts)] for bid in bids]
+        moved = [[Bundle(rho, tuple(Part(to[old], *of) for old, *of in parts)) for rho, parts in bid] for bid in known]
+        return [[row for row in bid if _fits(row.parts, classes)] for bid in moved]
 
     def replaced(self, claim: int, bid: Self) -> Self:
         """Return the table with this claim replaced by the only claim of ``bid``."""

@@ -75,7 +75,6 @@ class Pool:
         self._cluster = cluster = snapshot.cluster
         self._mask: Bools = np.zeros(cluster.gpus, dtype=bool)
         self._mask[gpus] = True
-        self._whole_islands = int(cluster.island[-1]) + 1 == len(cluster.machines)
         machines = len(cluster.machines)
         self.free: Ints = np.bincount(cluster.machine[gpus], minlength=machines).astype(np.int64)
         others = ~self._mask
@@ -118,7 +117,7 @@ class Pool:
     def choose(self, machine: int, count: int) -> Ints:
         """Choose ``count`` GPUs of a machine in as few islands as possible, without taking them."""
         here = self.on(machine)
-        if self._whole_islands or count >= here.size or count == 0:
+        if not self._cluster.has_islands or count >= here.size or count == 0:
             return here[:count]
         _, inverse, sizes = np.unique(self._cluster.island[here], return_inverse=True, return_counts=True)
         chosen: list[Ints] = []

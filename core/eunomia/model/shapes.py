@@ -153,6 +153,12 @@ class Deferred(functools.partial[Any]):
     __slots__ = ()
 
 
+def replaced(item: T, **changes: Any) -> T:
+    """Return a copy with other values in some fields; a lazy field is computed when the copy's is first read."""
+    later = {name: Deferred(getattr, item, name) for name in type(item).__lazy__}  # type: ignore[attr-defined]
+    return dataclasses.replace(item, **later | changes)  # type: ignore[type-var]
+
+
 def lazy(cls: type[Any], *names: str) -> None:
     """Make fields of a dataclass lazy: a ``Deferred`` given for one is called once, when the field is first read.
 
@@ -160,6 +166,7 @@ def lazy(cls: type[Any], *names: str) -> None:
         cls: a slotted dataclass; code that reads its fields sees only the values.
         names: names of the fields.
     """
+    cls.__lazy__ = names
     for name in names:
         slot = cls.__dict__[name]
         setattr(cls, name, property(_made_once(slot.__get__, slot.__set__), slot.__set__))

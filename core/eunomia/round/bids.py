@@ -27,15 +27,12 @@ class Closing:
     def joined(self, valuations: Valuations) -> Valuations:
         """Add the bids to the valuations of the apps without one, in order of app row."""
         tables = [form for form in valuations.forms if isinstance(form, ByBundle)]
-        bidders = sorted(app for app, form in self.bids.items() if isinstance(form, ByBundle))
-        if not tables or not bidders:
+        bids = {app: form for app, form in self.bids.items() if isinstance(form, ByBundle)}
+        if not tables or not bids:
             return valuations
         own = tables[0]
         rows = {int(app): own.select([index]) for index, app in enumerate(valuations.claims.rows.tolist())}
-        for app in bidders:
-            bid = self.bids[app]
-            if isinstance(bid, ByBundle):
-                rows[app] = bid.without(self.lost) if self.lost.size else bid
+        rows |= {app: bid.without(self.lost) if self.lost.size else bid for app, bid in bids.items()}
         order = sorted(rows)
         weight = None if valuations.claims.weight is None else np.ones(len(order))
         return dataclasses.replace(
@@ -53,8 +50,8 @@ def closing_of(state: State) -> Closing | None:
     # Apps that ended since are left out: another app may have their rows by now.
     ended, asked = state.apps.cells.ended, state.open.asked
     present = [row for row, app in asked.items() if state.app_row(app) == row and not ended[row]]
-    bidders = [row for row in present if state.apps.live.divides[row]]
-    if not all(row in bids for row in bidders) and state.now < (offer.closes_at or state.now):
+    waits = any(row not in bids for row in present if state.apps.live.divides[row])
+    if waits and state.now < (offer.closes_at or state.now):
         return None
     up = state.holdings.live.state[offer.gpus] == GpuState.OFFERED
     gone = np.unique(state.cluster.machine[offer.gpus[~up]]).astype(np.int64)

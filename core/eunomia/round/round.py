@@ -24,6 +24,7 @@ from eunomia.contract.stages import Stages
 from eunomia.contract.valuations import Valuations
 from eunomia.contract.verdicts import NO_VERDICTS
 from eunomia.model.leases import LeaseState
+from eunomia.model.shapes import replaced
 from eunomia.round.answers import Answer, PlanError, StageFaultError, fault_of, mistyped
 from eunomia.round.bids import Closing
 from eunomia.round.invariants import check_allocation, check_placement, check_verdicts
@@ -150,7 +151,7 @@ class Round:
         offer = self.ask(_ALLOCATION, Offer, narrow, snapshot, menus, everything, standings, keep=False)
         if offer.gpus is not everything.gpus and not np.all(np.isin(offer.gpus, everything.gpus)):
             raise PlanError(_ALLOCATION, "a narrowed offer must not contain GPUs that were not on offer")
-        return dataclasses.replace(offer, whole=False)
+        return replaced(offer, whole=False)
 
     def allocate(self, menus: Menus, offer: Offer, valuations: Valuations) -> Allocation:
         """Ask the allocation and its refiners. A round that a stage asks for must be later than now."""
@@ -295,4 +296,4 @@ def _has_bidders(state: State, offer: Offer) -> bool:
 
 
 def _empty(offer: Offer) -> Offer:
-    return dataclasses.replace(offer, gpus=NO_GPUS, free_gpus=0)
+    return replaced(offer, gpus=NO_GPUS, free_gpus=0)

@@ -121,8 +121,7 @@ class AppViews:
         self.apps, self.gpus = apps, gpus
         cluster = apps.snapshot.cluster
         self.held = _by_machine(keepers(apps.snapshot, gpus), cluster.machine)
-        one_island = cluster.island[-1] + 1 == len(cluster.machines) if cluster.gpus else True
-        self.near = Locality.ISLAND if one_island else Locality.MACHINE
+        self.near = Locality.MACHINE if cluster.has_islands else Locality.ISLAND
         self.holding: Bools = np.zeros(apps.columns.arrived.size, dtype=bool)  # [app rows] holds GPUs that it keeps
         self.holding[list(self.held)] = True
         self._views: dict[int, AppView] = {}

@@ -1,7 +1,6 @@
 """The plugin ``themis``: values GPUs by finish-time fairness, shows offers to the worst-off apps, holds auctions."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from decimal import Decimal
 from math import ceil
 from typing import Annotated, Any, ClassVar, Final
@@ -36,7 +35,7 @@ from eunomia import (
 from eunomia.contract.bundles import offer_classes
 from eunomia.contract.contracts import Contracts
 from eunomia.contract.options import SolverChoice
-from eunomia.model.shapes import Deferred
+from eunomia.model.shapes import Deferred, replaced
 from eunomia.units import JobId
 from eunomia_plugins.themis.apps import WorkCache, runs
 from eunomia_plugins.themis.explaining import explain
@@ -115,7 +114,7 @@ class Themis:
         """
         cluster, rows, gpus = snapshot.cluster, standings.claims.rows, offer.gpus
         if not gpus.size:
-            return replace(offer, apps=rows[:0])
+            return replaced(offer, apps=rows[:0])
         before, views = (self.cache.views(snapshot, menus, offer, these) for these in (gpus[:0], gpus))
         able = views.able(rows, np.bincount(cluster.gpu_type[gpus], minlength=len(cluster.gpu_types)))
         rho = self._last(snapshot).rho(views, rows, before)
@@ -124,7 +123,7 @@ class Themis:
         running = runs_now[rows]
         order = np.lexsort((np.arange(rows.size), -rho, running))
         worst = rows[order[able[order]]]
-        return replace(offer, apps=worst[: bidders(worst.size, self.options.fairness_knob)])
+        return replaced(offer, apps=worst[: bidders(worst.size, self.options.fairness_knob)])
 
     @hookimpl
     def eunomia_valuation(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> Valuations:
@@ -133,7 +132,7 @@ class Themis:
         claims, views = Claims(unit=Unit.APP, rows=rows), self.cache.views(snapshot, menus, offer)
         if not offer.gpus.size:
             now: Any = Deferred(views.rho_now, rows)  # an offer is narrowed without it
-            return Valuations(claims=claims, forms=(replace(ByBundle.of(NO_MACHINES, (), [[]] * rows.size), now=now),))
+            return Valuations(claims=claims, forms=(replaced(ByBundle.of(NO_MACHINES, (), [[]] * rows.size), now=now),))
         classes = offer_classes(snapshot.cluster, offer)
         bids = [bid(view.facts.work, view.context, classes) for view in map(views.view, rows.tolist())]
         return Valuations(claims=claims, forms=(ByBundle.of(classes, views.rho_now(rows), bids),))
