@@ -9,7 +9,8 @@ their seeds are fixed here: 5001 to 5020. No setting of any policy was chosen on
 2. the worst ρ of every kind, and the most CPU of a round on the first of the largest traces;
 3. the same where a policy is told the contention of the trace, a fact of the future, and what not knowing it costs;
 4. the same with errors in measured rates, over OSSP and SRTF without errors, on the traces of at most 220 jobs;
-5. what each part of ``laxity`` buys: the same with one part less, on the same traces;
+5. what each part of ``laxity`` buys: the same with one part less, on the same traces; and Shockwave's planner there,
+   with each way to count N_avg;
 6. the front in (worst static ρ, mean JCT, makespan) of each published policy, by trace;
 7. the goals of ``laxity`` one by one;
 8. policies as shipped on the published trace.
@@ -61,8 +62,14 @@ LESS = (
 )
 """``laxity`` with one part less: seconds that are not forecast; no fair finish; no makespan; lengths in seconds;
 running jobs count as long as they are."""
+PLANNER = tuple(
+    Way(f"{preset}, {sharing}", preset, {"plugins.shockwave_utility.sharing": sharing})
+    for preset in ("shockwave", "shockwave_linear")
+    for sharing in ("average", "arrived")
+)
+"""The planner with both ways to count N_avg."""
 FEW = 220
-"""Jobs of the traces of tables 4 and 5."""
+"""Jobs of the greatest traces of tables 4 and 5."""
 TIED = 0.01
 """Figures of two policies on a trace are tied if they differ by at most this part."""
 Runs = Mapping[tuple[str, Trace], Found]
@@ -229,7 +236,7 @@ def main(words: Sequence[str]) -> None:
     cells = [(way, PUBLISHED) for way in (*SHIPPED, *TOLD)]
     cells += [(way, trace) for trace in traces for way in (*SHIPPED, *TOLD)]
     small = [trace for trace in traces if trace.jobs <= FEW]
-    cells += [(way, trace) for trace in small for way in (*ERRORS, *LESS)]
+    cells += [(way, trace) for trace in small for way in (*ERRORS, *LESS, *PLANNER)]
     runs = {(way.name, trace): found for way, trace, found in run_all(given.throughputs, cells, given.j, given.store)}
     tables = (
         ("1. As shipped", main_rows(runs, SHIPPED, traces)),
@@ -239,6 +246,7 @@ def main(words: Sequence[str]) -> None:
         ("   What not knowing it costs", cost_rows(runs, traces)),
         ("4. Errors in measured rates", main_rows(runs, (OURS, *ERRORS), small)),
         ("5. laxity with one part less", main_rows(runs, (OURS, *LESS), small)),
+        ("   N_avg of Shockwave's planner", main_rows(runs, PLANNER, small)),
         ("6. The front", front_rows(runs, traces)),
         ("   By trace", places_by_trace(runs, traces)),
         ("7. Goals of laxity", goal_rows(runs, traces)),
