@@ -43,21 +43,15 @@ class Cluster:
     machine_cpus: Reals
     """By machine; NaN: unknown."""
     machine_memory_gib: Reals
+    gpus: int
+    """Number of GPUs."""
+    capacity: Ints
+    """Number of GPUs by type."""
     has_islands: bool
     """Whether any machine has several islands."""
     machines: tuple[Machine, ...]
     gpu_types: tuple[str, ...]
     racks: tuple[str, ...]
-
-    @property
-    def gpus(self) -> int:
-        """Number of GPUs."""
-        return int(self.machine.size)
-
-    @property
-    def capacity(self) -> Ints:
-        """Number of GPUs by type."""
-        return np.bincount(self.gpu_type, minlength=len(self.gpu_types)).astype(np.int64)
 
     @classmethod
     def build(cls, machines: Sequence[Machine], *, place: str | None = None) -> Self:
@@ -85,6 +79,8 @@ class Cluster:
             machine_type=kind,
             machine_cpus=np.array([np.nan if m.cpus is None else m.cpus for m in machines]),
             machine_memory_gib=np.array([np.nan if m.memory_gib is None else m.memory_gib for m in machines]),
+            gpus=of_gpu.size,
+            capacity=np.bincount(kind[of_gpu], minlength=len(types)).astype(np.int64),
             has_islands=island.item(-1) + 1 != len(machines),
             machines=tuple(machines),
             gpu_types=types,

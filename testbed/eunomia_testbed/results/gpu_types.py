@@ -75,20 +75,26 @@ def apps_by_type(run: RunData) -> Sequence[AppOnTypes] | None:
         there = (of_type[2] / of_type[1])[rows, most]
         mean = of_type[2].sum(axis=1) / of_type[1].sum(axis=1)
     references = known.group_by("app").agg(pl.col("reference_type").min()).sort("app")["reference_type"]
-    waited = _waited(run, names)
-    run_seconds, lost_seconds = np.bincount(app, ran, size), of_type[0].sum(axis=1)
+    seconds = (np.bincount(app, ran, size), _waited(run, names), of_type[0].sum(axis=1))
+    of = types.gather(most)
+    columns = (
+        names.to_list(),
+        of.to_list(),
+        references.to_list(),
+        *(each.tolist() for each in (*seconds, there, mean)),
+    )
     return [
         AppOnTypes(
-            app=str(names[row]),
-            run_seconds=float(run_seconds[row]),
-            wait_seconds=float(waited[row]),
-            lost_seconds=float(lost_seconds[row]),
-            gpu_type=str(types[int(most[row])]),
-            speed=float(there[row]),
-            reference_type=str(references[row] or ""),
-            speed_mean=float(mean[row]),
+            app=name,
+            run_seconds=ran_for,
+            wait_seconds=waited,
+            lost_seconds=gone,
+            gpu_type=kind,
+            speed=on_it,
+            reference_type=reference or "",
+            speed_mean=on_all,
         )
-        for row in range(size)
+        for name, kind, reference, ran_for, waited, gone, on_it, on_all in zip(*columns, strict=True)
     ]
 
 
