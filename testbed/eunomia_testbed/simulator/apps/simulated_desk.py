@@ -64,16 +64,13 @@ class SimulatedDesk:
         size = len(self._sim.work.on[job])
         if not size:
             return most
-        return size + (self._extra(job, most) if self._extra(job, min(most, size + 1)) else 0)
-
-    def _extra(self, job: int, most: int) -> int:
-        """Return how many more GPUs at the same locality speed a running job up."""
-        return extra_slots(
-            size=len(self._sim.work.on[job]),
-            most=most,
-            seconds_left=self.seconds_left(job),
-            restart_seconds=self.restart_seconds,
+        if size >= most:
+            return size
+        left, restart = self.seconds_left(job), self.restart_seconds
+        one, whole = (
+            extra_slots(size=size, most=sizes, seconds_left=left, restart_seconds=restart) for sizes in (size + 1, most)
         )
+        return size + (whole if one else 0)
 
     def seconds_left(self, job: int) -> float:
         """Return the seconds until a running job reaches its goal at its present speed."""
