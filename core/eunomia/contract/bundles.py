@@ -86,22 +86,20 @@ class MachineClasses:
             rack: rack of each; one value for all where racks make no difference.
             named: machines that are classes of their own, since a bidder holds GPUs there.
         """
-        columns = np.column_stack([_ints(column) for column in (gpu_type, rack, free, machine)]).reshape(-1, 4)
-        columns = columns[columns[:, 2] > 0]
         alone = set(_ints(named).tolist())
-        own = _ints([row if row in alone else -1 for row in columns[:, 3].tolist()])
-        order = np.lexsort((columns[:, 3], own, -columns[:, 2], columns[:, 1], columns[:, 0]))
-        columns, own = columns[order], own[order]
-        keys = np.column_stack([columns[:, :3], own])
-        first = np.ones(len(keys), dtype=bool)
-        first[1:] = (keys[1:] != keys[:-1]).any(axis=1)
+        own = [row if row in alone else -1 for row in _ints(machine).tolist()]
+        rows = np.array([gpu_type, rack, free, own, machine], dtype=np.int64)
+        rows = rows[:, rows[2] > 0]
+        rows = rows[:, np.lexsort((rows[4], rows[3], -rows[2], rows[1], rows[0]))]
+        first = np.ones(rows.shape[1], dtype=bool)
+        first[1:] = (rows[:4, 1:] != rows[:4, :-1]).any(axis=0)
         heads = first.nonzero()[0]
         return cls(
-            start=_ints([*heads.tolist(), len(keys)]),
-            machine=columns[:, 3].copy(),
-            free=columns[heads, 2],
-            gpu_type=columns[heads, 0],
-            rack=columns[heads, 1],
+            start=_ints([*heads.tolist(), first.size]),
+            machine=rows[4].copy(),
+            free=rows[2, heads],
+            gpu_type=rows[0, heads],
+            rack=rows[1, heads],
         )
 
     def __len__(self) -> int:

@@ -245,8 +245,10 @@ def bid(fold: Folding, event: BidReceived) -> None:
     if isinstance(event.form, ByBundle):
         if len(event.form) != 1:
             raise EventError("a bid must be of one claim", value=str(len(event.form)), place=event.app)
+        known = next((form.classes for form in open_offer.bids.values() if isinstance(form, ByBundle)), None)
         try:
-            event.form.check(classes=offer_classes(fold.state.cluster, open_offer.offer), place=event.app)
+            classes = offer_classes(fold.state.cluster, open_offer.offer) if known is None else known
+            event.form.check(classes=classes, place=event.app)
         except InputError as error:
             raise EventError(error.rule, value=error.value, place=error.place) from error
     open_offer.bids[app] = event.form

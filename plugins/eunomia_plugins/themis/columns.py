@@ -69,7 +69,8 @@ class AppColumns:
         alive = (table.state != int(JobState.EMPTY)).nonzero()[0]
         running = alive[table.state[alive] != int(JobState.PAUSED)]
         self.jobs = Grouped(table.app[alive], alive, count)
-        self.wanted = wanted = Grouped(table.app[running], running, count)
+        none_paused = running.size == alive.size
+        self.wanted = wanted = self.jobs if none_paused else Grouped(table.app[running], running, count)
         last_ran = self.jobs.reduced(np.fmax, snapshot.ledger.jobs.last_ran[self.jobs.rows], np.nan)
         self.idle = np.fmax(0.0, snapshot.now - np.fmax(last_ran, self.arrived))
         kinds = table.gpu_type[wanted.rows]
