@@ -27,7 +27,8 @@ from eunomia_testbed.reproduce.synergy.cells import (
     recipe_of,
     run_cell,
 )
-from eunomia_testbed.reproduce.synergy.jobs import STATIC, read_profiles
+from eunomia_testbed.reproduce.synergy.jobs import STATIC, drawn, read_profiles
+from eunomia_testbed.reproduce.synergy.measuring import needed_cpus
 from eunomia_testbed.reproduce.synergy.paper import PAPER, ROWS, SynergyGrid, make_cell
 from eunomia_testbed.reproduce.synergy.tables import DEMANDS, PLAIN, placed
 from eunomia_testbed.reproduce.verdicts import Verdict
@@ -105,7 +106,15 @@ def test_every_scheme_is_a_profile(scheme: str) -> None:
 
 def figures(*, hours: float) -> SynergyFigures:
     return SynergyFigures(
-        mean_jct_seconds=3600.0 * hours, p99_jct_seconds=1e4, makespan_seconds=3600.0 * hours, rounds=9
+        mean_jct_seconds=3600.0 * hours,
+        p95_jct_seconds=5400.0 * hours,
+        p99_jct_seconds=1e4,
+        makespan_seconds=3600.0 * hours,
+        rounds=9,
+        short_jct_seconds=(1800.0 * hours, 1900.0 * hours),
+        long_jct_seconds=(7200.0 * hours,),
+        cpu_use=0.5,
+        gpu_use=0.9,
     )
 
 
@@ -147,6 +156,49 @@ def test_cells_are_those_that_the_paper_names() -> None:
     assert cell_of(own, "multi", 1, split=[0.5, 0.0, 0.5]).split == (0.5, 0.0, 0.5)
     assert cell_of(own, "single", 0, order="las").key != cell_of(own, "single", 0, order="srtf").key
     assert [one["jobs_per_hour"] for one in own.highest_load] == [9.0]
+
+
+def test_loads_near_capacity_are_parts_of_what_the_gpus_serve() -> None:
+    own = SynergyGrid()
+    found = {one["label"]: one["jobs_per_hour"] for one in own.near_capacity}
+    assert found == {"load 0.8": 6.106, "load 0.9": 6.869, "load 1": 7.633, "load 1.1": 8.396}
+    work = drawn(grid().data, 20_000, 7.633, (0.2, 0.7, 0.1), (1.0, 0.0, 0.0, 0.0, 0.0), 1.0, 99).jobs
+    hours = float((work.iterations * work.seconds_per_iteration).sum()) / 3600.0
+    assert hours / float(work.arrival_seconds[-1] / 3600.0) == pytest.approx(128.0, rel=0.02)
+    with pytest.raises(InputError, match=r"^near_loads must be parts of the capacity above 0, .*got \"0.8,-1\""):
+        _ = SynergyGrid(near_loads="0.8,-1").near_capacity
+
+
+def test_a_job_uses_the_cpus_that_its_speed_needs() -> None:
+    profiles = read_profiles(grid().data)
+    work = make_workload(cell_of(grid(), "dynamic", 0))
+    jobs = np.arange(work.size)
+    memory = [float(profiles.amounts(work.models[at])[1][-1]) for at in work.jobs.model]
+    for cpus in (1.0, 3.0):
+        speed = [
+            profiles.demand(work.models[at]).seconds_per_iteration / profiles.relative(work.models[at], cpus, most)
+            for at, most in zip(work.jobs.model, memory, strict=True)
+        ]
+        needed = needed_cpus(work, profiles, jobs, np.array(speed))
+        assert np.all(needed <= cpus + 1e-9) and np.all(needed > 0.0)
+        image = [work.models[at].startswith(("res", "alex", "shuffle", "mobile")) for at in work.jobs.model]
+        assert needed[image].mean() > 2.0 * needed[~np.array(image)].mean() or cpus == 1.0
+        again = [
+            profiles.relative(work.models[at], each, most)
+            for at, each, most in zip(work.jobs.model, needed.tolist(), memory, strict=True)
+        ]
+        base = [profiles.demand(work.models[at]).seconds_per_iteration for at in work.jobs.model]
+        assert np.array(again) == pytest.approx(np.array(base) / np.array(speed))
+
+
+def test_tune_uses_more_cpus_than_proportional_and_at_most_all() -> None:
+    small = {"jobs": 30, "warmup_jobs": 30, "jobs_per_hour": 2.0, "gpus": 16, "scheme": "proportional"}
+    cell = cell_of(grid(), "single", 1, **small)
+    proportional, tune = (run_cell(dataclasses.replace(cell, scheme=name)) for name in ("proportional", "tune"))
+    assert 0.0 < proportional.cpu_use < tune.cpu_use <= 1.0
+    assert 0.5 < tune.gpu_use <= 1.0 + 1e-9
+    assert len(tune.short_jct_seconds) + len(tune.long_jct_seconds) == 30
+    assert max(tune.long_jct_seconds) >= tune.p99_jct_seconds >= tune.p95_jct_seconds > tune.mean_jct_seconds
 
 
 def test_loads_that_are_none_are_refused() -> None:

@@ -13,10 +13,11 @@ from eunomia_testbed.reproduce.paper import cell_key
 from eunomia_testbed.reproduce.recipes import Recipe, run_profile
 from eunomia_testbed.reproduce.rows import read_policies
 from eunomia_testbed.reproduce.synergy.jobs import drawn, of_philly, read_profiles, static
+from eunomia_testbed.reproduce.synergy.measuring import by_length, use
 from eunomia_testbed.simulator import Keep, Reports, SimulationOptions, simulate_one
 from eunomia_testbed.workload import Workload
 
-VERSION = 2
+VERSION = 3
 """Version of the stored figures: figures of other versions are not used again."""
 SERVER_GPUS = 8
 SERVER_GB = 500
@@ -68,9 +69,17 @@ class SynergyFigures:
 
     mean_jct_seconds: float
     """Mean JCT of the measured jobs."""
+    p95_jct_seconds: float
     p99_jct_seconds: float
     makespan_seconds: float
     rounds: int
+    short_jct_seconds: tuple[float, ...] = ()
+    """By measured job of less than four hours at proportional shares, in order of submission."""
+    long_jct_seconds: tuple[float, ...] = ()
+    """By longer measured job."""
+    cpu_use: float = 0.0
+    """Part of the CPUs that jobs use, from the first measured arrival to the last."""
+    gpu_use: float = 0.0
     cpu_seconds: float = 0.0
 
     @property
@@ -116,23 +125,33 @@ def run_cell(cell: SynergyCell) -> SynergyFigures:
     """Simulate a cell."""
     workload = make_workload(cell)
     options = SimulationOptions(
-        reports=Reports(know=("amounts",)), keep=Keep(rounds=False, leases=False, waits=False, queue=False)
+        reports=Reports(know=("amounts",)),
+        keep=Keep(rounds=False, leases=False, waits=False, queue=False, segments=True),
     )
     began = time.process_time()
+    cluster, profiles = make_cluster(cell), read_profiles(cell.data)
     run = simulate_one(
         workload,
-        make_cluster(cell),
+        cluster,
         run_profile(recipe_of(cell)),
         options=options,
-        models=read_profiles(cell.data),
+        models=profiles,
         seed=cell.seed,
     )
     jct = run.finish_seconds - workload.jobs.arrival_seconds
-    measured = jct if cell.static else jct[cell.warmup_jobs :]
+    first = 0 if cell.static else cell.warmup_jobs
+    measured = jct[first:]
+    short, long = by_length(workload, jct, first)
+    cpu_use, gpu_use = use(run, workload, cluster, profiles, first)
     return SynergyFigures(
         mean_jct_seconds=float(measured.mean()),
+        p95_jct_seconds=float(np.percentile(measured, 95)),
         p99_jct_seconds=float(np.percentile(measured, 99)),
         makespan_seconds=float(np.nanmax(run.finish_seconds)),
         rounds=run.round_count,
+        short_jct_seconds=tuple(short.tolist()),
+        long_jct_seconds=tuple(long.tolist()),
+        cpu_use=cpu_use,
+        gpu_use=gpu_use,
         cpu_seconds=time.process_time() - began,
     )

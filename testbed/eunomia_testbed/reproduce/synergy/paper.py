@@ -1,9 +1,11 @@
 """Synergy for ``eunomia reproduce``: the settings, and the numbers that its rows name."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
+
+import numpy as np
 
 from eunomia.errors import InputError
 from eunomia.model.shapes import value
@@ -12,6 +14,9 @@ from eunomia_testbed.reproduce.rows import Fields, read_rows
 from eunomia_testbed.reproduce.synergy.cells import ORDERS, SynergyCell, SynergyFigures, recipe_of, run_cell
 from eunomia_testbed.reproduce.synergy.jobs import STATIC
 from eunomia_testbed.reproduce.synergy.tables import orders_as_table_2, orders_as_table_3
+
+MEAN_HOURS: Final = 16.77
+"""Mean hours of a drawn job: 10^x minutes at proportional shares, x from 1.5 to 3 for four of five, else up to 4."""
 
 
 @value
@@ -28,11 +33,15 @@ class SynergyGrid:
     jobs_per_hour: float = 9.0
     """Load of the single-GPU traces of Figure 12."""
     loads: str = "5,7,9"
-    """Jobs an hour of the single-GPU traces of Figure 9: 0.7 to 1.3 times what 128 GPUs can serve."""
+    """Jobs an hour of the single-GPU traces of Figure 9: 0.7 to 1.2 times what 128 GPUs serve."""
     multi_loads: str = "3,4,5.5"
-    """Jobs an hour of the multi-GPU traces of Figures 7 and 8: 0.8 to 1.5 times."""
+    """Jobs an hour of the multi-GPU traces of Figures 7 and 8: 0.75 to 1.4 times."""
+    near_loads: str = "0.8,0.9,1,1.1"
+    """Loads of jobs of one GPU at which the gain is decided, as parts of what the GPUs serve at proportional shares."""
     dynamic_jobs: int = 300
     """Measured jobs of Table 5's dynamic trace; as many before them are not measured."""
+    small_jobs: int = 60
+    """Measured jobs of the traces on 16 GPUs with Opt in every round; as many before them are not measured."""
     trace: str = "philly_full_reconstructed.csv.gz"
     """Philly's trace, for Figure 6: not part of Eunomia."""
     philly_first: int = 92_000
@@ -45,16 +54,21 @@ class SynergyGrid:
         Raises:
             InputError: a load is not a positive number.
         """
-        text = self.multi_loads if multi else self.loads
-        try:
-            found = tuple(sorted({float(part) for part in text.split(",")}))
-        except ValueError:
-            found = ()
-        if not found or not 0.0 < found[0] <= found[-1] < math.inf:
-            name = "multi_loads" if multi else "loads"
-            rule = f'{name} must be jobs an hour above 0, such as "5,7,9" (--set {name}=5,7,9)'
-            raise InputError(rule, value=f'"{text}"', place="reproduce synergy")
-        return found
+        name, text = ("multi_loads", self.multi_loads) if multi else ("loads", self.loads)
+        return _positive(text, f'{name} must be jobs an hour above 0, such as "5,7,9" (--set {name}=5,7,9)')
+
+    @property
+    def near_capacity(self) -> list[Fields]:
+        """Return the loads of jobs of one GPU at which the gain is decided.
+
+        Raises:
+            InputError: a load is not a positive number.
+        """
+        rule = 'near_loads must be parts of the capacity above 0, such as "0.8,1" (--set near_loads=0.8,1)'
+        return [
+            {"jobs_per_hour": round(part * self.gpus / MEAN_HOURS, 3), "label": f"load {part:g}"}
+            for part in _positive(self.near_loads, rule)
+        ]
 
     @property
     def each_load(self) -> list[Fields]:
@@ -72,6 +86,11 @@ class SynergyGrid:
         return [{"jobs_per_hour": load, "label": f"{load:g} an hour"} for load in self.loads_of(multi=True)]
 
     @property
+    def low_multi_load(self) -> float:
+        """Return the lowest of the jobs an hour of several GPUs."""
+        return self.loads_of(multi=True)[0]
+
+    @property
     def las_and_srtf(self) -> list[Fields]:
         """Return the loads of jobs of several GPUs, under both orders that the paper shows."""
         return [
@@ -81,16 +100,46 @@ class SynergyGrid:
         ]
 
 
+def _positive(text: str, rule: str) -> tuple[float, ...]:
+    """Return the numbers of a text, ascending.
+
+    Raises:
+        InputError: one of them is not a positive number.
+    """
+    try:
+        found = tuple(sorted({float(part) for part in text.split(",")}))
+    except ValueError:
+        found = ()
+    if not found or not 0.0 < found[0] <= found[-1] < math.inf:
+        raise InputError(rule, value=f'"{text}"', place="reproduce synergy")
+    return found
+
+
 def make_cell(grid: SynergyGrid, fields: Fields, seed: int) -> SynergyCell:
     """Return a cell; lists of a file become tuples."""
     plain: Fields = {name: tuple(item) if isinstance(item, list) else item for name, item in fields.items()}
     return SynergyCell(seed=seed, data=grid.data, **plain)
 
 
+def _hours(seconds: Sequence[float], percentile: float | None = None) -> float:
+    """Return the mean of times in hours, or a percentile; NaN: there are none."""
+    if not seconds:
+        return math.nan
+    return float(np.mean(seconds) if percentile is None else np.percentile(seconds, percentile)) / 3600.0
+
+
 NUMBERS: Final[Mapping[str, Callable[[SynergyFigures], float]]] = {
     "mean JCT": lambda one: one.hours,
+    "p95 of JCT": lambda one: one.p95_jct_seconds / 3600.0,
     "p99 of JCT": lambda one: one.p99_jct_seconds / 3600.0,
     "makespan": lambda one: one.makespan_hours,
+    "short jobs, mean": lambda one: _hours(one.short_jct_seconds),
+    "short jobs, p99": lambda one: _hours(one.short_jct_seconds, 99.0),
+    "long jobs, mean": lambda one: _hours(one.long_jct_seconds),
+    "long jobs, p95": lambda one: _hours(one.long_jct_seconds, 95.0),
+    "long jobs, p99": lambda one: _hours(one.long_jct_seconds, 99.0),
+    "CPUs in use": lambda one: one.cpu_use,
+    "GPUs in use": lambda one: one.gpu_use,
 }
 """By the names that rows give."""
 
@@ -100,7 +149,14 @@ def facts(grid: SynergyGrid) -> dict[str, str]:
     single, multi = (", ".join(f"{load:g}" for load in grid.loads_of(multi=many)) for many in (False, True))
     orders = ", ".join(f"{name} (valuation {valuation})" for name, valuation in ORDERS.items())
     last = grid.philly_first + grid.philly_jobs - 1
-    return {"single": single, "multi": multi, "orders": orders, "static": STATIC, "philly_last": str(last)}
+    return {
+        "single": single,
+        "multi": multi,
+        "mean_hours": f"{MEAN_HOURS:g}",
+        "orders": orders,
+        "static": STATIC,
+        "philly_last": str(last),
+    }
 
 
 ROWS: Final[RowPaper[Any, Any, Any]] = RowPaper(

@@ -1,0 +1,76 @@
+"""What a simulation's figures are computed from: the measured jobs' completion times, and the use of CPUs and GPUs."""
+
+import numpy as np
+
+from eunomia.model.cluster import Cluster
+from eunomia.units import Ints, Reals
+from eunomia_testbed.performance import SynergyProfiles
+from eunomia_testbed.simulator import SimulatedRun
+from eunomia_testbed.workload import Workload
+
+SHORT_SECONDS = 4.0 * 3600.0
+"""§5.3.1: jobs below four hours are short; here by their duration at proportional shares, so that every scheme has the
+same short jobs."""
+
+
+def by_length(workload: Workload, jct: Reals, first: int) -> tuple[Reals, Reals]:
+    """Return the completion times in seconds of the measured short jobs and of the long ones.
+
+    Args:
+        workload: the jobs.
+        jct: completion time of each job.
+        first: the first measured job.
+    """
+    jobs = workload.jobs
+    seconds = (jobs.iterations * jobs.seconds_per_iteration)[first:]
+    short = seconds < SHORT_SECONDS
+    return jct[first:][short], jct[first:][~short]
+
+
+def use(
+    run: SimulatedRun, workload: Workload, cluster: Cluster, profiles: SynergyProfiles, first: int
+) -> tuple[float, float]:
+    """Return the parts of the CPUs and of the GPUs that jobs use, from the first measured arrival to the last.
+
+    A job uses the CPUs that its speed needs, by the profile of its model with all memory: CPUs that it holds beyond
+    these are idle. A GPU is in use while its job runs.
+
+    Args:
+        run: the simulation, with its segments.
+        workload: its jobs.
+        cluster: its cluster.
+        profiles: speeds by CPUs and memory.
+        first: the first measured job.
+    """
+    start, end = float(workload.jobs.arrival_seconds[first]), float(workload.jobs.arrival_seconds[-1])
+    rows = run.segments
+    length = np.maximum(np.minimum(rows.end_seconds, end) - np.maximum(rows.start_seconds, start), 0.0)
+    if end <= start:
+        return 0.0, 0.0
+    gpu_seconds = length * rows.gpus
+    cpus = needed_cpus(workload, profiles, rows.job, rows.seconds_per_iteration)
+    span = end - start
+    whole = float(cluster.machine_cpus.sum())
+    return float((gpu_seconds * cpus).sum() / (whole * span)), float(gpu_seconds.sum() / (cluster.gpus * span))
+
+
+def needed_cpus(workload: Workload, profiles: SynergyProfiles, jobs: Ints, seconds_per_iteration: Reals) -> Reals:
+    """Return the fewest CPUs per GPU at which a job has such a speed, with as much memory as was profiled.
+
+    Args:
+        workload: the jobs.
+        profiles: speeds by CPUs and memory.
+        jobs: [row] a job of the workload.
+        seconds_per_iteration: [row] its speed.
+    """
+    needed = np.zeros(jobs.size)
+    model_of = workload.jobs.model[jobs]
+    for at in np.unique(model_of).tolist():
+        name, rows = workload.models[at], model_of == at
+        cpus, memory = profiles.amounts(name)
+        curve = np.array([profiles.relative(name, float(each), float(memory[-1])) for each in cpus])
+        levels, least = np.unique(curve, return_index=True)
+        relative = profiles.demand(name).seconds_per_iteration / seconds_per_iteration[rows]
+        below = np.minimum(1.0, relative / levels[0])
+        needed[rows] = np.interp(relative, levels, cpus[least]) * below
+    return needed
