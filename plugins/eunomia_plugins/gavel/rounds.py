@@ -53,7 +53,8 @@ class GavelRoundsOptions(PluginOptions):
     A smaller credit gives first turns more weight.
     """
     types: tuple[str, ...] = ("V100", "P100", "K80")
-    """GPU types in the order in which they are filled; types that are not named follow."""
+    """GPU types in the order in which they are filled; types that are not named follow, the fastest first: by the mean
+    rate of jobs there relative to each job's best type."""
     walk: Literal["named", "shuffled"] = "named"
     """Whether types are filled in that order, or in a random order in each round."""
 
@@ -131,7 +132,7 @@ class GavelRounds:
         free = usable(snapshot, offer, Claims(unit=Unit.JOB, rows=state.jobs[claims]))
         left = np.bincount(snapshot.cluster.gpu_type[free], minlength=share.shape[1]).tolist()
         served_on: dict[int, int] = {}
-        for kind in self._type_order(snapshot):
+        for kind in self._type_order(snapshot, state.speed):
             ranked = np.lexsort((-share[:, kind], -deficit[:, kind], -priority[:, kind]))
             for job in ranked[able[ranked, kind]].tolist():
                 if sizes[job] <= left[kind] and job not in served_on:
@@ -151,14 +152,16 @@ class GavelRounds:
         time = np.maximum(state.time[claims] - tables.received[claims], 0.0) + credit
         return tables.share[claims], _rounded(time, GRAIN), tables.deficit[claims]
 
-    def _type_order(self, snapshot: Snapshot) -> list[int]:
+    def _type_order(self, snapshot: Snapshot, speed: Reals) -> list[int]:
+        """Return the types in the order in which they are filled; ``speed`` by type ranks those that are not named."""
         types = snapshot.cluster.gpu_types
         if len(types) == 1:
             return [0]
         if self.options.walk == "shuffled":
             return [int(kind) for kind in snapshot.rng(self.name).permutation(len(types))]
         named = [types.index(name) for name in self.options.types if name in types]
-        return named + [kind for kind in range(len(types)) if kind not in named]
+        rest = [kind for kind in range(len(types)) if kind not in named]
+        return named + sorted(rest, key=lambda kind: -float(speed[kind]))
 
 
 class _ClaimState(NamedTuple):
@@ -171,6 +174,8 @@ class _ClaimState(NamedTuple):
     gpus: Ints
     able: Bools
     """[claim, type] whether the job runs on the type; with several types, only where its menu has a rate."""
+    speed: Reals
+    """[type] mean over the claims of the rate there relative to the best type of each."""
     share: Reals
     time: Reals
     """[claim, type] seconds received at the gang's size since the job arrived."""
@@ -217,14 +222,20 @@ def _state(snapshot: Snapshot, menus: Menus, jobs: Rows, shares: TimeShares) -> 
     kind = snapshot.jobs.gpu_type[jobs]
     types = np.arange(shares.share.shape[1])
     able: Bools = ((kind[:, None] == -1) | (kind[:, None] == types)) & (gpus[:, None] > 0)
+    speed = np.ones(types.size)
     if types.size > 1:
-        able &= rates_by_type(menus, jobs, gpus, types.size) > 0.0
+        rates = rates_by_type(menus, jobs, gpus, types.size)
+        able &= rates > 0.0
+        if jobs.size:
+            best = np.maximum(rates.max(axis=1, keepdims=True), np.finfo(float).tiny)
+            speed = np.round((rates / best).mean(axis=0), 9)
     return _ClaimState(
         at=float(shares.since),
         jobs=jobs,
         names=snapshot.jobs.id[jobs].tolist(),
         gpus=gpus,
         able=able,
+        speed=speed,
         share=shares.share,
         time=snapshot.ledger.jobs.received[jobs] / np.maximum(gpus, 1)[:, None],
     )

@@ -115,12 +115,23 @@ def test_types_are_filled_one_after_the_other_and_a_job_runs_on_one() -> None:
     assert walked == {"b/1": (1, "K80"), "a/1": (1, "P100"), "c/1": (1, "V100")}
 
 
+@pytest.mark.parametrize("fast", ["A100", "T4"])
+def test_types_that_are_not_named_are_filled_the_fastest_first(fast: str) -> None:
+    slow = "T4" if fast == "A100" else "A100"
+    wanted = {"a/1": [0.5, 0.5], "b/1": [0.3, 0.3]}
+    world = World("1x1 A100, 1x1 T4").job("a/1").job("b/1")
+    for name in wanted:
+        world = world.measures(name, 1, 3.0, gpu_type=fast).measures(name, 1, 1.0, gpu_type=slow)
+    assert refined(world, wanted, now=0.0)[0] == {"a/1": (1, fast), "b/1": (1, slow)}
+    assert refined(world, wanted, now=0.0, types=[slow])[0] == {"a/1": (1, slow), "b/1": (1, fast)}
+
+
 def test_a_shuffled_type_order_is_fixed_within_a_round_and_differs_between_rounds() -> None:
     wanted = {"a/1": [0.3, 0.3, 0.3]}
     world = World("1x1 V100, 1x1 P100, 1x1 K80").job("a/1")
     plugin = GavelRounds(GavelRoundsOptions(walk="shuffled"))
-    orders = [plugin._type_order(world.snapshot(round=number)) for number in range(100)]
-    assert orders == [plugin._type_order(world.snapshot(round=number)) for number in range(100)]
+    orders = [plugin._type_order(world.snapshot(round=number), np.ones(3)) for number in range(100)]
+    assert orders == [plugin._type_order(world.snapshot(round=number), np.ones(3)) for number in range(100)]
     assert len({tuple(walk) for walk in orders}) == 6
     assert list(refined(world, wanted, now=0.0, walk="shuffled")[0]) == ["a/1"]
 

@@ -16,6 +16,7 @@ from eunomia_testbed.reproduce.afs.cells import (
     recipe_of,
     run_cell,
 )
+from eunomia_testbed.reproduce.afs.two_jobs import equal_shares, in_turn
 from eunomia_testbed.reproduce.claims import RowPaper, paper_of
 from eunomia_testbed.reproduce.rows import Fields, read_rows
 
@@ -35,6 +36,8 @@ class AfsGrid:
     seeds: tuple[int, ...] = (0,)
     clusters: str = "2869ce,b436b2"
     """Clusters of Table 3: #9 has few jobs for its GPUs, #3 has many. All eleven take hours."""
+    tiresias_clusters: str = "e13805,ed69ec"
+    """Clusters of the rows with Tiresias-L, which takes hours where wide gangs wait in long queues: #4 and #11."""
     trace: str = "philly_full_reconstructed.csv.gz"
     """Philly's trace with the models that the authors drew: not part of Eunomia."""
     scaling: str = "afs_scaling.csv"
@@ -49,17 +52,22 @@ class AfsGrid:
         Raises:
             InputError: Table 3 has no such cluster.
         """
-        names = tuple(part.strip() for part in self.clusters.split(","))
-        for name in names:
-            if name not in ORDER:
-                rule = f"clusters must be some of {', '.join(ORDER)}, separated by commas"
-                raise InputError(rule, value=f'"{name}"', place="--set clusters")
-        return names
+        return _clusters(self.clusters, "clusters")
 
     @property
     def each_cluster(self) -> list[Fields]:
         """Return the clusters as settings of a row."""
         return self._of(ORDER)
+
+    @property
+    def with_tiresias(self) -> list[Fields]:
+        """Return the clusters of the rows with Tiresias-L.
+
+        Raises:
+            InputError: Table 3 has no such cluster.
+        """
+        names = _clusters(self.tiresias_clusters, "tiresias_clusters")
+        return [{"cluster": name, "label": number_of(name)} for name in names]
 
     @property
     def contended(self) -> list[Fields]:
@@ -78,6 +86,20 @@ class AfsGrid:
 
     def _of(self, known: Collection[str]) -> list[Fields]:
         return [{"cluster": name, "label": number_of(name)} for name in self.names if name in known]
+
+
+def _clusters(text: str, key: str) -> tuple[str, ...]:
+    """Return names of clusters of Table 3.
+
+    Raises:
+        InputError: Table 3 has no such cluster.
+    """
+    names = tuple(part.strip() for part in text.split(","))
+    for name in names:
+        if name not in ORDER:
+            rule = f"{key} must be some of {', '.join(ORDER)}, separated by commas"
+            raise InputError(rule, value=f'"{name}"', place=f"--set {key}")
+    return names
 
 
 def number_of(cluster: str) -> str:
@@ -115,6 +137,7 @@ ROWS: Final[RowPaper[Any, Any, Any]] = RowPaper(
     numbers=NUMBERS,
     recipe=recipe_of,
     draws=lambda grid: grid.seeds != (0,),
+    computed={"two jobs in turn": in_turn, "two jobs with equal shares": equal_shares},
 )
 PAPER: Final = paper_of(
     ROWS,
@@ -124,6 +147,7 @@ PAPER: Final = paper_of(
     facts=lambda grid: {
         "names": ", ".join(grid.names),
         "cluster": CLUSTER,
+        "tiresias": ", ".join(number_of(one["cluster"]) for one in grid.with_tiresias),
         "sizes": ", ".join(f"{name} {policy.sizes}" for name, policy in POLICIES.items()),
     },
     shows={"mean JCT": "h", "restarts": ""},

@@ -17,6 +17,9 @@ from eunomia_testbed.reproduce.synergy.tables import orders_as_table_2, orders_a
 
 MEAN_HOURS: Final = 16.77
 """Mean hours of a drawn job: 10^x minutes at proportional shares, x from 1.5 to 3 for four of five, else up to 4."""
+NEAR_GPUS: Final = 32
+NEAR_HOURS: Final = 0.177 * MEAN_HOURS
+"""The GPUs and the mean hours of jobs of the traces near capacity."""
 
 
 @value
@@ -66,7 +69,7 @@ class SynergyGrid:
         """
         rule = 'near_loads must be parts of the capacity above 0, such as "0.8,1" (--set near_loads=0.8,1)'
         return [
-            {"jobs_per_hour": round(part * self.gpus / MEAN_HOURS, 3), "label": f"load {part:g}"}
+            {"jobs_per_hour": round(part * NEAR_GPUS / NEAR_HOURS, 3), "label": f"load {part:g}"}
             for part in _positive(self.near_loads, rule)
         ]
 
@@ -152,7 +155,7 @@ def facts(grid: SynergyGrid) -> dict[str, str]:
     return {
         "single": single,
         "multi": multi,
-        "mean_hours": f"{MEAN_HOURS:g}",
+        "near_hours": f"{NEAR_HOURS:.3g}",
         "orders": orders,
         "static": STATIC,
         "philly_last": str(last),
