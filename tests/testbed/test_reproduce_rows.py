@@ -286,6 +286,18 @@ def test_the_twin_with_the_knowledge_stands_beside_the_row_without_it() -> None:
     assert "told the future: a: preset fifo; told the future" in made.differs
 
 
+def test_a_row_may_be_measured_under_the_first_variant_alone() -> None:
+    both = [Variant(name="as shipped"), Variant(name="load 2", fields={"load": 2})]
+    text = GAIN + 'over = ["b"]'
+    (claim,) = paper(text + "\nfirst_variant = true", variants=lambda grid: both).claims(SmallGrid())
+    assert {cell.load for cell in cells_of(claim)} == {1}
+    (claim,) = paper(text, variants=lambda grid: both).claims(SmallGrid())
+    assert {cell.load for cell in cells_of(claim)} == {1, 2}
+    jct = {("a", 1): 1.0, ("b", 1): 2.0}
+    found = measured(text + "\nfirst_variant = true", jct, variants=lambda grid: both)
+    assert found.verdict is Verdict.HOLDS and found.beside == {} and found.depends_on == ""
+
+
 def test_differences_name_every_setting_with_its_values() -> None:
     made = [
         Recipe(policy="a", preset="fifo", settings={"rounds.every": "5m"}),

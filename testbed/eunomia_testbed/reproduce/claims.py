@@ -168,7 +168,7 @@ class _RowClaim(Generic[G, C, F]):
         over = paper.file.lists.get(row.over, [row.over]) if isinstance(row.over, str) else row.over
         self._others = [(one if isinstance(one, str) else _named(one), self._fields(one)) for one in over]
         self._settings = self._settings_of_the_row()
-        self._variants = list(paper.variants(grid))
+        self._variants = list(paper.variants(grid))[: 1 if row.first_variant else None]
 
     def claim(self) -> Claim[G, C, F]:
         """Return the claim."""

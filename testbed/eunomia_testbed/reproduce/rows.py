@@ -88,6 +88,8 @@ class ClaimRow(_Part):
     """What one policy of the row is told because the claim is about it; empty: rows with such knowledge have a twin."""
     why: str = ""
     """A remark that the reason begins with."""
+    first_variant: bool = False
+    """Whether it is measured under the paper's first variant alone, which counts."""
     note: str = ""
     """A name in the paper's notes: words about its cells that the reason ends with."""
 
