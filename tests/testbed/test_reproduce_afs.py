@@ -67,6 +67,7 @@ def figures(*, hours: float) -> AfsFigures:
         p99_jct_seconds=7200.0 * hours,
         makespan_seconds=1e5,
         restarts=3,
+        resizes=4,
         jct_by_length_seconds=(hours, 2 * hours, 3 * hours, 4 * hours),
         queue=hours,
         efficiency=1.0 / hours,
@@ -140,6 +141,17 @@ def test_cells_have_names_of_their_own() -> None:
     assert dataclasses.replace(made[0], trace="elsewhere").key == made[0].key
     said = PAPER.said(made[1], figures(hours=2.0))
     assert said == "afs_l, seed 0, cluster 2869ce, packing True: mean JCT 2 h, restarts 3"
+
+
+def test_reconfigurations_are_restarts_and_resizes(grid: AfsGrid) -> None:
+    elastic, fixed = (run_cell(cell(grid, policy)) for policy in ("afs_p", "tiresias"))
+    assert elastic.resizes > 0 and fixed.resizes == 0
+    row = next(claim for claim in PAPER.claims(AfsGrid()) if claim.printed == "6.3")
+    done = {
+        one.key: dataclasses.replace(figures(hours=1.0), restarts=0, resizes=14 if one.policy == "afs_p" else 7)
+        for one in row.cells(0)
+    }
+    assert row.measure(Runs(grid=AfsGrid(), done=done)).text == "2.00"
 
 
 def test_two_jobs_in_turn_and_with_equal_shares_are_simulated() -> None:

@@ -23,7 +23,7 @@ from eunomia_testbed.results.counting import time_mean
 from eunomia_testbed.simulator import Costs, Keep, Reports, SimulatedRun, SimulationOptions, simulate_one
 from eunomia_testbed.workload import Workload
 
-VERSION = 1
+VERSION = 2
 """Version of the stored figures: figures of other versions are not used again."""
 QUARTERS = 4
 CLUSTER = "16x4 V100"
@@ -69,6 +69,8 @@ class AfsFigures:
     p99_jct_seconds: float
     makespan_seconds: float
     restarts: int
+    resizes: int
+    """Changes of the GPUs of running jobs."""
     jct_by_length_seconds: tuple[float, ...]
     """Mean of each quarter of the jobs, from the shortest: by seconds of work on one GPU."""
     queue: float
@@ -134,6 +136,7 @@ def figures_of(run: SimulatedRun, workload: Workload, queue: pl.DataFrame, lengt
         p99_jct_seconds=float(np.quantile(jct, 0.99)),
         makespan_seconds=float(np.nanmax(run.finish_seconds, initial=0.0)),
         restarts=int(run.restarts.sum()),
+        resizes=int(run.resizes.sum()),
         jct_by_length_seconds=tuple(float(np.mean(part)) for part in by_length),
         queue=time_mean(queue, "waiting_jobs", run.end_seconds) or 0.0,
         efficiency=time_mean(queue, "efficiency", run.end_seconds) or 0.0,

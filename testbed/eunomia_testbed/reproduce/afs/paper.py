@@ -123,6 +123,7 @@ NUMBERS: Final[Mapping[str, Callable[[AfsFigures], float]]] = {
     "mean JCT in days": lambda one: one.mean_jct_seconds / 86_400.0,
     "p99 of JCT": lambda one: one.p99_jct_seconds,
     "restarts": lambda one: float(one.restarts),
+    "reconfigurations": lambda one: float(one.restarts + one.resizes),
     "queue length": lambda one: one.queue,
     "cluster efficiency": lambda one: one.efficiency,
     "blocking index": lambda one: one.blocking,
