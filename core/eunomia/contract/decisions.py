@@ -48,6 +48,7 @@ class TransitionKind(Enum):
 
     _value_: str
     effect: Effect
+    __hash__ = object.__hash__  # by identity, as of Named: a dictionary of kinds needs no Python call
 
     def __new__(cls, word: str, effect: Effect) -> Self:
         """Make a kind of its word, which is its value, and its effect."""
