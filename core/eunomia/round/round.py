@@ -203,8 +203,7 @@ class Round:
         self.calls += 1
         if self.observer is not None:
             self.observer(plugin, stage)
-        timed = NARROWING if kind is Offer else _NAMES[stage]
-        began = perf_counter_ns()
+        timed, began = NARROWING if kind is Offer else _NAMES[stage], perf_counter_ns()
         try:
             made = call(*given)
         finally:
