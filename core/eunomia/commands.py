@@ -80,7 +80,7 @@ BUILT_IN: Final = (
     ),
     Command(
         name="reproduce",
-        help="Measure a paper's claims again: themis.",
+        help="Measure the claims of a paper again, such as themis.",
         target="eunomia_testbed.reproduce.command:reproduce",
     ),
     Command(

@@ -7,7 +7,7 @@ their seeds are fixed here: 5001 to 5020. No setting of any policy was chosen on
 1. every policy as shipped: means over the traces, with 95 % t intervals, of its makespan over OSSP's and of its mean
    JCT over SRTF's on the same trace, of its worst static ρ, and the part of the jobs above 1.05;
 2. the worst ρ of every kind, and the most CPU of a round on the first of the largest traces;
-3. the same where a policy is told the contention of the trace, a fact of the future, and what not knowing it costs;
+3. the same where a policy knows the contention of the trace, a fact of the future, and what not knowing it costs;
 4. the same with errors in measured rates, over OSSP and SRTF without errors, on the traces of at most 220 jobs;
 5. what each part of ``laxity`` buys: the same with one part less, on the same traces; and Shockwave's planner there,
    with each way to count N_avg;
@@ -44,9 +44,9 @@ PUBLISHED_POLICIES = (
 )
 """Of papers; ``srtf+forecast`` is SRTF with Shockwave's forecast, so that ours has no more knowledge than it."""
 SHIPPED = (OURS, *PUBLISHED_POLICIES, Way("shockwave_linear", "shockwave_linear"), Way("index_rule", "index_rule"))
-TOLD = (
-    Way("laxity, told", "laxity", told="laxity"),
-    Way("shockwave, told", "shockwave", told="shockwave_utility"),
+INFORMED = (
+    Way("laxity, knowing N", "laxity", informed="laxity"),
+    Way("shockwave, knowing N", "shockwave", informed="shockwave_utility"),
 )
 ERRORS = tuple(
     Way(f"{one.name}, {100 * error:.0f} %", one.preset, one.settings, error=error)
@@ -122,17 +122,17 @@ def round_rows(runs: Runs, ways: Sequence[Way], trace: Trace) -> Iterator[str]:
 
 
 def cost_rows(runs: Runs, traces: Sequence[Trace]) -> Iterator[str]:
-    """Yield what a policy as shipped has over the same policy that is told the contention of the trace."""
+    """Yield what a policy as shipped has over the same policy that knows the contention of the trace."""
     yield "| policy | makespan | mean JCT | worst static ρ |"
     yield "|---|---|---|---|"
-    for told in TOLD:
-        own = [(runs[told.preset, trace], runs[told.name, trace]) for trace in traces]
+    for informed in INFORMED:
+        own = [(runs[informed.preset, trace], runs[informed.name, trace]) for trace in traces]
         cells = (
             [one.makespan / other.makespan for one, other in own],
             [one.jct / other.jct for one, other in own],
             [one.worst["static"] / other.worst["static"] for one, other in own],
         )
-        yield f"| {told.preset}, as shipped over told | {' | '.join(texts(values) for values in cells)} |"
+        yield f"| {informed.preset}, as shipped over knowing N | {' | '.join(texts(values) for values in cells)} |"
 
 
 def place(own: Found, other: Found) -> str:
@@ -216,7 +216,7 @@ def published_rows(runs: Runs) -> Iterator[str]:
     """Yield the figures of policies as shipped on the published trace."""
     yield "| policy | makespan s | mean JCT s | worst static ρ | ρ > 1.05 | worst contention ρ | CPU |"
     yield "|---|---|---|---|---|---|---|"
-    for way in (*SHIPPED, *TOLD):
+    for way in (*SHIPPED, *INFORMED):
         one = runs[way.name, PUBLISHED]
         rho = f"{one.worst['static']:.2f} | {100 * one.above:.1f} % | {one.worst['contention']:.2f}"
         yield f"| {way.name} | {one.makespan:.0f} | {one.jct:.0f} | {rho} | {one.cpu:.2f} s |"
@@ -233,8 +233,8 @@ def main(words: Sequence[str]) -> None:
     traces = [trace_of(number, FIRST_SEED) for number in range(given.traces)]
     for trace in traces:
         print(trace)
-    cells = [(way, PUBLISHED) for way in (*SHIPPED, *TOLD)]
-    cells += [(way, trace) for trace in traces for way in (*SHIPPED, *TOLD)]
+    cells = [(way, PUBLISHED) for way in (*SHIPPED, *INFORMED)]
+    cells += [(way, trace) for trace in traces for way in (*SHIPPED, *INFORMED)]
     small = [trace for trace in traces if trace.jobs <= FEW]
     cells += [(way, trace) for trace in small for way in (*ERRORS, *LESS, *PLANNER)]
     runs = {(way.name, trace): found for way, trace, found in run_all(given.throughputs, cells, given.j, given.store)}
@@ -242,7 +242,7 @@ def main(words: Sequence[str]) -> None:
         ("1. As shipped", main_rows(runs, SHIPPED, traces)),
         ("2. Every kind of ρ", kind_rows(runs, SHIPPED, traces)),
         ("   The most CPU of a round", round_rows(runs, SHIPPED, max(traces, key=lambda trace: trace.jobs))),
-        ("3. Told the contention of the trace", main_rows(runs, TOLD, traces)),
+        ("3. Knowing the contention of the trace", main_rows(runs, INFORMED, traces)),
         ("   What not knowing it costs", cost_rows(runs, traces)),
         ("4. Errors in measured rates", main_rows(runs, (OURS, *ERRORS), small)),
         ("5. laxity with one part less", main_rows(runs, (OURS, *LESS), small)),

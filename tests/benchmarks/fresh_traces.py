@@ -71,7 +71,7 @@ class Way:
     name: str
     preset: str
     settings: Mapping[str, object] = field(default_factory=dict)
-    told: str = ""
+    informed: str = ""
     """The plugin whose option ``contention`` gets that of the whole trace."""
     error: float = 0.0
     """Relative error of measured rates: each app's are off by a factor from 1 - error to 1 + error."""
@@ -108,8 +108,8 @@ def run_cell(throughputs: str, cell: tuple[Way, Trace]) -> Found:
         keep=Keep(rounds=False, leases=False, waits=False, queue=False, records=False),
     )
     settings = dict(way.settings)
-    if way.told:
-        settings[f"plugins.{way.told}.contention"] = trace.contention
+    if way.informed:
+        settings[f"plugins.{way.informed}.contention"] = trace.contention
     profile = under_rules(Profile.load(way.preset, settings=settings), rules)
     gc.collect()
     gc.freeze()  # a collection of all objects of the trace is not the arbiter's

@@ -141,3 +141,5 @@ def test_a_short_form_gives_each_machine_cpus_and_memory() -> None:
     assert cluster.machine_cpus[:4].tolist() == [24.0] * 4
     assert np.isnan(cluster.machine_cpus[4:]).all()
     assert cluster.capacity.tolist() == [8, 32]
+    with pytest.raises(ValueError, match="read-only"):
+        cluster.capacity[0] = 0

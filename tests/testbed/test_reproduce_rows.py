@@ -20,7 +20,7 @@ from eunomia_testbed.reproduce.measures import MEASURES, ratio_effects
 from eunomia_testbed.reproduce.paper import Runs, cell_key
 from eunomia_testbed.reproduce.paper import cells_of as cells_of_paper
 from eunomia_testbed.reproduce.papers import find_paper
-from eunomia_testbed.reproduce.recipes import Recipe, differences, run_profile, told_apart
+from eunomia_testbed.reproduce.recipes import Recipe, differences, known_by_some, run_profile
 from eunomia_testbed.reproduce.record import keep_record, markdown, merged
 from eunomia_testbed.reproduce.rows import RowsFile, parse_rows, section_order
 from eunomia_testbed.reproduce.themis.paper import Grid
@@ -55,7 +55,7 @@ class SmallCell:
     policy: str
     seed: int
     load: int = 1
-    told: bool = False
+    knows: bool = False
 
     @property
     def key(self) -> str:
@@ -69,7 +69,7 @@ class SmallFigures:
 
 
 def recipe_of(cell: SmallCell) -> Recipe:
-    return Recipe(policy=cell.policy, preset="fifo", told=("the future",) if cell.told else ())
+    return Recipe(policy=cell.policy, preset="fifo", knows=("the future",) if cell.knows else ())
 
 
 def paper(*claims: str, **more: Any) -> RowPaper[Any, Any, Any]:
@@ -260,30 +260,32 @@ def test_sections_are_in_the_papers_order() -> None:
 # --- presets and knowledge --------------------------------------------------------------------------------------------
 
 
-def test_a_row_that_tells_one_policy_what_others_are_not_is_refused_unless_that_is_its_subject() -> None:
-    claim = GAIN.replace('own = "a"', 'own = { policy = "a", told = true }') + 'over = ["b"]'
-    own = paper(claim.replace('over = ["b"]', 'over = [{ policy = "b", told = false }]'))
-    with pytest.raises(InputError, match=r"a row must tell every policy the same, .* but got the future \(Fig 1: t\)"):
+def test_a_row_of_which_one_policy_knows_more_is_refused_unless_that_is_its_subject() -> None:
+    claim = GAIN.replace('own = "a"', 'own = { policy = "a", knows = true }') + 'over = ["b"]'
+    own = paper(claim.replace('over = ["b"]', 'over = [{ policy = "b", knows = false }]'))
+    with pytest.raises(
+        InputError, match=r"all policies of a row must know the same, .* but got the future \(Fig 1: t\)"
+    ):
         own.claims(SmallGrid())
-    said = claim.replace('over = ["b"]', 'over = [{ policy = "b", told = false }]\ncontrast = "what it is worth"')
+    said = claim.replace('over = ["b"]', 'over = [{ policy = "b", knows = false }]\ncontrast = "what it is worth"')
     (made,) = paper(said).claims(SmallGrid())
-    assert made.marked == "told the future: what it is worth"
+    assert made.marked == "knows the future: what it is worth"
 
 
 def test_the_twin_with_the_knowledge_stands_beside_the_row_without_it() -> None:
-    both = [Variant(name="as shipped"), Variant(name="told the future", fields={"told": True})]
+    both = [Variant(name="as shipped"), Variant(name="knowing the future", fields={"knows": True})]
 
-    def tell(grid: Any, fields: Any, seed: int) -> SmallCell:
-        return SmallCell(seed=seed, **{**fields, "told": fields.get("told", False) and fields["policy"] == "a"})
+    def cell_of(grid: Any, fields: Any, seed: int) -> SmallCell:
+        return SmallCell(seed=seed, **{**fields, "knows": fields.get("knows", False) and fields["policy"] == "a"})
 
-    usual = paper(GAIN + 'over = ["b"]', variants=lambda grid: both, depends_on="what is told")
-    (made,) = dataclasses.replace(usual, cell=tell).claims(SmallGrid())
+    usual = paper(GAIN + 'over = ["b"]', variants=lambda grid: both, depends_on="what is known")
+    (made,) = dataclasses.replace(usual, cell=cell_of).claims(SmallGrid())
     cells = cells_of(made)
-    done = {cell.key: SmallFigures(jct={"b": 2.0, "a": 1.0 if cell.told else 3.0}[cell.policy]) for cell in cells}
+    done = {cell.key: SmallFigures(jct={"b": 2.0, "a": 1.0 if cell.knows else 3.0}[cell.policy]) for cell in cells}
     found = made.measure(Runs(grid=SmallGrid(), done=done))
-    assert (found.verdict, found.beside) == (Verdict.FAILS, {"told the future": "holds: 2.00"})
-    assert found.depends_on == "what is told"
-    assert "told the future: a: preset fifo; told the future" in made.differs
+    assert (found.verdict, found.beside) == (Verdict.FAILS, {"knowing the future": "holds: 2.00"})
+    assert found.depends_on == "what is known"
+    assert "knowing the future: a: preset fifo; knows the future" in made.differs
 
 
 def test_a_row_may_be_measured_under_the_first_variant_alone() -> None:
@@ -301,14 +303,14 @@ def test_a_row_may_be_measured_under_the_first_variant_alone() -> None:
 def test_differences_name_every_setting_with_its_values() -> None:
     made = [
         Recipe(policy="a", preset="fifo", settings={"rounds.every": "5m"}),
-        Recipe(policy="a", preset="fifo", settings={"rounds.every": "9m"}, told=("x",), rules="rounds of theirs"),
+        Recipe(policy="a", preset="fifo", settings={"rounds.every": "9m"}, knows=("x",), rules="rounds of theirs"),
         Recipe(policy="b", preset="las"),
     ]
     assert differences(made) == (
-        "a: preset fifo; rounds.every 5m or 9m; told x; rounds of theirs",
+        "a: preset fifo; rounds.every 5m or 9m; knows x; rounds of theirs",
         "b: preset las",
     )
-    assert told_apart(made) == ("x",) and told_apart([]) == ()
+    assert known_by_some(made) == ("x",) and known_by_some([]) == ()
 
 
 def test_one_place_loads_the_profiles_of_reproductions() -> None:
@@ -413,8 +415,8 @@ title = "JCT by load"
 cells = "plain"
 number = "JCT"
 at = [{ label = "low", load = 1 }, { label = "high", load = 2 }]
-over = ["a", { label = "b as told", policy = "b", told = true }]
-base = { policy = "a", told = false }
+over = ["a", { label = "b, knowing", policy = "b", knows = true }]
+base = { policy = "a", knows = false }
 """
 
 
@@ -423,7 +425,7 @@ def test_a_table_gives_levels_and_ratios_on_the_same_seeds() -> None:
     grid = SmallGrid(seeds=(0, 1, 2))
     assert own.tables(Runs(grid=grid, done={})) == []
     done = {
-        SmallCell(policy=policy, seed=seed, load=load, told=policy == "b").key: SmallFigures(jct=load * jct + seed)
+        SmallCell(policy=policy, seed=seed, load=load, knows=policy == "b").key: SmallFigures(jct=load * jct + seed)
         for policy, jct in (("a", 10.0), ("b", 30.0))
         for load in (1, 2)
         for seed in grid.seeds
@@ -433,7 +435,7 @@ def test_a_table_gives_levels_and_ratios_on_the_same_seeds() -> None:
     (table,) = own.tables(Runs(grid=grid, done=done, stale=stale))
     assert table["lines"][0] == ["low", "a", "11"] and table["head"] == ["", "", "JCT"]
     (low, high), mean = table["lines"][1::2], math.exp(sum(math.log((30 + s) / (10 + s)) for s in range(3)) / 3)
-    assert low[:2] == ["low", "b as told"] and low[2].startswith(f"31 ({mean:.3f}: ")
+    assert low[:2] == ["low", "b, knowing"] and low[2].startswith(f"31 ({mean:.3f}: ")
     assert high[2].startswith("60.5 (") and table["seeds"] == [2, 3] and table["stale"]
     assert not own.tables(Runs(grid=grid, done=done))[0]["stale"]
 

@@ -105,24 +105,24 @@ def test_every_claim_is_measured_once_its_cells_are_there() -> None:
     assert {claim.text for claim, one in rows if one.text == "-"} == missing
     makespans = next(one for claim, one in rows if claim.text.startswith("makespan over Shockwave's: mean of Themis"))
     assert (makespans.text, makespans.verdict) == ("1.40", Verdict.HOLDS)
-    assert makespans.beside == {"told the trace's contention": "holds: 1.40"}
+    assert makespans.beside == {"knowing the trace's contention": "holds: 1.40"}
 
 
-def test_presets_are_measured_as_shipped_and_what_they_are_told_stands_beside() -> None:
+def test_presets_are_measured_as_shipped_and_what_they_would_know_stands_beside() -> None:
     claims = PAPER.claims(ShockwaveGrid())
     for claim in claims:
         cells = list(claim.cells(0))
-        told = [cell for cell in cells if cell.contention]
+        knows = [cell for cell in cells if cell.contention]
         plain = [cell for cell in cells if not cell.contention]
-        assert {cell.policy for cell in told} <= {"shockwave", "shockwave_linear", "index_rule"}
-        assert {cell.policy for cell in told} <= {cell.policy for cell in plain}
+        assert {cell.policy for cell in knows} <= {"shockwave", "shockwave_linear", "index_rule"}
+        assert {cell.policy for cell in knows} <= {cell.policy for cell in plain}
         assert not cells or plain
         assert all(not recipe_of(cell).settings for cell in plain if cell.k is cell.regularizer is None) or any(
             cell.policy == "themis_auction" or not cell.forecast for cell in plain
         )
-        if told:
-            marks = [line for line in claim.differs if line.startswith("told the trace's contention: ")]
-            assert marks and all("told the contention of the whole trace" in line for line in marks)
+        if knows:
+            marks = [line for line in claim.differs if line.startswith("knowing the trace's contention: ")]
+            assert marks and all("knows the contention of the whole trace" in line for line in marks)
     marked = {claim.figure for claim in claims if claim.marked}
     assert marked == {"Fig 2", "Fig 4"}
 

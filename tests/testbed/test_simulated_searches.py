@@ -277,7 +277,9 @@ def test_the_examples_estimate_is_revised_when_the_slower_trials_go_on() -> None
     rho: dict[float, float] = {}
 
     def watch(sim: SimulationState, decision: Decision) -> None:
+        spent = dict(sim.arbiter.spent)
         standings: Valuations = sim.arbiter.standings()
+        assert sim.arbiter.spent == spent, "screens take none of the rounds' time"
         names = [str(sim.arbiter.snapshot().apps.id[row]) for row in standings.claims.rows]
         rho[float(decision.now)] = float(standings.form(ByBundle).now[names.index("example")])
 

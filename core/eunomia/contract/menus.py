@@ -178,10 +178,7 @@ class Menus:
             if curve < 0:
                 return False
             start, end = points.start[curve : curve + 2].tolist()
-            if end != start + 1:
-                if size not in points.gpus[start:end]:
-                    return False
-            elif int(points.gpus[start]) != size:
+            if not (int(points.gpus[start]) == size if end == start + 1 else size in points.gpus[start:end]):
                 return False
         return True
 

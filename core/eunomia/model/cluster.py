@@ -46,7 +46,7 @@ class Cluster:
     gpus: int
     """Number of GPUs."""
     capacity: Ints
-    """Number of GPUs by type."""
+    """Number of GPUs by type; read only."""
     has_islands: bool
     """Whether any machine has several islands."""
     machines: tuple[Machine, ...]
@@ -68,7 +68,8 @@ class Cluster:
         of_gpu = np.repeat(np.arange(len(machines), dtype=np.int32), counts)
         rack = np.array([racks.index(machine.rack) for machine in machines], dtype=np.int32)
         kind = np.array([types.index(machine.gpu_type) for machine in machines], dtype=np.int32)
-        island = _islands(machines)
+        island, capacity = _islands(machines), np.bincount(kind[of_gpu], minlength=len(types)).astype(np.int64)
+        capacity.flags.writeable = False
         return cls(
             machine=of_gpu,
             island=island,
@@ -80,7 +81,7 @@ class Cluster:
             machine_cpus=np.array([np.nan if m.cpus is None else m.cpus for m in machines]),
             machine_memory_gib=np.array([np.nan if m.memory_gib is None else m.memory_gib for m in machines]),
             gpus=of_gpu.size,
-            capacity=np.bincount(kind[of_gpu], minlength=len(types)).astype(np.int64),
+            capacity=capacity,
             has_islands=island.item(-1) + 1 != len(machines),
             machines=tuple(machines),
             gpu_types=types,

@@ -49,7 +49,7 @@ class Arbiter:
         self.asking: Observer | None = None
         """Called with a plugin and its stage before each call of the stage."""
         self.spent: dict[str, int] = {}
-        """Wall time that the calls of stages took, in nanoseconds: by stage, and ``offer`` for narrowed offers."""
+        """Wall time that the calls of stages in rounds took, in nanoseconds: by stage; ``offer``: narrowing."""
         self.strict = is_strict()
         """Whether faults of plugins are raised, and the whole state is checked after every step."""
         self._serving = stages
@@ -165,7 +165,7 @@ class Arbiter:
         Raises:
             StageFaultError: the valuation failed.
         """
-        made = Round(self.state, self.serving, frozenset(), self.asking, self.spent)
+        made = Round(self.state, self.serving, frozenset(), self.asking)
         try:
             return made.standings()
         except (Exception, SystemExit) as error:

@@ -44,7 +44,7 @@ class Reported:
     coming_regimes: dict[int, tuple[ComingRegime, ...]] = dataclasses.field(default_factory=dict)
     starts_at: dict[int, float] = dataclasses.field(default_factory=dict)
     """Planned starts, in seconds."""
-    by_job: tuple[dict[int, Any], ...] = ()
+    by_job: tuple[dict[int, Any], ...] = dataclasses.field(init=False, repr=False)
     """The dictionaries above that a job's end shortens."""
 
     def __post_init__(self) -> None:

@@ -1,6 +1,7 @@
 """Turns the rows of a paper into claims: the cells behind each, and the function that measures it."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic
@@ -22,7 +23,7 @@ from eunomia_testbed.reproduce.measures import (
     with_printed,
 )
 from eunomia_testbed.reproduce.paper import C, Claim, F, G, Paper, Runs
-from eunomia_testbed.reproduce.recipes import Recipe, differences, told_apart
+from eunomia_testbed.reproduce.recipes import Recipe, differences, known_by_some
 from eunomia_testbed.reproduce.rows import ClaimRow, Fields, RowsFile, section_order
 from eunomia_testbed.reproduce.verdicts import NOT_RUN, Measured, Verdict
 
@@ -74,7 +75,7 @@ class RowPaper(Generic[G, C, F]):
         """Return a claim for each row, in the order of the paper's sections.
 
         Raises:
-            InputError: a row that names what is not there, or that tells one policy what others are not told.
+            InputError: a row that names what is not there, or of which one policy knows what others do not.
         """
         rows: list[tuple[str, Claim[G, C, F]]] = []
         for group in self.file.missing:
@@ -97,9 +98,7 @@ class RowPaper(Generic[G, C, F]):
             lines = [
                 self._line(runs.grid, (_named(at), label), fields, {**fields, **row.base})
                 for at in row.at
-                for label, each in (
-                    (one, {self.axis: one}) if isinstance(one, str) else (_named(one), one) for one in row.over
-                )
+                for label, each in map(self._labelled, row.over)
                 for fields in [_plain_fields({**shared, **at, **each})]
             ]
             columns = [
@@ -107,19 +106,17 @@ class RowPaper(Generic[G, C, F]):
                 for variant in self.variants(runs.grid)
                 for number in row.number
             ]
-
             used: set[str] = set()
-
-            def levels(fields: dict[str, Any], number: str, used: set[str] = used) -> dict[int, float]:
-                keys = {seed: self.cell(runs.grid, fields, seed).key for seed in runs.grid.seeds}
-                used.update(keys.values())
-                of, done = self.numbers[number], runs.done
-                return {seed: _number(of, done[key]) for seed, key in keys.items() if key in done}
-
-            found = filled_table(row.title, lines, columns, levels)
+            found = filled_table(row.title, lines, columns, functools.partial(self._levels, runs, used))
             if found is not None:
                 made.append({**found, "stale": bool(used & runs.stale)})
         return made
+
+    def _levels(self, runs: Runs[G, C, F], used: set[str], fields: dict[str, Any], number: str) -> dict[int, float]:
+        """Return a number of a cell by seed that was run; the keys of its cells are added to ``used``."""
+        keys = {seed: self.cell(runs.grid, fields, seed).key for seed in runs.grid.seeds}
+        used.update(keys.values())
+        return {seed: _number(self.numbers[number], runs.done[key]) for seed, key in keys.items() if key in runs.done}
 
     def _line(self, grid: G, labels: tuple[str, str], fields: Fields, base: Fields) -> TableLine:
         """Return a line, which is its own base where its cell is the base's."""
@@ -127,6 +124,7 @@ class RowPaper(Generic[G, C, F]):
         return TableLine(labels=labels, fields=fields, base=None if first.key == other.key else base)
 
     def _labelled(self, one: str | Fields) -> tuple[str, Fields]:
+        """Return the label of a policy, or of other fields, and the fields of its cell."""
         return (one, {self.axis: one}) if isinstance(one, str) else (_named(one), one)
 
     def _computed(self, row: ClaimRow) -> Claim[G, C, F]:
@@ -174,9 +172,9 @@ class _RowClaim(Generic[G, C, F]):
         """Return the claim."""
         row, seed = self._row, self._grid.seeds[0]
         own = [self._paper.recipe(cell) for cell in self._cells(seed, self._variants[0])]
-        apart = told_apart(own)
+        apart = known_by_some(own)
         if apart and not row.contrast:
-            rule = "a row must tell every policy the same, or say in contrast what it compares"
+            rule = "all policies of a row must know the same, or its contrast must say what it compares"
             raise InputError(rule, value=", ".join(apart), place=self._place)
         differs = list(differences(own))
         for variant in self._variants[1:]:
@@ -191,7 +189,7 @@ class _RowClaim(Generic[G, C, F]):
             cells=self.cells,
             goal=row.goal,
             differs=tuple(differs),
-            marked=f"told {', '.join(apart)}: {row.contrast}" if apart else "",
+            marked=f"knows {', '.join(apart)}: {row.contrast}" if apart else "",
         )
 
     def cells(self, seed: int) -> Iterator[C]:

@@ -86,7 +86,7 @@ class Claim(Generic[G, C, F]):
     differs: tuple[str, ...] = ()
     """By policy, how its cells differ from shipped presets: nothing else may differ."""
     marked: str = ""
-    """What one of its policies is told and the others are not, and why; empty: all know the same."""
+    """What one of its policies knows beforehand and the others do not, and why; empty: all know the same."""
 
 
 Row = tuple[Claim[Any, Any, Any], Measured]

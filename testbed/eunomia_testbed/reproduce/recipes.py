@@ -1,4 +1,4 @@
-"""What a cell runs: a shipped preset, the settings in which the cell differs from it, and what its policy is told.
+"""What a cell runs: a shipped preset, the settings in which the cell differs, and what its policy knows beforehand.
 
 A cell may differ from a preset only by what its row prints: ``run_profile`` is the one place where reproductions load a
 profile, and ``differences`` prints the recipes of a row's cells.
@@ -22,7 +22,7 @@ class Recipe:
     preset: str
     settings: Mapping[str, object] = dataclasses.field(default_factory=dict)
     """What is changed in the preset, by dotted key."""
-    told: tuple[str, ...] = ()
+    knows: tuple[str, ...] = ()
     """Knowledge or options that not every policy gets, such as "the contention of the whole trace"."""
     rules: str = ""
     """Round rules that replace the preset's, in words; empty: the preset's own."""
@@ -42,7 +42,7 @@ def run_profile(recipe: Recipe, *, registry: Registry | None = None) -> Profile:
 
 
 def differences(recipes: Iterable[Recipe]) -> tuple[str, ...]:
-    """Return a line for each policy: its preset, all settings that differ from it, and what it is told."""
+    """Return a line for each policy: its preset, all settings that differ from it, and what it knows beforehand."""
     presets: dict[str, dict[str, None]] = {}
     changes: dict[str, dict[str, dict[str, None]]] = {}
     for recipe in recipes:
@@ -50,7 +50,7 @@ def differences(recipes: Iterable[Recipe]) -> tuple[str, ...]:
         by_key = changes.setdefault(recipe.policy, {})
         for key, item in sorted(recipe.settings.items()):
             by_key.setdefault(key, {})[json.dumps(item).strip('"')] = None
-        for fact in (*(f"told {each}" for each in recipe.told), *filter(None, [recipe.rules])):
+        for fact in (*(f"knows {each}" for each in recipe.knows), *filter(None, [recipe.rules])):
             by_key.setdefault(fact, {})
     return tuple(
         f"{policy}: preset {', '.join(presets[policy])}"
@@ -59,10 +59,10 @@ def differences(recipes: Iterable[Recipe]) -> tuple[str, ...]:
     )
 
 
-def told_apart(recipes: Iterable[Recipe]) -> tuple[str, ...]:
-    """Return what some policies of a row are told, and others are not."""
-    told: list[set[str]] = [set(recipe.told) for recipe in recipes]
-    if not told:
+def known_by_some(recipes: Iterable[Recipe]) -> tuple[str, ...]:
+    """Return what some policies of a row know beforehand, and others do not."""
+    known: list[set[str]] = [set(recipe.knows) for recipe in recipes]
+    if not known:
         return ()
-    every = told[0].union(*told[1:])
-    return tuple(sorted(every - told[0].intersection(*told[1:])))
+    every = known[0].union(*known[1:])
+    return tuple(sorted(every - known[0].intersection(*known[1:])))

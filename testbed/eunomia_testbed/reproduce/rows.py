@@ -85,7 +85,8 @@ class ClaimRow(_Part):
     construction: str = ""
     """Why the number is so by construction; empty: it is not."""
     contrast: str = ""
-    """What one policy of the row is told because the claim is about it; empty: rows with such knowledge have a twin."""
+    """What one policy of the row knows beforehand, since the claim is about it; empty: rows with such knowledge have a
+    twin."""
     why: str = ""
     """A remark that the reason begins with."""
     first_variant: bool = False

@@ -60,7 +60,7 @@ class ShockwaveCell:
     forecast: bool = True
     """Whether Shockwave forecasts regimes; else a job goes on at its last rate."""
     contention: bool = False
-    """Whether our policies are told the jobs of the whole trace over its GPUs: a fact of the future."""
+    """Whether our policies know the jobs of the whole trace over its GPUs: a fact of the future."""
     until_seconds: float = float("inf")
 
     @property
@@ -135,16 +135,16 @@ def make_workload(cell: ShockwaveCell) -> Workload:
 
 
 def recipe_of(cell: ShockwaveCell) -> Recipe:
-    """Return the preset of a cell, what is changed in it, and what its policy is told."""
+    """Return the preset of a cell, what is changed in it, and what its policy knows beforehand."""
     policy = POLICIES[cell.policy]
     settings: dict[str, object] = dict(policy.settings)
-    told = ["the coming regimes of every job"] if cell.know == "regimes" else []
+    knows = ["the coming regimes of every job"] if cell.know == "regimes" else []
     if cell.know == "declared":
-        told.append("no rate but that at the start")
+        knows.append("no rate but that at the start")
     if cell.policy in OURS and cell.contention:
         plugin = "index_rule" if cell.policy == "index_rule" else "shockwave_utility"
         settings[f"plugins.{plugin}.contention"] = max(1.0, cell.jobs / cell.gpus)
-        told.append("the contention of the whole trace")
+        knows.append("the contention of the whole trace")
     if cell.regularizer is not None:
         settings["plugins.shockwave.regularizer"] = cell.regularizer
     if cell.policy in PLANNERS and not cell.forecast:
@@ -152,7 +152,7 @@ def recipe_of(cell: ShockwaveCell) -> Recipe:
     if cell.k is not None:
         settings["plugins.shockwave_utility.k"] = cell.k
     rules = "rounds of the authors' simulator"
-    return Recipe(policy=cell.policy, preset=policy.preset, settings=settings, told=tuple(told), rules=rules)
+    return Recipe(policy=cell.policy, preset=policy.preset, settings=settings, knows=tuple(knows), rules=rules)
 
 
 def run_cell(cell: ShockwaveCell) -> ShockwaveFigures:

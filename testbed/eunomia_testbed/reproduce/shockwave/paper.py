@@ -85,8 +85,8 @@ NUMBERS: Final[Mapping[str, Callable[[ShockwaveFigures], float]]] = {
 
 
 def variants(grid: ShockwaveGrid) -> list[Variant]:
-    """Return the presets as shipped, which count, and with the contention of the trace, which only ours can be told."""
-    return [Variant(name="as shipped"), Variant(name="told the trace's contention", fields={"contention": True})]
+    """Return the presets as shipped, which count, and with the contention of the trace, which only ours can use."""
+    return [Variant(name="as shipped"), Variant(name="knowing the trace's contention", fields={"contention": True})]
 
 
 ROWS: Final[RowPaper[Any, Any, Any]] = RowPaper(
@@ -95,7 +95,7 @@ ROWS: Final[RowPaper[Any, Any, Any]] = RowPaper(
     numbers=NUMBERS,
     recipe=recipe_of,
     variants=variants,
-    depends_on="what our policies are told",
+    depends_on="what our policies know",
 )
 PAPER: Final = paper_of(
     ROWS,
