@@ -364,7 +364,7 @@ def test_it_shares_no_code_with_the_arbiter() -> None:
     assert shared == {"eunomia.errors", "eunomia.contract.decisions"}  # the kinds of orders are data
     assert not loaded & {
         "eunomia.journal.journal",
-        "eunomia.store.codec",
+        "eunomia.contract.codec",
         "eunomia.contract.events",
         "eunomia.round.arbiter",
         "eunomia.store.state",

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from eunomia.contract.bundles import ByBundle
+from eunomia.contract.codec import encode
 from eunomia.contract.events import JobAdded
 from eunomia.contract.valuations import Scores
 from eunomia.model.forecasts import Forecast, JobForecast, Phase
 from eunomia.platform.registry import default_registry
-from eunomia.store.codec import encode
 from eunomia_appmaster.master.agent import Agent, Known, Standing, plugins_here
 from eunomia_appmaster.master.wire import cluster_of, forecast_message, table_message
 from eunomia_appmaster.protocol import arbiter_pb2 as pb

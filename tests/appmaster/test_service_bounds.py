@@ -159,7 +159,7 @@ REPORTS = [
     ({"division": pb.Division(jobs=[pb.JobSlots(job="ana/1", gpus=[2, 3])])}, "within the app's leases"),
     ({"release": [pb.Release(lease=1, epoch=1, gpus=[-1])]}, "release[0].gpus"),
     ({"bid": pb.Bid(offer=77)}, "a bid must"),
-    ({"bid": pb.Bid(offer=77, encoded="[" * 100_000)}, "JSON of eunomia.store.codec"),
+    ({"bid": pb.Bid(offer=77, encoded="[" * 100_000)}, "JSON of eunomia.contract.codec"),
     ({"bid": pb.Bid(offer=77, encoded=json.dumps({"is": "Scores", "score": "high"}))}, "a column of at most"),
 ]
 

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eunomia.contract.bundles import Bundle, ByBundle, MachineClasses, Part
+from eunomia.contract.codec import decode, encode
 from eunomia.contract.decisions import (
     Decision,
     Fault,
@@ -39,7 +40,6 @@ from eunomia.contract.valuations import BySize, Scores
 from eunomia.contract.verdicts import Reason
 from eunomia.errors import EunomiaError, InputError
 from eunomia.model.forecasts import Forecast, JobForecast, Phase
-from eunomia.store.codec import decode, encode
 from eunomia.units import Cause, Locality, Scope, Stage
 
 FLOATS = st.floats(allow_nan=True, allow_infinity=True)

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from test_demo_record import SLOTS, script, watched
 
+from eunomia.contract.codec import encode
 from eunomia.contract.events import JobFinished
 from eunomia.errors import EunomiaError
 from eunomia.fold.fold import FOLDS
 from eunomia.fold.fold_gpus import come_back
 from eunomia.fold.folding import Folding
 from eunomia.journal.journal import Journal
-from eunomia.store.codec import encode
 from eunomia.testing.drive import Delays, drive
 from eunomia_appmaster.journal_check import Rule, check_folder
 from eunomia_testbed.live_runs.outcome import held_twice

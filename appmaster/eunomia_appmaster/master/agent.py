@@ -16,7 +16,6 @@ from eunomia.contract.events import JobAdded
 from eunomia.contract.offers import Offer
 from eunomia.contract.snapshot import Measured, Snapshot
 from eunomia.contract.stages import ElasticityStage, ValuationStage
-from eunomia.fold.regimes import is_present
 from eunomia.model.cluster import Cluster
 from eunomia.model.forecasts import Forecast
 from eunomia.model.shapes import builds
@@ -217,7 +216,7 @@ def _measure(state: State, rates: Sequence[RateReport]) -> None:
                 cpus=math.nan if seen.cpus is None else seen.cpus,
                 memory_gib=math.nan if seen.memory_gib is None else seen.memory_gib,
             )
-            present = is_present(measured, float(state.jobs.live.batch_size[row]))
+            present = measured.holds_at(float(state.jobs.live.batch_size[row]))
             kept = state.reports.measured if present else state.reports.measured_at_others
             kept[row] = (*kept.get(row, ()), measured)
 

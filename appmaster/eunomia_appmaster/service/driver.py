@@ -18,6 +18,7 @@ import structlog
 
 from eunomia.contract.decisions import Decision
 from eunomia.contract.events import (
+    JOB_ENDED,
     ORDER,
     Event,
     ForecastReported,
@@ -26,7 +27,6 @@ from eunomia.contract.events import (
     JobsDivided,
     RateMeasured,
 )
-from eunomia.fold.folding import JOB_ENDED
 from eunomia.journal.files import JournalWriteError
 from eunomia.journal.journal import Journal
 from eunomia.journal.values import Note

@@ -4,10 +4,10 @@ from collections.abc import Collection, Iterable, Sequence
 from itertools import groupby
 from typing import Self
 
+from eunomia.contract.codec import decode, encode
 from eunomia.errors import InputError
 from eunomia.model.cluster import Cluster, Machine
 from eunomia.model.shapes import builds, value
-from eunomia.store.codec import decode, encode
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 
 

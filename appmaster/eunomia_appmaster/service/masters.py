@@ -12,6 +12,7 @@ import structlog
 from eunomia.contract.bundles import ByBundle, offer_classes
 from eunomia.contract.decisions import Decision
 from eunomia.contract.events import (
+    JOB_ENDED,
     NOW,
     Adapted,
     BidReceived,
@@ -26,7 +27,6 @@ from eunomia.contract.events import (
     RateMeasured,
 )
 from eunomia.errors import InputError
-from eunomia.fold.folding import JOB_ENDED
 from eunomia.model.leases import GpuState
 from eunomia.store.state import State
 from eunomia.units import NONE, AppId, JobId, Seconds, Stage

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 
 from eunomia.contract.bundles import ByBundle, MachineClasses
+from eunomia.contract.codec import decode
 from eunomia.contract.events import (
     NOW,
     Adapted,
@@ -30,7 +31,6 @@ from eunomia.errors import EunomiaError, InputError
 from eunomia.model.adaptations import adapts_named
 from eunomia.model.cluster import Cluster, Machine
 from eunomia.model.forecasts import Forecast, JobForecast, Phase
-from eunomia.store.codec import decode
 from eunomia.store.state import State
 from eunomia.units import AppId, JobId, Locality, OfferId, Scope, Seconds
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
@@ -203,7 +203,7 @@ def _decoded(encoded: str, app: str) -> Form:
     try:
         form = decode(json.loads(encoded))
     except (*_UNREADABLE, EunomiaError) as error:
-        raise InputError("a bid must be JSON of eunomia.store.codec", value=str(error)[:200], place=app) from error
+        raise InputError("a bid must be JSON of eunomia.contract.codec", value=str(error)[:200], place=app) from error
     if isinstance(form, type) or not isinstance(form, Form) or not dataclasses.is_dataclass(form):
         raise InputError("a bid must be a form of eunomia.contract.valuations", value=type(form).__name__, place=app)
     _check_columns(form, app)

@@ -2,7 +2,6 @@
 
 from eunomia.contract.events import KindProfiled
 from eunomia.errors import InputError
-from eunomia.fold.kind_profiles import check_rates
 from eunomia.model.kind_profiles import KnownRate
 from eunomia.platform.kind_profile_files import parse_profile
 from eunomia.store.state import State
@@ -34,7 +33,7 @@ def rates_of(state: State, kind: str) -> tuple[KnownRate, ...]:
 def _checked(state: State, request: pb.SetProfileRequest) -> tuple[str, tuple[KnownRate, ...]]:
     if request.WhichOneof("change") == "file":
         kind, rates = parse_profile(request.file, place=FILE)
-        check_rates(state, kind, rates)
+        KindProfiled(kind=kind, rates=rates).check(state.cluster)
         return kind, rates
     if not request.drop:
         raise InputError("a change must be a file or a kind to drop", value="none", place="SetProfileRequest")

@@ -12,14 +12,22 @@ from collections.abc import Iterable
 from typing import Final
 
 from eunomia.contract.valuations import Form
+from eunomia.errors import InputError
 from eunomia.model.adaptations import Adapts, ComingRegime
+from eunomia.model.cluster import Cluster
 from eunomia.model.forecasts import Forecast
-from eunomia.model.kind_profiles import KnownRate
+from eunomia.model.kind_profiles import MOST_POINTS, KnownRate
 from eunomia.model.shapes import builds, value
 from eunomia.units import AppId, Epoch, JobId, LeaseId, Locality, OfferId, Seconds, UserId
 
 NOW: Final = Seconds(math.nan)
 """The time of the step in which an event is folded."""
+JOB_ENDED: Final = "an event must name a job that has not ended"
+"""The rule that a report breaks if it comes after its job's end, which is usual where reports and ends cross."""
+
+
+class EventError(InputError):
+    """An event that contradicts the state; it changes nothing."""
 
 
 @value
@@ -35,6 +43,31 @@ class KindProfiled:
 
     kind: str
     rates: tuple[KnownRate, ...]
+
+    def check(self, cluster: Cluster) -> None:
+        """Refuse rates that no job of this cluster can have.
+
+        Raises:
+            EventError: a type that the cluster lacks, a size beyond the cluster, or a number out of its bounds.
+        """
+        if len(self.rates) > MOST_POINTS:
+            rule = f"a kind must have at most {MOST_POINTS} points"
+            raise EventError(rule, value=str(len(self.rates)), place=self.kind)
+        types = cluster.gpu_types
+        for number, rate in enumerate(self.rates, start=1):
+            place = f"{self.kind}, point {number}"
+            if rate.gpu_type not in types:
+                rule = f"a GPU type must be one of {', '.join(types)}"
+                raise EventError(rule, value=f'"{rate.gpu_type}"', place=place)
+            most = cluster.capacity.item(types.index(rate.gpu_type))
+            if not 1 <= rate.gpus <= most:
+                raise EventError(f"GPUs must be from 1 to {most}", value=str(rate.gpus), place=place)
+            if not 0.0 <= rate.rate < math.inf:
+                raise EventError("a rate must be a number of 0 or more", value=str(rate.rate), place=place)
+            for name in ("batch_size", "cpus", "memory_gib"):
+                amount = getattr(rate, name)
+                if not (math.isnan(amount) or 0.0 < amount < math.inf):
+                    raise EventError(f"{name} must be a number above 0", value=str(amount), place=place)
 
 
 @value

@@ -41,6 +41,10 @@ class Measured:
     known: Basis = Basis.MEASURED
     """How the rate is known: a rate of the job's kind may be declared or estimated."""
 
+    def holds_at(self, batch_size: float) -> bool:
+        """Return whether the rate holds at a global batch size, as far as both are known; NaN: not known."""
+        return math.isnan(self.batch_size) or math.isnan(batch_size) or self.batch_size == batch_size
+
 
 class FindService(Protocol):
     """Computes the service that jobs have attained; see ``Snapshot.service``."""

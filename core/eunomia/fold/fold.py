@@ -14,6 +14,7 @@ from eunomia.contract.events import (
     AppFinished,
     BidReceived,
     Event,
+    EventError,
     ForecastReported,
     GpusReturned,
     JobAdded,
@@ -41,7 +42,7 @@ from eunomia.contract.events import (
 )
 from eunomia.errors import EunomiaError
 from eunomia.fold import fold_gpus, fold_work, kind_profiles, regimes
-from eunomia.fold.folding import EventError, Folding, await_round
+from eunomia.fold.folding import Folding, await_round
 from eunomia.fold.probing import end_overdue
 from eunomia.model.workload import JobState
 from eunomia.store.state import State

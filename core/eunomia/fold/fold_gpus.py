@@ -5,6 +5,7 @@ import math
 import numpy as np
 
 from eunomia.contract.events import (
+    EventError,
     GpusReturned,
     JobsDivided,
     MachineBack,
@@ -15,7 +16,7 @@ from eunomia.contract.events import (
     SingleJobEnded,
     Started,
 )
-from eunomia.fold.folding import EventError, Folding, await_round, close_app
+from eunomia.fold.folding import Folding, await_round, close_app
 from eunomia.fold.revoking import drop_lease, leave_all
 from eunomia.model.leases import GpuState, Lease, LeaseState
 from eunomia.model.workload import JobState

@@ -8,6 +8,7 @@ from eunomia.contract.events import (
     AppCancelled,
     AppFinished,
     BidReceived,
+    EventError,
     ForecastReported,
     JobAdded,
     JobFailed,
@@ -21,7 +22,7 @@ from eunomia.contract.events import (
 )
 from eunomia.contract.verdicts import Reason
 from eunomia.errors import InputError
-from eunomia.fold.folding import EventError, Folding, await_round
+from eunomia.fold.folding import Folding, await_round
 from eunomia.fold.regimes import check_declared, declares_well, reported_back
 from eunomia.model.workload import JobState
 from eunomia.store.state import State

@@ -5,22 +5,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from eunomia.contract.decisions import Fault, Transition, TransitionKind
-from eunomia.contract.events import Event, JobFinished, SingleJobEnded
+from eunomia.contract.events import JOB_ENDED, Event, EventError, JobFinished, SingleJobEnded
 from eunomia.contract.verdicts import Reason
-from eunomia.errors import InputError
 from eunomia.fold.revoking import drop_app, revoke
 from eunomia.model.leases import Lease, LeaseState
 from eunomia.model.workload import JobState
 from eunomia.store.state import State
 from eunomia.store.writers import divide, drop_job, move, tell
 from eunomia.units import NONE, AppId, Cause, Ints, JobId, Seconds
-
-JOB_ENDED = "an event must name a job that has not ended"
-"""The rule that a report breaks if it comes after its job's end, which is usual where reports and ends cross."""
-
-
-class EventError(InputError):
-    """An event that contradicts the state; it changes nothing."""
 
 
 class Folding:

@@ -3,9 +3,9 @@
 import math
 from collections.abc import Iterable
 
-from eunomia.contract.events import Adapted, JobAdded, RateMeasured, RegimesAnnounced
+from eunomia.contract.events import Adapted, EventError, JobAdded, RateMeasured, RegimesAnnounced
 from eunomia.contract.snapshot import Measured
-from eunomia.fold.folding import EventError, Folding
+from eunomia.fold.folding import Folding
 from eunomia.fold.kind_profiles import keep_by_kind
 from eunomia.fold.probing import measured
 from eunomia.model.adaptations import MOST_ADAPTATIONS, Adaptation, Adaptations, Regime
@@ -140,7 +140,7 @@ def rate_measured(fold: Folding, event: RateMeasured) -> None:
         memory_gib=event.memory_gib,
     )
     state = fold.state
-    present = is_present(seen, state.jobs.cells.batch_size[job])
+    present = seen.holds_at(state.jobs.cells.batch_size[job])
     rates = state.reports.measured if present else state.reports.measured_at_others
     rates[job] = (*_without(rates.get(job, ()), seen, any_batch=present), seen)
     keep_by_kind(state, job, event)
@@ -157,20 +157,15 @@ def _sort_rates(state: State, job: int) -> None:
     """
     batch = state.jobs.cells.batch_size[job]
     old, others = state.reports.measured.pop(job, ()), state.reports.measured_at_others.pop(job, ())
-    come = tuple(seen for seen in others if is_present(seen, batch))
-    stay = tuple(seen for seen in old if is_present(seen, batch))
+    come = tuple(seen for seen in others if seen.holds_at(batch))
+    stay = tuple(seen for seen in old if seen.holds_at(batch))
     for seen in come:
         stay = (*_without(stay, seen, any_batch=True), seen)
-    aside = tuple(seen for seen in (*others, *old) if not is_present(seen, batch))
+    aside = tuple(seen for seen in (*others, *old) if not seen.holds_at(batch))
     if stay:
         state.reports.measured[job] = stay
     if aside:
         state.reports.measured_at_others[job] = aside
-
-
-def is_present(seen: Measured, batch: float) -> bool:
-    """Return whether a rate holds at the job's batch size, as far as both are known."""
-    return math.isnan(seen.batch_size) or math.isnan(batch) or seen.batch_size == batch
 
 
 def _without(rates: Iterable[Measured], new: Measured, *, any_batch: bool) -> tuple[Measured, ...]:

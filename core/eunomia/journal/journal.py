@@ -25,6 +25,7 @@ from typing import IO, Self
 
 import structlog
 
+from eunomia.contract.codec import Json, decode, encode
 from eunomia.contract.decisions import Decision
 from eunomia.contract.events import Event, expanded
 from eunomia.errors import InputError
@@ -73,7 +74,6 @@ from eunomia.journal.values import (
     whole,
     write_notes,
 )
-from eunomia.store.codec import Json, decode, encode
 from eunomia.units import Seconds
 
 log = structlog.get_logger()

@@ -6,9 +6,9 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
+from eunomia.contract.codec import Json
 from eunomia.journal.schema import version_of
 from eunomia.journal.sums import NOTES, UNREADABLE, as_json, row_sum, write_meta
-from eunomia.store.codec import Json
 
 META: Final = ("meta", "key")
 """A table, and its key columns."""

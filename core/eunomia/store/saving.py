@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from eunomia.contract.codec import decode, encode
 from eunomia.contract.memos import Memo, read_memo
 from eunomia.contract.snapshot import Measured
 from eunomia.errors import InputError
 from eunomia.model.cluster import Cluster
 from eunomia.model.leases import Lease, LeaseState, Probing
-from eunomia.store.codec import decode, encode
 from eunomia.store.facts import Reported
 from eunomia.store.saved_tables import restore_tables, saved_tables
 from eunomia.store.state import OpenOffer, State

@@ -11,6 +11,7 @@ import numpy as np
 
 from eunomia.contract.allocations import Allocation, DeviceShares, Grants, TimeShares
 from eunomia.contract.bundles import ByBundle
+from eunomia.contract.codec import encode
 from eunomia.contract.contracts import Contract, Feature, Promise
 from eunomia.contract.decisions import Decision, TransitionKind
 from eunomia.contract.explanations import Explanation
@@ -27,7 +28,6 @@ from eunomia.platform.profiles import Profile
 from eunomia.platform.registry import Registry, default_registry
 from eunomia.round.arbiter import Arbiter
 from eunomia.round.invariants import StateError, check_state
-from eunomia.store.codec import encode
 from eunomia.testing.drive import Drive
 from eunomia.testing.guarding import Call, Guard
 from eunomia.testing.linear_keys import KeyCheck

@@ -16,7 +16,6 @@ from eunomia.contract.contracts import Feature
 from eunomia.contract.memos import Memo, Memos
 from eunomia.contract.offers import Offer
 from eunomia.contract.snapshot import Measured, Snapshot
-from eunomia.fold.regimes import is_present
 from eunomia.model.adaptations import Adaptation, Adaptations, ComingRegime
 from eunomia.model.changes import Changes
 from eunomia.model.cluster import Cluster
@@ -270,7 +269,7 @@ class World:
         """Return by job row its rates at its present batch size, or those at other batch sizes."""
         batch = self._jobs.live.batch_size
         rates = {
-            row: tuple(seen for seen in all_of_it if is_present(seen, float(batch[row])) is present)
+            row: tuple(seen for seen in all_of_it if seen.holds_at(float(batch[row])) is present)
             for row, all_of_it in self._measured.items()
         }
         return {row: found for row, found in rates.items() if found}

@@ -11,8 +11,8 @@ import typer
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from eunomia.errors import InputError
-from eunomia.flags import FlagType, with_flags
 from eunomia.own_stdout import own_stdout
+from eunomia_testbed.spec.flags import FlagType, with_flags
 
 if TYPE_CHECKING:
     from eunomia.platform.profiles import Profile

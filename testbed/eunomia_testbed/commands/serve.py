@@ -9,10 +9,10 @@ from typing import Annotated
 import typer
 
 from eunomia.errors import InputError
-from eunomia.flags import with_flags
 from eunomia.journal.files import Keep
 from eunomia_appmaster.commands import serve as serving
 from eunomia_appmaster.commands.serve_flags import ServeFlags
+from eunomia_testbed.spec.flags import with_flags
 
 
 class ServeAndReportFlags(ServeFlags):

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import typer
 
 from eunomia.errors import InputError, RunErrors
-from eunomia.flags import with_flags
 from eunomia.own_stdout import own_stdout
 from eunomia_testbed.commands.collecting import uncollected
+from eunomia_testbed.spec.flags import with_flags
 from eunomia_testbed.spec.simulation import SimulateFlags
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ import typer
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from eunomia.errors import InputError
-from eunomia.flags import FlagType, with_flags
 from eunomia.own_stdout import own_stdout
 from eunomia.words import did_you_mean, shown
+from eunomia_testbed.spec.flags import FlagType, with_flags
 
 if TYPE_CHECKING:
     from eunomia_testbed.reproduce.paper import Claim, Paper, Row

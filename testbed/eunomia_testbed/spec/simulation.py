@@ -9,8 +9,8 @@ import typer
 from pydantic import BaseModel, BeforeValidator, ConfigDict, SkipValidation, ValidationError
 
 from eunomia.errors import InputError
-from eunomia.flags import FlagType, flag_name
 from eunomia.words import did_you_mean, shown
+from eunomia_testbed.spec.flags import FlagType, flag_name
 
 if TYPE_CHECKING:
     from eunomia.model.cluster import Cluster

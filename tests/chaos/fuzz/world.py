@@ -14,9 +14,9 @@ from google.protobuf.message import Message
 
 from chaos.fuzz.values import ATTACKERS, WITNESS
 from eunomia.contract.bundles import offer_classes
+from eunomia.contract.codec import encode
 from eunomia.journal.journal import Journal
 from eunomia.platform.profiles import Profile
-from eunomia.store.codec import encode
 from eunomia.units import NONE, AppId, Seconds, Stage
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import arbiter_pb2_grpc, launcher_pb2_grpc
