@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from eunomia.model.shapes import Deferred, builds, lazy, replaced, value
+from eunomia.model.shapes import Deferred, LazyFields, builds, lazy, replaced, value
 
 
 @value
@@ -67,7 +67,7 @@ def test_what_builds_is_equal_to_itself_alone() -> None:
 
 
 @builds
-class Message:
+class Message(LazyFields):
     """A value with a field that may be computed when it is first read."""
 
     x: Any

@@ -11,7 +11,6 @@ from simulator_lab import runs
 import eunomia.contract.pools
 import eunomia.fold.fold
 import eunomia.round.arbiter
-import eunomia.round.invariants
 import eunomia.round.plan
 import eunomia.round.verdict_changes
 from eunomia import Claims, Cluster, Placement, Profile, Unit
@@ -120,7 +119,7 @@ def places(placement: Placement) -> dict[int, list[int]]:
 def test_what_is_on_offer_is_found_without_looking_at_all_of_it(
     policy: str, cluster: str, gap: float, costs: Costs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    some, all_on = eunomia.round.verdict_changes.anything, eunomia.round.invariants._on_offer
+    some, all_on = eunomia.round.verdict_changes.anything, eunomia.round.plan.on_offer
     taken = []
 
     def anything(state: Any, offer: Any) -> bool:
@@ -135,7 +134,7 @@ def test_what_is_on_offer_is_found_without_looking_at_all_of_it(
         return all_on(state, offer, gpus, numbers)
 
     monkeypatch.setattr(eunomia.round.verdict_changes, "anything", anything)
-    monkeypatch.setattr(eunomia.round.invariants, "_on_offer", on_offer)
+    monkeypatch.setattr(eunomia.round.plan, "on_offer", on_offer)
     simulated(policy, cluster, gap, costs)
     assert taken
 

@@ -16,7 +16,7 @@ from eunomia.contract.offers import Offer
 from eunomia.contract.valuations import Scores
 from eunomia.errors import InputError
 from eunomia.model.cluster import Cluster
-from eunomia.model.shapes import builds, lazy
+from eunomia.model.shapes import LazyFields, builds, lazy
 from eunomia.units import Ints, Reals
 
 MOST_ROWS = 256
@@ -137,7 +137,7 @@ class MachineClasses:
 
 
 @builds
-class ByBundle:
+class ByBundle(LazyFields):
     """A valuation as bid tables (Themis, Tables 2 and 3): the ρ of each claim with each bundle.
 
     Claim ``i`` has rows ``start[i]:start[i + 1]``; row ``r`` has parts ``part_start[r]:part_start[r + 1]``. A row

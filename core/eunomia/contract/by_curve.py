@@ -5,12 +5,12 @@ from collections.abc import Callable
 import numpy as np
 
 from eunomia.contract.valuations import BySize
-from eunomia.model.shapes import builds, lazy
+from eunomia.model.shapes import LazyFields, builds, lazy
 from eunomia.units import Ints, Reals, Rows, SizeUnit
 
 
 @builds
-class ByCurve:
+class ByCurve(LazyFields):
     """Values by size of jobs, by curve and remaining length; a queue costs nothing until its values are asked for.
 
     Jobs of one curve and one length have equal values. 0 GPUs have no value: an allocation gives each job its smallest

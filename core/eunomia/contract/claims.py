@@ -1,11 +1,11 @@
 """Claims: the jobs, apps, users or groups that a valuation or an allocation has one entry each for."""
 
-from eunomia.model.shapes import builds, lazy
+from eunomia.model.shapes import LazyFields, builds, lazy
 from eunomia.units import Reals, Rows, Unit
 
 
 @builds
-class Claims:
+class Claims(LazyFields):
     """Claims of one unit; the app and the user of a claim follow from its row."""
 
     unit: Unit

@@ -30,6 +30,8 @@ class Index(abc.ABC):
     """Free GPUs by machine and GPU type; copy it before you take any."""
     waiting: Set[int]
     """Rows of waiting jobs."""
+    proportional: bool
+    """Whether every job asks for and holds CPUs and memory in proportion to its GPUs."""
     none_overdue: bool
     """Whether every lease that has ended was renewed."""
     kept: bool
@@ -53,11 +55,6 @@ class Index(abc.ABC):
     @abc.abstractmethod
     def settled(self) -> bool:
         """Whether no GPU is being given back, and every lease names its job."""
-
-    @property
-    @abc.abstractmethod
-    def proportional(self) -> bool:
-        """Whether every job asks for and holds CPUs and memory in proportion to its GPUs."""
 
     @property
     @abc.abstractmethod
@@ -159,6 +156,7 @@ class _ColumnIndex(Index):
         over = (held.state[:gpus] == int(GpuState.HELD)) & (held.ends_at[:gpus] <= snapshot.now)
         self._ended = np.flatnonzero(over)
         self.none_overdue = self._ended.size == 0
+        self.proportional = bool(np.isnan(snapshot.jobs.cpus).all() and np.isnan(snapshot.jobs.memory_gib).all())
         self._attained = (
             lambda job: self._line(job, float(ledger.jobs.received[job].sum()), len(self._gpus.get(job, ()))),
             lambda job: self._line(job, float(ledger.jobs.attained[job]), 1),
@@ -171,11 +169,6 @@ class _ColumnIndex(Index):
     @property
     def settled(self) -> bool:
         return bool(self._settled)
-
-    @property
-    def proportional(self) -> bool:
-        amounts = (self._tables[0].cpus, self._tables[0].memory_gib)
-        return bool(all(np.isnan(asked).all() for asked in amounts))
 
     @property
     def overdue(self) -> list[int]:

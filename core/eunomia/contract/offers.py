@@ -1,11 +1,11 @@
 """The offer of a round: the GPUs that it may reassign, and the apps that may claim them."""
 
-from eunomia.model.shapes import builds, lazy
+from eunomia.model.shapes import LazyFields, builds, lazy
 from eunomia.units import Ints, OfferId, Reals, Rows, Scope, Seconds
 
 
 @builds
-class Offer:
+class Offer(LazyFields):
     """The GPUs on offer, with the facts about the cluster that a bid depends on."""
 
     id: OfferId

@@ -4,7 +4,7 @@ import dataclasses
 import hashlib
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from eunomia.model.forecasts import Forecast
 from eunomia.model.kind_profiles import KnownRate
 from eunomia.model.leases import Holdings
 from eunomia.model.ledger import Ledger
-from eunomia.model.shapes import builds, lazy, reads
+from eunomia.model.shapes import LazyFields, builds, lazy, reads
 from eunomia.model.workload import Apps, Jobs, Users
 from eunomia.units import Basis, Cause, Ints, Locality, Reals, Rows, Seconds, Version
 
@@ -55,7 +55,7 @@ class FindService(Protocol):
 
 
 @reads
-class Snapshot:
+class Snapshot(LazyFields):
     """The state at ``now``. Columns have a row for each job, app, user or GPU; unused rows hold fill values."""
 
     now: Seconds
@@ -107,10 +107,10 @@ class Snapshot:
 
     if not TYPE_CHECKING:  # type checkers would take any name for a field
 
-        def __getattr__(self, name: str) -> Index:
-            """Make the index of a snapshot that has none."""
+        def __getattr__(self, name: str) -> Any:
+            """Make the index of a snapshot that has none; other fields are lazy."""
             if name != "index":
-                raise AttributeError(f"a snapshot has no {name!r}", name=name, obj=self)
+                return LazyFields.__getattr__(self, name)
             self.index = index_of(self)
             return self.index
 

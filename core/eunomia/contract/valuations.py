@@ -13,7 +13,7 @@ from eunomia.contract.offers import Offer
 from eunomia.contract.snapshot import Snapshot
 from eunomia.contract.verdicts import NO_VERDICTS, Verdicts
 from eunomia.errors import EunomiaError
-from eunomia.model.shapes import Deferred, builds, lazy
+from eunomia.model.shapes import Deferred, LazyFields, builds, lazy
 from eunomia.units import NEVER, Ints, Reals, Rest, Rows, Seconds, SizeUnit, Unit
 
 
@@ -97,7 +97,7 @@ _NO_MENUS = Menus(curve=np.empty(0, np.int32), points=curve_points(np.empty(0, n
 
 
 @builds
-class Scores:
+class Scores(LazyFields):
     """[claim] or [claim, key]: an order, lower is served first; further keys break ties of those before."""
 
     score: Reals
@@ -160,7 +160,7 @@ class OverTime:
 
 
 @builds
-class Valuations:
+class Valuations(LazyFields):
     """The answer of a valuation: the value of the offer to each claim."""
 
     claims: Claims

@@ -16,7 +16,7 @@ from eunomia.model.leases import GpuState
 from eunomia.model.shapes import builds
 from eunomia.model.workload import JobState
 from eunomia.round.arbiter import Arbiter
-from eunomia.round.offering import make_offer
+from eunomia.round.show import make_offer
 from eunomia.store.state import State
 from eunomia.units import NEVER, NONE, Ints, Reals, Scope, Unit, format_duration
 

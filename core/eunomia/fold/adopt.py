@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from eunomia.contract.decisions import Decision, ProbeOrder, Renewal, Transition, TransitionKind, Waiting
 from eunomia.contract.offers import Offer
 from eunomia.contract.verdicts import Reason
-from eunomia.fold.revoking import forget_probe, shed
+from eunomia.fold.revoking import shed
 from eunomia.model.gpu_sets import without
 from eunomia.model.leases import GpuState, Lease, LeaseState, Probing
 from eunomia.model.workload import JobState
 from eunomia.store.state import STAGE_NUMBER, OpenOffer, State
-from eunomia.store.writers import grant, halt, leave, mark, move, set_ranges, tell
+from eunomia.store.writers import forget_probe, grant, halt, leave, mark, move, set_ranges, tell
 from eunomia.units import NEVER, NONE, Version
 
 
@@ -23,9 +23,29 @@ def adopt(state: State, decision: Decision) -> None:
         _renew(state, renewal)
     if [order for order in decision.transitions if order.kind is not _START]:
         _take_gpus(state, decision.transitions)
+    leases, counters, names, now = state.leases, state.counters, state.names, state.now
     for order in decision.transitions:
         if order.kind is _START:
-            _start(state, order)
+            app, job = names.apps.get(order.app, NONE), NONE if order.job is None else names.jobs.get(order.job, NONE)
+            number, epoch = int(order.lease), int(order.epoch)
+            lease = leases[number] = Lease(
+                id=number,
+                epoch=epoch,
+                app=app,
+                job=job,
+                gpus=order.gpus,
+                ends_at=order.ends_at,
+                protected_until=order.protected_until,
+                granted_at=now,
+            )
+            counters.last_lease = max(counters.last_lease, number)
+            counters.last_epoch = max(counters.last_epoch, epoch)
+            if job != NONE:
+                move(state, job, _STARTING, granted=(number, _AWAITING_RELEASE if order.after.size else 0))
+            else:
+                state.owners.shared_by.setdefault(app, set()).add(number)
+                state.owners.divided += 1
+            grant(state, lease, order)
         elif not order.kind.effect.releases and order.kind is not _RETUNE:
             _resize(state, order)
     for order in decision.transitions:
@@ -35,9 +55,9 @@ def adopt(state: State, decision: Decision) -> None:
         state.amounts.give_room(state.leases)
     for waiting in decision.waiting:
         _explain(state, waiting)
-    for job, time in decision.starts_at:
-        if state.job_row(job) != NONE:
-            state.reports.starts_at[state.job_row(job)] = time
+    for name, time in decision.starts_at:
+        if state.job_row(name) != NONE:
+            state.reports.starts_at[state.job_row(name)] = time
     for offer in decision.offers:
         _open(state, offer)
     if decision.causes:
@@ -89,31 +109,6 @@ def close_offer(state: State) -> None:
     mark(state, offered[free].tolist(), GpuState.FREE)
     mark(state, offered[~free].tolist(), GpuState.HELD)
     state.open = None
-
-
-def _start(state: State, order: Transition) -> None:
-    """Begin a lease."""
-    app = state.names.apps.get(order.app, NONE)
-    job = NONE if order.job is None else state.names.jobs.get(order.job, NONE)
-    number, epoch = int(order.lease), int(order.epoch)
-    lease = state.leases[number] = Lease(
-        id=number,
-        epoch=epoch,
-        app=app,
-        job=job,
-        gpus=order.gpus,
-        ends_at=order.ends_at,
-        protected_until=order.protected_until,
-        granted_at=state.now,
-    )
-    counters = state.counters
-    counters.last_lease, counters.last_epoch = max(counters.last_lease, number), max(counters.last_epoch, epoch)
-    if job != NONE:
-        move(state, job, _STARTING, granted=(number, _AWAITING_RELEASE if order.after.size else 0))
-    else:
-        state.owners.shared_by.setdefault(app, set()).add(number)
-        state.owners.divided += 1
-    grant(state, lease, order)
 
 
 def _resize(state: State, order: Transition) -> None:

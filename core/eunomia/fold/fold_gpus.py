@@ -16,12 +16,11 @@ from eunomia.contract.events import (
     SingleJobEnded,
     Started,
 )
-from eunomia.fold.folding import Folding, await_round, close_app
-from eunomia.fold.revoking import drop_lease, leave_all
+from eunomia.fold.folding import Folding, await_round
 from eunomia.model.leases import GpuState, Lease, LeaseState
 from eunomia.model.workload import JobState
 from eunomia.store.state import State
-from eunomia.store.writers import begin, divide, drop_job, halt, leave, mark, move, release
+from eunomia.store.writers import close_app, divide, drop_job, drop_lease, halt, leave, leave_all, mark, move, release
 from eunomia.units import NONE, Cause, Ints, Seconds
 
 _ACTIVE, _ORDERED, _LEAVING = LeaseState.ACTIVE, LeaseState.ORDERED, LeaseState.LEAVING
@@ -55,9 +54,11 @@ def single_job_ended(fold: Folding, event: SingleJobEnded) -> bool:
         return False
     if state.apps.cells.ended[app] or owners.shared_by.get(app):
         return False
-    gpus = _all_back(state, lease, event)
-    if not gpus:
+    gpus, held, epoch, number = sorted(event.gpus), state.holdings.cells, event.epoch, lease.id
+    if not gpus or owners.leaving.get(number) or gpus != lease.gpus.tolist():
         return False
+    if [gpu for gpu in gpus if held.lease[gpu] != number or held.epoch[gpu] > epoch]:
+        return False  # late
     release(state, lease, gpus, state.now)
     drop_job(state, job)
     drop_lease(state, lease)
@@ -65,7 +66,7 @@ def single_job_ended(fold: Folding, event: SingleJobEnded) -> bool:
     return True
 
 
-def _all_back(state: State, lease: Lease, event: Released | SingleJobEnded) -> list[int]:
+def _all_back(state: State, lease: Lease, event: Released) -> list[int]:
     """Return the GPUs of a release that gives back all GPUs of the lease, by order or unasked; empty: it does not."""
     held, gpus, leaving = state.holdings.cells, sorted(event.gpus), state.owners.leaving.get(lease.id)
     if lease.state is _LEAVING:
@@ -152,7 +153,7 @@ def started(fold: Folding, event: Started | Resized) -> None:
         fold.state.amounts.begun(lease)
     if lease.job != NONE:
         state, gpus = fold.state, lease.gpus if lease.probe is None else lease.probe.gpus
-        begin(state, lease.job, gpus.size, event.at if event.at < state.now else state.now)
+        move(state, lease.job, _RUNNING, event.at if event.at < state.now else state.now, gpus=gpus.size)
         state.changes.rows += (lease.job, ~lease.app)
 
 

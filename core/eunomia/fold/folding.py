@@ -1,5 +1,6 @@
 """Helpers shared by the folds of all kinds of event."""
 
+import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
@@ -7,31 +8,28 @@ import numpy as np
 from eunomia.contract.decisions import Fault, Transition, TransitionKind
 from eunomia.contract.events import JOB_ENDED, Event, EventError, JobFinished, SingleJobEnded
 from eunomia.contract.verdicts import Reason
-from eunomia.fold.revoking import drop_app, revoke
+from eunomia.fold.revoking import revoke
 from eunomia.model.leases import Lease, LeaseState
 from eunomia.model.workload import JobState
 from eunomia.store.state import State
-from eunomia.store.writers import divide, drop_job, move, tell
+from eunomia.store.writers import close_app, divide, drop_job, move, tell
 from eunomia.units import NONE, AppId, Cause, Ints, JobId, Seconds
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Folding:
-    """Folds one step's events into the state.
+    """Folds one step's events into the state."""
 
-    Attributes:
-        orders: for executors, as they follow from the events.
-        refused: the events that were refused.
-    """
-
-    __slots__ = ("_ending", "_events", "grace", "orders", "refused", "state")
-
-    def __init__(self, state: State, grace: Seconds, events: Sequence[Event]) -> None:
-        self.state = state
-        self.orders: list[Transition] = []
-        self.refused: list[Fault] = []
-        self.grace = grace
-        self._events = events
-        self._ending: set[JobId] | None = None
+    state: State
+    grace: Seconds
+    """Seconds between the warning to a job and its kill."""
+    events: Sequence[Event]
+    """Events of the step, in the fixed order."""
+    orders: list[Transition] = dataclasses.field(default_factory=list)
+    """For executors, as they follow from the events."""
+    refused: list[Fault] = dataclasses.field(default_factory=list)
+    """The events that were refused."""
+    _ending: set[JobId] | None = None
 
     def refuse(self, event: Event, error: EventError) -> None:
         """Note an event that contradicts the state, and has changed nothing."""
@@ -40,7 +38,7 @@ class Folding:
     def ends(self, job: JobId) -> bool:
         """Return whether a job ends in this step, and so must not wait again."""
         if self._ending is None:
-            self._ending = {event.job for event in self._events if isinstance(event, JobFinished | SingleJobEnded)}
+            self._ending = {event.job for event in self.events if isinstance(event, JobFinished | SingleJobEnded)}
         return job in self._ending
 
     def app(self, app: AppId) -> int:
@@ -110,22 +108,6 @@ class Folding:
         state.touch(app=app)
         state.cause(_LEFT)
         close_app(state, app, outcome)
-
-
-def close_app(state: State, app: int, outcome: str) -> None:
-    """End an app without jobs; it is dropped once it has given back all its GPUs."""
-    if state.open is not None:
-        state.open.bids.pop(app, None)
-    state.names.outcomes[state.apps.cells.id[app]] = outcome
-    state.service.app_ledger = None
-    if state.owners.shared_by.get(app):
-        present, rows = state.owners.present, np.array([app])
-        mean = state.service.contention(state.now, state.counters.contention_area, rows, present)
-        state.apps.set(app, ended=1, contention=mean.item())
-        state.owners.present -= 1
-    else:
-        state.owners.present -= 1
-        drop_app(state, app)
 
 
 _AWAITING = int(Reason.AWAITING_ROUND), -1, ""

@@ -5,10 +5,10 @@ import numpy as np
 from eunomia.contract.decisions import Transition, TransitionKind
 from eunomia.contract.verdicts import Reason
 from eunomia.model.gpu_sets import NO_GPUS
-from eunomia.model.leases import Lease, LeaseState
+from eunomia.model.leases import Lease
 from eunomia.model.workload import JobState
 from eunomia.store.state import State
-from eunomia.store.writers import halt, leave, move
+from eunomia.store.writers import drop_lease, forget_probe, halt, leave, leave_all, move
 from eunomia.units import NONE, Ints, LeaseId, Seconds
 
 _ON_GPUS = (int(JobState.RUNNING), int(JobState.STARTING))
@@ -70,52 +70,3 @@ def shed(state: State, lease: Lease, gpus: list[int], fence: int, epoch: int) ->
     if waits:
         drop_lease(state, lease)
     return mine
-
-
-def leave_all(state: State, lease: Lease) -> None:
-    """Mark a lease as leaving: all its GPUs have to come back."""
-    if lease.job == NONE and lease.state is not LeaseState.LEAVING:
-        state.owners.divided -= 1
-    lease.state = LeaseState.LEAVING
-    state.lease_ends.released(lease.id)
-
-
-def forget_probe(state: State, lease: Lease) -> None:
-    """End a measurement, which a newer order about the lease overtakes."""
-    if lease.probe is not None:
-        lease.probe = None
-        state.owners.probing.pop(lease.id, None)
-
-
-def drop_lease(state: State, lease: Lease) -> None:
-    """Drop a lease that has no GPUs left; an ended app is dropped with its last lease."""
-    number, job, owners = lease.id, lease.job, state.owners
-    del state.leases[number]
-    if state.amounts.are_known:
-        state.amounts.drop(number)
-    if state.owners.probing:
-        state.owners.probing.pop(number, None)
-    if state.owners.leaving:
-        state.owners.leaving.pop(number, None)
-    if state.lease_ends.overdue:
-        state.lease_ends.released(number)
-    if job != NONE:
-        if state.jobs.cells.lease[job] == number:
-            state.jobs.set(job, lease=NONE)
-        return
-    shared = owners.shared_by[lease.app]
-    shared.discard(number)
-    if lease.state is not LeaseState.LEAVING:
-        owners.divided -= 1
-    if not shared and state.apps.cells.ended[lease.app]:
-        drop_app(state, lease.app)
-
-
-def drop_app(state: State, app: int) -> None:
-    """Drop an app that has ended and has given back all its GPUs."""
-    state.names.apps.pop(state.apps.cells.id[app], None)
-    if state.reports.forecasts:
-        state.reports.forecasts.pop(app, None)
-    state.owners.jobs_of.pop(app, None)
-    state.owners.shared_by.pop(app, None)
-    state.apps.drop(app)

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from eunomia.model.shapes import Deferred, builds, lazy
+from eunomia.model.shapes import Deferred, LazyFields, builds, lazy
 from eunomia.units import Rows
 
 VERSIONS_KEPT = 4096
@@ -12,7 +12,7 @@ VERSIONS_KEPT = 4096
 
 
 @builds
-class Changes:
+class Changes(LazyFields):
     """Rows changed since a version."""
 
     jobs: Rows

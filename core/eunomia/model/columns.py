@@ -105,7 +105,8 @@ class Table(Generic[C]):
         self._free = [int(row) for row in state["free"]]
         for field in self._fields:
             if self.used and field.name in state["columns"]:
-                getattr(self.live, field.name)[: self.used] = _column(state["columns"][field.name], field.metadata)
+                made = _column(state["columns"][field.name], field.metadata)
+                self.set(slice(self.used), **{field.name: made})
         self._show()
 
     def _width(self, field: "dataclasses.Field[Any]") -> int | None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from eunomia.model.adaptations import Adaptations
 from eunomia.model.columns import column
-from eunomia.model.shapes import lazy, reads
+from eunomia.model.shapes import LazyFields, lazy, reads
 from eunomia.units import Ints, Reals
 
 
@@ -35,7 +35,7 @@ class AppLedger:
 
 
 @reads
-class Ledger:
+class Ledger(LazyFields):
     """The ledger as stages see it."""
 
     jobs: JobLedger

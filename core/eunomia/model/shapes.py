@@ -6,9 +6,27 @@ import inspect
 import operator
 import reprlib
 from collections.abc import Callable
-from typing import Any, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform
 
 T = TypeVar("T")
+
+
+class LazyFields:
+    """Base of classes with lazy fields: such a field has no content in its slot until it is first read."""
+
+    __slots__ = ("_later",)
+    _later: "dict[str, Deferred]"
+    """The functions that compute fields which were not read yet."""
+    if not TYPE_CHECKING:  # type checkers would take any name for a field
+
+        def __getattr__(self, name: str) -> Any:
+            """Compute a lazy field; called only while its slot is empty."""
+            if name == "_later" or name not in self._later:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+            item = self._later[name]()
+            object.__setattr__(self, name, item)
+            self._later.pop(name, None)
+            return item
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, eq_default=False)
@@ -35,10 +53,15 @@ def _frozen(cls: type[T], *, equal: bool) -> type[T]:
 
     ``dataclass`` generates and compiles the source of every method, which takes most of a command's import time. A
     plain class gets shared methods instead, and an ``__init__`` that is compiled for its first instance. A class with
-    a parent, or with anything but plain fields and defaults, is left to ``dataclass``.
+    another parent than ``LazyFields``, or with anything but plain fields and defaults, is left to ``dataclass``.
     """
     made_by_field = any(isinstance(item, dataclasses.Field) for item in vars(cls).values())
-    if cls.__bases__ != (object,) or made_by_field or hasattr(cls, "__post_init__") or not vars(cls).get("__doc__"):
+    if (
+        cls.__bases__ not in ((object,), (LazyFields,))
+        or made_by_field
+        or hasattr(cls, "__post_init__")
+        or not vars(cls).get("__doc__")
+    ):
         whole: Callable[[type[T]], type[T]] = dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=equal)
         return whole(cls)
     bare: Callable[[type[T]], type[T]] = dataclasses.dataclass(
@@ -87,13 +110,28 @@ class _Signature:
 
 
 def _init(cls: type[Any], names: dict[str, Any]) -> Callable[..., None]:
-    asked = []
+    """Compile a constructor from keywords; a ``Deferred`` for a lazy field waits in ``_later``."""
+    asked, body, late = list[str](), list[str](), getattr(cls, "__lazy__", frozenset[str]())
     for field in dataclasses.fields(cls):
+        name, value = field.name, field.name
+        if not field.init:
+            continue
         if field.default is not dataclasses.MISSING:
-            names[f"_default_{field.name}"] = field.default
-        asked.append(field.name if field.default is dataclasses.MISSING else f"{field.name}=_default_{field.name}")
-    body = [f"    _set_{field.name}(self, {field.name})" for field in dataclasses.fields(cls)] or ["    pass"]
-    exec("\n".join([f"def __init__(self{', *, ' if asked else ''}{', '.join(asked)}):", *body]), names)
+            names[f"_default_{name}"] = field.default
+        elif field.default_factory is not dataclasses.MISSING:
+            names[f"_default_{name}"], names[f"_make_{name}"] = dataclasses.MISSING, field.default_factory
+            value = f"_make_{name}() if {name} is _default_{name} else {name}"
+        asked.append(f"{name}=_default_{name}" if f"_default_{name}" in names else name)
+        body.append(f"    _set_{name}(self, {value})")
+        if name in late:
+            body[-1:] = [f"    if type({name}) is _Deferred:", f"        later[{name!r}] = {name}", "    else:"]
+            body.append(f"        _set_{name}(self, {value})")
+    if late:
+        names |= {"_Deferred": Deferred, "_set_later": LazyFields.__dict__["_later"].__set__}
+        body = ["    later = {}", *body, "    _set_later(self, later)"]
+    exec(
+        "\n".join([f"def __init__(self{', *, ' if asked else ''}{', '.join(asked)}):", *(body or ["    pass"])]), names
+    )
     made: Callable[..., None] = names["__init__"]
     made.__qualname__, made.__module__ = f"{cls.__qualname__}.__init__", cls.__module__
     return made
@@ -160,26 +198,12 @@ def replaced(item: T, **changes: Any) -> T:
 
 
 def lazy(cls: type[Any], *names: str) -> None:
-    """Make fields of a dataclass lazy: a ``Deferred`` given for one is called once, when the field is first read.
+    """Make fields of a class lazy: a ``Deferred`` given for one is called once, when the field is first read.
 
     Args:
-        cls: a slotted dataclass; code that reads its fields sees only the values.
+        cls: made by ``builds`` or ``reads``, with the base ``LazyFields``; code that reads its fields sees only values.
         names: names of the fields.
     """
-    cls.__lazy__ = names
-    for name in names:
-        slot = cls.__dict__[name]
-        setattr(cls, name, property(_made_once(slot.__get__, slot.__set__), slot.__set__))
-
-
-def _made_once(get: Callable[[Any], Any], put: Callable[[Any, Any], None]) -> Callable[[Any], Any]:
-    """Wrap a slot's getter so that it replaces a ``Deferred`` by its computed value."""
-
-    def read(owner: Any) -> Any:
-        item = get(owner)
-        if type(item) is Deferred:
-            item = item()
-            put(owner, item)
-        return item
-
-    return read
+    cls.__lazy__ = frozenset(names)
+    if not cls.__dataclass_params__.frozen:
+        cls.__init__ = _late_init(cls)

@@ -103,12 +103,7 @@ class Arbiter:
             scope = Scope.FREE
             if closing is None and causes & (self.timing.known or self.timing.declared(state)).all_on:
                 scope = Scope.ALL
-            menus = made.menus()  # 3. menus
-            offer = made.offer(menus, scope, closing, retune=self.timing.retunes)  # 4. offer
-            if made.opened is None:
-                valuations = made.value(menus, offer, closing)  # 5. value
-                allocation = made.allocate(menus, offer, valuations)  # 6. allocate
-                made.place_and_plan(menus, offer, allocation)  # 7. place, 8. check and plan
+            made.run(scope, closing, retune=self.timing.retunes)  # 3. menus to 8. check and plan
             made.finish(state.memos)
         except (Exception, SystemExit) as error:
             fault = made.fault(error)

@@ -1,12 +1,11 @@
-"""Checks the invariants of allocations and placements before they are planned, and of the whole state."""
+"""Checks the details of allocations and placements that few of them have, and the invariants of the whole state."""
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
-from eunomia.contract.allocations import Allocation, Grants, Pins
+from eunomia.contract.allocations import Allocation, Pins
 from eunomia.contract.menus import Menus
 from eunomia.contract.offers import Offer
 from eunomia.contract.placements import Placement
@@ -17,59 +16,17 @@ from eunomia.model.leases import GpuState, Lease, LeaseState
 from eunomia.model.workload import JobState
 from eunomia.round.answers import PlanError
 from eunomia.round.offering import reached
-from eunomia.round.retunes import check_ranges, check_retunes
+from eunomia.round.retunes import check_ranges
 from eunomia.round.targets import target_amounts
 from eunomia.store.state import State
 from eunomia.units import NONE, Ints, Rest, Scope, Stage, Unit
 
 _JOB = Unit.JOB
-_ONLY_FREE, _DOWN = frozenset({int(GpuState.FREE)}), int(GpuState.DOWN)
+_DOWN = int(GpuState.DOWN)
 _FIRST_REASON, _LAST_REASON = int(min(Reason)), int(max(Reason))
 
 
-class Named(NamedTuple):
-    """The claims of an allocation as plain numbers: each claim's row, and the number of GPUs that it is granted."""
-
-    rows: list[int]
-    sizes: list[int]
-
-
-def check_allocation(state: State, menus: Menus, offer: Offer, allocation: Allocation) -> Named:
-    """Refuse an allocation that no placement could serve; return its claims as plain numbers.
-
-    Raises:
-        PlanError: the allocation holds shares, claims of groups, a claim twice, a row not in use, or a count that is
-            negative or not whole.
-    """
-    stage = Stage.ALLOCATION
-    if not isinstance(allocation.amount, Grants):
-        kind = type(allocation.amount).__name__
-        raise PlanError(stage, "after the last refiner an allocation must hold whole GPUs", value=kind)
-    claims, gpus = allocation.claims, allocation.amount.gpus
-    if claims.unit is not _JOB and claims.unit is not Unit.APP:
-        raise PlanError(stage, "after the last refiner claims must be jobs or apps", value=claims.unit.value)
-    named = claims.rows
-    if gpus.shape != named.shape:
-        raise PlanError(stage, "grants must have a number for each claim", value=f"{gpus.size} for {named.size}")
-    rows, sizes = named.tolist(), gpus.tolist()
-    if gpus.dtype.kind not in "iu" or [size for size in sizes if size < 0]:
-        raise PlanError(stage, "grants must be whole GPUs, at least 0", value=str(gpus[:8]))
-    many = len(rows)
-    if many > 1 and len(set(rows)) != many:
-        raise PlanError(stage, "a claim must be named once", value=str(claims.rows[:8]))
-    table = state.jobs if claims.unit is _JOB else state.apps
-    ids, used = table.cells.id, table.used
-    if [row for row in rows if not 0 <= row < used or ids[row] is None]:
-        raise PlanError(stage, "a claim must be of a row that is in use", value=str(claims.rows[:8]))
-    if [claim for claim in allocation.order.tolist() if not 0 <= claim < many]:
-        raise PlanError(stage, "the order must name claims", value=str(allocation.order[:8]))
-    if claims.unit is _JOB:
-        jobs = [row for row, size in zip(rows, sizes, strict=True) if size]
-        _check_sizes(state, menus, offer, jobs, [size for size in sizes if size], stage)
-    return Named(rows, sizes)
-
-
-def _check_sizes(state: State, menus: Menus, offer: Offer, jobs: list[int], gpus: list[int], stage: Stage) -> None:
+def check_sizes(state: State, menus: Menus, offer: Offer, jobs: list[int], gpus: list[int], stage: Stage) -> None:
     """Refuse a gang that does not run whole at a size on its menu; its GPUs outside the offer count too."""
     number, sizes = state.jobs.cells.lease, gpus
     if {number[job] for job in jobs} - {NONE} and offer.gpus.size != state.cluster.gpus:
@@ -105,65 +62,7 @@ def check_verdicts(state: State, stage: Stage, unit: Unit, verdicts: Verdicts) -
         raise PlanError(stage, "verdicts must give reasons of the closed set", value=str(reasons[:8]))
 
 
-def check_placement(
-    state: State, menus: Menus, offer: Offer, allocation: Allocation, named: Named, placement: Placement
-) -> dict[int, list[int]]:
-    """Refuse a placement that breaks an invariant; only the rows and machines that it touches are looked at.
-
-    Returns:
-        By placed claim: its GPUs, ascending.
-
-    Raises:
-        PlanError: a GPU is placed twice, is not on the offer or is of the wrong type; a size is not on the menu; pins
-            are not honoured; a machine has fewer CPUs or less memory than placed on it.
-    """
-    stage = Stage.PLACEMENT
-    if placement.start.size != placement.claim.size + 1 or placement.start[-1] != placement.gpus.size:
-        raise PlanError(stage, "the offsets of a placement must end with its GPUs", value=str(placement.start[-3:]))
-    gpus, start, many = placement.gpus.tolist(), placement.start.tolist(), placement.gpus.size
-    if many > 1 and len(set(gpus)) != many:
-        raise PlanError(stage, "a GPU must have one holder", value=str(np.sort(placement.gpus)[:8]))
-    states = state.holdings.cells.state
-    within = not gpus or 0 <= min(gpus) <= max(gpus) < len(state.capacity.type_of)
-    all_free = within and offer.whole and {states[gpu] for gpu in gpus} <= _ONLY_FREE
-    if not (all_free or (within and _on_offer(state, offer, placement.gpus, gpus))):
-        off = placement.gpus[~np.isin(placement.gpus, offer.gpus)]
-        raise PlanError(stage, "a placement must stay within the offer", value=f"GPU {off[0]}")
-    (rows, sizes), is_job = named, allocation.claims.unit is _JOB
-    amount, jobs, waiting = allocation.amount, state.jobs.cells, state.waiting_jobs.rows
-    pins = amount.pins if isinstance(amount, Grants) else None
-    placed, smaller = dict[int, list[int]](), dict[int, int]()
-    for index, claim in enumerate(placement.claim.tolist()):
-        if not 0 <= claim < len(rows):
-            raise PlanError(stage, "a placement must name claims of the allocation", value=str(placement.claim[:8]))
-        if claim in placed:
-            raise PlanError(stage, "a claim must be placed once", value=str(placement.claim[:8]))
-        mine = placed[claim] = gpus[start[index] : start[index + 1]]
-        if not mine:
-            continue  # a claim without GPUs needs no check
-        mine.sort()
-        size = len(mine)
-        if pins is not None:
-            _check_pins(state, pins, claim, mine)
-        if is_job and (rows[claim] not in waiting or jobs.gpu_type[rows[claim]] != NONE):
-            _check_job(state, offer, rows[claim], mine)
-        if size > sizes[claim]:
-            rule = f"a claim must get at most the {sizes[claim]} GPUs that it was granted"
-            raise PlanError(stage, rule, value=str(size))
-        if size < sizes[claim]:
-            smaller[rows[claim]] = size
-    if smaller and is_job:  # the sizes that were granted have been checked
-        _check_sizes(state, menus, offer, list(smaller), list(smaller.values()), stage)
-    if placement.retunes is not None:
-        check_retunes(state, offer, placement, _given_up(state, offer, allocation))
-    bounds = (amount.cpus, amount.memory_gib) if isinstance(amount, Grants) else (None, None)
-    given = (*bounds, placement.cpus, placement.memory_gib, placement.retunes)
-    if state.amounts.uneven or [part for part in given if part is not None]:
-        _check_machines(state, offer, allocation, placement)
-    return placed
-
-
-def _on_offer(state: State, offer: Offer, gpus: Ints, numbers: list[int]) -> bool:
+def on_offer(state: State, offer: Offer, gpus: Ints, numbers: list[int]) -> bool:
     """Return whether all these GPUs are on the offer."""
     if offer.whole and offer.scope is Scope.ALL and not any(state.owners.leaving.values()):
         held, now = state.holdings.cells, state.now  # no GPU has a successor, since none is leaving
@@ -171,7 +70,8 @@ def _on_offer(state: State, offer: Offer, gpus: Ints, numbers: list[int]) -> boo
     return bool(reached(state, offer, gpus).all())
 
 
-def _check_pins(state: State, pins: Pins, claim: int, gpus: Sequence[int]) -> None:
+def check_pins(state: State, pins: Pins, claim: int, gpus: Sequence[int]) -> None:
+    """Refuse GPUs of a claim on other machines than its pins name."""
     mine = pins.claim == claim
     if not mine.any():
         return
@@ -182,7 +82,8 @@ def _check_pins(state: State, pins: Pins, claim: int, gpus: Sequence[int]) -> No
         raise PlanError(Stage.PLACEMENT, "pinned GPUs must be on the machines named", value=str(dict(placed)))
 
 
-def _check_job(state: State, offer: Offer, job: int, gpus: Sequence[int]) -> None:
+def check_job(state: State, offer: Offer, job: int, gpus: Sequence[int]) -> None:
+    """Refuse a job that neither waits nor runs, and GPUs of another type than it asks for."""
     waits = job in state.waiting_jobs.rows or state.jobs.cells.lease[job] != NONE
     if not waits and job not in offer.candidates:
         found = JobState(int(state.jobs.live.state[job])).name.lower()
@@ -192,7 +93,7 @@ def _check_job(state: State, offer: Offer, job: int, gpus: Sequence[int]) -> Non
         raise PlanError(Stage.PLACEMENT, "a job must get GPUs of the type that it asks for", place=state.job_id(job))
 
 
-def _check_machines(state: State, offer: Offer, allocation: Allocation, placement: Placement) -> None:
+def check_machines(state: State, offer: Offer, allocation: Allocation, placement: Placement) -> None:
     """Refuse a placement that overcommits CPUs or memory of a machine; leases that stay count as well.
 
     A GPU that its lease gives back counts only where it is promised to the next one, which begins after that.
@@ -200,7 +101,7 @@ def _check_machines(state: State, offer: Offer, allocation: Allocation, placemen
     cluster, held = state.cluster, state.holdings.live
     stays = (held.lease != NONE) & (held.state != GpuState.LEAVING)
     counted = (stays | (held.successor != NONE))[: cluster.gpus]
-    counted[_given_up(state, offer, allocation)] = False
+    counted[given_up(state, offer, allocation)] = False
     counted[placement.gpus] = True
     targets = target_amounts(state, allocation, placement)
     for name, target, limit in (
@@ -219,7 +120,7 @@ def _check_machines(state: State, offer: Offer, allocation: Allocation, placemen
     check_ranges(state, allocation, placement, targets)
 
 
-def _given_up(state: State, offer: Offer, allocation: Allocation) -> Ints:
+def given_up(state: State, offer: Offer, allocation: Allocation) -> Ints:
     """GPUs on the offer whose holders, or their successors, keep only what the placement gives them."""
     if allocation.rest is Rest.RELEASE:
         return offer.gpus

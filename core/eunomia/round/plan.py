@@ -1,4 +1,4 @@
-"""Compares a placement with the present state and lists the transitions and renewals that lead from one to the other.
+"""Checks an allocation and its placement, and lists the transitions and renewals that lead to the placement.
 
 A job's lease stays, leaves, starts, or is resized if its GPUs change. An app's lease, which names no job, stays or
 loses GPUs; GPUs that its app wins form a new lease. A lease that stays gets no transition, unless the placement gives
@@ -8,21 +8,27 @@ its job other CPUs or memory.
 import dataclasses
 import math
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 
 from eunomia.contract.allocations import Allocation, AmountRange, Grants
 from eunomia.contract.decisions import Renewal, Transition, TransitionKind, kind_of_resize
+from eunomia.contract.menus import Menus
 from eunomia.contract.offers import Offer
 from eunomia.contract.placements import Placement, Retunes
 from eunomia.contract.stages import Rounds
 from eunomia.model.leases import GpuState, Lease, LeaseState
+from eunomia.round.answers import PlanError
+from eunomia.round.invariants import check_job, check_machines, check_pins, check_sizes, given_up, on_offer
 from eunomia.round.offering import reached
+from eunomia.round.retunes import check_retunes
 from eunomia.round.targets import target_amounts
 from eunomia.store.state import State
-from eunomia.units import NEVER, NONE, Epoch, LeaseId, Reals, Rest, Seconds, Unit
+from eunomia.units import NEVER, NONE, Epoch, LeaseId, Reals, Rest, Seconds, Stage, Unit
 
 NO_GPUS = np.empty(0, np.int64)
+_JOB, _ONLY_FREE = Unit.JOB, frozenset({int(GpuState.FREE)})
 _LEAVING, _LEASE_LEAVING = int(GpuState.LEAVING), LeaseState.LEAVING
 _START = TransitionKind.START
 _UNPROTECTED = Seconds(-math.inf)
@@ -32,6 +38,108 @@ def planned(allocation: Allocation, starts_at: Reals) -> tuple[tuple[int, float]
     """Planned starts of waiting jobs: row and time in seconds."""
     known = zip(allocation.claims.rows.tolist(), starts_at.tolist(), strict=True)
     return tuple((row, time) for row, time in known if math.isfinite(time))
+
+
+class Named(NamedTuple):
+    """The claims of an allocation as plain numbers: each claim's row, and the number of GPUs that it is granted."""
+
+    rows: list[int]
+    sizes: list[int]
+
+
+def check_allocation(state: State, menus: Menus, offer: Offer, allocation: Allocation) -> Named:
+    """Refuse an allocation that no placement could serve; return its claims as plain numbers.
+
+    Raises:
+        PlanError: the allocation holds shares, claims of groups, a claim twice, a row not in use, or a count that is
+            negative or not whole.
+    """
+    stage = Stage.ALLOCATION
+    if not isinstance(allocation.amount, Grants):
+        kind = type(allocation.amount).__name__
+        raise PlanError(stage, "after the last refiner an allocation must hold whole GPUs", value=kind)
+    claims, gpus = allocation.claims, allocation.amount.gpus
+    if claims.unit is not _JOB and claims.unit is not Unit.APP:
+        raise PlanError(stage, "after the last refiner claims must be jobs or apps", value=claims.unit.value)
+    named = claims.rows
+    if gpus.shape != named.shape:
+        raise PlanError(stage, "grants must have a number for each claim", value=f"{gpus.size} for {named.size}")
+    rows, sizes = named.tolist(), gpus.tolist()
+    if gpus.dtype.kind not in "iu" or [size for size in sizes if size < 0]:
+        raise PlanError(stage, "grants must be whole GPUs, at least 0", value=str(gpus[:8]))
+    many = len(rows)
+    if many > 1 and len(set(rows)) != many:
+        raise PlanError(stage, "a claim must be named once", value=str(claims.rows[:8]))
+    table = state.jobs if claims.unit is _JOB else state.apps
+    ids, used = table.cells.id, table.used
+    if [row for row in rows if not 0 <= row < used or ids[row] is None]:
+        raise PlanError(stage, "a claim must be of a row that is in use", value=str(claims.rows[:8]))
+    if [claim for claim in allocation.order.tolist() if not 0 <= claim < many]:
+        raise PlanError(stage, "the order must name claims", value=str(allocation.order[:8]))
+    if claims.unit is _JOB:
+        jobs, asked = [row for row, size in zip(rows, sizes, strict=True) if size], [size for size in sizes if size]
+        lease = state.jobs.cells.lease
+        if [job for job in jobs if lease[job] != NONE] or not menus.have(jobs, asked):
+            check_sizes(state, menus, offer, jobs, asked, stage)
+    return Named(rows, sizes)
+
+
+def check_placement(
+    state: State, menus: Menus, offer: Offer, allocation: Allocation, named: Named, placement: Placement
+) -> dict[int, list[int]]:
+    """Refuse a placement that breaks an invariant; only the rows and machines that it touches are looked at.
+
+    Returns:
+        By placed claim: its GPUs, ascending.
+
+    Raises:
+        PlanError: a GPU is placed twice, is not on the offer or is of the wrong type; a size is not on the menu; pins
+            are not honoured; a machine has fewer CPUs or less memory than placed on it.
+    """
+    stage = Stage.PLACEMENT
+    if placement.start.size != placement.claim.size + 1 or placement.start[-1] != placement.gpus.size:
+        raise PlanError(stage, "the offsets of a placement must end with its GPUs", value=str(placement.start[-3:]))
+    gpus, start, many = placement.gpus.tolist(), placement.start.tolist(), placement.gpus.size
+    if many > 1 and len(set(gpus)) != many:
+        raise PlanError(stage, "a GPU must have one holder", value=str(np.sort(placement.gpus)[:8]))
+    states = state.holdings.cells.state
+    within = not gpus or 0 <= min(gpus) <= max(gpus) < len(state.capacity.type_of)
+    all_free = within and offer.whole and {states[gpu] for gpu in gpus} <= _ONLY_FREE
+    if not (all_free or (within and on_offer(state, offer, placement.gpus, gpus))):
+        off = placement.gpus[~np.isin(placement.gpus, offer.gpus)]
+        raise PlanError(stage, "a placement must stay within the offer", value=f"GPU {off[0]}")
+    (rows, sizes), is_job = named, allocation.claims.unit is _JOB
+    amount, jobs, waiting = allocation.amount, state.jobs.cells, state.waiting_jobs.rows
+    pins = amount.pins if isinstance(amount, Grants) else None
+    placed, smaller = dict[int, list[int]](), dict[int, int]()
+    for index, claim in enumerate(placement.claim.tolist()):
+        if not 0 <= claim < len(rows):
+            raise PlanError(stage, "a placement must name claims of the allocation", value=str(placement.claim[:8]))
+        if claim in placed:
+            raise PlanError(stage, "a claim must be placed once", value=str(placement.claim[:8]))
+        mine = placed[claim] = gpus[start[index] : start[index + 1]]
+        if not mine:
+            continue  # a claim without GPUs needs no check
+        mine.sort()
+        size = len(mine)
+        if pins is not None:
+            check_pins(state, pins, claim, mine)
+        if is_job and (rows[claim] not in waiting or jobs.gpu_type[rows[claim]] != NONE):
+            check_job(state, offer, rows[claim], mine)
+        if size > sizes[claim]:
+            rule = f"a claim must get at most the {sizes[claim]} GPUs that it was granted"
+            raise PlanError(stage, rule, value=str(size))
+        if size < sizes[claim]:
+            smaller[rows[claim]] = size
+    if smaller and is_job:  # the sizes that were granted have been checked
+        check_sizes(state, menus, offer, list(smaller), list(smaller.values()), stage)
+    if placement.retunes is not None:
+        check_retunes(state, offer, placement, given_up(state, offer, allocation))
+    bounds = (amount.cpus, amount.memory_gib) if isinstance(amount, Grants) else (None, None)
+    given = (*bounds, placement.cpus, placement.memory_gib, placement.retunes)
+    if state.amounts.uneven or [part for part in given if part is not None]:
+        check_machines(state, offer, allocation, placement)
+    return placed
 
 
 @dataclasses.dataclass(slots=True)
@@ -122,12 +230,7 @@ class Planner:
                 self.drafts.append(_Draft(_START, number, app, job, fresh, [], after, ends))
         if self.placement.retunes is not None:
             self.retune(self.placement.retunes)
-        epoch = state.counters.last_epoch
-        for draft in self.drafts:  # the fences of GPUs given back are older than the epochs of the leases that get them
-            if draft.leaving:
-                epoch += 1
-                draft.fence = epoch
-        return [self.made(draft, epoch + place) for place, draft in enumerate(self.drafts, start=1)]
+        return self.ordered()
 
     def change(self, numbers: set[int], served: dict[int, set[int]]) -> None:
         """Draft the orders to leases that exist, and note the GPUs that each claim has from these."""
@@ -235,33 +338,42 @@ class Planner:
         leaving = [gpu for gpu in lost if holder[gpu] == number] if lost else []
         self.drafts.append(_Draft(kind, number, lease.app, lease.job, gpus, leaving, after, ends))
 
-    def made(self, draft: _Draft, epoch: int) -> Transition:
-        """Make the order of a draft, with the epoch that its lease gets."""
-        state, gpus = self.state, np.array(draft.gpus, np.int64)
-        if not self.even:
-            cpus, memory_gib = self.amounts[0][gpus], self.amounts[1][gpus]
-        elif state.amounts.shares.are_known:
-            cpus, memory_gib = state.amounts.shares.of(gpus)
-        else:
-            cpus = memory_gib = self.amounts[0][: gpus.size]  # all are 0
-        return Transition(
-            kind=draft.kind,
-            lease=LeaseId(draft.lease),
-            epoch=Epoch(epoch),
-            fence=Epoch(draft.fence),
-            app=state.apps.cells.id[draft.app],
-            job=None if draft.job == NONE else state.jobs.cells.id[draft.job],
-            gpus=gpus,
-            cpus=cpus,
-            memory_gib=memory_gib,
-            ends_at=draft.ends[0],
-            protected_until=draft.ends[1],
-            leaving=np.array(draft.leaving, np.int64) if draft.leaving else NO_GPUS,
-            after=np.array(draft.after, np.int64) if draft.after else NO_GPUS,
-            deadline=self.deadline if draft.leaving else NEVER,
-            cpus_range=None if self.ranges[0] is None else self.range_of(draft, self.ranges[0]),
-            memory_range=None if self.ranges[1] is None else self.range_of(draft, self.ranges[1]),
-        )
+    def ordered(self) -> list[Transition]:
+        """Make the orders of all drafts; the fences of GPUs given back are older than the epochs of new holders."""
+        state, epoch, orders = self.state, self.state.counters.last_epoch, list[Transition]()
+        for draft in self.drafts:
+            if draft.leaving:
+                epoch += 1
+                draft.fence = epoch
+        jobs, apps, shares = state.jobs.cells.id, state.apps.cells.id, state.amounts.shares
+        for draft in self.drafts:
+            epoch, gpus = epoch + 1, np.array(draft.gpus, np.int64)
+            if not self.even:
+                cpus, memory_gib = self.amounts[0][gpus], self.amounts[1][gpus]
+            elif shares.are_known:
+                cpus, memory_gib = shares.of(gpus)
+            else:
+                cpus = memory_gib = self.amounts[0][: gpus.size]  # all are 0
+            order = Transition(
+                kind=draft.kind,
+                lease=LeaseId(draft.lease),
+                epoch=Epoch(epoch),
+                fence=Epoch(draft.fence),
+                app=apps[draft.app],
+                job=None if draft.job == NONE else jobs[draft.job],
+                gpus=gpus,
+                cpus=cpus,
+                memory_gib=memory_gib,
+                ends_at=draft.ends[0],
+                protected_until=draft.ends[1],
+                leaving=np.array(draft.leaving, np.int64) if draft.leaving else NO_GPUS,
+                after=np.array(draft.after, np.int64) if draft.after else NO_GPUS,
+                deadline=self.deadline if draft.leaving else NEVER,
+                cpus_range=None if self.ranges[0] is None else self.range_of(draft, self.ranges[0]),
+                memory_range=None if self.ranges[1] is None else self.range_of(draft, self.ranges[1]),
+            )
+            orders.append(order)
+        return orders
 
     def range_of(self, draft: _Draft, bounds: AmountRange) -> tuple[float, float] | None:
         """Return the range of a draft's GPUs by the allocation; None: no claim of it has them, or its app divides."""

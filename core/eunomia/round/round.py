@@ -27,11 +27,10 @@ from eunomia.model.leases import LeaseState
 from eunomia.model.shapes import replaced
 from eunomia.round.answers import Answer, PlanError, StageFaultError, fault_of, mistyped
 from eunomia.round.bids import Closing
-from eunomia.round.invariants import check_allocation, check_placement, check_verdicts
-from eunomia.round.offering import make_offer
-from eunomia.round.plan import Planner, planned
+from eunomia.round.invariants import check_verdicts
+from eunomia.round.plan import Planner, check_allocation, check_placement, planned
 from eunomia.round.probes import Prober, check_probes
-from eunomia.round.show import show
+from eunomia.round.show import make_offer, show
 from eunomia.round.verdict_changes import verdicts_of
 from eunomia.store.state import State
 from eunomia.units import NEVER, Cause, Ints, LeaseId, Scope, Seconds, Stage, Unit
@@ -93,52 +92,91 @@ class Round:
         self.calls = 0
         self.at: tuple[str, Stage] | None = None
 
-    # --- the stages ------------------------------------------------------------------------------------------------
+    # --- the steps of a round, by their numbers in ``Arbiter.step`` ---------------------------------------------------
 
-    def menus(self) -> Menus:
-        """Ask the elasticity; announced regimes are filled in where it forecasts none, and probes are checked."""
-        menus = self.ask(_ELASTICITY, Menus, self.stages.elasticity, self.snapshot)
+    def run(self, scope: Scope, closing: Closing | None = None, *, retune: bool = False) -> None:
+        """Call the stages and plan the transitions to their placement; a round that opens an offer ends after that.
+
+        Args:
+            scope: which GPUs may be on offer.
+            closing: the offer that closes, with its bids; None: there was none.
+            retune: whether the placement may change the CPUs and memory of running jobs.
+        """
+        state, stages, snapshot = self.state, self.stages, self.snapshot
+        # 3. menus
+        menus = self.ask(_ELASTICITY, Menus, stages.elasticity, snapshot)
+        if menus.probe is not None or state.reports.coming_regimes:
+            menus = self._completed(menus)
+        # 4. offer
+        if closing is None:
+            offer = self.considered = self._offer(menus, scope, retune=retune)
+        else:
+            offer = self.considered = closing.offer
+        if self.opened is not None:
+            return
+        # 5. value; after bids, the apps that sent none
+        if closing is None:
+            valuations = self.ask(_VALUATION, Valuations, stages.valuation, snapshot, menus, offer)
+        else:
+            silent = dataclasses.replace(offer, apps=closing.silent)
+            valuations = self.ask(_VALUATION, Valuations, stages.valuation, snapshot, menus, silent)
+            valuations = closing.joined(valuations)
+        # 6. allocate
+        allocation = self.ask(_ALLOCATION, Allocation, stages.allocation, snapshot, menus, offer, valuations)
+        for refine, name in zip(stages.refiners, stages.refiner_names, strict=True):
+            allocation = self.ask(_REFINE, Allocation, refine, snapshot, menus, offer, allocation, name=name)
+        self.wake_at = valuations.wake_at if valuations.wake_at < allocation.wake_at else allocation.wake_at
+        if not (valuations.wake_at > state.now and allocation.wake_at > state.now):
+            raise self._too_soon(valuations.wake_at, allocation.wake_at)
+        named = check_allocation(state, menus, offer, allocation)
+        # 7. place
+        placement = self.ask(_PLACEMENT, Placement, stages.placement, snapshot, menus, offer, allocation)
+        # 8. check and plan
+        placed = check_placement(state, menus, offer, allocation, named, placement)
+        rounds, release = stages.rounds, menus.change.release
+        if release > rounds.suspend_grace:  # a job that leaves gets at least the time that its menus declare
+            rounds = dataclasses.replace(rounds, suspend_grace=release)
+        planner = Planner(state, (offer, allocation, placement), (named.rows, placed), rounds)
+        self.transitions = planner.run()
+        self.renewals += planner.renewals
+        if allocation.starts_at is not None:
+            self.starts_at = planned(allocation, allocation.starts_at)
+        if menus.probe is not None:
+            self._probe(menus.probe)
+        self.at = None
+
+    def standings(self) -> Valuations:
+        """Return the value of each claim's present holdings: the valuation of an empty offer."""
+        menus = self._completed(self.ask(_ELASTICITY, Menus, self.stages.elasticity, self.snapshot))
+        empty = _empty(make_offer(self.state, Scope.FREE, lease_of(self.stages)))
+        return self.ask(_VALUATION, Valuations, self.stages.valuation, self.snapshot, menus, empty)
+
+    def _completed(self, menus: Menus) -> Menus:
+        """Check the probes that menus ask for, and fill in announced regimes where the elasticity forecasts none."""
         if menus.probe is not None:
             if Feature.PROBES not in self.stages.contract(_ELASTICITY).gives:
                 rule = "an elasticity that probes must declare Feature.PROBES in the gives of its contract"
                 raise PlanError(_ELASTICITY, rule, value="not declared")
             check_probes(self.state, menus.probe)
         coming = self.state.reports.coming_regimes
-        if coming and menus.regimes is None:
-            return dataclasses.replace(menus, regimes=announced(coming))
-        return menus
+        return dataclasses.replace(menus, regimes=announced(coming)) if coming and menus.regimes is None else menus
 
-    def offer(self, menus: Menus, scope: Scope, closing: Closing | None = None, *, retune: bool) -> Offer:
+    def _offer(self, menus: Menus, scope: Scope, *, retune: bool) -> Offer:
         """Offer GPUs to apps, fewer of both where the allocation narrows the offer; overdue leases beyond are renewed.
 
-        The offer is opened to app masters if any that sees it can bid. After bids it is the offer that closes.
+        The offer is opened to app masters if any that sees it can bid.
         """
         state, stages = self.state, self.stages
-        if closing is not None:
-            self.considered = closing.offer
-            return closing.offer
         lease = stages.rounds.lease
         offer = make_offer(state, scope, NEVER if lease is None else lease, retune=retune)
         if stages.offer is not None:
             offer = self._narrowed(menus, offer)
-        self.considered = offer
         if state.lease_ends.overdue:
             self.renewals += renewals(state, stages, beyond=offer.gpus)
         deadline = stages.rounds.bid_deadline
         if deadline is not None and _has_bidders(state, offer):
             self.opened = dataclasses.replace(offer, whole=False, closes_at=Seconds(state.now + deadline))
         return offer
-
-    def value(self, menus: Menus, offer: Offer, closing: Closing | None = None) -> Valuations:
-        """Ask the valuation; after bids it values the apps that sent none."""
-        if closing is None:
-            return self.ask(_VALUATION, Valuations, self.stages.valuation, self.snapshot, menus, offer)
-        silent = dataclasses.replace(offer, apps=closing.silent)
-        return closing.joined(self.ask(_VALUATION, Valuations, self.stages.valuation, self.snapshot, menus, silent))
-
-    def standings(self) -> Valuations:
-        """Return the value of each claim's present holdings: the valuation of an empty offer."""
-        return self.value(self.menus(), _empty(make_offer(self.state, Scope.FREE, lease_of(self.stages))))
 
     def _narrowed(self, menus: Menus, everything: Offer) -> Offer:
         """Ask the allocation which GPUs to offer, and to which apps."""
@@ -153,37 +191,12 @@ class Round:
             raise PlanError(_ALLOCATION, "a narrowed offer must not contain GPUs that were not on offer")
         return replaced(offer, whole=False)
 
-    def allocate(self, menus: Menus, offer: Offer, valuations: Valuations) -> Allocation:
-        """Ask the allocation and its refiners. A round that a stage asks for must be later than now."""
-        stages, snapshot = self.stages, self.snapshot
-        allocation = self.ask(_ALLOCATION, Allocation, stages.allocation, snapshot, menus, offer, valuations)
-        for refine, name in zip(stages.refiners, stages.refiner_names, strict=True):
-            allocation = self.ask(_REFINE, Allocation, refine, snapshot, menus, offer, allocation, name=name)
-        times = ((_VALUATION, valuations.wake_at), (_ALLOCATION, allocation.wake_at))
-        self.wake_at = min(times[0][1], times[1][1])
-        for stage, time in times:
-            if not time > self.state.now:  # or rounds would repeat forever
-                what = f"wake_at must be later than now, but got {time}"
-                raise StageFaultError(stages.names.get(stage, stage.value), stage, what)
-        return allocation
-
-    def place_and_plan(self, menus: Menus, offer: Offer, allocation: Allocation) -> None:
-        """Ask the placement, check both answers, and plan the transitions from the present state to the placement."""
-        state, stages = self.state, self.stages
-        named = check_allocation(state, menus, offer, allocation)
-        if allocation.starts_at is not None:
-            self.starts_at = planned(allocation, allocation.starts_at)
-        placement = self.ask(_PLACEMENT, Placement, stages.placement, self.snapshot, menus, offer, allocation)
-        placed = check_placement(state, menus, offer, allocation, named, placement)
-        rounds, release = stages.rounds, menus.change.release
-        if release > rounds.suspend_grace:  # a job that leaves gets at least the time that its menus declare
-            rounds = dataclasses.replace(rounds, suspend_grace=release)
-        planner = Planner(state, (offer, allocation, placement), (named.rows, placed), rounds)
-        self.transitions += planner.run()
-        self.renewals += planner.renewals
-        if menus.probe is not None:
-            self._probe(menus.probe)
-        self.at = None
+    def _too_soon(self, of_valuation: Seconds, of_allocation: Seconds) -> StageFaultError:
+        """Return the fault of a stage that asks for a round not later than now: rounds would repeat forever."""
+        late = of_valuation > self.state.now
+        stage, time = (_ALLOCATION, of_allocation) if late else (_VALUATION, of_valuation)
+        name = self.stages.names.get(stage, stage.value)
+        return StageFaultError(name, stage, f"wake_at must be later than now, but got {time}")
 
     def _probe(self, probes: Probes) -> None:
         """Order the measurements that are possible now; a later round orders the rest."""

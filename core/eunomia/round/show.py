@@ -1,4 +1,4 @@
-"""The snapshot of the state for the stages: views of its tables; fields that cost work are computed on first use."""
+"""What stages see: the snapshot and the offer; fields that cost work are computed when a stage reads them."""
 
 import math
 from collections.abc import Iterable, Set
@@ -8,6 +8,7 @@ import numpy as np
 from eunomia.contract.contracts import Feature
 from eunomia.contract.index import Index
 from eunomia.contract.memos import Memos
+from eunomia.contract.offers import Offer
 from eunomia.contract.queues import Ranked
 from eunomia.contract.snapshot import Snapshot
 from eunomia.model.ledger import Ledger
@@ -15,8 +16,9 @@ from eunomia.model.shapes import Deferred
 from eunomia.model.space import Space
 from eunomia.model.workload import JobState
 from eunomia.round.narrowing import narrowed
+from eunomia.round.offering import candidates, may_change, named
 from eunomia.store.state import State
-from eunomia.units import NONE, Cause, Rows
+from eunomia.units import NONE, Cause, OfferId, Rows, Scope, Seconds
 
 _NOTHING: frozenset[int] = frozenset()
 _WAITING, _ON = int(JobState.WAITING), (int(JobState.STARTING), int(JobState.RUNNING))
@@ -65,9 +67,37 @@ def show(state: State, causes: Iterable[Cause] = (), needs: frozenset[Feature] =
     )
     if state.plain:
         later = _StateIndex(state, state.free_of(), state.waiting_jobs.rebuild().rows, kept=False)
-    later.none_overdue = not state.lease_ends.overdue
+    later.none_overdue, later.proportional = not state.lease_ends.overdue, not state.amounts.uneven
     made.index = later
     return made
+
+
+def make_offer(state: State, scope: Scope, lease: Seconds, *, retune: bool = False) -> Offer:
+    """Offer every GPU that the round may reassign to all apps.
+
+    Args:
+        state: not changed until the round ends.
+        scope: whether GPUs of running jobs are on offer.
+        lease: length of the leases, in seconds.
+        retune: whether the placement may change the CPUs and memory of jobs that are not claims.
+    """
+    only_free = scope is Scope.FREE and not state.lease_ends.overdue
+    free, every = state.free_gpus.free, slice(None)
+    return Offer(
+        id=OfferId(state.counters.last_offer + 1),
+        scope=scope,
+        made_at=state.now,
+        gpus=Deferred(lambda: may_change(state, scope, every).nonzero()[0]),  # type: ignore[arg-type]
+        candidates=Deferred(candidates, state, scope, only_free),  # type: ignore[arg-type]
+        free_gpus=sum(free) if only_free else Deferred(lambda: int(may_change(state, scope, every).sum())),  # type: ignore[arg-type]
+        contended=state.waiting_jobs.asked > min(free),
+        retune=retune,
+        whole=True,
+        lease=lease,
+        capacity=state.capacity.in_service,
+        contention=Deferred(lambda: state.app_ledger.contention[: max(1, state.apps.used)].copy()),  # type: ignore[arg-type]
+        named=Deferred(named, state, scope),  # type: ignore[arg-type]
+    )
 
 
 class _StateIndex(Index):
@@ -96,10 +126,6 @@ class _StateIndex(Index):
     def settled(self) -> bool:
         leaving = self._state.owners.leaving
         return not self._state.owners.divided and not (leaving and any(leaving.values()))
-
-    @property
-    def proportional(self) -> bool:
-        return not self._state.amounts.uneven
 
     @property
     def overdue(self) -> list[int]:

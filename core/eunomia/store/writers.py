@@ -26,19 +26,46 @@ _ON_GPUS = (_RUNNING, _STARTING)
 # --- jobs --------------------------------------------------------------------------------------------------------
 
 
-def move(state: State, job: int, to: int, at: Seconds | None = None, granted: tuple[int, int] | None = None) -> None:
-    """Set a job's state from now on, or from ``at``; ``granted``: its new lease, and the reason why that waits or 0."""
-    jobs = state.jobs.cells
+def move(
+    state: State,
+    job: int,
+    to: int,
+    at: Seconds | None = None,
+    *,
+    granted: tuple[int, int] | None = None,
+    gpus: int = NONE,
+) -> None:
+    """Set a job's state from now on, or from ``at``.
+
+    Args:
+        state: changed in place.
+        job: its row.
+        to: the new state.
+        at: in seconds; None: now.
+        granted: its new lease, and the reason why that waits or 0.
+        gpus: the number of GPUs on which it begins to run, at its declared rate if it has one.
+    """
+    jobs, at = state.jobs.cells, state.now if at is None else at
     before = jobs.state[job]
     if granted is not None:
         jobs.lease[job], jobs.reason[job] = granted
-    count(state, job, state.now if at is None else at)
+    elif gpus != NONE:
+        if jobs.since[job] == jobs.since[job]:
+            halt(state, job, at)  # a job that grew ran at its old size until its new GPUs were ready
+        jobs.gpus[job], jobs.reason[job] = gpus, 0
+    count(state, job, at)
     jobs.state[job] = to
     size = 0
     if to in _ON_GPUS:
         lease = state.leases.get(jobs.lease[job])
         size = jobs.gpus[job] if lease is None else (lease.gpus if lease.probe is None else lease.probe.home).size
     state.waiting_jobs.moved(job, before, to, jobs.most[job], size)
+    if gpus != NONE:
+        jobs.since[job] = at
+        jobs.starts[job] += 1
+        seconds, most = jobs.seconds_per_iteration[job], jobs.most[job]
+        if seconds == seconds:  # NaN: not declared
+            jobs.rate[job] = (gpus if gpus < most else most) / seconds if seconds else math.inf
 
 
 def count(state: State, job: int, at: Seconds, *, idle: float = 0.0) -> None:
@@ -91,20 +118,6 @@ def tell(state: State, job: int, verdict: Verdict) -> None:
     state.waiting_jobs.told(job, verdict)
 
 
-def begin(state: State, job: int, gpus: int, at: Seconds) -> None:
-    """Note that a job runs on this number of GPUs from ``at`` on, at its declared rate if it has one."""
-    jobs = state.jobs.cells
-    if jobs.since[job] == jobs.since[job]:
-        halt(state, job, at)  # a job that grew ran at its old size until its new GPUs were ready
-    jobs.gpus[job], jobs.reason[job] = gpus, 0
-    move(state, job, _RUNNING, at)
-    jobs.since[job] = at
-    jobs.starts[job] += 1
-    seconds, most = jobs.seconds_per_iteration[job], jobs.most[job]
-    if seconds == seconds:  # NaN: not declared
-        jobs.rate[job] = (gpus if gpus < most else most) / seconds if seconds else math.inf
-
-
 def drop_job(state: State, job: int) -> None:
     """Drop a job that is on no GPU."""
     jobs = state.jobs.cells
@@ -119,6 +132,32 @@ def drop_job(state: State, job: int) -> None:
     state.changes.rows += (job, ~app)
     state.jobs.drop(job)
     state.cause(Cause.LEFT)
+
+
+def close_app(state: State, app: int, outcome: str) -> None:
+    """End an app without jobs; it is dropped once it has given back all its GPUs."""
+    if state.open is not None:
+        state.open.bids.pop(app, None)
+    state.names.outcomes[state.apps.cells.id[app]] = outcome
+    state.service.app_ledger = None
+    if state.owners.shared_by.get(app):
+        present, rows = state.owners.present, np.array([app])
+        mean = state.service.contention(state.now, state.counters.contention_area, rows, present)
+        state.apps.set(app, ended=1, contention=mean.item())
+        state.owners.present -= 1
+    else:
+        state.owners.present -= 1
+        drop_app(state, app)
+
+
+def drop_app(state: State, app: int) -> None:
+    """Drop an app that has ended and has given back all its GPUs."""
+    state.names.apps.pop(state.apps.cells.id[app], None)
+    if state.reports.forecasts:
+        state.reports.forecasts.pop(app, None)
+    state.owners.jobs_of.pop(app, None)
+    state.owners.shared_by.pop(app, None)
+    state.apps.drop(app)
 
 
 # --- leases and GPUs ---------------------------------------------------------------------------------------------
@@ -264,3 +303,42 @@ def set_ranges(state: State, order: Transition) -> None:
     if order.memory_range is not None:
         least, most = order.memory_range
         state.holdings.set(gpus, least_memory_gib=least / size, most_memory_gib=most / size)
+
+
+def leave_all(state: State, lease: Lease) -> None:
+    """Mark a lease as leaving: all its GPUs have to come back."""
+    if lease.job == NONE and lease.state is not LeaseState.LEAVING:
+        state.owners.divided -= 1
+    lease.state = LeaseState.LEAVING
+    state.lease_ends.released(lease.id)
+
+
+def forget_probe(state: State, lease: Lease) -> None:
+    """End a measurement, which a newer order about the lease overtakes."""
+    if lease.probe is not None:
+        lease.probe = None
+        state.owners.probing.pop(lease.id, None)
+
+
+def drop_lease(state: State, lease: Lease) -> None:
+    """Drop a lease that has no GPUs left; an ended app is dropped with its last lease."""
+    number, job, owners = lease.id, lease.job, state.owners
+    del state.leases[number]
+    if state.amounts.are_known:
+        state.amounts.drop(number)
+    if state.owners.probing:
+        state.owners.probing.pop(number, None)
+    if state.owners.leaving:
+        state.owners.leaving.pop(number, None)
+    if state.lease_ends.overdue:
+        state.lease_ends.released(number)
+    if job != NONE:
+        if state.jobs.cells.lease[job] == number:
+            state.jobs.set(job, lease=NONE)
+        return
+    shared = owners.shared_by[lease.app]
+    shared.discard(number)
+    if lease.state is not LeaseState.LEAVING:
+        owners.divided -= 1
+    if not shared and state.apps.cells.ended[lease.app]:
+        drop_app(state, lease.app)

@@ -35,7 +35,7 @@ from eunomia import (
     hookimpl,
 )
 from eunomia.units import NONE, Rows
-from eunomia_plugins.allocations.gangs import Grant, Served, limit, preempt, serve
+from eunomia_plugins.allocations.gangs import Grant, limit, preempt, serve
 from eunomia_plugins.allocations.ranking import EVENTS, asks
 from eunomia_plugins.allocations.sizes import Serving, serve_sizes
 
@@ -102,7 +102,7 @@ class Ordered:
         """Serve jobs in order; a job for which no GPUs are left waits, outranked.
 
         Where jobs have one size each and the order gives keys, the jobs are kept sorted, and the answer names the jobs
-        that start, move or leave. Else all candidates are ranked, and the answer names them all.
+        that start, move or leave, these with 0 GPUs. Else all candidates are ranked, and the answer names them all.
         """
         form = next((form for form in valuations.forms if isinstance(form, Scores)), None)
         index = snapshot.index
@@ -112,20 +112,37 @@ class Ordered:
         only_free = offer.scope is Scope.FREE and index.none_overdue
         if not only_free and (stop or not index.settled):
             return serve_sizes(snapshot, menus, offer, valuations, self._serving)
+        impossible, capacity, grants = NO_VERDICTS, offer.capacity.tolist(), None
         if not offer.contended and not stop and index.proportional:
-            starts = _all(snapshot)
-            if starts is not None:
-                return _allocation(snapshot, offer, Served(starts, []), form, stop=False)
-        everywhere = offer.scope is not Scope.FREE
-        queue = index.queue(form.key, menus, running=everywhere, owner=self)
-        capacity: list[int] = offer.capacity.tolist()
-        if everywhere:
-            served = preempt(queue, index.free.free, capacity)
+            grants = _all(snapshot)
+        if grants is None:
+            everywhere = offer.scope is not Scope.FREE
+            queue = index.queue(form.key, menus, running=everywhere, owner=self)
+            if everywhere:
+                grants, evicted = preempt(queue, index.free.free, capacity)
+            else:
+                takes = [] if only_free else queue.exact(index.overdue)
+                grants, evicted = serve(queue, takes, index.free.free, capacity, stop=stop)
+            if queue.widest > min(capacity):
+                impossible = _impossible(queue, capacity)
         else:
-            takes = [] if only_free else queue.exact(index.overdue)
-            served = serve(queue, takes, index.free.free, capacity, stop=stop)
-        impossible = _impossible(queue, capacity) if queue.widest > min(capacity) else NO_VERDICTS
-        return _allocation(snapshot, offer, served, form, stop=stop, impossible=impossible)
+            evicted = []
+        rows = np.array([*evicted, *[grant.row for grant in grants]], _INT32)
+        sizes = np.array([*[0 for _ in evicted], *[grant.gpus for grant in grants]], _INT64)
+        kinds = None
+        if len(capacity) > 1:
+            kinds = np.array([*[NONE for _ in evicted], *[grant.kind for grant in grants]], _INT32)
+        wake_at = NEVER
+        if form.holds is not None and offer.contended and grants:
+            wake_at = Seconds(snapshot.now + max(float(form.holds(rows[len(evicted) :]).min()), 1e-3))
+        return Allocation(
+            claims=Claims(unit=Unit.JOB, rows=rows),
+            amount=Grants(gpus=sizes, gpu_type=kinds),
+            order=_FIRST if rows.size == 1 and grants else _in_turn(snapshot, grants, len(evicted), stop=stop),
+            on_misfit=Misfit.STOP if stop else Misfit.SKIP,
+            verdicts=impossible,
+            wake_at=wake_at,
+        )
 
     @hookimpl
     def eunomia_explain(self) -> Explanation:
@@ -173,35 +190,6 @@ def _impossible(queue: Queue, capacity: list[int]) -> Verdicts:
         return NO_VERDICTS
     rows, reasons = zip(*found, strict=True)
     return Verdicts(rows=np.array(rows, np.int32), reasons=np.array(reasons, np.int32))
-
-
-def _allocation(
-    snapshot: Snapshot,
-    offer: Offer,
-    served: Served,
-    scores: Scores,
-    *,
-    stop: bool,
-    impossible: Verdicts = NO_VERDICTS,
-) -> Allocation:
-    """Name the jobs that leave, with 0 GPUs, and those that start or move."""
-    grants, evicted = served
-    rows = np.array([*evicted, *[grant.row for grant in grants]], _INT32)
-    sizes = np.array([*[0 for _ in evicted], *[grant.gpus for grant in grants]], _INT64)
-    kinds = None
-    if offer.capacity.size > 1:
-        kinds = np.array([*[NONE for _ in evicted], *[grant.kind for grant in grants]], _INT32)
-    wake_at = NEVER
-    if scores.holds is not None and offer.contended and grants:
-        wake_at = Seconds(snapshot.now + max(float(scores.holds(rows[len(evicted) :]).min()), 1e-3))
-    return Allocation(
-        claims=Claims(unit=Unit.JOB, rows=rows),
-        amount=Grants(gpus=sizes, gpu_type=kinds),
-        order=_FIRST if rows.size == 1 and grants else _in_turn(snapshot, grants, len(evicted), stop=stop),
-        on_misfit=Misfit.STOP if stop else Misfit.SKIP,
-        verdicts=impossible,
-        wake_at=wake_at,
-    )
 
 
 def _in_turn(snapshot: Snapshot, grants: list[Grant], first: int, *, stop: bool) -> Rows:

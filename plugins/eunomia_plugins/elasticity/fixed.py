@@ -86,7 +86,7 @@ class _Cache:
         """Return the menus from declared rates only, and whether they differ from those of the last round."""
         known, jobs = self._menus, snapshot.jobs
         same = known is not None and self._jobs is jobs and known.curve.size == jobs.most.size
-        changes = snapshot.changed(self._version) if same else None
+        changes = snapshot.find_changes(self._version) if same else None
         if known is None or changes is None or self._cells is None:
             known, changed = declared_menus(snapshot), True
             self._cells = _Cells(known, jobs)

@@ -59,14 +59,15 @@ def place_on_free(snapshot: Snapshot, offer: Offer, allocation: Allocation) -> P
     rows, order, waiting = allocation.claims.rows.tolist(), allocation.order.tolist(), live.waiting
     if not rows:
         return Placement(claim=NO_CLAIMS, gpus=NO_GPUS, start=_all(0)[:1])
-    if len(rows) == 1 and order == [0] and offer.scope is Scope.FREE:
-        only = _only(snapshot, rows[0], grants)
-        if only is not None:
-            return only
+    kinds = _kinds(snapshot, grants, rows)
+    if len(rows) == 1 and order == [0] and offer.scope is Scope.FREE and rows[0] in waiting and kinds[0] >= 0:
+        size = grants.gpus.item(0)
+        gpus = _choose(snapshot.cluster, live.free, kinds[0], size) if size > 0 else None
+        if gpus is not None:
+            return Placement(claim=FIRST, gpus=np.array(gpus), start=_all(size))
     held = {claim: gpus for claim, row in enumerate(rows) if row not in waiting and (gpus := live.gpus_of(row))}
     if (held or offer.scope is not Scope.FREE) and not live.settled:
         return None  # GPUs that jobs are leaving are offered too
-    kinds = _kinds(snapshot, grants, rows)
     if order and min([kinds[claim] for claim in order]) < 0:
         return None
     stay = _staying(snapshot, offer, allocation, kinds, held)
@@ -100,15 +101,6 @@ def _staying(
         return None
     kept = {claim: held[claim] for claim in allocation.order.tolist() if claim in stay}
     return kept if len(kept) == len(stay) else None
-
-
-def _only(snapshot: Snapshot, row: int, grants: Grants) -> Placement | None:
-    """Place a single claim that holds no GPUs, as ``_packed`` does; None: it holds GPUs, or does not fit."""
-    live, size, kind = snapshot.index, grants.gpus.item(0), _kinds(snapshot, grants, [row])[0]
-    if kind < 0 or size <= 0 or row not in live.waiting:
-        return None
-    gpus = _choose(snapshot.cluster, live.free, kind, size)
-    return None if gpus is None else Placement(claim=FIRST, gpus=np.array(gpus), start=_all(size))
 
 
 FIRST: Final = np.zeros(1, np.int32)
