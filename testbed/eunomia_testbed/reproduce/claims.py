@@ -9,6 +9,7 @@ from typing import Any, Generic
 from eunomia.errors import InputError
 from eunomia.model.shapes import builds, value
 from eunomia_testbed.reproduce.comparison_tables import TableLine, filled_table
+from eunomia_testbed.reproduce.estimates import estimated
 from eunomia_testbed.reproduce.judging import measured_row
 from eunomia_testbed.reproduce.measures import (
     EACH,
@@ -68,8 +69,14 @@ class RowPaper(Generic[G, C, F]):
     """Measures without cells, by name: numbers by label."""
     notes: Mapping[str, Callable[[Mapping[str, Sequence[F]]], str]] = dataclasses.field(default_factory=dict)
     """By the name that a row's ``note`` gives: words about its cells, which come by label, one a seed."""
-    seconds: Callable[[C], float] | None = None
-    """Estimates the CPU seconds of a cell."""
+    group: Callable[[C], str] | None = None
+    """Names the group of a cell in the file's ``[seconds]``; None: the file has no times."""
+
+    def seconds(self, cell: C) -> float | None:
+        """Return the CPU seconds that such a cell took where it was measured; None: none like it was."""
+        if self.group is None:
+            return None
+        return self.file.seconds.get(self.group(cell), {}).get(getattr(cell, self.axis))
 
     def claims(self, grid: G) -> list[Claim[G, C, F]]:
         """Return a claim for each row, in the order of the paper's sections.
@@ -221,7 +228,7 @@ class _RowClaim(Generic[G, C, F]):
         cells = {seed: self._cells(seed, variant) for seed in seeds}
         whole = [seed for seed in seeds if all(cell.key in runs.done for cell in cells[seed])]
         if not whole or not self._settings:
-            return NOT_RUN
+            return self._not_run(variant)
 
         def numbers(fields: Mapping[str, Any], name: str) -> tuple[float, ...]:
             keys = [self._cell({**fields, **variant.fields}, seed).key for seed in whole]
@@ -235,6 +242,17 @@ class _RowClaim(Generic[G, C, F]):
             found = dataclasses.replace(found, reason=f"{found.reason}; {noted}")
         stale = any(cell.key in runs.stale for seed in whole for cell in cells[seed])
         return dataclasses.replace(self._guarded(runs, found, variant, whole), stale=stale)
+
+    def _not_run(self, variant: Variant) -> Measured:
+        """Return the result without finished seeds: its reason says what the simulations are estimated to take."""
+        if not self._settings:
+            words = "none of its settings is among those of the run (--set)"
+        else:
+            seeds = self._grid.seeds if self._drawn else self._grid.seeds[:1]
+            cells = list(dict.fromkeys(cell for seed in seeds for cell in self._cells(seed, variant)))
+            words = f"{len(cells)} simulations, {estimated(self._paper.seconds, cells)}"
+        remark = f"; {self._row.why}" if self._row.why else ""
+        return dataclasses.replace(NOT_RUN, reason=f"{NOT_RUN.reason}: {words}{remark}")
 
     def _figures(self, runs: Runs[G, C, F], variant: Variant, whole: Sequence[int]) -> dict[str, list[F]]:
         """Return the figures of the others' cells by label, one a seed."""

@@ -60,21 +60,56 @@ class ReproduceFlags(BaseModel):
 def reproduce(flags: ReproduceFlags) -> int:
     """Measure a paper's claims and compare them with the printed values."""
     from eunomia.units import parse_duration
-    from eunomia_testbed.reproduce.paper import Runs, cells_of
     from eunomia_testbed.reproduce.papers import find_paper
-    from eunomia_testbed.reproduce.running import processes_here, run_cells
-    from eunomia_testbed.reproduce.table import fixed_lines
+    from eunomia_testbed.reproduce.run_lock import locked
+    from eunomia_testbed.results.folder import new_folder_name
 
     paper = find_paper(flags.paper)
     seconds = parse_duration(flags.within, name="--within", place="--within", zero=True)
     grid = _grid(paper, flags)
     every = paper.claims(grid)
     claims = chosen(every, flags.only)
+    folder = flags.out or Path("eunomia-out") / new_folder_name("reproduce", datetime.now(UTC))
+    _check_folder(folder, _fixed_text(grid, flags), flags)
+    with locked(folder):
+        outcome, interrupted = _run(paper, grid, claims, flags, folder, seconds)
+        rows = [(claim, claim.measure(outcome.runs)) for claim in claims]
+        outcome.write(rows)
+    if flags.docs:
+        outcome.write_docs(flags.docs, every, dict(rows))
+    return INTERRUPTED if interrupted else outcome.exit_code(rows)
+
+
+def _run(
+    paper: "Paper[Any, Any, Any]",
+    grid: Any,
+    claims: "Sequence[Claim[Any, Any, Any]]",
+    flags: ReproduceFlags,
+    folder: Path,
+    seconds: float,
+) -> "tuple[_Outcome, bool]":
+    """Run the cells that the claims lack, in a folder whose lock is held.
+
+    Returns:
+        All finished cells, and whether the user interrupted the run.
+
+    Raises:
+        EunomiaError: a cell failed, or the folder belongs to another run.
+    """
+    from eunomia_testbed.reproduce.estimates import to_come
+    from eunomia_testbed.reproduce.paper import Runs, cells_of
+    from eunomia_testbed.reproduce.run_lock import LOCK
+    from eunomia_testbed.reproduce.running import processes_here, run_cells
+    from eunomia_testbed.reproduce.table import fixed_lines
+
     cells = cells_of(grid.seeds, claims)
-    folder, store = _open(paper, grid, flags)
+    store = _open(paper, grid, flags, folder)
     fixed = [_sizes(paper, grid, cells), *paper.fixed(grid)]
     says = _say if flags.progress and not flags.quiet else lambda lines: None
     says([f"{paper.title}, {len(claims)} claims. Fixed before the first run:", *fixed_lines(fixed)])
+    missing = store.missing(cells)
+    if len(missing) < len(cells):
+        says([to_come(paper.seconds, cells, missing)])
 
     def done_one(cell: Any, figures: Any, done: int, of: int) -> None:
         says([f"{done} of {of}   {paper.said(cell, figures)}"])
@@ -86,16 +121,12 @@ def reproduce(flags: ReproduceFlags) -> int:
     except KeyboardInterrupt:
         interrupted = True
     except InputError:
-        store.withdraw([folder / FIXED])
+        store.withdraw([folder / FIXED, folder / LOCK])
         raise
     done = store.load(cells)
     runs: Runs[Any, Any, Any] = Runs(grid=grid, done=done, stale=store.stale())
     outcome = _Outcome(flags=flags, paper=paper, runs=runs, cells=len(cells), fixed=fixed, folder=folder)
-    rows = [(claim, claim.measure(runs)) for claim in claims]
-    outcome.write(rows)
-    if flags.docs:
-        outcome.write_docs(flags.docs, every, dict(rows))
-    return INTERRUPTED if interrupted else outcome.exit_code(rows)
+    return outcome, interrupted
 
 
 # -- before the first run
@@ -128,10 +159,10 @@ def _plain(figure: str) -> str:
 
 def _sizes(paper: "Paper[Any, Any, Any]", grid: Any, cells: Sequence[Any]) -> str:
     """Return seeds and number of simulations with what they are estimated to cost, as a line of text."""
+    from eunomia_testbed.reproduce.estimates import estimated
+
     line = f"seeds {', '.join(map(str, grid.seeds))}; {len(cells)} simulations"
-    if paper.seconds is None or not cells:
-        return line
-    return f"{line}, about {sum(map(paper.seconds, cells)):.0f} s of CPU time"
+    return f"{line}, {estimated(paper.seconds, cells)}" if cells else line
 
 
 def _grid(paper: "Paper[Any, Any, Any]", flags: ReproduceFlags) -> Any:
@@ -152,27 +183,43 @@ def _grid(paper: "Paper[Any, Any, Any]", flags: ReproduceFlags) -> Any:
     return dataclasses.replace(grid, seeds=seed_list(flags.seeds), **sizes)
 
 
-def _open(paper: "Paper[Any, Any, Any]", grid: Any, flags: ReproduceFlags) -> "tuple[Path, Store[Any, Any]]":
-    """Open the folder of a run, and write the settings of the run.
+def _fixed_text(grid: Any, flags: ReproduceFlags) -> str:
+    """Return the settings of a run, as its folder keeps them."""
+    from eunomia_testbed.reproduce.table import plain_grid
+
+    return json.dumps({"paper": flags.paper, **plain_grid(grid)}, indent=2) + "\n"
+
+
+def _check_folder(folder: Path, wanted: str, flags: ReproduceFlags) -> None:
+    """Refuse the folder of another run.
 
     Raises:
-        InputError: the folder belongs to another run, or exists and ``--resume`` is not given.
+        InputError: the folder belongs to another run, or has files and ``--resume`` is not given.
+    """
+    from eunomia_testbed.reproduce.run_lock import LOCK
+
+    fixed = folder / FIXED
+    if not folder.exists() or all(path.name == LOCK for path in folder.iterdir()):
+        return
+    if not flags.resume:
+        raise InputError("--out must be a new folder, or --resume be given", value=str(folder))
+    if not fixed.exists() or fixed.read_text() != wanted:
+        raise InputError("--resume must be given the seeds and apps of the earlier run", value=str(fixed))
+
+
+def _open(paper: "Paper[Any, Any, Any]", grid: Any, flags: ReproduceFlags, folder: Path) -> "Store[Any, Any]":
+    """Open the folder of a run, whose lock is held, and write the settings of the run.
+
+    Raises:
+        InputError: a run that has ended in the meantime has left other files in the folder.
     """
     from eunomia_testbed.reproduce.running import Store
-    from eunomia_testbed.reproduce.table import plain_grid
-    from eunomia_testbed.results.folder import new_folder_name
 
-    folder = flags.out or Path("eunomia-out") / new_folder_name("reproduce", datetime.now(UTC))
-    fixed = folder / FIXED
-    wanted = json.dumps({"paper": flags.paper, **plain_grid(grid)}, indent=2) + "\n"
-    if folder.exists() and any(folder.iterdir()):
-        if not flags.resume:
-            raise InputError("--out must be a new folder, or --resume be given", value=str(folder))
-        if not fixed.exists() or fixed.read_text() != wanted:
-            raise InputError("--resume must be given the seeds and apps of the earlier run", value=str(fixed))
+    wanted = _fixed_text(grid, flags)
+    _check_folder(folder, wanted, flags)
     store: Store[Any, Any] = Store(folder, paper.figures)
-    fixed.write_text(wanted)
-    return folder, store
+    (folder / FIXED).write_text(wanted)
+    return store
 
 
 # -- at the end

@@ -109,8 +109,8 @@ class Paper(Generic[G, C, F]):
     """Returns the decisions made before the first run, one sentence each: clusters, sizes, leases, open points."""
     said: Callable[[C, F], str]
     """Returns the line shown when a cell is done, such as ``themis, seed 0: worst ρ 1.75``."""
-    seconds: Callable[[C], float] | None = None
-    """Estimates the CPU seconds of a cell; None: it is not known beforehand."""
+    seconds: Callable[[C], float | None] = lambda cell: None
+    """Estimates the CPU seconds of a cell; None: they are not known beforehand."""
     tables: Callable[[Runs[G, C, F]], list[dict[str, Any]]] = lambda runs: []
     """Returns tables of levels from the finished cells, as plain values."""
 

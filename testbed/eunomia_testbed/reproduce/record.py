@@ -43,12 +43,16 @@ def merged(rows: Sequence[Plain], earlier: Sequence[Plain], *, aged: bool) -> li
     found = []
     for row in rows:
         before = known.get((row["figure"], row["claim"]))
-        if row["why"] == NOT_RUN.reason and before is not None and before["why"] != NOT_RUN.reason:
+        if _not_run(row) and before is not None and not _not_run(before):
             found.append({**row, **before, "stale": bool(before["stale"] or aged)})
         else:
             by_seed = {name: [float(f"{each:.4g}") for each in numbers] for name, numbers in row["by_seed"].items()}
             found.append({**row, "by_seed": by_seed, "values": [float(f"{each:.4g}") for each in row["values"]]})
     return found
+
+
+def _not_run(row: Plain) -> bool:
+    return bool(row["why"].startswith(NOT_RUN.reason))
 
 
 def merged_tables(tables: Sequence[Plain], earlier: Sequence[Plain], *, aged: bool) -> list[Plain]:

@@ -35,6 +35,10 @@ class Store(Generic[C, F]):
         here = code_here()
         return frozenset(key for key, code in self._codes.items() if code != here)
 
+    def missing(self, cells: Iterable[C]) -> list[C]:
+        """Return the cells without stored figures."""
+        return [cell for cell in cells if not (self.folder / f"{cell.key}.json").exists()]
+
     def load(self, cells: Iterable[C]) -> dict[str, F]:
         """Return the figures of stored cells, by key.
 

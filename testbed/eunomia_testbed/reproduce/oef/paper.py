@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from eunomia.model.shapes import value
 from eunomia_testbed.reproduce.claims import RowPaper, Variant, paper_of
-from eunomia_testbed.reproduce.oef.cells import OVERHEAD, RESTART, OefCell, OefFigures, recipe_of, run_cell
+from eunomia_testbed.reproduce.oef.cells import COMPLETION, OVERHEAD, RESTART, OefCell, OefFigures, recipe_of, run_cell
 from eunomia_testbed.reproduce.oef.tenants import FOUR, GAVEL, JOBS, PRINTED
 from eunomia_testbed.reproduce.rows import Fields, read_rows
 
@@ -70,12 +70,21 @@ NUMBERS: Final[Mapping[str, Callable[[OefFigures], float]]] = {
 """By the names that rows give; throughputs are in GPUs of a tenant's slowest type."""
 
 
+def group(cell: OefCell) -> str:
+    """Return what is done with how many tenants, and at which load where jobs end."""
+    done = f"{cell.what}, {cell.tenants} tenants"
+    if cell.what != COMPLETION:
+        return done
+    return f"{done}, {cell.speeds} speeds, load {cell.load:g}" + (", one refiner" if cell.one_refiner else "")
+
+
 ROWS: Final[RowPaper[Any, Any, Any]] = RowPaper(
     file=read_rows(Path(__file__).with_name("claims.toml")),
     cell=make_cell,
     numbers=NUMBERS,
     recipe=recipe_of,
     variants=variants,
+    group=group,
     depends_on="speeds",
 )
 PAPER: Final = paper_of(

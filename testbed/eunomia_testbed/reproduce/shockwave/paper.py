@@ -1,6 +1,7 @@
 """Shockwave for ``eunomia reproduce``: the settings, and the numbers that its rows name."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import fmean
@@ -89,12 +90,19 @@ def variants(grid: ShockwaveGrid) -> list[Variant]:
     return [Variant(name="as shipped"), Variant(name="knowing the trace's contention", fields={"contention": True})]
 
 
+def group(cell: ShockwaveCell) -> str:
+    """Return the number of jobs, and the end of a simulation that is cut off."""
+    jobs = f"{cell.jobs} jobs"
+    return jobs if cell.until_seconds == math.inf else f"{jobs}, {cell.until_seconds:g} s"
+
+
 ROWS: Final[RowPaper[Any, Any, Any]] = RowPaper(
     file=read_rows(Path(__file__).with_name("claims.toml")),
     cell=make_cell,
     numbers=NUMBERS,
     recipe=recipe_of,
     variants=variants,
+    group=group,
     depends_on="what our policies know",
 )
 PAPER: Final = paper_of(

@@ -110,9 +110,9 @@ def starved(figures: Mapping[str, Sequence[Figures]]) -> str:
     )
 
 
-def seconds(cell: Cell) -> float:
-    """Return the CPU seconds that such a cell took where it was measured."""
-    return ROWS.file.seconds[f"{cell.workload} x{cell.shrink}"][cell.policy]
+def group(cell: Cell) -> str:
+    """Return the workload and how many times fewer machines the cluster has."""
+    return f"{cell.workload} x{cell.shrink}"
 
 
 def facts(grid: Grid) -> dict[str, str]:
@@ -137,7 +137,7 @@ ROWS: Final[RowPaper[Any, Any, Any]] = RowPaper(
     behind=lambda cell: [alone_of(cell)],
     computed={"bid table": bid_table},
     notes={"starved apps": starved},
-    seconds=seconds,
+    group=group,
 )
 PAPER: Final = paper_of(
     ROWS,

@@ -1,0 +1,31 @@
+"""What the simulations of a run are estimated to cost, from what such simulations took where they were measured."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+
+def estimated(seconds: Callable[[Any], float | None], cells: Sequence[Any]) -> str:
+    """Return the CPU time of some cells in words, with the number of cells of which no time is known.
+
+    Args:
+        seconds: estimates the CPU seconds of a cell; None: no time of such a cell is known.
+        cells: at least one cell.
+    """
+    times = [seconds(cell) for cell in cells]
+    known = [each for each in times if each is not None]
+    if not known:
+        return "CPU time not known beforehand"
+    words = f"about {sum(known):.0f} s of CPU time"
+    return words if len(known) == len(cells) else f"{words} for {len(known)} of them, of the others no time is known"
+
+
+def to_come(seconds: Callable[[Any], float | None], cells: Sequence[Any], missing: Sequence[Any]) -> str:
+    """Return what is left to run of the cells of an earlier run, in words.
+
+    Args:
+        seconds: as for ``estimated``.
+        cells: all cells of the run.
+        missing: those without stored figures.
+    """
+    line = f"{len(cells) - len(missing)} of {len(cells)} simulations are in the folder"
+    return f"{line}; left: {len(missing)}, {estimated(seconds, missing)}" if missing else line

@@ -1,0 +1,67 @@
+"""The lock of a run's folder: two processes that ran the same cells would do all work twice.
+
+It is ``flock`` on a file, so the kernel releases it when the process ends, however it ends.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from eunomia.errors import InputError
+
+LOCK: Final = "run.lock"
+"""The file in the folder of a run while a process runs cells for it."""
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder, which is created if it does not exist; the file goes when the lock is released.
+
+    Raises:
+        InputError: another process holds it; the error names the process and the folder.
+    """
+    path = folder / LOCK
+    fd = _take(path)
+    try:
+        os.ftruncate(fd, 0)
+        os.write(fd, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode())
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(fd)
+
+
+def _take(path: Path) -> int:
+    """Return the descriptor of the locked file; a file that its holder has just removed is opened again.
+
+    Raises:
+        InputError: another process holds the lock.
+    """
+    while True:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = _owner(os.read(fd, 4096))
+            os.close(fd)
+            rule = "one process alone may run the simulations of a folder"
+            raise InputError(rule, value=f"a second one while {owner} runs them", place=str(path.parent)) from None
+        with contextlib.suppress(FileNotFoundError):
+            if path.stat().st_ino == os.fstat(fd).st_ino:
+                return fd
+        os.close(fd)
+
+
+def _owner(text: bytes) -> str:
+    """Return the process that a lock's file names, in words."""
+    try:
+        owner = json.loads(text)
+        return f"process {owner['pid']} on {owner['host']}"
+    except (ValueError, KeyError, TypeError):
+        return "another process"
