@@ -28,16 +28,8 @@ def adopt(state: State, decision: Decision) -> None:
         if order.kind is _START:
             app, job = names.apps.get(order.app, NONE), NONE if order.job is None else names.jobs.get(order.job, NONE)
             number, epoch = int(order.lease), int(order.epoch)
-            lease = leases[number] = Lease(
-                id=number,
-                epoch=epoch,
-                app=app,
-                job=job,
-                gpus=order.gpus,
-                ends_at=order.ends_at,
-                protected_until=order.protected_until,
-                granted_at=now,
-            )
+            lease = leases[number] = Lease(id=number, epoch=epoch, app=app, job=job, gpus=order.gpus, granted_at=now)
+            lease.ends_at, lease.protected_until = order.ends_at, order.protected_until
             counters.last_lease = max(counters.last_lease, number)
             counters.last_epoch = max(counters.last_epoch, epoch)
             if job != NONE:

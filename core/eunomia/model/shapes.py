@@ -129,9 +129,8 @@ def _init(cls: type[Any], names: dict[str, Any]) -> Callable[..., None]:
     if late:
         names |= {"_Deferred": Deferred, "_set_later": LazyFields.__dict__["_later"].__set__}
         body = ["    later = {}", *body, "    _set_later(self, later)"]
-    exec(
-        "\n".join([f"def __init__(self{', *, ' if asked else ''}{', '.join(asked)}):", *(body or ["    pass"])]), names
-    )
+    head = f"def __init__(self{', *, ' if asked else ''}{', '.join(asked)}):"
+    exec("\n".join([head, *(body or ["    pass"])]), names)
     made: Callable[..., None] = names["__init__"]
     made.__qualname__, made.__module__ = f"{cls.__qualname__}.__init__", cls.__module__
     return made

@@ -95,44 +95,29 @@ class Round:
     # --- the steps of a round, by their numbers in ``Arbiter.step`` ---------------------------------------------------
 
     def run(self, scope: Scope, closing: Closing | None = None, *, retune: bool = False) -> None:
-        """Call the stages and plan the transitions to their placement; a round that opens an offer ends after that.
-
-        Args:
-            scope: which GPUs may be on offer.
-            closing: the offer that closes, with its bids; None: there was none.
-            retune: whether the placement may change the CPUs and memory of running jobs.
-        """
+        """Call the stages and plan the transitions to their placement; a round that opens an offer ends with it."""
         state, stages, snapshot = self.state, self.stages, self.snapshot
-        # 3. menus
-        menus = self.ask(_ELASTICITY, Menus, stages.elasticity, snapshot)
+        menus = self.ask(_ELASTICITY, Menus, stages.elasticity, snapshot)  # 3. menus
         if menus.probe is not None or state.reports.coming_regimes:
             menus = self._completed(menus)
-        # 4. offer
-        if closing is None:
-            offer = self.considered = self._offer(menus, scope, retune=retune)
-        else:
-            offer = self.considered = closing.offer
+        offer = self._offer(menus, scope, retune=retune) if closing is None else closing.offer  # 4. offer
+        self.considered = offer
         if self.opened is not None:
             return
-        # 5. value; after bids, the apps that sent none
-        if closing is None:
-            valuations = self.ask(_VALUATION, Valuations, stages.valuation, snapshot, menus, offer)
-        else:
-            silent = dataclasses.replace(offer, apps=closing.silent)
-            valuations = self.ask(_VALUATION, Valuations, stages.valuation, snapshot, menus, silent)
+        given = snapshot, menus, offer
+        valued = given if closing is None else (snapshot, menus, dataclasses.replace(offer, apps=closing.silent))
+        valuations = self.ask(_VALUATION, Valuations, stages.valuation, *valued)  # 5. value
+        if closing is not None:
             valuations = closing.joined(valuations)
-        # 6. allocate
-        allocation = self.ask(_ALLOCATION, Allocation, stages.allocation, snapshot, menus, offer, valuations)
+        allocation = self.ask(_ALLOCATION, Allocation, stages.allocation, *given, valuations)  # 6. allocate
         for refine, name in zip(stages.refiners, stages.refiner_names, strict=True):
-            allocation = self.ask(_REFINE, Allocation, refine, snapshot, menus, offer, allocation, name=name)
+            allocation = self.ask(_REFINE, Allocation, refine, *given, allocation, name=name)
         self.wake_at = valuations.wake_at if valuations.wake_at < allocation.wake_at else allocation.wake_at
         if not (valuations.wake_at > state.now and allocation.wake_at > state.now):
             raise self._too_soon(valuations.wake_at, allocation.wake_at)
         named = check_allocation(state, menus, offer, allocation)
-        # 7. place
-        placement = self.ask(_PLACEMENT, Placement, stages.placement, snapshot, menus, offer, allocation)
-        # 8. check and plan
-        placed = check_placement(state, menus, offer, allocation, named, placement)
+        placement = self.ask(_PLACEMENT, Placement, stages.placement, *given, allocation)  # 7. place
+        placed = check_placement(state, menus, offer, allocation, named, placement)  # 8. check and plan
         rounds, release = stages.rounds, menus.change.release
         if release > rounds.suspend_grace:  # a job that leaves gets at least the time that its menus declare
             rounds = dataclasses.replace(rounds, suspend_grace=release)

@@ -73,14 +73,7 @@ def show(state: State, causes: Iterable[Cause] = (), needs: frozenset[Feature] =
 
 
 def make_offer(state: State, scope: Scope, lease: Seconds, *, retune: bool = False) -> Offer:
-    """Offer every GPU that the round may reassign to all apps.
-
-    Args:
-        state: not changed until the round ends.
-        scope: whether GPUs of running jobs are on offer.
-        lease: length of the leases, in seconds.
-        retune: whether the placement may change the CPUs and memory of jobs that are not claims.
-    """
+    """Offer every GPU that the round may reassign to all apps; the fields are computed when a stage reads them."""
     only_free = scope is Scope.FREE and not state.lease_ends.overdue
     free, every = state.free_gpus.free, slice(None)
     return Offer(

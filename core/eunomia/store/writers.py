@@ -23,27 +23,19 @@ _RUNNING, _STARTING, _WAITING = int(JobState.RUNNING), int(JobState.STARTING), i
 _ON_GPUS = (_RUNNING, _STARTING)
 
 
+Granted = tuple[int, int]
+"""The lease that a job gets, and the reason why it waits for that lease, or 0."""
+
+
 # --- jobs --------------------------------------------------------------------------------------------------------
 
 
 def move(
-    state: State,
-    job: int,
-    to: int,
-    at: Seconds | None = None,
-    *,
-    granted: tuple[int, int] | None = None,
-    gpus: int = NONE,
+    state: State, job: int, to: int, at: Seconds | None = None, *, granted: Granted | None = None, gpus: int = NONE
 ) -> None:
     """Set a job's state from now on, or from ``at``.
 
-    Args:
-        state: changed in place.
-        job: its row.
-        to: the new state.
-        at: in seconds; None: now.
-        granted: its new lease, and the reason why that waits or 0.
-        gpus: the number of GPUs on which it begins to run, at its declared rate if it has one.
+    ``granted``: its new lease; ``gpus``: the number on which it begins to run, at its declared rate if it has one.
     """
     jobs, at = state.jobs.cells, state.now if at is None else at
     before = jobs.state[job]
