@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from eunomia import Profile
 from eunomia.errors import InputError
-from eunomia.platform.cluster_file import KEYS as MACHINE_KEYS
-from eunomia.platform.cluster_file import parse_cluster
 from eunomia.platform.registry import Registry
 from eunomia.platform.rounds import KEYS as ROUND_KEYS
 from eunomia.platform.toml_text import toml_value
+from eunomia_testbed.spec.cluster_file import KEYS as MACHINE_KEYS
+from eunomia_testbed.spec.cluster_file import parse_cluster
 
 REGISTRY = Registry.find(installed=False)
 WORDS = [

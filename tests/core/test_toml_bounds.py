@@ -7,9 +7,9 @@ import tomllib
 import pytest
 
 from eunomia.errors import InputError
-from eunomia.platform.cluster_file import parse_cluster
 from eunomia.platform.layers import parse_setting, read_setting, read_toml
 from eunomia.platform.toml_bounds import LARGE, parse_toml
+from eunomia_testbed.spec.cluster_file import parse_cluster
 
 MANY = 120_000
 DOTS = ".".join("a" * MANY)

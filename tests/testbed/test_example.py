@@ -10,10 +10,10 @@ import pytest
 import make_example
 from eunomia import EunomiaError
 from eunomia.cli import run
-from eunomia.platform.cluster_file import load_cluster
 from eunomia_testbed import read_trace, write_example
 from eunomia_testbed.example import EXAMPLE_FILES, example_text
 from eunomia_testbed.performance import AnalyticModel
+from eunomia_testbed.spec.cluster_file import load_cluster
 
 ROOT = Path(__file__).parents[2]
 

@@ -9,9 +9,9 @@ from typing import Final
 
 from eunomia.model.cluster import Cluster, Machine
 from eunomia.model.shapes import builds
-from eunomia.platform.cluster_file import ClusterFile, cluster_toml
 from eunomia_testbed.running.plan import Plan
 from eunomia_testbed.simulator import Costs
+from eunomia_testbed.spec.cluster_file import ClusterFile, cluster_toml
 
 USUAL_COSTS: Final = Costs(start=30.0, checkpoint=20.0, restore=20.0)
 """The costs that are tried where none are given. Themis (NSDI'20, §8.3.2) measures 5 to 10 s for a checkpoint and 35 to

@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from eunomia.platform.cluster_file import ClusterFile, cluster_toml
 from eunomia_testbed.live_runs.record import LiveRecord
 from eunomia_testbed.live_runs.tables import Tables
 from eunomia_testbed.report import write_report
 from eunomia_testbed.results import ResultFolder, RunFacts
 from eunomia_testbed.results.facts import versions_of
+from eunomia_testbed.spec.cluster_file import ClusterFile, cluster_toml
 
 _PACKAGES = ("eunomia", "numpy", "grpcio", "polars")
 

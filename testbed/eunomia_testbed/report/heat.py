@@ -10,13 +10,13 @@ import polars as pl
 
 from eunomia.errors import InputError, InputErrors
 from eunomia.model.shapes import builds
-from eunomia.platform.cluster_file import parse_cluster
 from eunomia.units import Ints, Reals
 from eunomia_testbed.report.groups import OTHERS, Groups
 from eunomia_testbed.report.part import Json
 from eunomia_testbed.report.sums import numbers
 from eunomia_testbed.report.view import View
 from eunomia_testbed.results.slots import slots_of
+from eunomia_testbed.spec.cluster_file import parse_cluster
 
 COLUMNS: Final = 200
 MOST_ROWS: Final = 64

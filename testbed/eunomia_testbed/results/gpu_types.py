@@ -10,11 +10,11 @@ import polars as pl
 
 from eunomia.errors import InputError, InputErrors
 from eunomia.model.shapes import value
-from eunomia.platform.cluster_file import parse_cluster
 from eunomia.units import Reals
 from eunomia_testbed.results.facts import RunFacts
 from eunomia_testbed.results.run_data import RunData
 from eunomia_testbed.results.slots import numbered
+from eunomia_testbed.spec.cluster_file import parse_cluster
 
 SLOW_PART: Final = 0.1
 """The least part of its run time that an app must lose to slower GPU types to count as slow because of them."""

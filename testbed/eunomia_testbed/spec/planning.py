@@ -7,7 +7,6 @@ from typing import Final
 
 from eunomia.errors import InputError, InputErrors
 from eunomia.model.cluster import Cluster
-from eunomia.platform.cluster_file import ClusterFile, cluster_toml, read_cluster
 from eunomia.platform.profiles import Profile, preset_keys_left_out
 from eunomia.units import parse_duration
 from eunomia_testbed.calls.limits import CallLimits
@@ -19,6 +18,7 @@ from eunomia_testbed.running.peers import Peer
 from eunomia_testbed.running.plan import Plan
 from eunomia_testbed.simulator import Costs, Failures, Keep, SimulationOptions
 from eunomia_testbed.simulator.options import FACTS, Fact
+from eunomia_testbed.spec.cluster_file import ClusterFile, cluster_toml, read_cluster
 from eunomia_testbed.spec.elastic import sizes_of, with_sizes
 from eunomia_testbed.spec.fitting import LeftOut, fitted, size_notes
 from eunomia_testbed.spec.meaning import Question, settled

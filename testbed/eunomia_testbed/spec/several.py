@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from eunomia.errors import InputError
-from eunomia.platform.cluster_file import ClusterFile
+from eunomia_testbed.spec.cluster_file import ClusterFile
 from eunomia_testbed.spec.simulation import SimulationSpec
 from eunomia_testbed.spec.source import Request, Source, read_source, source_of
 from eunomia_testbed.workload import Workload

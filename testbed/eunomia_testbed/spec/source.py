@@ -9,7 +9,6 @@ import numpy as np
 
 from eunomia.errors import InputError
 from eunomia.model.shapes import builds, value
-from eunomia.platform.cluster_file import ClusterFile
 from eunomia.platform.layers import is_file
 from eunomia.platform.profile_resolver import TOP_KEYS
 from eunomia.units import Locality
@@ -18,6 +17,7 @@ from eunomia_testbed.performance.names import ignores_type
 from eunomia_testbed.performance.reading import plain
 from eunomia_testbed.performance.speeds import PerformanceModel
 from eunomia_testbed.results.facts import InputFile, sha256_of
+from eunomia_testbed.spec.cluster_file import ClusterFile
 from eunomia_testbed.workload import Workload
 
 if TYPE_CHECKING:

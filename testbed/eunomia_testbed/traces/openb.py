@@ -1,7 +1,7 @@
 """Alibaba's trace of 2023 (openb): pods with parts of GPUs, CPUs, memory and a GPU type.
 
 Source: ``cluster-trace-gpu-v2023`` of ``alibaba/clusterdata`` (Weng et al., FGD, ATC'23). The node list of the same
-trace is a cluster: see ``eunomia.platform.machine_lists``.
+trace is a cluster: see ``eunomia_testbed.spec.machine_lists``.
 """
 
 from typing import ClassVar, Final

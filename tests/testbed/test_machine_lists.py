@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from eunomia.errors import InputError
-from eunomia.platform.cluster_file import read_cluster
-from eunomia.platform.machine_lists import parse_machine_list
+from eunomia_testbed.spec.cluster_file import read_cluster
+from eunomia_testbed.spec.machine_lists import parse_machine_list
 
 PHILLY = "machineId, number of GPUs, single GPU mem\nm0,2, 12GB\nm1,8, 24GB\n"
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"

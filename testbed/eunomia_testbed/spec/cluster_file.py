@@ -9,11 +9,11 @@ from eunomia.errors import InputError, InputErrors
 from eunomia.model.cluster import MAX_GPUS, Cluster, Machine
 from eunomia.model.shapes import value
 from eunomia.platform.layers import is_file, read_text
-from eunomia.platform.machine_lists import is_machine_list, parse_machine_list
 from eunomia.platform.toml_bounds import LARGE, parse_toml
 from eunomia.platform.toml_text import toml_value
 from eunomia.units import Locality, parse_memory
 from eunomia.words import did_you_mean, shown
+from eunomia_testbed.spec.machine_lists import is_machine_list, parse_machine_list
 
 KEYS = ("names", "count", "rack", "gpus", "island", "cpus", "memory")
 LEVELS = tuple(level.name.lower() for level in Locality)

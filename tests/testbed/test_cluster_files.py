@@ -5,7 +5,7 @@ import pytest
 
 from eunomia import Cluster, Locality
 from eunomia.errors import InputError, InputErrors
-from eunomia.platform.cluster_file import (
+from eunomia_testbed.spec.cluster_file import (
     ClusterFile,
     cluster_toml,
     expand_hosts,
