@@ -92,7 +92,7 @@ class Agents:
                 tuner_kind="successive_halving",
             )
             agent = Agent.of(self.cluster, standing, REGISTRY, RANGE, THEMIS)
-            message = offer_message(arbiter.state, offer, row, decision.now)
+            message = offer_message(arbiter.view, offer, row, decision.now)
             bid = agent.bid(pb.Offer.FromString(message.SerializeToString()), known(name))
             assert bid.classes.same(table.classes)
             assert float(bid.now[0]) == float(table.now[claim])

@@ -162,7 +162,7 @@ def test_a_bid_that_claims_a_gpu_twice_changes_nothing_and_is_answered(lab: Any,
     assert answer.bid_error == rule
     assert not ana.leases
     assert lab.seen().slots == before
-    assert lab.arbiter.call(lambda: len(lab.arbiter.service.state.open.bids)) == 0
+    assert lab.arbiter.call(lambda: len(lab.arbiter.service.driver.arbiter.state.open.bids)) == 0
 
 
 def test_an_encoded_form_must_be_one(lab: Any) -> None:

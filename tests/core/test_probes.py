@@ -239,11 +239,11 @@ def test_a_measurement_outlives_a_checkpoint_of_the_arbiter() -> None:
 
 def test_explain_says_where_the_job_is_measured() -> None:
     run = Run(Asking(2)).until(8.0)
-    said = measuring(run.arbiter.state, 0, Seconds(8.0))
+    said = measuring(run.arbiter.view, 0, Seconds(8.0))
     assert said.startswith(
         "It measures its rate over 20 iterations on 2 slots of V100, and goes back to its 4 slots then"
     )
-    assert measuring(Run(Asking(2)).until(3.0).arbiter.state, 0, Seconds(3.0)) == ""
+    assert measuring(Run(Asking(2)).until(3.0).arbiter.view, 0, Seconds(3.0)) == ""
 
 
 def test_a_job_that_has_ended_is_refused_and_the_others_keep_their_places() -> None:

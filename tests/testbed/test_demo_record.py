@@ -86,8 +86,8 @@ def test_holders_and_waiting_jobs_are_those_of_the_arbiter_after_every_step(poli
     holds, spells = Holds(SLOTS), Spells()
 
     def compare(step: Step) -> None:
-        holds.take(step, arbiter.state)
-        spells.take(arbiter.state, step.at)
+        holds.take(step, arbiter.view)
+        spells.take(arbiter.view, step.at)
         held = arbiter.state.holdings.live.lease[:SLOTS]
         now = {hold.gpu: hold.lease for hold in holds.holds if hold.end is None}
         assert now == {gpu: int(held[gpu]) for gpu in np.flatnonzero(held >= 0).tolist()}

@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
+from eunomia.arbiter import Arbiter
 from eunomia.errors import InputError
 from eunomia.journal.journal import read_journal
 from eunomia.journal.recovery import recover
 from eunomia.model.kind_profiles import KnownRate
 from eunomia.model.shapes import value
 from eunomia.platform.profiles import Profile
-from eunomia.round.arbiter import Arbiter
 from eunomia_appmaster.service.journaled import LOST_NOTE, apps_of, read_kept, said_of, without_note
 
 
@@ -41,7 +41,7 @@ def try_recovery(path: Path) -> Dry:
             arbiter = Arbiter(kept.layout.cluster, stages, stages, seed=kept.seed)
             recover(arbiter, journal)
             apps = apps_of(journal)
-            return Dry(lost=tuple(app.name for app in without_note(arbiter.state, apps.get)), said=said)
+            return Dry(lost=tuple(app.name for app in without_note(arbiter.view, apps.get)), said=said)
     except InputError as error:
         return Dry(refused=str(error))
 
@@ -59,5 +59,5 @@ def profiles_of(path: Path) -> dict[str, tuple[KnownRate, ...]]:
         stages = Profile.fallback().stages(kept.layout.cluster)
         arbiter = Arbiter(kept.layout.cluster, stages, stages, seed=kept.seed)
         recover(arbiter, journal)
-    names = tuple(arbiter.state.names.kinds)
-    return {names[kind]: rates for kind, rates in arbiter.state.reports.profiles.items()}
+    names = tuple(arbiter.view.names.kinds)
+    return {names[kind]: rates for kind, rates in arbiter.view.reports.profiles.items()}

@@ -3,12 +3,12 @@
 import math
 from collections.abc import Sequence
 
+from eunomia.arbiter import ClusterView
 from eunomia.contract.explanations import Explanation
 from eunomia.explain.explaining import Explainer, Why
 from eunomia.explain.measuring import measuring
 from eunomia.explain.remedies import Remedy
 from eunomia.model.workload import JobState
-from eunomia.store.state import State
 from eunomia.units import JobId, Seconds
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.service.layout import Layout
@@ -19,24 +19,24 @@ EXPLAINED = (*WAITING, "running")
 """States of jobs that a plugin can explain."""
 
 
-def describe(state: State, row: int, now: float, *, until: float | None = None) -> pb.Explanation:
+def describe(view: ClusterView, row: int, now: float, *, until: float | None = None) -> pb.Explanation:
     """Return a job's state and history; ``add_why`` adds why it waits.
 
     Args:
-        state: the arbiter's.
+        view: the arbiter's.
         row: the job's.
         now: in seconds.
         until: up to when its progress is known to go on; None: until now.
     """
-    jobs, ledger = state.jobs.live, state.job_ledger
+    jobs, ledger = view.jobs, view.job_ledger
     app = int(jobs.app[row])
-    done, most = iterations_done(state, row, now if until is None else until), float(jobs.iterations[row])
+    done, most = iterations_done(view, row, now if until is None else until), float(jobs.iterations[row])
     return pb.Explanation(
-        job=state.job_id(row),
-        app=state.app_id(app),
-        user=str(state.users.live.id[state.apps.live.user[app]]),
+        job=view.job_id(row),
+        app=view.app_id(app),
+        user=str(view.users.id[view.apps.user[app]]),
         state=JobState(int(jobs.state[row])).name.lower(),
-        seconds=max(0.0, now - float(jobs.told_at[row])),
+        seconds=max(0.0, now - float(view.verdict(row).at)),
         least=int(jobs.least[row]),
         most=int(jobs.most[row]),
         iterations_done=done,
@@ -44,14 +44,14 @@ def describe(state: State, row: int, now: float, *, until: float | None = None) 
         ran_seconds=float(ledger.attained[row]),
         waited_seconds=float(ledger.waited[row]),
         starts=int(jobs.starts[row]),
-        slots=int((state.holdings.live.job == row).sum()),
-        text=measuring(state, row, Seconds(now)),
+        slots=int((view.gpus.job == row).sum()),
+        text=measuring(view, row, Seconds(now)),
     )
 
 
-def iterations_done(state: State, row: int, now: float) -> float:
+def iterations_done(view: ClusterView, row: int, now: float) -> float:
     """Return the iterations that a job has done so far, at its last rate."""
-    jobs = state.jobs.live
+    jobs = view.jobs
     since, done, most = float(jobs.since[row]), float(jobs.done[row]), float(jobs.iterations[row])
     if not math.isnan(since):
         done += float(jobs.rate[row]) * max(0.0, now - since)

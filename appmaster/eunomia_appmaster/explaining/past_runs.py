@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from eunomia.arbiter import Arbiter, ClusterView
 from eunomia.contract.decisions import Decision
 from eunomia.contract.events import AppArrived
 from eunomia.errors import InputError
@@ -12,8 +13,6 @@ from eunomia.journal.journal import Step, read_journal
 from eunomia.model.leases import LeaseState
 from eunomia.model.workload import JobState
 from eunomia.platform.profiles import Profile
-from eunomia.round.arbiter import Arbiter
-from eunomia.store.state import State
 from eunomia.units import NONE, JobId, Seconds
 from eunomia_appmaster.app.names import in_order, no_such_job
 from eunomia_appmaster.explaining.explanations import add_reasons, describe
@@ -73,7 +72,7 @@ class PastRun:
         for number, arbiter, rounds in self._folded():
             jobs = [job for job, stop in stops.items() if stop == number]
             if jobs:
-                now = float(arbiter.state.now) if at is None else at
+                now = float(arbiter.view.now) if at is None else at
                 self.explained_at |= dict.fromkeys(jobs, now)
                 found |= {one.job: one for one in self._explained(arbiter, rounds, jobs, now)}
         return [found[job] for job in stops] + (self._failed(name) if at is None else [])
@@ -101,7 +100,7 @@ class PastRun:
         Raises:
             InputError: there was none; it names those that there were.
         """
-        jobs = dict.fromkeys(job for _, arbiter, _ in self._folded() for job in arbiter.state.names.jobs)
+        jobs = dict.fromkeys(job for _, arbiter, _ in self._folded() for job in arbiter.view.names.jobs)
         if any(_named(job, name) for job in jobs):
             return
         arrived = [event.app for step in self.steps for event in step.events if isinstance(event, AppArrived)]
@@ -117,7 +116,7 @@ class PastRun:
         """
         seen = Spells()
         for _, arbiter, _ in self._folded():
-            seen.take(arbiter.state, float(arbiter.state.now))
+            seen.take(arbiter.view, float(arbiter.view.now))
         mine: dict[str, list[Spell]] = {}
         for spell in seen.spells:
             if _named(spell.job, name) and spell.end != spell.start:
@@ -140,9 +139,9 @@ class PastRun:
         """Return by job the last step after which it waited, or else the last step in which it existed."""
         stops: dict[str, tuple[int, int]] = {}
         for number, arbiter, _ in self._folded():
-            for job, row in arbiter.state.names.jobs.items():
+            for job, row in arbiter.view.names.jobs.items():
                 if _named(job, name):
-                    stops[job] = max(stops.get(job, (0, 0)), (_weight(arbiter.state, row), number))
+                    stops[job] = max(stops.get(job, (0, 0)), (_weight(arbiter.view, row), number))
         return {job: number for job, (_, number) in stops.items()}
 
     def _all_at(self, name: str, at: float) -> dict[str, int]:
@@ -151,13 +150,13 @@ class PastRun:
         for step, (_, arbiter, _) in zip(self.steps, self._folded(), strict=True):
             if float(step.now) > at:
                 break
-            last, jobs = step, [job for job in arbiter.state.names.jobs if _named(job, name)]
+            last, jobs = step, [job for job in arbiter.view.names.jobs if _named(job, name)]
         return {} if last is None else dict.fromkeys(jobs, last.number)
 
     def _explained(
         self, arbiter: Arbiter, rounds: Sequence[Decision], jobs: Sequence[str], now: float
     ) -> list[pb.Explanation]:
-        cluster, state = self.layout.cluster, arbiter.state
+        cluster, view = self.layout.cluster, arbiter.view
         explainer = Explainer(
             arbiter.save(),
             cluster,
@@ -166,7 +165,7 @@ class PastRun:
             rounds,
             Seconds(now),
         )
-        messages = [describe(state, state.job_row(JobId(job)), now) for job in jobs]
+        messages = [describe(view, view.job_row(JobId(job)), now) for job in jobs]
         add_reasons(explainer, messages, self.layout)
         return messages
 
@@ -175,17 +174,17 @@ def _named(job: str, name: str) -> bool:
     return job == name or job.rpartition("/")[0] == name
 
 
-def _weight(state: State, row: int) -> int:
+def _weight(view: ClusterView, row: int) -> int:
     """Rank a point in time: highest if the job waits and no slot is reserved for it, then any wait, then a pause."""
-    kind = JobState(int(state.jobs.live.state[row]))
+    kind = JobState(int(view.jobs.state[row]))
     if kind is JobState.WAITING:
-        under_way = any(state.owners.leaving.values()) or _granted(state, int(state.jobs.live.app[row]))
+        under_way = view.leaving or _granted(view, int(view.jobs.app[row]))
         return 2 if under_way else 3
     return 1 if kind is JobState.PAUSED else 0
 
 
-def _granted(state: State, app: int) -> bool:
+def _granted(view: ClusterView, app: int) -> bool:
     """Return whether the job's app has idle slots that its tuner still has to assign."""
-    held = state.holdings.live
-    shared = [lease for lease in state.app_leases(app) if lease.job == NONE and lease.state is not LeaseState.LEAVING]
+    held = view.gpus
+    shared = [lease for lease in view.leases_of(app) if lease.job == NONE and lease.state is not LeaseState.LEAVING]
     return any(bool((held.job[lease.gpus] == NONE).any()) for lease in shared)

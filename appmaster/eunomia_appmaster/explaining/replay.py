@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 
+from eunomia.arbiter import Arbiter
 from eunomia.errors import EunomiaError, InputError
 from eunomia.journal.journal import JournalReader, SavedState, Step
 from eunomia.journal.sums import UNREADABLE
 from eunomia.platform.profiles import Profile
-from eunomia.round.arbiter import Arbiter
 from eunomia_appmaster.service.layout import Layout
 
 JOURNAL = "journal.sqlite"

@@ -4,8 +4,8 @@ import dataclasses
 
 import numpy as np
 
+from eunomia.arbiter import ClusterView
 from eunomia.model.workload import JobState
-from eunomia.store.state import STAGES, State
 from eunomia.units import Ints
 
 _EMPTY = int(JobState.EMPTY)
@@ -48,25 +48,25 @@ class Spells:
         self._open: dict[int, Spell] = {}
         self._seen: Ints = np.empty((5, 0), np.int64)
 
-    def take(self, state: State, at: float) -> None:
+    def take(self, view: ClusterView, at: float) -> None:
         """Read the state after a step.
 
         Args:
-            state: the arbiter's.
+            view: the arbiter's.
             at: time of the step in seconds, on the clock of the reader.
         """
-        now = _columns(state)
+        now = _columns(view)
         seen = self._seen
         if seen.shape != now.shape:  # the table of jobs has grown: rows that are not in use are EMPTY
             self._seen = np.zeros_like(now)
             self._seen[:, : seen.shape[1]] = seen
         for row in np.flatnonzero((now != self._seen).any(axis=0)).tolist():
-            self._change(state, row, at)
+            self._change(view, row, at)
         self._seen = now
 
-    def _change(self, state: State, row: int, at: float) -> None:
+    def _change(self, view: ClusterView, row: int, at: float) -> None:
         old = self._open.get(row)
-        new = _spell(state, row, at)
+        new = _spell(view, row, at)
         if old is not None and new is not None and (old.job, old.said) == (new.job, new.said):
             return
         if old is not None:
@@ -77,24 +77,21 @@ class Spells:
             self.spells.append(new)
 
 
-def _columns(state: State) -> Ints:
-    """By job row: number of the arrival, state, and the last verdict's reason, stage and plugin."""
-    jobs, used = state.jobs.live, state.jobs.used
-    columns = (jobs.order, jobs.state, jobs.reason, jobs.stage, jobs.plugin)
-    return np.stack([np.where(jobs.state[:used] == _EMPTY, 0, column[:used]) for column in columns]).astype(np.int64)
+def _columns(view: ClusterView) -> Ints:
+    """By job row: the marks of the job and its last verdict, and its state; 0 where there is no job."""
+    states = view.jobs.state
+    return np.where(states == _EMPTY, 0, np.vstack([view.verdict_marks, states]))
 
 
-def _spell(state: State, row: int, at: float) -> Spell | None:
+def _spell(view: ClusterView, row: int, at: float) -> Spell | None:
     """Return the job's period that begins now; None: there is no job in this row."""
-    jobs = state.jobs.live
-    kind = JobState(int(jobs.state[row]))
+    kind = JobState(int(view.jobs.state[row]))
     if kind is JobState.EMPTY:
         return None
-    spell = Spell(job=str(state.job_id(row)), start=at, state=kind.name.lower())
-    reason = state.reason(row)
-    if kind in _HAVE_REASONS and reason is not None:
-        stage = int(jobs.stage[row])
-        spell.reason = reason.word
-        if kind is not JobState.PAUSED and stage >= 0:
-            spell.stage, spell.plugin = STAGES[stage].value, state.turned_down_by(row)
+    spell = Spell(job=str(view.job_id(row)), start=at, state=kind.name.lower())
+    verdict = view.verdict(row)
+    if kind in _HAVE_REASONS and verdict.reason is not None:
+        spell.reason = verdict.reason.word
+        if kind is not JobState.PAUSED and verdict.stage is not None:
+            spell.stage, spell.plugin = verdict.stage.value, verdict.plugin
     return spell

@@ -13,17 +13,20 @@ import numpy as np
 
 from eunomia.contract.bundles import ByBundle
 from eunomia.contract.events import JobAdded
+from eunomia.contract.memos import Memos
 from eunomia.contract.offers import Offer
 from eunomia.contract.snapshot import Measured, Snapshot
 from eunomia.contract.stages import ElasticityStage, ValuationStage
 from eunomia.model.cluster import Cluster
+from eunomia.model.columns import Table
 from eunomia.model.forecasts import Forecast
+from eunomia.model.leases import Holdings
+from eunomia.model.ledger import AppLedger, JobLedger, Ledger
 from eunomia.model.shapes import builds
+from eunomia.model.workload import Apps, Jobs, JobState, Users
 from eunomia.platform.checking import bind
 from eunomia.platform.registry import Registry
-from eunomia.round.show import show
-from eunomia.store.state import State
-from eunomia.units import NONE, AppId, Cause, JobId, Locality, OfferId, Scope, Seconds, Stage, UserId
+from eunomia.units import NONE, AppId, Cause, JobId, Locality, OfferId, Scope, Seconds, Stage, UserId, Version
 from eunomia_appmaster.master.bidding import AgentError, bid_of
 from eunomia_appmaster.master.outbox import RateReport
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
@@ -122,61 +125,128 @@ def _plugin(registry: Registry, wanted: pb.StagePlugin, stage: Stage) -> Any:
     return registry.make(wanted.name, options, alias=wanted.name, place=lambda path: ".".join((wanted.name, *path)))
 
 
+class _OwnApp:
+    """The tables of a snapshot of one app: one user, the app as row 0, its jobs, and its slots."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        widths = {"gpu_types": len(cluster.gpu_types)}
+        self.cluster = cluster
+        self.users: Table[Users] = Table(Users)
+        self.apps: Table[Apps] = Table(Apps)
+        self.jobs: Table[Jobs] = Table(Jobs)
+        self.app_ledger: Table[AppLedger] = Table(AppLedger)
+        self.job_ledger: Table[JobLedger] = Table(JobLedger, widths=widths)
+        self.holdings: Table[Holdings] = Table(Holdings, capacity=max(1, cluster.gpus))
+        for _ in range(cluster.gpus):
+            self.holdings.add()
+        self.kinds: dict[str, int] = {}
+        self.rows: dict[str, int] = {}
+        self.measured: dict[int, tuple[Measured, ...]] = {}
+        self.measured_at_others: dict[int, tuple[Measured, ...]] = {}
+
+    def add_job(self, view: pb.JobView, added: JobAdded | None) -> None:
+        """Add a job in order of arrival; ``added``: what the app declared, if this app master knows it."""
+        types, kinds = self.cluster.gpu_types, self.kinds
+        gpu_type, kind = (None, None) if added is None else (added.gpu_type, added.kind)
+        self.rows[view.job] = row = self.jobs.add(
+            id=JobId(view.job),
+            app=0,
+            job_kind=kinds.setdefault(kind or view.job.rpartition("/")[0], len(kinds)),
+            state=view.state,
+            least=view.least,
+            most=view.most,
+            gpu_type=types.index(gpu_type) if gpu_type in types else (NONE if gpu_type is None else -2),
+            arrived=view.arrived_at,
+            iterations=view.iterations if view.HasField("iterations") else math.nan,
+            done=view.done,
+            since=view.since if view.HasField("since") else math.nan,
+            rate=view.rate,
+            starts=view.starts,
+            **({} if added is None else _declared(added)),
+        )
+        self.job_ledger.add(
+            attained=view.attained_seconds,
+            waited=view.waited_seconds,
+            last_ran=view.last_ran_at if view.HasField("last_ran_at") else math.nan,
+            starts=view.starts,
+        )
+        received = self.job_ledger.live.received[row]
+        received[: len(view.received_gpu_seconds)] = view.received_gpu_seconds
+
+    def hold(self, slots: Iterable[pb.HeldSlot]) -> None:
+        """Set the slots that the app holds."""
+        held = self.holdings.live
+        for slot in slots:
+            held.app[slot.gpu] = 0
+            held.job[slot.gpu] = self.rows.get(slot.job, NONE)
+            held.lease[slot.gpu] = slot.lease
+            held.ends_at[slot.gpu] = slot.ends_at if slot.HasField("ends_at") else math.inf
+            held.protected_until[slot.gpu] = slot.protected_until
+            held.state[slot.gpu] = slot.state
+
+    def measure(self, seen: RateReport) -> None:
+        """Add a measured rate; of a job that is over it is left out."""
+        row = self.rows.get(seen.job, NONE)
+        if row == NONE:
+            return
+        measured = Measured(
+            job=row,
+            gpus=seen.gpus,
+            gpu_type=seen.gpu_type,
+            locality=Locality(seen.locality),
+            rate=seen.rate,
+            batch_size=math.nan if seen.batch_size is None else seen.batch_size,
+            cpus=math.nan if seen.cpus is None else seen.cpus,
+            memory_gib=math.nan if seen.memory_gib is None else seen.memory_gib,
+        )
+        present = measured.holds_at(float(self.jobs.live.batch_size[row]))
+        kept = self.measured if present else self.measured_at_others
+        kept[row] = (*kept.get(row, ()), measured)
+
+
 def lay_out(cluster: Cluster, standing: Standing, made: pb.Offer, known: Known) -> Snapshot:
     """Build the snapshot of a single app: one user, the app as row 0, its jobs, and its slots."""
-    state = State(cluster, seed=made.seed)
-    state.now, state.counters.round = Seconds(made.now), made.round
-    user = state.users.add(id=standing.user, weight=standing.user_weight)
-    state.names.users[standing.user] = user
-    kind = state.names.tuner_kinds.setdefault(standing.tuner_kind, len(state.names.tuner_kinds))
-    app = state.apps.add(
+    own = _OwnApp(cluster)
+    own.users.add(id=standing.user, weight=standing.user_weight)
+    own.apps.add(
         id=standing.app,
-        user=user,
+        user=0,
         weight=standing.weight,
         arrived=standing.arrived_at,
-        tuner_kind=kind,
+        tuner_kind=int(standing.tuner_kind != "none"),
         divides=1,
-        gpu_seconds=made.app_gpu_seconds,
-        contention=made.contention,  # the cluster's: one app alone cannot know it
     )
-    state.names.apps[standing.app] = app
-    for order, view in enumerate(made.jobs):
-        _add_job(state, view, known.jobs.get(view.job), order)
-    _set_holdings(state, made.held)
-    if known.forecast is not None:
-        state.reports.forecasts[app] = known.forecast
-    _measure(state, known.rates)
-    state.rebuild()
-    return show(state, [Cause(cause) for cause in made.causes])
-
-
-def _add_job(state: State, view: pb.JobView, added: JobAdded | None, order: int) -> None:
-    name = JobId(view.job)
-    types, kinds = state.cluster.gpu_types, state.names.kinds
-    gpu_type, kind = (None, None) if added is None else (added.gpu_type, added.kind)
-    row = state.jobs.add(
-        id=name,
-        app=0,
-        job_kind=kinds.setdefault(kind or view.job.rpartition("/")[0], len(kinds)),
-        state=view.state,
-        least=view.least,
-        most=view.most,
-        gpu_type=types.index(gpu_type) if gpu_type in types else (NONE if gpu_type is None else -2),
-        arrived=view.arrived_at,
-        iterations=view.iterations if view.HasField("iterations") else math.nan,
-        done=view.done,
-        since=view.since if view.HasField("since") else math.nan,
-        rate=view.rate,
-        starts=view.starts,
-        order=order,
-        attained=view.attained_seconds,
-        waited=view.waited_seconds,
-        last_ran=view.last_ran_at if view.HasField("last_ran_at") else math.nan,
-        **({} if added is None else _declared(added)),
+    # N_avg is the cluster's: one app alone cannot know it.
+    own.app_ledger.add(gpu_seconds=made.app_gpu_seconds, contention=made.contention)
+    for view in made.jobs:
+        own.add_job(view, known.jobs.get(view.job))
+    own.hold(made.held)
+    for seen in known.rates:
+        own.measure(seen)
+    states = own.jobs.live.state[: own.jobs.used]
+    alone = Snapshot(
+        now=Seconds(made.now),
+        round=made.round,
+        version=Version(0),
+        causes=frozenset(Cause(cause) for cause in made.causes),
+        cluster=cluster,
+        users=own.users.view,
+        apps=own.apps.view,
+        jobs=own.jobs.view,
+        active=np.flatnonzero((states != JobState.EMPTY) & (states != JobState.PAUSED)).astype(np.int32),
+        active_apps=np.zeros(1, dtype=np.int32),
+        holdings=own.holdings.view,
+        forecasts={} if known.forecast is None else {0: known.forecast},
+        measured=own.measured,
+        measured_at_others=own.measured_at_others,
+        ledger=Ledger(jobs=own.job_ledger.view, apps=own.app_ledger.view, adaptations={}),
+        memos=Memos({}),
+        kinds=tuple(own.kinds),
+        seed=made.seed,
+        find_changes=lambda _: None,
+        narrow=lambda _: alone,
     )
-    received = state.jobs.live.received[row]
-    received[: len(view.received_gpu_seconds)] = view.received_gpu_seconds
-    state.names.jobs[name] = row
+    return alone
 
 
 def _declared(added: JobAdded) -> dict[str, float]:
@@ -189,36 +259,6 @@ def _declared(added: JobAdded) -> dict[str, float]:
         "samples_per_epoch": added.samples_per_epoch,
         "adapts": int(added.adapts),
     }
-
-
-def _set_holdings(state: State, slots: Iterable[pb.HeldSlot]) -> None:
-    held = state.holdings.live
-    for slot in slots:
-        held.app[slot.gpu] = 0
-        held.job[slot.gpu] = state.job_row(JobId(slot.job)) if slot.job else NONE
-        held.lease[slot.gpu] = slot.lease
-        held.ends_at[slot.gpu] = slot.ends_at if slot.HasField("ends_at") else math.inf
-        held.protected_until[slot.gpu] = slot.protected_until
-        held.state[slot.gpu] = slot.state
-
-
-def _measure(state: State, rates: Sequence[RateReport]) -> None:
-    for seen in rates:
-        row = state.job_row(JobId(seen.job))
-        if row != NONE:
-            measured = Measured(
-                job=row,
-                gpus=seen.gpus,
-                gpu_type=seen.gpu_type,
-                locality=Locality(seen.locality),
-                rate=seen.rate,
-                batch_size=math.nan if seen.batch_size is None else seen.batch_size,
-                cpus=math.nan if seen.cpus is None else seen.cpus,
-                memory_gib=math.nan if seen.memory_gib is None else seen.memory_gib,
-            )
-            present = measured.holds_at(float(state.jobs.live.batch_size[row]))
-            kept = state.reports.measured if present else state.reports.measured_at_others
-            kept[row] = (*kept.get(row, ()), measured)
 
 
 def _offer(made: pb.Offer, snapshot: Snapshot) -> Offer:

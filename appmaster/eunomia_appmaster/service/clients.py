@@ -51,7 +51,7 @@ class ClientProtocol(rpc.ClientProtocolServicer):
         await self._submissions.ask(peer_of(context), asyncio.get_running_loop().time(), context)
         await self._ready(request, context)
         try:
-            file = await asyncio.to_thread(_parsed, request, self._service.state.cluster.gpus)
+            file = await asyncio.to_thread(_parsed, request, self._service.view.cluster.gpus)
             # The caller may disconnect meanwhile: the submission is completed all the same.
             app = await asyncio.shield(asyncio.ensure_future(self._admit_once(request, file)))
         except InputError as error:
@@ -72,7 +72,7 @@ class ClientProtocol(rpc.ClientProtocolServicer):
                 jobs=[job for app in here for job in views.jobs(app)] if request.jobs else [],
                 slots=views.slots() if request.slots else [],
                 serving=service.driver.arbiter.serving.profile,
-                round=service.state.counters.round,
+                round=service.view.round,
                 next_round_in_seconds=service.driver.next_round_in,
                 missing_slots=views.missing_slots(),
             )
@@ -283,7 +283,7 @@ class ClientProtocol(rpc.ClientProtocolServicer):
                 most=app.most,
                 max_iterations=app.max_iterations,
                 other_apps=len(service.apps.live) - (0 if app.over else 1),
-                slots=service.state.cluster.gpus,
+                slots=service.view.cluster.gpus,
                 next_round_in_seconds=service.driver.next_round_in,
                 auction=service.profile.rounds.bid_deadline is not None,
             )
@@ -296,18 +296,18 @@ class ClientProtocol(rpc.ClientProtocolServicer):
         return self._service.apps.get(name.rpartition("/")[0]), name
 
     def _tell_health(self, answer: pb.HealthResponse) -> None:
-        service, state = self._service, self._service.state
+        service, view = self._service, self._service.view
         answer.now = service.driver.clock.now()
         answer.serving = service.driver.arbiter.serving.profile
-        answer.fallback = state.counters.fallen_back
+        answer.fallback = view.fallen_back
         answer.faults.extend(service.driver.faults)
         answer.apps = len(service.apps.live)
-        answer.slots = state.cluster.gpus
-        answer.free_slots = int((state.holdings.live.state == GpuState.FREE).sum())
+        answer.slots = view.cluster.gpus
+        answer.free_slots = int((view.gpus.state == GpuState.FREE).sum())
         answer.missing_slots.extend(self._views.missing_slots())
         answer.steps = service.journal.last_step
-        answer.round = state.counters.round
-        parts = [f"{machine.name}: {machine.gpus}x{machine.gpu_type}" for machine in state.cluster.machines]
+        answer.round = view.round
+        parts = [f"{machine.name}: {machine.gpus}x{machine.gpu_type}" for machine in view.cluster.machines]
         answer.cluster = ", ".join(parts)
 
 

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import structlog
 
+from eunomia.arbiter import Arbiter
 from eunomia.contract.decisions import Decision
 from eunomia.contract.events import (
     JOB_ENDED,
@@ -30,7 +31,6 @@ from eunomia.contract.events import (
 from eunomia.journal.files import JournalWriteError
 from eunomia.journal.journal import Journal
 from eunomia.journal.values import Note
-from eunomia.round.arbiter import Arbiter
 from eunomia.units import NEVER, JobId, Seconds
 from eunomia_appmaster.node.system import MACHINE, System
 from eunomia_appmaster.service.clock import Clock
@@ -129,7 +129,7 @@ class Driver:
         fault = None if self._watchdog is None else self._watchdog.fault()
         if fault is None or self._watchdog is None:
             return
-        now = Seconds(max(self.clock.now(), self.arbiter.state.now))
+        now = Seconds(max(self.clock.now(), self.arbiter.view.now))
         decision = self.arbiter.abandon(now, fault)
         self._journal.append(now, [], decision)
         self._watchdog.forget()
@@ -178,7 +178,7 @@ class Driver:
         if not events:
             self._journal.note(*notes)
             return
-        now = Seconds(max(self.clock.now(), self.arbiter.state.now))
+        now = Seconds(max(self.clock.now(), self.arbiter.view.now))
         decision = self._make(now, events)
         self._journal.append(now, events, decision, notes=notes)
 
@@ -200,7 +200,7 @@ class Driver:
         waiters, self._waiters = self._waiters, []
         events = self._take()
         notes, self._notes = list(self._notes.values()), {}
-        now = Seconds(max(self.clock.now(), self.arbiter.state.now))
+        now = Seconds(max(self.clock.now(), self.arbiter.view.now))
         if 0.0 < float(self.wake_at) - now < 0.002:  # a timer that fired a little early
             now = self.wake_at
         loop = asyncio.get_running_loop()

@@ -12,10 +12,10 @@ import numpy as np
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from eunomia import __version__
+from eunomia.arbiter import ClusterView
 from eunomia.contract.verdicts import Reason
 from eunomia.model.leases import GpuState
 from eunomia.model.workload import JobState
-from eunomia.store.state import State
 from eunomia.units import AppId
 from eunomia_appmaster.service.service import Service
 
@@ -45,20 +45,20 @@ class StateGauges:
         yield _one("eunomia_ready", "1: the arbiter has its machines and makes steps.", float(ready))
         if not ready:
             return
-        state = service.state
+        view = service.view
         yield _one("eunomia_fallen_back", "1: the fallback serves, for the profile failed too often.",
-                   float(state.counters.fallen_back))  # fmt: skip
+                   float(view.fallen_back))  # fmt: skip
         yield _one("eunomia_journal_step", "The last step in the journal.", float(service.journal.last_step))
         up = [((node.name,), float(node.registered and not node.lost)) for node in service.nodes]
         yield _labelled("eunomia_machine_up", "1: its launcher answers.", up, "machine")
-        yield from _slots(state)
-        yield from _jobs(state)
-        yield from self._apps(state)
+        yield from _slots(view)
+        yield from _jobs(view)
+        yield from self._apps(view)
 
-    def _apps(self, state: State) -> Iterator[Metric]:
+    def _apps(self, view: ClusterView) -> Iterator[Metric]:
         service = self._service
-        live = [(app, row) for app in service.apps.live if (row := state.app_row(AppId(app.name))) >= 0]
-        held = Tally(state.holdings.live.app.tolist())
+        live = [(app, row) for app in service.apps.live if (row := view.app_row(AppId(app.name))) >= 0]
+        held = Tally(view.gpus.app.tolist())
         states = Tally(app.state if app.over else "live" for app in service.apps)
         yield _labelled("eunomia_apps", "Apps by state.", [((name,), float(n)) for name, n in states.items()], "state")
         slots = {(app.name, app.user): float(held[row]) for app, row in live}
@@ -69,20 +69,20 @@ class StateGauges:
                         known.items(), "app", "user")  # fmt: skip
 
 
-def _slots(state: State) -> Iterator[Metric]:
-    counts = np.bincount(state.holdings.live.state, minlength=len(GpuState)).tolist()
+def _slots(view: ClusterView) -> Iterator[Metric]:
+    counts = np.bincount(view.gpus.state, minlength=len(GpuState)).tolist()
     counted = {(one.name.lower(),): float(counts[int(one)]) for one in GpuState}
     yield _labelled("eunomia_slots", "Slots by state.", counted.items(), "state")
 
 
-def _jobs(state: State) -> Iterator[Metric]:
-    rows = np.flatnonzero(state.jobs.live.state[: state.jobs.used] != int(JobState.EMPTY))
-    states = state.jobs.live.state[rows].tolist()
+def _jobs(view: ClusterView) -> Iterator[Metric]:
+    rows = np.flatnonzero(view.jobs.state != int(JobState.EMPTY))
+    states = view.jobs.state[rows].tolist()
     counts = Tally(states)
     counted = {(one.name.lower(),): float(counts[int(one)]) for one in JobState if one is not JobState.EMPTY}
     yield _labelled("eunomia_jobs", "Jobs that are not over, by state.", counted.items(), "state")
     waiting = [row for row, one in zip(rows.tolist(), states, strict=True) if one in _WAITING]
-    reasons = Tally(reason.word for row in waiting if (reason := state.reason(row)) is not None)
+    reasons = Tally(reason.word for row in waiting if (reason := view.verdict(row).reason) is not None)
     queue = {(reason.word,): float(reasons[reason.word]) for reason in Reason}
     yield _labelled("eunomia_queue", "Waiting jobs by reason; see the reference of reasons.", queue.items(), "reason")
 

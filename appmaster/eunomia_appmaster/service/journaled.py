@@ -9,14 +9,13 @@ from typing import Any, Final
 
 import structlog
 
+from eunomia.arbiter import ClusterView
 from eunomia.errors import InputError
 from eunomia.journal.files import BEGIN_ANEW
 from eunomia.journal.journal import Journal, JournalReader
 from eunomia.journal.salvage import NOWHERE_ELSE
 from eunomia.journal.sums import UNREADABLE
 from eunomia.model.shapes import value
-from eunomia.store.state import State
-from eunomia.units import UserId
 from eunomia_appmaster.service.app_record import NOTE, App, read_app
 from eunomia_appmaster.service.layout import Layout
 from eunomia_appmaster.service.tokens import new_secret
@@ -112,17 +111,16 @@ def apps_of(journal: Journal | JournalReader) -> dict[str, App]:
     return apps
 
 
-def without_note(state: State, known: Callable[[str], App | None]) -> Iterator[App]:
+def without_note(view: ClusterView, known: Callable[[str], App | None]) -> Iterator[App]:
     """Yield apps in the arbiter's state that have no note, as far as the state describes them."""
-    users = {row: name for name, row in state.names.users.items()}
-    tuners = {number: kind for kind, number in state.names.tuner_kinds.items()}
-    for name, row in state.names.apps.items():
+    tuners = {number: kind for kind, number in view.names.tuner_kinds.items()}
+    for name, row in view.names.apps.items():
         if known(str(name)) is None:
             yield App(
                 name=str(name),
-                user=str(users.get(int(state.apps.live.user[row]), UserId("unknown"))),
-                weight=float(state.apps.live.weight[row]),
-                tuner=tuners.get(int(state.apps.live.tuner_kind[row]), ""),
+                user=str(view.users.id[view.apps.user[row]]),
+                weight=float(view.apps.weight[row]),
+                tuner=tuners.get(int(view.apps.tuner_kind[row]), ""),
                 trials=0,
                 least=1,
                 most=1,

@@ -9,6 +9,7 @@ import grpc
 import numpy as np
 import structlog
 
+from eunomia.arbiter import ClusterView
 from eunomia.contract.bundles import ByBundle, offer_classes
 from eunomia.contract.decisions import Decision
 from eunomia.contract.events import (
@@ -28,7 +29,6 @@ from eunomia.contract.events import (
 )
 from eunomia.errors import InputError
 from eunomia.model.leases import GpuState
-from eunomia.store.state import State
 from eunomia.units import NONE, AppId, JobId, Seconds, Stage
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
@@ -166,10 +166,10 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
         return all((plugin.name, plugin.version) in here for plugin in needed)
 
     def _welcome(self, session: Session, app: App) -> pb.RegisterApplicationMasterResponse:
-        service, state = self._service, self._service.state
-        row = state.app_row(AppId(app.name))
-        leases, tokens = service.news_writer.everything(session, state)
-        machines = state.cluster.machines
+        service, view = self._service, self._service.view
+        row = view.app_row(AppId(app.name))
+        leases, tokens = service.news_writer.everything(session, view)
+        machines = view.cluster.machines
         return pb.RegisterApplicationMasterResponse(
             maximum_capability=pb.Resource(
                 memory_gib=max(machine.memory_gib or 0.0 for machine in machines),
@@ -178,20 +178,20 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
             ),
             containers_from_previous_attempts=[container for lease in leases for container in lease.containers],
             queue=service.driver.arbiter.serving.profile,
-            cluster=cluster_message(state.cluster),
+            cluster=cluster_message(view.cluster),
             elasticity=service.stage_plugin(Stage.ELASTICITY),
             valuation=service.stage_plugin(Stage.VALUATION),
             agent_bids=session.bids,
             leases=leases,
             now=service.driver.clock.now(),
-            arrived_at=app.arrived_at if row == NONE else float(state.apps.live.arrived[row]),
+            arrived_at=app.arrived_at if row == NONE else float(view.apps.arrived[row]),
             user=app.user,
             weight=app.weight,
-            user_weight=1.0 if row == NONE else float(state.users.live.weight[state.apps.live.user[row]]),
+            user_weight=1.0 if row == NONE else float(view.users.weight[view.apps.user[row]]),
             heartbeat_seconds=float(service.settings.heartbeat),
-            seed=state.counters.seed,
+            seed=view.seed,
             node_tokens=tokens,
-            jobs=[] if row == NONE else job_views(state, row),
+            jobs=[] if row == NONE else job_views(view, row),
             max_bid_rows=MOST_BID_ROWS,
             max_bid_parts=MOST_BID_PARTS,
         )
@@ -203,14 +203,14 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
         events: list[Event] = list(session.take_acknowledged()) if acknowledges else []
         bid: BidReceived | None = None
         async with self._service.driver.lock:
-            state = self._service.state
+            view = self._service.view
             try:
                 bounds.check(request)
                 reports = self._bounded(
-                    state, app, _timely(state, list(_events_of(state, request, self._service.driver.clock.now())))
+                    view, app, _timely(view, list(_events_of(view, request, self._service.driver.clock.now())))
                 )
-                events += [*reports, *self._returned(state, session, request)]
-                bid = self._bid(state, session, request)
+                events += [*reports, *self._returned(view, session, request)]
+                bid = self._bid(view, session, request)
                 notes = [app.note()] if self._note(app, request, reports) else []
             except InputError as error:
                 session.refused.append(str(error))
@@ -222,7 +222,7 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
         elif events or notes:
             self._service.driver.put(events, notes)
 
-    def _bounded(self, state: State, app: App, events: Iterable[Event]) -> list[Event]:
+    def _bounded(self, view: ClusterView, app: App, events: Iterable[Event]) -> list[Event]:
         """Return the events of a report within bounds: the most jobs of an app, and existing GPUs.
 
         Raises:
@@ -230,21 +230,21 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
         """
         found = list(events)
         added = sum(isinstance(event, JobAdded) for event in found)
-        row = state.app_row(AppId(app.name))
-        known = 0 if row == NONE else len(state.owners.jobs_of.get(row, ()))
+        row = view.app_row(AppId(app.name))
+        known = view.jobs_of(row).size
         if added and added + known + len(app.ended_jobs) > MOST_JOBS:
             value = f"{added} in addition to {known} and {len(app.ended_jobs)} that have ended"
             raise InputError(f"an app must have at most {MOST_JOBS} jobs", value=value, place=app.name)
         for event in found:
             if isinstance(event, RateMeasured):
-                _check_rate(state, event)
+                _check_rate(view, event)
         return found
 
-    def _bid(self, state: State, session: Session, request: pb.AllocateRequest) -> BidReceived | None:
+    def _bid(self, view: ClusterView, session: Session, request: pb.AllocateRequest) -> BidReceived | None:
         """Return the request's bid, if it is valid for the open offer."""
         if not request.HasField("bid"):
             return None
-        offer = None if state.open is None else state.open.offer
+        offer = view.open_offer
         try:
             bid = bid_of(session.app, request.bid)
             if offer is None or bid.offer != offer.id:
@@ -253,21 +253,21 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
                     f"a bid must name the open offer ({open_one})", value=str(bid.offer), place=session.app
                 )
             if isinstance(bid.form, ByBundle):
-                bid.form.check(classes=offer_classes(state.cluster, offer), place=session.app)
+                bid.form.check(classes=offer_classes(view.cluster, offer), place=session.app)
         except InputError as error:
             session.bid_error = str(error)
             return None
         return bid
 
-    def _returned(self, state: State, session: Session, request: pb.AllocateRequest) -> Iterator[GpusReturned]:
+    def _returned(self, view: ClusterView, session: Session, request: pb.AllocateRequest) -> Iterator[GpusReturned]:
         """Yield the slots that the app gives back, if it holds them under that lease."""
-        held, row = state.holdings.live, state.app_row(AppId(session.app))
+        held, row = view.gpus, view.app_row(AppId(session.app))
         gpus: set[int] = set()
         for release in request.release:
-            lease = state.leases.get(release.lease)
+            lease = view.lease(release.lease)
             if lease is None or lease.app != row or release.epoch < lease.epoch:
                 continue  # it was overtaken by a newer order
-            named = np.array([gpu for gpu in release.gpus if 0 <= gpu < state.cluster.gpus], dtype=np.int64)
+            named = np.array([gpu for gpu in release.gpus if 0 <= gpu < view.cluster.gpus], dtype=np.int64)
             mine = named[(held.lease[named] == lease.id) & (held.state[named] != GpuState.LEAVING)]
             gpus |= set(mine.tolist())
         if gpus:
@@ -311,7 +311,7 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
             async with service.driver.lock:
                 if session.calls != call:
                     continue
-                answer = service.news_writer.news(session, service.state, service.driver.clock.now())
+                answer = service.news_writer.news(session, service.view, service.driver.clock.now())
             if answer is None and left <= 0.0:
                 answer = pb.AllocateResponse()
             if answer is None:
@@ -333,8 +333,8 @@ async def _check(request: OwnRequest, context: Context) -> None:
         await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error)[:2000])
 
 
-def _check_rate(state: State, event: RateMeasured) -> None:
-    cluster = state.cluster
+def _check_rate(view: ClusterView, event: RateMeasured) -> None:
+    cluster = view.cluster
     if event.gpus > cluster.gpus:
         rule = f"a rate must be of at most the cluster's {cluster.gpus} GPUs"
         raise InputError(rule, value=str(event.gpus), place=event.job)
@@ -363,12 +363,12 @@ def _end_of(app: App) -> str:
     return f"{app.state}, {app.why}" if app.why else app.state
 
 
-def _timely(state: State, events: list[Event]) -> Iterator[Event]:
+def _timely(view: ClusterView, events: list[Event]) -> Iterator[Event]:
     """Yield the events without repetitions and without those about jobs that are over."""
     added = {event.job for event in events if isinstance(event, JobAdded)}
     for event in events:
         job: JobId | None = getattr(event, "job", None)
-        known = job is None or state.job_row(job) != NONE
+        known = job is None or view.job_row(job) != NONE
         if isinstance(event, JobAdded):
             if not known:
                 yield event
@@ -376,11 +376,11 @@ def _timely(state: State, events: list[Event]) -> Iterator[Event]:
             yield event
 
 
-def _events_of(state: State, request: pb.AllocateRequest, now: Seconds) -> Iterator[Event]:
+def _events_of(view: ClusterView, request: pb.AllocateRequest, now: Seconds) -> Iterator[Event]:
     """Yield the events of a request; adaptations stand in their order where clocks and delays would turn it round."""
 
     def adapted_at(job: JobId) -> Seconds:
-        known = state.reports.adaptations.get(state.job_row(job))
+        known = view.reports.adaptations.get(view.job_row(job))
         return known.kept[-1].at if known is not None and known.kept else NOW
 
     return events_of(request, now=now, date=datetime.now(UTC).date().isoformat(), adapted_at=adapted_at)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
+from eunomia.arbiter import ClusterView
 from eunomia.contract.bundles import ByBundle, MachineClasses
 from eunomia.contract.codec import decode
 from eunomia.contract.events import (
@@ -31,7 +32,6 @@ from eunomia.errors import EunomiaError, InputError
 from eunomia.model.adaptations import adapts_named
 from eunomia.model.cluster import Cluster, Machine
 from eunomia.model.forecasts import Forecast, JobForecast, Phase
-from eunomia.store.state import State
 from eunomia.units import AppId, JobId, Locality, OfferId, Scope, Seconds
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 
@@ -271,25 +271,25 @@ def finite(number: float) -> float | None:
     return float(number) if math.isfinite(number) else None
 
 
-def offer_message(state: State, offer: Offer, app: int, now: Seconds) -> pb.Offer:
+def offer_message(view: ClusterView, offer: Offer, app: int, now: Seconds) -> pb.Offer:
     """Write an offer for one app, with the data of its agent's snapshot.
 
     Args:
-        state: of the arbiter.
+        view: of the arbiter.
         offer: open.
         app: the app's row.
         now: time at which the message is sent.
     """
-    mine = offer.candidates[state.jobs.live.app[offer.candidates] == app]
+    mine = offer.candidates[view.jobs.app[offer.candidates] == app]
     contention = float(offer.contention[app]) if app < offer.contention.size else math.nan
-    held = state.holdings.live
+    held = view.gpus
     closes_at = float(offer.closes_at if offer.closes_at is not None else now)
     return pb.Offer(
         id=offer.id,
         scope=pb.ALL if offer.scope is Scope.ALL else pb.FREE,
         made_at=offer.made_at,
         gpus=offer.gpus.tolist(),
-        candidates=[state.job_id(int(job)) for job in mine],
+        candidates=[view.job_id(int(job)) for job in mine],
         free_gpus=offer.free_gpus,
         contended=offer.contended,
         retune=offer.retune,
@@ -299,22 +299,22 @@ def offer_message(state: State, offer: Offer, app: int, now: Seconds) -> pb.Offe
         capacity=offer.capacity.tolist(),
         contention=contention,
         named_machines=offer.named.tolist(),
-        round=state.counters.round,
-        seed=state.counters.seed,
+        round=view.round,
+        seed=view.seed,
         now=offer.made_at,
-        app_gpu_seconds=float(state.app_ledger.gpu_seconds[app]),
-        held=[_held(state, int(gpu)) for gpu in np.flatnonzero(held.app == app)],
-        jobs=job_views(state, app),
-        causes=sorted(cause.value for cause in state.counters.causes),
+        app_gpu_seconds=float(view.app_ledger.gpu_seconds[app]),
+        held=[_held(view, int(gpu)) for gpu in np.flatnonzero(held.app == app)],
+        jobs=job_views(view, app),
+        causes=sorted(cause.value for cause in view.causes),
     )
 
 
-def _held(state: State, gpu: int) -> pb.HeldSlot:
-    held = state.holdings.live
+def _held(view: ClusterView, gpu: int) -> pb.HeldSlot:
+    held = view.gpus
     job = int(held.job[gpu])
     return pb.HeldSlot(
         gpu=gpu,
-        job="" if job < 0 else state.job_id(job),
+        job="" if job < 0 else view.job_id(job),
         lease=int(held.lease[gpu]),
         ends_at=finite(held.ends_at[gpu]),
         protected_until=float(held.protected_until[gpu]),
@@ -322,17 +322,15 @@ def _held(state: State, gpu: int) -> pb.HeldSlot:
     )
 
 
-def job_views(state: State, app: int) -> list[pb.JobView]:
+def job_views(view: ClusterView, app: int) -> list[pb.JobView]:
     """Return the arbiter's view of an app's jobs, by arrival."""
-    rows = np.flatnonzero(state.jobs.live.app[: state.jobs.used] == app)
-    rows = rows[np.argsort(state.jobs.live.order[rows], kind="stable")]
-    return [_job_view(state, int(row)) for row in rows]
+    return [_job_view(view, row) for row in view.jobs_of(app).tolist()]
 
 
-def _job_view(state: State, row: int) -> pb.JobView:
-    jobs, ledger = state.jobs.live, state.job_ledger
+def _job_view(view: ClusterView, row: int) -> pb.JobView:
+    jobs, ledger = view.jobs, view.job_ledger
     return pb.JobView(
-        job=state.job_id(row),
+        job=view.job_id(row),
         state=int(jobs.state[row]),
         done=float(jobs.done[row]),
         since=finite(jobs.since[row]),

@@ -94,7 +94,7 @@ class MetricsServer:
         wrong = [] if ready else ["waiting for machines"]
         missing = [{"node": node.name, "slot": slot} for node in service.nodes for slot in service.nodes.missing(node)]
         async with self._reading():
-            if ready and service.state.counters.fallen_back:
+            if ready and service.view.fallen_back:
                 wrong.append("the fallback serves")
             if ready and not any(node.registered and not node.lost for node in service.nodes):
                 wrong.append("no machine answers")

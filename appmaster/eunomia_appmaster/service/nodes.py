@@ -11,9 +11,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 import numpy as np
 import structlog
 
+from eunomia.arbiter import ClusterView
 from eunomia.contract.events import MachineBack, MachineLost, Released, Retuned
 from eunomia.model.leases import GpuState
-from eunomia.store.state import State
 from eunomia.units import NONE, Epoch, LeaseId, Seconds
 from eunomia_appmaster.node.system import MACHINE, System
 from eunomia_appmaster.protocol import launcher_pb2 as pb
@@ -191,18 +191,18 @@ class Nodes:
 
     # --- from launchers' reports to events -------------------------------------------------------------------------
 
-    def events(self, state: State) -> "list[Released | MachineLost | MachineBack | Retuned]":
+    def events(self, view: ClusterView) -> "list[Released | MachineLost | MachineBack | Retuned]":
         """Return the events of the machines' last reports: slots given back or retuned, machines lost and back."""
         if self.layout is None:
             return []
         layout = self.layout
         return [
-            *self._released(state, layout),
-            *self._lost(state, layout),
-            *self._slots_lost(state, layout),
+            *self._released(view, layout),
+            *self._lost(view, layout),
+            *self._slots_lost(view, layout),
             *self._back(layout),
             *self._slots_back(layout),
-            *retuned(state, lambda gpu, epoch: self._is_tuned(layout, gpu, epoch)),
+            *retuned(view, lambda gpu, epoch: self._is_tuned(layout, gpu, epoch)),
         ]
 
     def missing(self, node: Node) -> list[int]:
@@ -211,8 +211,8 @@ class Nodes:
             return []
         return [self.layout.places[gpu].slot for gpu in self.layout.missing(node.name, node.slots)]
 
-    def _released(self, state: State, layout: Layout) -> Iterator[Released]:
-        held = state.holdings.live
+    def _released(self, view: ClusterView, layout: Layout) -> Iterator[Released]:
+        held = view.gpus
         back: dict[tuple[int, int], list[int]] = {}
         for gpu in np.flatnonzero(held.state == GpuState.LEAVING).tolist():
             place = layout.places[gpu]
@@ -223,13 +223,13 @@ class Nodes:
         for (lease, epoch), gpus in back.items():
             yield Released(lease=LeaseId(lease), epoch=Epoch(epoch), gpus=tuple(gpus))
 
-    def _lost(self, state: State, layout: Layout) -> Iterator[MachineLost]:
+    def _lost(self, view: ClusterView, layout: Layout) -> Iterator[MachineLost]:
         for node in self:
             if not node.lost and node.silent_seconds > self.silence:
                 log.warning("machine.lost", node=node.name, silent_seconds=round(node.silent_seconds, 1))
                 node.lost = True
                 node.registration_id = ""  # it has to register again, and is fenced then
-                node.fence = state.counters.last_epoch
+                node.fence = view.last_epoch
                 yield from (MachineLost(machine=machine) for machine in layout.machines_of(node.name))
 
     def _back(self, layout: Layout) -> Iterator[MachineBack]:
@@ -244,7 +244,7 @@ class Nodes:
                 for machine, gpus in layout.by_machine(here).items():
                     yield MachineBack(machine=machine, gpus=gpus if gone else ())
 
-    def _slots_lost(self, state: State, layout: Layout) -> Iterator[MachineLost]:
+    def _slots_lost(self, view: ClusterView, layout: Layout) -> Iterator[MachineLost]:
         """Yield slots that a launcher did not find at its start, as lost GPUs."""
         for node in self:
             if node.lost or not node.registered:
@@ -253,7 +253,7 @@ class Nodes:
             if gone:
                 slots = [layout.places[gpu].slot for gpu in gone]
                 log.warning("slots.missing", node=node.name, slots=slots)
-                node.down |= dict.fromkeys(slots, state.counters.last_epoch)
+                node.down |= dict.fromkeys(slots, view.last_epoch)
             for machine, gpus in layout.by_machine(gone).items():
                 yield MachineLost(machine=machine, gpus=gpus)
 
@@ -278,17 +278,17 @@ class Nodes:
 
     # --- from the arbiter's state to orders ------------------------------------------------------------------------
 
-    def restore(self, state: State) -> None:
+    def restore(self, view: ClusterView) -> None:
         """Restore which machines and slots were down from a recovered state."""
         if self.layout is None:
             return
         for node in self:
             gpus = self.layout.gpus_of(node.name)
-            down = [gpu for gpu in gpus if state.holdings.live.state[gpu] == GpuState.DOWN]
+            down = [gpu for gpu in gpus if view.gpus.state[gpu] == GpuState.DOWN]
             if gpus and len(down) == len(gpus):
-                node.lost, node.fence = True, state.counters.last_epoch
+                node.lost, node.fence = True, view.last_epoch
             else:
-                node.down = {self.layout.places[gpu].slot: state.counters.last_epoch for gpu in down}
+                node.down = {self.layout.places[gpu].slot: view.last_epoch for gpu in down}
 
     def warn(self, gpus: Iterable[int], seconds: float) -> None:
         """Set the deadline of leaving GPUs; of two deadlines the earlier one counts."""
@@ -301,12 +301,12 @@ class Nodes:
         known = [self.deadlines[gpu] for gpu in gpus if gpu in self.deadlines]
         return max(0.0, min(known) - self._system.monotonic()) if known else None
 
-    def revocations(self, node: Node, state: State, grace: float) -> list[pb.Revocation]:
+    def revocations(self, node: Node, view: ClusterView, grace: float) -> list[pb.Revocation]:
         """Return the slots that a node has to give back, with the seconds that remain."""
         if self.layout is None:
             return []
         orders = []
-        held = state.holdings.live
+        held = view.gpus
         leaving = set(np.flatnonzero(held.state == GpuState.LEAVING).tolist())
         for gone in self.deadlines.keys() - leaving:
             del self.deadlines[gone]
@@ -316,28 +316,28 @@ class Nodes:
                 at = self.deadlines.setdefault(gpu, self._system.monotonic() + grace)
                 seconds = max(0.0, at - self._system.monotonic())
                 orders.append(pb.Revocation(slot=place.slot, epoch=int(held.epoch[gpu]), deadline_seconds=seconds))
-        return orders + list(self._strays(node, state, self.layout))
+        return orders + list(self._strays(node, view, self.layout))
 
-    def tunes(self, node: Node, state: State) -> list[pb.Tune]:
+    def tunes(self, node: Node, view: ClusterView) -> list[pb.Tune]:
         """Return the CPUs and memory that a node has to set on its slots."""
         if self.layout is None:
             return []
         places = self.layout.places
         return [
             pb.Tune(slot=places[gpu].slot, epoch=each.epoch, cpus=each.cpus, memory_gib=each.memory_gib)
-            for gpu, each in sorted(settings(state).items())
+            for gpu, each in sorted(settings(view).items())
             if places[gpu].node == node.name
         ]
 
-    def _strays(self, node: Node, state: State, layout: Layout) -> Iterator[pb.Revocation]:
+    def _strays(self, node: Node, view: ClusterView, layout: Layout) -> Iterator[pb.Revocation]:
         """Yield revocations for containers of leases that are unknown or have ended."""
-        held = state.holdings.live
+        held = view.gpus
         for status in node.containers.values():
             gpu = layout.gpu(node.name, status.slot)
             if gpu is None or status.state == pb.COMPLETED or held.state[gpu] == GpuState.LEAVING:
                 continue
             app = int(held.app[gpu])
-            if app == NONE or state.app_id(app) != status.app:
+            if app == NONE or view.app_id(app) != status.app:
                 yield pb.Revocation(slot=status.slot, epoch=status.epoch, deadline_seconds=0.0)
 
     def fences(self, node: Node) -> list[pb.Fence]:

@@ -1,10 +1,10 @@
 """Replaces and drops rates by kind of job on an operator's order."""
 
+from eunomia.arbiter import ClusterView
 from eunomia.contract.events import KindProfiled
 from eunomia.errors import InputError
 from eunomia.model.kind_profiles import KnownRate
 from eunomia.platform.kind_profile_files import parse_profile
-from eunomia.store.state import State
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.service.service import Service
 
@@ -18,27 +18,27 @@ async def set_profile(service: Service, request: pb.SetProfileRequest) -> pb.Set
         InputError: the file has holes, or is another cluster's, or the kind is not known; nothing was changed.
     """
     async with service.driver.lock:
-        state = service.state
-        kind, rates = _checked(state, request)
-        before = len(rates_of(state, kind))
+        view = service.view
+        kind, rates = _checked(view, request)
+        before = len(rates_of(view, kind))
     await service.driver.fold([KindProfiled(kind=kind, rates=rates)])
     return pb.SetProfileResponse(kind=kind, points=len(rates), before=before)
 
 
-def rates_of(state: State, kind: str) -> tuple[KnownRate, ...]:
+def rates_of(view: ClusterView, kind: str) -> tuple[KnownRate, ...]:
     """Return the rates known of a kind."""
-    return state.reports.profiles.get(state.names.kinds.get(kind, -1), ())
+    return view.reports.profiles.get(view.names.kinds.get(kind, -1), ())
 
 
-def _checked(state: State, request: pb.SetProfileRequest) -> tuple[str, tuple[KnownRate, ...]]:
+def _checked(view: ClusterView, request: pb.SetProfileRequest) -> tuple[str, tuple[KnownRate, ...]]:
     if request.WhichOneof("change") == "file":
         kind, rates = parse_profile(request.file, place=FILE)
-        KindProfiled(kind=kind, rates=rates).check(state.cluster)
+        KindProfiled(kind=kind, rates=rates).check(view.cluster)
         return kind, rates
     if not request.drop:
         raise InputError("a change must be a file or a kind to drop", value="none", place="SetProfileRequest")
-    if not rates_of(state, request.drop):
-        known = sorted(name for name, number in state.names.kinds.items() if number in state.reports.profiles)
+    if not rates_of(view, request.drop):
+        known = sorted(name for name, number in view.names.kinds.items() if number in view.reports.profiles)
         rule = f"a kind must be one with known rates ({', '.join(known) or 'there is none yet'})"
         raise InputError(rule, value=f'"{request.drop}"', place="profiles")
     return request.drop, ()

@@ -138,7 +138,7 @@ async def _given_back(service: Service, app: App) -> None:
         InputError: slots of it are still leaving, or its app master is.
     """
     deadline = asyncio.get_running_loop().time() + LEAVING_SECONDS
-    while service.state.app_row(AppId(app.name)) != NONE or service.has_master(app):
+    while service.view.app_row(AppId(app.name)) != NONE or service.has_master(app):
         if asyncio.get_running_loop().time() > deadline:
             rule = "an app must have given its slots back to go on; try again in a moment"
             raise InputError(rule, value="slots that its workers are still leaving", place=app.name)

@@ -10,17 +10,15 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 import structlog
 
+from eunomia.arbiter import Arbiter, ClusterView
 from eunomia.contract.decisions import Decision
 from eunomia.contract.events import AppCancelled, AppFinished, Event, MachineLost, ProfileChanged
 from eunomia.errors import InputError
 from eunomia.journal.journal import Journal, Step
 from eunomia.journal.recovery import recover
 from eunomia.platform.profiles import Profile
-from eunomia.round.arbiter import Arbiter
-from eunomia.store.state import State
 from eunomia.units import NEVER, NONE, AppId, Seconds, Stage
 from eunomia_appmaster.app.submission import MORE_TRIALS
 from eunomia_appmaster.node.system import MACHINE, System
@@ -125,9 +123,9 @@ class Service:
         return self.driver.disk_error
 
     @property
-    def state(self) -> State:
-        """The arbiter's state; to be read under ``driver.lock``."""
-        return self.driver.arbiter.state
+    def view(self) -> ClusterView:
+        """What the arbiter knows; to be read under ``driver.lock``."""
+        return self.driver.arbiter.view
 
     async def run(self) -> None:
         """Wait for the machines, recover, and step until cancelled."""
@@ -135,7 +133,7 @@ class Service:
         self._begin()
         self._tasks = [asyncio.create_task(self.driver.run()), asyncio.create_task(self._look())]
         self.ready.set()
-        log.info("arbiter.ready", address=self.address, profile=self.profile.name, slots=self.state.cluster.gpus)
+        log.info("arbiter.ready", address=self.address, profile=self.profile.name, slots=self.view.cluster.gpus)
         await asyncio.gather(*self._tasks)
 
     async def close(self) -> None:
@@ -180,18 +178,20 @@ class Service:
         )
         self.driver.recall_hang()
         self._recall(steps, clock)
-        self.nodes.restore(arbiter.state)
+        self.nodes.restore(arbiter.view)
         self._lose_machines_ahead(arbiter)
-        self.driver.put(self.nodes.events(arbiter.state))  # before a round could give out a slot that is missing
+        self.driver.put(self.nodes.events(arbiter.view))  # before a round could give out a slot that is missing
         self._tell_profile(last is None)
-        self._end_lost(arbiter.state)
+        self._end_lost(arbiter.view)
         self.refresh()
         if last is not None:
-            log.info("arbiter.recovered", steps=len(steps), apps=len(self.apps.live), leases=len(arbiter.state.leases))
+            log.info(
+                "arbiter.recovered", steps=len(steps), apps=len(self.apps.live), leases=len(list(arbiter.view.leases()))
+            )
 
-    def _end_lost(self, state: State) -> None:
+    def _end_lost(self, view: ClusterView) -> None:
         """Fail apps without a note: their app files are unknown, so their workers are ended."""
-        for app in list(without_note(state, self.apps.get)):
+        for app in list(without_note(view, self.apps.get)):
             log.error("app.lost", app=app.name, why=LOST_NOTE)
             self.apps.take_up(app)
             self.driver.faults.append(f"app {app.name} has failed: {LOST_NOTE}")
@@ -204,10 +204,10 @@ class Service:
         """
         states = [state for node in self.nodes for state in node.slot_states.values()]
         seen = max((max(state.highest_epoch, state.closed_epoch) for state in states), default=0)
-        if self.nodes.layout is None or seen <= arbiter.state.counters.last_epoch:
+        if self.nodes.layout is None or seen <= arbiter.view.last_epoch:
             return
-        log.warning("journal.behind", last_epoch=arbiter.state.counters.last_epoch, seen=seen)
-        arbiter.state.counters.last_epoch = seen
+        log.warning("journal.behind", last_epoch=arbiter.view.last_epoch, seen=seen)
+        arbiter.skip_epochs(seen)
         self.journal.checkpoint(arbiter.save())
         for node in self.nodes:
             node.lost, node.fence = True, seen
@@ -225,7 +225,7 @@ class Service:
         self.journal.set_meta(
             profile=resolved,
             policy=self.profile.name,
-            cluster=[machine.name for machine in self.state.cluster.machines],
+            cluster=[machine.name for machine in self.view.cluster.machines],
         )
         if not new and self._served_before != resolved:
             log.info("profile.changed", profile=self.profile.name)
@@ -238,7 +238,7 @@ class Service:
         if self._driver is None:
             return
         async with self._driver.lock:
-            self._driver.put(self.nodes.events(self.state))
+            self._driver.put(self.nodes.events(self.view))
             self.refresh()
 
     def _carry_out(self, decision: Decision) -> None:
@@ -258,7 +258,7 @@ class Service:
         self._judge_masters()
         for node in self.nodes:
             node.order(self._order_keys(node))
-        stirred = None if self._driver is None else self.news_writer.stirred(self.state)
+        stirred = None if self._driver is None else self.news_writer.stirred(self.view)
         for session in list(self.sessions.values()) if stirred is None else self._sessions_of(stirred):
             session.changed.set()
 
@@ -289,13 +289,13 @@ class Service:
         )
 
     def _tunes(self, node: Node) -> list[launcher.Tune]:
-        return [] if self._driver is None else self.nodes.tunes(node, self.state)
+        return [] if self._driver is None else self.nodes.tunes(node, self.view)
 
     def _revocations(self, node: Node) -> list[launcher.Revocation]:
         if self._driver is None:
             return []
         grace = self._driver.arbiter.serving.rounds.suspend_grace
-        return self.nodes.revocations(node, self.state, grace)
+        return self.nodes.revocations(node, self.view, grace)
 
     def _order_keys(self, node: Node) -> frozenset[OrderKey]:
         """Return keys that identify the node's present orders; remaining seconds are not part of a key."""
@@ -369,14 +369,14 @@ class Service:
         """End an app: finished, failed or cancelled."""
         if app.over:
             return
-        row = self.state.app_row(AppId(app.name))
+        row = self.view.app_row(AppId(app.name))
         if row != NONE:
             self.standings.settle(app)
-            app.gpu_seconds = float(self.state.app_ledger.gpu_seconds[row])
-            mine = np.flatnonzero(self.state.jobs.live.app[: self.state.jobs.used] == row).tolist()
+            app.gpu_seconds = float(self.view.app_ledger.gpu_seconds[row])
+            mine = self.view.jobs_of(row).tolist()
             # An app master that reports the end of its app does not report the end of each job.
             how = "cancelled" if state == "cancelled" or why.startswith(MASTER_ENDED) else "finished"
-            left = [str(self.state.job_id(job)) for job in mine]
+            left = [str(self.view.job_id(job)) for job in mine]
             app.ended_jobs.update({job: how for job in left if job not in app.ended_jobs})
         statuses = [node.app_masters[app.name] for node in self.nodes if app.name in node.app_masters]
         app.attempts = max([app.attempts, *(status.attempt for status in statuses)])
@@ -402,7 +402,7 @@ class Service:
 
     def _is_busy(self, app: App) -> bool:
         """Return whether an ended app still has leaving slots, an app master, or an unwritten note."""
-        row = self.state.app_row(AppId(app.name))
+        row = self.view.app_row(AppId(app.name))
         return row != NONE or self.driver.holds(app.note()) or self.has_master(app)
 
     def has_master(self, app: App) -> bool:

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from eunomia.arbiter import ClusterView, LeaseView
 from eunomia.contract.events import Started
-from eunomia.model.leases import GpuState, Lease, LeaseState
-from eunomia.store.state import State
+from eunomia.model.leases import GpuState, LeaseState
 from eunomia.units import NONE, AppId, Epoch, LeaseId, Seconds
 from eunomia_appmaster.node.system import MACHINE, System
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
@@ -111,39 +111,39 @@ class NewsWriter:
         self._marks: dict[int, list[tuple[float, ...]]] = {}
         self._seen: tuple[object, ...] = ()
 
-    def stirred(self, state: State) -> list[str] | None:
+    def stirred(self, view: ClusterView) -> list[str] | None:
         """Return the apps that may have news since the last call, in the order of their rows; None: all apps.
 
         The cost grows with the leases, not with the app masters: hundreds of those wait while few have news.
         """
-        seen = (None if state.open is None else state.open.offer.id, self._addresses())
-        before, marks = self._marks, _marks(state)
+        seen = (None if view.open_offer is None else view.open_offer.id, self._addresses())
+        before, marks = self._marks, _marks(view)
         self._marks = marks
         if seen != self._seen:
             self._seen = seen
             return None
         rows = sorted(row for row in before.keys() | marks.keys() if before.get(row) != marks.get(row))
-        return [str(state.app_id(row)) for row in rows]
+        return [str(view.app_id(row)) for row in rows]
 
-    def everything(self, session: Session, state: State) -> tuple[list[pb.Lease], list[pb.NodeToken]]:
+    def everything(self, session: Session, view: ClusterView) -> tuple[list[pb.Lease], list[pb.NodeToken]]:
         """Return all leases and node tokens of an app, for its registration."""
-        leases = [lease for lease in self._leases(session, state) if lease.state in READY]
+        leases = [lease for lease in self._leases(session, view) if lease.state in READY]
         for lease in leases:
-            self._sent(session, state, lease)
+            self._sent(session, view, lease)
         session._tokens = self._addresses()
-        return [self._lease(session.app, state, lease) for lease in leases], self.node_tokens(session.app)
+        return [self._lease(session.app, view, lease) for lease in leases], self.node_tokens(session.app)
 
-    def news(self, session: Session, state: State, now: Seconds) -> pb.AllocateResponse | None:
+    def news(self, session: Session, view: ClusterView, now: Seconds) -> pb.AllocateResponse | None:
         """Return the news for an app master, and count them as sent; None if there are none."""
         answer = pb.AllocateResponse()
-        known = {lease.id: lease for lease in self._leases(session, state)}
-        self._tell_leaving(session, state, answer)
+        known = {lease.id: lease for lease in self._leases(session, view)}
+        self._tell_leaving(session, view, answer)
         for lease in known.values():
-            self._tell_lease(session, state, lease, answer)
+            self._tell_lease(session, view, lease, answer)
         for gone in session._leases.keys() - known.keys():
             del session._leases[gone]
             answer.ended_leases.append(gone)
-        self._tell_offer(session, state, answer, now)
+        self._tell_offer(session, view, answer, now)
         if self._addresses() != session._tokens:
             session._tokens = self._addresses()
             answer.node_tokens.extend(self.node_tokens(session.app))
@@ -162,12 +162,12 @@ class NewsWriter:
     def _addresses(self) -> tuple[tuple[str, str], ...]:
         return tuple((node.name, node.container_manager_address) for node in self._nodes)
 
-    def _leases(self, session: Session, state: State) -> Iterable[Lease]:
-        row = state.app_row(AppId(session.app))
-        return () if row == NONE else state.app_leases(row)
+    def _leases(self, session: Session, view: ClusterView) -> Iterable[LeaseView]:
+        row = view.app_row(AppId(session.app))
+        return view.leases_of(row)
 
-    def _tell_leaving(self, session: Session, state: State, answer: pb.AllocateResponse) -> None:
-        held, row = state.holdings.live, state.app_row(AppId(session.app))
+    def _tell_leaving(self, session: Session, view: ClusterView, answer: pb.AllocateResponse) -> None:
+        held, row = view.gpus, view.app_row(AppId(session.app))
         mine = np.flatnonzero((held.app == row) & (held.state == GpuState.LEAVING)).tolist() if row != NONE else []
         session._leaving = {gpu: epoch for gpu, epoch in session._leaving.items() if gpu in mine}
         orders: dict[tuple[int, int], list[int]] = {}
@@ -180,19 +180,19 @@ class NewsWriter:
             seconds = self._nodes.seconds_left(gpus)
             answer.preempt.strict_contract.leaving.add(lease=lease, epoch=epoch, gpus=gpus, deadline_seconds=seconds)
 
-    def _tell_lease(self, session: Session, state: State, lease: Lease, answer: pb.AllocateResponse) -> None:
+    def _tell_lease(self, session: Session, view: ClusterView, lease: LeaseView, answer: pb.AllocateResponse) -> None:
         sent = session._leases.get(lease.id)
         if lease.state not in READY:
             return
         if sent is None or lease.epoch > sent.epoch:
-            self._sent(session, state, lease)
-            answer.allocated_leases.append(self._lease(session.app, state, lease))
+            self._sent(session, view, lease)
+            answer.allocated_leases.append(self._lease(session.app, view, lease))
         elif (sent.ends_at, sent.protected_until, sent.amounts) != (
             lease.ends_at,
             lease.protected_until,
-            _amounts(state, lease),
+            _amounts(view, lease),
         ):
-            cpus, memory_gib = self._sent(session, state, lease).amounts
+            cpus, memory_gib = self._sent(session, view, lease).amounts
             answer.renewed.add(
                 lease=lease.id,
                 ends_at=finite(lease.ends_at),
@@ -201,32 +201,32 @@ class NewsWriter:
                 memory_gib=memory_gib,
             )
 
-    def _sent(self, session: Session, state: State, lease: Lease) -> _Sent:
-        sent = _Sent(lease.epoch, lease.ends_at, lease.protected_until, _amounts(state, lease))
+    def _sent(self, session: Session, view: ClusterView, lease: LeaseView) -> _Sent:
+        sent = _Sent(lease.epoch, lease.ends_at, lease.protected_until, _amounts(view, lease))
         session._leases[lease.id] = sent
         if lease.state is LeaseState.ORDERED:
             session.unacknowledged.append(Started(lease=LeaseId(lease.id), epoch=Epoch(lease.epoch)))
         return sent
 
-    def _tell_offer(self, session: Session, state: State, answer: pb.AllocateResponse, now: Seconds) -> None:
-        offer = None if state.open is None else state.open.offer
+    def _tell_offer(self, session: Session, view: ClusterView, answer: pb.AllocateResponse, now: Seconds) -> None:
+        offer = view.open_offer
         if session._offer is not None and (offer is None or offer.id != session._offer):
             answer.closed_offers.append(session._offer)
             session._offer = None
-        row = state.app_row(AppId(session.app))
+        row = view.app_row(AppId(session.app))
         if offer is None or row == NONE or not session.bids or session._offer == offer.id:
             return
         if offer.apps is None or row in offer.apps:
             session._offer = int(offer.id)
-            answer.offers.append(offer_message(state, offer, row, now))
+            answer.offers.append(offer_message(view, offer, row, now))
 
-    def _lease(self, app: str, state: State, lease: Lease) -> pb.Lease:
+    def _lease(self, app: str, view: ClusterView, lease: LeaseView) -> pb.Lease:
         return pb.Lease(
             id=lease.id,
             epoch=lease.epoch,
-            job=None if lease.job == NONE else state.job_id(lease.job),
+            job=None if lease.job == NONE else view.job_id(lease.job),
             containers=[
-                container for gpu in lease.running.tolist() for container in self._container(app, state, lease, gpu)
+                container for gpu in lease.running.tolist() for container in self._container(app, view, lease, gpu)
             ],
             probe_iterations=None if lease.probe is None else lease.probe.iterations,
             ends_at=finite(lease.ends_at),
@@ -234,11 +234,11 @@ class NewsWriter:
             granted_at=lease.granted_at,
         )
 
-    def _container(self, app: str, state: State, lease: Lease, gpu: int) -> Iterator[pb.Container]:
-        layout, cluster = self._nodes.layout, state.cluster
+    def _container(self, app: str, view: ClusterView, lease: LeaseView, gpu: int) -> Iterator[pb.Container]:
+        layout, cluster = self._nodes.layout, view.cluster
         if layout is None:
             return
-        cpus, memory_gib = _amounts(state, lease, gpu)
+        cpus, memory_gib = _amounts(view, lease, gpu)
         place = layout.places[gpu]
         node = self._nodes.get(place.node)
         yield pb.Container(
@@ -255,26 +255,26 @@ class NewsWriter:
         )
 
 
-def _amounts(state: State, lease: Lease, gpu: int = NONE) -> tuple[float, float]:
+def _amounts(view: ClusterView, lease: LeaseView, gpu: int = NONE) -> tuple[float, float]:
     """CPUs and memory in GiB that the lease's processes may use on one GPU, or on all on which they run."""
-    cpus, memory_gib = amounts_of(state, lease)
+    cpus, memory_gib = amounts_of(view, lease)
     if gpu != NONE:
         at = lease.running.tolist().index(gpu)
         return float(cpus[at]), float(memory_gib[at])
     return float(cpus.sum()), float(memory_gib.sum())
 
 
-def _marks(state: State) -> dict[int, list[tuple[float, ...]]]:
+def _marks(view: ClusterView) -> dict[int, list[tuple[float, ...]]]:
     """Return by app the state of its leases and leaving slots, as far as app masters see it."""
     marks: dict[int, list[tuple[float, ...]]] = {}
-    for lease in state.leases.values():
+    for lease in view.leases():
         ready = lease.state in READY
-        tells = ready and (state.amounts.uneven or lease.tuned != NONE)
-        amounts = _amounts(state, lease) if tells else (0.0, 0.0)
+        tells = ready and (view.amounts.differ or lease.tuned != NONE)
+        amounts = _amounts(view, lease) if tells else (0.0, 0.0)
         marks.setdefault(lease.app, []).append(
             (lease.id, lease.epoch, ready, lease.ends_at, lease.protected_until, *amounts)
         )
-    held = state.holdings.live
+    held = view.gpus
     leaving = np.flatnonzero(held.state == GpuState.LEAVING)
     columns = (held.app[leaving], leaving, held.epoch[leaving], held.lease[leaving])
     for app, gpu, epoch, lease_id in zip(*(column.tolist() for column in columns), strict=True):

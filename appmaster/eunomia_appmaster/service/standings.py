@@ -4,8 +4,7 @@ import dataclasses
 import math
 from collections.abc import Callable
 
-from eunomia.round.arbiter import Arbiter
-from eunomia.round.show import show
+from eunomia.arbiter import Arbiter
 from eunomia.units import AppId, Seconds
 from eunomia_appmaster.node.system import MACHINE, System
 from eunomia_appmaster.service.app_record import App
@@ -43,20 +42,20 @@ class Standings:
 
         Its jobs may all have ended before; without a report of its work, it keeps the last known value.
         """
-        state = self._arbiter().state
-        row = state.app_row(AppId(app.name))
-        forecast = state.reports.forecasts.get(row)
+        view = self._arbiter().view
+        row = view.app_row(AppId(app.name))
+        forecast = view.reports.forecasts.get(row)
         if forecast is not None and forecast.total_gpu_seconds > 0.0:
-            found = expected_rhos(show(state), {row: dataclasses.replace(forecast, phases=())}, Seconds(math.inf))
+            found = expected_rhos(view.show(), {row: dataclasses.replace(forecast, phases=())}, Seconds(math.inf))
             app.rho = found.get(app.name, app.rho)
 
     def _is_known(self, app: App) -> bool:
         """Whether it has jobs and has reported its remaining work: before that, any rho is a guess."""
-        state = self._arbiter().state
-        row = state.app_row(AppId(app.name))
-        return row in state.reports.forecasts and bool((state.jobs.live.app[: state.jobs.used] == row).any())
+        view = self._arbiter().view
+        row = view.app_row(AppId(app.name))
+        return row in view.reports.forecasts and view.jobs_of(row).size > 0
 
     def _ask(self) -> dict[str, float]:
         arbiter = self._arbiter()
-        lease, state = arbiter.serving.rounds.lease, arbiter.state
-        return expected_rhos(show(state), state.reports.forecasts, Seconds(math.inf) if lease is None else lease)
+        lease, view = arbiter.serving.rounds.lease, arbiter.view
+        return expected_rhos(view.show(), view.reports.forecasts, Seconds(math.inf) if lease is None else lease)

@@ -5,16 +5,16 @@ from collections.abc import Callable
 
 import numpy as np
 
+from eunomia.arbiter import ClusterView, LeaseView
 from eunomia.contract.events import Retuned
-from eunomia.model.leases import Lease, LeaseState
+from eunomia.model.leases import LeaseState
 from eunomia.model.shapes import value
-from eunomia.store.state import State
 from eunomia.units import NONE, Epoch, LeaseId, Reals
 
 
-def amounts_of(state: State, lease: Lease) -> tuple[Reals, Reals]:
+def amounts_of(view: ClusterView, lease: LeaseView) -> tuple[Reals, Reals]:
     """CPUs and memory in GiB that executors have to set, by GPU on which the lease's job runs."""
-    cpus, memory_gib = state.amounts.given(lease)
+    cpus, memory_gib = view.amounts.of(lease.id)
     probe = lease.probe
     if probe is None:
         return cpus, memory_gib
@@ -33,16 +33,16 @@ class Setting:
     memory_gib: float
 
 
-def settings(state: State) -> dict[int, Setting]:
+def settings(view: ClusterView) -> dict[int, Setting]:
     """By GPU: the CPUs and memory that launchers have to set, where these are not the GPU's share of its machine."""
-    if not state.amounts.are_known or not (state.amounts.uneven or state.amounts.tuning):
+    if not view.amounts.are_known or not (view.amounts.differ or view.amounts.tuning):
         return {}
-    held, made = state.holdings.live, dict[int, Setting]()
-    for lease in state.leases.values():
+    held, made = view.gpus, dict[int, Setting]()
+    for lease in view.leases():
         if lease.job == NONE or lease.state is LeaseState.LEAVING:
             continue
-        cpus, memory_gib = amounts_of(state, lease)
-        shares = state.amounts.shares.of(lease.running)
+        cpus, memory_gib = amounts_of(view, lease)
+        shares = view.amounts.shares(lease.running)
         usual = lease.tuned == NONE and np.allclose(cpus, shares[0]) and np.allclose(memory_gib, shares[1])
         epoch = Epoch(lease.epoch if lease.tuned == NONE else lease.tuned)
         for gpu, *amounts in zip(lease.running.tolist(), cpus.tolist(), memory_gib.tolist(), strict=True):
@@ -51,20 +51,20 @@ def settings(state: State) -> dict[int, Setting]:
     return made
 
 
-def retuned(state: State, is_set: Callable[[int, int], bool]) -> list[Retuned]:
+def retuned(view: ClusterView, is_set: Callable[[int, int], bool]) -> list[Retuned]:
     """Return confirmations of the orders about CPUs and memory that launchers have carried out on all GPUs of a lease.
 
     Args:
-        state: the arbiter's.
+        view: the arbiter's.
         is_set: whether the launcher of a GPU has carried out the order of an epoch, or a newer one.
     """
-    made, held = [], state.holdings.live
-    for number in sorted(state.amounts.tuning):
-        lease = state.leases[number]
-        running = [gpu for gpu in lease.running.tolist() if held.lease[gpu] == number]
-        if not all(is_set(gpu, lease.tuned) for gpu in running):
+    made, held = [], view.gpus
+    for number in sorted(view.amounts.tuning):
+        lease = view.lease(number)
+        running = [] if lease is None else [gpu for gpu in lease.running.tolist() if held.lease[gpu] == number]
+        if lease is None or not all(is_set(gpu, lease.tuned) for gpu in running):
             continue
-        cpus, memory_gib = (tuple(part.tolist()) for part in state.amounts.given(lease))
+        cpus, memory_gib = (tuple(part.tolist()) for part in view.amounts.of(lease.id))
         gpus = tuple(lease.gpus.tolist())
         made.append(
             Retuned(lease=LeaseId(number), epoch=Epoch(lease.tuned), gpus=gpus, cpus=cpus, memory_gib=memory_gib)

@@ -4,11 +4,11 @@ import math
 
 import numpy as np
 
+from eunomia.arbiter import ClusterView
 from eunomia.explain.explaining import Explainer
 from eunomia.model.leases import GpuState
 from eunomia.model.workload import JobState
 from eunomia.platform.profiles import Profile
-from eunomia.store.state import State
 from eunomia.units import NONE, AppId, JobId, Seconds
 from eunomia_appmaster.explaining.explanations import describe, iterations_done
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
@@ -31,18 +31,18 @@ class Views:
         self._folder = service.settings.apps.resolve()
 
     @property
-    def _state(self) -> State:
-        return self._service.state
+    def _view(self) -> ClusterView:
+        return self._service.view
 
     # --- apps ------------------------------------------------------------------------------------------------------
 
     def app(self, app: App) -> pb.App:
         """Return one app."""
-        state, now = self._state, float(self._service.driver.clock.now())
-        row = state.app_row(AppId(app.name))
+        view, now = self._view, float(self._service.driver.clock.now())
+        row = view.app_row(AppId(app.name))
         counts = self._counts(row)
-        held = np.flatnonzero(state.holdings.live.app == row) if row != NONE and not app.over else np.empty(0)
-        forecast = state.reports.forecasts.get(row)
+        held = np.flatnonzero(view.gpus.app == row) if row != NONE and not app.over else np.empty(0)
+        forecast = view.reports.forecasts.get(row)
         most = app.most * max(1, app.trials) if forecast is None else forecast.most
         lived = app.lived_seconds(now)
         message = pb.App(
@@ -52,7 +52,7 @@ class Views:
             tuner=app.tuner,
             rho=self._service.standings.rho(app),
             slots=held.size,
-            max_slots=min(most, state.cluster.gpus),
+            max_slots=min(most, view.cluster.gpus),
             running=counts["running"],
             waiting=counts["waiting"],
             paused=counts["paused"],
@@ -79,10 +79,7 @@ class Views:
         return message
 
     def _counts(self, row: int) -> dict[str, int]:
-        state = self._state
-        states = state.jobs.live.state[: state.jobs.used][state.jobs.live.app[: state.jobs.used] == row]
-        if row == NONE:
-            states = states[:0]
+        states = self._view.jobs.state[self._view.jobs_of(row)]
         active = (states == JobState.RUNNING) | (states == JobState.STARTING) | (states == JobState.STOPPING)
         return {
             "running": int(active.sum()),
@@ -92,7 +89,7 @@ class Views:
 
     def _ends_in(self, row: int, slots: int) -> float | None:
         """Return the seconds of remaining work, by the forecast, on the slots that it holds; None if not known."""
-        forecast = self._state.reports.forecasts.get(row)
+        forecast = self._view.reports.forecasts.get(row)
         if forecast is None or slots == 0:
             return None
         seconds = sum(
@@ -116,37 +113,34 @@ class Views:
 
     def jobs(self, app: App) -> list[pb.Job]:
         """Return an app's jobs: live ones by arrival, then ended ones."""
-        state = self._state
-        row = state.app_row(AppId(app.name))
-        mine = np.flatnonzero(state.jobs.live.app[: state.jobs.used] == row).tolist() if row != NONE else []
-        mine.sort(key=lambda job: int(state.jobs.live.order[job]))
-        living = [self._job(app, job) for job in mine]
+        view = self._view
+        living = [self._job(app, job) for job in view.jobs_of(view.app_row(AppId(app.name))).tolist()]
         return living + [pb.Job(job=job, app=app.name, state=end) for job, end in app.ended_jobs.items()]
 
     def _job(self, app: App, row: int) -> pb.Job:
-        state = self._state
-        reason = state.reason(row)
-        waits = state.jobs.live.state[row] in (JobState.WAITING, JobState.PAUSED)
+        view = self._view
+        reason = view.verdict(row).reason
+        waits = view.jobs.state[row] in (JobState.WAITING, JobState.PAUSED)
         return pb.Job(
-            job=state.job_id(row),
+            job=view.job_id(row),
             app=app.name,
-            state=JobState(int(state.jobs.live.state[row])).name.lower(),
-            slots=int((state.holdings.live.job == row).sum()),
+            state=JobState(int(view.jobs.state[row])).name.lower(),
+            slots=int((view.gpus.job == row).sum()),
             iterations_done=self._done(row),
-            iterations=finite(state.jobs.live.iterations[row]),
+            iterations=finite(view.jobs.iterations[row]),
             reason=reason.word if reason is not None and waits else "",
-            starts=int(state.jobs.live.starts[row]),
+            starts=int(view.jobs.starts[row]),
         )
 
     def _done(self, row: int) -> float:
-        return iterations_done(self._state, row, self._until(row))
+        return iterations_done(self._view, row, self._until(row))
 
     def _until(self, row: int) -> float:
         """Return the time up to which a job's progress is extrapolated: while its app master keeps calling."""
-        state, now = self._state, float(self._service.driver.clock.now())
-        session = self._service.sessions.get(state.app_id(int(state.jobs.live.app[row])))
+        view, now = self._view, float(self._service.driver.clock.now())
+        session = self._service.sessions.get(view.app_id(int(view.jobs.app[row])))
         if session is None:
-            return float(state.jobs.live.since[row])
+            return float(view.jobs.since[row])
         return now - max(0.0, session.silent_seconds - self._bound)
 
     @property
@@ -155,18 +149,18 @@ class Views:
 
     def _reported_ago(self, row: int) -> float | None:
         """Return the seconds since a running job's last report, if they exceed the bound."""
-        jobs, now = self._state.jobs.live, float(self._service.driver.clock.now())
+        jobs, now = self._view.jobs, float(self._service.driver.clock.now())
         ago = now - float(jobs.since[row])
         stands = jobs.state[row] == JobState.RUNNING and (jobs.rate[row] == 0.0 or self._until(row) < now)
         return ago if stands and ago > self._bound else None
 
     def slots(self) -> list[pb.SlotView]:
         """Every slot of the cluster."""
-        return [self._slot(gpu) for gpu in range(self._state.cluster.gpus)]
+        return [self._slot(gpu) for gpu in range(self._view.cluster.gpus)]
 
     def missing_slots(self) -> list[pb.MissingSlot]:
         """Slots that launchers did not find when they started."""
-        nodes, cluster = self._service.nodes, self._state.cluster
+        nodes, cluster = self._service.nodes, self._view.cluster
         found = [(node.name, slot) for node in nodes for slot in nodes.missing(node)]
         types = cluster.gpu_types
         numbers = {place: nodes.layout.gpu(*place) for place in found} if nodes.layout is not None else {}
@@ -176,31 +170,31 @@ class Views:
         ]
 
     def _slot(self, gpu: int) -> pb.SlotView:
-        state, layout = self._state, self._service.nodes.layout
-        held, cluster = state.holdings.live, state.cluster
+        view, layout = self._view, self._service.nodes.layout
+        held, cluster = view.gpus, view.cluster
         app, job = int(held.app[gpu]), int(held.job[gpu])
         now = float(self._service.driver.clock.now())
         ends = float(held.ends_at[gpu])
-        view = pb.SlotView(
+        shown = pb.SlotView(
             gpu=gpu,
             machine=cluster.machines[cluster.machine[gpu]].name,
             slot=gpu if layout is None else layout.places[gpu].slot,
             gpu_type=cluster.gpu_types[cluster.gpu_type[gpu]],
             state=GpuState(int(held.state[gpu])).name.lower(),
-            app="" if app == NONE else state.app_id(app),
-            job="" if job == NONE else state.job_id(job),
+            app="" if app == NONE else view.app_id(app),
+            job="" if job == NONE else view.job_id(job),
             lease=int(held.lease[gpu]),
             ends_in_seconds=max(0.0, ends - now) if app != NONE and math.isfinite(ends) else None,
         )
         if job != NONE:
-            view.iterations_done = self._done(job)
+            shown.iterations_done = self._done(job)
             ago = self._reported_ago(job)
             if ago is not None:
-                view.reported_seconds_ago = ago
-            most = finite(state.jobs.live.iterations[job])
+                shown.reported_seconds_ago = ago
+            most = finite(view.jobs.iterations[job])
             if most is not None:
-                view.iterations = most
-        return view
+                shown.iterations = most
+        return shown
 
     # --- why a job waits -------------------------------------------------------------------------------------------
 
@@ -217,10 +211,10 @@ class Views:
         if app.over:
             whole = pb.Explanation(job=app.name, app=app.name, user=app.user, state=app.state, text=app.why)
             return [whole, *failed]
-        state = self._state
+        view = self._view
         names = [one.job for one in self.jobs(app)] if job is None else [job]
-        rows = [row for name in names if (row := state.job_row(JobId(name))) != NONE]
-        waiting = [row for row in rows if state.jobs.live.state[row] in (JobState.WAITING, JobState.PAUSED)]
+        rows = [row for name in names if (row := view.job_row(JobId(name))) != NONE]
+        waiting = [row for row in rows if view.jobs.state[row] in (JobState.WAITING, JobState.PAUSED)]
         shown = waiting or rows if job is None else rows
         if not shown and job is None:
             text = "its app master has not added any job yet"
@@ -241,7 +235,7 @@ class Views:
         return str(self._folder / app / number / "stderr.log")
 
     def _described(self, row: int) -> pb.Explanation:
-        said = describe(self._state, row, float(self._service.driver.clock.now()), until=self._until(row))
+        said = describe(self._view, row, float(self._service.driver.clock.now()), until=self._until(row))
         ago = self._reported_ago(row)
         if ago is not None:
             said.reported_seconds_ago = ago
@@ -250,14 +244,14 @@ class Views:
     def explainer(self) -> Explainer:
         """Return the explainer of the present waits; it may be used without the lock."""
         service, driver = self._service, self._service.driver
-        cluster = self._state.cluster
+        cluster = self._view.cluster
         return Explainer(
             driver.arbiter.save(),
             cluster,
             service.profile.stages(cluster),
             Profile.fallback().stages(cluster),
             driver.rounds,
-            Seconds(max(driver.clock.now(), self._state.now)),
+            Seconds(max(driver.clock.now(), self._view.now)),
         )
 
 

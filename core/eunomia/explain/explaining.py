@@ -174,7 +174,7 @@ class _Case:
             plugin=plugin,
             round=int(kept.told_in[self.row]),
             said_seconds_ago=max(0.0, float(self.now - kept.told_at[self.row])),
-            sentence=measuring(self.state, self.row, self.now)
+            sentence=measuring(self.arbiter.view, self.row, self.now)
             if self.reason is None
             else facts.sentence(SENTENCES[self.reason].sentence),
             said="" if said is None else said.text,

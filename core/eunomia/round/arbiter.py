@@ -20,6 +20,7 @@ from eunomia.round.show import show
 from eunomia.round.strictness import is_strict
 from eunomia.round.timing import Timing
 from eunomia.round.verdict_changes import verdicts_of
+from eunomia.round.view import ClusterView
 from eunomia.store.saving import load_state, save_state
 from eunomia.store.state import State
 from eunomia.units import Cause, OfferId, Scope, Seconds, Stage
@@ -44,6 +45,8 @@ class Arbiter:
         self, cluster: Cluster, stages: Stages, fallback: Stages, *, seed: int = 0, plain: bool = False
     ) -> None:
         self.state = State(cluster, seed=seed, plain=plain)
+        self.view = ClusterView.of(self.state)
+        """What the arbiter knows, read only: the door for everything outside of core. ``load`` makes another."""
         self.chosen = stages
         self.fallback = fallback
         self.asking: Observer | None = None
@@ -152,7 +155,12 @@ class Arbiter:
     def load(self, data: bytes) -> None:
         """Restore the state from a checkpoint of an arbiter of the same cluster."""
         self.state = load_state(data, self.state.cluster, self._memo_types(), plain=self.state.plain)
+        self.view = ClusterView.of(self.state)
         self._serve()
+
+    def skip_epochs(self, last: int) -> None:
+        """Give later orders epochs above ``last``, since machines have seen an order of that epoch."""
+        self.state.counters.last_epoch = max(self.state.counters.last_epoch, last)
 
     def standings(self) -> Valuations:
         """Return the value of each claim's present holdings: the valuation of an empty offer, for screens.

@@ -7,11 +7,11 @@ import dataclasses
 
 import numpy as np
 
+from eunomia.arbiter import ClusterView
 from eunomia.contract.decisions import Decision
 from eunomia.contract.events import MachineLost
 from eunomia.journal.journal import Step
 from eunomia.model.leases import GpuState
-from eunomia.store.state import State
 from eunomia.units import NONE, Ints
 
 _LEAVING, _DOWN = int(GpuState.LEAVING), int(GpuState.DOWN)
@@ -58,10 +58,10 @@ class Holds:
         """Return the number of slots that leases hold now."""
         return len(self._now)
 
-    def take(self, step: Step, state: State) -> None:
+    def take(self, step: Step, view: ClusterView) -> None:
         """Read the state after a step."""
         lost = any(isinstance(event, MachineLost) for event in step.events)
-        held, gpus = state.holdings.live, self._seen.shape[1]
+        held, gpus = view.gpus, self._seen.shape[1]
         now: Ints = np.stack([held.lease[:gpus], held.epoch[:gpus], held.state[:gpus].astype(np.int64)])
         for gpu in np.flatnonzero((now != self._seen).any(axis=0)).tolist():
             lease, epoch, kind = now[:, gpu].tolist()
@@ -74,7 +74,7 @@ class Holds:
             if hold is not None:
                 hold.epoch = epoch
             elif lease != NONE:
-                hold = self._now[gpu] = _begun(state, gpu, lease, epoch, step.at)
+                hold = self._now[gpu] = _begun(view, gpu, lease, epoch, step.at)
                 self.holds.append(hold)
         self._seen = now
         self._note_leaving(step.decision)
@@ -87,7 +87,7 @@ class Holds:
                     hold.ended_by = "expired" if order.ends_at <= decision.now else "preempted"
 
 
-def _begun(state: State, gpu: int, lease: int, epoch: int, at: float) -> Hold:
-    known, app = state.leases.get(lease), int(state.holdings.live.app[gpu])
-    job = None if known is None or known.job == NONE else str(state.job_id(known.job))
-    return Hold(gpu=gpu, lease=lease, app=str(state.app_id(app)), job=job, epoch=epoch, start=at)
+def _begun(view: ClusterView, gpu: int, lease: int, epoch: int, at: float) -> Hold:
+    known, app = view.lease(lease), int(view.gpus.app[gpu])
+    job = None if known is None or known.job == NONE else str(view.job_id(known.job))
+    return Hold(gpu=gpu, lease=lease, app=str(view.app_id(app)), job=job, epoch=epoch, start=at)

@@ -18,7 +18,7 @@ from eunomia_testbed.live_runs.activity import ActivityLog, Line
 from eunomia_testbed.live_runs.holds import Holds
 from eunomia_testbed.live_runs.rounds import Rounds
 
-_RUN = (int(JobState.STARTING), int(JobState.RUNNING))
+_RUN, _WAITING = (int(JobState.STARTING), int(JobState.RUNNING)), int(JobState.WAITING)
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
@@ -93,7 +93,7 @@ class LiveRecord:
     @property
     def cluster(self) -> Cluster | None:
         """Return the cluster; None before the machines have registered."""
-        return None if self._replay is None else self._replay.arbiter.state.cluster
+        return None if self._replay is None else self._replay.arbiter.view.cluster
 
     @property
     def arrived_at(self) -> float | None:
@@ -154,13 +154,12 @@ class LiveRecord:
                 since = 0.0 if math.isnan(event.at) else max(0.0, float(step.now - event.at))
                 again = dataclasses.replace(event, at=NOW)
                 self.adapted.setdefault(again, step.at - since)
-        state = replay.arbiter.state
-        running = int(np.isin(state.jobs.live.state, _RUN).sum())
-        self.rounds.take(step, running=running, waiting=state.waiting().size, busy=self.holds.busy)
+        view = replay.arbiter.view
+        running, waiting = (int(np.isin(view.jobs.state, states).sum()) for states in (_RUN, _WAITING))
+        self.rounds.take(step, running=running, waiting=waiting, busy=self.holds.busy)
         replay.take(step)
-        state = replay.arbiter.state
-        self.holds.take(step, state)
-        self.spells.take(state, step.at)
+        self.holds.take(step, view)
+        self.spells.take(view, step.at)
         self.refused += [fault.what for fault in step.decision.faults if fault.stage is None]
         self.steps = step.number
 

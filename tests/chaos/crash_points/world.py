@@ -197,7 +197,7 @@ class World:
                 continue  # what it knew last may not have been journaled
             if live is None or not live.ready.is_set() or live.apps.live or len(list(live.apps)) < len(self._specs):
                 continue
-            quiet = not live.state.leases and all(container.completed for container in workers)
+            quiet = not list(live.view.leases()) and all(container.completed for container in workers)
             if quiet and self.threads.owner is None and not live.driver._events:
                 return
 

@@ -72,7 +72,7 @@ def begin(folder: Path) -> Begun:
             apps = {app.name: dataclasses.asdict(app) for app in (*service.apps, *service.apps.archived())}
             layout = None if service.nodes.layout is None else service.nodes.layout.encoded()
             kept = (service.seed, service.tokens.container_secret, layout)
-            later = Seconds(max(now, float(service.state.now)) + 1.0)
+            later = Seconds(max(now, float(service.view.now)) + 1.0)
             journal.append(later, [], service.driver.arbiter.step(later, []))
             journal.checkpoint(service.driver.arbiter.save())
         finally:

@@ -294,8 +294,8 @@ class _Run:
         return world.operator if method.startswith(CLIENT) else world.launcher
 
     def _offer(self, world: World) -> int:
-        standing = world.service.state.open
-        return 1 if standing is None else int(standing.offer.id)
+        standing = world.service.view.open_offer
+        return 1 if standing is None else int(standing.id)
 
     def _addressed(self, world: World, message: Message, app: str) -> Message:
         """The message in the name of its sender, with the numbers that one knows: so it is not turned away at once."""

@@ -235,10 +235,10 @@ class World:
 
     def table(self) -> pb.BundleTable:
         """A small bid that fits the open offer, if there is one."""
-        open_offer, state = self.service.state.open, self.service.state
+        offer, view = self.service.view.open_offer, self.service.view
         table = pb.BundleTable(now=3.0, rho=[1.5], part_start=[0, 1], part_class=[0], part_gpus=[1], part_machines=[1])
-        if open_offer is not None and open_offer.offer.gpus.size:
-            classes = offer_classes(state.cluster, open_offer.offer)
+        if offer is not None and offer.gpus.size:
+            classes = offer_classes(view.cluster, offer)
             for field in ("start", "machine", "free", "gpu_type", "rack"):
                 getattr(table.classes, field).extend(getattr(classes, field).tolist())
         return table
@@ -288,7 +288,7 @@ class World:
             name: of the app.
             slots: its leases too; only where no round may take them away.
         """
-        service, state = self.service, self.service.state
+        service, state = self.service, self.service.driver.arbiter.state
         row = state.app_row(AppId(name))
         app = service.apps.get(name)
         session = service.sessions.get(name)
