@@ -6,6 +6,7 @@ from typing import Final
 
 import numpy as np
 
+from eunomia.arbiter import Arbiter
 from eunomia.contract.allocations import Allocation, DeviceShares, Grants, TimeShares
 from eunomia.contract.claims import Claims
 from eunomia.contract.decisions import Decision
@@ -19,7 +20,6 @@ from eunomia.errors import EunomiaError, RunErrors
 from eunomia.model.cluster import Cluster
 from eunomia.model.shapes import builds
 from eunomia.platform.profiles import Profile
-from eunomia.round.arbiter import Arbiter
 from eunomia.units import AppId, JobId, Locality, Reals, Seconds, Unit, UserId
 from eunomia_testbed.audit.instances import AuditInstance, Table
 

@@ -2,10 +2,9 @@
 
 import contextlib
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from eunomia.round.round import Observer
-from eunomia.store.state import State
+from eunomia.arbiter import ClusterView
 from eunomia.units import Stage
 from eunomia_testbed.calls.page import CallPage
 
@@ -28,7 +27,7 @@ class CallNotes:
         self._next = itertools.count(1).__next__
         self._codes: dict[tuple[str, str], int] = {}
 
-    def observer(self, state: State) -> Observer:
+    def observer(self, view: ClusterView) -> Callable[[str, Stage], None]:
         """Return what an arbiter calls before each call of a stage."""
         numbers, follow = self.numbers, self._next
         codes: dict[str, dict[Stage, int]] = {}
@@ -38,7 +37,7 @@ class CallNotes:
                 numbers[1] = codes[plugin][stage]
             except KeyError:
                 numbers[1] = codes.setdefault(plugin, {})[stage] = self._code(plugin, stage.value)
-            numbers[2] = state.counters.round
+            numbers[2] = view.round
             numbers[0] = follow()
 
         return asked

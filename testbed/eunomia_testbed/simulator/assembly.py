@@ -4,12 +4,12 @@ import dataclasses
 import math
 from functools import partial
 
+from eunomia.arbiter import Arbiter
 from eunomia.contract.contracts import Feature, Triggers
 from eunomia.contract.stages import Stages
 from eunomia.model.cluster import Cluster
 from eunomia.platform.profiles import Profile
 from eunomia.platform.registry import Registry
-from eunomia.round.arbiter import Arbiter
 from eunomia.units import Stage
 from eunomia_testbed.calls.notes import CallNotes
 from eunomia_testbed.performance import PerformanceModel
@@ -109,7 +109,7 @@ def _arbiter(
 def _state(
     workload: Workload, arbiter: Arbiter, profile: Profile, options: SimulationOptions, speeds: Speeds, seed: int
 ) -> SimulationState:
-    cluster = arbiter.state.cluster
+    cluster = arbiter.view.cluster
     batches = {row: tuple(one.batch_size for one in regimes) for row, regimes in workload.regimes.items()}
     logs = Logs(options.keep, cluster, workload.size, batches)
     agenda = Agenda()
@@ -158,7 +158,7 @@ def note_calls(engine: Engine, notes: CallNotes) -> None:
     """Let each call of a plugin be noted before it begins; to be called before the engine runs."""
     arbiter = engine.sim.arbiter
     engine.note(notes)
-    arbiter.asking = notes.observer(arbiter.state)
+    arbiter.asking = notes.observer(arbiter.view)
     arbiter.use(_noted(arbiter.chosen, notes))
 
 

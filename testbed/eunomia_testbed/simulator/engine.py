@@ -263,9 +263,9 @@ class Engine:
 
     def _reject(self, job: int) -> None:
         sim = self.sim
-        state = sim.arbiter.state
-        row = state.job_row(sim.rows.job_ids[job])
-        reason = state.reason(row) if row >= 0 else None
+        view = sim.arbiter.view
+        row = view.job_row(sim.rows.job_ids[job])
+        reason = view.verdict(row).reason if row >= 0 else None
         sim.jobs.state[job] = REJECTED
         rule = f"{sim.profile.name} must be able to start a job"
         self.log.dropped.append(Unfit(job=job, rule=rule, value="no reason" if reason is None else reason.word))

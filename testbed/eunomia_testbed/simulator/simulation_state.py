@@ -3,10 +3,10 @@
 import dataclasses
 from typing import Final
 
+from eunomia.arbiter import Arbiter
 from eunomia.contract.events import Event
 from eunomia.model.cluster import Cluster
 from eunomia.platform.profiles import Profile
-from eunomia.round.arbiter import Arbiter
 from eunomia.units import Seconds
 from eunomia_testbed.calls.notes import CallNotes
 from eunomia_testbed.simulator.agenda import Agenda

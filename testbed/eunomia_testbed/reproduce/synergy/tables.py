@@ -3,10 +3,10 @@
 import itertools
 from collections.abc import Mapping
 
+from eunomia.arbiter import Arbiter
 from eunomia.contract.events import AppArrived, JobAdded, KindProfiled
 from eunomia.model.cluster import Cluster
 from eunomia.model.kind_profiles import KnownRate
-from eunomia.round.arbiter import Arbiter
 from eunomia.units import AppId, JobId, Locality, Seconds, UserId
 from eunomia_testbed.reproduce.recipes import Recipe, run_profile
 

@@ -12,7 +12,6 @@ from eunomia.contract.stages import Stages
 from eunomia.contract.valuations import Form
 from eunomia.errors import EunomiaError
 from eunomia.model.forecasts import Forecast
-from eunomia.round.show import show
 from eunomia.units import NONE, OfferId, Stage
 from eunomia_appmaster.master.bidding import bid_of
 from eunomia_testbed.simulator.apps.masters import Masters
@@ -35,16 +34,20 @@ class Bidders:
 
     def answer(self, offer: Offer, now: float) -> None:
         """Answers an offer for every app that it is sent to."""
-        state = self._sim.arbiter.state
-        opened = state.open
-        if opened is None or opened.offer.id != offer.id:
+        view = self._sim.arbiter.view
+        if not self._is_open(offer):
             return
-        asked = [(row, app) for row, app in sorted(opened.asked.items()) if state.apps.live.divides[row]]
-        if not asked:
+        asked = view.names.apps.values() if offer.apps is None else offer.apps.tolist()
+        masters = [row for row in sorted(asked) if view.apps.divides[row]]
+        if not masters:
             return
-        snapshot = show(state)
-        for row, app in asked:
-            self._answer(snapshot, offer, row, self._sim.rows.apps[app], now)
+        snapshot = view.show()
+        for row in masters:
+            self._answer(snapshot, offer, row, self._sim.rows.apps[view.app_id(row)], now)
+
+    def _is_open(self, offer: Offer) -> bool:
+        opened = self._sim.arbiter.view.open_offer
+        return opened is not None and opened.id == offer.id
 
     def _answer(self, snapshot: Snapshot, offer: Offer, row: int, app: int, now: float) -> None:
         events: list[Event] = []
@@ -71,8 +74,7 @@ class Bidders:
         """Send a delayed answer, unless the app has ended or the offer has closed."""
         if self._sim.apps.has_ended(app):
             return
-        opened = self._sim.arbiter.state.open
-        is_open = opened is not None and opened.offer.id == offer.id
+        is_open = self._is_open(offer)
         self._send([event for event in events if is_open or not isinstance(event, BidReceived)])
 
     def _value(self, own: Snapshot, offer: Offer, app: int) -> Form | None:

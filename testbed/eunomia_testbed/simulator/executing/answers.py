@@ -18,6 +18,7 @@ class Answers:
 
     def __init__(self, sim: SimulationState, delays: DrawnDelays, *, at_once: bool) -> None:
         self._sim, self._delays, self._at_once = sim, delays, at_once
+        self._held = sim.arbiter.view.gpus
         self._started: set[int] = set()
         """Leases that have started once."""
 
@@ -47,5 +48,5 @@ class Answers:
 
     def need_a_round(self, gpus: tuple[int, ...]) -> bool:
         """Return whether no lease has been chosen for one of these GPUs, so that the arbiter may give it to a job."""
-        successor = self._sim.arbiter.state.holdings.cells.successor
+        successor = self._held.successor.data  # plain numbers, a cell at a time
         return NONE in [successor[gpu] for gpu in gpus]

@@ -48,7 +48,7 @@ class Executor:
         The GPUs are fenced before they count as lost: orders in transit find a newer epoch.
         """
         sim, table = self._sim, self._sim.gpus
-        epoch = sim.arbiter.state.counters.last_epoch + 1
+        epoch = sim.arbiter.view.last_epoch + 1
         hit = sorted({table.job_on[gpu] for gpu in gpus} - {NO_HOLDER})
         for gpu in gpus:
             table.fence[gpu] = epoch

@@ -32,6 +32,8 @@ class FreeOrders:
     ) -> None:
         costs = sim.options.costs
         self._sim, self._runs, self._answers, self._timed, self._amounts = sim, runs, answers, timed, amounts
+        self._of_leases = sim.arbiter.view.amounts
+        self._amounts_known = self._of_leases.are_known
         self._starts_at_once = not any((costs.start, costs.restore, costs.migrate, costs.join, costs.pause))
         self._follows_up = sim.reporter.follows_up
         self._tight: tuple[float, frozenset[int]] = (-1.0, frozenset())
@@ -50,8 +52,8 @@ class FreeOrders:
                 self._leave(order, now, "expired" if order.ends_at <= now else "preempted")
             if order.probe is not None:
                 runs.probes.note(order)
-        amounts = sim.arbiter.state.amounts
-        if amounts.tuning:
+        known = self._amounts_known
+        if known and self._of_leases.tuning:
             self._amounts.hand_out(now)
         is_plain = self._starts_at_once and not (runs.probes.ordered or runs.probes.leased)
         table, rows, holder, app_of = sim.gpus, sim.rows.jobs, sim.gpus.holder, sim.rows.app_of
@@ -77,7 +79,7 @@ class FreeOrders:
                     runs.report_start(job, now)
         if awaiting:
             timed.hand_out(now)
-        if amounts.tight or self._tight[1]:
+        if known and (self._of_leases.tight or self._tight[1]):
             self._look_again(decision, now)
 
     def _leave(self, order: Transition, now: Seconds, why: str) -> None:
@@ -102,7 +104,7 @@ class FreeOrders:
 
         If the last step at this time changed nothing, they wait for a later release, for example by a probe.
         """
-        seen = (now, frozenset(self._sim.arbiter.state.amounts.tight))
+        seen = (now, self._of_leases.tight)
         if seen[1] and (seen != self._tight or decision.transitions or decision.orders):
             self._sim.urgent = True
         self._tight = seen

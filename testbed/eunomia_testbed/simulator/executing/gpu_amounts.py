@@ -21,7 +21,7 @@ class GpuAmounts:
     """
 
     def __init__(self, sim: SimulationState, delays: DrawnDelays) -> None:
-        self._sim = sim
+        self._view = sim.arbiter.view
         self.plain = sim.speeds.plain
         self._cpus, self._memory_gib = _machine_shares(sim.cluster)
         self._cpu_cells, self._memory_cells = self._cpus.tolist(), self._memory_gib.tolist()
@@ -35,12 +35,12 @@ class GpuAmounts:
         """Return CPUs and memory in GiB per GPU from a placement; None: they equal the machine's share."""
         if self.plain:
             return None, None
-        cells, cpus, memory_gib = self._sim.arbiter.state.holdings.cells, self._cpu_cells, self._memory_cells
+        held, cpus, memory_gib = self._view.gpus, self._cpu_cells, self._memory_cells
         set_now = self._tunes.of(gpus)
         if set_now is None:
-            if not [gpu for gpu in gpus if cells.cpus[gpu] != cpus[gpu] or cells.memory_gib[gpu] != memory_gib[gpu]]:
+            cpus_now, memory_now = held.cpus.data, held.memory_gib.data
+            if not [gpu for gpu in gpus if cpus_now[gpu] != cpus[gpu] or memory_now[gpu] != memory_gib[gpu]]:
                 return None, None
-            held = self._sim.arbiter.state.holdings.live
             set_now = held.cpus[list(gpus)], held.memory_gib[list(gpus)]
         rows = list(gpus)
         return _unusual(set_now[0], self._cpus[rows]), _unusual(set_now[1], self._memory_gib[rows])

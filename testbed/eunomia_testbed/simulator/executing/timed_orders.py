@@ -35,6 +35,7 @@ class TimedOrders:
         self, sim: SimulationState, runs: JobRuns, answers: Answers, delays: DrawnDelays, amounts: GpuAmounts
     ) -> None:
         self._sim, self._gpus, self._costs = sim, sim.gpus, sim.options.costs
+        self._view = sim.arbiter.view
         self._runs, self._answers, self._delays, self._amounts = runs, answers, delays, amounts
         self.awaiting: dict[int, TransitionKind] = {}
         self._handed: dict[int, int] = {}
@@ -52,7 +53,7 @@ class TimedOrders:
             if order.leaving.size:
                 self._send_leave(order, now, "expired" if order.ends_at <= now else "preempted")
             self._runs.probes.note(order)
-        if self._sim.arbiter.state.amounts.tuning:
+        if self._view.amounts.tuning:
             self._amounts.hand_out(now)
         for order in decision.transitions:
             if order.gpus.size and order.kind is not _RETUNE:
@@ -112,15 +113,15 @@ class TimedOrders:
 
     def hand_out(self, now: Seconds) -> None:
         """Start the leases that have become ready, as read from the state; the live service does the same."""
-        state = self._sim.arbiter.state
+        view = self._view
         for number in list(self.awaiting):
-            lease = state.leases.get(number)
+            lease = view.lease(number)
             if lease is None or lease.state in (LeaseState.ACTIVE, LeaseState.LEAVING):
                 del self.awaiting[number]
             elif lease.state is LeaseState.ORDERED and self._handed.get(number) != lease.epoch:
                 self._handed[number] = lease.epoch
                 kind = self.awaiting[number]
-                job = NO_HOLDER if lease.job == NONE else self._sim.rows.jobs[state.job_id(lease.job)]
+                job = NO_HOLDER if lease.job == NONE else self._sim.rows.jobs[view.job_id(lease.job)]
                 self._send_begin(LeaseId(number), Epoch(lease.epoch), job, tuple(lease.gpus.tolist()), kind, now)
 
     def _send_begin(
@@ -153,8 +154,8 @@ class TimedOrders:
         self._get_ready(lease, epoch, job, left, kind, now)
 
     def _app_of_lease(self, lease: int) -> int:
-        held = self._sim.arbiter.state.leases.get(lease)
-        return NO_HOLDER if held is None else self._sim.rows.apps[self._sim.arbiter.state.app_id(held.app)]
+        held = self._view.lease(lease)
+        return NO_HOLDER if held is None else self._sim.rows.apps[self._view.app_id(held.app)]
 
     def _get_ready(
         self, lease: LeaseId, epoch: Epoch, job: int, gpus: tuple[int, ...], kind: TransitionKind, now: Seconds

@@ -29,19 +29,20 @@ class Tunes:
         beside: Callable[[tuple[int, ...]], tuple[float | None, float | None]],
     ) -> None:
         self._sim, self._delays, self._beside = sim, delays, beside
+        self._view = sim.arbiter.view
         self._handed: dict[int, int] = {}
         self._set: dict[int, tuple[int, Given]] = {}
         """By lease: the epoch of the newest retune, and what it set."""
 
     def hand_out(self, now: Seconds) -> None:
         """Send the orders that have not been sent; the amounts are read from the state, as for starts."""
-        state, delays = self._sim.arbiter.state, self._delays
-        for number in sorted(state.amounts.tuning):
-            lease = state.leases[number]
-            if self._handed.get(number, NONE) >= lease.tuned:
+        view, delays = self._view, self._delays
+        for number in sorted(view.amounts.tuning):
+            lease = view.lease(number)
+            if lease is None or self._handed.get(number, NONE) >= lease.tuned:
                 continue
             self._handed[number] = epoch = lease.tuned
-            cpus, memory_gib = state.amounts.given(lease)
+            cpus, memory_gib = view.amounts.of(number)
             pairs = zip(cpus.tolist(), memory_gib.tolist(), strict=True)
             given = dict(zip(lease.gpus.tolist(), pairs, strict=True))
             if delays.orders_are_late:
@@ -54,18 +55,16 @@ class Tunes:
         """Set the CPUs and memory of a lease, unless a newer order has arrived; its job changes speed."""
         if epoch > self._set.get(lease, (NONE, {}))[0]:
             self._set[lease] = epoch, given
-            held = self._sim.arbiter.state.leases.get(lease)
-            job = NONE if held is None or held.job == NONE else self._sim.arbiter.state.job_id(held.job)
-            if isinstance(job, str):
-                self._change_speed(self._sim.rows.jobs[job], now)
+            held = self._view.lease(lease)
+            if held is not None and held.job != NONE:
+                self._change_speed(self._sim.rows.jobs[self._view.job_id(held.job)], now)
         self._confirm(lease, epoch, given, now)
 
     def of(self, gpus: tuple[int, ...]) -> tuple[Reals, Reals] | None:
         """Return CPUs and memory in GiB that a retune set on a lease's GPUs; None: they are those of its start."""
         if not self._set:
             return None
-        state = self._sim.arbiter.state
-        lease = state.leases.get(state.holdings.cells.lease[gpus[0]])
+        lease = self._view.lease(self._view.gpus.lease.item(gpus[0]))
         if lease is None or lease.id not in self._set:
             return None
         epoch, given = self._set[lease.id]

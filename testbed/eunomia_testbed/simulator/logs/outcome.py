@@ -83,7 +83,7 @@ def _draws(sim: SimulationState) -> bool:
     off = reports.error > 0.0 or any(error > 0.0 for error in reports.errors.values())
     fails = options.failures is not None and math.isfinite(options.failures.between_seconds)
     more = options.agents or options.rules is not None or bool(sim.workload.searches)
-    return sim.arbiter.state.counters.draws > 0 or options.delays.any or off or fails or more
+    return sim.arbiter.view.draws > 0 or options.delays.any or off or fails or more
 
 
 def _app_states(sim: SimulationState, states: Words) -> Words:

@@ -103,5 +103,5 @@ class StepLog:
             source = f"{fault.plugin} ({fault.stage.value})" if fault.stage is not None else "an event"
             self.faults.append(f"round {decision.round}: {source}: {fault.what}")
 
-        if self.fallback_round is None and sim.arbiter.state.counters.fallen_back:
+        if self.fallback_round is None and sim.arbiter.view.fallen_back:
             self.fallback_round = decision.round + 1
