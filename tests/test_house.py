@@ -117,3 +117,39 @@ def test_built_in_plugins_import_public_names_as_the_guides_teach() -> None:
         if alias.name in eunomia.__all__ and eunomia._HOME.get(alias.name) == node.module
     ]
     assert found == []
+
+
+def test_no_package_outside_of_core_reads_the_state_of_an_arbiter() -> None:
+    """``arbiter.view`` shows it, read only; an import contract keeps the store's own modules out."""
+    found = [
+        f"{path}:{node.lineno}"
+        for path, tree in house.trees().items()
+        if path.parts[0] != "core"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and (_last_name(node.value), node.attr) in STATES
+    ]
+    assert found == [], "look through arbiter.view"
+
+
+STATES = {("arbiter", "state"), ("view", "_state")}
+
+
+def _last_name(node: ast.expr) -> str:
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name) | ast.Call(func=ast.Attribute(attr=name)):
+            return name.strip("_")
+        case _:
+            return ""
+
+
+def test_a_read_of_an_arbiters_state_is_found_in_all_its_forms() -> None:
+    forms = (
+        "arbiter.state.now",
+        "self._arbiter().state",
+        "sim.arbiter.state",
+        "arbiter.view._state",
+        "self._view._state",
+    )
+    for text in forms:
+        nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Attribute)]
+        assert any((_last_name(node.value), node.attr) in STATES for node in nodes), text
