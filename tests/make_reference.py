@@ -1,4 +1,7 @@
-"""Writes hooks.md, api.md, the tables of results.md and the list of stability.md: `python tests/make_reference.py`."""
+"""Writes pages of docs/reference from the sources: `python tests/make_reference.py`.
+
+They are hooks.md, api.md, cluster-view.md, the tables of results.md and the list of stability.md.
+"""
 
 import ast
 import importlib
@@ -46,6 +49,38 @@ TABLES_OF_SNAPSHOT = {
 }
 """Classes of columns by module, in the order of the page."""
 TABLES_BEGIN, TABLES_END = "## Tables\n", "## Reading it\n"
+CLUSTER_VIEW = """# The view of a cluster
+
+A driver, a screen or a script outside of core reads what an arbiter knows through `Arbiter.view`, which is read only:
+columns refuse to be written, and no writer of the store takes the view. `eunomia.arbiter` has `Arbiter` and the classes
+below; an import contract keeps `eunomia.store`, `eunomia.fold` and `eunomia.round` inside of core. The columns of
+users, apps and jobs are [those of a snapshot](api.md#columns-of-a-snapshot), those of GPUs are
+[`Holdings`](api.md#holdings).
+`tests/make_reference.py` writes this page from the sources, and a test compares the two.
+
+```python
+from eunomia.arbiter import Arbiter
+from eunomia.contract.events import AppArrived, JobAdded
+from eunomia.model.cluster import Cluster
+from eunomia.platform.profiles import Profile
+from eunomia.units import AppId, JobId, Seconds, UserId
+
+cluster = Cluster.parse("1x4 V100")
+stages = Profile.load("fifo").stages(cluster)
+arbiter = Arbiter(cluster, stages, Profile.fallback().stages(cluster))
+app, job = AppId("a"), JobId("a/1")
+arbiter.step(Seconds(0.0), [AppArrived(app=app, user=UserId("ana")), JobAdded(app=app, job=job, least=8, most=8)])
+
+view = arbiter.view
+row = view.job_row(job)
+print(view.jobs.least[row], view.verdict(row).reason, [lease.gpus for lease in view.leases_of(view.app_row(app))])
+```
+
+Columns follow each step. A row may belong to another job or app after the next one: keep ids, not rows.
+
+"""
+VIEWS = ("ClusterView", "NamesView", "ReportsView", "AmountsView", "LeaseView", "LastVerdict")
+"""Classes of the page of the view, in its order."""
 RESULTS = """
 Each table starts with `policy` and `seed`. `*_seconds` are float64; times count from the first arrival. Unknown values
 are null, never -1. A job is named `app/number`, or by its app alone where the app has one job.
@@ -87,6 +122,11 @@ def api_page() -> str:
         parts.append(f"## eunomia.{module}\n")
         parts += [_entry(f"eunomia.{module}", name) for name in sorted(names)]
     return "\n".join(parts)
+
+
+def view_page() -> str:
+    """The view of a cluster, with its members."""
+    return CLUSTER_VIEW + "\n".join(_entry("eunomia.round.view", name) for name in VIEWS)
 
 
 def _questions() -> Iterator[str]:
@@ -189,7 +229,7 @@ def _class(node: ast.ClassDef) -> Iterator[str]:
     for item in node.body:
         if isinstance(item, ast.AnnAssign | ast.Assign) and not ast.unparse(item).startswith("_"):
             empty = False
-            line = f"    {ast.unparse(item)}"
+            line = f"    {_field(item)}"
             said = _after(node.body, item, "{}")
             yield f"{line}  # {said}" if said and len(line) + len(said) + 4 <= WIDTH else line
             if said and len(line) + len(said) + 4 > WIDTH:
@@ -203,6 +243,15 @@ def _class(node: ast.ClassDef) -> Iterator[str]:
                 yield from textwrap.wrap(said, WIDTH, initial_indent="        # ", subsequent_indent="        # ")
     if empty:
         yield "    ..."
+
+
+def _field(item: ast.AnnAssign | ast.Assign) -> str:
+    """A field; of one that only reads a value, its name and type."""
+    if isinstance(item, ast.AnnAssign) and isinstance(item.annotation, ast.Subscript):
+        kind = item.annotation
+        if ast.unparse(kind.value) == "ClassVar" and ast.unparse(item.value or kind).startswith("_read("):
+            return f"{ast.unparse(item.target)}: {ast.unparse(kind.slice)}"
+    return ast.unparse(item)
 
 
 def _members(node: ast.ClassDef | ast.FunctionDef) -> Iterator[str]:
@@ -282,6 +331,7 @@ def _definition(module: str, name: str) -> Definition:
 def main() -> None:
     (REFERENCE / "hooks.md").write_text(hooks_page())
     (REFERENCE / "api.md").write_text(api_page())
+    (REFERENCE / "cluster-view.md").write_text(view_page())
     results = REFERENCE / "results.md"
     results.write_text(results_page(results.read_text()))
     page = REFERENCE / "stability.md"

@@ -9,6 +9,7 @@ from types import ModuleType
 import pytest
 
 import eunomia
+import eunomia.arbiter
 from eunomia.hookspecs import STAGE_HOOKS, Hooks
 
 TESTS = Path(__file__).parents[1]
@@ -44,6 +45,12 @@ def test_every_public_name_is_documented_as_it_is(made: ModuleType) -> None:
     assert text == made.api_page(), "make it anew: python tests/make_reference.py"
     for name in eunomia.__all__:
         assert name == "__version__" or f"\n### {name}\n" in text, name
+
+
+def test_the_page_of_the_view_is_that_of_the_code(made: ModuleType) -> None:
+    text = (REFERENCE / "cluster-view.md").read_text()
+    assert text == made.view_page(), "python tests/make_reference.py"
+    assert set(made.VIEWS) == set(eunomia.arbiter.__all__) - {"Arbiter"}
 
 
 def test_every_public_name_can_be_had() -> None:

@@ -20,7 +20,7 @@ from eunomia.round.show import show
 from eunomia.round.strictness import is_strict
 from eunomia.round.timing import Timing
 from eunomia.round.verdict_changes import verdicts_of
-from eunomia.round.view import ClusterView
+from eunomia.round.view import view_of
 from eunomia.store.saving import load_state, save_state
 from eunomia.store.state import State
 from eunomia.units import Cause, OfferId, Scope, Seconds, Stage
@@ -45,7 +45,7 @@ class Arbiter:
         self, cluster: Cluster, stages: Stages, fallback: Stages, *, seed: int = 0, plain: bool = False
     ) -> None:
         self.state = State(cluster, seed=seed, plain=plain)
-        self.view = ClusterView.of(self.state)
+        self.view = view_of(self.state)
         """What the arbiter knows, read only: the door for everything outside of core. ``load`` makes another."""
         self.chosen = stages
         self.fallback = fallback
@@ -155,7 +155,7 @@ class Arbiter:
     def load(self, data: bytes) -> None:
         """Restore the state from a checkpoint of an arbiter of the same cluster."""
         self.state = load_state(data, self.state.cluster, self._memo_types(), plain=self.state.plain)
-        self.view = ClusterView.of(self.state)
+        self.view = view_of(self.state)
         self._serve()
 
     def skip_epochs(self, last: int) -> None:

@@ -8,7 +8,7 @@ import dataclasses
 import operator
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import Self, TypeVar, cast
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -113,23 +113,20 @@ def _shut(kind: type[T], kept: object) -> T:
     return kind(**{name: MappingProxyType(getattr(kept, name)) for name in names})
 
 
-def _read(kind: type[T], path: str) -> T:
+def _read(path: str) -> Any:
     """Return a property that reads a value of the state; no Python function runs, since simulations read it often."""
-    return cast(T, property(operator.attrgetter(f"_state.{path}")))
+    return property(operator.attrgetter(f"_state.{path}"))
 
 
+@builds
 class AmountsView:
     """CPUs and memory of leases."""
 
-    __slots__ = ("_state",)
-
-    are_known = _read(bool, "amounts.are_known")
+    _state: State
+    are_known: ClassVar[bool] = _read("amounts.are_known")
     """Whether the cluster gives CPUs or memory of machines; else no lease waits for any, and none is retuned."""
-    differ = _read(bool, "amounts.uneven")
+    differ: ClassVar[bool] = _read("amounts.uneven")
     """Whether a job asks for, or a lease holds, other CPUs or memory than an equal share of its machine."""
-
-    def __init__(self, state: State) -> None:
-        self._state = state
 
     @property
     def tuning(self) -> frozenset[int]:
@@ -164,36 +161,21 @@ class ClusterView:
     amounts: AmountsView
     _state: State
 
-    @classmethod
-    def of(cls, state: State) -> Self:
-        """Return the view of a state."""
-        return cls(
-            cluster=state.cluster,
-            users=state.users.view,
-            apps=state.apps.shown,
-            jobs=state.jobs.shown,
-            gpus=state.holdings.shown,
-            names=_shut(NamesView, state.names),
-            reports=_shut(ReportsView, state.reports),
-            amounts=AmountsView(state),
-            _state=state,
-        )
-
     # --- the run -----------------------------------------------------------------------------------------------------
 
-    now = _read(Seconds, "now")
+    now: ClassVar[Seconds] = _read("now")
     """Time of the last step, in seconds since the start."""
-    round = _read(int, "counters.round")
+    round: ClassVar[int] = _read("counters.round")
     """Number of the last round."""
-    seed = _read(int, "counters.seed")
+    seed: ClassVar[int] = _read("counters.seed")
     """Seed of all random choices."""
-    last_epoch = _read(int, "counters.last_epoch")
+    last_epoch: ClassVar[int] = _read("counters.last_epoch")
     """Epoch of the last order."""
-    fallen_back = _read(bool, "counters.fallen_back")
+    fallen_back: ClassVar[bool] = _read("counters.fallen_back")
     """Whether the fallback serves, since the chosen profile made too many faulty rounds."""
-    draws = _read(int, "counters.draws")
+    draws: ClassVar[int] = _read("counters.draws")
     """Number of random generators that stages asked for."""
-    causes = _read(frozenset[Cause], "counters.causes")
+    causes: ClassVar[frozenset[Cause]] = _read("counters.causes")
     """Causes of the next round so far."""
 
     @property
@@ -227,9 +209,9 @@ class ClusterView:
         """Rows of an app's jobs, by arrival; none for row -1."""
         return self._state.by_arrival(np.array(sorted(self._state.owners.jobs_of.get(app, ())), dtype=np.int64))
 
-    job_ledger = _read(JobLedger, "job_ledger")
+    job_ledger: ClassVar[JobLedger] = _read("job_ledger")
     """Time and GPU-seconds that jobs received, up to now."""
-    app_ledger = _read(AppLedger, "app_ledger")
+    app_ledger: ClassVar[AppLedger] = _read("app_ledger")
     """GPU-seconds and contention of apps, up to now."""
     # --- verdicts ----------------------------------------------------------------------------------------------------
 
@@ -273,3 +255,18 @@ class ClusterView:
     def leaving(self) -> frozenset[int]:
         """GPUs that leases still have to give back, also those on an open offer."""
         return frozenset().union(*self._state.owners.leaving.values())
+
+
+def view_of(state: State) -> ClusterView:
+    """Return the view of a state."""
+    return ClusterView(
+        cluster=state.cluster,
+        users=state.users.view,
+        apps=state.apps.shown,
+        jobs=state.jobs.shown,
+        gpus=state.holdings.shown,
+        names=_shut(NamesView, state.names),
+        reports=_shut(ReportsView, state.reports),
+        amounts=AmountsView(_state=state),
+        _state=state,
+    )
