@@ -202,4 +202,5 @@ def test_bit_sets_of_free_gpus_follow_what_is_given_and_taken(changes: list[tupl
             fits = np.flatnonzero(room >= size)
             best = int(fits[np.argmin(room[fits])]) if fits.size else -1
             assert space.best(0, size) == best
+            assert space.fit(0, size) == (space.first(best, size) if best >= 0 else [])
     assert space.copy().same(space)

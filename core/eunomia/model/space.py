@@ -69,12 +69,24 @@ class Space:
 
     def best(self, kind: int, gpus: int) -> int:
         """Best fit: the first machine of a type with the fewest free GPUs, but at least ``gpus``; -1: none."""
-        by_count = self.machines[kind]
-        for count in range(gpus, len(by_count)):
-            machines = by_count[count]
+        for machines in self.machines[kind][gpus:]:
             if machines:
                 return (machines & -machines).bit_length() - 1
         return -1
+
+    def fit(self, kind: int, gpus: int) -> list[int]:
+        """Return the first free GPUs of the machine that fits best; they stay free. Empty: no machine fits."""
+        by_count, found = self.machines[kind], list[int]()
+        for machines in by_count[gpus:]:
+            if machines:
+                machine = (machines & -machines).bit_length() - 1
+                bits, start = self.bits[machine], self._start[machine]
+                while len(found) < gpus:
+                    low = bits & -bits
+                    found.append(start + low.bit_length() - 1)
+                    bits ^= low
+                break
+        return found
 
     def first(self, machine: int, count: int) -> list[int]:
         """Return the first ``count`` free GPUs of a machine; they stay free."""

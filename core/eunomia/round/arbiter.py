@@ -107,7 +107,8 @@ class Arbiter:
             if closing is None and causes & (self.timing.known or self.timing.declared(state)).all_on:
                 scope = Scope.ALL
             made.run(scope, closing, retune=self.timing.retunes)  # 3. menus to 8. check and plan
-            made.finish(state.memos)
+            if made.memos or made.records:
+                made.keep(state.memos)
         except (Exception, SystemExit) as error:
             fault = made.fault(error)
             if fault is None or (fault is error and self.strict):
@@ -217,11 +218,12 @@ class Arbiter:
         state = self.state
         given: dict[str, Any] = {}
         if made is not None:
+            opened = made.opened is not None
             given = {
                 "offers": () if made.opened is None else (made.opened,),
                 "transitions": tuple(made.transitions),
                 "renewals": tuple(made.renewals),
-                "waiting": made.waiting,
+                "waiting": verdicts_of(state, made.considered, made.answers, made.transitions, opened=opened),
                 "starts_at": tuple([(state.jobs.cells.id[row], time) for row, time in made.starts_at]),
                 "records": tuple(made.tables),
                 "memos": tuple(made.memo_changes),

@@ -13,7 +13,7 @@ import numpy as np
 
 from eunomia.contract.allocations import Allocation
 from eunomia.contract.contracts import Feature
-from eunomia.contract.decisions import Fault, MemoChange, RecordTable, Renewal, Transition, Waiting
+from eunomia.contract.decisions import Fault, MemoChange, RecordTable, Renewal, Transition
 from eunomia.contract.keys import LinearKeyError
 from eunomia.contract.memos import Memo
 from eunomia.contract.menus import Menus, Probes, announced
@@ -31,7 +31,6 @@ from eunomia.round.invariants import check_verdicts
 from eunomia.round.plan import Planner, check_allocation, check_placement, planned
 from eunomia.round.probes import Prober, check_probes
 from eunomia.round.show import make_offer, show
-from eunomia.round.verdict_changes import verdicts_of
 from eunomia.store.state import State
 from eunomia.units import NEVER, Cause, Ints, LeaseId, Scope, Seconds, Stage, Unit
 
@@ -85,7 +84,6 @@ class Round:
         self.memos: dict[tuple[str, Stage], Memo] = {}
         self.records: list[tuple[str, Stage, Record]] = []
         self.starts_at: tuple[tuple[int, float], ...] = ()
-        self.waiting: tuple[Waiting, ...] = ()
         self.memo_changes: list[MemoChange] = []
         self.tables: list[RecordTable] = []
         self.wake_at: Seconds = NEVER
@@ -100,8 +98,11 @@ class Round:
         menus = self.ask(_ELASTICITY, Menus, stages.elasticity, snapshot)  # 3. menus
         if menus.probe is not None or state.reports.coming_regimes:
             menus = self._completed(menus)
-        offer = self._offer(menus, scope, retune=retune) if closing is None else closing.offer  # 4. offer
-        self.considered = offer
+        lease = stages.rounds.lease
+        offer = closing.offer if closing else make_offer(state, scope, NEVER if lease is None else lease, retune=retune)
+        if closing is None and (stages.offer or state.lease_ends.overdue or stages.rounds.bid_deadline is not None):
+            offer = self._offered(menus, offer)
+        self.considered = offer  # 4. offer
         if self.opened is not None:
             return
         given = snapshot, menus, offer
@@ -146,14 +147,12 @@ class Round:
         coming = self.state.reports.coming_regimes
         return dataclasses.replace(menus, regimes=announced(coming)) if coming and menus.regimes is None else menus
 
-    def _offer(self, menus: Menus, scope: Scope, *, retune: bool) -> Offer:
-        """Offer GPUs to apps, fewer of both where the allocation narrows the offer; overdue leases beyond are renewed.
+    def _offered(self, menus: Menus, offer: Offer) -> Offer:
+        """Offer fewer GPUs to fewer apps where the allocation narrows the offer; renew overdue leases beyond it.
 
         The offer is opened to app masters if any that sees it can bid.
         """
         state, stages = self.state, self.stages
-        lease = stages.rounds.lease
-        offer = make_offer(state, scope, NEVER if lease is None else lease, retune=retune)
         if stages.offer is not None:
             offer = self._narrowed(menus, offer)
         if state.lease_ends.overdue:
@@ -231,10 +230,8 @@ class Round:
 
     # --- results ---------------------------------------------------------------------------------------------------
 
-    def finish(self, kept: Mapping[tuple[str, Stage], Memo]) -> None:
-        """Find the verdicts that change with this round, the memos that differ from those kept, and the records."""
-        opened = self.opened is not None
-        self.waiting = verdicts_of(self.state, self.considered, self.answers, self.transitions, opened=opened)
+    def keep(self, kept: Mapping[tuple[str, Stage], Memo]) -> None:
+        """Find the memos that differ from those kept, and the records."""
         for (plugin, stage), memo in self.memos.items():
             self.at = plugin, stage
             data, old = memo.to_bytes(), kept.get((plugin, stage))

@@ -69,7 +69,9 @@ def verdicts_of(
         default = int(Reason.PLUGIN_FAULT), STAGE_NUMBER[fault.stage or _ALLOCATION], fault.plugin
     elif offer is not None:
         default = (*_UNTIL_CLOSED, "") if opened else (*_OUTRANKED, allocator)
-    look_at = stopped if default is None else stopped | index.to_tell(default)
+    if default is not None and default != index.default:
+        index.compare_with(default)
+    look_at = stopped if default is None else stopped | index.untold
     if named or started:
         look_at = (look_at - named | changed.keys()) - started
     return _changes(state, look_at, changed, default, stopped) if look_at else ()

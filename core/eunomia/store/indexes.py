@@ -72,12 +72,9 @@ class WaitingJobs:
         if job in self.rows:
             (self.untold.discard if verdict == self.default else self.untold.add)(job)
 
-    def to_tell(self, default: Verdict) -> set[int]:
-        """Rows of waiting jobs whose last verdict may differ from a round's default."""
-        if default != self.default:
-            self.default = default
-            self.untold = set(self.rows)
-        return self.untold
+    def compare_with(self, default: Verdict) -> None:
+        """List the waiting jobs whose last verdict may differ from another default than before: all of them."""
+        self.default, self.untold = default, set(self.rows)
 
     def rebuild(self) -> Self:
         """Return the same index made from the tables."""

@@ -65,7 +65,10 @@ class _Cache:
     def __init__(self) -> None:
         self._jobs: Jobs | None = None
         self._menus: Menus | None = None
-        self._cells: _Cells | None = None
+        self._given: tuple[Any, ...] = ()
+        """Cells of the columns of jobs that menus are built from."""
+        self._made: tuple[Any, ...] = ()
+        """Cells of the menus."""
         self._version = Version(0)
         self._measured: Mapping[int, tuple[Measured, ...]] = {}
         self._merged: Menus | None = None
@@ -87,46 +90,24 @@ class _Cache:
         known, jobs = self._menus, snapshot.jobs
         same = known is not None and self._jobs is jobs and known.curve.size == jobs.most.size
         changes = snapshot.find_changes(self._version) if same else None
-        if known is None or changes is None or self._cells is None:
-            known, changed = declared_menus(snapshot), True
-            self._cells = _Cells(known, jobs)
-        else:
-            changed = self._cells.refresh(changes.touched)
-        self._jobs, self._menus, self._version = jobs, known, snapshot.version
+        self._version = snapshot.version
+        if known is None or changes is None:
+            self._jobs, self._menus = jobs, declared_menus(snapshot)
+            self._given = _cells(jobs.state, jobs.most, jobs.seconds_per_iteration)
+            points = self._menus.points
+            self._made = _cells(self._menus.curve, points.gpus, points.rate, points.basis)
+            return self._menus, True
+        changed, (states, most, each), (curves, sizes, rates, bases) = False, self._given, self._made
+        for row in set(changes.touched):  # as ``declared_menus`` would make them
+            gpus, seconds = most[row], each[row]
+            rate = gpus * (1.0 / seconds if seconds else math.inf)
+            curve = -1 if states[row] in _INACTIVE else row
+            if (curve, gpus, rate) != (curves[row], sizes[row], rates[row]):
+                changed, curves[row], sizes[row], rates[row] = True, curve, gpus, rate
+                bases[row] = _ASSUMED if rate != rate else _DECLARED
         return known, changed
 
 
-class _Cells:
-    """Cell-wise access to menus and the columns they are built from, for rewriting few rows at a time.
-
-    Args:
-        menus: of one size per job.
-        jobs: the table that they were built from; its columns stay in place in memory until it grows.
-    """
-
-    __slots__ = ("_basis", "_curve", "_gpus", "_most", "_rate", "_seconds", "_state")
-
-    def __init__(self, menus: Menus, jobs: Jobs) -> None:
-        points = menus.points
-        self._curve, self._gpus = _cells(menus.curve), _cells(points.gpus)
-        self._rate, self._basis = _cells(points.rate), _cells(points.basis)
-        self._state, self._most = _cells(jobs.state), _cells(jobs.most)
-        self._seconds = _cells(jobs.seconds_per_iteration)
-
-    def refresh(self, rows: list[int]) -> bool:
-        """Rewrite the menus of these rows, as ``declared_menus`` would; return whether any of them changed."""
-        changed = False
-        for row in set(rows):
-            gpus, seconds = self._most[row], self._seconds[row]
-            rate = gpus * (1.0 / seconds if seconds else math.inf)
-            curve = -1 if self._state[row] in _INACTIVE else row
-            if (curve, gpus, rate) == (self._curve[row], self._gpus[row], self._rate[row]):
-                continue
-            changed = True
-            self._curve[row], self._gpus[row], self._rate[row] = curve, gpus, rate
-            self._basis[row] = _ASSUMED if rate != rate else _DECLARED
-        return changed
-
-
-def _cells(column: Any) -> Any:
-    return memoryview(column)
+def _cells(*columns: Any) -> tuple[Any, ...]:
+    """Return columns cell by cell; they stay in place in memory until their table grows."""
+    return tuple([memoryview(column) for column in columns])

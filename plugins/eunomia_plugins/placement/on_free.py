@@ -157,9 +157,9 @@ def _packed(
 
 def _choose(cluster: Cluster, space: Space, kind: int, gpus: int) -> list[int] | None:
     """GPUs on the fullest machine that fits, else in one rack on the fewest machines; None: there are too few GPUs."""
-    machine = space.best(kind, gpus)
-    if machine >= 0:
-        return space.first(machine, gpus)
+    found = space.fit(kind, gpus)
+    if found:
+        return found
     if space.free[kind] < gpus:
         return None
     if len(cluster.racks) == 1:
