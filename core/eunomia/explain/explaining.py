@@ -145,7 +145,8 @@ class _Case:
         self.trials, self.rounds, self.now = all_of_it.trials, all_of_it.rounds, all_of_it.now
         self.arbiter = all_of_it.trials.copy()
         self.state = self.arbiter.state
-        self.state.advance(self.now)
+        self.state.counters.contention_area += max(0.0, self.now - self.state.now) * self.state.owners.present
+        self.state.now = max(self.state.now, self.now)
         if self.state.job_row(job) == NONE:
             raise KeyError(job)
         self.job, self.row = job, self.state.job_row(job)

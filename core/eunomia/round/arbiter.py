@@ -15,7 +15,7 @@ from eunomia.fold.folding import Folding
 from eunomia.model.cluster import Cluster
 from eunomia.round.bids import Closing, closing_of
 from eunomia.round.invariants import check_state
-from eunomia.round.round import Observer, Round, as_fault, lease_of, renewals
+from eunomia.round.round import Observer, Round, lease_of, renewals
 from eunomia.round.show import show
 from eunomia.round.strictness import is_strict
 from eunomia.round.timing import Timing
@@ -115,7 +115,8 @@ class Arbiter:
                 raise
             if self.strict:
                 raise fault from error
-            return self._faulty(folded, causes, as_fault(fault), None if closing is None else closing.offer.id)
+            found = Fault(plugin=fault.plugin, stage=fault.stage, what=fault.what)
+            return self._faulty(folded, causes, found, None if closing is None else closing.offer.id)
         finally:
             self.calls += made.calls
         return self._decided(folded, causes, made, closing)  # 9. adopt

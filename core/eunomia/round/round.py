@@ -13,7 +13,7 @@ import numpy as np
 
 from eunomia.contract.allocations import Allocation
 from eunomia.contract.contracts import Feature
-from eunomia.contract.decisions import Fault, MemoChange, RecordTable, Renewal, Transition
+from eunomia.contract.decisions import MemoChange, RecordTable, Renewal, Transition
 from eunomia.contract.keys import LinearKeyError
 from eunomia.contract.memos import Memo
 from eunomia.contract.menus import Menus, Probes, announced
@@ -274,11 +274,6 @@ def renewals(state: State, stages: Stages, beyond: Ints = NO_GPUS) -> list[Renew
         for held in ended
         if held.state is not LeaseState.LEAVING and not np.isin(held.gpus, beyond).any()
     ]
-
-
-def as_fault(error: StageFaultError) -> Fault:
-    """Return the fault of a stage as part of a decision."""
-    return Fault(plugin=error.plugin, stage=error.stage, what=error.what)
 
 
 def _has_bidders(state: State, offer: Offer) -> bool:

@@ -28,7 +28,6 @@ from eunomia.units import (
     Ints,
     JobId,
     Rows,
-    Seconds,
     Stage,
 )
 
@@ -145,15 +144,6 @@ class State:
     def app_ledger(self) -> AppLedger:
         """GPU-seconds and contention of apps, up to now."""
         return self.service.of_apps(self.now, self.counters.contention_area, self.present)
-
-    # --- time ------------------------------------------------------------------------------------------------------
-
-    def advance(self, now: Seconds) -> None:
-        """Advance the clock; the ledgers are brought up to date only when they are read."""
-        elapsed = now - self.now
-        if elapsed > 0.0:
-            self.counters.contention_area += elapsed * self.owners.present
-            self.now = now
 
     def present(self) -> list[int]:
         """Rows of apps that have not ended."""
