@@ -23,7 +23,7 @@ from eunomia.round.verdict_changes import verdicts_of
 from eunomia.round.view import view_of
 from eunomia.store.saving import load_state, save_state
 from eunomia.store.state import State
-from eunomia.units import Cause, OfferId, Scope, Seconds, Stage
+from eunomia.units import Cause, Scope, Seconds, Stage
 
 _put = object.__setattr__
 _WOKEN = frozenset({Cause.WAKE})
@@ -115,8 +115,7 @@ class Arbiter:
                 raise
             if self.strict:
                 raise fault from error
-            found = Fault(plugin=fault.plugin, stage=fault.stage, what=fault.what)
-            return self._faulty(folded, causes, found, None if closing is None else closing.offer.id)
+            return self._faulty(folded, causes, Fault(plugin=fault.plugin, stage=fault.stage, what=fault.what), closing)
         finally:
             self.calls += made.calls
         return self._decided(folded, causes, made, closing)  # 9. adopt
@@ -247,7 +246,7 @@ class Arbiter:
         )
         return self._adopt(decision, None if made is None else made.memos)
 
-    def _faulty(self, folded: Folding, causes: frozenset[Cause], fault: Fault, closed: OfferId | None) -> Decision:
+    def _faulty(self, folded: Folding, causes: frozenset[Cause], fault: Fault, closing: Closing | None) -> Decision:
         """Make the decision of a faulty round: overdue leases are renewed for one term, and memos are dropped."""
         state, serving = self.state, self.serving
         gone = [MemoChange(plugin=plugin, stage=stage, version=0, data=None) for plugin, stage in state.memos]
@@ -258,7 +257,7 @@ class Arbiter:
             round=state.counters.round,
             version=state.counters.version,
             causes=causes,
-            closed=closed,
+            closed=None if closing is None else closing.offer.id,
             orders=tuple(folded.orders),
             renewals=tuple(renewals(state, serving)),
             faults=(*folded.refused, fault),
