@@ -44,7 +44,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=ids)
-def test_a_fence_says_what_it_holds(page: Path) -> None:
+def test_a_fenced_block_names_its_language(page: Path) -> None:
     for block in blocks(page):
         assert block.language in LANGUAGES, f"{page}:{block.line}: {block.language}"
         if block.language != CONSOLE:

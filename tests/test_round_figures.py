@@ -99,7 +99,7 @@ def only_reads(state, row):
     assert round_figures.writers_in(source) == {"Table.whole", "named", "one_column"}
 
 
-def test_stores_are_told_apart_and_a_change_is_seen() -> None:
+def test_stores_are_distinguished_and_a_change_is_detected() -> None:
     changed, _ = round_figures.adopting_a_start()
     assert {"state.jobs", "state.holdings", "state.leases"} <= changed
     assert "state.users" not in changed

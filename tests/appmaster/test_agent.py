@@ -105,7 +105,7 @@ class Agents:
 
 
 @pytest.mark.parametrize("cluster", ["2x4 V100", "1x2 V100, 1x3 V100, 1x4 V100"])
-def test_an_agents_rows_are_the_arbiters_rows(cluster: str) -> None:
+def test_an_agent_computes_the_same_rows_as_the_arbiter(cluster: str) -> None:
     town = Cluster.parse(cluster)
     settings = {"rounds.lease": "15s", "rounds.bid_deadline": "2s", "plugins.themis.fairness_knob": 0.25}
     profile = Profile.load("themis", settings=settings)

@@ -35,7 +35,7 @@ def heard(ears: Announcements, worker: Container, job: Job) -> list[tuple[float,
     return [(one.batch_size, one.iterations_done) for _, one in ears.hear(job, NAME, status_of(status))]
 
 
-def test_two_announcements_between_two_looks_are_both_heard_once(tmp_path: Path) -> None:
+def test_two_announcements_between_two_polls_are_each_read_once(tmp_path: Path) -> None:
     worker, job, ears = container(tmp_path), Job(number=1, parameters={}, seed=0), Announcements()
     announces(worker, 64, 100)
     announces(worker, 128, 130)
@@ -48,7 +48,7 @@ def test_two_announcements_between_two_looks_are_both_heard_once(tmp_path: Path)
     assert Job.from_json(json.loads(json.dumps(job.to_json()))).batch_size == 32.0
 
 
-def test_an_app_master_that_was_restarted_hears_them_again(tmp_path: Path) -> None:
+def test_a_restarted_app_master_reads_the_announcements_again(tmp_path: Path) -> None:
     worker, job = container(tmp_path), Job(number=1, parameters={}, seed=0)
     announces(worker, 64, 100)
     assert heard(Announcements(), worker, job) == heard(Announcements(), worker, job) == [(64.0, 100.0)]
@@ -61,7 +61,7 @@ def test_a_script_that_reports_no_progress_announces_without_a_step(tmp_path: Pa
 
 
 @pytest.mark.parametrize("wrong", [0, -8, math.nan, math.inf, 1e16, True, "64", None])
-def test_what_is_no_batch_size_is_ignored(tmp_path: Path, wrong: object) -> None:
+def test_a_value_that_is_no_batch_size_is_ignored(tmp_path: Path, wrong: object) -> None:
     worker, job, ears = container(tmp_path), Job(number=1, parameters={}, seed=0), Announcements()
     announces(worker, wrong, 5)
     worker.heard("announce", {"point": 3})
@@ -95,7 +95,7 @@ def test_pending_adaptations_outlive_a_registration_and_keep_their_order() -> No
     assert [one.batch_size for one in outbox.take().reports().adapted] == [1.0, 2.0, 3.0, 4.0]
 
 
-def test_a_job_that_ends_in_a_request_adapts_in_no_other_way() -> None:
+def test_a_job_that_ends_in_a_request_has_no_other_adaptation_in_it() -> None:
     outbox = Outbox()
     outbox.put("adapted", report(1), key=("c", 1))
     outbox.put("adapted", report(2, "ana/2"), key=("d", 1))

@@ -55,7 +55,7 @@ def errors_of(text: str, folder: Path) -> list[str]:
     return [str(error) for error in caught.value.errors]
 
 
-def test_a_search_is_read_whole(folder: Path) -> None:
+def test_a_whole_search_file_is_read(folder: Path) -> None:
     file = AppFile.parse(SEARCH, place="digits-sha.toml", folder=folder)
     assert (file.app.name, file.user, file.app.weight) == ("digits-sha", "ana", 2.0)
     assert (file.job.slots.min, file.job.slots.max) == (1, 4)
@@ -94,7 +94,7 @@ def test_the_command_is_filled_in_without_a_shell(folder: Path) -> None:
     ]  # fmt: skip
 
 
-def test_python_means_the_submitters_environment(folder: Path, tmp_path: Path) -> None:
+def test_python_in_a_command_is_the_submitters_interpreter(folder: Path, tmp_path: Path) -> None:
     theirs = tmp_path / "venv" / "bin" / "python"
     theirs.parent.mkdir(parents=True)
     theirs.touch()
@@ -277,7 +277,7 @@ def test_tuners_are_checked(old: str, new: str, message: str, folder: Path) -> N
     assert found.startswith(message)
 
 
-def test_a_grid_of_very_many_points_is_never_laid_out(folder: Path) -> None:
+def test_a_grid_of_very_many_points_is_never_materialized(folder: Path) -> None:
     lr = 'lr       = { type = "float", low = 1e-4, high = 0.5, log = true }'
     text = SEARCH.replace(lr, 'lr = { type = "float", low = 0.0, high = 1.0, step = 1e-9 }').replace(
         '"random"', '"grid"'
@@ -295,7 +295,7 @@ def test_a_grid_of_very_many_points_is_never_laid_out(folder: Path) -> None:
     )
 
 
-def test_all_errors_come_together(folder: Path) -> None:
+def test_all_errors_are_reported_together(folder: Path) -> None:
     text = SEARCH.replace("weight = 2.0", "weight = -1.0")
     text = (
         text.replace("step = 16", "step = -16")
@@ -333,7 +333,7 @@ def test_all_errors_come_together(folder: Path) -> None:
         ),
     ],
 )  # fmt: skip
-def test_an_error_hides_no_other_error_and_makes_none(edits: dict[str, str], places: list[str], folder: Path) -> None:
+def test_an_error_neither_hides_nor_causes_another(edits: dict[str, str], places: list[str], folder: Path) -> None:
     text = SEARCH
     for old, new in edits.items():
         text = text.replace(old, new)

@@ -79,7 +79,7 @@ def kills(made: Supervisor) -> Iterator[int]:
         yield pid
 
 
-def test_an_app_master_may_be_killed_as_often_as_its_workers_go_further(tmp_path: Path) -> None:
+def test_an_app_master_may_be_killed_any_number_of_times_while_its_workers_make_progress(tmp_path: Path) -> None:
     with supervisor(tmp_path) as made, Client(made.address, token_file=made.token_file) as arbiter:
         app = arbiter.submit(app_file(tmp_path, "ana", iterations=4000, seconds=0.005))
         eventually(lambda: live(made, masters=False), "a worker")

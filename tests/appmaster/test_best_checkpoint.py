@@ -72,7 +72,7 @@ def test_the_kept_state_is_the_one_that_was_measured(lab: Any, tmp_path: Path, w
     assert CheckpointStore(job.run_dir / "checkpoints").steps()[-1] >= kept.step
 
 
-def test_it_survives_a_suspension_and_is_replaced_by_a_better_one_alone(lab: Any, tmp_path: Path) -> None:
+def test_the_best_checkpoint_survives_a_suspension_and_only_a_better_one_replaces_it(lab: Any, tmp_path: Path) -> None:
     job = Job(lab, SCRIPT, tmp_path / "run", args=("--epochs", "6"), env={"EUNOMIA_METRIC": METRIC})
     assert job.run(EUNOMIA_STOP_AT=46) == [75], job.output()
     first = checked(job)
@@ -128,7 +128,7 @@ def test_a_metric_logged_at_every_step_is_kept_with_its_weights(tmp_path: Path) 
     assert first[0] <= last[0] <= 199
 
 
-def test_the_smallest_is_best_where_the_mode_says_so_and_what_is_not_finite_never_is(tmp_path: Path) -> None:
+def test_the_smallest_metric_is_best_in_mode_min_and_a_value_that_is_not_finite_never_is(tmp_path: Path) -> None:
     scene = Scene(tmp_path, mode="min")
     for step, value in enumerate([float("nan"), 2.0, float("-inf"), 3.0, float("inf")], start=1):
         scene.log(step, value)
@@ -143,7 +143,9 @@ def test_the_smallest_is_best_where_the_mode_says_so_and_what_is_not_finite_neve
     assert again.kept() == (10, 1.0, 10.0)
 
 
-def test_a_disk_that_refuses_does_not_end_the_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_disk_that_refuses_writes_does_not_end_the_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     scene = Scene(tmp_path)
     (tmp_path / "best").write_text("in the way")
     scene.log(1, 1.0)

@@ -41,7 +41,7 @@ def test_absent_or_empty_folder_has_no_checkpoint(tmp_path: Path) -> None:
     assert CheckpointStore(tmp_path).latest() is None
 
 
-def test_a_folder_that_cannot_be_written_is_said_before_any_work(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_reported_before_any_work(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(InputError, match=r"must be writable, but got .*(File exists|Not a directory)") as refused:
         CheckpointStore(tmp_path / "file").check_writable()
@@ -55,7 +55,7 @@ def test_a_folder_that_cannot_be_written_is_said_before_any_work(tmp_path: Path)
     assert names(store.folder) == set()
 
 
-def test_newest_are_kept_and_other_files_left_alone(tmp_path: Path) -> None:
+def test_the_newest_checkpoints_are_kept_and_other_files_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "last.pt").write_bytes(b"the user's")
     store = CheckpointStore(tmp_path, keep=2)
     for step in (10, 20, 30, 1_000_000):
@@ -92,7 +92,7 @@ def test_corrupt_checkpoint_is_set_aside_and_the_last_good_one_returned(tmp_path
     assert len(reader.faults) == 1
 
 
-def test_a_file_is_hashed_once_but_its_record_is_believed_only_as_read(tmp_path: Path) -> None:
+def test_a_checkpoint_is_hashed_once_and_a_changed_record_is_refused(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path)
     record = store.save(10, writes(b"state"), incarnation=1).path.with_suffix(".json")
     assert store.latest() is not None
@@ -101,7 +101,7 @@ def test_a_file_is_hashed_once_but_its_record_is_believed_only_as_read(tmp_path:
     assert store.latest() is None
 
 
-def test_set_aside_twice_deletes_nothing(tmp_path: Path) -> None:
+def test_setting_aside_twice_deletes_nothing(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path)
     for _ in range(2):
         store.save(20, writes(b"state"), incarnation=1).path.write_bytes(b"_tate")
@@ -109,7 +109,7 @@ def test_set_aside_twice_deletes_nothing(tmp_path: Path) -> None:
     assert {"000020.pt.corrupt", "000020.pt.2.corrupt"} <= names(tmp_path)
 
 
-def test_corrupt_ones_do_not_count_as_kept(tmp_path: Path) -> None:
+def test_corrupt_checkpoints_do_not_count_as_kept(tmp_path: Path) -> None:
     CheckpointStore(tmp_path).save(10, writes(b"good"), incarnation=1)
     CheckpointStore(tmp_path).save(20, writes(b"bad"), incarnation=1).path.write_bytes(b"BAD")
     store = CheckpointStore(tmp_path)
@@ -143,7 +143,7 @@ def test_failed_write_leaves_what_was_there(tmp_path: Path) -> None:
     assert store.latest() == good
 
 
-def test_leftovers_are_cleaned_by_the_next_save(tmp_path: Path) -> None:
+def test_leftover_files_are_removed_by_the_next_save(tmp_path: Path) -> None:
     (tmp_path / ".000020.pt.99.ab.tmp").write_bytes(b"half")
     (tmp_path / ".000020.json.99.ab.tmp").write_text("{")
     CheckpointStore(tmp_path).latest()
@@ -153,7 +153,7 @@ def test_leftovers_are_cleaned_by_the_next_save(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("step", [10, 20])
-def test_stopped_between_the_two_renames(tmp_path: Path, step: int) -> None:
+def test_a_save_may_be_stopped_between_its_two_renames(tmp_path: Path, step: int) -> None:
     # The same step saved again: new data stand beside the old record until the second rename.
     store = CheckpointStore(tmp_path)
     store.save(20, writes(b"old"), incarnation=1)
@@ -170,7 +170,7 @@ def test_stopped_between_the_two_renames(tmp_path: Path, step: int) -> None:
     assert json.loads((tmp_path / "000020.json").read_text())["incarnation"] == 2
 
 
-def test_killed_writers_never_cost_the_last_good_one(tmp_path: Path) -> None:
+def test_a_killed_writer_never_costs_the_last_good_checkpoint(tmp_path: Path) -> None:
     script = (
         "import sys; from pathlib import Path; from eunomia_appmaster.app.checkpoints import CheckpointStore\n"
         "store = CheckpointStore(Path(sys.argv[1]))\n"
@@ -195,7 +195,9 @@ def test_killed_writers_never_cost_the_last_good_one(tmp_path: Path) -> None:
 
 
 @given(steps=st.lists(st.integers(0, 30), min_size=1, max_size=8), keep=st.integers(1, 4))
-def test_latest_is_the_last_saved_whatever_the_steps(tmp_path_factory, steps: list[int], keep: int) -> None:
+def test_the_latest_checkpoint_is_the_last_saved_whatever_its_step(
+    tmp_path_factory, steps: list[int], keep: int
+) -> None:
     store = CheckpointStore(tmp_path_factory.mktemp("checkpoints"), keep=keep)
     for incarnation, step in enumerate(steps, 1):
         saved = store.save(step, writes(b"%d" % incarnation), incarnation=incarnation)
@@ -204,7 +206,7 @@ def test_latest_is_the_last_saved_whatever_the_steps(tmp_path_factory, steps: li
     assert store.steps() == sorted(newest_first[:keep])
 
 
-def test_bad_arguments(tmp_path: Path) -> None:
+def test_bad_arguments_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="at least 1"):
         CheckpointStore(tmp_path, keep=0)
     with pytest.raises(InputError, match="negative"):

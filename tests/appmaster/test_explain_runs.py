@@ -127,7 +127,7 @@ def test_the_history_of_a_job_is_shown(folder: Path) -> None:
     ]
 
 
-def test_asking_changes_nothing_of_the_run(folder: Path) -> None:
+def test_an_explanation_changes_nothing_in_the_run(folder: Path) -> None:
     before = PastRun(folder)
     before.explanations("b")
     assert before.explanations("b") == PastRun(folder).explanations("b")
@@ -147,7 +147,7 @@ def test_jobs_that_were_not_there_at_that_time_are_refused(folder: Path, name: s
         ("B/1", 'no job is named "B/1"; there are the apps: a, b; did you mean "b/1"?'),
     ],
 )
-def test_jobs_that_never_were_are_refused_with_those_that_were(folder: Path, name: str, said: str) -> None:
+def test_an_unknown_job_is_refused_with_the_names_of_the_known_ones(folder: Path, name: str, said: str) -> None:
     for ask in (PastRun(folder).explanations, PastRun(folder).history):
         with pytest.raises(InputError) as refused:
             ask(name)
@@ -169,7 +169,7 @@ def test_a_failed_job_is_shown_with_its_last_error(tmp_path: Path, capsys: pytes
         assert shown[-3:] == ["a/0   FAILED    app a, user ana", f"           {failed.why}", f"Log        {log}"]
 
 
-def test_the_waits_of_what_has_ended_are_told_as_the_last_ones(
+def test_the_waits_of_ended_jobs_are_shown_as_their_last_ones(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     writer = Writer(tmp_path)
@@ -212,7 +212,7 @@ def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
         PastRun(tmp_path)
 
 
-def test_the_command_tells_of_a_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_explains_a_finished_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["explain", "b/0", "--run", str(folder)]) == 0
     shown = capsys.readouterr().out
     assert shown.startswith("b/0   WAITING for 7 s    app b, user ana    wants 2 slots")
@@ -233,7 +233,7 @@ def test_jobs_with_the_same_reason_share_a_block(folder: Path, capsys: pytest.Ca
     assert [line.split()[0] for line in shown.splitlines()[-2:]] == ["b/0", "b/1"]
 
 
-def test_the_command_tells_the_history(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_the_history_of_a_job(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["explain", "b/1", "--run", str(folder), "--history"]) == 0
     assert "paused_by_app" in capsys.readouterr().out
     assert run(["explain", "b/1", "--run", str(folder), "--history", "--json"]) == 0
@@ -242,7 +242,7 @@ def test_the_command_tells_the_history(folder: Path, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize("wrong", [["b/9", "--run", "."], ["b/0", "--at", "3s"], ["b/0", "--run", ".", "--at", "soon"]])
-def test_bad_questions_are_bad_input(
+def test_a_question_without_an_answer_is_bad_input(
     folder: Path, wrong: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(folder)

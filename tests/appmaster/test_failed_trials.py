@@ -55,7 +55,7 @@ def test_a_finished_app_shows_its_failed_trial_on_every_screen(lab: Any) -> None
     assert (shown["failed"], shown["failures"]) == (1, [{"job": "ana/2", "why": WHY, "log": log_of(lab, 2)}])
 
 
-def test_explain_tells_the_last_error_and_where_the_log_is(lab: Any) -> None:
+def test_explain_prints_the_last_error_and_the_path_of_the_log(lab: Any) -> None:
     master = search(lab)
     master.beat(jobs_failed=[failed(2)])
     client = lab.client()

@@ -197,7 +197,7 @@ def test_links_of_another_user_are_not_followed(bases: tuple[Path, Path], tmp_pa
     assert not list((tmp_path / "victims").iterdir())
 
 
-def test_what_another_user_wrote_costs_no_refusal_its_words(bases: tuple[Path, Path], tmp_path: Path) -> None:
+def test_a_refusal_keeps_its_message_whatever_another_user_wrote(bases: tuple[Path, Path], tmp_path: Path) -> None:
     with GpuLocks() as locks:
         locks.take(["GPU-1"], tmp_path)
         file = bases[0] / gpu_locks.FOLDER / "gpu.GPU-1"
@@ -208,7 +208,9 @@ def test_what_another_user_wrote_costs_no_refusal_its_words(bases: tuple[Path, P
             assert str(refused.value).isprintable()
 
 
-def test_without_any_folder_gpus_are_refused_and_cpus_are_not(bases: tuple[Path, Path], tmp_path: Path) -> None:
+def test_without_a_folder_for_locks_gpu_slots_are_refused_and_cpu_slots_are_not(
+    bases: tuple[Path, Path], tmp_path: Path
+) -> None:
     for base in bases:
         shutil.rmtree(base)
     with GpuLocks() as locks:

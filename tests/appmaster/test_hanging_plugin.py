@@ -110,14 +110,14 @@ def await_true(look: Callable[[], bool], seconds: float = 120.0) -> None:
         time.sleep(0.1)
 
 
-def test_the_watchdog_says_nothing_of_steps_that_return(tmp_path: Path) -> None:
+def test_the_watchdog_reports_no_step_that_returns(tmp_path: Path) -> None:
     watchdog = Watchdog(tmp_path, 30.0)
     with watchdog.step():
         watchdog.asking("fifo", Stage.VALUATION)
     assert Watchdog(tmp_path, 30.0).fault() is None
 
 
-def test_the_watchdog_names_the_last_called_plugin_and_forgets(tmp_path: Path) -> None:
+def test_the_watchdog_names_the_last_called_plugin_until_the_step_ends(tmp_path: Path) -> None:
     before = Watchdog(tmp_path, 2.0)
     before.asking("fifo", Stage.VALUATION)
     before.asking("a_longer_name_than_the_other", Stage.PLACEMENT)

@@ -34,7 +34,7 @@ def running_job(*, helper: bool = True) -> Job:
     return made
 
 
-def test_a_rate_stands_for_three_report_intervals() -> None:
+def test_a_rate_is_shown_for_three_report_intervals() -> None:
     pace, made = Pace(), running_job()
     assert pace.rate(made, 10.0, 100.0) == 10.0
     assert pace.rate(made, 10.0, 103.0) == 10.0
@@ -43,7 +43,7 @@ def test_a_rate_stands_for_three_report_intervals() -> None:
     assert pace.rate(made, 10.0, 200.0) == 10.0
 
 
-def test_slow_steps_take_their_time() -> None:
+def test_a_rate_of_slow_steps_is_shown_for_three_steps() -> None:
     pace, made = Pace(), running_job()
     assert [pace.rate(made, 0.05, at) for at in (0.0, 59.0, 61.0)] == [0.05, 0.05, 0.0]
 
@@ -80,7 +80,7 @@ def test_the_screens_say_when_the_last_report_came(lab: Any) -> None:
     assert "iteration 17 of 1000000, last report " in explained(lab)
 
 
-def test_a_silent_app_master_has_its_jobs_shown_as_they_were(lab: Any) -> None:
+def test_jobs_of_a_silent_app_master_are_shown_as_last_reported(lab: Any) -> None:
     master = running(lab)
     master.beat(jobs_progress=[pb.JobProgress(job="ana/1", iterations_done=17, rate=1000.0)])
     eventually(lambda: lab.seen().slots[0].iterations_done >= 17.0)

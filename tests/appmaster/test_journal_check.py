@@ -210,7 +210,7 @@ def test_each_violation_is_found(doctored: Any, plant: Doctor, rule: Rule, place
     assert any(finding.place.startswith(place) for finding in found), [str(finding) for finding in report.findings]
 
 
-def test_an_app_that_goes_on_is_not_lost(doctored: Any) -> None:
+def test_an_app_that_is_still_live_is_not_reported_as_lost(doctored: Any) -> None:
     lose_an_app(doctored)
     report = check_folder(doctored.folder)
     assert report.apps == {"finished": 2, "live": 1}
@@ -220,7 +220,7 @@ def test_an_app_that_goes_on_is_not_lost(doctored: Any) -> None:
 # --- how it reads
 
 
-def test_archived_and_dropped_steps(tmp_path: Path) -> None:
+def test_archived_and_dropped_steps_are_checked(tmp_path: Path) -> None:
     for keep in (Keep.ARCHIVE, Keep.DROP):
         folder = tmp_path / keep.value
         folder.mkdir()
@@ -237,7 +237,7 @@ def test_archived_and_dropped_steps(tmp_path: Path) -> None:
     assert {each.rule for each in check_folder(tmp_path / "archive").findings} >= {Rule.UNREADABLE}
 
 
-def test_a_journal_that_is_held_is_read_and_left_as_it_is(doctored: Any) -> None:
+def test_a_journal_that_an_arbiter_holds_is_read_and_not_changed(doctored: Any) -> None:
     path = doctored.folder / "journal.sqlite"
     with Journal.open(path) as journal:
         report = check_folder(doctored.folder)
@@ -297,7 +297,7 @@ def test_a_worker_that_ends_while_the_check_goes_on(doctored: Any, monkeypatch: 
     assert check_folder(doctored.folder).findings == []
 
 
-def test_a_look_at_the_lock_of_a_journal_keeps_no_arbiter_from_it(
+def test_testing_the_lock_of_a_journal_keeps_no_arbiter_from_taking_it(
     doctored: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with (doctored.folder / "journal.sqlite.lock").open("rb") as asked:
@@ -307,7 +307,7 @@ def test_a_look_at_the_lock_of_a_journal_keeps_no_arbiter_from_it(
             fcntl.flock(asked, fcntl.LOCK_UN)
 
 
-def test_what_is_no_journal_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_no_journal_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="a journal must exist to be checked, but got no such file"):
         check_folder(tmp_path)
     (tmp_path / "journal.sqlite").write_bytes(b"no database at all" * 100)
@@ -315,7 +315,7 @@ def test_what_is_no_journal_is_refused(tmp_path: Path) -> None:
         check_folder(tmp_path)
 
 
-def test_pages_that_are_damaged(doctored: Any) -> None:
+def test_damaged_pages_are_reported(doctored: Any) -> None:
     doctored.sql("PRAGMA wal_checkpoint(TRUNCATE)")
     doctored.close()
     path = doctored.folder / "journal.sqlite"
@@ -326,7 +326,7 @@ def test_pages_that_are_damaged(doctored: Any) -> None:
     assert Rule.UNREADABLE in {finding.rule for finding in check_folder(doctored.folder).findings}
 
 
-def test_the_command(good: Path, doctored: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_the_findings(good: Path, doctored: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert eunomia(["journal", "check", str(good), "--over"]) == 0
     out = capsys.readouterr().out
     assert out.endswith("nothing found\n")
@@ -339,7 +339,7 @@ def test_the_command(good: Path, doctored: Any, capsys: pytest.CaptureFixture[st
     assert eunomia(["journal", "check", str(good / "nowhere")]) == 2
 
 
-def test_it_shares_no_code_with_the_arbiter() -> None:
+def test_the_check_shares_no_code_with_the_arbiter() -> None:
     code = (
         "import sys; import eunomia_appmaster.journal_check; "
         "print(*sorted(name for name in sys.modules if name.partition('.')[0].startswith('eunomia')))"

@@ -126,7 +126,7 @@ def test_a_command_that_does_not_exist_ends_as_in_a_shell(lab: Any) -> None:
     assert "no-such-command" in lab.stderr("none")
 
 
-def test_orders_reach_a_worker_and_its_news_come_back(lab: Any) -> None:
+def test_orders_reach_a_worker_and_its_reports_come_back(lab: Any) -> None:
     runtime = lab.runtime("helper")
     runtime.start(lab.gang(1, script=HELPER, app="helper", epoch=time.time_ns()))
     name = "helper-1.r1.1"
@@ -172,7 +172,7 @@ def test_a_worker_that_ignores_orders_is_killed_with_all_children(lab: Any) -> N
     assert [pid for pid in pids if alive(pid)] == []
 
 
-def test_what_a_worker_leaves_behind_ends_with_it(lab: Any) -> None:
+def test_processes_that_a_worker_leaves_behind_end_with_it(lab: Any) -> None:
     script = "import subprocess\nprint(subprocess.Popen(['sleep', '600'], start_new_session=True).pid, flush=True)"
     lab.runtime("leaves").start(lab.gang(0, script=script, app="leaves", epoch=time.time_ns()))
     status = lab.completed("leaves-1.r1.0", "leaves")
@@ -205,7 +205,7 @@ def test_nothing_starts_on_a_slot_before_the_last_has_gone(lab: Any) -> None:
     assert lab.completed("busy-2.r1.1", "busy").started_at >= first_end
 
 
-def test_a_newer_epoch_drives_the_older_out(lab: Any) -> None:
+def test_a_newer_epoch_replaces_the_older_one(lab: Any) -> None:
     epoch = time.time_ns()
     lab.runtime("before").start(lab.gang(0, script=SLEEPS, app="before", epoch=epoch))
     eventually(lambda: lab.stdout("before"))
@@ -239,7 +239,7 @@ def test_a_run_folder_is_the_apps_own(lab: Any, folder: str) -> None:
         lab.runtime("own").start(lab.gang(0, script="", app="own", epoch=time.time_ns(), run_folder=run_folder))
 
 
-def test_a_run_folder_that_cannot_be_made_is_said(lab: Any) -> None:
+def test_a_run_folder_that_cannot_be_made_is_reported(lab: Any) -> None:
     own = lab.run_folder("file").parent
     own.mkdir(parents=True)
     (own / "1").write_text("in the way")
@@ -265,7 +265,7 @@ def test_a_start_is_repeated_without_harm(lab: Any) -> None:
     assert lab.stdout("twice") == "once\n"
 
 
-def test_a_watch_waits_for_news_and_tells_only_what_changed(lab: Any) -> None:
+def test_a_watch_waits_for_changes_and_returns_only_those(lab: Any) -> None:
     runtime = lab.runtime("watch")
     watch = runtime.watch(WatchPosition(), wait_seconds=0)
     assert watch.statuses == ()

@@ -59,7 +59,7 @@ def attempts(lab: Any) -> list[list[int]]:
     return [[int(word) for word in line.split()] for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def test_a_node_says_what_it_has(lab: Any) -> None:
+def test_a_node_reports_what_it_has(lab: Any) -> None:
     (node,) = lab.arbiter.registrations
     assert (node.node, len(node.slots), node.slots[2].index, node.slots[2].gpu_type) == (NODE, 3, 2, "cpu")
     assert node.cpus == pytest.approx(sum(slot.cpus for slot in node.slots))
@@ -243,7 +243,7 @@ def test_a_killed_app_master_is_restarted_and_a_stopped_one_is_not(lab: Any) -> 
     assert len(attempts(lab)) == 2
 
 
-def test_an_app_master_that_the_disk_refused_is_started_when_there_is_room(lab: Any) -> None:
+def test_an_app_master_that_a_full_disk_kept_from_starting_is_started_when_there_is_room(lab: Any) -> None:
     way = lab.state / "apps" / "ana"
     way.parent.mkdir()
     way.write_text("in the way")

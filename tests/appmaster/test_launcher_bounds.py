@@ -26,7 +26,9 @@ from eunomia_appmaster.service import bounds
         ("announce", {"metric": "x" * MOST_ANNOUNCED}),
     ],
 )
-def test_what_a_worker_tells_out_of_bounds_is_not_taken(tmp_path: Path, kind: str, content: dict[str, Any]) -> None:
+def test_a_report_of_a_worker_that_is_out_of_bounds_is_ignored(
+    tmp_path: Path, kind: str, content: dict[str, Any]
+) -> None:
     container = Container(pb.ContainerStatus(container_id="c", app="ana"), tmp_path)
     container.heard(kind, {"step": 7, "seconds_per_step": 0.5} if kind != "announce" else {"metric": "loss"})
     before = container.status.SerializeToString()
@@ -37,11 +39,11 @@ def test_what_a_worker_tells_out_of_bounds_is_not_taken(tmp_path: Path, kind: st
 
 
 @pytest.mark.parametrize("path", ["/a\0b", "/" + "x" * 256, "/y" * 2000, "/" + "ü" * 128])
-def test_a_path_that_no_system_takes_is_refused(path: str) -> None:
+def test_a_path_that_no_file_system_accepts_is_refused(path: str) -> None:
     with pytest.raises(InputError, match="a run folder must have names of at most 255 bytes"):
         check_path(path, "a run folder")
 
 
-def test_other_paths_are_taken() -> None:
+def test_other_paths_are_accepted() -> None:
     for path in ("", "/", "/a/" + "x" * 255, "relative"):
         check_path(path, "a run folder")

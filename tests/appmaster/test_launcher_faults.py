@@ -54,7 +54,7 @@ while True:
 DEAF = "import signal, time\nsignal.signal(15, signal.SIG_IGN)\nprint('up', flush=True)\ntime.sleep(600)\n"
 
 
-def test_a_killed_launcher_is_followed_by_one_that_adopts(tmp_path: Path) -> None:
+def test_a_killed_launcher_is_replaced_by_one_that_adopts_its_processes(tmp_path: Path) -> None:
     with lab_module.lab(tmp_path, slots=4) as lab:
         ana, epoch = lab.runtime("ana"), 7
         for slot, script in enumerate([WAITS_FOR_FILE, RECONNECTS, DEAF, "raise SystemExit(4)"]):
@@ -102,7 +102,7 @@ def test_a_watcher_and_a_new_start_find_the_restarted_launcher(tmp_path: Path) -
         assert lab.completed("ana-1.r1.0").exit == Exit(code=3)
 
 
-def test_a_killed_shepherd_takes_its_container_along(tmp_path: Path) -> None:
+def test_a_container_ends_with_its_killed_shepherd(tmp_path: Path) -> None:
     script = "import os, time\nif os.fork() == 0:\n    os.setsid()\nprint(os.getpid(), flush=True)\ntime.sleep(600)"
     with lab_module.lab(tmp_path) as lab:
         lab.runtime().start(lab.gang(0, script=script))
@@ -175,7 +175,7 @@ def test_a_container_whose_start_never_began_is_given_up(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("torn", ["", '{"container_id": "ana', "\x00\x00", "[]"])
-def test_files_that_a_power_cut_tore_are_put_aside(tmp_path: Path, torn: str) -> None:
+def test_files_that_a_power_cut_left_incomplete_are_set_aside(tmp_path: Path, torn: str) -> None:
     with lab_module.lab(tmp_path) as lab:
         lab.runtime().start(lab.gang(0, script=DEAF))
         pid = eventually(lambda: lab.stdout() and lab.status("ana-1.r1.0").pid)
@@ -202,7 +202,7 @@ def test_files_that_a_power_cut_tore_are_put_aside(tmp_path: Path, torn: str) ->
         (['{"state": "COMPLETED"}', '{"sta'], True),
     ],
 )
-def test_remaining_containers_are_reported_and_no_file_is_put_aside(
+def test_remaining_containers_are_reported_and_no_file_is_set_aside(
     tmp_path: Path, records: list[str], left: bool
 ) -> None:
     assert not left_running(tmp_path)
@@ -214,7 +214,7 @@ def test_remaining_containers_are_reported_and_no_file_is_put_aside(
     assert len(list(tmp_path.glob("launcher/live/*/container.json"))) == len(records)
 
 
-def test_torn_epochs_keep_a_launcher_from_starting(tmp_path: Path) -> None:
+def test_an_incomplete_file_of_epochs_keeps_a_launcher_from_starting(tmp_path: Path) -> None:
     (tmp_path / "epochs.json").write_text('{"0": {"highest": 7')
     with pytest.raises(InputError, match=r"must be whole JSON") as refused:
         Epochs(tmp_path / "epochs.json")
@@ -232,7 +232,7 @@ def test_sigterm_ends_all_and_sighup_the_launcher_alone(tmp_path: Path, number: 
         assert alive(pid) is survives
 
 
-def test_processes_are_known_beyond_their_pids() -> None:
+def test_a_process_is_identified_by_more_than_its_pid() -> None:
     own = processes.identify(os.getpid())
     assert own is not None
     assert own.alive

@@ -140,7 +140,7 @@ def test_modules_are_forked_too(lab: Any) -> None:
     assert lab.stdout("module") == "__main__ ['x'] some_module\n"
 
 
-def test_other_commands_start_plainly(lab: Any) -> None:
+def test_other_commands_are_started_without_the_zygote(lab: Any) -> None:
     (status,) = run(lab, "echo", 0, script="", command=("echo", "$HOME;"))
     assert (status.forked, status.exit) == (False, Exit(code=0))
     assert lab.stdout("echo") == "$HOME;\n"  # no shell
@@ -173,7 +173,7 @@ def test_workers_outlive_a_killed_zygote_and_the_next_one_forks(lab: Any) -> Non
     assert (outlived.forked, outlived.exit) == (True, Exit(code=0))
 
 
-def test_only_what_behaves_alike_is_forked() -> None:
+def test_only_commands_that_behave_alike_when_forked_are_forked() -> None:
     python = sys.executable
     assert can_fork((python, "train.py", "-m"), {"OMP_NUM_THREADS": "1"})
     assert can_fork((python, "-u", "-m", "package"), {"PYTHONUNBUFFERED": "1"})

@@ -127,7 +127,7 @@ def test_parts_of_gpus_are_refused() -> None:
         ("", "gpu"),
     ],
 )
-def test_types_are_what_people_call_them(name: str, short: str) -> None:
+def test_gpu_types_have_their_common_names(name: str, short: str) -> None:
     assert short_type(name) == short
 
 

@@ -128,7 +128,7 @@ def test_a_gang_that_loses_one_slot_stops_whole_and_goes_on_with_the_rest(tmp_pa
         assert [line["slots"] for line in lab.activity("ana", "start")] == [[0, 1], [0]]
 
 
-def test_a_running_job_is_widened_where_that_pays(tmp_path: Path) -> None:
+def test_a_running_job_grows_where_that_pays(tmp_path: Path) -> None:
     with labs.master_lab(tmp_path) as lab:
         lab.submit("ana", SINGLE.replace("ARGS", "--seconds 0.1"))
         lab.arbiter.grant("ana", 1, 0)
@@ -170,7 +170,7 @@ def test_a_killed_app_master_comes_back_and_adopts_what_runs(tmp_path: Path) -> 
         assert [starts.count(f"ana/{number}") for number in (1, 2, 3, 4)] == [1, 2, 3, 1]
 
 
-def test_a_disk_that_takes_nothing_holds_starts_up_and_ends_no_app(tmp_path: Path) -> None:
+def test_a_full_disk_delays_starts_and_ends_no_app(tmp_path: Path) -> None:
     with labs.master_lab(tmp_path) as lab:
         app_dir = lab.submit("ana", SINGLE.replace("ARGS", "--seconds 0.01"))
         state, others = app_dir / "master.json", (app_dir / "trials.csv", app_dir / "activity.jsonl")
@@ -280,7 +280,7 @@ def test_without_the_helper_a_script_is_stopped_at_its_rung(tmp_path: Path) -> N
         assert 20 <= int(rows["ana/1"]["iterations"]) < 80
 
 
-def test_slots_of_no_use_are_given_back(tmp_path: Path) -> None:
+def test_slots_that_the_app_cannot_use_are_given_back(tmp_path: Path) -> None:
     with labs.master_lab(tmp_path) as lab:
         lab.submit("ana", SINGLE.replace("max = 2", "max = 1").replace("ARGS", "--seconds 0.05"))
         lab.arbiter.grant("ana", 1, 0, 2)

@@ -28,7 +28,7 @@ def speed(gpus: tuple[int, ...], cluster: Cluster, slowdown: tuple[float, ...]) 
     return len(gpus) / slowdown[near]
 
 
-def test_running_jobs_stay_and_free_gpus_go_in_order() -> None:
+def test_running_jobs_stay_and_free_gpus_are_given_out_in_order() -> None:
     wishes = [wish(1), wish(2, on=(2,)), wish(3), wish(4), wish(5)]
     assert divide(wishes, {0, 1, 3}, FOUR) == {2: (2,), 1: (3,), 3: (0,), 4: (1,)}
 

@@ -51,11 +51,13 @@ def gone(code: int | None = None, *, signal: int | None = None, **more: Any) -> 
         ([gone(75), gone(0)], "", 96, GangOutcome.AT_RUNG),
     ],
 )
-def test_endings(statuses: list[ContainerStatus], order: str, step: int, outcome: GangOutcome) -> None:
+def test_the_outcome_of_a_gang_follows_from_how_its_workers_ended(
+    statuses: list[ContainerStatus], order: str, step: int, outcome: GangOutcome
+) -> None:
     assert judge(statuses, order=order, stop_at=96, step=step).outcome is outcome
 
 
-def test_a_failure_names_the_worker_that_went_first() -> None:
+def test_a_failure_names_the_worker_that_failed_first() -> None:
     statuses = [gone(1, ended_at=5.0), gone(signal=11, rank=1, ended_at=4.0, diagnostics="segfault")]
     assert judge(statuses, order="", stop_at=None, step=0).why == "worker 1 was ended by signal 11 (segfault)"
 
@@ -71,7 +73,7 @@ def lease(number: int, epoch: int, *gpus: int, ends_at: float | None = None) -> 
     return HeldLease(id=number, epoch=epoch, job=None, slots=slots, ends_at=ends_at)
 
 
-def test_later_words_about_a_lease_count_and_older_ones_do_not() -> None:
+def test_a_newer_order_about_a_lease_counts_and_an_older_one_does_not() -> None:
     book = SlotBook()
     book.grant(lease(1, 5, 0, 1, 2))
     book.lose([2], 6)
@@ -108,7 +110,7 @@ def test_the_newest_report_of_a_kind_is_sent_and_lost_ones_are_sent_again() -> N
     assert again.lives == {"a/1": Life(what="resumed", iterations=40.0)}
 
 
-def test_jobs_are_added_before_anything_is_said_of_them() -> None:
+def test_a_job_is_added_before_any_report_on_it() -> None:
     outbox = Outbox()
     outbox.put("division", {"a/1": (0,)})
     outbox.put("added", "a job", key="a/1")
@@ -121,7 +123,7 @@ def test_jobs_are_added_before_anything_is_said_of_them() -> None:
     assert outbox.take().reports().division == {"a/1": (0,)}
 
 
-def test_nothing_else_is_said_of_a_job_that_is_over() -> None:
+def test_no_further_report_is_sent_on_a_job_that_is_over() -> None:
     outbox = Outbox()
     rate = RateReport(job="a/1", gpus=1, locality=Locality.ISLAND, gpu_type="cpu", rate=2.0)
     for job in ("a/1", "a/2"):
@@ -145,7 +147,7 @@ def test_progress_waits_for_a_heartbeat_and_a_release_does_not() -> None:
 # -- files
 
 
-def test_the_state_survives_and_nan_with_it(tmp_path: Path) -> None:
+def test_the_state_is_restored_and_nan_with_it(tmp_path: Path) -> None:
     path = tmp_path / "master.json"
     assert read_state(path) is None
     gang = Gang(incarnation=2, gpus=(0, 3), containers=("a.1.2.0", "a.1.2.1"), stop_at=96, began_at=1.5, from_step=40)
@@ -187,7 +189,7 @@ def test_trials_and_activity_can_be_read_by_anyone(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_submissions_round_trip_and_bad_ones_are_named(tmp_path: Path) -> None:
+def test_a_submission_reads_back_and_a_bad_one_is_refused_by_name(tmp_path: Path) -> None:
     made = Submission(file_name="a.toml", folder=Path("/w"), user="ana", env={"HOME": "/h"})
     (tmp_path / SUBMISSION).write_text(made.to_json())
     assert Submission.read(tmp_path) == made

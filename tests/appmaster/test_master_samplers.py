@@ -38,7 +38,7 @@ seed = 3
 """
 
 
-def test_trials_come_as_results_do_and_a_killed_app_master_suggests_the_same(tmp_path: Path) -> None:
+def test_trials_follow_results_and_a_restarted_app_master_suggests_the_same_ones(tmp_path: Path) -> None:
     with labs.master_lab(tmp_path) as lab:
         lab.submit("ana", LATE)
         eventually(lambda: len(lab.arbiter.reports("jobs_added")) == 2, "two trials")

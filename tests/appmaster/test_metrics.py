@@ -74,7 +74,7 @@ def town(tmp_path: Path) -> Iterator[Town]:
     made.lab.close()
 
 
-def test_before_its_machines_come_it_says_that_it_waits(town: Town) -> None:
+def test_an_arbiter_without_its_machines_reports_that_it_waits_for_them(town: Town) -> None:
     assert town.value("eunomia_ready") == 0.0
     assert town.health() == (
         503,

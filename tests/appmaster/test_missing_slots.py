@@ -37,7 +37,7 @@ def said(capfd: pytest.CaptureFixture[str], *words: str) -> str:
     return out.out
 
 
-def test_what_fits_goes_on_without_a_slot_and_the_slot_is_used_again(
+def test_jobs_that_still_fit_go_on_without_a_slot_and_the_slot_is_used_again_later(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     state = ("--state-dir", str(tmp_path / "state"))
@@ -121,14 +121,14 @@ def test_a_gpu_keeps_its_number_when_another_is_gone(tmp_path: Path) -> None:
         numbered(machine("a"), kept)
 
 
-def test_cpu_slots_are_numbered_by_themselves(tmp_path: Path) -> None:
+def test_cpu_slots_have_numbers_of_their_own(tmp_path: Path) -> None:
     found = local_machine.detect(2, use_gpus=False)
     assert numbered(found, tmp_path / "gpus.json") == found
     assert not (tmp_path / "gpus.json").exists()
     assert dataclasses.replace(found).slot(2) is None
 
 
-def test_a_gang_that_no_longer_fits_is_not_put_down_to_the_auction(
+def test_a_gang_that_no_longer_fits_is_not_explained_by_the_auction(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     state = ("--state-dir", str(tmp_path / "state"))

@@ -29,7 +29,7 @@ def test_an_app_that_has_its_share_can_expect_one(apps: int, done: float) -> Non
     assert expected_rho(forecast((1.0 - done) * WORK), had) == pytest.approx(1.0)
 
 
-def test_time_lost_and_time_to_wait_raise_it() -> None:
+def test_time_lost_and_time_to_wait_raise_rho() -> None:
     assert expected_rho(forecast(), share(elapsed=500.0)) == pytest.approx(1.5)
     assert expected_rho(forecast(), share(wait=100.0)) == pytest.approx(1.1)
 
@@ -52,6 +52,6 @@ def test_apps_that_leave_lower_the_contention_of_the_rest_of_its_life() -> None:
     assert expected_rho(forecast(WORK / 2.0), had) == pytest.approx(2500.0 / (1000.0 * (4.0 * 2000.0 + 500.0) / 2500.0))
 
 
-def test_an_app_whose_work_is_done_expects_what_it_has_had() -> None:
+def test_an_app_whose_work_is_done_expects_the_rho_that_it_has_had() -> None:
     over = Forecast(phases=(), total_gpu_seconds=WORK, most=8)
     assert expected_rho(over, share(elapsed=1200.0, leased=WORK, wait=60.0)) == pytest.approx(1.2)

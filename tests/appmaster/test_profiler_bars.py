@@ -41,7 +41,7 @@ def event(tag: str, step: int) -> bytes:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)  # the library takes two minutes of a quiet core for as many
-def test_a_million_points_are_those_of_the_librarys_unsampled_reader(tmp_path: Path) -> None:
+def test_a_million_points_equal_those_of_the_librarys_reader_without_sampling(tmp_path: Path) -> None:
     tags = [f"layer{number}" for number in range(7)]
     (tmp_path / NAME).write_bytes(framed([event(tags[step % 7], step) for step in range(1_000_000)]))
     logs = LogFolder(tmp_path)
@@ -59,7 +59,7 @@ def test_a_million_points_are_those_of_the_librarys_unsampled_reader(tmp_path: P
             np.testing.assert_array_equal(mine, other)
 
 
-def test_a_moved_folder_is_a_finding_and_read_on_at_its_new_path(tmp_path: Path) -> None:
+def test_a_moved_folder_is_reported_and_read_at_its_new_path(tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     here.mkdir()
     (here / NAME).write_bytes(b"".join(records(20)))

@@ -37,7 +37,7 @@ def read(strings: list[bytes], *, together: bool) -> tuple[Batch, list[str]]:
 @example(step=200, damages=[(5, 10, 0x05)])  # a varint that ends early
 @example(step=200, damages=[(5, 11, 0x80)])  # and one that goes on
 @settings(max_examples=150)
-def test_columns_equal_one_by_one(step: int, damages: list[tuple[int, int, int]]) -> None:
+def test_reading_columns_equals_reading_points_one_by_one(step: int, damages: list[tuple[int, int, int]]) -> None:
     strings = [bytearray(event("loss", step, i / 7)) for i in range(COUNT)]
     for i, at, byte in damages:
         strings[i][at % len(strings[i])] = byte

@@ -108,7 +108,7 @@ def test_a_size_with_logged_seconds_in_one_incarnation_uses_only_those(tmp_path:
     assert (found.seconds_per_iteration, found.samples) == (pytest.approx(0.4), 18)
 
 
-def test_a_named_tag_and_too_few_samples(tmp_path: Path) -> None:
+def test_rates_of_a_named_tag_need_enough_samples(tmp_path: Path) -> None:
     log(tmp_path, 1, [1.0] * 5)
     logs, sizes = polled(tmp_path), {1: (1, MACHINE)}
     assert measure_rates(logs, sizes) == []
@@ -126,7 +126,7 @@ def test_values_that_are_no_durations_do_not_count(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("bad", [{"warm_up": -1}, {"pause_factor": 1.0}, {"pause_factor": math.nan}, {"least": 0}])
-def test_bad_trims(bad: dict[str, float]) -> None:
+def test_a_bad_trim_is_refused(bad: dict[str, float]) -> None:
     with pytest.raises(InputError, match="a trim must have"):
         Trim(**bad)
 

@@ -84,7 +84,7 @@ def test_crc32c_equals_tensorboards(data: bytes) -> None:
 
 
 @given(st.integers(0, 700), st.integers(1, 5), st.randoms())
-def test_crc32c_of_columns_equals_one_by_one(length: int, count: int, random) -> None:
+def test_crc32c_of_columns_equals_that_of_each_value(length: int, count: int, random) -> None:
     strings = [random.randbytes(length) for _ in range(count)]
     columns = np.frombuffer(b"".join(strings), dtype=np.uint8).reshape(count, length).T
     assert crc32c_columns(columns).tolist() == [crc32c(string) for string in strings]
@@ -97,7 +97,7 @@ def test_crc32c_known_answer() -> None:
 # -- against TensorBoard
 
 
-def test_torch_writer_point_for_point(tmp_path: Path) -> None:
+def test_points_of_the_torch_writer_are_read_one_for_one(tmp_path: Path) -> None:
     from torch.utils.tensorboard import SummaryWriter
 
     random = np.random.default_rng(1)
@@ -143,7 +143,7 @@ TENSORS = [
 
 @pytest.mark.parametrize("count", [1, 100])
 @pytest.mark.parametrize("tensor", TENSORS, ids=range(len(TENSORS)))
-def test_tensors_of_one_number(tmp_path: Path, tensor: TensorProto, count: int) -> None:
+def test_a_tensor_of_one_number_is_read_as_a_scalar(tmp_path: Path, tensor: TensorProto, count: int) -> None:
     metadata = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="scalars"))
     value = Summary.Value(tag="tf2", tensor=tensor, metadata=metadata)
     events = [Event(wall_time=1 + i, step=i * 3, summary=Summary(value=[value])) for i in range(count)]
@@ -153,7 +153,7 @@ def test_tensors_of_one_number(tmp_path: Path, tensor: TensorProto, count: int) 
     assert len(poll.points["tf2"]) == count
 
 
-def test_what_is_no_scalar_is_left_out(tmp_path: Path) -> None:
+def test_summaries_other_than_scalars_are_left_out(tmp_path: Path) -> None:
     other = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="text"))
     one = TensorProto(dtype=1, float_val=[1.0])
     values = [
@@ -220,7 +220,7 @@ def test_truncated_tail_completes_itself(tmp_path_factory, cuts: list[int]) -> N
     assert same(ours({"loss": logs.series("loss")}), found)
 
 
-def test_byte_by_byte(tmp_path: Path) -> None:
+def test_a_log_that_grows_byte_by_byte_is_read_whole(tmp_path: Path) -> None:
     data, ends, done = b"".join(records(5)), [], 0
     for record in records(5):
         done += len(record)

@@ -54,14 +54,14 @@ def running(lab: Any, name: str = "ana", **more: Any) -> Any:
 # --- who may call what ----------------------------------------------------------------------------------------------
 
 
-def test_a_call_without_a_token_or_with_a_wrong_one_is_turned_away(lab: Any) -> None:
+def test_a_call_without_a_token_or_with_a_wrong_one_is_refused(lab: Any) -> None:
     tokens = lab.arbiter.service.tokens
     for metadata in ((), (("authorization", "Bearer operator::00"),), (("authorization", tokens.operator),)):
         code, _ = code_of(lambda sent=metadata: lab.client().Health(pb.HealthRequest(), metadata=sent))
         assert code is grpc.StatusCode.UNAUTHENTICATED
 
 
-def test_a_token_is_of_use_for_its_own_role_alone(lab: Any) -> None:
+def test_a_token_is_valid_for_its_own_role_alone(lab: Any) -> None:
     app, launcher = Master(lab, "ana").token, lab.launcher.token
     refused = grpc.StatusCode.PERMISSION_DENIED
     assert code_of(lambda: lab.client().List(pb.ListRequest(), metadata=app))[0] is refused
@@ -70,7 +70,7 @@ def test_a_token_is_of_use_for_its_own_role_alone(lab: Any) -> None:
     assert code_of(lambda: lab.launcher.stub().NodeHeartbeat(beat, metadata=app))[0] is refused
 
 
-def test_an_app_can_touch_only_what_is_its_own(lab: Any) -> None:
+def test_an_app_can_act_only_on_what_is_its_own(lab: Any) -> None:
     ana, bob = lab.master("ana"), lab.master("bob")
     ana.register()
     stolen = pb.AllocateRequest(app="bob", attempt=1)
@@ -120,7 +120,7 @@ def errors_of(call: Any) -> list[str]:
     return [f"{error.rule}|{error.value}|{error.place}" for error in pb.Errors.FromString(packed).errors]
 
 
-def test_what_can_never_run_is_refused_and_leaves_nothing(lab: Any) -> None:
+def test_an_app_that_can_never_run_is_refused_and_leaves_nothing_behind(lab: Any) -> None:
     told = "slots must fit the cluster|a gang of 8 where 4 slots exist|app.toml, [job].slots"
     assert errors_of(lambda: lab.submit(slots="8")) == [told]
     several = errors_of(lambda: lab.submit(app_file='[app]\nname = "/"\n[job]\ncommand = "python nothing.py"\n'))
@@ -229,7 +229,7 @@ def test_a_report_that_comes_after_its_jobs_end_is_no_refusal(lab: Any) -> None:
     assert not master.beat().refused
 
 
-def test_what_is_said_of_a_job_may_come_with_the_job(lab: Any) -> None:
+def test_reports_on_a_job_may_arrive_with_the_job(lab: Any) -> None:
     master = lab.master()
     master.register()
     master.beat(jobs_added=[job()], jobs_paused=["ana/1"])
@@ -270,7 +270,7 @@ def test_a_heartbeat_waits_for_news_and_a_second_one_takes_over(tmp_path: Path) 
         assert second.response_id == 1
 
 
-def test_a_second_call_hears_what_the_first_was_answered_while_it_waited_for_its_turn(
+def test_a_second_call_gets_the_answer_that_the_first_got_while_it_waited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with lab_module.lab(tmp_path, heartbeat=60.0) as lab:
@@ -374,7 +374,7 @@ def kept(lab: Any) -> list[str]:
     return lab.arbiter.call(lambda: [app.name for app in lab.arbiter.service.apps])  # type: ignore[no-any-return]
 
 
-def test_apps_that_ended_long_ago_are_left_to_the_journal(tmp_path: Path) -> None:
+def test_apps_that_ended_long_ago_are_kept_in_the_journal_alone(tmp_path: Path) -> None:
     with lab_module.lab(tmp_path, keep_apps=1) as lab:
         lab.ready()
         masters = {name: ended(lab, name, request_id=f"id of {name}") for name in ("ana", "bob", "cid")}
@@ -509,7 +509,7 @@ def test_app_masters_register_again_and_epochs_go_on(lab: Any) -> None:
     assert lab.submit().app == "ana-2"
 
 
-def test_what_was_to_be_given_back_is_revoked_by_the_next_arbiter(lab: Any) -> None:
+def test_slots_that_were_to_be_given_back_are_revoked_by_the_next_arbiter(lab: Any) -> None:
     master = running(lab)
     lab.launcher.busy = {0, 1}
     master.beat(jobs_finished=["ana/1"])

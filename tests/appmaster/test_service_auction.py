@@ -165,7 +165,7 @@ def test_a_bid_that_claims_a_gpu_twice_changes_nothing_and_is_answered(lab: Any,
     assert lab.arbiter.call(lambda: len(lab.arbiter.service.driver.arbiter.state.open.bids)) == 0
 
 
-def test_an_encoded_form_must_be_one(lab: Any) -> None:
+def test_an_encoded_value_that_is_no_form_is_refused(lab: Any) -> None:
     ana = Bidder(lab, "ana")
     ana.tell()
     offer = ana.offers[0].id

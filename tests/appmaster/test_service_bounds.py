@@ -118,7 +118,7 @@ def test_every_bound_is_of_a_field_that_there_is() -> None:
 
 
 @given(st.lists(st.floats(0.0, 30.0), max_size=60))
-def test_a_rate_gives_no_more_than_its_burst_and_what_came_since(pauses: list[float]) -> None:
+def test_a_rate_limit_admits_its_burst_and_what_has_accrued_since(pauses: list[float]) -> None:
     rate, now, given_out = Rate("things", per_second=2.0, burst=5.0), 0.0, 0
     for pause in pauses:
         now += pause
@@ -131,7 +131,7 @@ def test_a_rate_gives_no_more_than_its_burst_and_what_came_since(pauses: list[fl
         assert given_out <= 5.0 + 2.0 * now + 1e-6
 
 
-def test_rates_drop_the_caller_that_called_longest_ago() -> None:
+def test_rate_limits_forget_the_caller_that_called_longest_ago() -> None:
     rate = Rate("things", per_second=1.0, burst=1.0)
     assert rate.take("first", 0.0) == 0.0
     for number in range(MOST_NAMES):
@@ -211,7 +211,7 @@ def test_wrong_tokens_and_other_apps_ids_change_nothing(lab: Any) -> None:
     assert facts(lab) == before
 
 
-def test_malformed_and_oversized_messages_are_turned_away(lab: Any) -> None:
+def test_malformed_and_oversized_messages_are_refused(lab: Any) -> None:
     ana = running(lab, "ana")
     before = facts(lab)
     call = lab.channel.unary_unary("/eunomia.arbiter.ApplicationMasterProtocol/Allocate")
@@ -258,7 +258,7 @@ def test_a_thousand_registrations_a_second_are_too_many_and_others_go_on(lab: An
     assert facts(lab) == before
 
 
-def test_heartbeats_without_pause_are_held_apart_and_not_heaped_up(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_heartbeats_without_pause_are_spaced_out_and_do_not_pile_up(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     ana = running(lab, "ana")
     monkeypatch.setattr(sessions, "LEAST_SECONDS", 0.2)  # however slowly this machine calls
     request = pb.AllocateRequest(app="ana", attempt=1, response_id=ana.response_id)
@@ -285,7 +285,7 @@ def test_an_answer_of_thousands_of_ended_apps_arrives(lab: Any) -> None:
         assert len(client.list().apps) == len(ended)
 
 
-def test_an_app_has_at_most_so_many_jobs(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_jobs_of_an_app_is_bounded(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from eunomia_appmaster.service import masters
 
     monkeypatch.setattr(masters, "MOST_JOBS", 3)

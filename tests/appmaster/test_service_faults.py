@@ -162,7 +162,7 @@ def test_times_of_an_app_master_do_not_jump_with_the_machines_clock(monkeypatch:
         assert 0.0 <= clock.now() - before < 60.0
 
 
-def test_moments_noted_under_a_later_time_are_brought_back() -> None:
+def test_times_noted_under_a_later_clock_are_corrected() -> None:
     gang = Gang(incarnation=1, gpus=(0,), containers=("a.1.1.0",), stop_at=None, began_at=5000.0, from_step=0)
     job = Job(number=1, parameters={}, seed=1, retry_at=5000.0, gang=gang)
     forget_future([job], 1000.0)

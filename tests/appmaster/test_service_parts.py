@@ -67,7 +67,7 @@ FORECASTS = st.builds(
 
 
 @given(FORECASTS)
-def test_what_an_app_master_tells_is_what_the_arbiter_folds(forecast: Forecast) -> None:
+def test_the_report_of_an_app_master_equals_the_events_that_the_arbiter_folds(forecast: Forecast) -> None:
     reports = Reports(
         added={
             "a/1": JobAdded(job="a/1", app="a", most=4, iterations=96.0, kind="a", cpus_per_gpu=0.5, epochs=3.0),
@@ -153,7 +153,7 @@ def test_a_rate_of_no_cpus_is_refused() -> None:
         bounds.check(pb.AllocateRequest(app="a", rates=[rate]))
 
 
-def test_an_empty_division_is_a_division() -> None:
+def test_an_empty_division_is_valid() -> None:
     (event,) = events_of(request_of("a", 1, 0, Reports(division={})))
     assert event == JobsDivided(app="a", jobs=(), gpus=())
     assert not list(events_of(request_of("a", 1, 0, Reports())))
@@ -290,7 +290,7 @@ def test_places_keep_arbiters_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert run_dir(default_state_dir()) == tmp_path / "named" / "run"
 
 
-def test_the_clock_goes_on_and_never_back() -> None:
+def test_the_clock_never_goes_back() -> None:
     assert 0.0 <= Clock().now() < 5.0
     assert Clock(last=100.0, away=50.0).now() >= 150.0
     assert Clock(last=100.0, away=-3600.0).now() >= 100.0
@@ -322,7 +322,7 @@ def test_after_a_restart_of_the_machine_its_wall_clock_tells_how_long_it_was_awa
             assert 700.0 <= float(Clock.after(journal, last).now()) < 760.0
 
 
-def test_what_speaks_of_a_new_job_waits_for_it() -> None:
+def test_reports_on_a_new_job_wait_for_the_job() -> None:
     added = {"a/1"}
     assert _speaks_of(JobPaused(job="a/1"), added)
     assert _speaks_of(JobsDivided(app="a", jobs=("a/2", "a/1"), gpus=((0,), (1,))), added)

@@ -205,7 +205,7 @@ def _add_job(address: str, token: str, app: str) -> None:
         )
 
 
-def test_bad_input_is_said_at_once(tmp_path: Path) -> None:
+def test_bad_input_is_refused_at_once(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="a policy must be a preset"), supervisor(tmp_path, policy="thems"):
         pass
     with pytest.raises(InputError, match="loopback"), supervisor(tmp_path, address="0.0.0.0:7720"):
@@ -251,7 +251,7 @@ def test_the_error_of_a_wrong_address_names_the_running_arbiter(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("address", ["box7", "127.0.0.1", "127.0.0.1:", ":7720", "127.0.0.1:99999", "127.0.0.1:x"])
-def test_an_address_that_is_none_is_refused(address: str, tmp_path: Path) -> None:
+def test_text_that_is_no_address_is_refused(address: str, tmp_path: Path) -> None:
     with pytest.raises(InputError) as refused:
         Client(address, state_dir=tmp_path)
     said = f'an address must be HOST:PORT, such as "127.0.0.1:7720", but got "{address}" (--address)'
@@ -301,7 +301,7 @@ LONG = "x" * 300
         (("serve", "--cpu-only", "--make-certificates", "--state-dir", LONG), 2, "a folder that can be written"),
     ],
 )
-def test_meaningless_input_is_refused_in_a_line(
+def test_meaningless_input_is_refused_in_one_line(
     words: tuple[str, ...], code: int, said: str, run: Callable[..., str], tmp_path: Path
 ) -> None:
     assert said in run(*words, check=code)

@@ -53,7 +53,7 @@ def test_made_certificates_are_private_and_good_for_this_machine(tmp_path: Path)
         make(tmp_path / "tls")
 
 
-def test_certificates_that_no_client_would_take_are_refused_before_anything_starts(tmp_path: Path) -> None:
+def test_certificates_that_no_client_would_accept_are_refused_before_anything_starts(tmp_path: Path) -> None:
     one, other = make(tmp_path / "one"), make(tmp_path / "other")
     with pytest.raises(InputError, match="must match its key"):
         Certificates(cert=one.cert, key=other.key, ca=one.ca).check("localhost")
@@ -73,7 +73,7 @@ def test_certificates_that_no_client_would_take_are_refused_before_anything_star
     assert Certificates.of(None, None, None) is None
 
 
-def test_the_command_makes_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_makes_certificates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(("certificates", str(tmp_path / "tls"), "--name", "box7", "--days", "2", "--json")) == 0
     facts = json.loads(capsys.readouterr().out)
     from cryptography import x509
@@ -173,7 +173,7 @@ def test_an_app_runs_under_tls_and_wrong_certificates_get_a_clear_error(tmp_path
     assert made.arbiter.restarts == 0
 
 
-def test_a_client_with_a_ca_tells_an_arbiter_that_speaks_without(tmp_path: Path) -> None:
+def test_a_client_with_a_ca_recognizes_an_arbiter_without_tls(tmp_path: Path) -> None:
     made = make(tmp_path / "tls")
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(20.0)

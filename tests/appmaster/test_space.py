@@ -48,7 +48,7 @@ def test_log_scale_spreads_over_orders_of_magnitude() -> None:
     assert 0.45 < below < 0.65  # log10 runs from -4 to -0.3: 54 % lie below -2
 
 
-def test_a_grid_turns_its_last_parameter_fastest() -> None:
+def test_a_grid_varies_its_last_parameter_fastest() -> None:
     space: Space = {"a": Categorical(choices=("x", "y")), "b": Float(low=0.0, high=0.3, step=0.1)}
     assert grid_size(space) == 8
     assert [grid_point(space, trial) for trial in (1, 2, 4, 5, 8)] == [
@@ -60,7 +60,7 @@ def test_a_grid_turns_its_last_parameter_fastest() -> None:
     ]
 
 
-def test_a_point_of_a_grid_costs_nothing_of_the_others() -> None:
+def test_a_point_of_a_grid_is_computed_without_the_others() -> None:
     space: Space = {"a": Int(low=0, high=2**53), "b": Float(low=0.0, high=1.0, step=1e-12), "c": Int(low=3, high=3)}
     assert grid_size(space) == (2**53 + 1) * (10**12 + 1)
     assert grid_point(space, 10**12 + 2) == {"a": 1, "b": 0.0, "c": 3}

@@ -29,7 +29,7 @@ def called(made: Lab, method: str, metadata: Any = ()) -> tuple[grpc.StatusCode,
     return caught.value.code(), caught.value.details()
 
 
-def test_a_right_token_on_an_unknown_method_hears_that_the_method_is_unknown(served: Lab) -> None:
+def test_a_call_of_an_unknown_method_with_a_valid_token_is_answered_as_unknown(served: Lab) -> None:
     for method in ("/eunomia.arbiter.ClientProtocol/Sbumit", "/eunomia.arbitr.ClientProtocol/Submit"):
         code, why = called(served, method, served.operator)
         assert code is grpc.StatusCode.UNIMPLEMENTED
@@ -37,7 +37,7 @@ def test_a_right_token_on_an_unknown_method_hears_that_the_method_is_unknown(ser
         assert called(served, method)[0] is grpc.StatusCode.UNAUTHENTICATED
 
 
-def test_health_is_said_without_a_token(served: Lab) -> None:
+def test_health_is_reported_without_a_token(served: Lab) -> None:
     pb2 = pytest.importorskip("grpc_health.v1.health_pb2")
     rpc = pytest.importorskip("grpc_health.v1.health_pb2_grpc")
     stub = rpc.HealthStub(served.channel)
@@ -55,7 +55,7 @@ def test_an_arbiter_that_waits_for_its_machines_is_not_serving(tmp_path: Path) -
         assert rpc.HealthStub(made.channel).Check(pb2.HealthCheckRequest(), timeout=PATIENCE_SECONDS).status == 2
 
 
-def test_reflection_is_the_operators(served: Lab) -> None:
+def test_reflection_needs_the_token_of_the_operator(served: Lab) -> None:
     pb2 = pytest.importorskip("grpc_reflection.v1alpha.reflection_pb2")
     rpc = pytest.importorskip("grpc_reflection.v1alpha.reflection_pb2_grpc")
     stub = rpc.ServerReflectionStub(served.channel)

@@ -71,7 +71,7 @@ def unbroken(job: Any, name: str, *args: str) -> tuple[bytes, int]:
 
 
 @pytest.mark.parametrize("args", [(), ("--steps", "12", "--generator")], ids=["epochs", "steps"])
-def test_stopped_at_any_point_ends_as_the_unbroken_run(job: Any, args: tuple[str, ...]) -> None:
+def test_a_run_that_is_stopped_at_any_point_ends_as_one_without_a_stop(job: Any, args: tuple[str, ...]) -> None:
     expected, points = unbroken(job, "whole", *args)
     assert points > 30
     for number in range(1, points + 1, 2 if args else 1):
@@ -100,7 +100,7 @@ def test_sigterm_counts_as_a_suspend_order(job: Any) -> None:
         assert final_of(broken) == expected
 
 
-def test_stopped_again_and_again_ends_as_the_unbroken_run(job: Any) -> None:
+def test_a_run_that_is_stopped_again_and_again_ends_as_one_without_a_stop(job: Any) -> None:
     expected, _ = unbroken(job, "whole", "--generator", "--loader-workers", "1")
     stops = 0
     for number in (5, 4, 3, 9, 2, 6, 1):
@@ -112,7 +112,7 @@ def test_stopped_again_and_again_ends_as_the_unbroken_run(job: Any) -> None:
     assert final_of(job) == expected
 
 
-def test_a_gang_leaves_at_one_step_and_goes_on(lab: Any, tmp_path: Path) -> None:
+def test_all_workers_of_a_gang_stop_at_the_same_step_and_resume(lab: Any, tmp_path: Path) -> None:
     expected = unbroken_gang(lab, tmp_path / "whole", "--generator")
     for number in (8, 12, 14):  # in a loop's body, in an evaluation, between epochs
         job = Job(lab, SCRIPT, tmp_path / f"run-{number}", args=("--generator", "--term-at", str(number)))
@@ -148,13 +148,13 @@ def test_a_rung_within_an_epoch_is_left_at_once(job: Any) -> None:
     assert final_of(job) == unbroken(job, "whole")[0]
 
 
-def test_a_rung_is_moved_and_lifted_by_an_order(job: Any) -> None:
+def test_an_order_moves_or_removes_a_rung(job: Any) -> None:
     job.run(ordered=lambda launcher: launcher.at_once(order="stop_at", step=4), EUNOMIA_STOP_AT=2)
     assert job.said("suspended") == [{"step": 4}]
     assert job.run(ordered=lambda launcher: launcher.at_once(order="stop_at"), EUNOMIA_STOP_AT=5) == DONE
 
 
-def test_loops_by_step_leave_at_a_rung_at_the_end_of_a_pass(job: Any) -> None:
+def test_a_loop_by_steps_stops_at_a_rung_at_the_end_of_its_pass(job: Any) -> None:
     job.args = ("--steps", "10")
     for rung in (3, 4, 8):
         assert job.run(EUNOMIA_STOP_AT=rung) == LEFT
@@ -199,7 +199,7 @@ def test_checkpoints_are_saved_on_order_and_periodically(job: Any) -> None:
     assert final_of(periodic) == final_of(job)
 
 
-def test_killed_it_goes_on_from_the_periodic_checkpoint(job: Any) -> None:
+def test_a_killed_run_resumes_from_its_periodic_checkpoint(job: Any) -> None:
     expected, _ = unbroken(job, "whole")
     losses = scalars(Job(job.lab, SCRIPT, job.run_dir.parent / "whole"))["train/loss"]
     for number in (9, 11, 14, 24):  # after a step, in an evaluation, between epochs, after the next loop

@@ -77,7 +77,7 @@ def train(run: training.Run, model: Any, optimizer: Any, loader: Any, epochs: in
     return seen
 
 
-def test_an_unattached_script_stays_ordinary(here: Path) -> None:
+def test_a_script_without_an_arbiter_runs_as_usual(here: Path) -> None:
     handler = signal.getsignal(signal.SIGTERM)
     run = training.attach()
     assert train(run, *small(run), epochs=2) == [0, 1]
@@ -90,7 +90,7 @@ def test_an_unattached_script_stays_ordinary(here: Path) -> None:
     assert train(again, *small(again), epochs=2) == [0, 1]
 
 
-def test_a_run_dir_makes_it_resumable_alone(here: Path) -> None:
+def test_a_run_dir_alone_makes_a_script_resumable(here: Path) -> None:
     run = training.attach("mine")
     model, optimizer, loader = small(run)
     run.state["best"] = 0.5
@@ -122,7 +122,7 @@ def test_an_order_to_stop_a_script_stops_what_follows_it(here: Path) -> None:
     assert list(here.glob("mine/checkpoints/*.pt"))
 
 
-def test_under_torchrun_it_is_data_parallel(here: Path) -> None:
+def test_a_script_under_torchrun_is_data_parallel(here: Path) -> None:
     script = here / "two.py"
     script.write_text(
         "import os\nimport torch\nfrom torch import nn\nfrom torch.utils.data import DataLoader, TensorDataset\n"

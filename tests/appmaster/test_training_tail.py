@@ -67,7 +67,7 @@ SHAPES = {
 
 
 @pytest.mark.parametrize("args", SHAPES.values(), ids=SHAPES.keys())
-def test_stopped_at_any_point_the_loops_variables_have_their_values(
+def test_variables_of_the_loop_are_restored_after_a_stop_at_any_point(
     lab: Any, tmp_path: Path, args: tuple[str, ...]
 ) -> None:
     expected, lines, points = unbroken(lab, tmp_path / "whole", *args)
@@ -88,7 +88,7 @@ def test_stopped_at_any_point_the_loops_variables_have_their_values(
 
 
 @pytest.mark.parametrize("args", SHAPES.values(), ids=SHAPES.keys())
-def test_killed_at_any_point_after_the_first_epoch_it_ends_as_the_unbroken_run(
+def test_a_run_killed_at_any_point_after_its_first_epoch_ends_as_one_without_a_kill(
     lab: Any, tmp_path: Path, args: tuple[str, ...]
 ) -> None:
     expected, lines, points = unbroken(lab, tmp_path / "whole", *args)

@@ -59,7 +59,7 @@ def test_workers_times_micro_batches_make_the_same_steps(
     assert deviation(whole, trained(job, workers=workers)) < TOLERANCE
 
 
-def test_resized_between_incarnations_it_makes_the_same_steps(
+def test_a_run_resized_between_incarnations_makes_the_same_steps(
     lab: Any, whole: dict[str, torch.Tensor], tmp_path: Path
 ) -> None:
     job = Job(lab, DIGITS, tmp_path / "run", args=("--micro-batch-size", "16"))

@@ -169,7 +169,7 @@ def test_an_announcement_that_comes_twice_changes_nothing() -> None:
     assert history(made, JOBS[0]) == before
 
 
-def test_modes_by_name() -> None:
+def test_modes_are_read_by_name() -> None:
     assert adapts_named(None) is Adapts.UNKNOWN
     assert adapts_named("accordion") is Adapts.ACCORDION
     with pytest.raises(Exception, match="adapts must be one of static, accordion, gns, other") as failed:

@@ -42,7 +42,7 @@ def test_a_lease_that_begins_after_an_order_to_lower_it_gets_another_order() -> 
     assert holdings.live.cpus_in_use[:3].tolist() == [0.5, 0.5, 4.0]
 
 
-def test_so_does_one_that_gets_more_once_its_machine_has_room() -> None:
+def test_a_lease_that_gets_more_once_its_machine_has_room_gets_another_order_too() -> None:
     amounts, holdings, lease = _growing()
     amounts.refresh(lease)
     amounts.confirm(lease, 6)

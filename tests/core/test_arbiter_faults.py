@@ -134,7 +134,7 @@ def _last(drive: Drive, until: float) -> Decision:
     return drive.run(script(), until=until).decisions[-1]
 
 
-def test_a_faulty_round_takes_nothing_from_those_who_run() -> None:
+def test_a_faulty_round_takes_no_gpu_from_a_running_job() -> None:
     rounds = Rounds(lease=Seconds(10.0), suspend_grace=Seconds(2.0), faults_allowed=100)
     arbiter = Arbiter(Cluster.parse("1x2 V100"), stages(rounds=rounds), stages())
     Drive(arbiter, work={JobId("ana/0"): 1000.0, JobId("ben/0"): 20.0}).run(script(), until=5.0)
@@ -158,7 +158,7 @@ def test_the_chosen_profile_returns_when_the_operator_asks() -> None:
     assert not arbiter.state.counters.fallen_back
 
 
-def test_events_that_cannot_be_true_change_nothing_and_are_said() -> None:
+def test_impossible_events_change_nothing_and_are_reported() -> None:
     arbiter = Arbiter(Cluster.parse("1x2 V100"), stages(), stages())
     arbiter.step(Seconds(0.0), [event for _, event in script()])
     before = arbiter.save()

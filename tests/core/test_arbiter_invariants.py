@@ -189,7 +189,7 @@ def test_same_seed_same_decisions_and_the_journal_folds_to_the_live_state(policy
     assert folded.save() == arbiter.save()
 
 
-def test_gpus_that_an_app_returns_pass_on() -> None:
+def test_gpus_that_an_app_returns_are_granted_again() -> None:
     stages = POLICIES["fifo, leases"]()
     arbiter = Arbiter(Cluster.parse("1x2 V100"), stages, fifo())
     script: list[tuple[float, Event]] = []

@@ -29,7 +29,7 @@ def table(*parts: Part, rho: float = 0.5) -> ByBundle:
     return ByBundle.of(four_classes(), [1.0], [[Bundle(rho, parts)]])
 
 
-def test_machines_that_nobody_tells_apart_are_one_class() -> None:
+def test_indistinguishable_machines_are_one_class() -> None:
     classes = four_classes()
     groups = [classes.members(k).tolist() for k in range(len(classes))]
     assert groups == [[0, 2], [1], [3], [4]]
@@ -38,7 +38,7 @@ def test_machines_that_nobody_tells_apart_are_one_class() -> None:
     assert classes.gpus == 18
 
 
-def test_racks_tell_machines_apart() -> None:
+def test_machines_in_different_racks_are_of_different_classes() -> None:
     classes = MachineClasses.of(machine=[0, 1], free=[4, 4], gpu_type=[0, 0], rack=[0, 1])
     assert len(classes) == 2
 
@@ -69,7 +69,7 @@ def test_one_claims_rows_are_replaced_by_its_bid() -> None:
     assert list(made.bundles(1)) == list(bid.bundles(0))
 
 
-def test_an_order_derives_from_it_the_worst_off_first() -> None:
+def test_an_order_derived_from_bids_puts_the_worst_off_first() -> None:
     derived = Valuations(
         claims=Claims(unit=Unit.APP, rows=np.arange(3, dtype=np.int32)),
         forms=(ByBundle.of(four_classes(), [1.0, 3.0, 2.0], [[], [], []]),),
@@ -162,7 +162,7 @@ def test_a_bid_is_bounded() -> None:
         long.check(place="bid of app a")
 
 
-def test_offsets_that_lie_are_refused() -> None:
+def test_wrong_offsets_are_refused() -> None:
     honest = table(Part(0, 1))
     for start in ([0, 2], [1, 1], [0]):
         with pytest.raises(InputError, match="offsets of a bid"):

@@ -33,7 +33,7 @@ def begun() -> Arbiter:
     return arbiter
 
 
-def test_rows_ids_and_jobs_of_an_app_by_arrival() -> None:
+def test_rows_have_ids_and_jobs_of_an_app_are_in_order_of_arrival() -> None:
     view = begun().view
     assert [view.app_id(view.app_row(AppId(app))) for app in "ab"] == ["a", "b"]
     assert [view.job_id(row) for row in view.jobs_of(view.app_row(AppId("a"))).tolist()] == ["a/1", "a/2"]
@@ -43,7 +43,7 @@ def test_rows_ids_and_jobs_of_an_app_by_arrival() -> None:
     assert dict(view.names.jobs).keys() == {"a/1", "b/1", "a/2"}
 
 
-def test_numbers_of_the_run() -> None:
+def test_the_view_has_the_numbers_of_the_run() -> None:
     arbiter = begun()
     view = arbiter.view
     assert (view.now, view.round, view.seed, view.fallen_back, view.draws) == (2.0, 1, 7, False, 0)
@@ -51,7 +51,7 @@ def test_numbers_of_the_run() -> None:
     assert view.open_offer is None
 
 
-def test_a_lease_as_it_stands() -> None:
+def test_a_lease_is_read_as_it_stands() -> None:
     view = begun().view
     (lease,) = view.leases()
     assert view.lease(lease.id) is not None
@@ -70,7 +70,7 @@ def test_a_lease_as_it_stands() -> None:
     assert not view.amounts.tight
 
 
-def test_verdicts_by_job_and_by_number() -> None:
+def test_the_view_has_the_last_verdict_on_a_job_and_marks_that_change_with_it() -> None:
     arbiter = begun()
     view = arbiter.view
     waits, runs = view.job_row(JobId("b/1")), view.job_row(JobId("a/1"))

@@ -224,7 +224,7 @@ def test_other_values_come_back_exactly(value: Any) -> None:
     assert_round_trip(value)
 
 
-def test_what_says_no_more_than_its_default_is_left_out() -> None:
+def test_a_field_that_equals_its_default_is_left_out() -> None:
     assert encode(AppArrived(app="a", user="ana")) == {"is": "AppArrived", "app": "a", "user": "ana"}
     assert encode(JobAdded(job="a/1", app="a", most=4)) == {"is": "JobAdded", "job": "a/1", "app": "a", "most": 4}
 
@@ -270,6 +270,6 @@ def test_an_unknown_type_is_refused(value: Any) -> None:
     ],
     ids=str,
 )
-def test_what_was_never_written_is_refused(made: Any) -> None:
+def test_a_value_that_the_codec_cannot_have_written_is_refused(made: Any) -> None:
     with pytest.raises(InputError):
         decode(made)

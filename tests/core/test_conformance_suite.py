@@ -714,7 +714,9 @@ def suite(kind: type[Any], profile: dict[str, object] | None = None, limit: floa
 
 
 @pytest.mark.parametrize(("kind", "rule", "said", "profile"), OFFENDERS, ids=lambda part: getattr(part, "name", None))
-def test_an_offender_is_caught_and_named(kind: type[Any], rule: str, said: str, profile: dict[str, object]) -> None:
+def test_a_module_that_breaks_a_rule_is_found_and_named(
+    kind: type[Any], rule: str, said: str, profile: dict[str, object]
+) -> None:
     limits = {Sleeps: 0.15, Drowns: 5.0}
     with pytest.raises(AssertionError) as caught:
         getattr(suite(kind, profile, limits.get(kind, 30.0)), f"test_{rule}")()
@@ -723,7 +725,7 @@ def test_an_offender_is_caught_and_named(kind: type[Any], rule: str, said: str, 
     assert said in text, text
 
 
-def test_every_rule_has_an_offender() -> None:
+def test_every_rule_has_an_example_that_breaks_it() -> None:
     rules = {name.removeprefix("test_") for name in dir(PolicyConformance) if name.startswith("test_")}
     assert rules - {rule for _, rule, _, _ in OFFENDERS} == {"it_is_made_from_its_options_alone"}
 
@@ -737,7 +739,7 @@ def test_the_reference_lists_every_rule_and_module() -> None:
 
 
 @pytest.mark.parametrize("kind", [Greedy, Caches, Turns], ids=lambda kind: kind.name)
-def test_the_honest_pass(kind: type[Any]) -> None:
+def test_a_plugin_that_follows_the_rules_passes(kind: type[Any]) -> None:
     made = suite(kind)
     for name in dir(PolicyConformance):
         if name.startswith("test_"):
@@ -752,7 +754,7 @@ def test_a_run_that_gets_no_cpu_is_not_hanging() -> None:
             time.sleep(0.01)
 
 
-def test_cpu_time_and_waiting_have_limits_of_their_own_that_a_plugin_cannot_catch_for_ever() -> None:
+def test_a_plugin_cannot_catch_the_limits_on_cpu_time_and_waiting_for_ever() -> None:
     with pytest.raises(HungError, match=r"^0\.1 s of CPU time$"), time_limit(0.1):
         while True:
             with contextlib.suppress(Exception):

@@ -66,7 +66,7 @@ def test_progress_counts_from_the_time_of_the_report() -> None:
     assert snapshot.iterations_left(snapshot.active)[0] == 60.0
 
 
-def test_gpus_that_came_back_earlier_are_charged_to_who_got_them() -> None:
+def test_gpus_that_came_back_earlier_are_charged_to_the_lease_that_got_them() -> None:
     arbiter = fresh(preemptive=True)
     first = arbiter.step(Seconds(0.0), arrive("ana")).transitions[0]
     arbiter.step(Seconds(4.0), [Started(lease=first.lease, epoch=first.epoch, at=Seconds(0.0))])

@@ -602,7 +602,7 @@ def test_the_reason_and_its_numbers_are_right(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_doing_what_is_said_frees_the_job(name: str) -> None:
+def test_following_a_remedy_lets_the_job_start(name: str) -> None:
     case = CASES[name]
     said = case.build().explain(case.job)
     enough = [
@@ -625,7 +625,7 @@ NOT_DONE = ("nothing", "text", "cpus", "memory")
 
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.frees == ("nothing",)])
-def test_nothing_frees_what_nothing_is_said_to_free(name: str) -> None:
+def test_no_event_starts_a_job_for_which_no_remedy_is_named(name: str) -> None:
     case = CASES[name]
     town = case.build()
     holders = [gpu for gpu in range(town.cluster.gpus) if town.arbiter.state.holdings.live.app[gpu] >= 0]
@@ -635,12 +635,12 @@ def test_nothing_frees_what_nothing_is_said_to_free(name: str) -> None:
     assert town.explain(case.job).starts_in is None
 
 
-def test_every_reason_is_planted() -> None:
+def test_every_reason_occurs_in_a_scenario() -> None:
     assert {case.reason for case in CASES.values()} == set(Reason)
     assert len(CASES) >= 30
 
 
-def test_pauses_and_failures_are_not_put_down_to_the_plugin_that_spoke_before() -> None:
+def test_pauses_and_failures_are_not_attributed_to_the_plugin_of_an_earlier_verdict() -> None:
     town = build(comes("a", 3), comes("b", 2))()
     assert town.explain("b/0").plugin == "ordered"
     town.step(JobPaused(job=JobId("b/0")))
@@ -650,14 +650,14 @@ def test_pauses_and_failures_are_not_put_down_to_the_plugin_that_spoke_before() 
     assert town.explain("b/0").reason is not Reason.PAUSED_BY_APP
 
 
-def test_the_plugin_is_asked_for_its_own_words() -> None:
+def test_the_plugin_explains_its_own_verdict() -> None:
     town = build(comes("b", 1), site=lambda: lab(make=refusing(unmeasured)))()
     why = town.explain("b/0")
     assert (why.said, why.numbers["patience"]) == ("b/0 is refused.", 3.0)
     assert [remedy.text for remedy in why.frees if remedy.what == "text"] == ["a kind word"]
 
 
-def test_the_order_of_service_is_told_by_the_plugin_behind_it() -> None:
+def test_the_order_of_service_is_explained_by_the_plugin_that_decides_it() -> None:
     why = CASES["the lease of one who had more"].build().explain("b/0")
     assert why.said == (
         "A job that fits may pass jobs that do not. A running job is not stopped for others before its lease ends. "
@@ -679,7 +679,7 @@ def test_a_job_that_runs_has_no_reason() -> None:
     assert (why.state, why.reason, why.frees, why.starts_in, why.seconds) == ("running", None, (), None, 5.0)
 
 
-def test_a_job_that_is_not_here_is_refused() -> None:
+def test_an_unknown_job_is_refused() -> None:
     with pytest.raises(KeyError):
         lab().explain("b/0")
 

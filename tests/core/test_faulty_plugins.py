@@ -106,7 +106,7 @@ def planted(folder: Path, name: str) -> Registry:
 
 
 @pytest.mark.parametrize("name", BEFORE)
-def test_a_plugin_that_cannot_be_used_is_listed_by_name_and_troubles_nobody(tmp_path: Path, name: str) -> None:
+def test_a_plugin_that_cannot_be_used_is_listed_by_name_and_disturbs_no_other(tmp_path: Path, name: str) -> None:
     registry = planted(tmp_path, name)
     _, said, status = BEFORE[name]
     listed = registry.listed(name)
@@ -356,14 +356,14 @@ class Hangs(Planted):
         (Hangs, "test_no_round_is_faulty", "had not returned"),
     ],
 )
-def test_the_suite_finds_what_cannot_be_contained(kind: type[Any], test: str, said: str) -> None:
+def test_the_suite_finds_plugins_whose_faults_cannot_be_contained(kind: type[Any], test: str, said: str) -> None:
     suite: Any = type("TestPlanted", (PolicyConformance,), {"plugin": kind, "time_limit": 0.3 if kind is Hangs else 30})
     with pytest.raises(AssertionError, match=f"^{kind.name}: .*{said}"):
         getattr(suite(), test)()
 
 
 @pytest.mark.parametrize("kind", [KeepsState, WritesToBases])
-def test_two_apps_finish_beside_what_cannot_be_contained(kind: type[Any]) -> None:
+def test_two_apps_finish_beside_a_plugin_whose_faults_cannot_be_contained(kind: type[Any]) -> None:
     driven(profile_of(kind))
 
 

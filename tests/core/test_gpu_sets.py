@@ -10,7 +10,7 @@ _SETS = st.frozensets(st.integers(0, 12), max_size=6).map(lambda gpus: np.array(
 
 
 @given(_SETS, _SETS)
-def test_they_are_numpys(
+def test_gpu_sets_equal_those_of_numpy(
     one: "np.ndarray[tuple[int], np.dtype[np.int64]]", other: "np.ndarray[tuple[int], np.dtype[np.int64]]"
 ) -> None:
     for found, expected in (

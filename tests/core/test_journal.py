@@ -106,7 +106,7 @@ def test_a_reader_misses_no_step_that_goes_into_the_archive_while_it_reads(path:
     assert numbers == list(range(1, 11))
 
 
-def test_notes_and_meta(path: Path) -> None:
+def test_notes_and_settings_are_read_back(path: Path) -> None:
     with Journal.open(path) as journal:
         journal.set_meta(seed=7, cluster=["a"])
         journal.note(Note(kind="app", key="b", value={"state": "new"}), Note(kind="app", key="a", value=1))
@@ -155,7 +155,7 @@ while True:
 """
 
 
-def test_one_arbiter_a_journal_and_a_killed_one_leaves_whole_steps(path: Path) -> None:
+def test_a_journal_has_one_arbiter_and_a_killed_one_leaves_whole_steps(path: Path) -> None:
     env = {**os.environ, "PYTHONPATH": str(ROOT / "core")}
     holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(path)], env=env, stdout=subprocess.PIPE, text=True)
     assert holder.stdout is not None
@@ -216,7 +216,7 @@ def test_a_corrupt_page_is_reported(path: Path) -> None:
         journal.recover()
 
 
-def test_a_step_that_nobody_could_have_written_is_named(path: Path) -> None:
+def test_a_step_that_no_arbiter_can_have_written_is_named(path: Path) -> None:
     with Journal.open(path) as journal:
         fill(journal, 2)
         nobody = json.dumps([{"is": "Nothing"}])

@@ -269,7 +269,7 @@ for number in range(1, 1000):
 """
 
 
-def test_a_file_that_may_not_grow_is_a_disk_that_refuses(path: Path) -> None:
+def test_a_file_that_may_not_grow_counts_as_a_full_disk(path: Path) -> None:
     env = {**os.environ, "PYTHONPATH": str(ROOT / "core")}
     done = subprocess.run(
         [sys.executable, "-c", LIMITED, str(path)], env=env, capture_output=True, text=True, timeout=60, check=True

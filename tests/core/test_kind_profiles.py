@@ -82,7 +82,7 @@ def test_a_rate_that_comes_while_its_job_gives_back_its_gpus_is_kept_with_their_
 
 
 @pytest.mark.parametrize(("kind", "rates"), [("resnet", (7.0, 7.0)), (None, (3.0, 7.0))])
-def test_jobs_of_a_kind_go_by_the_last_rate_of_any_and_those_without_by_their_own(
+def test_jobs_of_a_kind_use_the_last_rate_of_any_of_them_and_jobs_without_a_kind_their_own(
     kind: str | None, rates: tuple[float, float]
 ) -> None:
     made = arbiter()

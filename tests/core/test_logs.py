@@ -22,7 +22,7 @@ def test_anything_but_a_terminal_gets_one_object_a_line() -> None:
     assert told["time"].endswith("Z")
 
 
-def test_a_reader_that_goes_away_and_a_closed_file_stop_nobody(tmp_path: Path) -> None:
+def test_a_reader_that_goes_away_or_a_closed_file_does_not_stop_logging(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     with contextlib.suppress(BrokenPipeError), os.fdopen(writing, "w") as stream:  # what could not be flushed, at last
         configure_logs(stream=stream)

@@ -181,7 +181,7 @@ def test_the_fallback_is_built_in() -> None:
     assert profile.stages(CLUSTER).rounds.lease is None
 
 
-def test_an_unknown_policy_is_met_with_what_was_meant() -> None:
+def test_an_unknown_policy_is_refused_with_the_nearest_name() -> None:
     assert errors_of("themsi") == [
         'a policy must be a preset, a profile file or a plugin, but got "themsi"; did you mean "themis"? (--policy)'
     ]
@@ -275,7 +275,7 @@ def test_two_files_that_extend_each_other_are_refused(tmp_path: Path) -> None:
     assert error.startswith("extends must come to an end")
 
 
-def test_needs_are_walked_and_both_plugins_and_a_way_out_named(tmp_path: Path, strangers: Registry) -> None:
+def test_an_unmet_need_is_refused_with_both_plugins_and_a_way_out(tmp_path: Path, strangers: Registry) -> None:
     path = write(tmp_path, 'extends = "default"\nstages.allocation = "needy"', "afs_fixed.toml")
     (error,) = errors_of(path, strangers)
     assert error.startswith(
@@ -313,7 +313,7 @@ def test_many_sizes_are_refused_where_nothing_chooses_one(tmp_path: Path) -> Non
     ]
 
 
-def test_a_valuation_that_nothing_reads_is_refused_unless_nobody_chose_it(tmp_path: Path) -> None:
+def test_a_valuation_that_nothing_reads_is_refused_unless_it_is_the_default(tmp_path: Path) -> None:
     path = write(tmp_path, 'extends = "allox"\nstages.valuation = "las"', "vain.toml")
     assert errors_of(path) == [
         'nothing reads valuation "las", for allocation "allox" needs none of what it gives; leave it out '
@@ -345,7 +345,7 @@ def test_an_auction_refuses_scores_and_a_placement_without_pins() -> None:
     assert "must honour pins" in "\n".join(errors_of("themis", settings=("stages.placement=spread",)))
 
 
-def test_the_cluster_is_held_against_what_the_plugins_need(tmp_path: Path, strangers: Registry) -> None:
+def test_the_cluster_is_checked_against_the_needs_of_the_plugins(tmp_path: Path, strangers: Registry) -> None:
     body = 'extends = "default"\nstages.elasticity = "range"\nstages.allocation = "needy"\nstages.placement = "tuned"'
     profile = Profile.load(write(tmp_path, body), registry=strangers)
     with pytest.raises(InputErrors) as caught:
@@ -427,7 +427,7 @@ def test_a_plugin_that_cannot_be_made_is_an_error_of_the_profile(tmp_path: Path,
     assert error.endswith("(mixed.toml, [stages].placement)")
 
 
-def test_a_profile_travels_to_another_process() -> None:
+def test_a_profile_can_be_sent_to_another_process() -> None:
     profile = Profile.load("themis", settings={"rounds.lease": "5m"})
     again = pickle.loads(pickle.dumps(profile))
     assert again.resolved() == profile.resolved()

@@ -53,7 +53,7 @@ def kinds(decision: Decision) -> list[tuple[TransitionKind, str]]:
     return [(order.kind, str(order.job)) for order in decision.transitions]
 
 
-def test_a_round_is_due_when_the_protected_part_ends_and_somebody_waits() -> None:
+def test_a_round_is_due_when_the_protected_part_ends_and_a_job_waits() -> None:
     arbiter = fresh(preemptive=True)
     begin(arbiter, "long", 1000.0)
     decision = arbiter.step(Seconds(10.0), arrive("short", 20.0))
@@ -64,7 +64,7 @@ def test_a_round_is_due_when_the_protected_part_ends_and_somebody_waits() -> Non
     assert kinds(decision) == [(TransitionKind.SUSPEND, "long/0"), (TransitionKind.START, "short/0")]
 
 
-def test_nobody_is_woken_for_it_where_nobody_waits() -> None:
+def test_no_round_is_due_at_its_end_where_no_job_waits() -> None:
     arbiter = fresh(preemptive=True)
     begin(arbiter, "long", 1000.0)
     assert arbiter.step(Seconds(10.0)).wake_at == NEVER

@@ -22,7 +22,7 @@ def rows(first: str) -> dict[str, list[str]]:
     return {row[0].strip("`"): row[1:] for row in cells}
 
 
-def test_every_reason_has_words() -> None:
+def test_every_reason_has_a_wording() -> None:
     assert list(SENTENCES) == list(Reason)
 
 

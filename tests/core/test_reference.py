@@ -59,7 +59,7 @@ def test_every_public_name_can_be_had() -> None:
     assert {*eunomia._HOME, "__version__"} == set(eunomia.__all__)
 
 
-def test_what_strangers_rely_on_is_there(made: ModuleType) -> None:
+def test_every_promised_name_exists(made: ModuleType) -> None:
     promised = made.promised((REFERENCE / "stability.md").read_text())
     now = made.stable()
     gone = {name for name in promised if name not in now}
@@ -69,6 +69,6 @@ def test_what_strangers_rely_on_is_there(made: ModuleType) -> None:
         assert now[hook][: len(promised[hook])] == promised[hook], "arguments keep their order"
 
 
-def test_what_is_new_is_on_the_list_too(made: ModuleType) -> None:
+def test_every_new_name_is_on_the_list_of_promised_ones(made: ModuleType) -> None:
     page = REFERENCE / "stability.md"
     assert page.read_text() == made.stability_page(made.promised(page.read_text())), "python tests/make_reference.py"

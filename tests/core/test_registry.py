@@ -40,7 +40,7 @@ GOOD = """
 """
 
 
-def test_built_in_plugins_load_and_are_checked_like_a_strangers() -> None:
+def test_built_in_plugins_load_and_are_checked_like_those_of_other_packages() -> None:
     registry = Registry.find(installed=False)
     listed = {item.found.name: item for item in registry.all()}
     assert set(DEFAULT_PLUGINS) <= set(listed)
@@ -169,7 +169,7 @@ def test_a_file_replaces_an_installed_plugin(write: Write, monkeypatch: pytest.M
     assert Registry.find(paths=[write(GOOD)]).listed("lottery").found.origin == "stranger.py"
 
 
-def test_a_registry_travels_to_another_process(write: Write) -> None:
+def test_a_registry_can_be_sent_to_another_process(write: Write) -> None:
     registry = Registry.find(paths=[write(GOOD)], installed=False)
     registry.load("lottery")
     assert pickle.loads(pickle.dumps(registry)).load("lottery").name == "lottery"
@@ -194,7 +194,7 @@ def test_a_bound_stage_gets_the_arguments_that_it_takes() -> None:
     assert bind(taker, "eunomia_placement") is None
 
 
-def test_a_method_that_takes_everything_is_called_straight() -> None:
+def test_a_method_that_takes_everything_is_called_directly() -> None:
     taker = _Taker()
     assert bind(taker, "eunomia_valuation") == taker.eunomia_valuation
 

@@ -25,11 +25,11 @@ pytestmark = pytest.mark.timeout(300 + 2 * HISTORIES)
 
 @settings(max_examples=HISTORIES, deadline=None, suppress_health_check=list(HealthCheck))
 @given(scenario=scenarios())
-def test_nothing_of_a_machine_is_used_twice(scenario: Scenario) -> None:
+def test_no_cpu_or_memory_of_a_machine_is_used_twice(scenario: Scenario) -> None:
     lab.played(scenario)
 
 
 @settings(max_examples=HISTORIES, deadline=None, suppress_health_check=list(HealthCheck))
 @given(scenario=scenarios())
-def test_nor_while_rates_are_measured(scenario: Scenario) -> None:
+def test_no_cpu_or_memory_is_used_twice_while_rates_are_measured(scenario: Scenario) -> None:
     lab.played(scenario, probes=True)

@@ -36,7 +36,7 @@ def test_a_round_is_due_when_the_executor_says_so_and_only_then() -> None:
     assert made.step(Seconds(121.0)).causes == frozenset()
 
 
-def test_what_a_job_did_not_run_is_taken_off_the_ledger() -> None:
+def test_time_that_a_job_did_not_run_is_taken_off_the_ledger() -> None:
     made = arbiter()
     run_one(made)
     made.step(Seconds(120.0), [RoundEnded(jobs=(JobId("a/0"),), idle_seconds=(Seconds(20.5),))])
@@ -46,7 +46,7 @@ def test_what_a_job_did_not_run_is_taken_off_the_ledger() -> None:
     assert ledger.received[row].tolist() == [199.0]
 
 
-def test_never_below_nothing_and_a_job_that_is_gone_is_passed() -> None:
+def test_the_ledger_never_falls_below_zero_and_an_ended_job_is_passed_over() -> None:
     made = arbiter()
     run_one(made)
     gone, here = JobId("gone/0"), JobId("a/0")
@@ -58,7 +58,7 @@ def test_never_below_nothing_and_a_job_that_is_gone_is_passed() -> None:
 
 
 @pytest.mark.parametrize("idle", [(), (Seconds(-1.0),), (Seconds(float("nan")),)])
-def test_a_round_that_cannot_be_changes_nothing(idle: tuple[Seconds, ...]) -> None:
+def test_an_impossible_round_changes_nothing(idle: tuple[Seconds, ...]) -> None:
     made = arbiter()
     run_one(made)
     decision = made.step(Seconds(10.0), [RoundEnded(jobs=(JobId("a/0"),), idle_seconds=idle)])

@@ -111,7 +111,7 @@ def test_what_is_missing_or_unknown_is_refused_by_name(given: dict[str, Any]) ->
         Point(1.0)  # type: ignore[call-arg]
 
 
-def test_its_signature_is_told_before_any_was_made() -> None:
+def test_a_class_has_its_signature_before_its_first_instance() -> None:
     @value
     class Fresh:
         """None of these is ever made."""

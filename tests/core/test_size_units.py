@@ -103,7 +103,9 @@ def refusal(registry: Registry, **stages: object) -> str:
     return str(error)
 
 
-def test_a_reader_of_time_refuses_loss_and_names_a_valuation_that_suits(readers: Registry) -> None:
+def test_an_allocation_that_reads_time_refuses_values_in_loss_and_names_a_valuation_that_suits(
+    readers: Registry,
+) -> None:
     assert refusal(readers, elasticity="range", valuation="slaq", allocation="reader_of_time").startswith(
         'allocation "reader_of_time" reads progress a second or seconds left by size, '
         'but valuation "slaq" gives reductions of loss by size; take "afs_curves", "afs_peak" or "optimus"'
@@ -111,14 +113,14 @@ def test_a_reader_of_time_refuses_loss_and_names_a_valuation_that_suits(readers:
     assert load(readers, elasticity="range", valuation="optimus", allocation="reader_of_time").name == "default"
 
 
-def test_values_without_a_unit_are_utilities_and_suit_only_readers_of_any(readers: Registry) -> None:
+def test_values_without_a_unit_are_utilities_and_suit_only_allocations_that_read_any_unit(readers: Registry) -> None:
     said = refusal(readers, elasticity="range", valuation="unlabelled", allocation="reader_of_time")
     assert 'but valuation "unlabelled" gives utilities by size' in said
     for valuation in ("unlabelled", "optimus", "slaq"):
         load(readers, elasticity="range", valuation=valuation, allocation="marginal_gain")
 
 
-def test_a_need_of_points_by_cpus_is_refused_by_an_elasticity_without(readers: Registry) -> None:
+def test_a_need_of_points_by_cpus_is_refused_with_an_elasticity_that_has_none(readers: Registry) -> None:
     said = refusal(readers, elasticity="plain", placement="tuned")
     assert said.startswith(
         'placement "tuned" needs rates by CPUs and memory, but elasticity "plain" gives one size a job; '

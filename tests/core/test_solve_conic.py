@@ -42,7 +42,7 @@ def test_logarithms_through_both_of_their_solvers() -> None:
         assert found.objective == pytest.approx(-math.log(8.0), abs=1e-4)
 
 
-def test_the_scale_is_taken_out_again() -> None:
+def test_the_result_is_scaled_back() -> None:
     x = cp.Variable(2, nonneg=True)
     problem = cp.Problem(cp.Maximize(1e-10 * x[0] + 2e-10 * x[1]), [cp.sum(x) <= 1])
     found = solve_cvxpy(problem, scale=1e-10)
@@ -61,7 +61,7 @@ def test_gurobi_within_and_beyond_its_free_size(many: int, solver: Solver) -> No
         assert "beyond its free licence" in found.record.passed[0].reason
 
 
-def test_what_has_no_answer_says_so() -> None:
+def test_a_problem_without_an_answer_is_reported_as_such() -> None:
     x = cp.Variable()
     with pytest.raises(SolveError, match="infeasible") as caught:
         solve_cvxpy(cp.Problem(cp.Minimize(x), [x >= 1, x <= 0]))

@@ -91,7 +91,7 @@ def test_the_whole_package_is_under_60_lines() -> None:
     assert sum(len(file.read_text().splitlines()) for file in files) < 60
 
 
-def test_it_is_listed_with_its_package_and_options(place: Place) -> None:
+def test_the_policy_is_listed_with_its_package_and_options(place: Place) -> None:
     lottery = place.plugins()["lottery"]
     assert (lottery["version"], lottery["from"], lottery["status"]) == ("0.1.0", "eunomia-lottery", "ok")
     assert lottery["stages"] == ["allocation"]
@@ -100,7 +100,7 @@ def test_it_is_listed_with_its_package_and_options(place: Place) -> None:
     assert line.split() == ["lottery", "0.1.0", "allocation", "eunomia-lottery", "ok"]
 
 
-def test_it_conforms(place: Place) -> None:
+def test_the_policy_passes_the_conformance_suite(place: Place) -> None:
     said = place.run("-m", "pytest", "-q", "-p", "no:cacheprovider", "test_lottery.py", cwd=place.folder / PACKAGE.name)
     assert " passed" in said
     assert "failed" not in said
@@ -126,7 +126,7 @@ while not os.path.exists("go"):
 """
 
 
-def test_real_jobs_run_by_it_and_one_that_waits_is_explained(place: Place) -> None:
+def test_real_jobs_run_under_the_policy_and_a_waiting_one_is_explained(place: Place) -> None:
     state = place.folder / "live"
     words = ["serve", "--policy", "lottery", "--slots", "1", "--cpu-only", "--address", "127.0.0.1:0", "--json"]
     server = subprocess.Popen(
@@ -167,7 +167,7 @@ def until(look: Any) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.timeout(DEMO_SECONDS + 60)
-def test_the_demo_runs_by_it_and_a_wait_of_it_is_explained(place: Place) -> None:
+def test_the_demo_runs_under_the_policy_and_a_wait_is_explained(place: Place) -> None:
     out = place.folder / "demo"
     said = json.loads(
         place.run(*command(["demo", "--policy", "lottery", "--json", "--out", str(out)]), limit=DEMO_SECONDS)

@@ -170,7 +170,7 @@ def test_one_family_alone_stops_no_trial() -> None:
     assert made.is_unlikely(prediction._replace(centre=np.array([5.0, 4.0])), 1.0)
 
 
-def test_a_converged_trial_is_done_at_the_next_milestone_and_forecast_so() -> None:
+def test_a_converged_trial_is_done_at_the_next_milestone_and_its_forecast_says_so() -> None:
     made = tuner(2, converged=0.2, milestones=(0.25, 0.5, 0.75))
     assert [info.iterations_left for info in made.jobs_remaining({})] == [100.0, 100.0]
     play(made, 20, every=2)
@@ -191,7 +191,7 @@ def test_forecasts_are_one_phase_of_the_trials_that_are_left() -> None:
     assert predicted.total_gpu_seconds == (95 + 50 + 95 + 50 + 5 + 5) * 2.0
 
 
-def test_it_continues_from_its_state() -> None:
+def test_the_rule_continues_from_its_saved_state() -> None:
     made, other = tuner(), tuner()
     play(made, 40)
     made.on_result(3, 41, math.nan)

@@ -31,14 +31,14 @@ def test_a_trial_whose_best_is_below_the_median_of_the_others_averages_is_stoppe
     assert [run.trial for run in tuner.runs()] == [1, 2, 3]
 
 
-def test_equal_to_the_median_is_not_worse() -> None:
+def test_a_trial_equal_to_the_median_is_not_stopped() -> None:
     tuner = median_stopping()
     for trial in (1, 2, 3):
         tell(tuner, trial, 0.5)
     assert tell(tuner, 4, 0.5) == [Action.CONTINUE]
 
 
-def test_its_own_average_may_be_what_counts() -> None:
+def test_the_average_of_a_trial_itself_may_be_compared() -> None:
     tuner = median_stopping(judged_by="average")
     for trial in (1, 2, 3):
         tell(tuner, trial, 0.5, 0.5)
@@ -61,7 +61,7 @@ def test_smaller_is_better_with_mode_min() -> None:
     assert tell(tuner, 4, 1.1) == [Action.STOP]
 
 
-def test_nobody_is_judged_in_its_grace_by_too_few_or_at_its_end() -> None:
+def test_no_trial_is_judged_within_its_grace_or_by_too_few_others_or_at_its_end() -> None:
     tuner = median_stopping(grace_iterations=3)
     for trial in (1, 2, 3):
         tell(tuner, trial, 0.9, 0.9, 0.9, 0.9)
@@ -76,14 +76,14 @@ def test_nobody_is_judged_in_its_grace_by_too_few_or_at_its_end() -> None:
     assert end.on_result(4, 64, 0.1) is Action.CONTINUE
 
 
-def test_others_count_only_as_far_as_they_have_come() -> None:
+def test_other_trials_count_only_up_to_the_points_that_they_reached() -> None:
     tuner = median_stopping()
     for trial in (1, 2, 3):
         tell(tuner, trial, 0.9, 0.9)
     assert [tuner.on_result(4, 3, 0.1)] == [Action.CONTINUE]
 
 
-def test_nan_is_no_metric_and_a_trial_with_nothing_else_is_behind() -> None:
+def test_nan_is_no_metric_and_a_trial_with_nothing_else_ranks_last() -> None:
     tuner = median_stopping()
     tell(tuner, 1, 0.2, math.nan, 0.4)
     tell(tuner, 2, 0.3, 0.3, 0.3)
@@ -91,7 +91,7 @@ def test_nan_is_no_metric_and_a_trial_with_nothing_else_is_behind() -> None:
     assert tell(tuner, 4, math.nan) == [Action.STOP]
 
 
-def test_it_needs_a_metric_and_others() -> None:
+def test_the_rule_needs_a_metric_and_other_trials() -> None:
     with pytest.raises(InputError, match="trials must be at least 2 for median_stopping"):
         median_stopping(1)
 

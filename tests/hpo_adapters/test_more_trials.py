@@ -35,7 +35,7 @@ def grown(lab: Lab, kind: str, options: Mapping[str, Any], more: int) -> Lab:
 
 
 @pytest.mark.parametrize(("kind", "options", "sampler", "failing"), CASES)
-def test_a_search_goes_on_and_what_has_run_stays(
+def test_a_search_can_be_extended_and_its_ended_trials_stay_as_they_are(
     kind: str, options: Mapping[str, Any], sampler: Any, failing: float
 ) -> None:
     trials, more = 7, [4, 1, 9]
@@ -72,7 +72,7 @@ def test_a_random_point_is_not_drawn_twice_until_all_are_drawn() -> None:
     assert len(make("none", {}, larger(whole, 30)).trials()) == 32, "then points repeat"
 
 
-def test_a_grid_goes_on_where_it_stopped_and_has_an_end() -> None:
+def test_an_extended_grid_continues_where_it_stopped_and_ends() -> None:
     whole = dataclasses.replace(search(2, sampler="grid"), space={"depth": Int(low=1, high=5)})
     trials = make("none", {}, larger(whole, 3)).trials()
     assert [trial.parameters["depth"] for trial in trials] == [1, 2, 3, 4, 5]

@@ -16,12 +16,12 @@ every_kind = pytest.mark.parametrize(
 STEPS = 3000
 
 
-def test_every_built_in_kind_is_held_to_it() -> None:
+def test_every_built_in_tuner_is_checked() -> None:
     assert {kind for kind, _ in KINDS} == set(TUNERS)
 
 
 @every_kind
-def test_it_fits_the_port(kind: str, options: Mapping[str, Any]) -> None:
+def test_the_tuner_implements_the_protocol(kind: str, options: Mapping[str, Any]) -> None:
     assert isinstance(make(kind, options, search(9)), Tuner)
 
 

@@ -69,7 +69,7 @@ def test_each_plugin_runs_in_at_least_two_cells_with_stages_of_other_families(ta
     assert {name: cells[name] for name in family if cells[name] < 2} == {}
 
 
-def test_most_cells_decide_otherwise_than_every_neighbour(table: Combinations) -> None:
+def test_most_cells_decide_differently_from_every_neighbour(table: Combinations) -> None:
     differ = [cell for cell in table.running if not table.twins(cell)]
     assert len(differ) >= FLOOR * len(table.running)
 

@@ -42,5 +42,5 @@ def _classes() -> dict[str, type[PolicyConformance]]:
 globals().update(_classes())
 
 
-def test_every_plugin_that_answers_a_stage_is_here() -> None:
+def test_every_plugin_that_answers_a_stage_is_tested_here() -> None:
     assert {"fifo", "themis", "lottery"} <= {name for name in REGISTRY.names if REGISTRY.stages(name)}

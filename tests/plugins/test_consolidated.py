@@ -33,7 +33,7 @@ def torn() -> World:
     return world.holds("x/1", 0, 1).holds("x/2", 4, 5).job("a/1", gpus=4).job("b/1", gpus=2)
 
 
-def test_a_gang_waits_for_one_machine_and_others_pass() -> None:
+def test_a_gang_waits_for_one_machine_and_later_jobs_pass_it() -> None:
     gpus, said = placed(torn(), "a/1", "b/1")
     assert list(gpus) == ["b/1"]
     assert said == {"a/1": Reason.FRAGMENTED}

@@ -84,7 +84,7 @@ def test_leases_by_claim_become_leases_by_job() -> None:
     assert [lease[job] for job in jobs] == [9.0, 7.0, 9.0]
 
 
-def test_grants_of_jobs_pass_and_shares_are_refused() -> None:
+def test_grants_of_jobs_are_passed_through_and_shares_are_refused() -> None:
     world = World().job("a/1")
     assert divided(world, grants([world.row("a/1")], [1], Unit.JOB))[0] == {"a/1": 1}
     shares = Allocation(

@@ -135,7 +135,7 @@ def test_the_presets_differ_by_turns() -> None:
     assert min(turns.finish_seconds) > 1100.0
 
 
-def test_as_the_paper_has_it_small_jobs_starve_a_gang() -> None:
+def test_small_jobs_starve_a_gang_as_in_the_paper() -> None:
     """Jobs of one GPU come while others end: the gang of two finds both GPUs free only after the last of them."""
     starved = of_jobs("gandiva", "1x2 V100", [1, 1, 2, 1, 1], [0.0, 300.0, 310.0, 850.0, 1000.0])
     assert starved.start_seconds[2] == pytest.approx(starved.finish_seconds[4]) == pytest.approx(1600.0)

@@ -134,7 +134,7 @@ def test_a_random_history_is_served_as_if_all_jobs_were_ranked(history: list[Any
         assert preempt(whole.queue, list(free), CAPACITY) == expected
 
 
-def test_many_jobs_are_sorted_as_few_are() -> None:
+def test_many_jobs_are_sorted_in_the_same_order_as_few() -> None:
     luck, jobs, few = np.random.default_rng(5), Jobs(), Jobs()
     for row in range(200):
         key, gpus = float(luck.integers(0, 9)), int(luck.integers(1, 4))

@@ -52,7 +52,7 @@ def test_each_type_has_its_own_leftovers() -> None:
     assert given_out(world, {"a/1": 1, "b/1": 1}, {"a/1": FAST, "b/1": SLOW}) == {"a/1": 2, "b/1": 4}
 
 
-def test_shares_are_a_fault_and_one_size_a_job_is_refused() -> None:
+def test_shares_are_a_fault_and_menus_with_one_size_a_job_are_refused() -> None:
     world = town()
     claims = Claims(unit=Unit.JOB, rows=np.zeros(1, np.int32))
     shares = TimeShares(share=np.ones((1, 1)), since=Seconds(0.0))

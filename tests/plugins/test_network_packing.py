@@ -141,7 +141,7 @@ def test_a_cluster_of_two_types_or_unequal_machines_is_refused(cluster: str, mes
     assert message in str(refused.value)
 
 
-def test_one_size_a_job_is_refused() -> None:
+def test_menus_with_one_size_a_job_are_refused() -> None:
     with pytest.raises(
         InputErrors, match='refiner "network_packing" needs rates at many sizes, but elasticity "fixed"'
     ):

@@ -45,7 +45,9 @@ def simulated(out: Path, *more: str) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("cluster", ["2x8 V100", "2x4 V100, 2x4 P100"])
 @pytest.mark.parametrize("more", [[], ["--plain"], ["--cost", "start=20s", "--failures", "between=3d"]])
-def test_its_tables_are_those_of_the_built_in(tmp_path: Path, profile: Path, cluster: str, more: list[str]) -> None:
+def test_its_tables_equal_those_of_the_built_in_policy(
+    tmp_path: Path, profile: Path, cluster: str, more: list[str]
+) -> None:
     built_in = simulated(tmp_path / "built-in", "--cluster", cluster, *more, "--policy", "srtf")
     own = ["--policy", str(profile), "--plugin-path", str(PLUGIN)]
     assert {"jobs.parquet", "leases.parquet", "waits.parquet", "summary.csv"} <= set(built_in)

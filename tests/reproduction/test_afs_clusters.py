@@ -31,7 +31,7 @@ def hold(cluster: str, policy: str) -> None:
 
 @pytest.mark.parametrize("policy", afs.POLICIES)
 @pytest.mark.parametrize("cluster", QUICK)
-def test_a_small_cluster(cluster: str, policy: str) -> None:
+def test_a_small_cluster_gives_the_published_results(cluster: str, policy: str) -> None:
     hold(cluster, policy)
 
 
@@ -39,5 +39,5 @@ def test_a_small_cluster(cluster: str, policy: str) -> None:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("policy", afs.POLICIES)
 @pytest.mark.parametrize("cluster", [cluster for cluster in afs.HOURS if cluster not in QUICK])
-def test_every_cluster(cluster: str, policy: str) -> None:
+def test_every_cluster_gives_the_published_results(cluster: str, policy: str) -> None:
     hold(cluster, policy)

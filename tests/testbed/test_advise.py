@@ -39,7 +39,7 @@ def advise(*more: str) -> int:
     return run(["advise", "jobs.csv", *usual, *POLICIES, *more])
 
 
-def test_an_answer_by_goal_with_conditions_and_turns(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_answer_is_by_goal_with_its_conditions_and_what_would_change_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert advise("--budget", "10m") == 0
     shown = capsys.readouterr().out
     assert "Compared: fifo, srtf, las." in shown
@@ -113,7 +113,7 @@ def test_variations_change_one_thing() -> None:
     assert free.plan.options.costs.start == 30.0
 
 
-def test_resamples_go_on_while_an_end_lies_on_the_verge_of_telling_two_policies_apart() -> None:
+def test_resamples_go_on_while_the_end_of_an_interval_is_close_to_separating_two_policies() -> None:
     rng = np.random.default_rng(3)
     noise = rng.normal(size=200)
 

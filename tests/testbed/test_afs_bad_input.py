@@ -77,7 +77,7 @@ def test_a_size_at_which_the_curve_falls_is_not_given(tmp_path: Path) -> None:
         (((1, 2.0), (1, 1.0)), f"a model and num_gpus must stand once, but got {MODEL}, 1 (curve.csv, line 3)"),
     ],
 )
-def test_a_point_that_is_none_is_refused_before_the_run(
+def test_an_invalid_point_is_refused_before_the_run(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -110,7 +110,7 @@ def test_a_point_that_is_none_is_refused_before_the_run(
         ),
     ],
 )
-def test_what_does_not_meet_is_refused_before_the_run(
+def test_curves_that_do_not_suit_the_trace_are_refused_before_the_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], given: tuple[str, ...], message: str
 ) -> None:
     assert simulate(tmp_path, ((1, 2.0), (2, 1.2)), *given) == 2

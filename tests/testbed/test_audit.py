@@ -107,13 +107,13 @@ def violated(made: Audit) -> set[Property]:
 # --- planted policies ---------------------------------------------------------------------------------------------
 
 
-def test_an_equal_split_is_fair_and_blind() -> None:
+def test_an_equal_split_is_fair_and_ignores_speeds() -> None:
     made = planted(Honest)
     assert violated(made) == {Property.PARETO_EFFICIENT, Property.EFFICIENT}
     assert "rate" in reason(made, Property.PARETO_EFFICIENT)
 
 
-def test_a_thief_is_caught() -> None:
+def test_a_policy_that_takes_from_others_is_caught() -> None:
     made = planted(Thief)
     lacks = made.tallies[Property.SHARING_INCENTIVE]
     assert lacks.share == 1.0
@@ -123,7 +123,7 @@ def test_a_thief_is_caught() -> None:
     assert Property.WORK_CONSERVING not in violated(made)
 
 
-def test_a_waster_is_caught() -> None:
+def test_a_policy_that_wastes_gpus_is_caught() -> None:
     made = planted(Waster)
     idle = made.tallies[Property.WORK_CONSERVING]
     assert idle.share == 1.0
@@ -151,7 +151,7 @@ def test_the_conformance_suite_finds_a_promise_to_users_that_does_not_hold() -> 
 # --- what is known of policies --------------------------------------------------------------------------------------
 
 
-def test_generators_do_not_give_the_known_examples_away() -> None:
+def test_generators_do_not_produce_the_known_examples() -> None:
     known = {tuple(sorted(tuple(float(item) for item in row) for row in table)) for table in GOLDEN}
     drawn = instances("mixed", SEED, whole=False)
     for _ in range(300):
@@ -269,7 +269,7 @@ def test_throughput_counts_only_gpus_that_jobs_can_use() -> None:
     assert of.throughput(np.array([[2.0, 0.25]])).tolist() == [pytest.approx(0.25 * 3.0 + 0.75)]
 
 
-def test_every_generator_is_the_same_for_one_seed() -> None:
+def test_a_generator_gives_the_same_instances_for_one_seed() -> None:
     for name in GENERATORS:
         one, other = instances(name, 5, whole=True), instances(name, 5, whole=True)
         for _ in range(10):
@@ -430,7 +430,7 @@ def test_each_judge_has_its_column_on_the_page() -> None:
 # --- over simulated rounds ------------------------------------------------------------------------------------------
 
 
-def test_time_received_over_rounds_is_judged() -> None:
+def test_an_audit_judges_the_time_received_over_rounds() -> None:
     policy = AuditedPolicy(Profile.load("max_min_users"), seed=SEED)
     of = AuditInstance(speedup=((1.0, 2.0), (1.0, 4.0)), weight=(1.0, 1.0), gpus=(1, 1), jobs=(2, 2))
     honest = received(policy, of)

@@ -217,7 +217,7 @@ def test_a_process_that_was_stopped_has_not_waited() -> None:
     assert [clock.look(3, 0.0, 1e6 + 1.0 + second) for second in range(1, 99)][-3:] == [None, WALL, WALL]
 
 
-def test_each_call_begins_at_zero_and_late_ones_get_a_grace() -> None:
+def test_the_clock_of_each_call_begins_at_zero_and_a_late_one_gets_a_grace() -> None:
     clock = CallClock(10.0, 1000.0)
     assert [clock.look(number, 9.0 * number, 9.0 * number) for number in range(1, 20)] == [None] * 19
     late = LateCall(10.0, 1000.0)
@@ -226,7 +226,7 @@ def test_each_call_begins_at_zero_and_late_ones_get_a_grace() -> None:
     assert found[-1] == CPU
 
 
-def test_a_full_page_forgets_names_and_not_calls() -> None:
+def test_a_full_page_loses_names_and_keeps_calls() -> None:
     page = CallPage()
     page.begin("fifo, seed 0")
     codes = [page.add(f"plugin {number}", "allocation") for number in range(SIZE)]

@@ -14,7 +14,7 @@ from eunomia.round.arbiter import Arbiter
 
 
 @pytest.mark.timeout(1800)
-def test_every_point_of_a_short_run() -> None:
+def test_a_short_run_survives_a_stop_at_every_point() -> None:
     runs = list(enumerate_points(SCRIPTS["short"]))
     assert {run.point: run.differences for run in runs if run.differences} == {}
     rows = table(runs)
@@ -28,13 +28,13 @@ def test_every_point_of_a_short_run() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_every_point_of_a_search_beside_another_app() -> None:
+def test_a_search_beside_another_app_survives_a_stop_at_every_point() -> None:
     runs = list(enumerate_points(SCRIPTS["search"], processes=2))
     assert {run.point: run.differences for run in runs if run.differences} == {}
     assert len(runs) > 800
 
 
-def test_a_run_goes_one_way_whatever_names_hash_to() -> None:
+def test_a_run_does_not_depend_on_the_hashes_of_names() -> None:
     script = (
         "from chaos.crash_points.enumeration import undisturbed\n"
         "from chaos.crash_points.script import SCRIPTS\n"

@@ -257,7 +257,7 @@ def test_a_metric_that_fails_costs_a_live_run_only_the_metrics(tmp_path: Path) -
     assert "x" not in run.jobs.columns
 
 
-def test_a_failed_trial_of_a_finished_app_is_told_at_the_end_and_on_the_page(tmp_path: Path) -> None:
+def test_a_failed_trial_of_a_finished_app_is_shown_at_the_end_and_on_the_page(tmp_path: Path) -> None:
     trials = run_folder(tmp_path) / "apps" / "app1" / "trials.csv"
     with trials.open("a") as file:
         file.write('app1/2,"{""lr"": 0.9}",failed,,5,,,4,0,exited with code 1: ValueError: diverged <b>\n')

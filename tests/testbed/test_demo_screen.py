@@ -134,7 +134,7 @@ def test_the_last_table_says_what_happened() -> None:
     assert lines[-1] == "Report   out/report.html"
 
 
-def test_what_went_wrong_is_said() -> None:
+def test_what_went_wrong_is_reported() -> None:
     said = end_lines(outcome(resumed=16, held_twice=("slot 1: a/1 and b/1 ran there at once",)), "r")[-2]
     assert "17 suspensions, 16 of them resumed" in said and said.endswith("slot 1: a/1 and b/1 ran there at once")
     assert "no suspensions" in end_lines(outcome(suspensions=0, resumed=0), "r")[-2]

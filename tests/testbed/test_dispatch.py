@@ -112,7 +112,7 @@ def test_all_policies_have_the_same_resamples_or_none(costs: dict[str, float], b
     assert found.spent_seconds <= most + 1e-6
 
 
-def test_what_a_budget_left_out_is_said_and_no_goal_compares_it() -> None:
+def test_what_a_budget_left_out_is_reported_and_no_goal_compares_it() -> None:
     draws = Draws(
         kind=DrawKind.RESAMPLES, count=40, source="jobs.csv", block_apps=8, asked=100, budget_seconds=600.0,
         without=("themis",), needed_seconds=4000.0,

@@ -62,7 +62,7 @@ def test_a_folder_is_made_and_a_file_is_refused(tmp_path: Path) -> None:
         write_example(tmp_path / "a" / "b" / "lab.toml")
 
 
-def test_a_trace_of_the_example_that_is_not_there_is_said_to_be_had(
+def test_a_missing_trace_of_the_example_is_refused_with_the_command_that_writes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

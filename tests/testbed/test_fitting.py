@@ -115,7 +115,7 @@ def test_a_trace_with_sizes_of_its_own_keeps_them(capsys: pytest.CaptureFixture[
     assert "--elastic must stand with a trace in which every job has one size" in capsys.readouterr().err
 
 
-def test_all_names_that_are_no_policy_are_told_together(capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_names_that_are_no_policy_are_refused_together(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["--policy", "gavel", "--policy", "fifo", "--policy", "pollux", "--policy", "srft"]
     assert simulate("--cluster", "1x8 V100", *asked) == 2
     lines = capsys.readouterr().err.splitlines()

@@ -21,7 +21,7 @@ def _logs() -> object:
 
 
 @pytest.mark.usefixtures("_logs")
-def test_hostile_messages_break_nothing_and_nobody_else() -> None:
+def test_hostile_messages_break_neither_the_service_nor_other_apps() -> None:
     found = list(run(5000, seed=7))
     assert sum(part.messages for part in found) == 5000
     assert found[3].part == "to a launcher"
@@ -34,7 +34,7 @@ def test_hostile_messages_break_nothing_and_nobody_else() -> None:
     assert found[0].kinds["over a real connection"] > 10
 
 
-def test_mutations_reach_what_is_damaged_and_what_is_readable() -> None:
+def test_mutations_give_damaged_and_readable_messages() -> None:
     rng = random.Random(1)
     first = pb.AllocateRequest(app="a", jobs_added=[pb.JobAdded(job="a/1", least=1, most=2)], jobs_finished=["a/1"])
     readable = 0

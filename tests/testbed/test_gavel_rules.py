@@ -124,7 +124,7 @@ def plain(trace: str, table: str, cluster: Mapping[str, int], allocate: Allocate
 
 
 @pytest.mark.slow
-def test_solving_at_every_event_is_what_it_is_said_to_be(canonical: Workload) -> None:
+def test_solving_at_every_event_gives_the_recorded_figures(canonical: Workload) -> None:
     options = dataclasses.replace(SHOCKWAVE, least_between_seconds=0.0)
     found = run(canonical, "32x1 V100", "max_min_fairness", rates(RATES), options)
     assert found.jct.mean() == pytest.approx(9246, rel=0.01)
@@ -305,7 +305,7 @@ def test_random_traces_are_as_in_the_plain_simulation(
         ({"failures": 0}, "a job must be given up after at least 1 round"),
     ],
 )
-def test_options_that_cannot_be_are_refused(changed: dict[str, float], rule: str) -> None:
+def test_impossible_options_are_refused(changed: dict[str, float], rule: str) -> None:
     with pytest.raises(InputError, match=rule):
         dataclasses.replace(SHOCKWAVE, **changed).check()  # type: ignore[arg-type]
 
@@ -339,7 +339,7 @@ def test_plugins_get_the_options_that_they_have() -> None:
 
 
 @pytest.mark.parametrize("every", ["2m", "45s", "none"])
-def test_rounds_of_a_preset_every_so_often_are_cleared(every: str) -> None:
+def test_periodic_rounds_of_a_preset_are_switched_off_under_the_rules(every: str) -> None:
     profile = Profile.load("index_rule", settings={"rounds.every": every})
     assert profile.merged.tree["rounds"]["every"] == every
     assert under_rules(profile).merged.tree["rounds"] == under_rules(Profile.load("srtf")).merged.tree["rounds"]

@@ -159,7 +159,7 @@ def test_synergy_with_its_profiles():
 NAME = "120_0.2_5_100_40_25_0,0.5,0.5_0.6,0.3,0.09,0.01_multigpu_dynamic.trace"
 
 
-def test_the_published_trace_comes_out_of_its_own_name():
+def test_a_published_trace_is_generated_from_its_own_name():
     """All columns that a simulation reads, of all 120 jobs, and the very same workload."""
     trace = real_data.shared_data("shockwave/canonical_120jobs_32gpus.trace")
     throughputs = real_data.shared_data("shockwave/tacc_throughputs.json.gz")
@@ -195,7 +195,7 @@ def test_shockwave_s_shares(rates_file):
     assert workload.regimes
 
 
-def test_shockwave_refuses_what_is_no_such_name_and_wants_throughputs(tmp_path):
+def test_shockwave_refuses_other_names_and_needs_throughputs(tmp_path):
     with pytest.raises(InputError, match=r'must be named J_a_b_n_L_S_.* but got "canonical.trace"'):
         ShockwaveOptions.of_name("canonical.trace", tmp_path)
     with pytest.raises(InputError, match=r"throughputs must be given \(--set shockwave.throughputs\)"):
@@ -263,7 +263,7 @@ def test_afs_keeps_the_trace_s_time_at_the_gpus_asked_for(philly, scaling):
         assert free.jobs.seconds_per_iteration[row] == pytest.approx(1.0 / rate)
 
 
-def test_afs_takes_told_models_and_refuses_other_clusters(philly):
+def test_afs_accepts_models_that_the_trace_names_and_refuses_other_clusters(philly):
     told = generate_workload("afs", {"trace": str(philly), "told_models": True}, 1)
     assert told.models == ("Inception4Model256",)
     with pytest.raises(InputError, match=r'of Philly\'s 0e4a51, .* or all, but got "2869cf"; did you mean "2869ce"'):

@@ -49,7 +49,7 @@ def test_without_a_checkpoint_all_of_an_incarnation_is_lost_but_not_what_was_bef
     assert loss.seconds == pytest.approx(1.5)
 
 
-def test_what_was_told_counts_where_nothing_was_logged() -> None:
+def test_reported_progress_counts_where_nothing_was_logged() -> None:
     lives = [
         Life(incarnation=1, told=12, step_seconds=0.1, started=100.0, ended=109.0),
         Life(incarnation=2, logged=logged(1, 90, 120.0, 0.1)),
@@ -62,7 +62,7 @@ def test_what_was_told_counts_where_nothing_was_logged() -> None:
     assert loss.seconds == pytest.approx(1.5)
 
 
-def test_who_left_by_itself_lost_nothing() -> None:
+def test_a_worker_that_ended_by_itself_lost_nothing() -> None:
     lives = [
         Life(incarnation=1, told=30, ended=104.0, logged=logged(1, 30, 101.0, 0.1)),
         Life(incarnation=2, logged=logged(31, 90, 120.0, 0.1)),
@@ -87,12 +87,14 @@ def runs_on(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     process.wait()
 
 
-def test_what_runs_on_after_the_launcher_is_named_and_killed(tmp_path: Path, runs_on: subprocess.Popen[bytes]) -> None:
+def test_processes_that_outlive_the_launcher_are_named_and_killed(
+    tmp_path: Path, runs_on: subprocess.Popen[bytes]
+) -> None:
     assert end_those_left(tmp_path, 0.0) == ["a.1.1.0"]
     assert runs_on.wait(10.0) == -signal.SIGKILL
 
 
-def test_what_ends_by_itself_is_waited_for(tmp_path: Path, runs_on: subprocess.Popen[bytes]) -> None:
+def test_processes_that_end_by_themselves_are_waited_for(tmp_path: Path, runs_on: subprocess.Popen[bytes]) -> None:
     runs_on.terminate()
     assert end_those_left(tmp_path, 60.0) == []
 

@@ -52,7 +52,7 @@ def reported_work(reports: Reports, seed: int = 0) -> list[float]:
     return [engine.sim.reporter.jobs.added(job).iterations / 100.0 for job in range(3)]
 
 
-def test_all_sizes_are_known_on_the_own_type() -> None:
+def test_all_sizes_are_known_on_the_type_of_the_job_itself() -> None:
     known = rates(Reports(know=("sizes",)))
     assert {size for size, _, _ in known} == {1, 2, 3, 4, 5, 6}
     assert {kind for _, kind, _ in known} == {"V100"}
@@ -65,7 +65,7 @@ def test_all_types_are_known_at_the_largest_size() -> None:
     assert known[6, "K80", Locality.ISLAND] == pytest.approx(known[6, "V100", Locality.ISLAND] / 3.0)
 
 
-def test_the_oracle_is_all_facts() -> None:
+def test_the_oracle_knows_all_facts() -> None:
     assert rates(Reports(know="oracle")) == rates(Reports(know=("work", "sizes", "types")))
     assert len({(size, kind) for size, kind, _ in rates(Reports(know="oracle"))}) == 12
     assert rates(Reports(know="measured")) == rates(Reports(know=("work",))) == {}
@@ -106,7 +106,7 @@ def test_an_error_on_rates_is_drawn_for_each_type_size_or_distance(what: str, va
     assert reported_work(Reports(know="oracle", errors={what: 0.2})) == [1.0] * 3
 
 
-def test_a_lie_on_a_type_is_told_of_that_type_alone() -> None:
+def test_a_false_report_on_a_type_concerns_that_type_alone() -> None:
     true, lied = rates(Reports(know="oracle")), rates(Reports(know="oracle", type_lies={"a": {"K80": 2.0}}))
     ratios = {kind: lied[6, kind, Locality.ISLAND] / true[6, kind, Locality.ISLAND] for kind in ("V100", "K80")}
     assert ratios == pytest.approx({"V100": 1.0, "K80": 2.0})
@@ -144,7 +144,7 @@ def test_contradictions_and_unknown_words_are_refused(
     assert not (tmp_path / "run").exists()
 
 
-def test_a_script_says_it_in_the_same_words() -> None:
+def test_a_script_uses_the_same_words() -> None:
     workload = generate_workload("gavel", {"jobs": 5}, 0)
     found = simulate(workload, "2x4 V100", ["srtf"], know="work,sizes", error=["rates=0.0"], lie=[])
     assert found.run.facts is not None and found.run.facts.spec["know"] == "work,sizes"

@@ -59,12 +59,12 @@ def test_a_planner_predicts_every_run_from_known_regimes(trace: Path) -> None:
 
 
 @pytest.mark.parametrize("know", ["declared", "measured", "oracle", ("work", "sizes", "types")])
-def test_no_other_knowledge_includes_them(trace: Path, know: object) -> None:
+def test_no_other_knowledge_includes_regimes(trace: Path, know: object) -> None:
     predicted, _ = planned(trace, know=know)
     assert predicted == pytest.approx({"slows": 150.0, "speeds": 600.0, "steady": 260.0})
 
 
-def test_a_lie_on_work_stretches_each_regime(trace: Path) -> None:
+def test_a_false_report_on_work_stretches_each_regime(trace: Path) -> None:
     predicted, ran = planned(trace, know=("regimes",), lies={"slows": 2.0})
     assert predicted == pytest.approx(ran | {"slows": 600.0})
 

@@ -50,11 +50,11 @@ def test_machines_without_gpus_are_left_out_with_their_line() -> None:
         (",4, 12GB\n", "a machine must have a name, but got nothing (machines.csv, line 4)"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_line(rows: str, said: str) -> None:
+def test_an_error_names_its_line(rows: str, said: str) -> None:
     assert str(list_of(PHILLY + rows)) == said
 
 
-def test_all_that_is_wrong_is_said_together() -> None:
+def test_all_errors_are_reported_together() -> None:
     assert str(list_of(PHILLY + "m0,4, 12GB\nm2,x, 12GB\n")).count("\n") == 1
 
 

@@ -82,7 +82,7 @@ def test_a_batch_size_selects_its_job_type(small):
     assert small.rate("A3C (batch size 4)", setting()) == 0.0  # A3C has no batch size in the table
 
 
-def test_what_is_not_there_is_named(small):
+def test_missing_throughputs_are_named(small):
     with pytest.raises(InputError, match=r'model must be one that is known: .* got "BERT" \(small.json\)'):
         small.rate("BERT", setting())
     with pytest.raises(InputError, match=r'GPU type must be one that is known: v100, k80, but got "A100"'):

@@ -27,7 +27,7 @@ def test_a_number_that_is_too_large_is_refused_and_not_cut_off() -> None:
         Records("i").add(2**31)
 
 
-def test_texts_are_told_by_number() -> None:
+def test_texts_are_stored_by_number() -> None:
     codes = Codes("")
     numbers = np.array([codes[text] for text in ("late", "", "early", "late")])
     assert spelt(numbers, list(codes)).tolist() == ["late", "", "early", "late"]
@@ -40,7 +40,7 @@ def test_a_key_stands_in_every_row_of_a_small_table_and_a_large_one(rows: int) -
     assert frame["policy"].to_list() == ["fifo"] * rows and frame["seed"].to_list() == [3] * rows
 
 
-def test_slots_of_no_lease_and_of_some() -> None:
+def test_slots_are_read_from_leases_and_there_may_be_none() -> None:
     named = {"machine": ["m2", "m10", "m2"], "slot": [1, 0, 1], "start_seconds": [0.0, 0.0, 5.0], "app": ["a"] * 3}
     leases = frame_of_columns("leases", named, policy="fifo", seed=0, height=3)
     assert slots_of(leases).rows() == [("m10", 0), ("m2", 1)]

@@ -261,7 +261,7 @@ def test_the_verdict_answers_in_sentences(sample: RunData) -> None:
         assert expected in text
 
 
-def test_the_verdict_tells_of_a_bad_run(sample: RunData) -> None:
+def test_the_verdict_reports_a_bad_run(sample: RunData) -> None:
     apps = sample.apps.with_columns(
         state=pl.when(pl.col("app") == "curves").then(pl.lit("failed")).otherwise("state"),
         rho=pl.when(pl.col("app") == "single").then(2.5).otherwise("rho"),
@@ -305,7 +305,7 @@ def notes(run: RunData) -> Iterator[str]:
     yield from part_of(render(run), "held")["notes"]
 
 
-def test_a_bar_tells_why_its_job_waited_afterwards(sample: RunData) -> None:
+def test_a_bar_says_why_its_job_waited_afterwards(sample: RunData) -> None:
     told = list(notes(sample))
     because = "because the slots were offered to other apps"
     shape = rf"lease expired at [\d.]+ s; then waited [\d.]+ s {because}.* \(says themis\).*"

@@ -126,7 +126,7 @@ def test_picture_shows_the_whole_page_light_and_dark(write_sample: Callable[...,
     assert sizes[1] == (900, 700)
 
 
-def test_no_browser_is_said_clearly(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_browser_is_reported_clearly(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(InputError, match="a picture needs Chromium"):
         picture.browse(tmp_path / "page.html")

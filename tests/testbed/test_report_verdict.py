@@ -55,7 +55,7 @@ def test_a_policy_is_ticked_where_intervals_show_it_to_be_best(simulated: RunDat
 @pytest.mark.parametrize(
     ("given", "told"), [(False, "Not modelled"), (None, "Not modelled"), (True, "0.0 % of slot time")]
 )
-def test_costs_that_were_not_given_are_not_told_as_none(sample: RunData, given: bool | None, told: str) -> None:
+def test_costs_that_were_not_given_are_not_shown_as_zero(sample: RunData, given: bool | None, told: str) -> None:
     assert sample.facts is not None
     facts = dataclasses.replace(sample.facts, costs_given=given, clock="virtual")
     free = sample.segments.with_columns(activity=pl.lit("run"))
@@ -91,7 +91,7 @@ def test_page_and_verdict_give_every_kind_of_rho(simulated: RunData) -> None:
         assert f"{row[0]} {p90:.2f}, {p99:.2f}, {worst:.2f}, {100 * above:.1f} %" in told.html
 
 
-def test_nothing_on_the_page_of_one_run_is_best_but_in_this_run(
+def test_the_page_of_one_run_calls_nothing_best_beyond_this_run(
     write_simulation: Callable[..., Path], tmp_path: Path
 ) -> None:
     part = policies(whole_of(RunData.load(write_simulation(tmp_path / "run", seeds=1))))

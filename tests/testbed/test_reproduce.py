@@ -160,7 +160,7 @@ def test_apps_that_gandiva_starves_are_named() -> None:
     assert "gandiva: app02 5 in 2" in found.reason
 
 
-def test_a_lie_is_told_by_the_last_app_alone() -> None:
+def test_only_the_last_app_reports_falsely() -> None:
     usual = {"workload": "identical", "cluster": "lying", "apps": 8, "iterations_error": 0.0, "slowdown_error": 0.0}
     honest, less, paper_way = (
         run_cell(Cell(policy="themis", seed=0, **usual, **more))  # type: ignore[arg-type]
@@ -228,7 +228,7 @@ def test_a_claim_says_what_its_verdict_depends_on() -> None:
     assert claim_of(one, "Fig 16").measure(Runs(grid=one, done=done)).verdict is Verdict.FAILS
 
 
-def test_what_other_code_has_run_is_stale(tmp_path: Path) -> None:
+def test_figures_of_other_code_are_stale(tmp_path: Path) -> None:
     grid = Grid(slowdowns="footnote")
     claim, store = claim_of(grid, "Fig 16"), Store(tmp_path, Figures)
     cells = [cell for seed in grid.seeds for cell in claim.cells(seed)]
@@ -318,7 +318,7 @@ def test_the_table_says_what_is_fixed_and_how_many_hold() -> None:
     assert all(len(line) <= 140 for line in screen_lines(rows))
 
 
-def test_the_page_stands_alone() -> None:
+def test_the_page_needs_no_other_file() -> None:
     grid = Grid(seeds=(0,))
     done = {cell.key: figures() for cell in cells_in(grid)}
     runs: Runs[Grid, Cell, Figures] = Runs(grid=grid, done=done)

@@ -70,7 +70,7 @@ def test_an_interrupted_run_releases_its_folder(tmp_path: Path, running: subproc
     assert reproduced(tmp_path / "run", "--resume", "--within", "0s").returncode == 0
 
 
-def test_what_a_lock_names_is_its_holder(tmp_path: Path) -> None:
+def test_a_lock_names_its_holder(tmp_path: Path) -> None:
     with locked(tmp_path / "new"):
         assert json.loads((tmp_path / "new" / LOCK).read_text())["pid"] == os.getpid()
         with (

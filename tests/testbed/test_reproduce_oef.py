@@ -48,14 +48,14 @@ def test_max_min_gives_each_tenant_a_quarter_of_every_type() -> None:
     assert found.promised == pytest.approx(found.total)
 
 
-def test_a_tenant_that_overstates_has_less_and_all_together_have_less() -> None:
+def test_a_tenant_that_overstates_has_less_and_so_do_all_together() -> None:
     honest, lying = (run_cell(cell(ALLOCATION, "noncooperative", lie=lie)) for lie in (1.0, LIE))
     assert max(honest.throughput) - min(honest.throughput) < 1e-6
     assert lying.throughput[0] < honest.throughput[0] < min(lying.throughput[1:])
     assert lying.total < honest.total
 
 
-def test_rounds_come_near_to_shares_and_a_tenant_that_leaves_is_shared_out() -> None:
+def test_rounds_approach_the_shares_and_the_gpus_of_a_tenant_that_leaves_are_shared_out() -> None:
     shares, rounds = (run_cell(cell(what, "noncooperative", change=LEAVES)) for what in (ALLOCATION, ROUNDS))
     assert rounds.before == pytest.approx(shares.before, rel=0.1)
     assert rounds.throughput[3] == 0.0

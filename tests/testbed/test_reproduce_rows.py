@@ -107,7 +107,7 @@ def measured(claim: str, jct: dict[tuple[str, int], float], grid: SmallGrid | No
 GAIN = 'measure = "others over own"\nvalue = 2.0\nown = "a"\n'
 
 
-def test_a_row_compares_the_others_with_the_own_and_shows_the_spread() -> None:
+def test_a_row_compares_its_own_policy_with_the_others_and_shows_the_spread() -> None:
     found = measured(GAIN + 'over = "both"', {("a", 1): 1.0, ("b", 1): 2.0, ("c", 1): 1.2})
     assert (found.text, found.verdict) == ("2.00, 1.20", Verdict.DIRECTION)
     assert found.reason == "b: 2.00 (2.00 to 2.00), c: 1.20 (1.20 to 1.20); 5 seeds, 95 % intervals"
@@ -128,14 +128,16 @@ def test_a_row_compares_the_others_with_the_own_and_shows_the_spread() -> None:
         ("own over others", "2.0", "1.00, 0.25", Verdict.FAILS),
     ],
 )
-def test_joins_of_the_others(measure: str, value: str, text: str, verdict: Verdict) -> None:
+def test_figures_of_the_others_are_joined_by_the_rule_of_the_row(
+    measure: str, value: str, text: str, verdict: Verdict
+) -> None:
     claim = f'measure = "{measure}"\nvalue = {value}\nown = "a"\nover = "both"'
     found = measured(claim, {("a", 1): 1.0, ("b", 1): 1.0, ("c", 1): 4.0})
     assert (found.text, found.verdict) == (text, verdict)
     assert ("chance favours it" in found.reason) == (MEASURES[measure].join in ("least", "greatest", "ends"))
 
 
-def test_joins_of_settings_take_one_of_the_grid() -> None:
+def test_joins_of_settings_take_one_setting_of_the_grid() -> None:
     jct = {("a", 1): 1.0, ("b", 1): 1.5, ("a", 2): 1.0, ("b", 2): 3.0}
     claim = 'measure = "others over own, {}setting"\nvalue = 3.0\nown = "a"\nover = ["b"]\nat = "@each_load"'
     assert measured(claim.format("greatest "), jct).text == "3.00"

@@ -136,7 +136,7 @@ def test_of_several_comparisons_the_least_favourable_counts() -> None:
     assert set(FAVOUR) == set(Verdict) and len(FAVOUR) == len(Verdict)
 
 
-def test_what_is_no_case_is_refused() -> None:
+def test_an_unknown_case_is_refused() -> None:
     with pytest.raises(InputError, match="an interval must hold its effect"):
         verdict_on(ClaimKind.GAIN, 1.0, 1.1, 1.2, P)
     with pytest.raises(InputError, match="an interval must hold its effect"):

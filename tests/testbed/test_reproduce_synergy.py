@@ -201,7 +201,7 @@ def test_tune_uses_more_cpus_than_proportional_and_at_most_all() -> None:
     assert max(tune.long_jct_seconds) >= tune.p99_jct_seconds >= tune.p95_jct_seconds > tune.mean_jct_seconds
 
 
-def test_loads_that_are_none_are_refused() -> None:
+def test_invalid_loads_are_refused() -> None:
     assert SynergyGrid(loads="9, 5").loads_of(multi=False) == (5.0, 9.0)
     for text in ("", "5,x", "0,5", "nan", "inf"):
         with pytest.raises(InputError, match=r"^multi_loads must be jobs an hour above 0, such as"):

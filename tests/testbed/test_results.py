@@ -102,7 +102,7 @@ def test_a_write_that_fails_leaves_the_table_before_it(tmp_path: Path) -> None:
     assert not list(folder.path.glob(".*.part"))
 
 
-def test_tables_of_an_earlier_version_are_read_and_strange_ones_are_not(tmp_path: Path) -> None:
+def test_tables_of_an_earlier_version_are_read_and_unknown_ones_are_not(tmp_path: Path) -> None:
     folder = ResultFolder.create(tmp_path / "run")
     folder.write("jobs", [JobRow(app="a", job="a/1", state="finished", rho=0.5)], **DEMO)
     path = folder.path / "jobs.parquet"

@@ -96,7 +96,7 @@ def test_an_interrupted_run_keeps_what_is_done_and_goes_on(tmp_path: Path) -> No
     assert files(resumed.folder) == files(whole.folder)
 
 
-def test_a_finished_run_is_gone_on_with_at_no_cost(tmp_path: Path) -> None:
+def test_a_finished_run_is_resumed_at_no_cost(tmp_path: Path) -> None:
     first = run_plan(plan(), tmp_path / "run", processes=1, report=False)
     before = files(first.folder)
     watch = Interrupt(1)
@@ -115,7 +115,7 @@ def test_a_finished_run_is_gone_on_with_at_no_cost(tmp_path: Path) -> None:
         (plan(rho="static"), "another rho, limit or form of the tables"),
     ],
 )
-def test_another_command_is_not_gone_on_with(changed: Plan, word: str, tmp_path: Path) -> None:
+def test_a_folder_of_another_command_is_not_resumed(changed: Plan, word: str, tmp_path: Path) -> None:
     run_plan(plan(), tmp_path / "run", processes=1, report=False, watch=Interrupt(2))
     before = files(tmp_path / "run")
     with pytest.raises(InputError, match=word):
@@ -204,13 +204,13 @@ def test_a_write_that_fails_keeps_the_file_before_it(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [target]
 
 
-def test_plans_travel_to_other_processes() -> None:
+def test_plans_can_be_sent_to_other_processes() -> None:
     there = unpacked(packed(plan()))
     assert [cell.folder for cell in there.cells()] == [cell.folder for cell in plan().cells()]
     assert there.profiles["srtf"].resolved() == plan().profiles["srtf"].resolved()
 
 
-def test_few_jobs_stay_here_unless_processes_are_asked_for() -> None:
+def test_few_runs_stay_in_one_process_unless_more_are_asked_for() -> None:
     small = plan()
     assert processes_for(small, small.cells(), None) == 0
     assert processes_for(small, small.cells(), 3) == 3

@@ -129,12 +129,12 @@ def test_a_process_whose_command_was_interrupted_ends_without_a_word(received: b
     assert made.returncode == 0
 
 
-def test_a_plan_that_cannot_be_read_there_is_an_error_here(tmp_path: Path) -> None:
+def test_a_plan_that_a_worker_cannot_read_is_an_error_of_the_command(tmp_path: Path) -> None:
     with Workers(b"no plan", tmp_path) as workers, pytest.raises(ServerDiedError, match="ended with 1"):
         workers.start()
 
 
-def test_errors_of_workers_are_raised_here() -> None:
+def test_errors_of_workers_are_raised_by_the_command() -> None:
     told = raised({"kind": "input", "errors": [["a rule", "a value", "a place"]]})
     assert isinstance(told, InputError)
     assert str(told) == "a rule, but got a value (a place)"

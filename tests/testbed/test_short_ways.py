@@ -70,7 +70,7 @@ def in_turns(policy: str, cluster: str) -> None:
 
 
 @pytest.mark.parametrize(("policy", "cluster"), TURNS)
-def test_who_stays_leaves_or_starts_is_placed_as_by_the_rule_on_columns(
+def test_jobs_that_stay_or_leave_or_start_are_placed_as_by_the_rule_on_columns(
     policy: str, cluster: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken = []
@@ -94,7 +94,9 @@ def test_who_stays_leaves_or_starts_is_placed_as_by_the_rule_on_columns(
 
 
 @pytest.mark.parametrize(("policy", "cluster"), TURNS[:2])
-def test_what_jobs_may_use_is_what_nobody_else_owns(policy: str, cluster: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jobs_may_use_the_gpus_that_no_other_claim_owns(
+    policy: str, cluster: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     short: Callable[..., Any] = eunomia.contract.pools._usable_by_jobs
     seen = []
 
@@ -116,7 +118,7 @@ def places(placement: Placement) -> dict[int, list[int]]:
 
 
 @pytest.mark.parametrize(("policy", "cluster", "gap", "costs"), RUNS[2:])
-def test_what_is_on_offer_is_found_without_looking_at_all_of_it(
+def test_the_offered_gpus_are_found_without_scanning_all_of_them(
     policy: str, cluster: str, gap: float, costs: Costs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     some, all_on = eunomia.round.verdict_changes.anything, eunomia.round.plan.on_offer
@@ -139,7 +141,7 @@ def test_what_is_on_offer_is_found_without_looking_at_all_of_it(
     assert taken
 
 
-def test_cells_are_the_memory_of_the_columns_whatever_grows() -> None:
+def test_cells_share_the_memory_of_columns_after_the_table_grows() -> None:
     table: Table[Jobs] = Table(Jobs, capacity=2)
     rows = [table.add(id=f"a/{number}", most=number, arrived=0.5 * number) for number in range(5)]
     table.cells.done[rows[3]] += 2.5
@@ -175,7 +177,7 @@ def test_stages_see_their_own_columns_of_a_table_whatever_grows() -> None:
     assert table.view.lease[:5].tolist() == [0, 1, 2, 3, 4]
 
 
-def test_many_jobs_have_their_sizes_as_each_has_its_own() -> None:
+def test_sizes_of_many_jobs_equal_those_computed_one_by_one() -> None:
     luck = np.random.default_rng(3)
     most = luck.integers(1, 5, 40)
     menus = Menus(curve=np.arange(-1, 39, dtype=np.int32), points=curve_points(np.arange(40, dtype=np.int32), most))

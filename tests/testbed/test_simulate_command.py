@@ -93,7 +93,7 @@ def test_quiet_prints_the_folder_alone(capsys: pytest.CaptureFixture[str]) -> No
     assert Path("eunomia-out/latest/summary.csv").is_file()
 
 
-def test_same_command_same_bytes() -> None:
+def test_the_same_command_writes_the_same_bytes() -> None:
     for out in ("one", "two"):
         arguments = ["--policy", "themis", "--policy", "random", "--cost", "start=3s", "--error", "0.2", "--csv"]
         assert simulate(*arguments, "--out", out, "--seed", "3", "-q") == 0
@@ -118,7 +118,7 @@ def test_options_reach_the_simulation() -> None:
     assert len(facts.inputs[0].sha256) == 64
 
 
-def test_a_reader_hears_its_options() -> None:
+def test_a_reader_gets_its_options() -> None:
     assert simulate("--policy", "fifo", "--set", "trace.first_jobs=3", "--out", "out", "--no-report", "-q") == 0
     assert RunData.load(Path("out")).jobs.height == 3
 
@@ -353,7 +353,7 @@ def test_ctrl_c_keeps_what_is_done_and_resume_goes_on(capsys: pytest.CaptureFixt
     assert "another seeds" in capsys.readouterr().err
 
 
-def test_what_the_command_loads() -> None:
+def test_the_command_loads_no_heavy_module() -> None:
     """Nothing heavy; what may be loaded beyond the standard library is listed here."""
     arguments = ["simulate", "jobs.csv", "--cluster", "2x2 V100", "--policy", "themis", "--out", "out", "-q"]
     script = f"""

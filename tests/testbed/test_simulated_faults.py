@@ -73,7 +73,7 @@ def eunomia(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]"
 
 
 @pytest.mark.parametrize("processes", ["1", "2"])
-def test_a_fault_ends_its_run_and_the_others_are_done(processes: str, folder: Path) -> None:
+def test_a_fault_ends_its_run_and_the_other_runs_finish(processes: str, folder: Path) -> None:
     done = command(folder, "--policy", "half", "--policy", "fifo", "--out", "run", "-j", processes)
     assert done.returncode == 1, done.stderr
     assert f"but got {SAID} (half, seed 0, round 1)" in done.stderr
@@ -171,7 +171,7 @@ def test_the_command_line_runs_as_a_module(module: str) -> None:
     assert (done.returncode, done.stdout.split()[0]) == (0, "eunomia")
 
 
-def test_out_that_cannot_be_is_one_line_and_exit_code_2(folder: Path) -> None:
+def test_an_impossible_output_folder_is_refused_in_one_line_with_exit_code_2(folder: Path) -> None:
     for out in ("half.py", "half.py/below", "/proc/run"):
         done = command(folder, "--policy", "fifo", "--out", out)
         assert done.returncode == 2, done.stderr

@@ -94,7 +94,7 @@ def simulated(
 
 @pytest.mark.parametrize("agents", [False, True])
 @pytest.mark.parametrize("profile", ["themis", "max_min", "srtf", "tiresias", "gandiva"])
-def test_sixteen_trials_take_what_their_phases_add_up_to(profile: str, agents: bool) -> None:
+def test_the_time_of_sixteen_trials_is_the_sum_of_their_phases(profile: str, agents: bool) -> None:
     """Rungs at 100, 200, 400, 800, 1600; 16 trials on one GPU each, 8 on two, 4 on four, 2 on eight, 1 on sixteen."""
     run = simulated(search(16), profile, agents=agents)
     phases = [100 / 1, 100 / 2, 200 / 4, 400 / 8, 800 / 16]
@@ -113,7 +113,7 @@ def test_with_eight_gpus_the_first_phase_goes_in_two_turns() -> None:
     assert run.app_finish_seconds.tolist() == [200.0 + 100.0 + 200 / 2 + 400 / 4 + 800 / 8]
 
 
-def test_rungs_of_equal_budget_and_the_whole_demand_from_the_beginning() -> None:
+def test_rungs_of_equal_budget_run_with_the_whole_demand_from_the_beginning() -> None:
     run = simulated(search(4, most=8, iterations=60, rungs="equal_budget", demand="full"), "themis")
     # 4 x 8 iterations on 4 GPUs each, 2 x 16 on 8 each, 36 on 8.
     assert run.app_finish_seconds.tolist() == [8 / 4 + 16 / 8 + 36 / 8]
@@ -122,7 +122,7 @@ def test_rungs_of_equal_budget_and_the_whole_demand_from_the_beginning() -> None
 COSTS = Costs(start=5.0, checkpoint=2.0, restore=1.0)
 
 
-def test_what_starts_and_saves_cost_is_paid_once_a_phase() -> None:
+def test_costs_of_starts_and_saves_are_paid_once_a_phase() -> None:
     run = simulated(search(4, most=4, iterations=400), "themis", gpus=4, costs=COSTS)
     # Three phases of 100, 50 and 50 s: 5 to start; then twice 2 to save, 5 to start and 1 to restore.
     assert run.app_finish_seconds.tolist() == [100 + 100 / 2 + 200 / 4 + 5 + 2 * (2 + 5 + 1)]
@@ -141,7 +141,7 @@ def test_the_gpus_that_a_trial_can_use_grow_by_phase_under_every_policy(profile:
     assert widest == {0: {1}, 1: {2}, 2: {4}}
 
 
-def test_one_trial_after_the_other_pays_for_each() -> None:
+def test_trials_that_run_one_after_the_other_each_pay_for_their_start() -> None:
     """SRTF gives each trial all four GPUs; the last of a phase is not saved where it is out."""
     run = simulated(search(4, most=4, iterations=400, demand="full"), "srtf", gpus=4, costs=COSTS)
     work = 4 * 100 / 4 + 2 * 100 / 4 + 200 / 4

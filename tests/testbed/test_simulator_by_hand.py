@@ -122,20 +122,20 @@ def test_two_runs_are_equal() -> None:
     assert not one.same_as(simulate_one(THREE, cluster, Profile.load("fifo"), seed=3))
 
 
-def test_options_that_cannot_be_are_refused() -> None:
+def test_impossible_options_are_refused() -> None:
     with pytest.raises(InputError, match="start must be at least 0 seconds, but got -1"):
         simulate_one(
             THREE, Cluster.parse("1x2 V100"), Profile.load("fifo"), options=SimulationOptions(costs=Costs(start=-1.0))
         )
 
 
-def test_progress_is_told() -> None:
+def test_progress_is_reported() -> None:
     told = []
     simulate_one(THREE, Cluster.parse("1x2 V100"), Profile.load("fifo"), progress=told.append)
     assert (told[-1].finished, told[-1].jobs, told[-1].time_seconds) == (3, 3, 14.0)
 
 
-def test_nothing_to_do() -> None:
+def test_a_run_without_jobs_ends_at_once() -> None:
     run = watched(runs([(0.0, 3, 1.0)]), "1x2 V100", "fifo")
     assert run.steps == 0
     assert np.isnan(run.start_seconds).all()
@@ -170,7 +170,7 @@ class Restless:
         )
 
 
-def test_a_policy_that_starts_nobody_does_not_hang_the_run() -> None:
+def test_a_policy_that_starts_no_job_does_not_hang_the_run() -> None:
     # The run ends with its last event, not when the livelock guard gives up.
     registry = default_registry().adding(Restless)
     profile = Profile.load("default", settings={"stages.allocation": "restless"}, registry=registry)

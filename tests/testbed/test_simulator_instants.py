@@ -51,12 +51,12 @@ def test_jobs_of_an_app_that_end_together_leave_no_forecast_behind(policy: str) 
 
 
 @pytest.mark.parametrize("know", ["measured", "oracle"])
-def test_a_job_that_ends_before_anybody_hears_how_it_runs_is_not_reported(know: str) -> None:
+def test_a_job_that_ends_before_its_first_report_is_not_reported(know: str) -> None:
     options = SimulationOptions(reports=Reports(know=know, error=0.1))  # type: ignore[arg-type]
     assert watched(runs([(0.0, 1, 100.0)]), "1x1 V100", "fifo", options).faults == ()
 
 
-def test_a_regime_that_begins_where_the_job_ends_is_not_told() -> None:
+def test_a_regime_that_begins_where_the_job_ends_is_not_reported() -> None:
     def regime(iterations: float, batch: float) -> Regime:
         return Regime(iterations=iterations, batch_size=batch, seconds_per_iteration=1.0)
 
@@ -66,7 +66,7 @@ def test_a_regime_that_begins_where_the_job_ends_is_not_told() -> None:
     assert run.faults == () and list(run.state) == ["finished"]
 
 
-def test_an_answer_that_comes_after_the_end_of_its_app_is_not_given() -> None:
+def test_an_answer_that_comes_after_the_end_of_its_app_is_not_sent() -> None:
     work = several([(0.0, [(1, 2, 50.0)] * 2), (49.5, [(1, 1, 10.0)] * 2)])
     run = watched(work, "1x4 V100", "themis", SimulationOptions(agents=True, answer_seconds=1.0))
     assert run.faults == ()
@@ -98,7 +98,7 @@ def test_trials_that_are_judged_in_one_instant_leave_no_reports_behind(tuner: st
     assert np.isfinite(run.app_finish_seconds).all()
 
 
-def test_what_is_said_of_others_stays_in_its_order() -> None:
+def test_reports_on_other_jobs_stay_in_order() -> None:
     left: list[Event] = [reported("b/1"), ForecastReported(app=AppId("b"), forecast=NOTHING)]
     ends: list[Event] = [JobFinished(job=JobId("a/1")), AppFinished(app=AppId("a"))]
     late: list[Event] = [
@@ -112,12 +112,12 @@ def test_what_is_said_of_others_stays_in_its_order() -> None:
     assert without_late_events([*late, *left], app_of) == [*late, *left]
 
 
-def test_a_cancelled_app_takes_what_is_said_of_its_jobs_along() -> None:
+def test_reports_on_jobs_of_a_cancelled_app_are_dropped() -> None:
     ends: Event = AppCancelled(app=AppId("a"))
     assert without_late_events([reported("a/1"), reported("b/1"), ends], app_of) == [reported("b/1"), ends]
 
 
-def test_a_job_that_is_tried_again_is_still_spoken_of() -> None:
+def test_reports_on_a_job_that_is_tried_again_are_kept() -> None:
     again = JobFailed(job=JobId("a/1"), again_in=Seconds(3.0))
     for_good = dataclasses.replace(again, again_in=None)
     assert without_late_events([reported("a/1"), again], app_of) == [reported("a/1"), again]
@@ -131,7 +131,7 @@ def test_a_job_that_is_tried_again_is_still_spoken_of() -> None:
         [(0.0, [(1, 1, 1.0)]), (0.0, [(1, 1, 1.0)]), (1.0, [(1, 2, 2.0), (2, 2, 1.0), (2, 2, 1.0)])],
     ],
 )
-def test_nobody_bids_for_an_offer_that_closed_before_the_answer(
+def test_no_app_bids_for_an_offer_that_closed_before_its_answer(
     apps: list[tuple[float, list[tuple[int, int, float]]]],
 ) -> None:
     policy = Profile.load("themis", settings={"rounds.lease": "30s"})

@@ -39,7 +39,7 @@ def elastic(seconds: float = 1000.0, jobs: int = 1, **more: object) -> Workload:
     return runs([(0.0, 4, seconds)] * jobs, least=np.ones(jobs, np.int64), **more)
 
 
-def test_steps_at_another_size_count_and_a_probe_on_own_gpus_is_a_shrink_and_a_growth() -> None:
+def test_steps_at_a_probed_size_count_and_a_probe_on_own_gpus_is_a_shrink_and_a_growth() -> None:
     (free, _), (costly, _) = (engine(elastic(), SimulationOptions(costs=costs)) for costs in (Costs(), COSTS))
     run = free.run()
     # 20 iterations on one GPU take 80 s in place of 20, on two 40 s; they are part of the work.
@@ -52,7 +52,7 @@ def test_steps_at_another_size_count_and_a_probe_on_own_gpus_is_a_shrink_and_a_g
     assert paid.finish_seconds.tolist() == [COSTS.start + 1000.0 + 60.0 + 20.0 + 2 * each + joining]
 
 
-def test_a_probe_on_other_gpus_is_two_restarts() -> None:
+def test_a_probe_on_other_gpus_costs_two_restarts() -> None:
     types = Profile.load("fifo", settings={"stages.elasticity": "profiled_types"})
     work, cluster = runs([(0.0, 2, 1000.0)]), Cluster.parse("1x2 K80, 1x2 V100")
     run = assemble(work, cluster, types, SimulationOptions(costs=COSTS)).run()

@@ -103,7 +103,7 @@ def holders(sim: SimulationState, decision: Decision) -> None:
     options=worlds(),
     seed=st.integers(0, 3),
 )
-def test_what_holds_of_every_run(
+def test_invariants_of_every_run(
     workload: Workload, cluster: Cluster, policy: str, options: SimulationOptions, seed: int
 ) -> None:
     run = assemble(workload, cluster, POLICIES[policy], options, seed=seed, observers=[AfterStep(holders)]).run()
@@ -147,7 +147,7 @@ def gpu_time_is_conserved(run: SimulatedRun) -> None:
 
 
 @pytest.mark.parametrize("policy", sorted(POLICIES.keys() - {"themis"}))  # its draws follow the number of rounds
-def test_costs_of_nothing_make_no_difference(policy: str) -> None:
+def test_costs_of_zero_change_nothing(policy: str) -> None:
     """The path without costs and the path through the agenda come to the same: changes in no time are three zeros."""
     workload = several([(0.0, [(1, 2, 40.0), (1, 1, 20.0)]), (3.0, [(2, 4, 30.0)]), (11.0, [(1, 1, 9.0)] * 3)])
     runs = [

@@ -88,7 +88,7 @@ def test_the_wait_for_an_arrival_is_the_rules() -> None:
     assert run.finish_seconds.tolist() == [150.0]
 
 
-def test_a_job_on_a_type_that_it_does_not_run_on_makes_no_step_and_holds_nobody_up() -> None:
+def test_a_job_on_a_type_that_it_does_not_run_on_makes_no_progress_and_delays_no_other() -> None:
     rules = GavelRules(runs([(0.0, 1, 50.0), (0.0, 1, 50.0)]))
     running = RoundJobs(
         number=0,

@@ -58,7 +58,7 @@ def test_a_job_that_is_preempted_saves_and_begins_a_new_cycle() -> None:
     assert run.iterations_lost.tolist() == [0.0, 0.0]
 
 
-def test_a_trial_that_is_looked_at_goes_on_in_its_cycle() -> None:
+def test_a_trial_that_is_evaluated_continues_its_cycle_of_saves() -> None:
     base = several([(0.0, [(1, 1, 20.0)] * 2)])
     search = SimulatedSearch(tuner="median_stopping", options={}, curves=((0.1, 1.0, 0.5),) * 2, every=2)
     work = dataclasses.replace(base, searches={0: search})
@@ -93,7 +93,7 @@ def test_two_intervals_that_differ_are_refused() -> None:
 
 
 @pytest.mark.parametrize("every", [0.0, -1.0, math.nan])
-def test_an_interval_that_cannot_be_is_refused(every: float) -> None:
+def test_an_invalid_interval_is_refused(every: float) -> None:
     with pytest.raises(InputError, match="checkpoint_every must be positive, but got"):
         SimulationOptions(costs=Costs(checkpoint_every=every)).check()
 

@@ -44,13 +44,13 @@ def test_a_job_with_too_few_cpus_takes_as_long_as_its_profile_says() -> None:
     assert run.ideal_seconds.tolist() == pytest.approx([270.0, 90.0, 45.0])
 
 
-def test_who_asks_for_nothing_has_the_machine_s_share() -> None:
+def test_a_job_that_asks_for_nothing_gets_its_share_of_the_machine() -> None:
     for cluster, seconds in (("1x4 V100 4cpu 250GB", 270.0), ("1x4 V100 24cpu 250GB", 45.0), ("1x4 V100", 90.0)):
         run = simulated(asking([np.nan]), cluster)
         assert run.finish_seconds.tolist() == run.ideal_seconds.tolist() == pytest.approx([seconds])
 
 
-def test_asking_for_the_share_is_as_having_it() -> None:
+def test_asking_for_the_share_equals_asking_for_nothing() -> None:
     assert simulated(asking([1.0]), "1x4 V100 4cpu 250GB").finish_seconds.tolist() == pytest.approx([270.0])
 
 
@@ -59,19 +59,19 @@ def test_too_little_memory_slows_down() -> None:
     assert run.finish_seconds.tolist() == pytest.approx([900.0])
 
 
-def test_a_gang_over_machines_has_what_the_poorer_one_gives() -> None:
+def test_a_gang_over_two_machines_has_the_smaller_of_their_shares() -> None:
     speeds = Speeds(runs([(0.0, 2, 90.0)], models=["net"]), Cluster.parse("1x1 V100 6cpu, 1x1 V100 1cpu"), NET)
     assert speeds.seconds_per_iteration(0, (0, 1)) == pytest.approx(3.0)
     assert speeds.seconds_per_iteration(0, (0,)) == pytest.approx(0.5)
 
 
-def test_what_a_job_has_stays_with_it_over_regimes() -> None:
+def test_the_cpus_and_memory_of_a_job_stay_the_same_over_regimes() -> None:
     regime = Regime(iterations=45.0, batch_size=32.0, seconds_per_iteration=1.0)
     work = dataclasses.replace(asking([1.0]), regimes={0: (regime, regime)})
     assert simulated(work, "1x4 V100 12cpu 250GB").finish_seconds.tolist() == pytest.approx([270.0])
 
 
-def test_what_a_trial_has_stays_with_it_from_point_to_point() -> None:
+def test_the_cpus_and_memory_of_a_trial_stay_the_same_from_point_to_point() -> None:
     base = several([(0.0, [(1, 1, 90.0)] * 2)])
     columns = {"model": np.zeros(2, np.int64), "cpus_per_gpu": np.array([1.0, 1.0])}
     search = SimulatedSearch(tuner="median_stopping", options={}, curves=((0.1, 1.0, 0.5),) * 2, every=10)
@@ -80,7 +80,7 @@ def test_what_a_trial_has_stays_with_it_from_point_to_point() -> None:
     assert simulated(work, "1x2 V100 6cpu 125GB").finish_seconds.tolist() == pytest.approx([270.0, 270.0])
 
 
-def test_a_job_that_moves_runs_with_what_it_finds() -> None:
+def test_a_job_that_moves_runs_with_the_share_of_its_new_machine() -> None:
     """Preempted and started again it has the same CPUs, whatever changes cost."""
     work = runs([(0.0, 1, 90.0), (30.0, 1, 3.0)], models=["net"] * 2, cpus_per_gpu=np.array([1.0, 3.0]))
     run = simulated(work, "1x1 V100 3cpu 62.5GB", "srtf", options=SimulationOptions(costs=Costs(start=1.0)))

@@ -153,7 +153,7 @@ def test_a_machine_s_failure_takes_both() -> None:
     assert not world.ended
 
 
-def test_who_is_left_by_a_crash_goes_on_alone() -> None:
+def test_a_job_whose_neighbour_crashed_goes_on_alone() -> None:
     work = runs([(0.0, 2, 100.0), (0.0, 1, 100.0)])
     world = World(work, None)
     world.put(0, 0, 1, at=0.0)
@@ -171,7 +171,7 @@ def test_neighbours_do_not_disturb_the_cycle_of_checkpoints() -> None:
     assert ended[0] == pytest.approx(11.0 + 4.0 / 0.6)
 
 
-def test_work_is_conserved_whoever_comes_and_goes() -> None:
+def test_work_is_conserved_whichever_jobs_come_and_go() -> None:
     rng = np.random.default_rng(7)
     models = rng.choice(["A", "B (batch size 8)"], size=12).tolist()
     world = World(runs([(0.0, 1, float(seconds)) for seconds in rng.integers(1, 90, 12)], models=models))
@@ -191,7 +191,7 @@ def test_work_is_conserved_whoever_comes_and_goes() -> None:
     assert all(ran >= whole for ran, whole in zip(world.work.run_seconds, world.work.total, strict=True))
 
 
-def test_gavel_s_measured_pair() -> None:
+def test_a_pair_runs_at_the_speeds_that_gavel_measured() -> None:
     """The file's A3C makes 7.18 steps a second alone on a V100, 5.76 beside ResNet-18 at 32, which loses nothing."""
     measured = GavelThroughputs.read(shared_data("gavel/simulation_throughputs.json.gz"))
     world = World(jobs("A3C", "ResNet-18 (batch size 32)"), measured)

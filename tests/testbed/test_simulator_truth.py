@@ -49,7 +49,7 @@ def test_a_gang_over_machines_is_slower() -> None:
     assert run.ideal_seconds.tolist() == [9.0, 9.0, 10.0]
 
 
-def test_the_model_tells_where_the_workload_does_not() -> None:
+def test_the_model_gives_the_speed_where_the_workload_does_not() -> None:
     workload = runs([(0.0, 1, 10.0), (0.0, 1, 10.0)], models=["net", "big"], gpu_type=["K80", "V100"])
     untold = dataclasses.replace(
         workload, jobs=dataclasses.replace(workload.jobs, seconds_per_iteration=np.full(2, np.nan))
@@ -65,7 +65,7 @@ def test_a_job_that_runs_nowhere_here_is_rejected() -> None:
     assert run.dropped[0].rule == UNKNOWN_SPEED
 
 
-def test_a_job_put_where_it_makes_no_step_is_told_of() -> None:
+def test_a_job_that_is_placed_where_it_makes_no_progress_is_reported() -> None:
     """A policy that looks at no type puts it on the K80: nobody moves it, and the run says so."""
     workload = runs([(0.0, 1, 10.0)], models=["big"], reference_type="V100")
     run = watched(workload, "1x1 K80, 1x1 V100", "fifo", models=Halved())
@@ -76,7 +76,7 @@ def test_a_job_put_where_it_makes_no_step_is_told_of() -> None:
         assert run.state.tolist() == ["finished"]
 
 
-def test_a_time_of_a_type_on_which_the_model_does_not_run_is_no_time() -> None:
+def test_a_time_of_a_type_on_which_the_model_does_not_run_is_refused() -> None:
     """The speeds say that "big" cannot have run on the K80 of its times: nothing scales them to the V100."""
     workload = runs([(0.0, 1, 10.0)] * 2, models=["big", "net"], reference_type="k80")
     run = watched(workload, "1x1 K80, 1x1 V100", "fifo", models=Halved())
@@ -149,7 +149,7 @@ def _regime(iterations: float, batch: float, seconds: float) -> Regime:
     return Regime(iterations=iterations, batch_size=batch, seconds_per_iteration=seconds)
 
 
-def test_a_lie_changes_the_order_but_not_the_work() -> None:
+def test_a_false_report_changes_the_order_but_not_the_work() -> None:
     # c claims a tenth of its work and is served before b, and runs 20 s none the less.
     workload = runs([(0.0, 1, 5.0), (1.0, 1, 10.0), (2.0, 1, 20.0)])
     honest = watched(workload, "1x1 V100", "srtf")
@@ -249,7 +249,7 @@ def test_a_plugin_that_imports_the_truth_is_refused_by_name(tmp_path: Path, line
         simulate_one(runs([(0.0, 1, 1.0)]), TWO, profile)
 
 
-def test_snapshots_lead_nowhere_near_the_truth() -> None:
+def test_no_snapshot_refers_to_the_true_speeds() -> None:
     """Nothing that hangs on a snapshot belongs to the testbed, however deep one digs."""
     engine = assemble(runs([(0.0, 1, 5.0)]), TWO, Profile.load("fifo"), SimulationOptions())
     found: list[object] = [show(engine.sim.arbiter.state)]

@@ -68,7 +68,7 @@ def test_profiles_without_a_fault_are_simulated(tmp_path: Path) -> None:
     ],
     ids=["hole", "zero", "falls with CPUs", "falls with memory"],
 )
-def test_a_matrix_that_is_none_is_refused(
+def test_an_invalid_matrix_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], grid: dict[tuple[int, int], float], message: str
 ) -> None:
     profiles(tmp_path, grid)

@@ -154,7 +154,7 @@ def test_pollux_philly_rows_in_no_order_and_a_product_that_is_none() -> None:
     assert left_out(read) == [(4, "gpu_time must be duration times num_gpus", "2759000.0")]
 
 
-def test_swf_knows_comments_and_what_is_not_known() -> None:
+def test_swf_has_comments_and_unknown_values() -> None:
     read = sample("small.swf")
     assert read.jobs.most.tolist() == [4, 2] and read.jobs.iterations.tolist() == [100.0, 50.0]
     assert owners(read) == ["user3", "user5"] and owners(sample("small.swf", by_group=True)) == ["group1", "group2"]

@@ -76,7 +76,7 @@ def test_strict_names_the_first_line_whatever_its_rule(tmp_path: Path) -> None:
     assert refusal(path, strict=True).endswith("(philly.csv, line 3)")
 
 
-def test_strict_reads_what_has_no_fault(tmp_path: Path) -> None:
+def test_strict_reads_a_trace_without_a_fault(tmp_path: Path) -> None:
     assert read_trace(philly(tmp_path, [row("a"), row("b", submit=3)]), strict=True).size == 2
 
 
@@ -120,7 +120,7 @@ def test_no_row_left_is_an_error_that_says_why(tmp_path: Path) -> None:
     assert 'none of 2 rows; the first: num_gpus must be at least 1, but got "0", line 2 (philly.csv)' in said
 
 
-def test_users_that_are_not_there(tmp_path: Path) -> None:
+def test_users_that_the_trace_lacks_are_refused(tmp_path: Path) -> None:
     said = refusal(philly(tmp_path, [row("a")]), users=("vc2",))
     assert said == "a trace must hold jobs of the users asked for, but got vc2 (philly.csv)"
 
@@ -150,14 +150,14 @@ def test_a_job_type_without_throughput(tmp_path: Path) -> None:
     assert said.startswith('a GPU type must be one that throughputs are for: v100, k80, but got "v1000"; did you mean')
 
 
-def test_a_mode_that_nobody_knows(tmp_path: Path) -> None:
+def test_an_unknown_mode_is_refused(tmp_path: Path) -> None:
     text = (SAMPLES / "shockwave.trace").read_text().replace("\tgns\t", "\tpollux\t")
     (tmp_path / "a.trace").write_text(text)
     (entry,) = read_trace(tmp_path / "a.trace").dropped
     assert (entry.line, entry.rule) == (2, "mode must be one of static, accordion, gns")
 
 
-def test_files_that_are_none(tmp_path: Path) -> None:
+def test_paths_that_are_no_files_are_refused(tmp_path: Path) -> None:
     assert refusal(tmp_path / "nowhere.csv").startswith("a trace must exist, but got ")
     assert refusal(tmp_path).endswith(", a directory")
     (tmp_path / "empty.csv").write_bytes(b"")
@@ -220,7 +220,7 @@ def test_crlf_and_a_byte_order_mark(tmp_path: Path) -> None:
     assert read.size == 2 and not read.dropped
 
 
-def test_first_jobs_must_be_some(tmp_path: Path) -> None:
+def test_the_number_of_first_jobs_must_be_positive(tmp_path: Path) -> None:
     assert refusal(philly(tmp_path, [row("a")]), first_jobs=0) == "first_jobs must be at least 1, but got 0"
 
 
@@ -264,7 +264,7 @@ def test_scraps_are_refused_by_every_format(tmp_path: Path, kind: str, text: str
     assert "(scrap" in refusal(tmp_path / "scrap", format=kind)
 
 
-def test_lists_in_lists_without_end(tmp_path: Path) -> None:
+def test_lists_nested_without_end_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "deep.json"
     path.write_text("[" * 200_000)
     with pytest.raises(InputError, match="cluster_job_log must be a list of jobs"):

@@ -163,7 +163,7 @@ def test_a_damaged_parquet_file_and_one_of_something_else(tmp_path: Path) -> Non
         read_trace(tmp_path / "other.parquet")
 
 
-def test_where_a_trace_is_written(tmp_path: Path) -> None:
+def test_a_trace_is_written_to_a_new_file_of_a_known_format(tmp_path: Path) -> None:
     write_trace(searching(), tmp_path / "w.csv")
     with pytest.raises(InputError, match="a trace must be written to a new file"):
         write_trace(searching(), tmp_path / "w.csv")
@@ -217,7 +217,9 @@ class Broken:
 
 
 @pytest.mark.parametrize("wanted", [None, "lines"])
-def test_a_stranger_s_reader_is_found(tmp_path: Path, wanted: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_of_another_package_is_found(
+    tmp_path: Path, wanted: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import sys
 
     monkeypatch.setitem(sys.modules, __name__, sys.modules.get(__name__) or _this())
@@ -238,7 +240,7 @@ def _this() -> object:
     return module
 
 
-def test_a_stranger_s_reader_that_cannot_be_imported_is_named(tmp_path: Path) -> None:
+def test_a_reader_of_another_package_that_cannot_be_imported_is_named(tmp_path: Path) -> None:
     class Gone:
         name = "gone"
         api = 1

@@ -138,7 +138,7 @@ def test_several_traces_are_independent_draws(capsys: pytest.CaptureFixture[str]
     assert several.run.facts is not None and several.run.facts.draws.kind is DrawKind.TRACES
 
 
-def test_a_drawn_app_lies_as_its_original() -> None:
+def test_a_drawn_app_reports_as_falsely_as_its_original() -> None:
     write("jobs.csv", 60)
     trace = read_trace("jobs.csv")
     from eunomia_testbed.spec.planning import plan_of

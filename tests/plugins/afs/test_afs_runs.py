@@ -88,7 +88,7 @@ JOBS = st.lists(
     st.sampled_from(["afs_curves", "afs_peak"]),
     st.sampled_from([{}, {"lengths": "unknown", "unit": "30s"}, {"scan": "arrival"}]),
 )
-def test_the_plain_way_decides_alike(
+def test_the_plain_implementation_decides_the_same(
     jobs: tuple[Job, ...], cluster: str, delays: Delays, valuation: str, options: dict[str, Any]
 ) -> None:
     short, plain = (run(jobs, cluster, delays, valuation=valuation, plain=way, **options) for way in (False, True))

@@ -81,7 +81,7 @@ def test_values_in_another_unit_are_refused() -> None:
     )
 
 
-def test_one_size_a_job_is_refused() -> None:
+def test_menus_with_one_size_a_job_are_refused() -> None:
     assert refusal(elasticity="fixed").startswith(
         'allocation "afs" needs rates at many sizes, but elasticity "fixed" gives one size a job'
     )

@@ -248,7 +248,7 @@ def test_running_jobs_are_not_moved() -> None:
     assert list(served(world)) == ["b/1"]
 
 
-def test_a_window_leaves_the_rest_behind() -> None:
+def test_jobs_beyond_the_window_are_left_out() -> None:
     world = World("1x1 V100")
     for number, work in enumerate((50.0, 40.0, 1.0)):
         world.job(f"j{number}/1", iterations=work, seconds_per_iteration=1.0, arrived=float(number))

@@ -63,7 +63,7 @@ def test_the_priority_is_share_over_time_with_half_a_round_credited() -> None:
     assert list(refined(world, {"a/1": [0.5], "b/1": [0.9]}, now=100.0, credit=1.0)[0]) == ["b/1"]
 
 
-def test_time_counts_once_a_job_and_not_by_gpu() -> None:
+def test_time_counts_once_for_each_job_and_not_for_each_gpu() -> None:
     wanted = {"a/1": [0.4], "b/1": [0.5]}
     world = serving(World("1x4 V100").job("a/1", gpus=4, received=400.0).job("b/1", gpus=4, received=400.0), wanted)
     assert list(refined(world, wanted, now=100.0)[0]) == ["b/1"]

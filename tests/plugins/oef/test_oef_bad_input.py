@@ -47,7 +47,7 @@ def shares(
         ([[1.0, 2.0], [1.0, 3.0]], [math.nan, 1.0], "a weight must be a number above 0, but got nan (u0)"),
     ],
 )
-def test_numbers_that_are_none_name_the_claim(
+def test_values_that_are_not_numbers_are_refused_with_the_claim(
     plugin: type[OefCooperative], speedups: list[list[float]], weights: list[float] | None, message: str
 ) -> None:
     with pytest.raises(PluginError) as caught:

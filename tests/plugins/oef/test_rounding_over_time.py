@@ -45,7 +45,7 @@ def test_no_user_starves_with_gangs_of_three_and_five(rounds: int) -> None:
 
 @ROUNDS
 @pytest.mark.parametrize("gang", [1, 8])
-def test_the_same_holds_after_a_lost_machine_and_a_killed_arbiter(gang: int, rounds: int) -> None:
+def test_shares_are_received_after_a_lost_machine_and_a_killed_arbiter_too(gang: int, rounds: int) -> None:
     promised, events = with_a_loss(rounds)
     restarts = frozenset({rounds // 2, rounds // 2 + 1, rounds - 5})
     sizes = {user: [gang] * (48 // gang) for user in range(5)}
@@ -65,7 +65,7 @@ def on_paper(gangs: list[int], gpus: int, promised: Iterator[Reals]) -> float:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_one_gpu_at_a_time_no_claim_strays_by_more_than_a_gpu_in_a_thousand_rounds(seed: int) -> None:
+def test_with_one_gpu_at_a_time_no_claim_strays_by_more_than_a_gpu_over_a_thousand_rounds(seed: int) -> None:
     luck = np.random.default_rng(seed)
     users, gpus = int(luck.integers(2, 30)), int(luck.integers(1, 40))
     even = float(luck.choice([0.1, 0.3, 1.0]))

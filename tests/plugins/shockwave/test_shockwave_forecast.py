@@ -146,7 +146,7 @@ def test_announced_regimes_come_before_the_forecast() -> None:
     assert coming(forecast(gain=1.0).eunomia_elasticity(world.snapshot()), 0) == [(96.0, 10.0, 5.0)]
 
 
-def test_with_the_last_throughput_nothing_is_to_come() -> None:
+def test_with_the_last_throughput_no_coming_regime_is_expected() -> None:
     assert coming(forecast(rule="last", gain=1.0).eunomia_elasticity(town().snapshot()), 0) == []
 
 

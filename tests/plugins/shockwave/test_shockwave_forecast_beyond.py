@@ -66,7 +66,7 @@ c,0,1,250,1,32,25,320,static,
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_presets_of_other_families_run_with_the_forecast_and_decide_otherwise(tmp_path: Path, order: str) -> None:
+def test_presets_of_other_families_run_with_the_forecast_and_decide_differently(tmp_path: Path, order: str) -> None:
     (tmp_path / "t.csv").write_text(TRACE)
     own = {"rounds.every": "10s", "rounds.scope": "all"}
     with_forecast = own | {"stages.elasticity": "shockwave_forecast", "plugins.shockwave_forecast.growth": 2.0}

@@ -38,7 +38,7 @@ def test_the_standard_update_adds_epochs_to_the_prior() -> None:
     assert known.mean() == pytest.approx(tuple(100.0 * part / 152.0 for part in (35.0, 55.0, 37.0, 25.0)))
 
 
-def test_the_last_throughput_expects_nothing_else() -> None:
+def test_the_last_throughput_expects_no_other_regime() -> None:
     known = posterior("last", 100.0, 4, Past((10.0,), 5.0))
     assert known.mean() == (10.0, 90.0)
     assert known.left(Past((10.0,), 5.0)) == (85.0,)

@@ -36,7 +36,7 @@ def places(exchanges: Exchanges, tries: int = 100) -> list[int]:
     return [each.machine for each in exchanges.jobs]
 
 
-def test_two_heavy_jobs_on_one_machine_part() -> None:
+def test_two_heavy_jobs_on_one_machine_are_separated() -> None:
     jobs = [job(HEAVY, 0), job(HEAVY, 0), job(LIGHT, 1), job(LIGHT, 1)]
     exchanges = Exchanges(jobs, machines(0, 0))
     found = places(exchanges)
@@ -58,7 +58,9 @@ def test_a_job_moves_to_free_gpus_of_its_type_only() -> None:
 
 
 @pytest.mark.parametrize(("gpus", "moves", "tries"), [(2, True, 100), (1, False, 100), (1, True, 0)])
-def test_other_sizes_running_jobs_and_no_tries_change_nothing(gpus: int, moves: bool, tries: int) -> None:
+def test_no_exchange_is_made_between_other_sizes_or_running_jobs_or_with_zero_tries(
+    gpus: int, moves: bool, tries: int
+) -> None:
     jobs = [job(HEAVY, 0), job(HEAVY, 0), job(LIGHT, 1, gpus=gpus, moves=moves), job(LIGHT, 1, gpus=gpus, moves=moves)]
     assert places(Exchanges(jobs, machines(0, 0)), tries) == [0, 0, 1, 1]
 

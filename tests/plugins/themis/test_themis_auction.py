@@ -239,7 +239,7 @@ def _packs(sizes: list[int], room: list[int]) -> bool:
     return False
 
 
-def test_patterns_leave_no_room() -> None:
+def test_patterns_leave_no_place_for_a_further_part() -> None:
     ways = patterns(np.array([2, 3]), 7)
     assert sorted(map(tuple, ways.tolist())) == [(0, 2), (2, 1), (3, 0)]
     assert len(patterns(np.arange(1, 9), 8)) == 22

@@ -155,7 +155,7 @@ def test_an_apps_own_valuation_is_its_rows_in_the_whole(held: bool) -> None:
         assert table.classes.same(whole.form(ByBundle).classes)
 
 
-def test_payments_come_off_and_go_to_apps_outside_first() -> None:
+def test_payments_go_to_apps_outside_of_the_auction_first() -> None:
     """One app bids for all (f = 1) and pays nothing; what it cannot use goes to the others."""
     world = four_apps()
     allocation, offer, valuations = auction(themis(fairness_knob=1.0), world)
@@ -201,7 +201,7 @@ def test_gangs_are_kept_whole_or_not_at_all() -> None:
     assert held_back > 0
 
 
-def test_it_bids_with_what_it_holds_and_stays_where_it_runs() -> None:
+def test_an_app_bids_with_the_gpus_that_it_holds_and_stays_where_it_runs() -> None:
     """Its lease of GPUs 4 and 5 is over: it wins the machine on which it runs, not the other."""
     world = World("2x4 V100")
     world.app("a", forecast=forecast(400.0, most=2), contention=1.0).job("a/0", gpus=(1, 2))
@@ -287,7 +287,7 @@ def test_an_auction_without_bidders_is_explained_without_an_empty_list() -> None
     assert said.text == "The offer went to no app: wide and all others could use none of the free GPUs."
 
 
-def test_why_a_job_waits() -> None:
+def test_an_explanation_says_why_a_job_waits() -> None:
     plugin, world = themis(fairness_knob=0.0), World("1x2 V100")
     for number, seconds in enumerate((400.0, 800.0, 4000.0)):
         world.app(f"app{number}", contention=3.0, forecast=forecast(seconds, most=2))

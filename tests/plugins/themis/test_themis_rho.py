@@ -155,7 +155,7 @@ def test_held_gpus_count_in_bids() -> None:
     assert rows[(Part(0, 2), Part(1, 2))] == pytest.approx(1.1 / 6)
 
 
-def test_work_that_is_done_bids_for_nothing() -> None:
+def test_an_app_without_work_left_bids_for_nothing() -> None:
     done = RemainingWork(single(iterations=0))
     assert bid(done, context(), one_machine(4)) == []
     assert math.isfinite(rho_now(done, context()))
@@ -167,7 +167,7 @@ def test_work_that_is_done_bids_for_nothing() -> None:
     most=st.integers(1, 5),
     extra=st.integers(0, 12),
 )
-def test_the_split_is_the_best_there_is(work: list[float], most: int, extra: int) -> None:
+def test_the_split_is_optimal(work: list[float], most: int, extra: int) -> None:
     """Against the least time by which every job could be done with the GPUs there are, found by counting."""
     phase = [JobForecast(iterations_left=1.0, seconds_per_iteration=item, most=most) for item in work]
     gpus = len(work) + extra

@@ -74,7 +74,7 @@ def test_every_app_ends_and_no_round_is_faulty(cluster: str, delays: Delays) -> 
     assert paid
 
 
-def test_the_same_run_twice_is_the_same() -> None:
+def test_two_runs_with_one_seed_are_equal() -> None:
     runs = []
     for _ in range(2):
         script, work = searches(5, 3, 40.0)
