@@ -78,7 +78,7 @@ def test_only_known_classes_are_oversized() -> None:
     assert OVERSIZED - found == set(), "take these entries off the list"
 
 
-def test_the_writers_that_the_syntax_tree_shows() -> None:
+def test_writers_are_found_in_the_syntax_tree_in_all_their_forms() -> None:
     source = """
 class Table:
     def whole(self):

@@ -70,7 +70,7 @@ def refusal(lab: Any, name: str) -> str:
     return str(refused.value.details())
 
 
-def test_a_job_that_is_not_there_is_refused_with_those_that_are(lab: Any) -> None:
+def test_an_unknown_job_is_refused_with_the_names_of_the_known_ones(lab: Any) -> None:
     master = lab.master("CNN-tpe", "1")
     master.register()
     master.beat(jobs_added=[job(f"CNN-tpe/{number}", 1) for number in range(1, 10)])

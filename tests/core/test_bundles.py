@@ -77,7 +77,7 @@ def test_an_order_derived_from_bids_puts_the_worst_off_first() -> None:
     assert derived.ranking().tolist() == [1, 2, 0]
 
 
-def test_classes_of_an_offer() -> None:
+def test_an_offer_has_classes_of_machines() -> None:
     cluster = Cluster.parse("3x4 V100")
     offer = Offer(
         id=OfferId(1),

@@ -110,7 +110,9 @@ BAD: list[tuple[list[int], list[float], str, str, str]] = [
 
 
 @pytest.mark.parametrize(("jobs", "cpus", "rule", "value", "place"), BAD)
-def test_a_retune_that_breaks_a_rule(jobs: list[int], cpus: list[float], rule: str, value: str, place: str) -> None:
+def test_a_retune_that_breaks_a_rule_is_refused(
+    jobs: list[int], cpus: list[float], rule: str, value: str, place: str
+) -> None:
     drive, faults = run(Retuning(jobs, cpus))
     assert len(faults) == 1
     assert rule in faults[0]
@@ -121,13 +123,13 @@ def test_a_retune_that_breaks_a_rule(jobs: list[int], cpus: list[float], rule: s
     assert held.cpus_in_use.tolist() == [4.0, 0.0, 0.0, 0.0]
 
 
-def test_a_retune_of_a_job_that_leaves_in_the_same_round() -> None:
+def test_a_retune_of_a_job_that_leaves_in_the_same_round_is_refused() -> None:
     _, faults = run(Retuning([0], [6.0]), Rest.RELEASE)
     assert "must not be placed in the same round, nor lose GPUs in it" in faults[0]
     assert "ana/0" in faults[0]
 
 
-def test_a_retune_beyond_the_memory_of_a_machine() -> None:
+def test_a_retune_beyond_the_memory_of_a_machine_is_refused() -> None:
     drive, faults = run(Retuning([0], [4.0], memory_gib=40.0))
     assert len(faults) == 1
     assert "memory of a machine must not be overcommitted, but got 51.1759 of 44.7035 (m01)" in faults[0]
@@ -143,7 +145,7 @@ def test_a_retune_beyond_the_memory_of_a_machine() -> None:
         (2, "a job that is retuned must run on a lease of its own, but got waiting (ben/0)"),  # ben has its row
     ],
 )
-def test_a_retune_of_a_job_that_has_ended(row: int, fault: str) -> None:
+def test_a_retune_of_a_job_that_has_ended_is_refused(row: int, fault: str) -> None:
     added = [JobAdded(job=JobId(f"cid/{number}"), app=AppId("cid"), least=1, most=1) for number in range(2)]
     arrived = AppArrived(app=AppId("cid"), user=UserId("cid"), divides=False)
     ended = [JobFinished(job=job.job) for job in added]
@@ -171,7 +173,7 @@ def test_a_retune_needs_a_cluster_with_cpus_or_memory() -> None:
     assert 'such as "4x8 V100 24cpu 200GB"' in faults[0]
 
 
-def test_a_retune_within_the_range() -> None:
+def test_a_retune_within_the_range_is_accepted() -> None:
     drive, faults = run(Retuning([0], [6.0]))
     assert not faults
     state = drive.arbiter.state

@@ -26,7 +26,7 @@ def test_each_kind_of_problem_has_its_chain(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("solver", [Solver.OSQP, Solver.CLARABEL, Solver.SCS])
-def test_a_quadratic_programme_through_each_solver(solver: Solver) -> None:
+def test_each_solver_solves_a_quadratic_programme(solver: Solver) -> None:
     x = cp.Variable(2)
     problem = cp.Problem(cp.Minimize(cp.sum_squares(x - np.array([1.0, 2.0]))), [cp.sum(x) <= 2])
     found = solve_cvxpy(problem, solver=solver)
@@ -34,7 +34,7 @@ def test_a_quadratic_programme_through_each_solver(solver: Solver) -> None:
     assert found.x == pytest.approx([0.5, 1.5], abs=1e-4)
 
 
-def test_logarithms_through_both_of_their_solvers() -> None:
+def test_both_solvers_of_logarithms_agree() -> None:
     x = cp.Variable(3)
     problem = cp.Problem(cp.Maximize(cp.sum(cp.log(x))), [np.array([1.0, 2.0, 4.0]) @ x <= 3])
     answers = [solve_cvxpy(problem, solver=solver) for solver in (Solver.CLARABEL, Solver.SCS)]
@@ -51,7 +51,7 @@ def test_the_result_is_scaled_back() -> None:
 
 
 @pytest.mark.parametrize(("many", "solver"), [(50, Solver.GUROBI), (2100, Solver.HIGHS)])
-def test_gurobi_within_and_beyond_its_free_size(many: int, solver: Solver) -> None:
+def test_gurobi_serves_within_its_free_size_alone(many: int, solver: Solver) -> None:
     x = cp.Variable(many)
     problem = cp.Problem(cp.Maximize(np.linspace(1, 2, many) @ x), [x >= 0, x <= 1, cp.sum(x) <= 10])
     found = solve_cvxpy(problem, solver=Solver.GUROBI)

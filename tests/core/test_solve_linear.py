@@ -24,7 +24,7 @@ def knapsack(values: list[float], weights: list[float], capacity: float, *, inte
 
 
 @pytest.mark.parametrize("solver", [Solver.GUROBI, Solver.HIGHS, Solver.SCIPY])
-def test_an_integer_programme_by_hand(solver: Solver) -> None:
+def test_an_integer_programme_gives_the_answer_computed_by_hand(solver: Solver) -> None:
     found = solve_linear(knapsack([60.0, 100.0, 120.0], [10, 20, 30], 50, integral=True), solver=solver)
     assert found.x.tolist() == [0.0, 1.0, 1.0]
     assert found.objective == pytest.approx(220.0)
@@ -36,7 +36,7 @@ def test_an_integer_programme_by_hand(solver: Solver) -> None:
     assert found.record.passed == ()
 
 
-def test_an_interior_optimum_is_near_the_middle_of_all_and_no_corner() -> None:
+def test_an_interior_optimum_lies_in_the_middle_and_at_no_corner() -> None:
     flat = knapsack([1.0, 1.0], [1.0, 1.0], 1.0, integral=False)
     assert sorted(solve_linear(flat).x.tolist()) == [0.0, 1.0]
     middle = solve_linear(flat, limits=Limits(corner=False))
@@ -45,7 +45,7 @@ def test_an_interior_optimum_is_near_the_middle_of_all_and_no_corner() -> None:
 
 
 @pytest.mark.parametrize("solver", [Solver.GUROBI, Solver.HIGHS, Solver.SCIPY, Solver.CLARABEL])
-def test_the_relaxation_by_hand(solver: Solver) -> None:
+def test_the_relaxation_gives_the_answer_computed_by_hand(solver: Solver) -> None:
     found = solve_linear(knapsack([60.0, 100.0, 120.0], [10, 20, 30], 50, integral=False), solver=solver)
     assert found.objective == pytest.approx(240.0, abs=1e-6)
     assert found.x == pytest.approx([1.0, 1.0, 2 / 3], abs=1e-6)
@@ -60,7 +60,7 @@ def test_the_objective_is_scaled_to_order_one(size: float) -> None:
     assert found.objective == pytest.approx(220.0 * size)
 
 
-def test_equations_and_ranges() -> None:
+def test_equations_and_ranges_are_solved() -> None:
     program = LinearProgram.of(
         [1.0, 2.0], rows=SparseRows.dense([[1, 1], [1, -1]]), row_lower=[4.0, -1.0], row_upper=[4.0, 1.0]
     )

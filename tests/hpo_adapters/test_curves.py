@@ -69,7 +69,7 @@ def test_a_power_law_is_extrapolated_from_its_first_fifth(exponent: float) -> No
     assert prediction.quantile(0.5) == pytest.approx(0.2 + 2.0 * 1001**-exponent, abs=0.03)
 
 
-def test_noise_widens_what_is_plausible_and_the_truth_stays_within() -> None:
+def test_noise_widens_the_predicted_interval_and_the_true_curve_stays_within() -> None:
     truth, inside, widths = 0.5 + 2.0 * 1001**-0.6, 0, []
     for seed in range(20):
         low, high = fitted(power(0.5, 2.0, 0.6, range(0, 300, 10), 0.02, seed)).predict(1000).interval(0.9)
@@ -124,7 +124,7 @@ def test_the_same_points_make_the_same_curves() -> None:
     assert fitted(points).predict(900).interval(0.9) == fitted(points).predict(900).interval(0.9)
 
 
-def test_a_mixture_by_hand() -> None:
+def test_a_mixture_of_curves_equals_one_computed_by_hand() -> None:
     """Two parts of ten thousand degrees of freedom are normal: 1 below their quarter points."""
     parts = Prediction(
         families=["one", "other"],

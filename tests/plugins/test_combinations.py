@@ -38,7 +38,7 @@ def test_an_accepted_combination_has_no_fault_and_starts_jobs(table: Combination
     assert [cell for cell, outcome in ran.items() if outcome.started == 0] == []
 
 
-def test_a_rejected_combination_is_refused_at_load_by_the_names_of_both_plugins(table: Combinations) -> None:
+def test_a_rejected_combination_is_refused_at_load_with_the_names_of_both_plugins(table: Combinations) -> None:
     for cell, outcome in table.outcomes.items():
         if outcome.refused is not None:
             own = {(_word(stage), name) for stage, name in cell.steps}

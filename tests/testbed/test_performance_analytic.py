@@ -52,7 +52,7 @@ def test_themis_table_1(model, locality, images_per_second):
     assert rate * MODELS[model].batch_size == pytest.approx(images_per_second, rel=0.01)
 
 
-def test_the_formula_by_hand():
+def test_the_formula_gives_the_speed_computed_by_hand():
     links = Links(gb_per_second=(10.0, 1.0, 1.0, 1.0), latency_seconds=(0.0, 0.0, 0.0, 0.001), overlap=0.5)
     model = AnalyticModel({"M": ROUND}, links=links)
     assert model.step_seconds("M", setting(1)) == pytest.approx(2.0)
@@ -112,7 +112,7 @@ def test_models_of_table_4_of_synergy_of_afs_and_of_oef_are_there():
     assert all(facts.source and facts.gpu_type in GPU_SPEED for facts in MODELS.values())
 
 
-def test_which_models_mind_the_network():
+def test_models_that_depend_on_the_network_are_known():
     assert ANALYTIC.is_network_intensive("VGG16")
     assert ANALYTIC.is_network_intensive("AlexNet")
     assert not ANALYTIC.is_network_intensive("Inception-v3")
@@ -136,7 +136,7 @@ def test_scaling_is_near_what_afs_measured():
         assert eight / one == pytest.approx(afs.speedup(name, 8), rel=0.16), name
 
 
-def test_faster_networks():
+def test_a_faster_network_slows_no_gang_down():
     fast = AnalyticModel(links=Links.ethernet(100))
     assert Links.ethernet(10) == Links()
     for model in MODELS:
@@ -159,7 +159,7 @@ def test_speed_never_grows_with_distance_nor_beyond_linear(model, gpu_type, gpus
         assert rates[0] == pytest.approx(rates[-1])
 
 
-def test_unknown_names_and_bad_facts():
+def test_unknown_names_and_bad_facts_are_refused():
     with pytest.raises(InputError, match=r'model must be one that is known: VGG16, .* but got "LLaMA"'):
         ANALYTIC.rate("LLaMA", setting())
     with pytest.raises(InputError, match=r'GPU type must be one that is known: .* but got "TPU"'):
@@ -189,7 +189,7 @@ def test_declared_speeds_are_linear_with_the_slowdown_of_footnote_3():
     assert speeds.models == ("net", "cpu")
 
 
-def test_bad_declarations():
+def test_bad_declarations_are_refused():
     with pytest.raises(InputError, match=r'model must be one .* but got "other" \(declared speeds\)'):
         DeclaredSpeeds({"m": DeclaredModel()}).rate("other", setting())
     with pytest.raises(InputError, match='GPU type must be one that is known: V100, but got "P100"'):

@@ -117,7 +117,7 @@ def test_bad_throughputs_name_rule_and_place(tmp_path, content, rule):
     assert "bad.json" in str(raised.value)
 
 
-def test_gzip_and_missing_files(tmp_path):
+def test_gzip_files_are_read_and_missing_files_are_refused(tmp_path):
     path = tmp_path / "small.json.gz"
     path.write_bytes(gzip.compress(json.dumps(SMALL).encode()))
     assert read_performance(path).rate("LM (batch size 5)", setting()) == 10.0
@@ -144,7 +144,7 @@ def test_published_throughputs_of_shockwave_and_gavel():
     assert gavel.rate("ResNet-50 (batch size 128)", setting(2, "k80")) == 0.0
 
 
-def test_afs_scaling():
+def test_the_scaling_of_afs_is_read():
     afs = read_performance(real_data.shared_data("afs/afs_scaling.csv"))
     assert isinstance(afs, AfsScaling)
     assert afs.rate("VggnetModel256", setting(1)) == pytest.approx(1 / 3.020532)
@@ -177,7 +177,7 @@ def test_afs_reads_seconds_linearly_and_refuses_bad_rows(tmp_path):
             AfsScaling.read(path)
 
 
-def test_elasticflow_tables():
+def test_tables_of_elasticflow_are_read():
     tables = read_performance(real_data.shared_data("elasticflow_profiles"))
     assert isinstance(tables, ElasticFlowTables)
     assert tables.rate("vgg16 (batch size 64)", setting(8, "A100")) == pytest.approx(19.3298561900258)
@@ -194,7 +194,7 @@ def test_elasticflow_tables():
         tables.rate("vgg16 (batch size 64)", setting(1, "V100"))
 
 
-def test_synergy_profiles():
+def test_profiles_of_synergy_are_read():
     synergy = read_performance(real_data.shared_data("synergy"))
     assert isinstance(synergy, SynergyProfiles)
     assert len(synergy.models) == 12
@@ -231,7 +231,7 @@ def test_synergy_names_gaps_and_missing_models(tmp_path):
     assert SynergyProfiles.read(tmp_path).rate("m", setting()) == pytest.approx(2.0)
 
 
-def test_formats_that_are_not_known(tmp_path):
+def test_unknown_formats_are_refused(tmp_path):
     (tmp_path / "speeds.csv").write_text("who,knows\n1,2\n")
     with pytest.raises(InputError, match=r'measured speeds must be .* but got the first line "who,knows"'):
         read_performance(tmp_path / "speeds.csv")

@@ -120,7 +120,7 @@ def test_apps_that_never_met_have_no_mark_and_wait_for_their_own_trials(tmp_path
     assert "its own trials came first" in part.tables[0].rows[0]
 
 
-def test_the_mark_is_that_of_the_worst_app_that_had_others_beside_it(tmp_path: Path) -> None:
+def test_the_mark_is_that_of_the_worst_app_that_ran_beside_others(tmp_path: Path) -> None:
     lives: Lives = {"a": (0.0, 10.0), "b": (20.0, 30.0), "c": (25.0, 40.0)}
     waits = (("a/1", 0.0, 8.0, "outranked"), ("b/1", 20.0, 22.0, "outranked"))
     mark, text = said(written(tmp_path, lives, rho={"a": 5.98, "b": 1.2, "c": 0.9}, waits=waits), "Was it fair?")

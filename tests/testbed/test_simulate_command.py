@@ -491,7 +491,7 @@ def test_runs_that_do_not_belong_together_say_so(capsys: pytest.CaptureFixture[s
 # --- flags ---------------------------------------------------------------------------------------------------------
 
 
-def test_lists_of_seeds_and_loads() -> None:
+def test_lists_of_seeds_and_loads_are_read() -> None:
     assert seed_list("0-4") == (0, 1, 2, 3, 4)
     assert seed_list("0,3,5-6,3") == (0, 3, 5, 6)
     assert load_list("1,2,0.5") == (1.0, 2.0, 0.5)

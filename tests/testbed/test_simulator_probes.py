@@ -75,7 +75,7 @@ def test_rates_of_a_kind_spare_the_next_job_its_probes() -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_delays_lost_answers_and_several_jobs(seed: int) -> None:
+def test_probes_of_several_jobs_survive_delays_and_lost_answers(seed: int) -> None:
     delays = Delays(order=4.0, lost=0.3, again=5.0, jitter=0.5)
     work = elastic(600.0, jobs=4)
     made, _ = engine(work, SimulationOptions(costs=COSTS, delays=delays), "1x8 V100 24cpu 48GB", seed=seed)

@@ -43,7 +43,7 @@ class Minutes:
 ROUNDS_ONLY = {"rounds.on": [], "rounds.scope": "all"}
 
 
-def test_rounds_by_hand() -> None:
+def test_rounds_are_as_computed_by_hand() -> None:
     # a runs in the first round; b and c arrive in it and wait for the boundary. a runs on to 100, its GPU is idle to
     # 120. Then b loses 10 s and runs from 130 to 150; c comes on at 180 and runs to 180 + 10 + 30.
     rules = Minutes()

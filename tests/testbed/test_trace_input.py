@@ -80,7 +80,7 @@ def test_strict_reads_a_trace_without_a_fault(tmp_path: Path) -> None:
     assert read_trace(philly(tmp_path, [row("a"), row("b", submit=3)]), strict=True).size == 2
 
 
-def test_milliseconds_beside_seconds(tmp_path: Path) -> None:
+def test_milliseconds_beside_seconds_are_found(tmp_path: Path) -> None:
     rows = [row(f"j{number}", submit=1000 * number) for number in range(100)]
     rows[50] = row("j50", submit=50_000_000)
     rows[90] = row("j90", submit=90_000_000)
@@ -104,7 +104,7 @@ def test_a_column_in_another_unit_is_named(tmp_path: Path) -> None:
     assert 'no "duration_s", but "duration_ms", which is in another unit (philly.csv, line 1)' in said
 
 
-def test_missing_and_doubled_columns(tmp_path: Path) -> None:
+def test_missing_and_doubled_columns_are_refused(tmp_path: Path) -> None:
     said = refusal(philly(tmp_path, ["a,0,1"], header="job_id,submit_s,num_gpus"), format="philly")
     assert said == (
         "a trace of format philly must have columns job_id, submit_s, duration_s, num_gpus, vc, "
@@ -140,7 +140,7 @@ def test_gavel_demands_order(tmp_path: Path) -> None:
     assert refusal(path, strict=True) == f'{rule}, but got "40" (jobs.trace, line 3)'
 
 
-def test_a_job_type_without_throughput(tmp_path: Path) -> None:
+def test_a_job_type_without_throughput_is_refused(tmp_path: Path) -> None:
     path = gavel(tmp_path, (100, 1, 0), (100, 8, 1))
     read = read_trace(path, throughputs=SAMPLES / "throughputs.json")
     assert [(entry.line, entry.rule, entry.value) for entry in read.dropped] == [
@@ -166,7 +166,7 @@ def test_paths_that_are_no_files_are_refused(tmp_path: Path) -> None:
     assert refusal(tmp_path / "blank.csv") == "a trace must not be empty, but got 5 bytes (blank.csv)"
 
 
-def test_binary_garbage(tmp_path: Path) -> None:
+def test_binary_garbage_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(f"{HEADER}\n{row('a')}\n".encode() + bytes(range(256)))
     assert refusal(tmp_path / "a.csv").endswith("but got a zero byte (a.csv, line 3)")
     (tmp_path / "b.csv").write_bytes(f"{HEADER}\n\n\xe9".encode("latin-1"))
@@ -174,7 +174,7 @@ def test_binary_garbage(tmp_path: Path) -> None:
     assert "must be text in UTF-8" in refusal(tmp_path / "a.csv", format="philly")
 
 
-def test_a_gzip_file_that_breaks_off_or_is_damaged(tmp_path: Path) -> None:
+def test_a_gzip_file_that_breaks_off_or_is_damaged_is_refused(tmp_path: Path) -> None:
     packed = gzip.compress(philly(tmp_path, [row(f"j{number}", submit=number) for number in range(9)]).read_bytes())
     (tmp_path / "a.csv.gz").write_bytes(packed[: len(packed) // 2])
     assert refusal(tmp_path / "a.csv.gz").startswith("a gzip file must be whole, but got Compressed file ended")
@@ -184,14 +184,14 @@ def test_a_gzip_file_that_breaks_off_or_is_damaged(tmp_path: Path) -> None:
     assert read_trace(tmp_path / "c.csv.gz").size == 9
 
 
-def test_a_huge_line(tmp_path: Path) -> None:
+def test_a_huge_line_is_refused(tmp_path: Path) -> None:
     path = philly(tmp_path, [row("a"), row("b" * MOST_LINE, submit=1), row("c", submit=2)])
     (entry,) = read_trace(path).dropped
     assert (entry.line, entry.rule) == (3, f"a line must be at most {MOST_LINE} characters")
     assert len(entry.value) < 100
 
 
-def test_a_wrong_or_unknown_format(tmp_path: Path) -> None:
+def test_a_wrong_or_unknown_format_is_refused(tmp_path: Path) -> None:
     path = philly(tmp_path, [row("a")])
     assert "a trace of format openb must have columns" in refusal(path, format="openb")
     assert "a row must have 10 fields" in refusal(path, format="gavel")
@@ -200,7 +200,7 @@ def test_a_wrong_or_unknown_format(tmp_path: Path) -> None:
     assert refusal(tmp_path / "x.txt").endswith('swf), but got "hello world" (x.txt, line 1)')
 
 
-def test_an_empty_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_stdin_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"")))
     assert refusal("-") == "a trace must not be empty, but got 0 bytes (stdin)"
 
@@ -208,12 +208,12 @@ def test_an_empty_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "text", ['[{"jobid": "a", "attempts": [', '{"jobid": 1, "attempts": 2}', '["jobid","attempts"]']
 )
-def test_json_that_is_none_or_another(tmp_path: Path, text: str) -> None:
+def test_text_that_is_no_json_or_of_another_form_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "log.json").write_text("\n" + text)
     assert refusal(tmp_path / "log.json").startswith("cluster_job_log must be ")
 
 
-def test_crlf_and_a_byte_order_mark(tmp_path: Path) -> None:
+def test_crlf_and_a_byte_order_mark_are_read(tmp_path: Path) -> None:
     text = "\r\n".join(["\ufeff" + HEADER, row("a"), row("b", submit=1), ""])
     (tmp_path / "dos.csv").write_bytes(text.encode())
     read = read_trace(tmp_path / "dos.csv")
@@ -277,6 +277,6 @@ def test_lists_nested_without_end_are_refused(tmp_path: Path) -> None:
     assert [each.rule for each in dropped] == ["regimes must be JSON as the reference says"]
 
 
-def test_a_name_that_no_file_has(tmp_path: Path) -> None:
+def test_a_name_that_no_file_has_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="a trace must be readable, but got File name too long"):
         read_trace(tmp_path / ("x" * 300))

@@ -150,7 +150,7 @@ def test_optional_columns_have_rules_too(tmp_path: Path, column: str, value: str
     assert (entry.line, entry.rule) == (2, rule)
 
 
-def test_a_damaged_parquet_file_and_one_of_something_else(tmp_path: Path) -> None:
+def test_a_damaged_parquet_file_and_one_of_something_else_are_refused(tmp_path: Path) -> None:
     write_trace(searching(), tmp_path / "w.parquet")
     whole = (tmp_path / "w.parquet").read_bytes()
     (tmp_path / "cut.parquet").write_bytes(whole[:200])

@@ -22,7 +22,7 @@ def shockwave() -> Workload:
     return read_trace(shared_data("shockwave/canonical_120jobs_32gpus.trace"), throughputs=rates)
 
 
-def test_all_of_philly() -> None:
+def test_the_whole_trace_of_philly_is_read() -> None:
     read = read_trace(shared_data("philly/philly_full_reconstructed.csv.gz"), strict=True)
     assert read.size == 109_532 and not read.dropped and not read.notes
     assert len(read.users.id) == 12 and int(read.jobs.most.max()) == 48
@@ -45,14 +45,14 @@ def test_openb_leaves_out_pods_without_gpus_and_pods_that_never_ran() -> None:
     assert read.jobs.gpu_share is not None and int(np.sum(read.jobs.gpu_share < 1.0)) == 2573
 
 
-def test_gavel_s_heterogeneous_trace() -> None:
+def test_the_heterogeneous_trace_of_gavel_is_read() -> None:
     rates = shared_data("gavel/simulation_throughputs.json.gz")
     read = read_trace(shared_data("gavel/max_min_fairness.trace"), throughputs=rates, strict=True)
     assert read.size == 96 and np.isfinite(read.jobs.seconds_per_iteration).all()
     assert Counter(read.jobs.most.tolist()).keys() <= {1, 2, 4, 8}
 
 
-def test_synergy_s_static_trace() -> None:
+def test_the_static_trace_of_synergy_is_read() -> None:
     read = read_trace(shared_data("synergy/static_100job_6_3_1100.0"), strict=True)
     assert read.size == 100 and set(read.jobs.most.tolist()) == {1}
 
@@ -86,7 +86,7 @@ def joined(pairs: list[list[Any]]) -> list[tuple[float, float]]:
     return [(float(size), float(sum(epochs for _, epochs in run))) for size, run in runs]
 
 
-def test_shockwave_s_published_list_of_jobs() -> None:
+def test_the_published_list_of_jobs_of_shockwave_is_read() -> None:
     read = shockwave()
     with shared_data("shockwave/published_per_job.csv").open() as stream:
         published = list(csv.DictReader(stream))

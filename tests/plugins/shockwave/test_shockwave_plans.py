@@ -57,7 +57,7 @@ def test_counts_of_unit_gangs_are_those_of_brute_force() -> None:
         assert found.objective * of.scale == pytest.approx(optimum, abs=1e-9 + found.gap * abs(optimum))
 
 
-def test_equation_11_by_hand() -> None:
+def test_equation_11_gives_the_value_computed_by_hand() -> None:
     # Two jobs of 2 and 4 rounds on 2 GPUs, T = 1: each has one round. log of half and of a quarter on the line from
     # (0, log 0.1) to (1, 0): half of log 0.1, three quarters of it. H = max((1 + 3) / 2, 3) rounds; Z0 = 6 rounds.
     of = instance((1, 2.0, 1.0), (1, 4.0, 2.0), rounds=1, regularizer=0.5)

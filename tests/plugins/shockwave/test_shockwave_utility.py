@@ -62,7 +62,7 @@ def test_epochs_done_follow_from_the_batch_sizes_that_a_job_had() -> None:
     assert outlook(snapshot, menus_of(world), snapshot.active).progress.tolist() == [0.4]
 
 
-def test_equation_9_by_hand() -> None:
+def test_equation_9_gives_the_value_computed_by_hand() -> None:
     # At 300 s a job of 200 s, of which it ran 100 s, with N = 2: (300 + 100 * 2) / (200 * 2).
     world = World().app("a", arrived=0.0).job("a/1", iterations=200.0, done=100.0, seconds_per_iteration=1.0)
     world.job("b/1", arrived=300.0, iterations=50.0, seconds_per_iteration=1.0)

@@ -72,7 +72,7 @@ def test_figure_5_instance_2_the_sensitive_app_gets_the_machine_of_four(
 
 
 @pytest.mark.parametrize("solve", [run_auction, run_reference])
-def test_payments_by_hand(solve: object) -> None:
+def test_payments_equal_those_computed_by_hand(solve: object) -> None:
     """One slot, gains 2, 3 and 1.5: the second wins and keeps 1/2, for the first could have doubled without it."""
     one = [Bundle(1.0, (Part(0, 1),))]
     outcome = solve(ByBundle.of(machines(1), [2.0, 3.0, 1.5], [one, one, one]))  # type: ignore[operator]
