@@ -42,7 +42,7 @@ class CurveStoppingOptions(BaseModel):
     chance: float = Field(default=0.05, gt=0.0, lt=0.5)
     """A trial is stopped if its probability of coming near the best is below this."""
     tolerance: float = Field(default=0.005, ge=0.0, lt=1.0)
-    """A metric is near the best if it is within this part of it."""
+    """A metric is near the best if it differs from it by at most this fraction of it."""
     agree: int = Field(default=2, ge=2, le=5)
     """Number of families of curves that must each agree alone."""
     converged: float = Field(default=0.0, ge=0.0, lt=1.0)

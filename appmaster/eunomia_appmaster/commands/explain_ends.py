@@ -39,7 +39,7 @@ def ends(found: Sequence[pb.Explanation], apps: Mapping[str, pb.App], name: str)
 
 
 def state_text(said: pb.Explanation, app: pb.App | None) -> str:
-    """Return a job's state for a headline; of a trial that its tuner stopped, that it did."""
+    """Return a job's state for a headline, which says so where the tuner stopped the trial."""
     stopped = app is not None and said.state == "finished" and said.job != said.app
     ended = job_outcome(app, said.job) if stopped and app is not None else None
     return "STOPPED by its tuner" if ended is not None and ended.state == "stopped" else said.state.upper()

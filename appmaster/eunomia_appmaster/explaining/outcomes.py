@@ -69,7 +69,7 @@ class JobOutcome:
 
 
 def job_outcome(app: pb.App, job: str) -> JobOutcome | None:
-    """Return how an ended job ended; None: its app's folder cannot be read here, or says nothing of it."""
+    """Return how an ended job ended; None: its app's folder cannot be read here, or lacks the job."""
     folder = Path(app.folder)
     row = next((row for row in trial_rows(folder) if row.get("job") == job), None)
     if row is None:

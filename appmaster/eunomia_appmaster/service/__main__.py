@@ -124,7 +124,7 @@ def _metrics(service: Service, folder: Path) -> "MetricsServer | None":
 
 
 def _reload(service: Service, metrics: "MetricsServer | None", folder: Path) -> None:
-    """Show the certificates that the files hold now; where they are no good, those before them."""
+    """Show the certificates that the files hold now; where they are invalid, the previous ones."""
     served = service.certificates
     if served is None:
         log.info("certificates.none")

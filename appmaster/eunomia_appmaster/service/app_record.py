@@ -59,7 +59,7 @@ class App:
     attempts: int = 0
     """Attempts of its app master when it ended last."""
     away_seconds: float = 0.0
-    """Seconds between its ends and its going on."""
+    """Seconds for which it had ended before it was resumed, over all its ends."""
 
     @property
     def over(self) -> bool:
@@ -72,12 +72,12 @@ class App:
         return self.state == "failed" and self.why.startswith(MASTER_ENDED)
 
     def taken_up(self, now: float) -> "App":
-        """Return the record with which it goes on after its end."""
+        """Return the record with which it is resumed after its end."""
         away = self.away_seconds + max(0.0, now - (now if self.ended_at is None else self.ended_at))
         return dataclasses.replace(self, state="live", why="", ended_at=None, gpu_seconds=0.0, away_seconds=away)
 
     def lived_seconds(self, now: float) -> float:
-        """Return the seconds from its arrival to its end, or to now, without those between an end and its going on."""
+        """Return the seconds from its arrival to its end, or to now, without those between an end and a resumption."""
         return (now if self.ended_at is None else self.ended_at) - self.arrived_at - self.away_seconds
 
     def note(self) -> Note:

@@ -28,7 +28,7 @@ _HOST: Final = re.compile(r"[A-Za-z0-9:*][A-Za-z0-9.:_-]{0,252}")
 
 @value
 class Certificates:
-    """Paths of PEM files; ``check`` reads them first."""
+    """Paths of PEM files; ``check`` validates them before they are used."""
 
     cert: Path
     """The arbiter's certificate, with the intermediate ones up to the CA."""

@@ -1,4 +1,4 @@
-"""The arbiter's clock: seconds since its first start, going on over restarts, never backwards.
+"""The arbiter's clock: seconds since its first start; it continues over restarts and never goes back.
 
 While it runs it follows the machine's monotonic clock, so that setting the machine's time does not move it. Over a
 restart it adds the time for which no arbiter ran, since jobs ran on: by the machine's uptime, which cannot be set

@@ -377,7 +377,7 @@ def _timely(view: ClusterView, events: list[Event]) -> Iterator[Event]:
 
 
 def _events_of(view: ClusterView, request: pb.AllocateRequest, now: Seconds) -> Iterator[Event]:
-    """Yield the events of a request; adaptations stand in their order where clocks and delays would turn it round."""
+    """Yield the events of a request; adaptations keep their order, which clocks and delays could reverse."""
 
     def adapted_at(job: JobId) -> Seconds:
         known = view.reports.adaptations.get(view.job_row(job))

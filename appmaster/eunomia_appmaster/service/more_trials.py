@@ -1,4 +1,4 @@
-"""Gives an app that has ended further trials: the search goes on where it ended."""
+"""Gives an app that has ended further trials: the search continues where it ended."""
 
 import asyncio
 import dataclasses

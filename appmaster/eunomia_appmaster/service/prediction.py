@@ -23,7 +23,7 @@ LEAST_EFFICIENCY: Final = 0.05
 
 @value
 class Share:
-    """What an app has had so far, and the cluster that it shares.
+    """The service that an app has received so far, and the cluster that it shares.
 
     Attributes:
         elapsed: seconds since it arrived.

@@ -1,4 +1,4 @@
-"""Lets ended apps go on, after a check of all that a new attempt of the app master reads."""
+"""Resumes ended apps, after a check of all that a new attempt of the app master reads."""
 
 import asyncio
 from typing import NoReturn
@@ -41,7 +41,7 @@ async def resume(service: Service, app: App) -> tuple[int, int]:
 
 
 async def go_on(service: Service, app: App, record: App) -> int:
-    """Journal that an ended app goes on, and start the next attempt of its app master; returns the attempt.
+    """Journal that an ended app is resumed, and start the next attempt of its app master; returns the attempt.
 
     Args:
         service: the arbiter's.
@@ -91,7 +91,7 @@ def check_end(app: App) -> None:
 
 
 def check_folder(service: Service, app: App) -> int:
-    """Check that the app's folder has all that a new attempt reads; returns the number of jobs that go on.
+    """Check that the app's folder has all that a new attempt reads; returns the number of jobs that continue.
 
     Raises:
         InputError: a file or a checkpoint is gone.

@@ -90,7 +90,7 @@ class MachineBack:
 
 @value
 class Released:
-    """A lease's holder has given GPUs back, by the order of that epoch or unasked."""
+    """A lease's holder has given GPUs back, by the order of that epoch or without an order."""
 
     lease: LeaseId
     epoch: Epoch
@@ -330,7 +330,7 @@ class SingleJobArrived:
 
 @value
 class SingleJobEnded:
-    """An app's only job did all its work, gave its GPUs back unasked, and the app ended.
+    """An app's only job did all its work, gave its GPUs back, and the app ended.
 
     ``Released``, ``JobFinished`` and ``AppFinished`` in one.
     """

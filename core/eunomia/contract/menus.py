@@ -43,7 +43,7 @@ class ChangeCosts:
     pause: Seconds = Seconds(0.0)
     """How long a job makes no progress if it grows, shrinks or moves; for stages that weigh a change."""
     join: Seconds = Seconds(0.0)
-    """How long a job that grows or moves still runs at its old size, until its new workers are ready; likewise."""
+    """How long a job that grows or moves still runs at its old size, until its new workers are ready."""
     release: Seconds = Seconds(0.0)
     """How long it takes until GPUs that a job gives back are free. A job that leaves gets at least this grace before it
     is killed, even if the profile's ``suspend_grace`` is shorter, and ``explain`` counts with it."""

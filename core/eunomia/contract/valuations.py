@@ -104,7 +104,7 @@ class Scores(LazyFields):
     linear_key: Callable[[Rows], LinearKey] | None = None
     """The same order as a function from job rows to their keys; None: the order has no such function."""
     key: Key | None = None
-    """The same order as a function of one row, by which ``snapshot.index.queue`` keeps jobs sorted; None likewise."""
+    """The same order as a function of one row, by which ``snapshot.index.queue`` sorts jobs; None: there is none."""
     holds: Callable[[Rows], Reals] | None = None
     """By waiting job: seconds that its rank stays valid once it starts; None: until its row changes."""
 

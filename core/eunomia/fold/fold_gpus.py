@@ -67,7 +67,7 @@ def single_job_ended(fold: Folding, event: SingleJobEnded) -> bool:
 
 
 def _all_back(state: State, lease: Lease, event: Released) -> list[int]:
-    """Return the GPUs of a release that gives back all GPUs of the lease, by order or unasked; empty: it does not."""
+    """Return the GPUs of a release that gives back all GPUs of the lease, ordered or not; empty: it does not."""
     held, gpus, leaving = state.holdings.cells, sorted(event.gpus), state.owners.leaving.get(lease.id)
     if lease.state is _LEAVING:
         theirs = leaving == set(gpus) and (lease.job != NONE or {held.job[gpu] for gpu in gpus} == {NONE})

@@ -27,7 +27,7 @@ class Exchangeable:
     """A job on one machine, with the points of CPUs and memory that it may have there."""
 
     points: Points
-    """For all its GPUs; the first one is its least."""
+    """For all its GPUs together, in ascending order: the first point is the least that it may have."""
     gpus: int
     gpu_type: int
     """-1: any."""

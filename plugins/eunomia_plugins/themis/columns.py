@@ -181,8 +181,8 @@ class KeptApps:
         self.facts: dict[int, AppFacts] = {}
         self.total_gpu_seconds, self.most, self.slowest = (np.full((0, 2), np.nan) for _ in range(3))
         self.work: dict[int, AppFacts] = {}
-        """Last facts of apps that were forgotten since: their work, with its computed times, is as before where their
-        forecast and sizes are."""
+        """Last facts of apps whose facts were dropped since: where an app's forecast and sizes are unchanged, its work
+        and the times computed from it are taken from here."""
         self._jobs: Jobs | None = None
         self._version = Version(0)
         self._lease = 0.0

@@ -10,10 +10,10 @@ from eunomia_testbed.results.run_data import RunData
 
 
 def lone_apps(run: RunData) -> frozenset[str]:
-    """Return the apps over whose life no other app was present; an app whose times are unknown is none of them.
+    """Return the apps during whose life no other app was present; an app whose times are unknown is left out.
 
-    Of an app that went on after an end, the life judged is the last one, from which its ρ counts; for other apps it was
-    present from its arrival to its end before, which its leases show, and in its last life.
+    An app that was resumed after an end has two lives. Its last one is judged, since its ρ counts from there; for other
+    apps it was present in both, the first of which its leases show.
     """
     apps = run.apps.select("app", "arrival_seconds", "finish_seconds")
     if apps["arrival_seconds"].null_count() or apps.is_empty():

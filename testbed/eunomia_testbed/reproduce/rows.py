@@ -58,7 +58,7 @@ class ClaimRow(_Part):
     value: Values
     """The printed value, or one for each comparison; changes in percent become ratios."""
     number: Texts = Field(default_factory=list)
-    """Names of figures of a cell; each is a comparison."""
+    """Names of figures of a cell; each makes a comparison."""
     unit: str = ""
     """How numbers are shown: empty, ``change``, ``%``, ``h``, ``s``, ``ms``, ``times``."""
     cells: str = ""

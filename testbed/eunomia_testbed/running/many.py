@@ -223,7 +223,7 @@ def _run_left(plan: Plan, folder: ResultFolder, facts: RunFacts, how: _How) -> _
 def _source(
     plan: Plan, cells: Sequence[Cell], folder: Path, enough: Callable[["pl.DataFrame"], bool] | None
 ) -> InOrder | Rationed:
-    """Return what hands out these cells; of resamples with a budget or a question, as many as these allow."""
+    """Return the queue of these cells; where resamples have a budget or a question, it ends when that is met."""
     if plan.resampling is None or (plan.budget_seconds is None and enough is None):
         return InOrder(cells)
     file = ResampleFile(folder)
