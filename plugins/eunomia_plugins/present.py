@@ -1,19 +1,24 @@
-"""How many jobs have shared the cluster with a job since it arrived: two counters and a number for each job."""
+"""With how many jobs a job has shared the cluster since it arrived, counted in two ways."""
 
 import dataclasses
 import json
 from collections.abc import Mapping
-from typing import ClassVar, Self
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 
-from eunomia import Snapshot
+from eunomia import Memo, Offer, Snapshot
 from eunomia.units import Reals, Rows
+
+Sharing = Literal["average", "arrived"]
+"""How N_avg is counted: ``average``: the apps per GPU, averaged over the time that the job's app has been queued or
+running (Shockwave, equation 9); ``arrived``: the jobs that were here when the job arrived and those that arrived since,
+over the GPUs. The average falls while a queue drains; the count of arrivals does not."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Present:
-    """The memo: arrivals and departures so far, and by job the departures before it arrived."""
+    """The memo of ``arrived``: arrivals and departures so far, and by job the departures before it arrived."""
 
     version: ClassVar[int] = 1
     arrived: int = 0
@@ -48,15 +53,26 @@ class Present:
         names = snapshot.jobs.id[jobs].tolist()
         return np.array([self.arrived - self.left_before.get(job, self.left) for job in names], dtype=float)
 
-    def stretch(self, snapshot: Snapshot, jobs: Rows, gpus: int, given: float = 0.0) -> Reals:
-        """Return by job its run time under a fair share over its own, at least 1.
 
-        Args:
-            snapshot: the current state.
-            jobs: job rows.
-            gpus: of the cluster.
-            given: that value for all jobs; 0: the jobs that a job has shared the cluster with, over the GPUs.
-        """
-        if given > 0.0:
-            return np.full(jobs.size, given)
-        return np.maximum(self.shared_with(snapshot, jobs) / max(1, gpus), 1.0)
+def present_after(old: Memo | None, snapshot: Snapshot) -> Present:
+    """Return the memo after this round; a policy that had none begins to count now."""
+    return (old if isinstance(old, Present) else Present()).after(snapshot)
+
+
+def stretch(snapshot: Snapshot, offer: Offer, jobs: Rows, memo: Present | None, given: float = 0.0) -> Reals:
+    """Return by job its run time under a fair share over its own, at least 1.
+
+    Args:
+        snapshot: the current state.
+        offer: the offer of the round.
+        jobs: job rows.
+        memo: counts what a job has shared the cluster with; None: the average of equation (9).
+        given: that value for all jobs; 0: counted.
+    """
+    if given > 0.0:
+        return np.full(jobs.size, given)
+    if memo is not None:
+        shared = memo.shared_with(snapshot, jobs)
+    else:
+        shared = np.nan_to_num(offer.contention[snapshot.jobs.app[jobs]], nan=1.0)
+    return np.maximum(shared / max(1, int(offer.capacity.sum())), 1.0)

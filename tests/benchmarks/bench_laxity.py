@@ -8,9 +8,9 @@ their seeds are fixed here: 5001 to 5020. No setting of any policy was chosen on
    JCT over SRTF's on the same trace, of its worst static ρ, and the part of the jobs above 1.05;
 2. the worst ρ of every kind, and the most CPU of a round on the first of the largest traces;
 3. the same where a policy knows the contention of the trace, a fact of the future, and what not knowing it costs;
-4. the same with errors in measured rates, over OSSP and SRTF without errors, on the traces of at most 220 jobs;
-5. what each part of ``laxity`` buys: the same with one part less, on the same traces; and Shockwave's planner there,
-   with each way to count N_avg;
+4. the same with errors in measured rates, over OSSP and SRTF without errors;
+5. what each part of ``laxity`` buys: the same with one part less; and Shockwave's planner with each way to count
+   N_avg, on the traces of at most 220 jobs;
 6. the front in (worst static ρ, mean JCT, makespan) of each published policy, by trace;
 7. the goals of ``laxity`` one by one;
 8. policies as shipped on the published trace.
@@ -59,9 +59,10 @@ LESS = (
     Way("without the path", "laxity", {"plugins.laxity.critical": 2.0, "plugins.laxity.critical_power": 100.0}),
     Way("without gangs", "laxity", {"plugins.laxity.gang_power": 0.0}),
     Way("without staying", "laxity", {"plugins.laxity.stay": 0.0}),
+    Way("without its N: the average of (9)", "laxity", {"plugins.laxity.sharing": "average"}),
 )
 """``laxity`` with one part less: seconds that are not forecast; no fair finish; no makespan; lengths in seconds;
-running jobs count as long as they are."""
+running jobs count as long as they are; N falls while the queue drains, as Shockwave's N_avg does."""
 PLANNER = tuple(
     Way(f"{preset}, {sharing}", preset, {"plugins.shockwave_utility.sharing": sharing})
     for preset in ("shockwave", "shockwave_linear")
@@ -69,7 +70,7 @@ PLANNER = tuple(
 )
 """The planner with both ways to count N_avg."""
 FEW = 220
-"""Jobs of the greatest traces of tables 4 and 5."""
+"""Jobs of the greatest traces on which both ways to count N_avg are compared."""
 TIED = 0.01
 """Figures of two policies on a trace are tied if they differ by at most this part."""
 Runs = Mapping[tuple[str, Trace], Found]
@@ -236,7 +237,8 @@ def main(words: Sequence[str]) -> None:
     cells = [(way, PUBLISHED) for way in (*SHIPPED, *INFORMED)]
     cells += [(way, trace) for trace in traces for way in (*SHIPPED, *INFORMED)]
     small = [trace for trace in traces if trace.jobs <= FEW]
-    cells += [(way, trace) for trace in small for way in (*ERRORS, *LESS, *PLANNER)]
+    cells += [(way, trace) for trace in traces for way in (*ERRORS, *LESS)]
+    cells += [(way, trace) for trace in small for way in PLANNER]
     runs = {(way.name, trace): found for way, trace, found in run_all(given.throughputs, cells, given.j, given.store)}
     tables = (
         ("1. As shipped", main_rows(runs, SHIPPED, traces)),
@@ -244,8 +246,8 @@ def main(words: Sequence[str]) -> None:
         ("   The most CPU of a round", round_rows(runs, SHIPPED, max(traces, key=lambda trace: trace.jobs))),
         ("3. Knowing the contention of the trace", main_rows(runs, INFORMED, traces)),
         ("   What not knowing it costs", cost_rows(runs, traces)),
-        ("4. Errors in measured rates", main_rows(runs, (OURS, *ERRORS), small)),
-        ("5. laxity with one part less", main_rows(runs, (OURS, *LESS), small)),
+        ("4. Errors in measured rates", main_rows(runs, (OURS, *ERRORS), traces)),
+        ("5. laxity with one part less", main_rows(runs, (OURS, *LESS), traces)),
         ("   N_avg of Shockwave's planner", main_rows(runs, PLANNER, small)),
         ("6. The front", front_rows(runs, traces)),
         ("   By trace", places_by_trace(runs, traces)),

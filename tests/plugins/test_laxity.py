@@ -123,3 +123,14 @@ def test_the_fair_share_follows_from_these_jobs_and_never_from_the_future() -> N
     # Three jobs on two GPUs: a fair share takes 1.5 times as long; at 60 s a/1 has 90 s for 100 s of work.
     assert scores(three(), now=60.0)["a/1"][0] == 1.0
     assert scores(three(), now=40.0)["a/1"][0] == 2.0
+
+
+def test_the_fair_share_may_be_the_average_so_far_as_in_shockwave() -> None:
+    # The app of a/1 has seen six apps on average: on two GPUs a fair share takes three times as long.
+    world = World("1x2 V100").app("a", contention=6.0).job("a/1", iterations=100, seconds_per_iteration=1.0)
+    world = world.job("b/1", iterations=400, seconds_per_iteration=1.0)
+    for sharing, kind in (("average", 2.0), ("arrived", 1.0)):
+        assert scores(world, now=120.0, sharing=sharing)["a/1"][0] == kind
+    rule = Laxity(LaxityOptions(sharing="average"))
+    snapshot = world.snapshot(now=120.0)
+    assert rule.eunomia_valuation(snapshot, Fixed().eunomia_elasticity(snapshot), world.offer(120.0)).memo is None

@@ -22,7 +22,7 @@ from eunomia import (
 from eunomia.contract.contracts import Contracts
 from eunomia.units import JobId, Reals
 from eunomia_plugins.orders.remaining import by_length, lengths
-from eunomia_plugins.present import Present
+from eunomia_plugins.present import Present, present_after, stretch
 
 Weight = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 Power = Annotated[float, Field(ge=1.0, le=100.0)]
@@ -84,7 +84,7 @@ class IndexRule:
     def eunomia_valuation(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> Valuations:
         """Score each candidate by minus its index."""
         old = snapshot.memos.of(self.name, Stage.VALUATION)
-        memo = (old if isinstance(old, Present) else Present()).after(snapshot)
+        memo = present_after(old, snapshot)
         terms = self._terms(snapshot, menus, offer, memo)
         own = self.options
         index = (
@@ -110,7 +110,7 @@ class IndexRule:
         gpus = max(1, int(offer.capacity.sum()))
         # The least time in which all jobs can finish: the longest job alone, or all work on all GPUs.
         path = max(np.nanmax(active.left, initial=0.0), np.nansum(active.left * active.gpus) / gpus)
-        due = snapshot.jobs.arrived[jobs] + own.total * memo.stretch(snapshot, jobs, gpus, self.options.contention)
+        due = snapshot.jobs.arrived[jobs] + own.total * stretch(snapshot, offer, jobs, memo, self.options.contention)
         until = due - snapshot.now
         with np.errstate(divide="ignore", invalid="ignore"):
             return Terms(

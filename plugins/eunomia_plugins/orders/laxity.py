@@ -25,7 +25,7 @@ from eunomia import (
 from eunomia.contract.contracts import Contracts
 from eunomia.units import Bools, JobId, Reals
 from eunomia_plugins.orders.remaining import lengths
-from eunomia_plugins.present import Present
+from eunomia_plugins.present import Present, Sharing, present_after, stretch
 
 CRITICAL, LATE, USUAL, UNKNOWN = 0.0, 1.0, 2.0, 3.0
 """Classes of jobs, in order of service."""
@@ -47,8 +47,9 @@ class LaxityOptions(PluginOptions):
     stay: Share = 0.1
     """By what part a running job counts as shorter, and becomes critical earlier: a change must be worth a restart."""
     contention: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 0.0
-    """A job's run time under a fair share, over its own run time; 0: the jobs that were here when the job arrived and
-    those that arrived since, over the GPUs, at least 1."""
+    """N: a job's run time under a fair share, over its own run time, at least 1; 0: counted, see ``sharing``."""
+    sharing: Sharing = "arrived"
+    """How N is counted."""
 
 
 class Urgency(NamedTuple):
@@ -91,7 +92,7 @@ class Laxity:
     def eunomia_valuation(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> Valuations:
         """Score each candidate by its class, its key within the class, and its arrival."""
         old = snapshot.memos.of(self.name, Stage.VALUATION)
-        memo = (old if isinstance(old, Present) else Present()).after(snapshot)
+        memo = present_after(old, snapshot) if self.options.sharing == "arrived" else None
         jobs = offer.candidates
         urgency = self._urgency(snapshot, menus, offer, memo)
         running = np.isin(jobs, snapshot.holdings.job)
@@ -112,13 +113,13 @@ class Laxity:
             return Explanation(text=text, numbers={})
         return Explanation(text=text, numbers={"jobs_shared_with": float(memo.shared_with(snapshot, rows)[0])})
 
-    def _urgency(self, snapshot: Snapshot, menus: Menus, offer: Offer, memo: Present) -> Urgency:
+    def _urgency(self, snapshot: Snapshot, menus: Menus, offer: Offer, memo: Present | None) -> Urgency:
         jobs, gpus = offer.candidates, max(1, int(offer.capacity.sum()))
         active = lengths(snapshot, menus, snapshot.active)
         path = max(float(np.nanmax(active.left, initial=0.0)), float(np.nansum(active.left * active.gpus)) / gpus)
         own = lengths(snapshot, menus, jobs)
-        stretch = memo.stretch(snapshot, jobs, gpus, self.options.contention)
-        since, fair = snapshot.now - snapshot.jobs.arrived[jobs], own.total * stretch
+        fair = own.total * stretch(snapshot, offer, jobs, memo, self.options.contention)
+        since = snapshot.now - snapshot.jobs.arrived[jobs]
         return Urgency(
             left=own.left,
             rho=(since + own.left) / np.maximum(fair, _LITTLE),

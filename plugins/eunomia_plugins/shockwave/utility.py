@@ -25,7 +25,7 @@ from eunomia import (
 )
 from eunomia.contract.contracts import Contracts
 from eunomia.units import Reals, Rows
-from eunomia_plugins.present import Present
+from eunomia_plugins.present import Present, Sharing, present_after, stretch
 from eunomia_plugins.shockwave.outlook import Outlook, outlook
 
 MOST_WEIGHT = 1e12
@@ -43,10 +43,8 @@ class ShockwaveUtilityOptions(PluginOptions):
     """Power of ρ in a job's weight; 1 to 10 in §6.1."""
     contention: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 0.0
     """N_avg, a job's run time under a fair share over its own, at least 1; 0: counted, see ``sharing``."""
-    sharing: Literal["average", "arrived"] = "average"
-    """How N_avg is counted: ``average``: the apps per GPU, averaged over the time that the job's app has been queued or
-    running (equation 9); ``arrived``: the jobs that were here when the job arrived and those that arrived since, over
-    the GPUs. The average falls while a queue drains; the count of arrivals does not."""
+    sharing: Sharing = "average"
+    """How N_avg is counted."""
     ahead: Literal["shared", "alone"] = "shared"
     """How fast the remaining work proceeds, for ρ: at a fair share as in equation (9), or alone, if the job runs from
     now on. With ``alone`` ρ reaches 1 when the job must run without a break to be fair, and urgent jobs stand out."""
@@ -79,9 +77,9 @@ class ShockwaveUtility:
         utility[unknown] = np.arange(window + 1) / window  # as if the job took the window
         old = snapshot.memos.of(self.name, Stage.VALUATION)
         memo = self._present(snapshot, old)
-        stretch = self._stretch(snapshot, offer, jobs, memo)
+        fair = stretch(snapshot, offer, jobs, memo, self.options.contention)
         with np.errstate(over="ignore"):  # bounded below
-            weight = self._rho(snapshot, jobs, seen, stretch) ** self.options.k
+            weight = self._rho(snapshot, jobs, seen, fair) ** self.options.k
         return Valuations(
             claims=Claims(unit=Unit.JOB, rows=jobs, weight=np.clip(weight, 1.0 / MOST_WEIGHT, MOST_WEIGHT)),
             forms=(OverTime(utility=utility, round_seconds=Seconds(length)),),
@@ -98,23 +96,13 @@ class ShockwaveUtility:
         """Return the counters of arrivals, where N_avg is counted from them."""
         if self.options.contention > 0.0 or self.options.sharing == "average":
             return None
-        return (old if isinstance(old, Present) else Present()).after(snapshot)
+        return present_after(old, snapshot)
 
-    def _stretch(self, snapshot: Snapshot, offer: Offer, jobs: Rows, memo: Present | None) -> Reals:
-        """Return by job its run time under a fair share over its own."""
-        if self.options.contention > 0.0:
-            return np.full(jobs.size, self.options.contention)
-        gpus = max(1, int(offer.capacity.sum()))
-        if memo is not None:
-            return memo.stretch(snapshot, jobs, gpus)
-        apps = np.nan_to_num(offer.contention[snapshot.jobs.app[jobs]], nan=1.0)
-        return np.maximum(apps / gpus, 1.0)
-
-    def _rho(self, snapshot: Snapshot, jobs: Rows, seen: Outlook, stretch: Reals) -> Reals:
+    def _rho(self, snapshot: Snapshot, jobs: Rows, seen: Outlook, fair: Reals) -> Reals:
         """Equation (9): (L + W + R N_avg) / (P N_avg); 1 for jobs of unknown length."""
         since = np.maximum(snapshot.now - snapshot.jobs.arrived[jobs], 0.0)
-        ahead = seen.left * (stretch if self.options.ahead == "shared" else 1.0)
+        ahead = seen.left * (fair if self.options.ahead == "shared" else 1.0)
         with np.errstate(divide="ignore", invalid="ignore"):
-            found = (since + ahead) / (seen.total * stretch)
+            found = (since + ahead) / (seen.total * fair)
         rho: Reals = np.where(np.isfinite(found), found, 1.0)
         return rho
