@@ -143,7 +143,7 @@ class LogFolder:
         return [name for name, number in self._writers.items() if number == writer]
 
     def _columns(self, tag: str) -> dict[int, Columns]:
-        """Return the points of a tag by writer, oldest first; writers without points are included, since they may purge."""
+        """Return the points of a tag by writer, oldest first; a writer without points is kept, since it may purge."""
         return {
             writer: _join_columns([self._files[n].column(tag) for n in self._names(writer)])
             for writer in self.writers()
