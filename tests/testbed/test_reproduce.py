@@ -11,6 +11,7 @@ import pytest
 from eunomia.cli import run
 from eunomia.errors import InputError
 from eunomia_testbed.reproduce.command import chosen
+from eunomia_testbed.reproduce.estimates import estimated
 from eunomia_testbed.reproduce.page import page
 from eunomia_testbed.reproduce.paper import Paper, Runs, cells_of
 from eunomia_testbed.reproduce.papers import find_paper, paper_names
@@ -419,6 +420,16 @@ def test_an_unknown_paper_is_refused(capsys: pytest.CaptureFixture[str]) -> None
     rule = f'paper must be one of: {", ".join(OWN)}, but got "themsi"; did you mean "themis"?'
     assert rule in capsys.readouterr().err
     assert find_paper("themis") is themis.PAPER
+
+
+@pytest.mark.parametrize("paper", OWN)
+def test_the_cpu_time_of_a_paper_is_estimated_beforehand(paper: str) -> None:
+    own = find_paper(paper)
+    grid = own.grid()
+    cells = cells_of(grid.seeds[:1], own.claims(grid))
+    known = [seconds for seconds in map(own.seconds, cells) if seconds is not None]
+    assert len(known) > 0.4 * len(cells) and min(known) > 0.0
+    assert "s of CPU time" in estimated(own.seconds, cells)
 
 
 @pytest.mark.parametrize("paper", paper_names())

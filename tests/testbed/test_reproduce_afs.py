@@ -124,6 +124,8 @@ def test_claims_without_runs_are_not_measured_and_a_worse_policy_does_not_hold()
 def test_a_cluster_that_is_not_run_has_no_cells() -> None:
     claims = [claim for claim in PAPER.claims(AfsGrid(clusters="e13805")) if "on #9" in claim.text]
     assert len(claims) == 4 and [list(claim.cells(0)) for claim in claims] == [[]] * 4
+    found = claims[0].measure(Runs(grid=AfsGrid(clusters="e13805"), done=dict[str, AfsFigures]()))
+    assert "none of its settings is among those of the run" in found.reason
 
 
 def test_other_seeds_draw_models_and_one_seed_of_them_is_undecided() -> None:
@@ -162,11 +164,17 @@ def test_two_jobs_in_turn_and_with_equal_shares_are_simulated() -> None:
     assert [(one.text, one.verdict) for one in found] == [("1.75 h", Verdict.FAILS), ("2 h", Verdict.HOLDS)]
 
 
-def test_rows_with_tiresias_have_clusters_of_their_own() -> None:
-    own = AfsGrid(clusters="2869ce", tiresias_clusters="ed69ec")
+def test_rows_without_costly_policies_and_rows_with_tiresias_have_clusters_of_their_own() -> None:
+    own = AfsGrid(clusters="2869ce", order_clusters="0e4a51", tiresias_clusters="ed69ec")
     by_row = {claim.text: {one.cluster for one in claim.cells(0)} for claim in PAPER.claims(own)}
     assert by_row["mean JCT over AFS-P's: Tiresias-L"] == {"ed69ec"}
-    assert by_row["mean JCT over AFS-L's: SRTF"] == {"2869ce"}
+    assert by_row["AFS-P is best of those that do not: the others' mean JCT over its"] == {"ed69ec"}
+    assert by_row["mean JCT over AFS-L's: SRTF"] == {"2869ce", "0e4a51"}
+    assert by_row["traces 1, 2, 3, 5, 6, 8: mean JCT of SRTF over SRSF's"] == {"0e4a51"}
+    assert by_row["AFS-L is better than SRTF-E and SRSF-E: their mean JCT over its"] == {"2869ce"}
+    assert {claim.text for claim in PAPER.claims(AfsGrid(order_clusters=""))} == set(by_row)
+    with pytest.raises(InputError, match=r'^order_clusters must be some of .* but got "#1" \(--set order_clusters'):
+        PAPER.claims(AfsGrid(order_clusters="#1"))
     with pytest.raises(InputError, match=r'^tiresias_clusters must be some of .* but got "#9" \(--set tiresias_'):
         PAPER.claims(AfsGrid(tiresias_clusters="#9"))
 

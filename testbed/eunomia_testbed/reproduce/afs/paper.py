@@ -1,6 +1,6 @@
 """AFS for ``eunomia reproduce``: the settings, and the numbers that its rows name."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,10 +34,12 @@ class AfsGrid:
     """The settings of the reproduction, fixed and printed before the first run."""
 
     seeds: tuple[int, ...] = (0,)
-    clusters: str = "2869ce,b436b2"
-    """Clusters of Table 3: #9 has few jobs for its GPUs, #3 has many. All eleven take hours."""
-    tiresias_clusters: str = "e13805,ed69ec"
-    """Clusters of the rows with Tiresias-L, which takes hours where wide gangs wait in long queues: #4 and #11."""
+    clusters: str = "2869ce,e13805,ed69ec"
+    """Clusters of Table 3 for every policy but Tiresias-L: #9, #4 and #11. All eleven take hours."""
+    order_clusters: str = "0e4a51,b436b2,7f04ca,103959,ee9e8c"
+    """Further clusters of the rows that need SRTF, SRSF, AFS-L and AFS-P alone: #1, #3, #6, #7 and #8."""
+    tiresias_clusters: str = "e13805,103959,ed69ec"
+    """Clusters of the rows with Tiresias-L, which takes hours where wide gangs wait in long queues: #4, #7, #11."""
     trace: str = "philly_full_reconstructed.csv.gz"
     """Philly's trace with the models that the authors drew: not part of Eunomia."""
     scaling: str = "afs_scaling.csv"
@@ -57,7 +59,7 @@ class AfsGrid:
     @property
     def each_cluster(self) -> list[Fields]:
         """Return the clusters as settings of a row."""
-        return self._of(ORDER)
+        return _settings(self.names)
 
     @property
     def with_tiresias(self) -> list[Fields]:
@@ -66,8 +68,17 @@ class AfsGrid:
         Raises:
             InputError: Table 3 has no such cluster.
         """
-        names = _clusters(self.tiresias_clusters, "tiresias_clusters")
-        return [{"cluster": name, "label": number_of(name)} for name in names]
+        return _settings(_clusters(self.tiresias_clusters, "tiresias_clusters"))
+
+    @property
+    def with_orders(self) -> list[Fields]:
+        """Return the clusters of the rows without costly policies.
+
+        Raises:
+            InputError: Table 3 has no such cluster.
+        """
+        further = _clusters(self.order_clusters, "order_clusters") if self.order_clusters else ()
+        return _settings([*self.names, *further])
 
     @property
     def contended(self) -> list[Fields]:
@@ -85,7 +96,7 @@ class AfsGrid:
         return self._of(ORDER[8:9])
 
     def _of(self, known: Collection[str]) -> list[Fields]:
-        return [{"cluster": name, "label": number_of(name)} for name in self.names if name in known]
+        return [one for one in self.with_orders if one["cluster"] in known]
 
 
 def _clusters(text: str, key: str) -> tuple[str, ...]:
@@ -100,6 +111,11 @@ def _clusters(text: str, key: str) -> tuple[str, ...]:
             rule = f"{key} must be some of {', '.join(ORDER)}, separated by commas"
             raise InputError(rule, value=f'"{name}"', place=f"--set {key}")
     return names
+
+
+def _settings(names: Iterable[str]) -> list[Fields]:
+    """Return clusters as settings of a row, in the order of Table 3."""
+    return [{"cluster": name, "label": number_of(name)} for name in sorted(set(names), key=ORDER.index)]
 
 
 def number_of(cluster: str) -> str:
@@ -138,6 +154,7 @@ ROWS: Final[RowPaper[Any, Any, Any]] = RowPaper(
     numbers=NUMBERS,
     recipe=recipe_of,
     draws=lambda grid: grid.seeds != (0,),
+    group=lambda cell: number_of(cell.cluster),
     computed={"two jobs in turn": in_turn, "two jobs with equal shares": equal_shares},
 )
 PAPER: Final = paper_of(
@@ -148,6 +165,7 @@ PAPER: Final = paper_of(
     facts=lambda grid: {
         "names": ", ".join(grid.names),
         "cluster": CLUSTER,
+        "orders": ", ".join(number_of(one["cluster"]) for one in grid.with_orders),
         "tiresias": ", ".join(number_of(one["cluster"]) for one in grid.with_tiresias),
         "sizes": ", ".join(f"{name} {policy.sizes}" for name, policy in POLICIES.items()),
     },

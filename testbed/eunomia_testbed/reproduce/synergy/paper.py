@@ -143,6 +143,7 @@ NUMBERS: Final[Mapping[str, Callable[[SynergyFigures], float]]] = {
     "long jobs, p99": lambda one: _hours(one.long_jct_seconds, 99.0),
     "CPUs in use": lambda one: one.cpu_use,
     "GPUs in use": lambda one: one.gpu_use,
+    "CPU seconds a round": lambda one: one.cpu_seconds / max(1, one.rounds),
 }
 """By the names that rows give."""
 
@@ -162,12 +163,24 @@ def facts(grid: SynergyGrid) -> dict[str, str]:
     }
 
 
+def group(cell: SynergyCell) -> str:
+    """Return the trace, and the order where it is not FIFO."""
+    if cell.static:
+        trace = "static"
+    elif cell.trace:
+        trace = "Philly"
+    else:
+        trace = f"{cell.gpus} GPUs, jobs of several" if cell.multi else f"{cell.gpus} GPUs"
+    return trace if cell.order == "fifo" else f"{trace}, {cell.order}"
+
+
 ROWS: Final[RowPaper[Any, Any, Any]] = RowPaper(
     file=read_rows(Path(__file__).with_name("claims.toml")),
     cell=make_cell,
     numbers=NUMBERS,
     recipe=recipe_of,
     axis="scheme",
+    group=group,
     computed={"orders as Table 2": orders_as_table_2, "orders as Table 3": orders_as_table_3},
 )
 PAPER: Final = paper_of(
