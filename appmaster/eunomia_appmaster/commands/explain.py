@@ -54,7 +54,7 @@ def explain(
     if at is not None and run is None:
         raise InputError("--at must come with --run", value=f'"{at}"')
     if history:
-        _tell_history(job, run or state_dir, as_json)
+        _print_history(job, run or state_dir, as_json)
         return
     apps: Mapping[str, pb.App] = {}
     waits: Mapping[str, float] = {}
@@ -294,7 +294,7 @@ def _soon(said: pb.Explanation) -> str:
 # --- history ------------------------------------------------------------------------------------------------
 
 
-def _tell_history(job: str, folder: Path | None, as_json: bool) -> None:
+def _print_history(job: str, folder: Path | None, as_json: bool) -> None:
     from eunomia_appmaster.explaining.past_runs import PastRun
     from eunomia_appmaster.service.settings import default_state_dir
 

@@ -89,10 +89,10 @@ def _try(report: Report, path: Path) -> None:
 
     dry = try_recovery(path)
     if dry.refused is not None:
-        report.tell(Finding(rule=Rule.NOT_RECOVERABLE, what=dry.refused, place=path.name))
+        report.add(Finding(rule=Rule.NOT_RECOVERABLE, what=dry.refused, place=path.name))
     for name in dry.lost:
         what = f"app {name} fails at the next start, for its note is damaged or missing"
-        report.tell(Finding(rule=Rule.APP_LOST, what=what, place="table notes", app=name))
+        report.add(Finding(rule=Rule.APP_LOST, what=what, place="table notes", app=name))
 
 
 def facts(report: Report) -> dict[str, object]:

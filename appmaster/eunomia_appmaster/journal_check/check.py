@@ -33,13 +33,13 @@ def check_folder(folder: Path, *, over: bool = False) -> Report:
     with Rows(path, lambda _: None) as rows:
         cluster = _cluster(rows, path, report)
     if cluster is None:
-        with Rows(path, report.tell) as rows:
+        with Rows(path, report.add) as rows:
             rows.check_pages()
             rows.check_values()
         return report
     # The workers' files come first: what they carried out is in a journal that is read later.
     files = Files(containers=read_containers(path.parent, cluster), epochs=read_epochs(path.parent))
-    with Rows(path, report.tell) as rows:
+    with Rows(path, report.add) as rows:
         rows.check_pages()
         rows.check_values()
         _Check(rows=rows, folder=path.parent, cluster=cluster, files=files, report=report).run(over=over)
@@ -51,13 +51,13 @@ def _cluster(rows: Rows, path: Path, report: Report) -> Cluster | None:
     if layout is None:
         if rows.last_number:
             what = "there are steps, but the layout of the machines is missing"
-            report.tell(Finding(rule=Rule.UNREADABLE, what=what, place="meta layout"))
+            report.add(Finding(rule=Rule.UNREADABLE, what=what, place="meta layout"))
         report.remarks.append("no machine has come yet")
         return None
     try:
         return Cluster.read(layout)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        report.tell(
+        report.add(
             Finding(rule=Rule.UNREADABLE, what=f"it does not say what the machines are: {error!r}", place="meta layout")
         )
         return None
@@ -78,13 +78,13 @@ class _Check:
     _saved: list[Saved] = field(default_factory=list)
 
     def run(self, *, over: bool) -> None:
-        tell = self.report.tell
-        workers = Workers(tell, self.folder, self.report.running, timed=not self._clock_went_back())
+        note = self.report.add
+        workers = Workers(note, self.folder, self.report.running, timed=not self._clock_went_back())
         containers = self.files.containers
         workers.add(containers)
-        check_alone(containers, self.folder, tell)
-        work = Work(tell)
-        slots = Slots(self.cluster, work, workers, tell)
+        check_alone(containers, self.folder, note)
+        work = Work(note)
+        slots = Slots(self.cluster, work, workers, note)
         self._saved = list(self.rows.saved())
         self.report.checkpoints, self.report.containers = len(self._saved), len(containers)
         self._fold(slots, work)
@@ -109,7 +109,7 @@ class _Check:
                 work.check_divisions(step, {slot: hold.app for slot, hold in slots.held.items()})
                 self._follow_offers(step)
                 for saved in [saved for saved in self._saved if saved.after_step == step.number]:
-                    compare(saved, step, slots, work, self._offer, self.report.tell)
+                    compare(saved, step, slots, work, self._offer, self.report.add)
             self._before = step
             self.report.steps += 1
 
@@ -173,18 +173,18 @@ class _Check:
         for slot, epoch in self.files.epochs.items():
             if epoch > known:
                 what = f"the launcher has heard of epoch {epoch}, but the journal's last is {known}"
-                self.report.tell(Finding(rule=Rule.UNJOURNALED_ORDER, what=what, place=str(EPOCHS), slot=slot))
+                self.report.add(Finding(rule=Rule.UNJOURNALED_ORDER, what=what, place=str(EPOCHS), slot=slot))
 
     def _check_end(self) -> None:
         last = self.rows.last_number
         if last > self.report.last_step:
             what = f"step {last} was written, but the last one that is there is {self.report.last_step}"
-            self.report.tell(Finding(rule=Rule.STEPS, what=what, place=f"step {last}"))
+            self.report.add(Finding(rule=Rule.STEPS, what=what, place=f"step {last}"))
         for saved in self._saved:
             if saved.after_step > last:
                 what = f"it is of step {saved.after_step}, but the last step is {last}"
                 place = f"checkpoint after step {saved.after_step}"
-                self.report.tell(Finding(rule=Rule.CHECKPOINT_DIFFERS, what=what, place=place))
+                self.report.add(Finding(rule=Rule.CHECKPOINT_DIFFERS, what=what, place=place))
 
     def _find(self, rule: Rule, what: str, place: str, step: JournalStep) -> None:
-        self.report.tell(Finding(rule=rule, what=what, place=place, at=(step.at,)))
+        self.report.add(Finding(rule=rule, what=what, place=place, at=(step.at,)))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from eunomia_appmaster.journal_check.cluster import Cluster
-from eunomia_appmaster.journal_check.findings import Finding, Rule, Tell
+from eunomia_appmaster.journal_check.findings import AddFinding, Finding, Rule
 
 FOREVER = float("inf")
 EPOCHS = Path("launcher", "epochs.json")
@@ -126,7 +126,7 @@ def _json(path: Path) -> dict[str, Any] | None:
 # -- by themselves
 
 
-def check_alone(containers: Iterable[Container], folder: Path, tell: Tell) -> None:
+def check_alone(containers: Iterable[Container], folder: Path, note: AddFinding) -> None:
     """Check the workers' files against each other."""
     by_slot: dict[int, list[Container]] = defaultdict(list)
     gangs: dict[tuple[str, int], list[Container]] = defaultdict(list)
@@ -135,23 +135,23 @@ def check_alone(containers: Iterable[Container], folder: Path, tell: Tell) -> No
         if container.start is not None:
             by_slot[container.own_slot if container.slot is None else container.slot].append(container)
     for slot, mine in by_slot.items():
-        _check_slot(slot, sorted(mine, key=lambda each: each.start or 0.0), folder, tell)
+        _check_slot(slot, sorted(mine, key=lambda each: each.start or 0.0), folder, note)
     for (job, incarnation), ranks in gangs.items():
-        _check_gang(job, incarnation, ranks, tell)
+        _check_gang(job, incarnation, ranks, note)
 
 
-def _check_slot(slot: int, mine: list[Container], folder: Path, tell: Tell) -> None:
+def _check_slot(slot: int, mine: list[Container], folder: Path, note: AddFinding) -> None:
     for one, other in _overlapping(mine):
         if _ended_meanwhile(one, other, folder):
             continue
         what = f"{one.id} {one.span} and {other.id} {other.span} ran on slot {slot} at once"
         times = (other.start or 0.0, min(one.end, other.end))
-        tell(Finding(rule=Rule.RAN_TWICE, what=what, place=other.place, app=other.app, slot=slot, at=times))
+        note(Finding(rule=Rule.RAN_TWICE, what=what, place=other.place, app=other.app, slot=slot, at=times))
     for one, other in pairwise(mine):
         if other.epoch < one.epoch:
             what = f"{other.id} started on slot {slot} under epoch {other.epoch} after {one.id} under {one.epoch}"
             started = (other.start or 0.0,)
-            tell(Finding(rule=Rule.OLD_EPOCH, what=what, place=other.place, app=other.app, slot=slot, at=started))
+            note(Finding(rule=Rule.OLD_EPOCH, what=what, place=other.place, app=other.app, slot=slot, at=started))
 
 
 def _overlapping(mine: list[Container]) -> Iterator[tuple[Container, Container]]:
@@ -170,11 +170,11 @@ def _ended_meanwhile(one: Container, other: Container, folder: Path) -> bool:
     return one.end <= (other.start or 0.0)
 
 
-def _check_gang(job: str, incarnation: int, ranks: list[Container], tell: Tell) -> None:
+def _check_gang(job: str, incarnation: int, ranks: list[Container], note: AddFinding) -> None:
     wanted = max(each.ranks for each in ranks)
     began = [each for each in ranks if each.start is not None]
     slots = {each.own_slot if each.slot is None else each.slot for each in began}
     if any(each.worked for each in began) and len(slots) < wanted:
         what = f"incarnation {incarnation} of {job} made steps with {len(slots)} of its {wanted} workers"
         first = min(each.start or 0.0 for each in began)
-        tell(Finding(rule=Rule.GANG_IN_PART, what=what, place=ranks[0].place, app=ranks[0].app, at=(first,)))
+        note(Finding(rule=Rule.GANG_IN_PART, what=what, place=ranks[0].place, app=ranks[0].app, at=(first,)))

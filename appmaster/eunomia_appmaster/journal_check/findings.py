@@ -78,7 +78,7 @@ class Finding:
         }
 
 
-Tell = Callable[[Finding], None]
+AddFinding = Callable[[Finding], None]
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
@@ -110,7 +110,7 @@ class Report:
     running: bool = False
     remarks: list[str] = dataclasses.field(default_factory=list)
 
-    def tell(self, finding: Finding) -> None:
+    def add(self, finding: Finding) -> None:
         """Add a finding."""
         self.found += 1
         if len(self.findings) < self.MOST:

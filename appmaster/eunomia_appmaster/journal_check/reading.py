@@ -15,7 +15,7 @@ from typing import Any
 
 from eunomia.contract.decisions import TransitionKind
 from eunomia.errors import InputError
-from eunomia_appmaster.journal_check.findings import Finding, Rule, Tell
+from eunomia_appmaster.journal_check.findings import AddFinding, Finding, Rule
 from eunomia_appmaster.journal_check.plain import plain
 
 APPLICATION_ID = 0x45554E4F
@@ -60,17 +60,17 @@ class Rows:
 
     Args:
         path: of the journal.
-        tell: called with each finding about an unreadable row.
+        note: called with each finding about an unreadable row.
 
     Raises:
         InputError: there is no journal, or one of an unknown version.
     """
 
-    def __init__(self, path: Path, tell: Tell) -> None:
+    def __init__(self, path: Path, note: AddFinding) -> None:
         if not os.path.isfile(path):  # noqa: PTH113 - also under a name that no disk takes
             raise InputError("a journal must exist to be checked", value="no such file", place=str(path))
         self._path = path
-        self._tell = tell
+        self._note = note
         self._database = _opened(path)
         try:
             (owner,) = self._database.execute("PRAGMA application_id").fetchone()
@@ -237,7 +237,7 @@ class Rows:
         return count
 
     def _unreadable(self, what: str, place: str) -> None:
-        self._tell(Finding(rule=Rule.UNREADABLE, what=what, place=place))
+        self._note(Finding(rule=Rule.UNREADABLE, what=what, place=place))
 
 
 def _sum(columns: Sequence[Any]) -> int:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from eunomia_appmaster.journal_check.findings import Finding, Rule, Tell
+from eunomia_appmaster.journal_check.findings import AddFinding, Finding, Rule
 from eunomia_appmaster.journal_check.reading import JournalStep, Saved
 from eunomia_appmaster.journal_check.slots import Hold, Slots
 from eunomia_appmaster.journal_check.work import Work
@@ -38,20 +38,20 @@ class Columns:
         return cls(lease, epoch, states, successor, cpus, memory_gib)
 
 
-def compare(saved: Saved, step: JournalStep, slots: Slots, work: Work, offer: int | None, tell: Tell) -> None:
+def compare(saved: Saved, step: JournalStep, slots: Slots, work: Work, offer: int | None, note: AddFinding) -> None:
     """Compare a saved state with the replay up to its step; ``offer``: the open one."""
     place = f"checkpoint after step {saved.after_step}"
 
     def differs(name: str, there: object, follows: object, slot: int | None = None) -> None:
         what = f"{name} is {there} there, but {follows} follows from the steps"
-        tell(Finding(rule=Rule.CHECKPOINT_DIFFERS, what=what, place=place, slot=slot, at=(step.at,)))
+        note(Finding(rule=Rule.CHECKPOINT_DIFFERS, what=what, place=place, slot=slot, at=(step.at,)))
 
     try:
         columns, scalars = Columns.read(saved.state), saved.state["scalars"]
         opened = None if saved.state["open"] is None else int(saved.state["open"][0]["id"])
         apps = set(saved.state["maps"]["app_rows"])
     except (KeyError, TypeError, ValueError, IndexError) as error:
-        tell(Finding(rule=Rule.UNREADABLE, what=f"a part of the state is missing: {error!r}", place=place))
+        note(Finding(rule=Rule.UNREADABLE, what=f"a part of the state is missing: {error!r}", place=place))
         return
     for name in ("now", "version", "round"):
         if scalars[name] != step.decision.get(name):

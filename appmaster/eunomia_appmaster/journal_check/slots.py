@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from eunomia_appmaster.journal_check.cluster import Cluster
-from eunomia_appmaster.journal_check.findings import Finding, Rule, Tell
+from eunomia_appmaster.journal_check.findings import AddFinding, Finding, Rule
 from eunomia_appmaster.journal_check.reading import JournalStep, kind_of
 from eunomia_appmaster.journal_check.work import Work
 from eunomia_appmaster.journal_check.workers import Workers
@@ -54,7 +54,7 @@ class Slots:
     cluster: Cluster
     work: Work
     workers: Workers
-    tell: Tell
+    note: AddFinding
     held: dict[int, Hold] = field(default_factory=dict)
     promised: dict[int, Hold] = field(default_factory=dict)
     down: set[int] = field(default_factory=set)
@@ -356,7 +356,7 @@ class Slots:
         self, rule: Rule, what: str, order: dict[str, Any] | None = None, slot: int | None = None
     ) -> None:  # fmt: skip
         app = None if order is None else str(order["app"])
-        self.tell(Finding(rule=rule, what=what, place=self._place, app=app, slot=slot, at=(self._at,)))
+        self.note(Finding(rule=rule, what=what, place=self._place, app=app, slot=slot, at=(self._at,)))
 
     def state(self) -> Iterator[tuple[int, Hold | None, Hold | None]]:
         """Yield each slot with its holder and its next holder."""

@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from eunomia_appmaster.journal_check.findings import Finding, Rule, Tell
+from eunomia_appmaster.journal_check.findings import AddFinding, Finding, Rule
 from eunomia_appmaster.journal_check.reading import JournalStep
 
 
@@ -18,7 +18,7 @@ class Work:
         whole: whether the journal was read from its first step on, so that every app's arrival was seen.
     """
 
-    tell: Tell
+    note: AddFinding
     whole: bool = True
     live: dict[str, tuple[float, int]] = field(default_factory=dict)
     ended: Counter[str] = field(default_factory=Counter)
@@ -89,7 +89,7 @@ class Work:
         """Check the apps at the journal's end; ``over``: no app may be live."""
         for app, (at, number) in self.live.items() if over else ():
             what = f"{app} arrived, and neither finished nor failed nor was cancelled"
-            self.tell(Finding(rule=Rule.APP_LOST, what=what, place=f"step {number}", app=app, at=(at,)))
+            self.note(Finding(rule=Rule.APP_LOST, what=what, place=f"step {number}", app=app, at=(at,)))
 
     def _end(self, app: str, how: str) -> None:
         if self.live.pop(app, None) is not None or (not self.whole and app not in self._over):
@@ -104,4 +104,4 @@ class Work:
             self._find(Rule.GANG_IN_PART, f"{job} takes {wanted} slots, but {who} on {size}", app)
 
     def _find(self, rule: Rule, what: str, app: str, slot: int | None = None) -> None:
-        self.tell(Finding(rule=rule, what=what, place=self._place, app=app, slot=slot, at=(self._at,)))
+        self.note(Finding(rule=rule, what=what, place=self._place, app=app, slot=slot, at=(self._at,)))

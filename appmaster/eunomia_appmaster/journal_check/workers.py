@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from eunomia_appmaster.journal_check.containers import FOREVER, Container, look_again
-from eunomia_appmaster.journal_check.findings import Finding, Rule, Tell
+from eunomia_appmaster.journal_check.findings import AddFinding, Finding, Rule
 
 
 @dataclass(slots=True)
@@ -19,7 +19,7 @@ class Workers:
         timed: whether Unix times of the files and of the journal can be compared.
     """
 
-    tell: Tell
+    note: AddFinding
     folder: Path
     running: bool
     timed: bool = True
@@ -80,4 +80,4 @@ class Workers:
     def _find(self, rule: Rule, what: str, container: Container, place: str, *times: float) -> None:
         at = (container.start, *times) if container.start is not None else times
         where = place if place == container.place else f"{place}; {container.place}"
-        self.tell(Finding(rule=rule, what=what, place=where, app=container.app, slot=container.slot, at=at))
+        self.note(Finding(rule=rule, what=what, place=where, app=container.app, slot=container.slot, at=at))

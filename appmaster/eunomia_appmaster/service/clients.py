@@ -139,7 +139,7 @@ class ClientProtocol(rpc.ClientProtocolServicer):
         )
         if answer.ready:
             async with service.driver.lock:
-                self._tell_health(answer)
+                self._fill_health(answer)
         elif service.away is not None and service.ready.is_set():
             answer.faults.append(service.away)
         return answer
@@ -295,7 +295,7 @@ class ClientProtocol(rpc.ClientProtocolServicer):
             return app, None
         return self._service.apps.get(name.rpartition("/")[0]), name
 
-    def _tell_health(self, answer: pb.HealthResponse) -> None:
+    def _fill_health(self, answer: pb.HealthResponse) -> None:
         service, view = self._service, self._service.view
         answer.now = service.driver.clock.now()
         answer.serving = service.driver.arbiter.serving.profile

@@ -218,7 +218,7 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
         events += [] if bid is None else [bid]
         if any(not isinstance(event, QUIET) for event in events):
             decision = await self._service.driver.fold(events, notes)
-            _tell_refusals(session, decision, bid)
+            _store_refusals(session, decision, bid)
         elif events or notes:
             self._service.driver.put(events, notes)
 
@@ -386,7 +386,7 @@ def _events_of(view: ClusterView, request: pb.AllocateRequest, now: Seconds) -> 
     return events_of(request, now=now, date=datetime.now(UTC).date().isoformat(), adapted_at=adapted_at)
 
 
-def _tell_refusals(session: Session, decision: Decision, bid: BidReceived | None) -> None:
+def _store_refusals(session: Session, decision: Decision, bid: BidReceived | None) -> None:
     """Store the refused reports for the session's next answer, without those that crossed their job's end."""
     for fault in decision.faults:
         if JOB_ENDED in fault.what and fault.what.partition(":")[0] in _LATE_NAMES:

@@ -181,7 +181,7 @@ class Service:
         self.nodes.restore(arbiter.view)
         self._lose_machines_ahead(arbiter)
         self.driver.put(self.nodes.events(arbiter.view))  # before a round could give out a slot that is missing
-        self._tell_profile(last is None)
+        self._store_profile(last is None)
         self._end_lost(arbiter.view)
         self.refresh()
         if last is not None:
@@ -220,7 +220,7 @@ class Service:
                 self.driver.rounds.append(step.decision)
             self._warn(step.decision, clock.now())
 
-    def _tell_profile(self, new: bool) -> None:
+    def _store_profile(self, new: bool) -> None:
         resolved = self.profile.resolved()
         self.journal.set_meta(
             profile=resolved,

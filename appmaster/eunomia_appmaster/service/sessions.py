@@ -137,13 +137,13 @@ class NewsWriter:
         """Return the news for an app master, and count them as sent; None if there are none."""
         answer = pb.AllocateResponse()
         known = {lease.id: lease for lease in self._leases(session, view)}
-        self._tell_leaving(session, view, answer)
+        self._add_leaving(session, view, answer)
         for lease in known.values():
-            self._tell_lease(session, view, lease, answer)
+            self._add_lease(session, view, lease, answer)
         for gone in session._leases.keys() - known.keys():
             del session._leases[gone]
             answer.ended_leases.append(gone)
-        self._tell_offer(session, view, answer, now)
+        self._add_offer(session, view, answer, now)
         if self._addresses() != session._tokens:
             session._tokens = self._addresses()
             answer.node_tokens.extend(self.node_tokens(session.app))
@@ -166,7 +166,7 @@ class NewsWriter:
         row = view.app_row(AppId(session.app))
         return view.leases_of(row)
 
-    def _tell_leaving(self, session: Session, view: ClusterView, answer: pb.AllocateResponse) -> None:
+    def _add_leaving(self, session: Session, view: ClusterView, answer: pb.AllocateResponse) -> None:
         held, row = view.gpus, view.app_row(AppId(session.app))
         mine = np.flatnonzero((held.app == row) & (held.state == GpuState.LEAVING)).tolist() if row != NONE else []
         session._leaving = {gpu: epoch for gpu, epoch in session._leaving.items() if gpu in mine}
@@ -180,7 +180,7 @@ class NewsWriter:
             seconds = self._nodes.seconds_left(gpus)
             answer.preempt.strict_contract.leaving.add(lease=lease, epoch=epoch, gpus=gpus, deadline_seconds=seconds)
 
-    def _tell_lease(self, session: Session, view: ClusterView, lease: LeaseView, answer: pb.AllocateResponse) -> None:
+    def _add_lease(self, session: Session, view: ClusterView, lease: LeaseView, answer: pb.AllocateResponse) -> None:
         sent = session._leases.get(lease.id)
         if lease.state not in READY:
             return
@@ -208,7 +208,7 @@ class NewsWriter:
             session.unacknowledged.append(Started(lease=LeaseId(lease.id), epoch=Epoch(lease.epoch)))
         return sent
 
-    def _tell_offer(self, session: Session, view: ClusterView, answer: pb.AllocateResponse, now: Seconds) -> None:
+    def _add_offer(self, session: Session, view: ClusterView, answer: pb.AllocateResponse, now: Seconds) -> None:
         offer = view.open_offer
         if session._offer is not None and (offer is None or offer.id != session._offer):
             answer.closed_offers.append(session._offer)
@@ -269,8 +269,8 @@ def _marks(view: ClusterView) -> dict[int, list[tuple[float, ...]]]:
     marks: dict[int, list[tuple[float, ...]]] = {}
     for lease in view.leases():
         ready = lease.state in READY
-        tells = ready and (view.amounts.differ or lease.tuned != NONE)
-        amounts = _amounts(view, lease) if tells else (0.0, 0.0)
+        has_amounts = ready and (view.amounts.differ or lease.tuned != NONE)
+        amounts = _amounts(view, lease) if has_amounts else (0.0, 0.0)
         marks.setdefault(lease.app, []).append(
             (lease.id, lease.epoch, ready, lease.ends_at, lease.protected_until, *amounts)
         )
