@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -55,6 +56,7 @@ class AppOnTypes:
         return self.lost_seconds >= SLOW_PART * self.run_seconds and self.lost_seconds > self.wait_seconds
 
 
+@functools.lru_cache(maxsize=2)
 def apps_by_type(run: RunData) -> Sequence[AppOnTypes] | None:
     """Return the apps with known speeds, in order of their names; None: no speed is known."""
     known = run.gpu_types.filter(pl.col("speed").is_not_null() & pl.col("run_seconds").is_not_null())
