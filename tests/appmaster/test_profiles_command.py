@@ -8,8 +8,8 @@ from tests.appmaster.journal_lab import Run
 
 from eunomia import Locality, cli
 from eunomia.contract.events import AppArrived, AppFinished, JobAdded, RateMeasured
-from eunomia.platform.kind_profile_files import load_profile
 from eunomia.units import AppId, JobId, UserId
+from eunomia_appmaster.service.kind_profile_files import load_profile
 
 
 @pytest.fixture

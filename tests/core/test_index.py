@@ -13,17 +13,12 @@ from eunomia.contract.keys import LinearKeyError, line_of
 from eunomia.contract.menus import Menus
 from eunomia.contract.queues import Queue
 from eunomia.platform.registry import default_registry
+from eunomia.round.answers import StageFaultError
 from eunomia.round.arbiter import Arbiter
 from eunomia.round.show import _StateIndex
 from eunomia.testing.builders import World
 from eunomia.testing.drive import Delays, Drive
 from eunomia.units import AppId, JobId, Seconds, UserId
-
-
-def content(queue: Queue) -> Any:
-    """The entries of a queue; empty lists are left out."""
-    waiting = {size: list(entries) for size, entries in queue.waiting.items() if entries}
-    return waiting, {kind: list(bucket.entries) for kind, bucket in queue.buckets.items()}
 
 
 def script(cluster: str, count: int = 60) -> tuple[list[tuple[float, Event]], dict[JobId, float]]:
@@ -51,7 +46,7 @@ def test_a_queue_that_is_kept_equals_one_that_is_made_anew(
         if self.kept:
             state = self._state
             rebuilt = _StateIndex(state, state.free_of(), state.waiting_jobs.rebuild().rows, kept=False)
-            assert content(queue) == content(kept(rebuilt, key, menus, **how))
+            assert queue.same(kept(rebuilt, key, menus, **how))
             asked.append(len(queue.buckets))
         return queue
 
@@ -62,6 +57,26 @@ def test_a_queue_that_is_kept_equals_one_that_is_made_anew(
     Drive(Arbiter(site, stages, stages), work=work, delays=delays).run(events, until=80_000.0)
     assert len(asked) > 60
     assert max(asked) > 1
+
+
+@pytest.mark.parametrize("forgets", [False, True])
+def test_strict_plugins_compare_a_queue_with_all_rows(forgets: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EUNOMIA_STRICT_PLUGINS", "1")
+    site = Cluster.parse("2x4 V100")
+    stages = Profile.load("srtf").stages(site)
+    events, work = script("2x4 V100")
+    drive, update = Drive(Arbiter(site, stages, stages), work=work), Queue.update
+    assert drive.arbiter.strict
+
+    def forgetful(queue: Queue, facts: Facts, rows: list[int], *, whole: bool) -> None:
+        update(queue, facts, rows if whole else [], whole=whole)
+
+    if not forgets:
+        drive.run(events, until=80_000.0)
+        return
+    monkeypatch.setattr(Queue, "update", forgetful)
+    with pytest.raises(StageFaultError, match="a queue must equal one that is made from all rows"):
+        drive.run(events, until=80_000.0)
 
 
 @pytest.mark.parametrize("plain", [False, True])

@@ -8,11 +8,11 @@ import typer
 
 from eunomia.errors import InputError
 from eunomia.model.kind_profiles import KnownRate
-from eunomia.platform.kind_profile_files import facts_of, load_profile, profile_text
 from eunomia_appmaster.client import Client
 from eunomia_appmaster.commands.console import Address, AsJson, StateDir, table
 from eunomia_appmaster.commands.journal import journal_of
 from eunomia_appmaster.explaining.dry_recovery import profiles_of
+from eunomia_appmaster.service.kind_profile_files import facts_of, load_profile, profile_text
 
 profiles = typer.Typer(
     add_completion=False,

@@ -4,8 +4,8 @@ from eunomia.arbiter import ClusterView
 from eunomia.contract.events import KindProfiled
 from eunomia.errors import InputError
 from eunomia.model.kind_profiles import KnownRate
-from eunomia.platform.kind_profile_files import parse_profile
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
+from eunomia_appmaster.service.kind_profile_files import parse_profile
 from eunomia_appmaster.service.service import Service
 
 FILE = "the profile"

@@ -189,6 +189,14 @@ class Queue:
             if until < math.inf:
                 heapq.heappush(self._ending, (until, row, entry))
 
+    def same(self, other: "Queue") -> bool:
+        """Return whether both hold the same rows with the same keys."""
+        return self._content() == other._content()
+
+    def _content(self) -> tuple[object, ...]:
+        buckets = {kind: bucket.entries for kind, bucket in self.buckets.items()}
+        return {size: entries for size, entries in self.waiting.items() if entries}, buckets
+
     def keys(self, rows: list[int]) -> list[float]:
         """Return the present keys of rows that the queue keeps; those of others are computed."""
         now, place, found = self.facts.now, self._place, list[float]()

@@ -16,7 +16,7 @@ from eunomia.model.cluster import Cluster
 from eunomia.round.bids import Closing, closing_of
 from eunomia.round.invariants import check_state
 from eunomia.round.round import Observer, Round, lease_of, renewals
-from eunomia.round.show import show
+from eunomia.round.show import check_queues, show
 from eunomia.round.strictness import is_strict
 from eunomia.round.timing import Timing
 from eunomia.round.verdict_changes import verdicts_of
@@ -55,6 +55,8 @@ class Arbiter:
         """Wall time that the calls of stages in rounds took, in nanoseconds: by stage; ``offer``: narrowing."""
         self.strict = is_strict()
         """Whether faults of plugins are raised, and the whole state is checked after every step."""
+        if self.strict:
+            check_queues(self.state)
         self._serving = stages
         self.timing = Timing(stages)
         """When rounds are due under the stages in use."""
@@ -157,6 +159,8 @@ class Arbiter:
         """Restore the state from a checkpoint of an arbiter of the same cluster."""
         self.state = load_state(data, self.state.cluster, self._memo_types(), plain=self.state.plain)
         self.view = view_of(self.state)
+        if self.strict:
+            check_queues(self.state)
         self._serve()
 
     def skip_epochs(self, last: int) -> None:

@@ -2,19 +2,23 @@
 
 import math
 from collections.abc import Iterable, Set
+from typing import Any
 
 import numpy as np
 
 from eunomia.contract.contracts import Feature
 from eunomia.contract.index import Index
+from eunomia.contract.keys import Key
 from eunomia.contract.memos import Memos
+from eunomia.contract.menus import Menus
 from eunomia.contract.offers import Offer
-from eunomia.contract.queues import Ranked
+from eunomia.contract.queues import Queue, Ranked
 from eunomia.contract.snapshot import Snapshot
 from eunomia.model.ledger import Ledger
 from eunomia.model.shapes import Deferred
 from eunomia.model.space import Space
 from eunomia.model.workload import JobState
+from eunomia.round.invariants import StateError
 from eunomia.round.narrowing import narrowed
 from eunomia.round.offering import candidates, may_change, named
 from eunomia.store.state import State
@@ -32,8 +36,8 @@ def show(state: State, causes: Iterable[Cause] = (), needs: frozenset[Feature] =
         causes: of the round.
         needs: what the stages of the profile need.
     """
-    later = state.shown
-    if type(later) is not _StateIndex:
+    later: Any = state.shown
+    if later is None:
         later = state.shown = _StateIndex(state, state.free_gpus, state.waiting_jobs.rows, kept=True)
     probing = state.owners.probing
     made = Snapshot(
@@ -45,14 +49,14 @@ def show(state: State, causes: Iterable[Cause] = (), needs: frozenset[Feature] =
         users=state.users.view,
         apps=state.apps.shown,
         jobs=state.jobs.shown,
-        active=later.active,  # type: ignore[arg-type]
-        active_apps=later.active_apps,  # type: ignore[arg-type]
+        active=later.active,
+        active_apps=later.active_apps,
         holdings=state.holdings.shown,
         forecasts=state.reports.forecasts,
         measured=state.reports.measured,
-        ledger=later.ledger,  # type: ignore[arg-type]
+        ledger=later.ledger,
         memos=later.memos,
-        kinds=later.kinds,  # type: ignore[arg-type]
+        kinds=later.kinds,
         seed=state.counters.seed,
         find_changes=state.changes.since,
         narrow=lambda app: narrowed(state, app, causes, needs),
@@ -80,9 +84,9 @@ def make_offer(state: State, scope: Scope, lease: Seconds, *, retune: bool = Fal
         id=OfferId(state.counters.last_offer + 1),
         scope=scope,
         made_at=state.now,
-        gpus=Deferred(lambda: may_change(state, scope, every).nonzero()[0]),  # type: ignore[arg-type]
-        candidates=Deferred(candidates, state, scope, only_free),  # type: ignore[arg-type]
-        free_gpus=sum(free) if only_free else Deferred(lambda: int(may_change(state, scope, every).sum())),  # type: ignore[arg-type]
+        gpus=Deferred(lambda: may_change(state, scope, every).nonzero()[0]),
+        candidates=Deferred(candidates, state, scope, only_free),
+        free_gpus=sum(free) if only_free else Deferred(lambda: int(may_change(state, scope, every).sum())),
         contended=state.waiting_jobs.asked > min(free),
         retune=retune,
         whole=True,
@@ -150,6 +154,22 @@ class _StateIndex(Index):
 
     def _app(self, row: int) -> Ranked | None:
         return None if self._state.apps.cells.ended[row] else super()._app(row)
+
+
+class _CheckedIndex(_StateIndex):
+    def queue(self, key: Key, menus: Menus, **how: Any) -> Queue:
+        found = super().queue(key, menus, **how)
+        kept, self._queues = self._queues, {}
+        whole = super().queue(key, menus, **how)
+        self._queues = kept
+        if not found.same(whole):
+            raise StateError("a queue must equal one that is made from all rows", value=str(how))
+        return found
+
+
+def check_queues(state: State) -> None:
+    """Make the index of a state compare each queue that a stage reads with one made from all rows."""
+    state.shown = _CheckedIndex(state, state.free_gpus, state.waiting_jobs.rows, kept=True)
 
 
 def _active_apps(state: State) -> Rows:

@@ -7,8 +7,8 @@ import pytest
 from eunomia import Locality
 from eunomia.errors import InputError
 from eunomia.model.kind_profiles import KnownRate
-from eunomia.platform.kind_profile_files import parse_profile, profile_text
 from eunomia.units import Basis
+from eunomia_appmaster.service.kind_profile_files import parse_profile, profile_text
 
 GOOD = 'kind = "resnet"\n[[point]]\ngpus = 2\ngpu_type = "V100"\nlocality = "machine"\nrate = 1.5\n'
 
