@@ -22,6 +22,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from eunomia.arbiter import Arbiter
 from eunomia.cli import run
 from eunomia.contract.decisions import Decision, TransitionKind
 from eunomia.contract.events import AppArrived, Event, JobAdded, SingleJobArrived
@@ -30,7 +31,6 @@ from eunomia.model.cluster import Cluster
 from eunomia.model.columns import Table
 from eunomia.model.workload import JobState
 from eunomia.platform.registry import default_registry
-from eunomia.round.arbiter import Arbiter
 from eunomia.testing.assemble import assemble
 from eunomia.units import AppId, JobId, Seconds, UserId
 from eunomia_testbed.simulator.engine import Engine

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from eunomia import Profile
+from eunomia.arbiter import Arbiter
 from eunomia.contract.decisions import Decision
 from eunomia.contract.events import AppArrived, Event, JobAdded
 from eunomia.errors import InputErrors
 from eunomia.model.cluster import Cluster
 from eunomia.platform.registry import Registry
-from eunomia.round.arbiter import Arbiter
 from eunomia.round.invariants import check_state
 from eunomia.testing.drive import Drive, Outcome
 from eunomia.units import AppId, JobId, UserId

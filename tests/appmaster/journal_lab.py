@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from eunomia.arbiter import Arbiter
 from eunomia.contract.decisions import Decision
 from eunomia.contract.events import AppArrived, AppFinished, Event, JobAdded, JobFinished, Released, Started
 from eunomia.journal.journal import Journal
@@ -13,7 +14,6 @@ from eunomia.journal.sums import checkpoint_sum, row_sum
 from eunomia.model.cluster import Cluster, Machine
 from eunomia.model.leases import LeaseState
 from eunomia.platform.profiles import Profile
-from eunomia.round.arbiter import Arbiter
 from eunomia.units import AppId, JobId, Seconds, UserId
 from eunomia_appmaster.service.layout import Layout, Place
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from eunomia import Profile
+from eunomia.arbiter import Arbiter
 from eunomia.contract.bundles import ByBundle
 from eunomia.contract.decisions import Decision
 from eunomia.contract.events import AppArrived, BidReceived, Event, ForecastReported, JobAdded, RateMeasured
@@ -11,7 +12,6 @@ from eunomia.contract.offers import Offer
 from eunomia.model.cluster import Cluster
 from eunomia.model.forecasts import Forecast, JobForecast, Phase
 from eunomia.platform.registry import Registry
-from eunomia.round.arbiter import Arbiter
 from eunomia.testing.drive import Delays, Drive
 from eunomia.units import AppId, JobId, Locality, UserId
 from eunomia_appmaster.master.agent import Agent, AgentError, Known, Standing, plugins_here

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from eunomia import Cluster, Machine, Profile
+from eunomia.arbiter import Arbiter
 from eunomia.cli import run
 from eunomia.contract.events import (
     AppArrived,
@@ -25,7 +26,6 @@ from eunomia.contract.events import (
 from eunomia.errors import InputError
 from eunomia.journal.journal import Journal, Note
 from eunomia.model.leases import LeaseState
-from eunomia.round.arbiter import Arbiter
 from eunomia.units import AppId, Epoch, JobId, LeaseId, Seconds, UserId
 from eunomia_appmaster.explaining.past_runs import PastRun
 from eunomia_appmaster.master.files import TRIALS_COLUMNS

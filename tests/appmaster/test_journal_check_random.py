@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from eunomia.arbiter import Arbiter
 from eunomia.journal.journal import Journal
 from eunomia.journal.sums import checkpoint_sum
-from eunomia.round.arbiter import Arbiter
 from eunomia.testing.strategies import Scenario, scenarios
 from eunomia_appmaster.journal_check import check_folder
 from eunomia_appmaster.service.layout import Layout, Place

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from eunomia.arbiter import Arbiter
 from eunomia.contract.events import Retuned
 from eunomia.journal.journal import Journal
 from eunomia.journal.sums import checkpoint_sum
 from eunomia.model.leases import LeaseState
-from eunomia.round.arbiter import Arbiter
 from eunomia.testing.strategies import Scenario, scenarios
 from eunomia_appmaster.journal_check import Report, Rule, check_folder
 from eunomia_appmaster.service.layout import Layout, Place

@@ -12,9 +12,9 @@ import grpc
 import pytest
 import structlog
 
+from eunomia.arbiter import Arbiter
 from eunomia.journal.journal import Journal
 from eunomia.platform.profiles import Profile
-from eunomia.round.arbiter import Arbiter
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2 as lpb
 from eunomia_appmaster.protocol.tokens import container_token

@@ -17,10 +17,10 @@ from pathlib import Path
 import structlog
 
 from combinations.contended import contended
+from eunomia.arbiter import Arbiter
 from eunomia.contract.decisions import Decision
 from eunomia.model.cluster import Cluster
 from eunomia.platform.profiles import Profile
-from eunomia.round.arbiter import Arbiter
 from eunomia.testing.drive import Drive
 from eunomia.units import Seconds
 

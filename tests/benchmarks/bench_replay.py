@@ -13,12 +13,12 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+from eunomia.arbiter import Arbiter
 from eunomia.contract.decisions import Decision, TransitionKind
 from eunomia.contract.events import AppArrived, AppFinished, Event, JobAdded, JobFinished, Released, Started
 from eunomia.contract.stages import Rounds, Stages
 from eunomia.model.cluster import Cluster
 from eunomia.platform.registry import default_registry
-from eunomia.round.arbiter import Arbiter
 from eunomia.testing.assemble import assemble
 from eunomia.units import AppId, Epoch, JobId, LeaseId, Seconds, UserId
 

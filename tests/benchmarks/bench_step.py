@@ -15,8 +15,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from bench_replay import Line, Replay, stages_of
 
+from eunomia.arbiter import Arbiter
 from eunomia.model.cluster import Cluster
-from eunomia.round.arbiter import Arbiter
 
 HEAD = f"{'order':6}{'jobs':>8}{'GPUs':>6}{'load':>6}{'steps':>9}{'rounds':>9}{'quiet':>9}{'stage calls':>13}"
 HEAD += f"{'longest queue':>15}{'us an event':>13}{'events/s':>10}"

@@ -18,9 +18,9 @@ from pathlib import Path
 
 import numpy as np
 
+from eunomia.arbiter import Arbiter
 from eunomia.model.cluster import Cluster
 from eunomia.platform.profiles import Profile
-from eunomia.round.arbiter import Arbiter
 from eunomia_testbed.generators import generate_workload
 from eunomia_testbed.metrics.fairness import UNFAIR_RHO
 from eunomia_testbed.metrics.judged import judge

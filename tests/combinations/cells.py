@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from combinations.cell_sampling import sampled
 from combinations.contended import TWO_TYPES, contended
+from eunomia.arbiter import Arbiter
 from eunomia.contract.contracts import Contract, Feature
 from eunomia.contract.decisions import Decision
 from eunomia.errors import EunomiaError
@@ -22,7 +23,6 @@ from eunomia.platform.contract_check import Step, check_chain, check_cluster, co
 from eunomia.platform.profile_resolver import FALLBACK
 from eunomia.platform.profiles import Profile
 from eunomia.platform.registry import Registry
-from eunomia.round.arbiter import Arbiter
 from eunomia.testing.drive import Drive
 from eunomia.testing.scenes import Scene
 from eunomia.units import Seconds, Stage

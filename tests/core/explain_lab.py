@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 
+from eunomia.arbiter import Arbiter
 from eunomia.contract.decisions import Decision
 from eunomia.contract.events import (
     AppArrived,
@@ -25,7 +26,6 @@ from eunomia.explain.remedies import Remedy
 from eunomia.model.cluster import Cluster
 from eunomia.model.leases import LeaseState
 from eunomia.model.workload import JobState
-from eunomia.round.arbiter import Arbiter
 from eunomia.units import NONE, AppId, Epoch, JobId, LeaseId, Locality, Seconds, UserId
 
 Make = Callable[[Cluster], Stages]

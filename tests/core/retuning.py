@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from eunomia import Allocation, Contract, Feature, Menus, Offer, Placement, Snapshot, Stage, Triggers, hookimpl
+from eunomia.arbiter import Arbiter
 from eunomia.contract.allocations import Grants
 from eunomia.contract.claims import Claims
 from eunomia.contract.decisions import Decision
@@ -16,7 +17,6 @@ from eunomia.contract.stages import Rounds, Stages
 from eunomia.model.cluster import Cluster, Machine
 from eunomia.model.workload import JobState
 from eunomia.platform.registry import default_registry
-from eunomia.round.arbiter import Arbiter
 from eunomia.round.invariants import check_state
 from eunomia.testing.assemble import assemble
 from eunomia.testing.drive import Drive

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eunomia import Cluster, Profile, Seconds
+from eunomia.arbiter import Arbiter
 from eunomia.contract.events import (
     Adapted,
     AppArrived,
@@ -24,7 +25,6 @@ from eunomia.contract.events import (
 from eunomia.journal.journal import Journal
 from eunomia.journal.recovery import recover
 from eunomia.model.adaptations import MOST_ADAPTATIONS, Adaptation, Adaptations, Adapts, Regime, adapts_named
-from eunomia.round.arbiter import Arbiter
 from eunomia.units import AppId, Basis, Cause, JobId, Locality, UserId
 
 JOBS = tuple(JobId(f"a/{number}") for number in range(3))

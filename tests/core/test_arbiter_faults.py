@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from eunomia import Allocation, Menus, Offer, Reason, Snapshot, Stage, hookimpl
+from eunomia.arbiter import Arbiter
 from eunomia.contract.allocations import DeviceShares, Grants
 from eunomia.contract.claims import Claims
 from eunomia.contract.decisions import Decision
@@ -15,7 +16,6 @@ from eunomia.contract.stages import Rounds, Stages
 from eunomia.errors import EunomiaError
 from eunomia.model.cluster import Cluster
 from eunomia.platform.registry import default_registry
-from eunomia.round.arbiter import Arbiter
 from eunomia.testing.assemble import assemble
 from eunomia.testing.drive import Drive
 from eunomia.units import AppId, JobId, Seconds, Unit, UserId

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from eunomia import Allocation, Menus, Offer, Snapshot, Stage, Triggers, hookimpl
+from eunomia.arbiter import Arbiter
 from eunomia.contract.allocations import Grants
 from eunomia.contract.bundles import ByBundle
 from eunomia.contract.claims import Claims
@@ -17,7 +18,6 @@ from eunomia.contract.stages import Rounds, Stages
 from eunomia.contract.verdicts import NO_VERDICTS
 from eunomia.model.cluster import Cluster
 from eunomia.platform.registry import default_registry
-from eunomia.round.arbiter import Arbiter
 from eunomia.round.invariants import check_state
 from eunomia.round.show import show
 from eunomia.store.saving import save_state

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from eunomia.arbiter import Arbiter
 from eunomia.contract.codec import encode
 from eunomia.contract.decisions import Decision
 from eunomia.contract.events import (
@@ -29,7 +30,6 @@ from eunomia.journal.journal import Journal
 from eunomia.model.cluster import Cluster
 from eunomia.model.leases import LeaseState
 from eunomia.platform.registry import default_registry
-from eunomia.round.arbiter import Arbiter
 from eunomia.testing.assemble import assemble
 from eunomia.units import AppId, Epoch, JobId, LeaseId, Seconds, UserId
 

@@ -1,8 +1,8 @@
 """The CPUs of a holder who gives its GPUs up are there for whoever comes next."""
 
 from eunomia import Cluster, Profile
+from eunomia.arbiter import Arbiter
 from eunomia.contract.events import AppArrived, Event, JobAdded
-from eunomia.round.arbiter import Arbiter
 from eunomia.testing.drive import Drive
 from eunomia.units import AppId, JobId, UserId
 

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from eunomia import Allocation, Menus, Offer, Placement, Snapshot, Stage, Triggers, hookimpl
+from eunomia.arbiter import Arbiter
 from eunomia.contract.decisions import Decision
 from eunomia.contract.events import AppArrived, Event, JobAdded
 from eunomia.contract.stages import Stages
 from eunomia.contract.verdicts import Reason
 from eunomia.model.cluster import Cluster
 from eunomia.platform.registry import default_registry
-from eunomia.round.arbiter import Arbiter
 from eunomia.round.invariants import StateError, check_state
 from eunomia.testing.assemble import assemble
 from eunomia.testing.drive import Drive

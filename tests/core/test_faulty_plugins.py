@@ -29,6 +29,7 @@ from eunomia import (
     Valuations,
     hookimpl,
 )
+from eunomia.arbiter import Arbiter
 from eunomia.cli import take_plugin_flags
 from eunomia.contract.allocations import Grants
 from eunomia.contract.claims import Claims
@@ -38,7 +39,6 @@ from eunomia.contract.verdicts import Verdicts
 from eunomia.errors import InputErrors, PluginError
 from eunomia.model.cluster import Cluster
 from eunomia.platform.registry import DEFAULT_PLUGINS, Found, Registry, Status
-from eunomia.round.arbiter import Arbiter
 from eunomia.round.invariants import check_state
 from eunomia.round.strictness import freeze, is_strict
 from eunomia.testing.conformance import PolicyConformance

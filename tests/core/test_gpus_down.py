@@ -1,11 +1,11 @@
 """Single GPUs of a machine that go down and come back: gangs leave, what fits goes on, and they are given out again."""
 
+from eunomia.arbiter import Arbiter
 from eunomia.contract.decisions import Decision, TransitionKind
 from eunomia.contract.events import AppArrived, Event, JobAdded, MachineBack, MachineLost, Released, Started
 from eunomia.contract.verdicts import Reason
 from eunomia.model.cluster import Cluster
 from eunomia.platform.profiles import Profile
-from eunomia.round.arbiter import Arbiter
 from eunomia.units import AppId, JobId, Seconds, UserId
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from eunomia import Cluster, Facts, Linear, Profile, Snapshot, Unit
+from eunomia.arbiter import Arbiter
 from eunomia.contract.events import AppArrived, Event, JobAdded
 from eunomia.contract.index import QUEUES_KEPT, Index, index_of
 from eunomia.contract.keys import LinearKeyError, line_of
@@ -14,7 +15,6 @@ from eunomia.contract.menus import Menus
 from eunomia.contract.queues import Queue
 from eunomia.platform.registry import default_registry
 from eunomia.round.answers import StageFaultError
-from eunomia.round.arbiter import Arbiter
 from eunomia.round.show import _StateIndex
 from eunomia.testing.builders import World
 from eunomia.testing.drive import Delays, Drive

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from eunomia.arbiter import Arbiter
 from eunomia.contract.decisions import Decision
 from eunomia.contract.events import AppArrived, JobAdded, Started
 from eunomia.errors import InputError
@@ -20,7 +21,6 @@ from eunomia.journal.salvage import salvage
 from eunomia.journal.values import Note
 from eunomia.model.cluster import Cluster, Machine
 from eunomia.platform.profiles import Profile
-from eunomia.round.arbiter import Arbiter
 
 ROOT = Path(__file__).parent.parent.parent
 CLUSTER = Cluster.build([Machine(name="a", gpu_type="cpu", gpus=4)], place="test")

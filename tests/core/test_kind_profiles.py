@@ -5,6 +5,7 @@ import math
 import pytest
 
 from eunomia import Locality, Profile
+from eunomia.arbiter import Arbiter
 from eunomia.contract.decisions import Fault
 from eunomia.contract.events import (
     AppArrived,
@@ -19,7 +20,6 @@ from eunomia.contract.events import (
 from eunomia.model.cluster import Cluster
 from eunomia.model.kind_profiles import MOST_POINTS, KnownRate, with_rate
 from eunomia.model.leases import LeaseState
-from eunomia.round.arbiter import Arbiter
 from eunomia.units import AppId, Basis, Epoch, JobId, LeaseId, Seconds, UserId
 from eunomia_plugins.elasticity.throughput import Throughput, ThroughputOptions
 

@@ -6,12 +6,12 @@ import random
 import numpy as np
 import pytest
 
+from eunomia.arbiter import Arbiter
 from eunomia.contract.events import AppArrived, JobAdded, SingleJobArrived
 from eunomia.contract.stages import Rounds, Stages
 from eunomia.model.cluster import Cluster
 from eunomia.model.leases import Lease, LeaseState
 from eunomia.platform.registry import default_registry
-from eunomia.round.arbiter import Arbiter
 from eunomia.round.invariants import StateError, check_state
 from eunomia.store.indexes import LeaseEnds
 from eunomia.testing.assemble import assemble

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from eunomia import Allocation, Contract, Feature, Menus, Offer, Probes, Snapshot, Stage, Triggers, hookimpl
+from eunomia.arbiter import Arbiter
 from eunomia.contract.allocations import Grants
 from eunomia.contract.claims import Claims
 from eunomia.contract.decisions import Decision
@@ -19,7 +20,6 @@ from eunomia.explain.measuring import measuring
 from eunomia.model.cluster import Cluster
 from eunomia.model.leases import Lease, LeaseState
 from eunomia.round.answers import PlanError
-from eunomia.round.arbiter import Arbiter
 from eunomia.round.invariants import check_state
 from eunomia.round.probes import check_probes
 from eunomia.testing.assemble import assemble

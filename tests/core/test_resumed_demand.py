@@ -2,11 +2,11 @@
 
 import pytest
 
+from eunomia.arbiter import Arbiter
 from eunomia.contract.events import AppArrived, Event, JobAdded, JobPaused, JobResumed, Released, Started
 from eunomia.contract.stages import Rounds
 from eunomia.model.cluster import Cluster
 from eunomia.platform.registry import default_registry
-from eunomia.round.arbiter import Arbiter
 from eunomia.testing.assemble import assemble
 from eunomia.units import AppId, JobId, Seconds, UserId
 

@@ -3,8 +3,8 @@
 import pytest
 
 from eunomia import Cluster, Profile, Seconds
+from eunomia.arbiter import Arbiter
 from eunomia.contract.events import AppArrived, JobAdded, RoundEnded, Started
-from eunomia.round.arbiter import Arbiter
 from eunomia.units import AppId, Cause, Epoch, JobId, LeaseId, UserId
 
 

@@ -2,12 +2,12 @@
 
 import pytest
 
+from eunomia.arbiter import Arbiter
 from eunomia.contract.events import AppArrived, JobAdded, SingleJobArrived
 from eunomia.contract.stages import Rounds
 from eunomia.contract.verdicts import Reason
 from eunomia.model.cluster import Cluster
 from eunomia.platform.registry import default_registry
-from eunomia.round.arbiter import Arbiter
 from eunomia.round.invariants import StateError, check_state
 from eunomia.testing.assemble import assemble
 from eunomia.units import AppId, JobId, Seconds, UserId

@@ -2,10 +2,10 @@
 
 import pytest
 
+from eunomia.arbiter import Arbiter
 from eunomia.contract.events import AppArrived, JobAdded
 from eunomia.model.cluster import Cluster
 from eunomia.platform.profiles import Profile
-from eunomia.round.arbiter import Arbiter
 from eunomia.units import AppId, JobId, Seconds, UserId
 
 

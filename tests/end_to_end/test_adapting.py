@@ -13,10 +13,10 @@ from typing import Any
 import polars as pl
 import pytest
 
+from eunomia.arbiter import Arbiter
 from eunomia.contract.events import Adapted
 from eunomia.journal.journal import Step, read_journal
 from eunomia.platform.profiles import Profile
-from eunomia.round.arbiter import Arbiter
 from eunomia.units import Stage
 from eunomia_appmaster.service.layout import Layout
 from eunomia_testbed.live_runs.leaving import leave_served

@@ -5,10 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eunomia import Cluster, Profile
+from eunomia.arbiter import Arbiter
 from eunomia.contract.decisions import Decision, TransitionKind
 from eunomia.contract.events import AppArrived, Event, JobAdded
 from eunomia.platform.registry import default_registry
-from eunomia.round.arbiter import Arbiter
 from eunomia.round.invariants import check_state
 from eunomia.testing.drive import Delays, Drive, Outcome
 from eunomia.units import AppId, JobId, UserId

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from eunomia import Feature, Locality, Menus, Profile
+from eunomia.arbiter import Arbiter
 from eunomia.contract.events import AppArrived, JobAdded, RateMeasured
 from eunomia.model.cluster import Cluster
 from eunomia.platform.registry import Registry
-from eunomia.round.arbiter import Arbiter
 from eunomia.testing.builders import World
 from eunomia.units import AppId, JobId, Seconds, UserId
 from eunomia_plugins.elasticity.fixed import Fixed

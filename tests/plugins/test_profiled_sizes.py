@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from eunomia import Cause, Locality, Menus, Seconds
+from eunomia.arbiter import Arbiter
 from eunomia.contract.events import AppArrived, AppFinished, Event, JobAdded, KindProfiled, RateMeasured
 from eunomia.model.cluster import Cluster
 from eunomia.model.kind_profiles import KnownRate
 from eunomia.model.leases import GpuState
 from eunomia.platform.profiles import Profile
-from eunomia.round.arbiter import Arbiter
 from eunomia.testing.builders import World
 from eunomia.units import AppId, Ints, JobId, UserId
 from eunomia_plugins.elasticity.profiled_sizes import ProfiledSizes, ProfiledSizesOptions, rates_between

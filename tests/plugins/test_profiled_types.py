@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from eunomia import Menus, Reason, Seconds
+from eunomia.arbiter import Arbiter
 from eunomia.contract.events import AppArrived, AppFinished, Event, JobAdded, KindProfiled, RateMeasured
 from eunomia.model.cluster import Cluster
 from eunomia.model.kind_profiles import KnownRate
 from eunomia.platform.profiles import Profile
-from eunomia.round.arbiter import Arbiter
 from eunomia.units import AppId, JobId, Locality, UserId
 from eunomia_plugins.elasticity.profiled_types import ProfiledTypes, ProfiledTypesOptions
 

@@ -4,9 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eunomia import Allocation, Claims, Cluster, DeviceShares, Grants, PluginError, Profile, Seconds, Stage, Unit
+from eunomia.arbiter import Arbiter
 from eunomia.contract.decisions import Decision
 from eunomia.contract.events import AppArrived, Event, JobAdded
-from eunomia.round.arbiter import Arbiter
 from eunomia.round.invariants import check_state
 from eunomia.testing.builders import World
 from eunomia.testing.drive import Drive

@@ -7,9 +7,9 @@ import pytest
 
 from combinations.contended import contended
 from eunomia import Allocation, Claims, Grants, Profile, Reason, Scope, Unit
+from eunomia.arbiter import Arbiter
 from eunomia.errors import InputErrors
 from eunomia.model.cluster import Cluster
-from eunomia.round.arbiter import Arbiter
 from eunomia.testing.builders import World
 from eunomia.testing.drive import Drive
 from eunomia_plugins.allocations.ordered import Ordered, OrderedOptions

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from eunomia import Cluster, Profile
+from eunomia.arbiter import Arbiter
 from eunomia.contract.events import AppArrived, Event, JobAdded
 from eunomia.platform.registry import Registry
-from eunomia.round.arbiter import Arbiter
 from eunomia.testing.drive import Drive
 from eunomia.units import AppId, JobId, UserId
 from eunomia_plugins.allocations import ordered

@@ -19,9 +19,9 @@ from eunomia import (
     TimeShares,
     Unit,
 )
+from eunomia.arbiter import Arbiter
 from eunomia.contract.decisions import Decision
 from eunomia.contract.events import AppArrived, Event, JobAdded
-from eunomia.round.arbiter import Arbiter
 from eunomia.round.invariants import check_state
 from eunomia.testing.builders import World
 from eunomia.testing.drive import Drive

@@ -9,8 +9,8 @@ import pytest
 from chaos.crash_points.enumeration import KINDS, differences, enumerate_points, stopped, table, undisturbed
 from chaos.crash_points.script import SCRIPTS
 from chaos.crash_points.world import ARBITER
+from eunomia.arbiter import Arbiter
 from eunomia.journal.journal import Journal, Step
-from eunomia.round.arbiter import Arbiter
 
 
 @pytest.mark.timeout(1800)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from eunomia import Metric, Profile, hookimpl
+from eunomia.arbiter import Arbiter
 from eunomia.contract.codec import encode
 from eunomia.contract.decisions import Decision
 from eunomia.contract.events import AppArrived, Event, ForecastReported, JobAdded
@@ -18,7 +19,6 @@ from eunomia.journal.journal import Journal, Step, read_journal
 from eunomia.model.cluster import Cluster
 from eunomia.model.forecasts import Forecast, JobForecast, Phase
 from eunomia.platform.registry import Registry
-from eunomia.round.arbiter import Arbiter
 from eunomia.testing.drive import Delays, drive
 from eunomia.units import AppId, JobId, Seconds, UserId
 from eunomia_appmaster.explaining.spells import Spells

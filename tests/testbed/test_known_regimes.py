@@ -7,10 +7,10 @@ import polars as pl
 import pytest
 
 from eunomia import Cluster, ComingRegime, Profile, Seconds
+from eunomia.arbiter import Arbiter
 from eunomia.contract.events import AppArrived, JobAdded, JobFinished, RegimesAnnounced
 from eunomia.errors import InputError
 from eunomia.platform.registry import Registry
-from eunomia.round.arbiter import Arbiter
 from eunomia.units import AppId, JobId, UserId
 from eunomia_testbed import read_trace, simulate
 from eunomia_testbed.simulator import SimulationOptions

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from eunomia.arbiter import Arbiter
 from eunomia.contract.codec import encode
 from eunomia.contract.events import AppArrived, AppFinished, Event, ForecastReported, JobAdded, JobFinished
 from eunomia.journal.journal import Journal
 from eunomia.model.cluster import Cluster
 from eunomia.model.forecasts import Forecast, JobForecast, Phase
 from eunomia.platform.profiles import Profile
-from eunomia.round.arbiter import Arbiter
 from eunomia.units import AppId, JobId, Seconds, UserId
 from eunomia_appmaster.service.app_record import App
 from eunomia_appmaster.service.standings import Standings

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eunomia.arbiter import Arbiter
 from eunomia.contract.codec import encode
 from eunomia.contract.events import AppArrived, Event, JobAdded
 from eunomia.journal.journal import Journal
 from eunomia.model.cluster import Cluster
 from eunomia.platform.profiles import Profile
-from eunomia.round.arbiter import Arbiter
 from eunomia.units import AppId, JobId, Seconds, UserId
 from eunomia_testbed.live_runs.activity import Line, from_first_steps, segments
 from eunomia_testbed.live_runs.logged import overlaps, read_logs, tag_of_steps

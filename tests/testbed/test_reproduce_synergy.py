@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from real_data import shared_data
 
+from eunomia.arbiter import Arbiter
 from eunomia.cli import run
 from eunomia.contract.decisions import Decision, TransitionKind
 from eunomia.contract.events import Event
 from eunomia.errors import InputError
-from eunomia.round.arbiter import Arbiter
 from eunomia.round.invariants import check_state
 from eunomia.units import Seconds
 from eunomia_testbed.reproduce.paper import Runs, cells_of

@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 from typing import Any
 
+from eunomia.arbiter import Arbiter
 from eunomia.contract.decisions import Decision, TransitionKind
 from eunomia.contract.events import Event, Released
 from eunomia.journal.journal import JournalReader
 from eunomia.journal.recovery import recover
-from eunomia.round.arbiter import Arbiter
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2 as lpb
 

@@ -17,13 +17,13 @@ from chaos.crash_points.network import HERE, Network, Process, task_factory
 from chaos.crash_points.system import VirtualSystem, repeatable
 from chaos.crash_points.virtual import Crash, Threads, VirtualLoop
 from chaos.crash_points.workers import QuickEpochs, Workers
+from eunomia.arbiter import Arbiter
 from eunomia.contract.events import Event
 from eunomia.errors import EunomiaError
 from eunomia.journal.journal import Journal, read_journal
 from eunomia.journal.values import Note
 from eunomia.model.shapes import builds, value
 from eunomia.platform.profiles import Profile
-from eunomia.round.arbiter import Arbiter
 from eunomia.units import Seconds
 from eunomia_appmaster.launcher.app_masters import AppMasters
 from eunomia_appmaster.launcher.node import Node

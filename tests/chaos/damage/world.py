@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from eunomia.arbiter import Arbiter
 from eunomia.contract.decisions import Decision
 from eunomia.contract.events import (
     AppArrived,
@@ -20,7 +21,6 @@ from eunomia.journal.journal import Journal
 from eunomia.model.cluster import Cluster, Machine
 from eunomia.model.leases import LeaseState
 from eunomia.platform.profiles import Profile
-from eunomia.round.arbiter import Arbiter
 from eunomia.units import AppId, JobId, Seconds, UserId
 from eunomia_appmaster.service.app_record import App
 from eunomia_appmaster.service.layout import Layout, Place

@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from eunomia import Allocation, Claims, Cluster, Contract, DeviceShares, Feature, Seconds, Snapshot, Stage, Unit
+from eunomia.arbiter import Arbiter
 from eunomia.contract.contracts import Contracts
 from eunomia.contract.decisions import Decision
 from eunomia.contract.events import AppArrived, Event, JobAdded, MachineBack, MachineLost
 from eunomia.platform.registry import default_registry
-from eunomia.round.arbiter import Arbiter
 from eunomia.store.state import State
 from eunomia.testing.assemble import assemble
 from eunomia.testing.drive import Drive

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from eunomia import Cluster, Profile, Reason, Seconds
+from eunomia.arbiter import Arbiter
 from eunomia.contract.decisions import Decision
 from eunomia.contract.events import AppArrived, Event, JobAdded, Released, Started
 from eunomia.journal.journal import Journal
 from eunomia.model.leases import LeaseState
-from eunomia.round.arbiter import Arbiter
 from eunomia.units import AppId, Epoch, JobId, LeaseId, Stage, UserId
 from eunomia_plugins.shockwave.plan import RoundPlan
 

@@ -6,13 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eunomia import Feature, Unit
+from eunomia.arbiter import Arbiter
 from eunomia.contract.allocations import Allocation, Grants
 from eunomia.contract.claims import Claims
 from eunomia.contract.events import AppArrived, JobAdded, KindProfiled
 from eunomia.model.cluster import Cluster
 from eunomia.model.kind_profiles import KnownRate
 from eunomia.platform.profiles import Profile
-from eunomia.round.arbiter import Arbiter
 from eunomia.testing.builders import World
 from eunomia.testing.inputs import MenuPoint, grants_to, menus_of
 from eunomia.units import AppId, JobId, Locality, Seconds, UserId

@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eunomia.arbiter import Arbiter
 from eunomia.contract.decisions import Decision
 from eunomia.contract.events import AppArrived, Event, JobAdded, KindProfiled
 from eunomia.model.cluster import Cluster
 from eunomia.model.kind_profiles import KnownRate
 from eunomia.platform.profiles import Profile
-from eunomia.round.arbiter import Arbiter
 from eunomia.testing.drive import Drive
 from eunomia.units import AppId, JobId, Locality, UserId
 from eunomia_plugins.synergy.matrices import Matrix

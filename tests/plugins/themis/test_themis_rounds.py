@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from eunomia import Profile
+from eunomia.arbiter import Arbiter
 from eunomia.contract.bundles import ByBundle, offer_classes
 from eunomia.contract.decisions import Decision
 from eunomia.contract.events import AppArrived, BidReceived, Event, ForecastReported, JobAdded
@@ -14,7 +15,6 @@ from eunomia.contract.offers import Offer
 from eunomia.errors import InputErrors
 from eunomia.model.cluster import Cluster
 from eunomia.model.forecasts import Forecast, JobForecast, Phase
-from eunomia.round.arbiter import Arbiter
 from eunomia.testing.drive import Delays, Drive, drive
 from eunomia.units import AppId, JobId, Seconds, UserId
 
