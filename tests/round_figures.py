@@ -149,6 +149,66 @@ def round_figures(found: list[Round]) -> dict[str, float]:
     }
 
 
+ROLES: Final = {
+    "step": {
+        "fold/adopt.py": {"adopt"},
+        "fold/fold.py": {"fold"},
+        "fold/fold_gpus.py": {"single_job_ended", "started"},
+        "round/arbiter.py": {"Arbiter.step", "Arbiter._is_quiet", "Arbiter._decided", "Arbiter._adopt"},
+        "round/plan.py": {
+            "check_allocation",
+            "check_placement",
+            "Planner.__init__",
+            "Planner.run",
+            "Planner.ordered",
+        },
+        "round/round.py": {"Round.__init__", "Round.run", "Round.ask"},
+        "round/show.py": {"show", "make_offer"},
+        "round/timing.py": {"Timing.due"},
+        "round/verdict_changes.py": {"verdicts_of"},
+    },
+    "policy": {
+        "allocations/gangs.py": {"serve"},
+        "allocations/ordered.py": {"Ordered.eunomia_allocation"},
+        "elasticity/fixed.py": {"Fixed.eunomia_elasticity"},
+        "orders/fifo.py": {"Fifo.eunomia_valuation"},
+        "placement/on_free.py": {"place_on_free", "_choose", "_in_one_rack"},
+        "placement/packed.py": {"Packed.eunomia_placement"},
+    },
+    "writer": {
+        "store/writers.py": {
+            "close_app",
+            "count",
+            "drop_app",
+            "drop_job",
+            "drop_lease",
+            "grant",
+            "hold",
+            "move",
+            "release",
+        },
+    },
+}
+"""The functions of a FIFO round that decide, are the policy's, or write; what is not listed keeps the store up to date:
+it is upkeep."""
+
+
+def role_of(code: CodeType) -> str:
+    """The role of a function in a FIFO round: step, policy, writer or upkeep."""
+    for role, files in ROLES.items():
+        for file, names in files.items():
+            if code.co_filename.endswith(f"/{file}") and code.co_qualname in names:
+                return role
+    return "upkeep"
+
+
+def upkeep(found: list[Round]) -> float:
+    """Of the functions of a round, the percentage that is upkeep; the median over rounds."""
+    return statistics.median(
+        100.0 * sum(role_of(code) == "upkeep" for code in one.functions) / len(one.functions) for one in found
+    )
+
+
 # --- calls of a whole simulation ---------------------------------------------------------------------------------
 
 
@@ -409,7 +469,8 @@ def figures() -> dict[str, float]:
     """All figures by name."""
     sizes = classes().values()
     written, returns = adopting_a_start()
-    fifo, themis = round_figures(rounds(FIFO, wanted=one_start)), round_figures(rounds(THEMIS, wanted=moves))
+    of_fifo = rounds(FIFO, wanted=one_start)
+    fifo, themis = round_figures(of_fifo), round_figures(rounds(THEMIS, wanted=moves))
     calls, numpys = calls_of_a_contended_step()
     return {
         "stores written by a START": len(written),
@@ -419,6 +480,7 @@ def figures() -> dict[str, float]:
         "methods of the largest class": max(size.methods for size in sizes),
         "attributes of the largest class": max(size.attributes for size in sizes),
         **{f"FIFO round with one START: {name}": figure for name, figure in fifo.items()},
+        "FIFO round with one START: percent of functions that are upkeep": round(upkeep(of_fifo), 1),
         **{f"Themis round: {name}": figure for name, figure in themis.items()},
         "calls a job under FIFO": round(calls_of_a_job(), 1),
         "calls of a contended step of SRTF": round(calls, 1),
@@ -444,7 +506,7 @@ def main() -> None:
     print("\nfunctions of the median FIFO round:")
     for code, calls in sorted(median.functions.items(), key=lambda item: (item[0].co_filename, item[0].co_firstlineno)):
         path = Path(code.co_filename).relative_to(ROOT)
-        print(f"  {calls:4}  {lines_of(code):4} lines  {path}:{code.co_qualname}")
+        print(f"  {calls:4}  {lines_of(code):4} lines  {role_of(code):6}  {path}:{code.co_qualname}")
 
 
 if __name__ == "__main__":
