@@ -110,7 +110,7 @@ def test_a_call_that_does_not_return_ends_its_policy_alone(
         ("native", -signal.SIGKILL, "no exception ends the call, so this process is ended; without -j 1"),
     ],
 )
-def test_with_one_process_the_exception_ends_the_run_or_the_process_ends(
+def test_with_one_process_the_exception_ends_the_run_or_else_the_process(
     policy: str, code: int, said: str, offenders: list[str], tmp_path: Path
 ) -> None:
     one = ["--policy", "fifo", "--policy", policy, "-j", "1", "--out", "run", "--no-report"]

@@ -209,7 +209,7 @@ def ninety_six() -> Workload:
     return read_workload(shared_data("gavel/max_min_fairness.trace"))
 
 
-def test_max_min_with_performance_on_three_types(ninety_six: Workload) -> None:
+def test_max_min_with_performance_on_three_types_gives_the_published_result(ninety_six: Workload) -> None:
     measured = rates("gavel/simulation_throughputs.json.gz")
     found = run(ninety_six, HETEROGENEOUS, "max_min_fairness_perf", measured, GAVEL, by_type=True)
     assert found.made.end_seconds / HOURS == pytest.approx(17.76, rel=0.02)
@@ -217,7 +217,7 @@ def test_max_min_with_performance_on_three_types(ninety_six: Workload) -> None:
 
 
 @pytest.mark.slow
-def test_max_min_without_performance_on_three_types(ninety_six: Workload) -> None:
+def test_max_min_without_performance_on_three_types_gives_the_published_result(ninety_six: Workload) -> None:
     measured = rates("gavel/simulation_throughputs.json.gz")
     runs = [
         run(ninety_six, HETEROGENEOUS, "max_min_fairness", measured, GAVEL, by_type=True, seed=seed)

@@ -55,7 +55,7 @@ def test_costs_make_jobs_longer_and_packing_changes_the_sizes(grid: AfsGrid) -> 
 
 
 @pytest.mark.parametrize(("policy", "hours"), [("srtf", 23.92), ("srsf", 24.04)])
-def test_average_completion_times_on_the_fourth_cluster(policy: str, hours: float) -> None:
+def test_average_completion_times_on_the_fourth_cluster_are_reproduced(policy: str, hours: float) -> None:
     trace, curves = shared_data("philly/philly_full_reconstructed.csv.gz"), shared_data("afs/afs_scaling.csv")
     figures = run_cell(cell(AfsGrid(trace=str(trace), scaling=str(curves)), policy, cluster="e13805"))
     assert figures.mean_jct_seconds / 3600.0 == pytest.approx(hours, rel=0.01)

@@ -59,7 +59,7 @@ class App:
     attempts: int = 0
     """Attempts of its app master when it ended last."""
     away_seconds: float = 0.0
-    """Seconds for which it had ended before it was resumed, over all its ends."""
+    """Seconds between its ends and resumptions, summed."""
 
     @property
     def over(self) -> bool:

@@ -28,9 +28,9 @@ class AppLife:
     app: str
     arrived_at: float
     again_at: float | None = None
-    """When it last went on after an end; None: it never did."""
+    """When it was last resumed after an end; None: never."""
     away_seconds: float = 0.0
-    """Seconds between its ends and its going on."""
+    """Seconds between its ends and resumptions, summed."""
     ended_at: float | None = None
     state: str = "live"
     forecast: Forecast | None = None

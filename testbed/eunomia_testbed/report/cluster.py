@@ -106,7 +106,7 @@ def _slot_time(view: View) -> Json:
 
 
 def _words(waits: pl.DataFrame, lone: Set[str]) -> dict[str, str]:
-    """Return the meaning of each reason; ``lone`` are the apps beside which there was no other app."""
+    """Return the meaning of each reason; ``lone`` are the apps that were alone in the cluster."""
     others = set(waits.filter(~pl.col("app").is_in(list(lone)))["reason"].unique())
     return {reason: reason_in_words(reason, alone=reason not in others) for reason in waits["reason"].unique()}
 

@@ -1,4 +1,4 @@
-"""Which apps had another app beside them: an app without one has nothing to share."""
+"""Which apps were in the cluster together with others: an app that was alone had nothing to share."""
 
 from __future__ import annotations
 

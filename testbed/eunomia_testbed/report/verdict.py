@@ -98,7 +98,7 @@ def _share(done: int, total: int) -> str:
 
 
 def _fair(view: View) -> Statement | None:
-    """Return the answer on the app with the worst ρ of those that had others beside them; None: no ρ is known."""
+    """Return the answer on the app with the worst ρ of those that were not alone; None: no ρ is known."""
     run, summary = view.run, view.summary
     if summary.rho_worst is None or summary.rho_above_1_share is None:
         return None
@@ -125,7 +125,7 @@ def _fair(view: View) -> Statement | None:
 
 
 def _own(rho: float) -> str:
-    """Return what makes the ρ of an app without others beside it large; empty: it is not."""
+    """Return what makes the ρ of an app that was alone large; empty: it is not large."""
     return f": {_OWN}" if rho > 1.0 else ""
 
 

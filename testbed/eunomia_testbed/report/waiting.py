@@ -53,7 +53,7 @@ def waiting_by_app(
     Args:
         waits: the result of ``waits_with_apps``.
         apps: names of apps; None: all.
-        lone: apps beside which there was no other app (``company.lone_apps``).
+        lone: apps that were alone in the cluster (``company.lone_apps``).
     """
     if apps is not None:
         waits = waits.filter(pl.col("app").is_in(list(apps)))

@@ -274,7 +274,7 @@ class _RowClaim(Generic[G, C, F]):
         return 1 if measure.form == LEVEL or joined_others else len(self._others)
 
     def _marked_partial(self, comparisons: list[Comparison]) -> list[Comparison]:
-        """Mark the greatest of some settings where the paper has more settings."""
+        """Mark comparisons of the greatest setting as partial where the paper has further settings."""
         if len(self._settings) >= self._row.whole or self._measure.join not in (ENDS, GREATEST):
             return comparisons
         first = comparisons[:1] if self._measure.join == ENDS else []
