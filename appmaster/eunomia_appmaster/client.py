@@ -33,6 +33,7 @@ RETRIES_SECONDS = 5.0
 MOST_ANSWER_BYTES = 256 * 2**20
 """Most bytes of an answer: above gRPC's default of 4 MiB, so that `apps --all` lists thousands of ended apps."""
 OVER = ("finished", "failed", "cancelled")
+SUSPENDED = "suspended"
 _ENV = ("PATH", "HOME", "LANG", "VIRTUAL_ENV")
 
 
@@ -271,7 +272,7 @@ class Client:
         return self._call(self._stub.Cancel, pb.CancelRequest(app=_utf8(app, "an app's name")))
 
     def resume_app(self, app: str) -> pb.ResumeAppResponse:
-        """Resume an app that failed because its app master ended.
+        """Try a suspended app at once, or resume one that failed since its app master ended.
 
         Raises:
             InputError: there is none of this name, it did not fail for that reason, or its files are gone.

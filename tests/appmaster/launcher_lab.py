@@ -48,6 +48,7 @@ class Arbiter(rpc.ResourceTrackerServicer):
         self.masters: dict[str, pb.AppMasterStatus] = {}
         self.slots: dict[int, pb.SlotState] = {}
         self.refused = 0
+        self.draining = False
         self._orders = pb.NodeHeartbeatResponse(response_id=1)
         self._news = threading.Condition()
         self._over = False
@@ -77,6 +78,7 @@ class Arbiter(rpc.ResourceTrackerServicer):
         self._authorise(context)
         self.registrations.append(request)
         self.containers.clear()
+        self.masters.clear()
         self._take(request)
         return pb.RegisterNodeResponse(
             container_secret=SECRET,
@@ -110,6 +112,7 @@ class Arbiter(rpc.ResourceTrackerServicer):
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, "a node must register first")
 
     def _take(self, request: Any) -> None:
+        self.draining = request.draining
         self.slots.update({state.slot: state for state in request.slot_states})  # first: tests wait for the containers
         for status in request.containers:
             known = self.containers.get(status.container_id)

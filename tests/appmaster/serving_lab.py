@@ -1,19 +1,26 @@
 """Arbiter, launcher and app masters as processes on this machine, for tests."""
 
+import functools
+import json
 import os
+import shutil
+import signal
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 
+from eunomia import cli
 from eunomia.errors import UnreachableError
 from eunomia_appmaster import Client
 from eunomia_appmaster.node.supervisor import Serving, Supervisor
 
 ROOT = Path(__file__).parent.parent.parent
 FLOORS = ("core", "plugins", "appmaster", "hpo_adapters", "testbed")
+WORKER = Path(__file__).with_name("tiny_worker.py")
 PATIENCE_SECONDS = 90.0
 T = TypeVar("T")
 SCRIPT = """
@@ -69,3 +76,65 @@ def ready(arbiter: Client) -> bool:
         return arbiter.health().ready
     except UnreachableError:
         return False
+
+
+def tiny_app(
+    folder: Path, name: str, *, iterations: int, seconds: float, more: str = "", searches: bool = False
+) -> Path:
+    """Write the file of an app of ``tiny_worker.py``, one job or six trials; ``more``: further arguments of it."""
+    shutil.copy(WORKER, folder / "train.py")
+    search = "[space]\nlr = {type = 'float', low = 0.1, high = 0.5}\n[tuner]\ntrials = 6\nmetric = 'val/accuracy'\n"
+    command = f"{sys.executable} train.py --seconds {seconds}{more}"
+    job = f'[job]\ncommand = "{command}"\nslots = 1\nmax_iterations = {iterations}\n'
+    file = folder / f"{name}.toml"
+    file.write_text(f'[app]\nname = "{name}"\n{job}{search if searches else ""}')
+    return file
+
+
+def live(made: Supervisor, *, masters: bool) -> list[tuple[str, int]]:
+    """Container id and pid of the app masters, or of the workers, that run."""
+    found = []
+    for record in (made.state_dir / "launcher" / "live").glob("*/container.json"):
+        known = json.loads(record.read_text())
+        if (known["slot"] == -1) is masters and known["state"] != "COMPLETED" and known["pid"]:
+            found.append((known["container_id"], known["pid"]))
+    return found
+
+
+def went_on(made: Supervisor, app: str) -> int:
+    """Steps that the workers of an app have logged, in bytes."""
+    return sum(file.stat().st_size for file in (made.state_dir / "apps" / app).glob("*/logs/events*"))
+
+
+def activity(made: Supervisor, app: str) -> list[dict[str, Any]]:
+    """The lines of an app's ``activity.jsonl``."""
+    return [json.loads(line) for line in (made.state_dir / "apps" / app / "activity.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Run a command in this process."""
+    monkeypatch.chdir(tmp_path)
+
+    def command(*arguments: str, check: int = 0) -> str:
+        capfd.readouterr()
+        code = cli.run(arguments)
+        said = capfd.readouterr()
+        assert code == check, said.out + said.err
+        return said.out if check == 0 else said.err
+
+    return command
+
+
+def another(made: Supervisor, before: str) -> tuple[str, int] | None:
+    """The app master that runs, if it is another attempt than the one before."""
+    return next((one for one in live(made, masters=True) if one[0] != before), None)
+
+
+def ended_by(made: Supervisor, number: signal.Signals) -> Iterator[str]:
+    """End the only app master with a signal, each time that another attempt of it runs; the attempts' ids."""
+    before = ""
+    while True:
+        before, pid = eventually(functools.partial(another, made, before), "another attempt")
+        os.kill(pid, number)
+        yield before

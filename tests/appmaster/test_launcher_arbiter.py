@@ -218,16 +218,56 @@ def test_an_app_master_finds_its_launcher_in_the_environment(lab: Any) -> None:
     assert lab.completed("ana-1.r1.0").finished
 
 
-def test_an_app_master_is_restarted_three_times(lab: Any) -> None:
+def test_an_app_master_that_ends_by_itself_too_often_is_suspended_and_tried_again_on_an_order(lab: Any) -> None:
     (lab.folder / "end").write_text("9")
     lab.arbiter.order(start_app_masters=[master_order(lab)])
-    ended = eventually(
-        lambda: (master := lab.arbiter.masters.get("ana")) and master.state == pb.APP_MASTER_COMPLETED and master
+    waits = eventually(
+        lambda: (master := lab.arbiter.masters.get("ana")) and master.state == pb.APP_MASTER_SUSPENDED and master
     )
-    assert (ended.attempt, ended.exit.code) == (4, 9)
-    assert [attempt for attempt, _ in attempts(lab)] == [1, 2, 3, 4]
-    lab.arbiter.order(start_app_masters=[master_order(lab, attempt=5, max_restarts=0)])  # the arbiter may insist
-    eventually(lambda: lab.arbiter.masters["ana"].attempt == 5)
+    assert (waits.attempt, waits.exit.code) == (5, 9)
+    assert waits.diagnostics == "ended by itself 5 times in 10 min, last with exit code 9"
+    assert 30.0 < waits.again_at - time.time() <= 60.0
+    assert [attempt for attempt, _ in attempts(lab)] == [1, 2, 3, 4, 5]
+    lab.kill()
+    lab.start()
+    lab.arbiter.order(start_app_masters=[master_order(lab, attempt=6, asked=True, max_own_ends=0)])
+    eventually(lambda: (now := lab.arbiter.masters["ana"]).state == pb.APP_MASTER_SUSPENDED and now.attempt == 6)
+    assert lab.arbiter.masters["ana"].diagnostics == "ended by itself once in 10 min, last with exit code 9"
+    assert [attempt for attempt, _ in attempts(lab)] == [1, 2, 3, 4, 5, 6]
+
+
+def test_an_app_master_that_ends_with_0_before_its_app_is_over_counts_when_the_arbiter_refutes_it(lab: Any) -> None:
+    (lab.folder / "end").write_text("0")
+
+    def ended(attempt: int, state: "pb.AppMasterState.ValueType") -> bool:
+        master = lab.arbiter.masters.get("ana")
+        return master is not None and (master.attempt, master.state) == (attempt, state)
+
+    for attempt in (1, 2):
+        lab.arbiter.order(start_app_masters=[master_order(lab, attempt=attempt, max_own_ends=1)])
+        eventually(lambda attempt=attempt: ended(attempt, pb.APP_MASTER_COMPLETED))  # type: ignore[misc]
+    lab.arbiter.order(start_app_masters=[master_order(lab, attempt=3, max_own_ends=1)])
+    eventually(lambda: ended(2, pb.APP_MASTER_SUSPENDED))
+    why = "ended by itself 2 times in 10 min, last with exit code 0: its app is not over"
+    assert lab.arbiter.masters["ana"].diagnostics == why
+    assert [attempt for attempt, _ in attempts(lab)] == [1, 2]
+
+
+def test_a_launcher_that_is_ordered_to_end_reports_that_it_drains(lab: Any) -> None:
+    lab.arbiter.order(start_app_masters=[master_order(lab)])
+    ((_, pid),) = eventually(lambda: attempts(lab))
+    eventually(lambda: lab.arbiter.masters["ana"].state == pb.APP_MASTER_RUNNING)
+    lab.runtime().start(lab.gang(0, script=DEAF))
+    eventually(lab.stdout)
+    lab.launcher.send_signal(signal.SIGTERM)
+    ended = eventually(lambda: (master := lab.arbiter.masters["ana"]).state == pb.APP_MASTER_COMPLETED and master)
+    assert (ended.drained, lab.arbiter.draining) == (True, True)
+    lab.arbiter.order(start_app_masters=[master_order(lab, attempt=2)])  # it starts nothing more
+    lab.launcher.wait(60.0)
+    assert (alive(pid), len(attempts(lab))) == (False, 1)
+    lab.start()
+    eventually(lambda: lab.arbiter.masters["ana"].attempt == 2)
+    assert not lab.arbiter.draining
 
 
 def test_a_killed_app_master_is_restarted_and_a_stopped_one_is_not(lab: Any) -> None:
@@ -307,7 +347,7 @@ def test_an_attempt_that_cannot_be_started_is_followed_by_another(tmp_path: Path
     assert (ended.attempt, ended.exit.code, ended.diagnostics) == (2, 0, "")
 
 
-def test_an_app_master_that_is_adopted_in_a_pause_has_all_its_restarts(tmp_path: Path) -> None:
+def test_an_app_master_that_is_adopted_in_a_pause_goes_on_with_its_own_ends(tmp_path: Path) -> None:
     node = Node(tmp_path, NODE, local_machine.detect(1, use_gpus=False))
     node.secret = SECRET
     command = [sys.executable, "-c", "open('runs', 'a').write('x'); raise SystemExit(9)"]
@@ -318,10 +358,11 @@ def test_an_app_master_that_is_adopted_in_a_pause_has_all_its_restarts(tmp_path:
         await comes_to(masters, pb.APP_MASTER_BACKING_OFF)
 
     async def go_on() -> pb.AppMasterStatus:
-        return await comes_to(masters_of(node), pb.APP_MASTER_COMPLETED)
+        return await comes_to(masters_of(node), pb.APP_MASTER_SUSPENDED)
 
     asyncio.run(begin())
-    assert (asyncio.run(go_on()).attempt, (tmp_path / "runs").read_text()) == (4, "xxxx")
+    assert (asyncio.run(go_on()).attempt, (tmp_path / "runs").read_text()) == (5, "xxxxx")
+    assert asyncio.run(go_on()).attempt == 5  # adopted while it is suspended
 
 
 def test_app_masters_are_adopted(lab: Any) -> None:

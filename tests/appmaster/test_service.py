@@ -4,6 +4,7 @@ import importlib.util
 import json
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -336,14 +337,35 @@ def test_a_cancelled_app_is_revoked_and_its_master_stopped(lab: Any) -> None:
     assert code_of(lambda: lab.client().Cancel(unknown, metadata=lab.operator))[0] is grpc.StatusCode.NOT_FOUND
 
 
-def test_an_app_whose_master_ends_for_good_has_failed(lab: Any) -> None:
-    running(lab)
+def test_an_app_whose_master_waits_is_suspended_until_a_later_attempt_registers(lab: Any) -> None:
+    master = running(lab)
+    why = "ended by itself 5 times in 10 min, last with exit code 9"
     end = lpb.Exit(code=9)
-    lab.launcher.master("ana", 4, lpb.APP_MASTER_COMPLETED, exit=end)
-    app = eventually(lambda: (seen := lab.app("ana")).state == "failed" and seen)
-    ended = "its app master ended before its work was done: exit code 9"
-    assert app.why == f"{ended}; `eunomia resume ana` takes it up again"
-    eventually(lambda: lab.slots("free") == [0, 1, 2, 3])
+    lab.launcher.master("ana", 5, lpb.APP_MASTER_SUSPENDED, exit=end, diagnostics=why, again_at=time.time() + 60.0)
+    app = eventually(lambda: (seen := lab.app("ana")).state == "suspended" and seen)
+    assert app.why == f"its app master {why}"
+    assert 50.0 < app.tried_again_in_seconds <= 60.0
+    eventually(lambda: lab.slots("free") == [0, 1, 2, 3])  # none of them has a worker
+    assert [(one.job, one.state) for one in lab.seen(app="ana").jobs] == [("ana/1", "paused")]
+    (note,) = [one for one in lab.arbiter.call(lambda: list(lab.arbiter.service.apps)) if one.name == "ana"]
+    assert (note.state, note.over) == ("suspended", False)
+    lab.launcher.master("ana", 6, lpb.APP_MASTER_RUNNING)
+    master.attempt = 6
+    time.sleep(0.2)
+    assert lab.app("ana").state == "suspended"  # it runs, and has not registered
+    master.register()
+    eventually(lambda: lab.app("ana").state == "paused")
+    assert lab.app("ana").why == ""
+    master.beat(jobs_resumed=[pb.JobResumed(job="ana/1")])
+    eventually(lambda: lab.app("ana").state == "running")
+
+
+def test_an_app_master_that_ended_for_good_before_its_app_is_over_is_started_again(lab: Any) -> None:
+    running(lab)
+    for attempt, end in ((1, lpb.Exit(code=0)), (2, lpb.Exit(code=143)), (3, lpb.Exit())):
+        lab.launcher.master("ana", attempt, lpb.APP_MASTER_COMPLETED, exit=end)
+        eventually(lambda attempt=attempt: ("ana", attempt + 1) in lab.launcher.started)  # type: ignore[misc]
+    assert lab.app("ana").state == "running"
 
 
 def test_a_master_that_ended_with_its_launcher_is_started_again(lab: Any) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from eunomia_appmaster.client import OVER, Client
+from eunomia_appmaster.client import OVER, SUSPENDED, Client
 from eunomia_appmaster.commands.console import (
     Address,
     AsJson,
@@ -23,7 +23,7 @@ from eunomia_appmaster.commands.console import (
     table,
 )
 from eunomia_appmaster.explaining.best_jobs import best_facts, best_job
-from eunomia_appmaster.explaining.failures import failure_facts, failure_text
+from eunomia_appmaster.explaining.failures import failure_facts, failure_text, suspension_text
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 
 HEADERS = ("APP", "USER", "STATE", "TUNER", "ρ", "SLOTS", "TRIALS", "BEST", "AGE", "ENDS IN")
@@ -106,6 +106,8 @@ def _facts(app: pb.App) -> dict[str, Any]:
     }
     if app.state in OVER:
         made |= {"jct_seconds": given(app, "jct_seconds"), "why": app.why}
+    if app.state == SUSPENDED:
+        made |= {"why": app.why, "tried_again_in_seconds": given(app, "tried_again_in_seconds")}
     return made
 
 
@@ -142,7 +144,9 @@ def _ended_ago(app: pb.App) -> float:
 
 
 def _trouble(app: pb.App) -> str:
-    """Return an app's failures as text; empty if there are none."""
+    """Return an app's suspension or failures as text; empty if there are none."""
+    if app.state == SUSPENDED:
+        return suspension_text(app)
     return failure_text(app) or (app.why if app.state == "failed" else "")
 
 

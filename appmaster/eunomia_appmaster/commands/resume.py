@@ -1,4 +1,4 @@
-"""``eunomia resume``: resumes an app whose app master ended for good."""
+"""``eunomia resume``: tries a suspended app at once."""
 
 import json
 from typing import Annotated
@@ -15,7 +15,7 @@ def resume(
     address: Address = None,
     state_dir: StateDir = None,
 ) -> None:
-    """Resume an app that failed because its app master ended: its jobs continue from their checkpoints."""
+    """Try a suspended app at once, instead of at the end of its pause: its jobs go on where they are."""
     with Client(address, state_dir=state_dir) as client:
         answer = client.resume_app(app)
     if as_json:

@@ -67,6 +67,7 @@ def checked(flags: ServeFlags) -> "Serving":
         seed=flags.seed,
         certificates=certificates,
         arbiter_options=flags.arbiter_options,
+        launcher_options=flags.launcher_options,
     )
     Profile.load(serving.policy, settings=serving.settings)
     check_free(flags.home, flags.address, flags.metrics)

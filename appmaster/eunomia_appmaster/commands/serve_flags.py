@@ -7,7 +7,9 @@ import typer
 from pydantic import BaseModel, ConfigDict
 
 from eunomia.journal.files import DEFAULT_RETENTION, Keep, Retention
+from eunomia.units import parse_duration
 from eunomia_appmaster.commands.console import AsJson
+from eunomia_appmaster.node.own_ends_limit import DEFAULT_LIMIT
 from eunomia_appmaster.service.settings import DEFAULT_ADDRESS, KEPT_APPS, default_state_dir
 
 
@@ -48,6 +50,12 @@ class ServeFlags(BaseModel):
     keep_apps: Annotated[
         int, typer.Option("--keep-apps", metavar="N", min=0, help="Apps that are over and kept in memory.")
     ] = KEPT_APPS
+    own_ends: Annotated[
+        int, typer.Option("--own-ends", metavar="N", min=0, help="Of an app master before its app is suspended.")
+    ] = DEFAULT_LIMIT.ends
+    own_ends_within: Annotated[
+        str, typer.Option("--own-ends-within", metavar="TIME", help="The time in which they are counted.")
+    ] = "10m"
     seed: Annotated[int, typer.Option("--seed", metavar="N")] = 0
     as_json: AsJson = False
 
@@ -55,6 +63,16 @@ class ServeFlags(BaseModel):
     def home(self) -> Path:
         """The state folder."""
         return self.state_dir or default_state_dir()
+
+    @property
+    def launcher_options(self) -> tuple[str, ...]:
+        """Options that the launcher's process gets unchanged.
+
+        Raises:
+            InputError: no duration.
+        """
+        seconds = parse_duration(self.own_ends_within, name="--own-ends-within")
+        return ("--own-ends", str(self.own_ends), "--own-ends-seconds", str(float(seconds)))
 
     @property
     def arbiter_options(self) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
-"""Trials of an app that failed for good: as a line of text, and as JSON."""
+"""Trials of an app that failed for good, and suspended apps: as a line of text, and as JSON."""
 
 from typing import Any
 
+from eunomia.units import format_duration
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 
 
@@ -17,6 +18,13 @@ def failure_text(app: pb.App) -> str:
     last = app.failures[-1]
     which = last.job if app.failed == 1 else f"the last, {last.job}"
     return f"{failed_in_words(app.failed, _trials(app))}: {which}: {last.why or 'no error is known'} (log {last.log})"
+
+
+def suspension_text(app: pb.App) -> str:
+    """Return why an app is suspended, when it is tried again, and the command that does so at once."""
+    known = app.HasField("tried_again_in_seconds")
+    again = f"in {format_duration(app.tried_again_in_seconds)}" if known else "soon"
+    return f"{app.why}; its workers train on, and it is tried again {again} (at once: eunomia resume {app.app})"
 
 
 def failure_facts(app: pb.App) -> dict[str, Any]:

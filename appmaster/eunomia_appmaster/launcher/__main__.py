@@ -1,8 +1,9 @@
 """``python -m eunomia_appmaster.launcher``: one launcher a machine.
 
-SIGTERM and SIGINT end all containers (suspended, killed after ``--stop-seconds``), then the launcher. SIGHUP and
-SIGKILL end the launcher alone: its containers run on and are adopted by the next launcher. With ``--end`` the launcher
-ends the containers that an earlier launcher left, then itself.
+SIGTERM and SIGINT drain the launcher: it reports so to the arbiter, ends all containers (suspended, killed after
+``--stop-seconds``), then itself; no end counts against an app, and the next launcher starts app masters again. SIGHUP
+and SIGKILL end the launcher alone: its containers run on and are adopted by the next launcher. With ``--end`` the
+launcher ends the containers that an earlier launcher left, then itself.
 """
 
 import argparse
@@ -26,6 +27,7 @@ from eunomia_appmaster.launcher.tracker import Tracker
 from eunomia_appmaster.launcher.zygote_client import ZygoteClient
 from eunomia_appmaster.node import local_machine
 from eunomia_appmaster.node.gpu_locks import GpuLocks, inherited
+from eunomia_appmaster.node.own_ends_limit import DEFAULT_LIMIT, OwnEndsLimit
 from eunomia_appmaster.node.process_name import name_process
 
 _TIDY_SECONDS = 30.0
@@ -47,6 +49,12 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument(
         "--restart-pause-seconds", type=float, default=1.0, help="before an app master's first restart"
     )
+    options.add_argument(
+        "--own-ends", type=int, default=DEFAULT_LIMIT.ends, help="of an app master before its app is suspended"
+    )
+    options.add_argument(
+        "--own-ends-seconds", type=float, default=DEFAULT_LIMIT.seconds, help="within which they are counted"
+    )
     options.add_argument("--keep-seconds", type=float, default=3600.0, help="how long ended containers are remembered")
     options.add_argument("--stop-seconds", type=float, default=10.0, help="grace of containers when the launcher ends")
     options.add_argument("--gpu-locks", default="", metavar="FD,FD", help="open files that hold locks of GPUs")
@@ -64,7 +72,8 @@ async def run(options: argparse.Namespace) -> None:
     node = Node(options.state, options.node, machine)
     zygote = ZygoteClient(node.folder, enabled=not options.no_zygote, preload=options.preload)
     containers = Containers(node, zygote, zygote_wait_seconds=options.zygote_wait_seconds)
-    masters = AppMasters(node, containers, options.arbiter, pause_seconds=options.restart_pause_seconds)
+    limit = OwnEndsLimit(ends=options.own_ends, seconds=options.own_ends_seconds)
+    masters = AppMasters(node, containers, options.arbiter, pause_seconds=options.restart_pause_seconds, limit=limit)
     containers.adopt()
     masters.adopt()
     if options.end:
@@ -103,7 +112,7 @@ def _signalled() -> "asyncio.Future[int]":
 
 async def _end_all(containers: Containers, masters: AppMasters, stop_seconds: float) -> None:
     while True:  # the arbiter may start more
-        masters.end_all(stop_seconds)
+        masters.drain(stop_seconds)
         left = [container for container in containers if not container.completed]
         for container in left:
             containers.stop(container, stop_seconds, "the launcher was ordered to end")

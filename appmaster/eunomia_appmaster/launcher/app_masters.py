@@ -1,7 +1,6 @@
 """App masters: started by the arbiter's order as containers without a slot, restarted with growing pauses, adopted."""
 
 import asyncio
-import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,57 +13,67 @@ from eunomia_appmaster.launcher.containers import ContainerCommand, Containers
 from eunomia_appmaster.launcher.files import read_json, write_json
 from eunomia_appmaster.launcher.gangs import base_environment, check_name
 from eunomia_appmaster.launcher.node import Node
+from eunomia_appmaster.launcher.own_ends import OwnEnds, last_words
 from eunomia_appmaster.launcher.processes import MARK
 from eunomia_appmaster.launcher.zygote_client import interpreter
+from eunomia_appmaster.node.own_ends_limit import DEFAULT_LIMIT, OwnEndsLimit
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.protocol.tokens import node_token
 
 log = structlog.get_logger()
 
-MAX_RESTARTS = 3
-"""Greatest number of consecutive restarts without a healthy attempt and without progress of the app's workers."""
-HEALTHY_SECONDS = 120.0
-"""An attempt that ran this long resets the count of restarts."""
 HASTY_SECONDS = 10.0
 """An attempt shorter than this doubles the next pause."""
 MOST_PAUSE_SECONDS = 30.0
-"""The longest pause before a restart."""
+"""The longest pause before a restart, of an app master that is not suspended."""
 MOST_ENDED = 1000
 """Number of ended app masters that are kept, so that the arbiter learns of each end after any absence."""
+UNFINISHED = 1
+"""Stands for the end of an app master that exited with 0 though its app is not over."""
+PAUSES = (pb.APP_MASTER_BACKING_OFF, pb.APP_MASTER_SUSPENDED)
+"""States between two attempts."""
 
 
 class AppMasterRecord:
     """One app's master over all its attempts; its record survives the launcher.
 
     Attributes:
-        restarts: since the last attempt that was healthy, or during which the app's workers made progress.
+        own_ends: those of its attempts that count.
         hasty: attempts in a row that ended within ``HASTY_SECONDS``.
+        stopped: set when no further attempt may follow.
+        hurried: set when the next attempt is not to wait.
     """
 
-    def __init__(self, order: pb.AppMasterOrder, status: pb.AppMasterStatus, restarts: int, path: Path) -> None:
+    def __init__(self, order: pb.AppMasterOrder, status: pb.AppMasterStatus, path: Path) -> None:
         self.order = order
         self.status = status
-        self.restarts = restarts
+        self.own_ends = OwnEnds()
         self.hasty = 0
         self.container: Container | None = None
         self.stopped = asyncio.Event()
+        self.hurried = asyncio.Event()
         self._path = path
 
     @property
     def final(self) -> bool:
         """Whether no further attempt follows this end."""
-        exit_code = self.status.exit.code if self.status.exit.HasField("code") else None
-        allowed = self.order.max_restarts if self.order.HasField("max_restarts") else MAX_RESTARTS
-        return self.stopped.is_set() or exit_code == 0 or self.restarts >= allowed
+        return self.stopped.is_set() or (self.status.exit.HasField("code") and self.status.exit.code == 0)
 
-    def judge(self, lasted: float, *, went_further: bool) -> None:
-        """Evaluate an ended attempt: a healthy one resets the count of restarts, short ones lengthen the pause."""
+    def limit(self, of_launcher: OwnEndsLimit) -> OwnEndsLimit:
+        """Return the limit on its own ends: the order's, else the launcher's."""
+        if not self.order.HasField("max_own_ends"):
+            return of_launcher
+        return OwnEndsLimit(ends=self.order.max_own_ends, seconds=of_launcher.seconds)
+
+    def judge(self, lasted: float, limit: OwnEndsLimit, now: float) -> None:
+        """Evaluate the attempt whose end is in the status: own ends count, short attempts lengthen the pause."""
         self.hasty = self.hasty + 1 if lasted < HASTY_SECONDS else 0
-        if lasted >= HEALTHY_SECONDS or went_further:
-            self.restarts = 0
+        self.own_ends.judge(self.status.exit, limit, lasted=lasted, now=now)
 
     def pause_seconds(self, first: float) -> float:
         """Return the seconds to wait before the next attempt, where the first pause is ``first``."""
+        if self.own_ends.suspended:
+            return self.own_ends.pause_seconds
         return min(MOST_PAUSE_SECONDS, first * 2.0 ** min(max(self.hasty - 1, 0), 30))
 
     def save(self) -> None:
@@ -72,7 +81,7 @@ class AppMasterRecord:
         record = {
             "order": json_format.MessageToDict(self.order, preserving_proto_field_name=True),
             "status": json_format.MessageToDict(self.status, preserving_proto_field_name=True),
-            "restarts": self.restarts,
+            "own_ends": self.own_ends.record(),
             "hasty": self.hasty,
         }
         write_json(self._path, record)
@@ -89,7 +98,8 @@ class AppMasterRecord:
             return None
         order = json_format.ParseDict(record["order"], pb.AppMasterOrder())
         status = json_format.ParseDict(record["status"], pb.AppMasterStatus())
-        master = cls(order, status, record["restarts"], path)
+        master = cls(order, status, path)
+        master.own_ends = OwnEnds.of_record(record.get("own_ends", {}))
         master.hasty = record.get("hasty", 0)
         if status.state == pb.APP_MASTER_STOPPING:
             master.stopped.set()
@@ -105,13 +115,25 @@ class AppMasters:
         arbiter: its address, passed to each app master.
         pause_seconds: before the first restart; doubles with each attempt that ends soon, up to
             ``MOST_PAUSE_SECONDS``.
+        limit: on the own ends of an app master, beyond which it is suspended.
     """
 
-    def __init__(self, node: Node, containers: Containers, arbiter: str, *, pause_seconds: float = 1.0) -> None:
+    def __init__(
+        self,
+        node: Node,
+        containers: Containers,
+        arbiter: str,
+        *,
+        pause_seconds: float = 1.0,
+        limit: OwnEndsLimit = DEFAULT_LIMIT,
+    ) -> None:
         self._node = node
         self._containers = containers
         self._arbiter = arbiter
         self._pause_seconds = pause_seconds
+        self._limit = limit
+        self.draining = False
+        """Whether this launcher was ordered to end, so that it starts nothing more."""
         self._all: dict[str, AppMasterRecord] = {}
         self._lives: set[asyncio.Task[None]] = set()
 
@@ -119,21 +141,41 @@ class AppMasters:
         return iter(self._all.values())
 
     def start(self, order: pb.AppMasterOrder) -> None:
-        """Carry out the arbiter's order to start an app master, once."""
+        """Carry out the arbiter's order to start an app master, once; one that pauses starts if a user asked for it."""
         check_name(order.app, "an app's name")
         known = self._all.get(order.app)
-        if known is not None and known.status.attempt >= order.attempt:
+        if self.draining or (known is not None and known.status.attempt >= order.attempt):
             return
         self._write_tokens(order)
         kept = pb.AppMasterOrder()
         kept.CopyFrom(order)
         kept.ClearField("token")
+        if known is not None and known.status.state != pb.APP_MASTER_COMPLETED:
+            if known.status.state in PAUSES and order.asked:
+                known.order, known.own_ends = kept, OwnEnds()
+                known.hurried.set()
+            return
         status = pb.AppMasterStatus(app=order.app, attempt=order.attempt)
-        master = AppMasterRecord(kept, status, 0, self._node.folder / "app_masters" / f"{order.app}.json")
+        master = AppMasterRecord(kept, status, self._node.folder / "app_masters" / f"{order.app}.json")
+        if known is not None and not order.asked:
+            self._follow_up(master, known)
         # An earlier launcher may have begun it and recorded nothing else.
         master.container = self._containers.get(_container_id(status))
         self._all[order.app] = master
         self._begin(master)
+
+    def _follow_up(self, master: AppMasterRecord, before: AppMasterRecord) -> None:
+        """Go on with the own ends of an app master that ended; an end with code 0 that the arbiter refutes is one."""
+        master.own_ends = before.own_ends
+        status = before.status
+        unasked = not before.stopped.is_set() and not status.drained
+        if unasked and status.exit.HasField("code") and status.exit.code == 0:
+            refuted = pb.Exit(code=UNFINISHED)
+            master.own_ends.judge(refuted, master.limit(self._limit), lasted=_lasted(status), now=status.ended_at)
+            if master.own_ends.suspended:
+                master.status.attempt -= 1
+                master.status.exit.CopyFrom(status.exit)
+                self._suspend(master, "its app is not over")
 
     def stop(self, order: pb.AppMasterStop) -> None:
         """End an app's master for good."""
@@ -146,9 +188,12 @@ class AppMasters:
         if master.container is not None:
             self._containers.stop(master.container, order.deadline_seconds, "the arbiter stopped it")
 
-    def end_all(self, deadline_seconds: float) -> None:
-        """End all of them."""
-        for app in self._all:
+    def drain(self, deadline_seconds: float) -> None:
+        """End all of them since this launcher ends, and start none; the next launcher starts them again."""
+        self.draining = True
+        for app, master in self._all.items():
+            ordered = master.stopped.is_set() or master.status.state == pb.APP_MASTER_COMPLETED
+            master.status.drained = master.status.drained or not ordered
             self.stop(pb.AppMasterStop(app=app, deadline_seconds=deadline_seconds))
 
     async def ended(self) -> None:
@@ -171,7 +216,7 @@ class AppMasters:
     def _find_container(self, master: AppMasterRecord) -> None:
         """Find the container of its last attempt, which may have begun after the record was written."""
         status = master.status
-        if status.state != pb.APP_MASTER_BACKING_OFF:
+        if status.state not in PAUSES:
             master.container = self._containers.get(_container_id(status))
             return
         status.attempt += 1
@@ -179,7 +224,7 @@ class AppMasters:
         if master.container is None:
             status.attempt -= 1
             return
-        master.restarts += 1
+        status.ClearField("again_at")
         status.state = pb.APP_MASTER_STATE_UNSPECIFIED
 
     def _begin(self, master: AppMasterRecord) -> None:
@@ -189,17 +234,28 @@ class AppMasters:
 
     async def _live(self, master: AppMasterRecord) -> None:
         """Run attempts until one of them is the last."""
-        if master.status.state == pb.APP_MASTER_BACKING_OFF:  # adopted in a pause
+        if master.status.state in PAUSES:  # adopted in a pause, or suspended from the beginning
             await self._pause(master)
         while not (master.stopped.is_set() and master.container is None):
             await self._attempt(master)
             if master.final:
                 break
-            self._changed(master, pb.APP_MASTER_BACKING_OFF)
+            if master.own_ends.suspended:
+                self._suspend(master, last_words(self._error_log(master)))
+            else:
+                self._changed(master, pb.APP_MASTER_BACKING_OFF)
             await self._pause(master)
         self._changed(master, pb.APP_MASTER_COMPLETED)
         log.info("app_master.completed", app=master.order.app, attempt=master.status.attempt)
         self._forget_oldest()
+
+    def _suspend(self, master: AppMasterRecord, said: str) -> None:
+        """Make an app master wait, since it has ended by itself too often; ``said``: its last words."""
+        status, ends = master.status, master.own_ends
+        status.again_at = self._node.system.unix_time() + ends.pause_seconds
+        status.diagnostics = ends.words(master.limit(self._limit), status.exit, said)
+        self._changed(master, pb.APP_MASTER_SUSPENDED)
+        log.warning("app_master.suspended", app=status.app, attempt=status.attempt, why=status.diagnostics)
 
     def _forget_oldest(self) -> None:
         """Drop the app master that ended longest ago, with its record."""
@@ -207,19 +263,16 @@ class AppMasters:
         ended.sort(key=lambda master: master.status.ended_at)
         for master in ended[:-MOST_ENDED]:
             del self._all[master.order.app]
-            self._containers.advances.pop(master.order.app, None)
             master.drop()
 
     async def _attempt(self, master: AppMasterRecord) -> None:
         """Run one attempt to its end; one that cannot be started has ended."""
-        advances = self._containers.advances[master.order.app]
         try:
             container = master.container or self._launch(master)
         except OSError as error:
-            master.judge(0.0, went_further=False)
+            now = self._node.system.unix_time()
             self._note_end(
-                master,
-                pb.ContainerStatus(ended_at=self._node.system.unix_time(), diagnostics=f"its start failed: {error}"),
+                master, pb.ContainerStatus(ended_at=now, started_at=now, diagnostics=f"its start failed: {error}")
             )
             return
         master.container = container
@@ -232,23 +285,28 @@ class AppMasters:
             await self._containers.news.next()
         master.container = None
         self._note_end(master, container.status)
-        began = container.status.started_at or container.status.ended_at  # 0: its process never began
-        went_further = self._containers.advances[master.order.app] > advances
-        master.judge(container.status.ended_at - began, went_further=went_further)
 
     def _note_end(self, master: AppMasterRecord, ended: pb.ContainerStatus) -> None:
         master.status.pid = 0
         master.status.exit.CopyFrom(ended.exit)
         master.status.ended_at = ended.ended_at
         master.status.diagnostics = ended.diagnostics
+        master.judge(_lasted(ended), master.limit(self._limit), ended.ended_at)
 
     async def _pause(self, master: AppMasterRecord) -> None:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(master.stopped.wait(), master.pause_seconds(self._pause_seconds))
+        """Wait until the next attempt is due, ordered by the arbiter, or forbidden."""
+        seconds, status = master.pause_seconds(self._pause_seconds), master.status
+        if status.HasField("again_at"):  # whatever was done to the machine's clock meanwhile
+            seconds = min(seconds, max(0.0, status.again_at - self._node.system.unix_time()))
+        waits = [asyncio.ensure_future(event.wait()) for event in (master.stopped, master.hurried)]
+        await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+        master.hurried.clear()
+        status.ClearField("again_at")
         if not master.stopped.is_set():
-            master.restarts += 1
-            master.status.attempt += 1
-            master.status.state = pb.APP_MASTER_STATE_UNSPECIFIED
+            status.attempt = max(status.attempt + 1, master.order.attempt)
+            status.state = pb.APP_MASTER_STATE_UNSPECIFIED
 
     def _changed(self, master: AppMasterRecord, state: "pb.AppMasterState.ValueType") -> None:
         master.status.state = state
@@ -272,7 +330,7 @@ class AppMasters:
             cwd=order.folder or str(app_folder),
             env=env,
             stdout=str(app_folder / "appmaster.out.log"),
-            stderr=str(app_folder / "appmaster.err.log"),
+            stderr=str(self._error_log(master)),
             may_fork=False,  # it has no use for torch
         )
         self._containers.launch(container, command)
@@ -302,8 +360,16 @@ class AppMasters:
             with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
                 file.write(token)
 
+    def _error_log(self, master: AppMasterRecord) -> Path:
+        return self._node.app_folder(master.order.app) / "appmaster.err.log"
+
     def _folder(self, app: str) -> Path:
         return self._node.app_folder(app) / "appmaster"
+
+
+def _lasted(ended: pb.ContainerStatus | pb.AppMasterStatus) -> float:
+    """Return the seconds of an attempt; 0: its process never began."""
+    return max(0.0, ended.ended_at - (ended.started_at or ended.ended_at))
 
 
 def _container_id(status: pb.AppMasterStatus) -> str:

@@ -116,14 +116,9 @@ class Container:
         self.status.started_at = record["started_at"]
         return True
 
-    def heard(self, kind: str, content: dict[str, Any]) -> bool:
-        """Store a message of the worker; a malformed message raises KeyError, TypeError or ValueError.
-
-        Returns:
-            Whether the worker made progress: a later step or a later checkpoint than it reported before.
-        """
+    def heard(self, kind: str, content: dict[str, Any]) -> None:
+        """Store a message of the worker; a malformed message raises KeyError, TypeError or ValueError."""
         status = self.status
-        before = status.progress.step, status.saved_step
         if kind == "hello":
             status.hello = True
         elif kind == "progress":
@@ -142,7 +137,6 @@ class Container:
             self._announce(announced)
         else:
             raise ValueError(f"no such message: {kind}")
-        return status.progress.step > before[0] or status.saved_step > before[1]
 
     def _announce(self, regime: str) -> None:
         """Store an announcement with its number, step and time; the bound on letters is for all that are kept."""

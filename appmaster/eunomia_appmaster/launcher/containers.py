@@ -16,7 +16,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,8 +68,6 @@ class Containers:
         self.news = News()
         self._zygote = zygote
         self._zygote_wait_seconds = zygote_wait_seconds
-        self.advances: Counter[str] = Counter()
-        """By app: how often one of its workers made progress or finished since this launcher started."""
         self._all: dict[str, Container] = {}
         self._children: dict[int, subprocess.Popen[bytes]] = {}  # shepherds to be reaped by this process
         self._tasks: set[asyncio.Task[None]] = set()
@@ -225,8 +222,6 @@ class Containers:
             container.orders.close()
         if container.killer is not None and container.killer is not asyncio.current_task():
             container.killer.cancel()
-        if status.slot != NO_SLOT and status.exit.HasField("code") and status.exit.code == 0:
-            self.advances[status.app] += 1
         container.done.set()
         self._changed(container, pb.COMPLETED)
         log.info("container.completed", container=container.id, exit=str(status.exit).strip(), killed=status.killed)
@@ -311,8 +306,7 @@ class Containers:
 
     def _order_socket(self, container: Container) -> OrderSocket:
         def heard(kind: str, content: dict[str, Any]) -> None:
-            if container.heard(kind, content):
-                self.advances[container.status.app] += 1
+            container.heard(kind, content)
             if kind == "progress":  # once a second: not worth a file
                 container.status.version = self.news.tell(urgent=False)
             else:

@@ -116,6 +116,7 @@ class Tracker:
                 slot_states=containers.slot_states(),
                 launcher_id=self._node.launcher_id,
                 home=self._node.home,
+                draining=self._app_masters.draining,
             )
             try:
                 answer = await self._arbiter.RegisterNode(request, timeout=_REGISTER_SECONDS, metadata=self._metadata())
@@ -144,6 +145,7 @@ class Tracker:
                 containers=news.containers,
                 app_masters=news.app_masters,
                 slot_states=news.slot_states,
+                draining=news.draining,
             )
             timeout = self._heartbeat_seconds + _CALL_SECONDS
             try:
@@ -193,6 +195,7 @@ class Tracker:
             containers=[known for known in statuses if known.version > seen.get(known.container_id, -1)],
             app_masters=[known for known in masters if known.version > seen.get(_key(known), -1)],
             slot_states=self._containers.slot_states(),
+            draining=self._app_masters.draining,
         )
 
     def _acknowledge(self, news: pb.ReportContainersRequest) -> None:

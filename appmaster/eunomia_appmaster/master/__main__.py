@@ -1,6 +1,7 @@
 """``python -m eunomia_appmaster.master --app-dir DIR``: the launcher starts it, once for each attempt of an app."""
 
 import argparse
+import contextlib
 import signal
 import sys
 from pathlib import Path
@@ -9,12 +10,26 @@ import structlog
 
 from eunomia.errors import EunomiaError
 from eunomia.logs import configure_logs
-from eunomia_appmaster.master.process import AppMaster, Settings
+from eunomia_appmaster.node.machine_faults import MACHINE_FAULT, is_machine_fault
 from eunomia_appmaster.node.process_name import name_process
+
+FAULT = 3
+"""Exit code after an exception that is no error of its own kind."""
 
 
 def main() -> int:
-    """Run one app's master until the app is over."""
+    """Run one app's master until the app is over; returns the exit code."""
+    try:
+        return _run()
+    except Exception as error:
+        with contextlib.suppress(Exception):  # a full machine refuses this, too
+            _log(error)
+        if is_machine_fault(error):
+            return MACHINE_FAULT
+        return error.exit_code if isinstance(error, EunomiaError) else FAULT
+
+
+def _run() -> int:
     parser = argparse.ArgumentParser(prog="python -m eunomia_appmaster.master", description=__doc__)
     parser.add_argument(
         "--app-dir", type=Path, required=True, help="the app's folder, with app.toml and submission.json"
@@ -22,18 +37,20 @@ def main() -> int:
     arguments = parser.parse_args()
     name_process(f"app master of {arguments.app_dir.name}")
     configure_logs()
+    from eunomia_appmaster.master.process import AppMaster, Settings  # a full machine refuses imports
+
+    master = AppMaster(Settings.read(arguments.app_dir))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: master.stop())
+    return master.run()
+
+
+def _log(error: Exception) -> None:
     log = structlog.get_logger()
-    try:
-        master = AppMaster(Settings.read(arguments.app_dir))
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: master.stop())
-        return master.run()
-    except EunomiaError as error:
+    if isinstance(error, EunomiaError):
         log.error("master.failed", why=str(error))
-        return error.exit_code
-    except Exception:
-        log.exception("master.failed")
-        return 3
+    else:
+        log.error("master.failed", exc_info=error)
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from eunomia_appmaster.master.link import ArbiterLink, OverError, Resync
 from eunomia_appmaster.master.outbox import BidReport, Outbox
 from eunomia_appmaster.master.reporting import Reporter, failed_jobs
 from eunomia_appmaster.master.wire import cluster_of, lease_of, standing_message
+from eunomia_appmaster.node.machine_faults import MACHINE_FAULT, TERMINATED, is_machine_fault
 from eunomia_appmaster.node.system import MACHINE, Flag, System
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.runtimes.local import LocalRuntime
@@ -245,7 +246,7 @@ class AppMaster:
                 if isinstance(news, Ended):
                     # Nothing is written here: a later attempt may have the app's folder by now.
                     log.info("master.ended", why=news.why)
-                    return 0 if news.error is None else news.error.exit_code
+                    return self._exit_code(news)
                 registered |= isinstance(news, Registered)
                 heard_all |= isinstance(news, Heard) and news.first
                 self._take(news)
@@ -254,7 +255,14 @@ class AppMaster:
             if self._step():
                 return self._finish()
         self._keep(self._save)
-        return 143
+        return TERMINATED
+
+    def _exit_code(self, ended: "Ended") -> int:
+        if self._killed.is_set():  # a call that was cut short by the order to end
+            return TERMINATED
+        if ended.error is None:
+            return 0
+        return MACHINE_FAULT if is_machine_fault(ended.error) else ended.error.exit_code
 
     def _news(self) -> Sequence[News]:
         """Wait for messages in the inbox, and return them all."""
@@ -382,7 +390,9 @@ class AppMaster:
             work()
         except Exception as error:
             log.exception("thread.failed", thread=name)
-            self._inbox.put(Ended(why=str(error), error=EunomiaError("a thread of an app master must not fail")))
+            fault = EunomiaError("a thread of an app master must not fail")
+            fault.__cause__ = error
+            self._inbox.put(Ended(why=str(error), error=fault))
 
     def _watch(self) -> None:
         """Watch the containers."""

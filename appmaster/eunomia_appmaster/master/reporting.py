@@ -106,7 +106,9 @@ class Reporter:
                 outbox.put("lives", _end_of(job), key=name)
             elif job.state is JobState.PAUSED:
                 outbox.put("lives", Life(what="paused"), key=name)
-            elif known.get(name) == workload.JobState.PAUSED and job.state is not JobState.BACKING_OFF:
+            elif known.get(name) == workload.JobState.PAUSED and not (
+                job.state is JobState.BACKING_OFF and job.retry_at > now
+            ):
                 outbox.put("lives", Life(what="resumed"), key=name)
             if not job.state.over:
                 outbox.put("added", self._added(job), key=name)

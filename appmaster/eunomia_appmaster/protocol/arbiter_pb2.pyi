@@ -2104,10 +2104,11 @@ class App(_message.Message):
     FAILED_FIELD_NUMBER: _builtins.int
     FAILURES_FIELD_NUMBER: _builtins.int
     TRIALS_FIELD_NUMBER: _builtins.int
+    TRIED_AGAIN_IN_SECONDS_FIELD_NUMBER: _builtins.int
     app: _builtins.str
     user: _builtins.str
     state: _builtins.str
-    """starting running waiting paused finished failed cancelled"""
+    """starting running waiting paused suspended finished failed cancelled"""
     tuner: _builtins.str
     rho: _builtins.float
     slots: _builtins.int
@@ -2123,7 +2124,7 @@ class App(_message.Message):
     ends_in_seconds: _builtins.float
     """as far as its forecast goes with what it holds"""
     why: _builtins.str
-    """of an end"""
+    """of an end, or of a suspension"""
     weight: _builtins.float
     attempt: _builtins.int
     app_master: _builtins.str
@@ -2135,6 +2136,8 @@ class App(_message.Message):
     """trials that failed for good"""
     trials: _builtins.int
     """planned in all"""
+    tried_again_in_seconds: _builtins.float
+    """of a suspended app: until the next attempt of its app master"""
     @_builtins.property
     def standing(self) -> Global___Standing: ...
     @_builtins.property
@@ -2169,10 +2172,11 @@ class App(_message.Message):
         failed: _builtins.int = ...,
         failures: _abc.Iterable[Global___FailedJob] | None = ...,
         trials: _builtins.int = ...,
+        tried_again_in_seconds: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_best", b"_best", "_done", b"_done", "_ends_in_seconds", b"_ends_in_seconds", "_jct_seconds", b"_jct_seconds", "_rho", b"_rho", "best", b"best", "done", b"done", "ends_in_seconds", b"ends_in_seconds", "jct_seconds", b"jct_seconds", "rho", b"rho", "standing", b"standing"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_best", b"_best", "_done", b"_done", "_ends_in_seconds", b"_ends_in_seconds", "_jct_seconds", b"_jct_seconds", "_rho", b"_rho", "_tried_again_in_seconds", b"_tried_again_in_seconds", "best", b"best", "done", b"done", "ends_in_seconds", b"ends_in_seconds", "jct_seconds", b"jct_seconds", "rho", b"rho", "standing", b"standing", "tried_again_in_seconds", b"tried_again_in_seconds"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_best", b"_best", "_done", b"_done", "_ends_in_seconds", b"_ends_in_seconds", "_jct_seconds", b"_jct_seconds", "_rho", b"_rho", "age_seconds", b"age_seconds", "app", b"app", "app_master", b"app_master", "attempt", b"attempt", "best", b"best", "done", b"done", "ended", b"ended", "ends_in_seconds", b"ends_in_seconds", "failed", b"failed", "failures", b"failures", "folder", b"folder", "jct_seconds", b"jct_seconds", "max_slots", b"max_slots", "paused", b"paused", "rho", b"rho", "running", b"running", "slots", b"slots", "standing", b"standing", "state", b"state", "trials", b"trials", "tuner", b"tuner", "user", b"user", "waiting", b"waiting", "weight", b"weight", "why", b"why"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_best", b"_best", "_done", b"_done", "_ends_in_seconds", b"_ends_in_seconds", "_jct_seconds", b"_jct_seconds", "_rho", b"_rho", "_tried_again_in_seconds", b"_tried_again_in_seconds", "age_seconds", b"age_seconds", "app", b"app", "app_master", b"app_master", "attempt", b"attempt", "best", b"best", "done", b"done", "ended", b"ended", "ends_in_seconds", b"ends_in_seconds", "failed", b"failed", "failures", b"failures", "folder", b"folder", "jct_seconds", b"jct_seconds", "max_slots", b"max_slots", "paused", b"paused", "rho", b"rho", "running", b"running", "slots", b"slots", "standing", b"standing", "state", b"state", "trials", b"trials", "tried_again_in_seconds", b"tried_again_in_seconds", "tuner", b"tuner", "user", b"user", "waiting", b"waiting", "weight", b"weight", "why", b"why"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__best: _TypeAlias = _typing.Literal["best"]  # noqa: Y015
     _WhichOneofArgType__best: _TypeAlias = _typing.Literal["_best", b"_best"]  # noqa: Y015
@@ -2184,6 +2188,8 @@ class App(_message.Message):
     _WhichOneofArgType__jct_seconds: _TypeAlias = _typing.Literal["_jct_seconds", b"_jct_seconds"]  # noqa: Y015
     _WhichOneofReturnType__rho: _TypeAlias = _typing.Literal["rho"]  # noqa: Y015
     _WhichOneofArgType__rho: _TypeAlias = _typing.Literal["_rho", b"_rho"]  # noqa: Y015
+    _WhichOneofReturnType__tried_again_in_seconds: _TypeAlias = _typing.Literal["tried_again_in_seconds"]  # noqa: Y015
+    _WhichOneofArgType__tried_again_in_seconds: _TypeAlias = _typing.Literal["_tried_again_in_seconds", b"_tried_again_in_seconds"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__best) -> _WhichOneofReturnType__best | None: ...
     @_typing.overload
@@ -2194,6 +2200,8 @@ class App(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__jct_seconds) -> _WhichOneofReturnType__jct_seconds | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__rho) -> _WhichOneofReturnType__rho | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__tried_again_in_seconds) -> _WhichOneofReturnType__tried_again_in_seconds | None: ...
 
 Global___App: _TypeAlias = App  # noqa: Y015
 
@@ -2704,10 +2712,13 @@ class NodeHealth(_message.Message):
     ALIVE_FIELD_NUMBER: _builtins.int
     SILENT_SECONDS_FIELD_NUMBER: _builtins.int
     SLOTS_FIELD_NUMBER: _builtins.int
+    DRAINING_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     alive: _builtins.bool
     silent_seconds: _builtins.float
     slots: _builtins.int
+    draining: _builtins.bool
+    """its launcher was ordered to end, and ends its containers first"""
     def __init__(
         self,
         *,
@@ -2715,10 +2726,11 @@ class NodeHealth(_message.Message):
         alive: _builtins.bool = ...,
         silent_seconds: _builtins.float = ...,
         slots: _builtins.int = ...,
+        draining: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alive", b"alive", "node", b"node", "silent_seconds", b"silent_seconds", "slots", b"slots"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alive", b"alive", "draining", b"draining", "node", b"node", "silent_seconds", b"silent_seconds", "slots", b"slots"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

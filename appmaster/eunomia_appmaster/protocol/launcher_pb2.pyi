@@ -51,7 +51,9 @@ class _AppMasterStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AppMas
     APP_MASTER_STOPPING: _AppMasterState.ValueType  # 3
     """ordered to stop"""
     APP_MASTER_COMPLETED: _AppMasterState.ValueType  # 4
-    """ended and not restarted: exit 0, stopped, or no restart left"""
+    """ended and not restarted: exit 0, stopped, or drained"""
+    APP_MASTER_SUSPENDED: _AppMasterState.ValueType  # 5
+    """ended by itself too often; the next attempt follows at again_at"""
 
 class AppMasterState(_AppMasterState, metaclass=_AppMasterStateEnumTypeWrapper): ...
 
@@ -62,7 +64,9 @@ APP_MASTER_BACKING_OFF: AppMasterState.ValueType  # 2
 APP_MASTER_STOPPING: AppMasterState.ValueType  # 3
 """ordered to stop"""
 APP_MASTER_COMPLETED: AppMasterState.ValueType  # 4
-"""ended and not restarted: exit 0, stopped, or no restart left"""
+"""ended and not restarted: exit 0, stopped, or drained"""
+APP_MASTER_SUSPENDED: AppMasterState.ValueType  # 5
+"""ended by itself too often; the next attempt follows at again_at"""
 Global___AppMasterState: _TypeAlias = AppMasterState  # noqa: Y015
 
 class _ContainerState:
@@ -113,6 +117,7 @@ class RegisterNodeRequest(_message.Message):
     SLOT_STATES_FIELD_NUMBER: _builtins.int
     LAUNCHER_ID_FIELD_NUMBER: _builtins.int
     HOME_FIELD_NUMBER: _builtins.int
+    DRAINING_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     """node id, [A-Za-z0-9][A-Za-z0-9._-]*; stable over restarts"""
     host: _builtins.str
@@ -125,6 +130,10 @@ class RegisterNodeRequest(_message.Message):
     """another one at each start of the launcher; versions count within it"""
     home: _builtins.str
     """id of its state folder; one launcher at a time holds it, so a later one of"""
+    draining: _builtins.bool
+    """the same home replaces an earlier one at once
+    it was ordered to end, and ends its containers first
+    """
     @_builtins.property
     def slots(self) -> _containers.RepeatedCompositeFieldContainer[Global___Slot]: ...
     @_builtins.property
@@ -149,10 +158,11 @@ class RegisterNodeRequest(_message.Message):
         slot_states: _abc.Iterable[Global___SlotState] | None = ...,
         launcher_id: _builtins.str = ...,
         home: _builtins.str = ...,
+        draining: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["app_masters", b"app_masters", "container_manager_address", b"container_manager_address", "containers", b"containers", "cpus", b"cpus", "home", b"home", "host", b"host", "launcher_id", b"launcher_id", "memory_gib", b"memory_gib", "node", b"node", "slot_states", b"slot_states", "slots", b"slots"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app_masters", b"app_masters", "container_manager_address", b"container_manager_address", "containers", b"containers", "cpus", b"cpus", "draining", b"draining", "home", b"home", "host", b"host", "launcher_id", b"launcher_id", "memory_gib", b"memory_gib", "node", b"node", "slot_states", b"slot_states", "slots", b"slots"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -273,10 +283,13 @@ class NodeHeartbeatRequest(_message.Message):
     CONTAINERS_FIELD_NUMBER: _builtins.int
     APP_MASTERS_FIELD_NUMBER: _builtins.int
     SLOT_STATES_FIELD_NUMBER: _builtins.int
+    DRAINING_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     registration_id: _builtins.str
     response_id: _builtins.int
     """of the last answer that was handled; 0 after registration"""
+    draining: _builtins.bool
+    """it was ordered to end, and ends its containers first"""
     @_builtins.property
     def containers(self) -> _containers.RepeatedCompositeFieldContainer[Global___ContainerStatus]:
         """changed since the last acknowledged heartbeat or report"""
@@ -296,10 +309,11 @@ class NodeHeartbeatRequest(_message.Message):
         containers: _abc.Iterable[Global___ContainerStatus] | None = ...,
         app_masters: _abc.Iterable[Global___AppMasterStatus] | None = ...,
         slot_states: _abc.Iterable[Global___SlotState] | None = ...,
+        draining: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["app_masters", b"app_masters", "containers", b"containers", "node", b"node", "registration_id", b"registration_id", "response_id", b"response_id", "slot_states", b"slot_states"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app_masters", b"app_masters", "containers", b"containers", "draining", b"draining", "node", b"node", "registration_id", b"registration_id", "response_id", b"response_id", "slot_states", b"slot_states"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -353,8 +367,10 @@ class ReportContainersRequest(_message.Message):
     CONTAINERS_FIELD_NUMBER: _builtins.int
     APP_MASTERS_FIELD_NUMBER: _builtins.int
     SLOT_STATES_FIELD_NUMBER: _builtins.int
+    DRAINING_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     registration_id: _builtins.str
+    draining: _builtins.bool
     @_builtins.property
     def containers(self) -> _containers.RepeatedCompositeFieldContainer[Global___ContainerStatus]: ...
     @_builtins.property
@@ -369,10 +385,11 @@ class ReportContainersRequest(_message.Message):
         containers: _abc.Iterable[Global___ContainerStatus] | None = ...,
         app_masters: _abc.Iterable[Global___AppMasterStatus] | None = ...,
         slot_states: _abc.Iterable[Global___SlotState] | None = ...,
+        draining: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["app_masters", b"app_masters", "containers", b"containers", "node", b"node", "registration_id", b"registration_id", "slot_states", b"slot_states"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app_masters", b"app_masters", "containers", b"containers", "draining", b"draining", "node", b"node", "registration_id", b"registration_id", "slot_states", b"slot_states"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -492,10 +509,13 @@ Global___Tune: _TypeAlias = Tune  # noqa: Y015
 @_typing.final
 class AppMasterOrder(_message.Message):
     """Run an app's master on this node, as a container without a slot. Ignored if the launcher knows this or a later attempt
-    of the app. An attempt that ends with another exit code than 0 (or is lost) is followed by the next, at most
-    max_restarts times in a row; `attempt` counts up with each. An attempt that ran for 120 s, or while a worker of the app
-    made a step, saved or finished, resets the count of restarts. The pause before the next attempt is 1 s; each attempt in a
-    row that lasted less than 10 s doubles it, to at most 30 s. It runs in
+    of the app, or drains. An attempt that ends with another exit code than 0 (or is lost) is followed by the next; `attempt`
+    counts up with each. Only attempts that ended by themselves count: with an exit code of their own, or by a signal that a
+    process gets for a fault of its own, such as SIGSEGV. Ends by another signal, exit codes 71 (a full disk, no memory, no
+    descriptors) and 143, a lost shepherd and a start that failed do not count. The pause before the next attempt is 1 s;
+    each attempt in a row that lasted less than 10 s doubles it, to at most 30 s. After more own ends in 10 minutes than
+    max_own_ends the app master is SUSPENDED: the next attempt follows after a minute, then after pauses that double, to an
+    hour, until one lasts 10 minutes. An order of a later attempt starts it at once. It runs in
     `folder` if given, else in <state>/apps/<app>, with stdout and stderr in <state>/apps/<app>/appmaster.{out,err}.log.
     Its environment is PATH, HOME, LANG, VIRTUAL_ENV of the launcher, `env`, and
       EUNOMIA_APP, EUNOMIA_ATTEMPT, EUNOMIA_APP_DIR (<state>/apps/<app>), EUNOMIA_STATE_DIR, EUNOMIA_ADDRESS (the arbiter's),
@@ -531,7 +551,8 @@ class AppMasterOrder(_message.Message):
     FOLDER_FIELD_NUMBER: _builtins.int
     ENV_FIELD_NUMBER: _builtins.int
     TOKEN_FIELD_NUMBER: _builtins.int
-    MAX_RESTARTS_FIELD_NUMBER: _builtins.int
+    MAX_OWN_ENDS_FIELD_NUMBER: _builtins.int
+    ASKED_FIELD_NUMBER: _builtins.int
     app: _builtins.str
     """[A-Za-z0-9][A-Za-z0-9._-]*"""
     attempt: _builtins.int
@@ -539,8 +560,10 @@ class AppMasterOrder(_message.Message):
     folder: _builtins.str
     token: _builtins.str
     """the app's own token for the arbiter (YARN's AMRMToken)"""
-    max_restarts: _builtins.int
-    """absent: 3"""
+    max_own_ends: _builtins.int
+    """own ends in the window before it is suspended; absent: the launcher's, 4"""
+    asked: _builtins.bool
+    """a user asked for this attempt: earlier ends do not count"""
     @_builtins.property
     def command(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """argv; no shell. "python" means the launcher's own interpreter"""
@@ -556,15 +579,16 @@ class AppMasterOrder(_message.Message):
         folder: _builtins.str = ...,
         env: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         token: _builtins.str = ...,
-        max_restarts: _builtins.int | None = ...,
+        max_own_ends: _builtins.int | None = ...,
+        asked: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_restarts", b"_max_restarts", "max_restarts", b"max_restarts"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_own_ends", b"_max_own_ends", "max_own_ends", b"max_own_ends"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_restarts", b"_max_restarts", "app", b"app", "attempt", b"attempt", "command", b"command", "env", b"env", "folder", b"folder", "max_restarts", b"max_restarts", "token", b"token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_own_ends", b"_max_own_ends", "app", b"app", "asked", b"asked", "attempt", b"attempt", "command", b"command", "env", b"env", "folder", b"folder", "max_own_ends", b"max_own_ends", "token", b"token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__max_restarts: _TypeAlias = _typing.Literal["max_restarts"]  # noqa: Y015
-    _WhichOneofArgType__max_restarts: _TypeAlias = _typing.Literal["_max_restarts", b"_max_restarts"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_restarts) -> _WhichOneofReturnType__max_restarts | None: ...
+    _WhichOneofReturnType__max_own_ends: _TypeAlias = _typing.Literal["max_own_ends"]  # noqa: Y015
+    _WhichOneofArgType__max_own_ends: _TypeAlias = _typing.Literal["_max_own_ends", b"_max_own_ends"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_own_ends) -> _WhichOneofReturnType__max_own_ends | None: ...
 
 Global___AppMasterOrder: _TypeAlias = AppMasterOrder  # noqa: Y015
 
@@ -608,6 +632,8 @@ class AppMasterStatus(_message.Message):
     ENDED_AT_FIELD_NUMBER: _builtins.int
     DIAGNOSTICS_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
+    DRAINED_FIELD_NUMBER: _builtins.int
+    AGAIN_AT_FIELD_NUMBER: _builtins.int
     app: _builtins.str
     attempt: _builtins.int
     state: Global___AppMasterState.ValueType
@@ -618,6 +644,10 @@ class AppMasterStatus(_message.Message):
     diagnostics: _builtins.str
     """why, in words, where something went wrong"""
     version: _builtins.int
+    drained: _builtins.bool
+    """it ended since its launcher was ordered to end"""
+    again_at: _builtins.float
+    """Unix seconds of the next attempt, while SUSPENDED"""
     @_builtins.property
     def exit(self) -> Global___Exit:
         """of the last attempt that ended"""
@@ -634,15 +664,21 @@ class AppMasterStatus(_message.Message):
         ended_at: _builtins.float | None = ...,
         diagnostics: _builtins.str = ...,
         version: _builtins.int = ...,
+        drained: _builtins.bool = ...,
+        again_at: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_ended_at", b"_ended_at", "_exit", b"_exit", "ended_at", b"ended_at", "exit", b"exit"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_again_at", b"_again_at", "_ended_at", b"_ended_at", "_exit", b"_exit", "again_at", b"again_at", "ended_at", b"ended_at", "exit", b"exit"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ended_at", b"_ended_at", "_exit", b"_exit", "app", b"app", "attempt", b"attempt", "diagnostics", b"diagnostics", "ended_at", b"ended_at", "exit", b"exit", "pid", b"pid", "started_at", b"started_at", "state", b"state", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_again_at", b"_again_at", "_ended_at", b"_ended_at", "_exit", b"_exit", "again_at", b"again_at", "app", b"app", "attempt", b"attempt", "diagnostics", b"diagnostics", "drained", b"drained", "ended_at", b"ended_at", "exit", b"exit", "pid", b"pid", "started_at", b"started_at", "state", b"state", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__again_at: _TypeAlias = _typing.Literal["again_at"]  # noqa: Y015
+    _WhichOneofArgType__again_at: _TypeAlias = _typing.Literal["_again_at", b"_again_at"]  # noqa: Y015
     _WhichOneofReturnType__ended_at: _TypeAlias = _typing.Literal["ended_at"]  # noqa: Y015
     _WhichOneofArgType__ended_at: _TypeAlias = _typing.Literal["_ended_at", b"_ended_at"]  # noqa: Y015
     _WhichOneofReturnType__exit: _TypeAlias = _typing.Literal["exit"]  # noqa: Y015
     _WhichOneofArgType__exit: _TypeAlias = _typing.Literal["_exit", b"_exit"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__again_at) -> _WhichOneofReturnType__again_at | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__ended_at) -> _WhichOneofReturnType__ended_at | None: ...
     @_typing.overload

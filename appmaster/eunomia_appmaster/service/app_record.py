@@ -10,8 +10,9 @@ from eunomia.journal.values import Note
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 
 NOTE = "app"
+LIVE, SUSPENDED = "live", "suspended"
 MASTER_ENDED = "its app master ended before its work was done"
-"""Beginning of the reason of such a failure, after which the app can be resumed."""
+"""Beginning of the reason of a failure in journals of earlier versions, after which the app can be resumed."""
 MOST_FAILURES = 100
 """Most failed jobs of an app whose errors are kept: the last ones."""
 
@@ -21,7 +22,8 @@ class App:
     """One app, from its submission on.
 
     Attributes:
-        state: ``live``, or how it ended: finished, failed, cancelled.
+        state: ``live``, ``suspended`` while its app master waits since it ended by itself too often, or how it ended:
+            finished, failed, cancelled.
         submitted_at: Unix time.
         arrived_at: of the arbiter's clock.
         ended_at: of the arbiter's clock.
@@ -64,11 +66,11 @@ class App:
     @property
     def over(self) -> bool:
         """Whether it has ended."""
-        return self.state != "live"
+        return self.state not in (LIVE, SUSPENDED)
 
     @property
     def lost_master(self) -> bool:
-        """Whether it failed because its app master ended for good; its jobs may be intact."""
+        """Whether it failed under an earlier version because its app master ended; its jobs may be intact."""
         return self.state == "failed" and self.why.startswith(MASTER_ENDED)
 
     def taken_up(self, now: float) -> "App":
@@ -115,6 +117,14 @@ class App:
         if len(self.failures) > MOST_FAILURES:
             del self.failures[next(iter(self.failures))]
 
+    def suspend(self, why: str) -> None:
+        """Record that its app master waits."""
+        self.state, self.why = SUSPENDED, why[:1000]
+
+    def go_on(self) -> None:
+        """Record that its app master is back, or is to be tried at once."""
+        self.state, self.why = LIVE, ""
+
     def end(self, state: str, why: str, now: float) -> None:
         """Record its end; only the first one counts."""
         if not self.over:
@@ -126,7 +136,7 @@ def _finite_or_none(standing: pb.Standing, field: str) -> float | None:
     return given if standing.HasField(field) and math.isfinite(given) else None  # type: ignore[arg-type]
 
 
-STATES = ("live", "finished", "failed", "cancelled")
+STATES = (LIVE, SUSPENDED, "finished", "failed", "cancelled")
 _NUMBERS = ("weight", "submitted_at", "arrived_at", "ended_at", "progress", "gpu_seconds", "rho", "away_seconds")
 _COUNTS = ("trials", "least", "most", "max_iterations", "attempts")
 _TEXTS = ("name", "user", "tuner", "request_id", "more_request", "node", "state", "why")

@@ -130,6 +130,7 @@ class ClientProtocol(rpc.ClientProtocolServicer):
                     node=node.name,
                     alive=node.registered and not node.lost,
                     silent_seconds=node.silent_seconds,
+                    draining=node.draining,
                     slots=len(node.slot_states),
                 )
                 for node in service.nodes
@@ -153,7 +154,7 @@ class ClientProtocol(rpc.ClientProtocolServicer):
     async def ResumeApp(  # noqa: N802
         self, request: pb.ResumeAppRequest, context: Context
     ) -> pb.ResumeAppResponse:
-        """Resume an app that failed because its app master ended."""
+        """Try a suspended app at once, or resume one that failed since its app master ended."""
         await self._ready(request, context)
         app = self._service.apps.get(request.app)
         if app is None:

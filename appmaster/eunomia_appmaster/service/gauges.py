@@ -49,6 +49,8 @@ class StateGauges:
         yield _one("eunomia_fallen_back", "1: the fallback serves, for the profile failed too often.",
                    float(view.fallen_back))  # fmt: skip
         yield _one("eunomia_journal_step", "The last step in the journal.", float(service.journal.last_step))
+        draining = [((node.name,), float(node.draining)) for node in service.nodes]
+        yield _labelled("eunomia_machine_draining", "1: its launcher was ordered to end.", draining, "machine")
         up = [((node.name,), float(node.registered and not node.lost)) for node in service.nodes]
         yield _labelled("eunomia_machine_up", "1: its launcher answers.", up, "machine")
         yield from _slots(view)
@@ -59,7 +61,7 @@ class StateGauges:
         service = self._service
         live = [(app, row) for app in service.apps.live if (row := view.app_row(AppId(app.name))) >= 0]
         held = Tally(view.gpus.app.tolist())
-        states = Tally(app.state if app.over else "live" for app in service.apps)
+        states = Tally(app.state for app in service.apps)
         yield _labelled("eunomia_apps", "Apps by state.", [((name,), float(n)) for name, n in states.items()], "state")
         slots = {(app.name, app.user): float(held[row]) for app, row in live}
         yield _labelled("eunomia_app_slots", "Slots that a live app holds.", slots.items(), "app", "user")

@@ -57,8 +57,10 @@ class Node:
         self.lost = False
         self.fence: int | None = None
         """The last epoch given: all processes up to it must have ended before the node counts as back."""
-        self.revived: dict[str, int] = {}
-        """By app: the attempt that is to follow one that ended with an earlier launcher."""
+        self.asked: dict[str, int] = {}
+        """By app: the attempt of its app master that a user asked for."""
+        self.draining = False
+        """Whether its launcher was ordered to end, and ends its containers first."""
         self.response_id = 1
         self.changed = asyncio.Event()
         self._order_keys: frozenset[OrderKey] | None = None
@@ -77,15 +79,12 @@ class Node:
 
     def register(self, request: pb.RegisterNodeRequest) -> None:
         """Apply a registration, which contains the node's whole state."""
-        if request.launcher_id != self.launcher_id:
-            ended = [master for master in request.app_masters if master.state == pb.APP_MASTER_COMPLETED]
-            self.revived = {master.app: master.attempt + 1 for master in ended}
         self.registration_id = uuid.uuid4().hex
         self.launcher_id, self.home = request.launcher_id, request.home
         self.container_manager_address = request.container_manager_address
         self.slots = frozenset(slot.index for slot in request.slots)
         self.slot_states, self.containers, self.app_masters = {}, {}, {}
-        self.hear(request.containers, request.app_masters, request.slot_states)
+        self.hear(request.containers, request.app_masters, request.slot_states, draining=request.draining)
         self.order(frozenset(), force=True)
 
     def hear(
@@ -93,8 +92,13 @@ class Node:
         containers: Iterable[pb.ContainerStatus],
         app_masters: Iterable[pb.AppMasterStatus],
         slot_states: Iterable[pb.SlotState],
+        *,
+        draining: bool | None = None,
     ) -> None:
-        """Apply the node's reports; statuses older than the known ones are ignored."""
+        """Apply the node's reports; statuses older than the known ones are ignored; ``draining``: None: as before."""
+        if draining is not None and draining != self.draining:
+            self.draining = draining
+            log.warning("node.draining" if draining else "node.back_from_draining", node=self.name)
         self.heard_at = self._system.monotonic()
         for status in containers:
             known = self.containers.get(status.container_id)
@@ -127,8 +131,8 @@ class Node:
             self._order_keys = keys
             self.stir()
 
-    def revive(self, app: str, attempts: int = 0) -> int:
-        """Start another attempt of an app's master; returns its number.
+    def ask(self, app: str, attempts: int = 0) -> int:
+        """Start another attempt of an app's master since a user asked for it; returns its number.
 
         Args:
             app: its name.
@@ -136,8 +140,20 @@ class Node:
         """
         status = self.app_masters.get(app)
         attempt = max(attempts, 0 if status is None else status.attempt) + 1
-        self.revived[app] = attempt
+        self.asked[app] = attempt
         return attempt
+
+    def next_attempt(self, app: str) -> int | None:
+        """Return the attempt of a live app's master that the node has to start; None: it has one that runs or pauses.
+
+        An app master that has ended for good though its app is not over was drained, or is refuted.
+        """
+        status, asked = self.app_masters.get(app), self.asked.get(app, 0)
+        if status is None:
+            return max(asked, 1)
+        if status.state == pb.APP_MASTER_COMPLETED:
+            return max(asked, status.attempt + 1)
+        return asked if status.attempt < asked else None
 
     def forget_masters(self, known: Collection[str]) -> None:
         """Drop ended app masters, except those of the known apps."""
@@ -145,7 +161,7 @@ class Node:
         for app in ended:
             if app not in known:
                 del self.app_masters[app]
-                self.revived.pop(app, None)
+                self.asked.pop(app, None)
 
     def given_back(self, slot: int, epoch: int) -> bool:
         """Whether no container of this epoch or an older one runs or can start on a slot."""
@@ -188,6 +204,12 @@ class Nodes:
         node = self._nodes.setdefault(request.node, Node(request.node, system=self._system))
         node.register(request)
         return node
+
+    def is_empty(self, node: str, slot: int) -> bool:
+        """Return whether a launcher reports a slot on which no process is left."""
+        known = self._nodes.get(node)
+        state = None if known is None or not known.registered else known.slot_states.get(slot)
+        return state is not None and not state.busy
 
     # --- from launchers' reports to events -------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Resumes ended apps, after a check of all that a new attempt of the app master reads."""
+"""Lets suspended and ended apps go on, after a check of all that a new attempt of the app master reads."""
 
 import asyncio
 from typing import NoReturn
@@ -12,7 +12,7 @@ from eunomia_appmaster.app.checkpoints import CheckpointStore
 from eunomia_appmaster.app.submission import APP_FILE, SUBMISSION
 from eunomia_appmaster.master.files import read_state
 from eunomia_appmaster.master.jobs import Job
-from eunomia_appmaster.service.app_record import App
+from eunomia_appmaster.service.app_record import SUSPENDED, App
 from eunomia_appmaster.service.service import Service
 
 log = structlog.get_logger()
@@ -34,10 +34,24 @@ async def resume(service: Service, app: App) -> tuple[int, int]:
     """
     check_end(app)
     unfinished = await asyncio.to_thread(check_folder, service, app)
+    if app.state == SUSPENDED:
+        return await _try_again(service, app), unfinished
     record = app.taken_up(float(service.driver.clock.now()))
     attempt = await go_on(service, app, record)
     log.info("app.resumed", app=app.name, attempt=attempt, unfinished=unfinished)
     return attempt, unfinished
+
+
+async def _try_again(service: Service, app: App) -> int:
+    """Start the next attempt of a suspended app's master at once; returns the attempt."""
+    async with service.driver.lock:
+        attempts = [node.ask(app.name, app.attempts) for node in service.nodes if node.name == app.node]
+        if app.state == SUSPENDED:
+            app.go_on()
+            service.driver.put([], [app.note()])
+        service.refresh()
+    log.info("app.tried_again", app=app.name, attempt=max(attempts, default=1))
+    return max(attempts, default=1)
 
 
 async def go_on(service: Service, app: App, record: App) -> int:
@@ -65,7 +79,7 @@ async def go_on(service: Service, app: App, record: App) -> int:
     async with service.driver.lock:
         service.sessions.pop(app.name, None)
         service.apps.take_up(record)
-        attempts = [node.revive(app.name, app.attempts) for node in service.nodes if node.name == app.node]
+        attempts = [node.ask(app.name, app.attempts) for node in service.nodes if node.name == app.node]
         service.refresh()
     return max(attempts, default=1)
 
@@ -76,9 +90,9 @@ def check_end(app: App) -> None:
     Raises:
         InputError: it runs, is done, was cancelled, or failed on its own.
     """
-    if app.lost_master:
+    if app.lost_master or app.state == SUSPENDED:
         return
-    rule = "an app must have failed since its app master ended, to be resumed"
+    rule = "an app must be suspended, or have failed since its app master ended, to be resumed"
     if not app.over:
         value = "one that is not over: it needs nothing, `eunomia apps` shows how it goes on"
         raise InputError(rule, value=value, place=app.name)

@@ -25,7 +25,7 @@ from eunomia_appmaster.node.system import MACHINE, System
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2 as launcher
 from eunomia_appmaster.protocol.connecting import CA_VARIABLE
-from eunomia_appmaster.service.app_record import MASTER_ENDED, App
+from eunomia_appmaster.service.app_record import LIVE, SUSPENDED, App
 from eunomia_appmaster.service.apps import SubmittedApps
 from eunomia_appmaster.service.clock import Clock
 from eunomia_appmaster.service.driver import Driver
@@ -35,6 +35,7 @@ from eunomia_appmaster.service.nodes import Node, Nodes, OrderKey
 from eunomia_appmaster.service.sessions import NewsWriter, Session
 from eunomia_appmaster.service.settings import Settings
 from eunomia_appmaster.service.standings import Standings
+from eunomia_appmaster.service.suspended import unused
 from eunomia_appmaster.service.tokens import Tokens
 from eunomia_appmaster.service.watchdog import Watchdog
 
@@ -239,6 +240,7 @@ class Service:
             return
         async with self._driver.lock:
             self._driver.put(self.nodes.events(self.view))
+            self._driver.put(unused(self.apps.live, self.view, self.nodes))
             self.refresh()
 
     def _carry_out(self, decision: Decision) -> None:
@@ -280,7 +282,7 @@ class Service:
         return launcher.NodeHeartbeatResponse(
             response_id=node.response_id,
             revocations=self._revocations(node),
-            start_app_masters=[self._start_order(app, attempt) for app, attempt in self._to_start(node)],
+            start_app_masters=[self._start_order(node, app, attempt) for app, attempt in self._to_start(node)],
             stop_app_masters=[
                 launcher.AppMasterStop(app=app.name, deadline_seconds=STOP_SECONDS) for app in self._to_stop(node)
             ],
@@ -307,17 +309,9 @@ class Service:
         return frozenset(keys)
 
     def _to_start(self, node: Node) -> list[tuple[App, int]]:
-        """App masters that the node does not have yet, or whose last attempt ended with an earlier launcher."""
-        wanted = []
-        for app in self.apps.live:
-            status = node.app_masters.get(app.name)
-            if app.node != node.name:
-                continue
-            if status is None:
-                wanted.append((app, node.revived.get(app.name, 1)))
-            elif status.attempt < node.revived.get(app.name, 0):
-                wanted.append((app, node.revived[app.name]))
-        return wanted
+        """App masters that the node has to start, with the number of the attempt."""
+        mine = [app for app in self.apps.live if app.node == node.name]
+        return [(app, attempt) for app in mine if (attempt := node.next_attempt(app.name)) is not None]
 
     def _to_stop(self, node: Node) -> list[App]:
         now = None if self._driver is None else float(self._driver.clock.now())
@@ -331,7 +325,7 @@ class Service:
                 ended.append(app)
         return ended
 
-    def _start_order(self, app: App, attempt: int) -> launcher.AppMasterOrder:
+    def _start_order(self, node: Node, app: App, attempt: int) -> launcher.AppMasterOrder:
         folder = self._folder / app.name
         # without it gRPC writes its own messages into the app master's log
         env = {"EUNOMIA_ARBITER": self.address, "GRPC_VERBOSITY": os.environ.get("GRPC_VERBOSITY", "ERROR")}
@@ -349,19 +343,30 @@ class Service:
             folder=str(folder),
             env=env,
             token=self.tokens.app(app.name),
+            asked=attempt == node.asked.get(app.name),
         )
 
     def _judge_masters(self) -> None:
-        """Fail apps whose master has ended for good without a report."""
-        for node in self.nodes:
-            for app in [app for app in self.apps.live if app.node == node.name]:
-                status = node.app_masters.get(app.name)
-                if status is None or status.state != launcher.APP_MASTER_COMPLETED:
-                    continue
-                if status.attempt >= node.revived.get(app.name, 0):
-                    why = status.diagnostics or _words(status.exit)
-                    cure = f"`eunomia resume {app.name}` takes it up again"
-                    self.end(app, "failed", f"{MASTER_ENDED}: {why}; {cure}")
+        """Suspend apps whose app master ended by itself too often; let those go on whose app master is back."""
+        if self._driver is None:
+            return
+        for app in self.apps.live:
+            node = self.nodes.get(app.node)
+            status = None if node is None else node.app_masters.get(app.name)
+            if node is None or status is None:
+                continue
+            session = self.sessions.get(app.name)
+            registered = 0 if session is None else session.attempt
+            waits = status.state == launcher.APP_MASTER_SUSPENDED
+            waits &= status.attempt >= max(registered, node.asked.get(app.name, 0))
+            if waits and app.state == LIVE:
+                app.suspend(f"its app master {status.diagnostics}")
+            elif not waits and app.state == SUSPENDED and registered >= status.attempt:
+                app.go_on()
+            else:
+                continue
+            log.warning("app.suspended" if waits else "app.goes_on", app=app.name, why=app.why or None)
+            self.driver.put([], [app.note()])
 
     # --- apps ------------------------------------------------------------------------------------------------------
 
@@ -375,7 +380,7 @@ class Service:
             app.gpu_seconds = float(self.view.app_ledger.gpu_seconds[row])
             mine = self.view.jobs_of(row).tolist()
             # An app master that reports the end of its app does not report the end of each job.
-            how = "cancelled" if state == "cancelled" or why.startswith(MASTER_ENDED) else "finished"
+            how = "cancelled" if state == "cancelled" else "finished"
             left = [str(self.view.job_id(job)) for job in mine]
             app.ended_jobs.update({job: how for job in left if job not in app.ended_jobs})
         statuses = [node.app_masters[app.name] for node in self.nodes if app.name in node.app_masters]
@@ -424,12 +429,6 @@ class Service:
         use = str(tables.get(name, {}).get("use", name))
         version = self.profile.registry.listed(use).found.version
         return pb.StagePlugin(name=use, version=version, options_json=json.dumps(options))
-
-
-def _words(exit_: launcher.Exit) -> str:
-    if exit_.HasField("code"):
-        return f"exit code {exit_.code}"
-    return f"signal {exit_.signal}" if exit_.HasField("signal") else "an unknown exit"
 
 
 def host() -> str:

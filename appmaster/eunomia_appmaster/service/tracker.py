@@ -63,7 +63,7 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
         """Answer with the orders once they differ from those that were handled."""
         node = await self._known(request, context)
         node.calls += 1
-        node.hear(request.containers, request.app_masters, request.slot_states)
+        node.hear(request.containers, request.app_masters, request.slot_states, draining=request.draining)
         await self._service.look()
         registration = node.registration_id
         node.waiting += 1
@@ -87,7 +87,7 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
         """Apply changes of state, at once."""
         node = await self._known(request, context)
         node.calls += 1
-        node.hear(request.containers, request.app_masters, request.slot_states)
+        node.hear(request.containers, request.app_masters, request.slot_states, draining=request.draining)
         await self._service.look()
         return pb.ReportContainersResponse()
 

@@ -11,8 +11,9 @@ from eunomia.model.workload import JobState
 from eunomia.platform.profiles import Profile
 from eunomia.units import NONE, AppId, JobId, Seconds
 from eunomia_appmaster.explaining.explanations import describe, iterations_done
+from eunomia_appmaster.explaining.failures import suspension_text
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
-from eunomia_appmaster.service.app_record import App
+from eunomia_appmaster.service.app_record import LIVE, SUSPENDED, App
 from eunomia_appmaster.service.messages import finite
 from eunomia_appmaster.service.service import Service
 
@@ -48,7 +49,7 @@ class Views:
         message = pb.App(
             app=app.name,
             user=app.user,
-            state=app.state if app.over else _state_of(counts, held.size, bool(app.ended_jobs)),
+            state=_state_of(counts, held.size, bool(app.ended_jobs)) if app.state == LIVE else app.state,
             tuner=app.tuner,
             rho=self._service.standings.rho(app),
             slots=held.size,
@@ -76,7 +77,18 @@ class Views:
         )
         if app.over:
             message.jct_seconds = lived
+        again = self._tried_again_in(app)
+        if again is not None:
+            message.tried_again_in_seconds = again
         return message
+
+    def _tried_again_in(self, app: App) -> float | None:
+        """Return the seconds until the next attempt of a suspended app's master; None: it is not suspended."""
+        node = self._service.nodes.get(app.node)
+        status = None if node is None else node.app_masters.get(app.name)
+        if app.state != SUSPENDED or status is None or not status.HasField("again_at"):
+            return None
+        return max(0.0, status.again_at - self._service.system.unix_time())
 
     def _counts(self, row: int) -> dict[str, int]:
         states = self._view.jobs.state[self._view.jobs_of(row)]
@@ -106,7 +118,7 @@ class Views:
         status = None if node is None else node.app_masters.get(app.name)
         if status is None:
             return "unknown"
-        names = {1: "running", 2: "backing_off", 3: "stopping", 4: "completed"}
+        names = {1: "running", 2: "backing_off", 3: "stopping", 4: "completed", 5: "suspended"}
         return names.get(int(status.state), "starting")
 
     # --- jobs and slots --------------------------------------------------------------------------------------------
@@ -216,11 +228,17 @@ class Views:
         rows = [row for name in names if (row := view.job_row(JobId(name))) != NONE]
         waiting = [row for row in rows if view.jobs.state[row] in (JobState.WAITING, JobState.PAUSED)]
         shown = waiting or rows if job is None else rows
-        if not shown and job is None:
+        suspended = [] if app.state != SUSPENDED else [self._suspended(app)]
+        if not shown and job is None and not suspended:
             text = "its app master has not added any job yet"
             whole = pb.Explanation(job=app.name, app=app.name, user=app.user, state="submitted", text=text)
             return failed or [whole]
-        return [*(self._described(row) for row in shown), *failed]
+        return [*suspended, *(self._described(row) for row in shown), *failed]
+
+    def _suspended(self, app: App) -> pb.Explanation:
+        """Return why an app is suspended, and when it is tried again."""
+        text = suspension_text(self.app(app))
+        return pb.Explanation(job=app.name, app=app.name, user=app.user, state=app.state, text=text)
 
     def _ended(self, app: App, job: str) -> pb.Explanation:
         """Return a job that has ended; a failed one with its last error."""

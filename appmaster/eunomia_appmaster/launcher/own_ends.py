@@ -1,0 +1,105 @@
+"""Ends of app masters: which of them count, how many of them suspend an app, and how long a suspended one waits."""
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+from eunomia_appmaster.launcher.containers import SUSPENDED
+from eunomia_appmaster.node.machine_faults import MACHINE_FAULT, TERMINATED
+from eunomia_appmaster.node.own_ends_limit import OwnEndsLimit
+from eunomia_appmaster.protocol import launcher_pb2 as pb
+
+FROM_OUTSIDE = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGKILL, signal.SIGTERM})
+"""Signals with which users, the kernel short of memory, or a service manager end a process. Any other one that ends a
+process, such as SIGSEGV, is for a fault of its own."""
+NOT_OWN_CODES = frozenset({MACHINE_FAULT, SUSPENDED, TERMINATED})
+FIRST_PAUSE_SECONDS = 60.0
+"""The pause of a first suspension; it doubles with each, up to ``MOST_SUSPENDED_SECONDS``."""
+MOST_SUSPENDED_SECONDS = 3600.0
+MOST_WORDS = 300
+_TAIL_BYTES = 64 * 1024
+
+
+def is_own(exit_: pb.Exit) -> bool:
+    """Return whether an app master ended by itself: with a code of its own, or by a signal for a fault of its own.
+
+    An unknown exit is none: its shepherd was lost, or its start failed.
+    """
+    if exit_.HasField("code"):
+        return exit_.code != 0 and exit_.code not in NOT_OWN_CODES
+    return exit_.HasField("signal") and exit_.signal not in FROM_OUTSIDE
+
+
+class OwnEnds:
+    """The own ends of one app's master; times are Unix seconds, since they survive the launcher.
+
+    Attributes:
+        times: of the own ends in the window.
+        suspensions: in a row, without an attempt as long as the window between them.
+        suspended: whether the last end suspended the app.
+    """
+
+    def __init__(self, times: tuple[float, ...] = (), suspensions: int = 0, *, suspended: bool = False) -> None:
+        self.times = list(times)
+        self.suspensions = suspensions
+        self.suspended = suspended
+
+    def judge(self, exit_: pb.Exit, limit: OwnEndsLimit, *, lasted: float, now: float) -> None:
+        """Count an attempt that ended now and lasted so many seconds."""
+        self.suspended = False
+        if lasted >= limit.seconds:
+            self.suspensions = 0
+        if not is_own(exit_):
+            return
+        self.times = [time for time in self.times if now - limit.seconds < time <= now] + [now]
+        if self.suspensions or len(self.times) > limit.ends:
+            self.suspended = True
+            self.suspensions += 1
+
+    @property
+    def pause_seconds(self) -> float:
+        """Seconds from a suspension to the next attempt."""
+        return min(MOST_SUSPENDED_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(max(self.suspensions - 1, 0), 30))
+
+    def words(self, limit: OwnEndsLimit, exit_: pb.Exit, said: str) -> str:
+        """Describe a suspension: how often the app master ended by itself, how it ended last, what it said last."""
+        how = f"exit code {exit_.code}" if exit_.HasField("code") else f"signal {exit_.signal}"
+        if len(self.times) > limit.ends:
+            times = "once" if len(self.times) == 1 else f"{len(self.times)} times"
+            often = f"{times} in {limit.seconds / 60.0:g} min, last"
+        else:
+            often = f"once more after {self.suspensions - 1} suspensions,"
+        return f"ended by itself {often} with {how}{f': {said}' if said else ''}"
+
+    def record(self) -> dict[str, Any]:
+        """Return it for the launcher's record of the app master."""
+        return {"times": self.times, "suspensions": self.suspensions, "suspended": self.suspended}
+
+    @classmethod
+    def of_record(cls, known: dict[str, Any]) -> "OwnEnds":
+        """Read it back; an earlier version's record has none."""
+        return cls(tuple(known.get("times", ())), known.get("suspensions", 0), suspended=known.get("suspended", False))
+
+
+def last_words(log_file: Path) -> str:
+    """Return the reason in the last line of an app master's log, which is JSON; else the line itself; empty: none."""
+    try:
+        with log_file.open("rb") as file:
+            file.seek(max(0, file.seek(0, 2) - _TAIL_BYTES))
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError:
+        return ""
+    line = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    try:
+        said = json.loads(line)
+        why = said.get("why") or _exception(said)
+    except (ValueError, AttributeError, LookupError, TypeError):
+        why = line
+    return str(why or line)[:MOST_WORDS]
+
+
+def _exception(said: dict[str, Any]) -> str:
+    """Return type and message of the exception that a line of the log describes."""
+    last = said["exception"][0]
+    return f"{last['exc_type']}: {last['exc_value']}"

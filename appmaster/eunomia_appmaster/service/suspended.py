@@ -1,0 +1,57 @@
+"""Suspended apps: their workers train on; what only their app master could use goes to other apps until it is back."""
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from eunomia.arbiter import ClusterView
+from eunomia.contract.events import GpusReturned, JobPaused
+from eunomia.model.leases import GpuState
+from eunomia.model.workload import JobState
+from eunomia.units import NONE, AppId
+from eunomia_appmaster.service.app_record import SUSPENDED, App
+from eunomia_appmaster.service.nodes import Nodes
+
+_ON_GPUS = (JobState.STARTING, JobState.RUNNING)
+
+
+def unused(apps: Iterable[App], view: ClusterView, nodes: Nodes) -> Iterator[GpusReturned | JobPaused]:
+    """Yield the events by which suspended apps give back slots without a worker and ask for no others.
+
+    A paused job keeps its place and its work; its app master resumes it when it registers.
+    """
+    for app in apps:
+        row = view.app_row(AppId(app.name)) if app.state == SUSPENDED else NONE
+        if row == NONE:
+            continue
+        busy = _busy(row, view, nodes)
+        for job in view.jobs_of(row).tolist():
+            waits = view.jobs.state[job] == JobState.WAITING
+            if waits or (view.jobs.state[job] in _ON_GPUS and not busy.get(job, True)):
+                yield JobPaused(job=view.job_id(job))
+        idle = _idle(row, view, nodes)
+        if idle:
+            yield GpusReturned(app=AppId(app.name), gpus=idle)
+
+
+def _busy(row: int, view: ClusterView, nodes: Nodes) -> dict[int, bool]:
+    """Return by job of an app with slots whether a process is left on one of them."""
+    held, busy = view.gpus, dict[int, bool]()
+    for gpu in np.flatnonzero((held.app == row) & (held.job != NONE)).tolist():
+        job = int(held.job[gpu])
+        busy[job] = busy.get(job, False) or not _is_empty(gpu, nodes)
+    return busy
+
+
+def _idle(row: int, view: ClusterView, nodes: Nodes) -> tuple[int, ...]:
+    """Return an app's slots that no job has and on which no process is left, without those that leave already."""
+    held = view.gpus
+    mine = np.flatnonzero((held.app == row) & (held.job == NONE) & (held.state != GpuState.LEAVING)).tolist()
+    return tuple(gpu for gpu in mine if _is_empty(gpu, nodes))
+
+
+def _is_empty(gpu: int, nodes: Nodes) -> bool:
+    if nodes.layout is None:
+        return False
+    place = nodes.layout.places[gpu]
+    return nodes.is_empty(place.node, place.slot)
