@@ -41,7 +41,7 @@ WRITERS = {
         "mark",
         "move",
         "release",
-        "tell",
+        "set_verdict",
     },
 }
 """The functions that write a table, by file. The list only shrinks, until a few writers in one file are left."""

@@ -173,8 +173,8 @@ class _Case:
             reason=self.reason,
             stage=stage,
             plugin=plugin,
-            round=int(kept.told_in[self.row]),
-            said_seconds_ago=max(0.0, float(self.now - kept.told_at[self.row])),
+            round=int(kept.verdict_round[self.row]),
+            said_seconds_ago=max(0.0, float(self.now - kept.verdict_at[self.row])),
             sentence=measuring(self.arbiter.view, self.row, self.now)
             if self.reason is None
             else facts.sentence(SENTENCES[self.reason].sentence),
@@ -202,7 +202,7 @@ class _Case:
     def _seconds(self) -> float:
         """Return the seconds for which the job has been in its state."""
         jobs, row = self.state.jobs.live, self.row
-        since = float(jobs.told_at[row])
+        since = float(jobs.verdict_at[row])
         if self.kind is JobState.RUNNING:
             since = float(jobs.since[row])
         elif self.kind is JobState.WAITING:
@@ -213,7 +213,7 @@ class _Case:
 
     def _decision(self) -> Decision | None:
         """Return the decision that ended the round of the verdict: with auctions, the one that closed its offer."""
-        number = int(self.state.jobs.live.told_in[self.row])
+        number = int(self.state.jobs.live.verdict_round[self.row])
         return next((made for made in reversed(self.rounds) if made.round == number), None)
 
     def _said(self, plugin: str, facts: Facts) -> Explanation | None:

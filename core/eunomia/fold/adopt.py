@@ -10,7 +10,7 @@ from eunomia.model.gpu_sets import without
 from eunomia.model.leases import GpuState, Lease, LeaseState, Probing
 from eunomia.model.workload import JobState
 from eunomia.store.state import STAGE_NUMBER, OpenOffer, State
-from eunomia.store.writers import forget_probe, grant, halt, leave, mark, move, set_ranges, tell
+from eunomia.store.writers import forget_probe, grant, halt, leave, mark, move, set_ranges, set_verdict
 from eunomia.units import NEVER, NONE, Version
 
 
@@ -170,4 +170,4 @@ def _explain(state: State, waiting: Waiting) -> None:
     if row != NONE:
         reason = 0 if waiting.reason is None else int(waiting.reason)
         stage = -1 if waiting.stage is None else STAGE_NUMBER[waiting.stage]
-        tell(state, row, (reason, stage, waiting.plugin))
+        set_verdict(state, row, (reason, stage, waiting.plugin))

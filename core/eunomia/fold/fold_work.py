@@ -48,7 +48,7 @@ def job_failed(fold: Folding, event: JobFailed) -> None:
     fold.leave_all(job)
     fold.undivide(job)
     move(state, job, JobState.PAUSED)
-    state.jobs.set(job, reason=Reason.BACKING_OFF, told_at=state.now, ready_at=ready_at)
+    state.jobs.set(job, reason=Reason.BACKING_OFF, verdict_at=state.now, ready_at=ready_at)
     state.waiting_jobs.backing_off[job] = ready_at
     state.touch(job=job)
 
@@ -107,7 +107,7 @@ def paused(fold: Folding, event: JobPaused) -> None:
     fold.undivide(job)
     move(state, job, JobState.PAUSED)
     state.waiting_jobs.backing_off.pop(job, None)
-    state.jobs.set(job, reason=Reason.PAUSED_BY_APP, told_at=state.now)
+    state.jobs.set(job, reason=Reason.PAUSED_BY_APP, verdict_at=state.now)
     state.touch(job=job)
 
 

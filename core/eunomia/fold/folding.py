@@ -12,7 +12,7 @@ from eunomia.fold.revoking import revoke
 from eunomia.model.leases import Lease, LeaseState
 from eunomia.model.workload import JobState
 from eunomia.store.state import State
-from eunomia.store.writers import close_app, divide, drop_job, move, tell
+from eunomia.store.writers import close_app, divide, drop_job, move, set_verdict
 from eunomia.units import NONE, AppId, Cause, Ints, JobId, Seconds
 
 
@@ -130,6 +130,6 @@ def await_round(state: State, job: int, *, stopped: bool = False, at: Seconds | 
     if state.waiting_jobs.backing_off:
         state.waiting_jobs.backing_off.pop(job, None)
     if not stopped or state.jobs.cells.reason[job] in _OVER:
-        tell(state, job, _AWAITING)
+        set_verdict(state, job, _AWAITING)
     state.changes.rows.append(job)
     state.cause(_ARRIVED)

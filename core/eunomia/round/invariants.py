@@ -198,7 +198,7 @@ def _check_kept(state: State) -> None:
     for lease in state.leases.values():
         if lease.id not in state.owners.leases_of(lease.app):
             raise StateError("a lease must be its app's", value=f"lease {lease.id}")
-    if not _untold(state) <= state.waiting_jobs.untold:
+    if not _off_default(state) <= state.waiting_jobs.off_default:
         raise StateError("a waiting job must be listed where its verdict differs from the last default")
     if not state.lease_ends.same(state.lease_ends.rebuild(state.now), state.now):
         raise StateError("the ends of leases must be those that the leases give")
@@ -211,7 +211,7 @@ def _check_kept(state: State) -> None:
         raise StateError("the number of a job's GPUs must match the GPUs assigned to it")
 
 
-def _untold(state: State) -> set[int]:
+def _off_default(state: State) -> set[int]:
     """Find waiting jobs whose verdict differs from the last default, which the next round has to look at."""
     default, jobs, plugins = state.waiting_jobs.default, state.jobs.cells, list(state.names.plugins)
     verdicts = {row: (jobs.reason[row], jobs.stage[row], plugins[jobs.plugin[row]]) for row in state.waiting_jobs.rows}

@@ -2,7 +2,7 @@
 
 A job's verdict comes from the first stage that turns it down. A job that no stage turned down gets the round's default,
 such as ``outranked``. The index of waiting jobs keeps those whose last verdict may differ from the default
-(``untold``), so that a round looks only at these and at the jobs that stages name.
+(``off_default``), so that a round looks only at these and at the jobs that stages name.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -71,7 +71,7 @@ def verdicts_of(
         default = (*_UNTIL_CLOSED, "") if opened else (*_OUTRANKED, allocator)
     if default is not None and default != index.default:
         index.compare_with(default)
-    look_at = stopped if default is None else stopped | index.untold
+    look_at = stopped if default is None else stopped | index.off_default
     if named or started:
         look_at = (look_at - named | changed.keys()) - started
     return _changes(state, look_at, changed, default, stopped) if look_at else ()
@@ -133,7 +133,7 @@ def _changes(
         if code is None or not (row in index.rows or row in stopped):
             continue
         if code == (kept.reason[row], kept.stage[row], plugins[kept.plugin[row]]):
-            index.untold.discard(row)
+            index.off_default.discard(row)
             continue
         reason, stage, plugin = code
         changed.append(Waiting(job=kept.id[row], reason=_REASONS[reason], stage=STAGES[stage], plugin=plugin))

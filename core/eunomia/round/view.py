@@ -223,7 +223,7 @@ class ClusterView:
             reason=state.reason(job),
             stage=STAGES[stage] if stage >= 0 else None,
             plugin=state.turned_down_by(job),
-            at=Seconds(cells.told_at[job]),
+            at=Seconds(cells.verdict_at[job]),
         )
 
     @property

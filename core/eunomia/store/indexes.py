@@ -35,19 +35,19 @@ class WaitingJobs:
         rows: rows of waiting jobs.
         asked: sum of the waiting jobs' largest sizes, in GPUs.
         short: rows of jobs that run, or are about to run, below their largest size.
-        untold: rows of waiting jobs whose last verdict may differ from ``default``.
+        off_default: rows of waiting jobs whose last verdict may differ from ``default``.
         default: the verdict on jobs that no stage turned down; None: none yet.
         backing_off: by row, the time when a failed job is tried again.
     """
 
-    __slots__ = ("_jobs", "_leases", "asked", "backing_off", "default", "rows", "short", "untold")
+    __slots__ = ("_jobs", "_leases", "asked", "backing_off", "default", "off_default", "rows", "short")
 
     def __init__(self, jobs: Table[JobRows], leases: Mapping[int, Lease]) -> None:
         self._jobs, self._leases = jobs, leases
         self.rows: set[int] = set()
         self.asked = 0
         self.short: set[int] = set()
-        self.untold: set[int] = set()
+        self.off_default: set[int] = set()
         self.default: Verdict | None = None
         self.backing_off: dict[int, float] = {}
 
@@ -60,21 +60,21 @@ class WaitingJobs:
         if to == _WAITING:
             if before != _WAITING:
                 self.rows.add(job)
-                self.untold.add(job)
+                self.off_default.add(job)
                 self.asked += most
         elif before == _WAITING:
             self.rows.discard(job)
-            self.untold.discard(job)
+            self.off_default.discard(job)
             self.asked -= most
 
-    def told(self, job: int, verdict: Verdict) -> None:
+    def judged(self, job: int, verdict: Verdict) -> None:
         """Note a verdict on a job."""
         if job in self.rows:
-            (self.untold.discard if verdict == self.default else self.untold.add)(job)
+            (self.off_default.discard if verdict == self.default else self.off_default.add)(job)
 
     def compare_with(self, default: Verdict) -> None:
         """List the waiting jobs whose last verdict may differ from another default than before: all of them."""
-        self.default, self.untold = default, set(self.rows)
+        self.default, self.off_default = default, set(self.rows)
 
     def rebuild(self) -> Self:
         """Return the same index made from the tables."""

@@ -38,9 +38,9 @@ class JobRows(Jobs):
     """Number of the stage that gave the last verdict; -1: none did."""
     plugin: Rows = column("int32", 0)
     """Index into ``State.plugins`` of the plugin that gave it."""
-    told_in: Ints = column("int64", 0)
+    verdict_round: Ints = column("int64", 0)
     """Round of the last verdict."""
-    told_at: Reals = column(float, 0.0)
+    verdict_at: Reals = column(float, 0.0)
     """Time of the last verdict."""
     order: Ints = column("int64", 0)
     """Number of the arrival; breaks ties between equal times."""

@@ -101,13 +101,13 @@ def halt(state: State, job: int, at: float | None = None) -> None:
     jobs.since[job] = math.nan
 
 
-def tell(state: State, job: int, verdict: Verdict) -> None:
+def set_verdict(state: State, job: int, verdict: Verdict) -> None:
     """Store the verdict on a job."""
     jobs, (reason, stage, plugin) = state.jobs.cells, verdict
     plugins = state.names.plugins
     jobs.reason[job], jobs.stage[job], jobs.plugin[job] = reason, stage, plugins.setdefault(plugin, len(plugins))
-    jobs.told_in[job], jobs.told_at[job] = state.counters.round, state.now
-    state.waiting_jobs.told(job, verdict)
+    jobs.verdict_round[job], jobs.verdict_at[job] = state.counters.round, state.now
+    state.waiting_jobs.judged(job, verdict)
 
 
 def drop_job(state: State, job: int) -> None:

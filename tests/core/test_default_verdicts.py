@@ -31,6 +31,6 @@ def test_a_verdict_that_no_round_would_look_at_is_found() -> None:
     assert state.waiting_jobs.default is not None
     state.jobs.cells.reason[row] = int(Reason.NO_SIZE_FITS)
     check_state(state)  # the next round looks at the job
-    state.waiting_jobs.untold.clear()
+    state.waiting_jobs.off_default.clear()
     with pytest.raises(StateError, match="a waiting job must be listed where its verdict differs"):
         check_state(state)
