@@ -207,7 +207,7 @@ class AppMasters:
             if master is None:
                 continue
             self._all[master.order.app] = master
-            master.status.version = self._containers.news.tell()
+            master.status.version = self._containers.news.announce()
             if master.status.state == pb.APP_MASTER_COMPLETED:
                 continue
             self._find_container(master)
@@ -310,7 +310,7 @@ class AppMasters:
 
     def _changed(self, master: AppMasterRecord, state: "pb.AppMasterState.ValueType") -> None:
         master.status.state = state
-        master.status.version = self._containers.news.tell()
+        master.status.version = self._containers.news.announce()
         try:
             master.save()
         except OSError as error:  # a full disk must not keep its end from being reported

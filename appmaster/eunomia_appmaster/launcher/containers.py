@@ -93,7 +93,7 @@ class Containers:
         holder = self.holder(slot)
         if not self._cores.set(slot, epoch, cpus):
             return
-        self.news.tell()
+        self.news.announce()
         if holder is not None:
             self._bind(holder)
 
@@ -308,7 +308,7 @@ class Containers:
         def heard(kind: str, content: dict[str, Any]) -> None:
             container.heard(kind, content)
             if kind == "progress":  # once a second: not worth a file
-                container.status.version = self.news.tell(urgent=False)
+                container.status.version = self.news.announce(urgent=False)
             else:
                 self._changed(container)
 
@@ -333,7 +333,7 @@ class Containers:
                 continue
             container.folder = link.resolve()
             self._all[container.id] = container
-            container.status.version = self.news.tell()
+            container.status.version = self.news.announce()
             if not container.completed:
                 log.info("container.adopted", container=container.id, pid=container.status.pid)
                 self._adopt(container)
@@ -406,7 +406,7 @@ class Containers:
     ) -> None:
         if state is not None and container.status.state != unless:
             container.status.state = state
-        container.status.version = self.news.tell()
+        container.status.version = self.news.announce()
         try:
             container.save()
         except OSError as error:  # a full disk must not keep a slot from being given back

@@ -16,7 +16,7 @@ class News:
         self.urgent = 0
         self._next = asyncio.Event()
 
-    def tell(self, *, urgent: bool = True) -> int:
+    def announce(self, *, urgent: bool = True) -> int:
         """Count a change and wake all waiting tasks; returns its version."""
         self.version += 1
         if urgent:

@@ -55,8 +55,8 @@ def slow_sentence(apps: Sequence[AppOnTypes]) -> str:
 
 
 def _sentences(apps: Sequence[AppOnTypes]) -> str:
-    told = slow_sentence(apps) or ("No app is slow because of its GPU type." if apps else "")
-    return f"<p>{html.escape(told)}</p>" if told else ""
+    sentence = slow_sentence(apps) or ("No app is slow because of its GPU type." if apps else "")
+    return f"<p>{html.escape(sentence)}</p>" if sentence else ""
 
 
 def _reference(rows: pl.DataFrame) -> str | None:

@@ -112,8 +112,8 @@ def _fair(view: View) -> Statement | None:
     if shared is None:
         because.insert(0, f"the worst {RHO_NAMES[summary.rho_kind]} is {rho:.2f}, {_named(app)}{_own(rho)}")
     elif alone is not None:
-        told = f"the worst ρ of them {alone[1]:.2f}{_own(alone[1])}"
-        because.append(f"no other app was there to share with over the life of {count(len(lone), 'app')}, {told}")
+        worst = f"the worst ρ of them {alone[1]:.2f}{_own(alone[1])}"
+        because.append(f"no other app was there to share with over the life of {count(len(lone), 'app')}, {worst}")
     seed = f" (seed {view.seed})" if run.facts is not None and len(run.facts.seeds) > 1 else ""
     answer = f"Worst {RHO_NAMES[summary.rho_kind]} {rho:.2f}{seed}, {_named(app)}"
     return Statement(
@@ -169,13 +169,13 @@ def _about_app(view: View, app: str, lone: Set[str]) -> list[str]:
 
 def _by_kind(summary: Summary) -> list[str]:
     """Return the figures of every known kind of ρ in a clause; empty: one kind is known."""
-    told = []
+    figures = []
     for kind, name in RHO_NAMES.items():
         found = [summary.rho_by_kind.get(f"rho_{kind}_{way}") for way in ("p90", "p99", "worst", "above_1_share")]
         p90, p99, worst, above = found
         if p90 is not None and p99 is not None and worst is not None:
-            told.append(f"{name} {p90:.2f}, {p99:.2f}, {worst:.2f}, {percent(above)}")
-    return [f"90th, 99th percentile, worst and part above 1: {'; '.join(told)}"] if len(told) > 1 else []
+            figures.append(f"{name} {p90:.2f}, {p99:.2f}, {worst:.2f}, {percent(above)}")
+    return [f"90th, 99th percentile, worst and part above 1: {'; '.join(figures)}"] if len(figures) > 1 else []
 
 
 def _slow_by_type(run: RunData, app: str) -> AppOnTypes | None:

@@ -280,13 +280,13 @@ def _is_whole(path: Path) -> bool:
 
 def _failures(failed: Sequence[FailedCell]) -> tuple[FailedRun, ...]:
     """Return the failed runs; of the resamples under a policy the first, unless the trace itself failed under it."""
-    told = {each.cell.label for each in failed if not each.cell.resampled}
+    named = {each.cell.label for each in failed if not each.cell.resampled}
     made = []
     for each in failed:
         cell = each.cell
-        if cell.resampled and cell.label in told:
+        if cell.resampled and cell.label in named:
             continue
-        told.add(cell.label)
+        named.add(cell.label)
         error, resampled = str(each.error), cell.resampled
         made.append(FailedRun(policy=cell.label, seed=cell.seed, error=error, resampled=resampled))
     return tuple(made)
