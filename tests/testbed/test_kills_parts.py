@@ -23,8 +23,10 @@ def logged(first: int, last: int, since: float, each: float) -> dict[int, float]
 
 
 def test_lost_is_the_time_since_the_state_of_the_checkpoint() -> None:
-    first = Life(incarnation=1, told=40, step_seconds=0.1, started=99.0, ended=104.7, logged=logged(1, 40, 100.0, 0.1))
-    second = Life(incarnation=2, told=60, step_seconds=0.1, started=105.0, logged=logged(31, 60, 106.0, 0.1))
+    first = Life(
+        incarnation=1, reported=40, step_seconds=0.1, started=99.0, ended=104.7, logged=logged(1, 40, 100.0, 0.1)
+    )
+    second = Life(incarnation=2, reported=60, step_seconds=0.1, started=105.0, logged=logged(31, 60, 106.0, 0.1))
     (loss,) = lost("a/1", [first, second])
     assert (loss.job, loss.incarnation, loss.steps) == ("a/1", 1, 10)
     assert loss.seconds == pytest.approx(104.7 - 103.0)  # also what was not logged any more
@@ -51,12 +53,12 @@ def test_without_a_checkpoint_all_of_an_incarnation_is_lost_but_not_what_was_bef
 
 def test_reported_progress_counts_where_nothing_was_logged() -> None:
     lives = [
-        Life(incarnation=1, told=12, step_seconds=0.1, started=100.0, ended=109.0),
+        Life(incarnation=1, reported=12, step_seconds=0.1, started=100.0, ended=109.0),
         Life(incarnation=2, logged=logged(1, 90, 120.0, 0.1)),
     ]
     (loss,) = lost("a/1", lives)
     assert loss.steps == 12
-    assert loss.seconds == pytest.approx(1.2 + 1.0)  # told a second before, at most
+    assert loss.seconds == pytest.approx(1.2 + 1.0)  # reported a second before, at most
     lives[0] = dataclasses.replace(lives[0], ended=101.5)
     (loss,) = lost("a/1", lives)
     assert loss.seconds == pytest.approx(1.5)
@@ -64,7 +66,7 @@ def test_reported_progress_counts_where_nothing_was_logged() -> None:
 
 def test_a_worker_that_ended_by_itself_lost_nothing() -> None:
     lives = [
-        Life(incarnation=1, told=30, ended=104.0, logged=logged(1, 30, 101.0, 0.1)),
+        Life(incarnation=1, reported=30, ended=104.0, logged=logged(1, 30, 101.0, 0.1)),
         Life(incarnation=2, logged=logged(31, 90, 120.0, 0.1)),
     ]
     assert list(lost("a/1", lives)) == []

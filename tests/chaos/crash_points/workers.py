@@ -167,7 +167,7 @@ class Workers(Containers):
                 for rank in gang.ranks:
                     rank.heard(kind, content)
                     if kind == "progress":
-                        rank.status.version = self.news.tell(urgent=False)
+                        rank.status.version = self.news.announce(urgent=False)
                     else:
                         self._changed(rank, pb.RUNNING, unless=pb.STOPPING)
 

@@ -11,7 +11,7 @@ from eunomia_testbed.live_runs.logged import read_logs
 
 LOSS = "train/loss"
 """The tag that the scripts of the apps log at each step."""
-TOLD_SECONDS = 1.0
+REPORTED_SECONDS = 1.0
 """Age of the last progress that a worker reported, at most."""
 
 Lived = tuple[str, int]
@@ -39,7 +39,7 @@ class Life:
     """One incarnation; Unix times.
 
     Attributes:
-        told: the last step that rank 0 reported.
+        reported: the last step that rank 0 reported.
         step_seconds: that a step took, as it reported.
         started: when the first of its processes began.
         ended: when the first of them was gone; None: not known.
@@ -48,7 +48,7 @@ class Life:
     """
 
     incarnation: int
-    told: int = 0
+    reported: int = 0
     step_seconds: float = 0.0
     started: float | None = None
     ended: float | None = None
@@ -63,12 +63,12 @@ class Life:
     @property
     def reached(self) -> int:
         """The last step that is known of it."""
-        return max(self.told, *self.logged, 0)
+        return max(self.reported, *self.logged, 0)
 
     def seconds_since(self, step: int) -> float:
         """How long it worked after a step whose state was saved."""
         if not self.logged:  # killed within seconds of its start
-            worked = (self.told - step) * self.step_seconds + TOLD_SECONDS
+            worked = (self.reported - step) * self.step_seconds + REPORTED_SECONDS
             lived = worked if self.started is None or self.ended is None else self.ended - self.started
             return min(worked, lived)
         last = self.logged[max(self.logged)]
@@ -113,13 +113,16 @@ def _lives(job: str, run_dir: Path, killed: Mapping[Lived, Kill]) -> list[Life]:
     for writer in logs.writers():
         steps = logs.as_written(LOSS, writer=writer)
         logged[writer] = dict(zip(steps.step.tolist(), steps.wall_time.tolist(), strict=True))
-    told: dict[int, list[dict[str, Any]]] = {}
+    reported: dict[int, list[dict[str, Any]]] = {}
     for path in run_dir.glob("containers/*/container.json"):
         record = read(path)
         if record is not None:
             ends = {name: (read(path.with_name(f"{name}.json")) or {}) for name in ("worker", "exit")}
-            told.setdefault(int(record["incarnation"]), []).append({**record, **ends})
-    return [_life(number, told[number], logged.get(number, {}), killed.get((job, number))) for number in sorted(told)]
+            reported.setdefault(int(record["incarnation"]), []).append({**record, **ends})
+    return [
+        _life(number, reported[number], logged.get(number, {}), killed.get((job, number)))
+        for number in sorted(reported)
+    ]
 
 
 def _life(number: int, ranks: Sequence[dict[str, Any]], logged: Mapping[int, float], kill: Kill | None) -> Life:
@@ -129,7 +132,7 @@ def _life(number: int, ranks: Sequence[dict[str, Any]], logged: Mapping[int, flo
     ends += [kill.at] if kill is not None else []
     return Life(
         incarnation=number,
-        told=max(int(each.get("step", 0)) for each in progress),
+        reported=max(int(each.get("step", 0)) for each in progress),
         step_seconds=max(float(each.get("seconds_per_step", 0.0)) for each in progress),
         started=min(starts, default=None),
         ended=min(ends, default=None),
