@@ -43,6 +43,13 @@ def test_a_rate_is_shown_for_three_report_intervals() -> None:
     assert pace.rate(made, 10.0, 200.0) == 10.0
 
 
+def test_a_checkpoint_or_a_log_without_a_step_shows_progress() -> None:
+    pace, made = Pace(), running_job()
+    assert pace.rate(made, 10.0, 100.0) == 10.0
+    made.signs += 1
+    assert [pace.rate(made, 10.0, at) for at in (200.0, 203.0, 203.1)] == [10.0, 10.0, 0.0]
+
+
 def test_a_rate_of_slow_steps_is_shown_for_three_steps() -> None:
     pace, made = Pace(), running_job()
     assert [pace.rate(made, 0.05, at) for at in (0.0, 59.0, 61.0)] == [0.05, 0.05, 0.0]

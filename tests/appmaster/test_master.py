@@ -118,6 +118,18 @@ def test_a_revoked_slot_suspends_and_the_job_resumes_where_it_was(tmp_path: Path
         )  # fmt: skip
 
 
+def test_progress_of_a_script_whose_helper_counts_no_step_is_read_from_its_logs(tmp_path: Path) -> None:
+    with labs.master_lab(tmp_path) as lab:
+        lab.submit("ana", SINGLE.replace("ARGS", "--uncounted --seconds 0.02"))
+        lab.arbiter.grant("ana", 1, 0)
+        eventually(lambda: lab.arbiter.finished, "the end")
+        done = [each.iterations_done for each in lab.arbiter.reports("jobs_progress")]
+        assert len(set(done)) > 2
+        assert done == sorted(done)
+        (row,) = lab.trials("ana")
+        assert (row["state"], row["iterations"]) == ("finished", "300")
+
+
 def test_a_gang_that_loses_one_slot_stops_whole_and_goes_on_with_the_rest(tmp_path: Path) -> None:
     with labs.master_lab(tmp_path) as lab:
         lab.submit("ana", SINGLE.replace("ARGS", "--seconds 0.02"))

@@ -174,6 +174,30 @@ def test_max_iterations_end_the_loops_and_the_evaluation_still_runs(job: Any) ->
     assert json.loads(final_of(job))["model"] == json.loads(before)["model"]
 
 
+LOADERLESS = """
+import time, torch
+from eunomia_appmaster import training
+run = training.attach()
+model = torch.nn.Linear(2, 1)
+model, optimizer = run.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
+for _ in range(20):
+    optimizer.zero_grad()
+    model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    time.sleep(0.06)
+"""
+
+
+def test_a_loop_without_a_prepared_loader_reports_its_steps_and_speed(job: Any) -> None:
+    job.script = job.run_dir.parent / "loaderless.py"
+    job.script.write_text(LOADERLESS)
+    assert job.run() == DONE, job.output()
+    first, *_, last = job.said("progress")
+    assert first == {"step": 1, "seconds_per_step": None}
+    assert 1 < last["step"] <= 20
+    assert last["seconds_per_step"] >= 0.06
+
+
 def test_a_corrupt_checkpoint_falls_back_to_the_last_good_one(job: Any) -> None:
     assert job.run(EUNOMIA_STOP_AT=3) == LEFT
     assert job.run(EUNOMIA_STOP_AT=7) == LEFT

@@ -63,6 +63,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=0.005)
     parser.add_argument("--plain", action="store_true")
     parser.add_argument("--silent", action="store_true")
+    parser.add_argument("--uncounted", action="store_true", help="as where nothing that counts steps was prepared")
     parser.add_argument("--nan", action="store_true")
     parser.add_argument("--fail-at", type=int, default=-1)
     parser.add_argument("--fail-once", action="store_true")
@@ -106,7 +107,7 @@ def main() -> int:
             log.write(scalar("val/accuracy", step, float("nan") if args.nan else 1 - (args.lr - 0.3) ** 2 - 1 / step))
             log.flush()
         if orders and main_worker and step % 10 == 0:
-            orders.say(progress={"step": step, "seconds_per_step": args.seconds})
+            orders.say(progress={"step": 0 if args.uncounted else step, "seconds_per_step": args.seconds})
     save()
     return 0
 

@@ -101,16 +101,27 @@ class Conductor(AppJobs):
             return
         job.has_helper = job.has_helper or status.hello
         if status.step is not None:
-            job.step = max(status.step, gang.from_step) if status.hello else status.step
+            self._count_steps(job, gang, status.step, hello=status.hello)
         if status.seconds_per_step is not None:
             job.seconds_per_step = status.seconds_per_step
         if status.saved_step is not None and status.saved_step != job.saved_step:
             job.saved_step = status.saved_step
+            job.step = max(job.step, status.saved_step)
+            job.signs += 1
             self._note("saved", job, now, step=status.saved_step)
         for number, report in self._announcements.hear(job, self.id_of(job.number), status):
             self._around.outbox.put("adapted", report, key=(status.container_id, number))
         if status.step is not None:
             self._is_running(job, gang, now)
+
+    def _count_steps(self, job: Job, gang: Gang, step: int, *, hello: bool) -> None:
+        """Take the steps that a worker reported; none is no news of a gang whose steps are known from its logs."""
+        done = max(step, gang.from_step) if hello else step
+        if gang.by_logs and step <= gang.from_step:
+            return
+        gang.by_logs = False
+        job.signs += done != job.step
+        job.step = done
 
     def _is_running(self, job: Job, gang: Gang, now: float) -> None:
         if not gang.running:
@@ -137,7 +148,8 @@ class Conductor(AppJobs):
     def _read_logs(self, job: Job, now: float) -> None:
         seen = self.logs(job.number).poll()
         gang = job.gang
-        if gang is not None and not job.has_helper and seen.last_step is not None:
+        if gang is not None and seen.last_step is not None:
+            job.signs += 1
             self._count_by_logs(job, gang, seen, now)
         for point in seen.points:
             if point.step <= job.metric_step:
@@ -153,7 +165,13 @@ class Conductor(AppJobs):
                 self._stop(job, f"its tuner says {action.value}", now)
 
     def _count_by_logs(self, job: Job, gang: Gang, seen: NewPoints, now: float) -> None:
-        """Derive the progress of a script without the helper from its logged steps."""
+        """Derive the progress of a script without the helper, or whose helper counts no step, from its logged steps."""
+        if job.has_helper:
+            uncounted = gang.by_logs or job.step <= gang.from_step
+            if seen.first_step is not None and seen.last_step is not None and uncounted and seen.last_step > job.step:
+                job.step, gang.by_logs = seen.last_step, True
+                self._is_running(job, gang, now)
+            return
         if seen.first_step is not None and gang.from_step == 0 and seen.first_step <= job.step and job.incarnation > 1:
             job.lost += job.step - seen.first_step
             gang.from_step = max(seen.first_step, 1)
@@ -162,8 +180,9 @@ class Conductor(AppJobs):
         self._is_running(job, gang, now)
 
     def _mind_rung(self, job: Job, gang: Gang, now: float) -> None:
-        """Order a script without the helper to leave once it reaches its rung."""
-        if gang.stop_at is not None and not job.has_helper and job.step >= gang.stop_at and not gang.ordered:
+        """Order a script whose steps are known from its logs to leave once it reaches its rung."""
+        by_logs = gang.by_logs or not job.has_helper
+        if gang.stop_at is not None and by_logs and job.step >= gang.stop_at and not gang.ordered:
             self._stop(job, f"it reached its rung at {gang.stop_at}", now)
 
     # -- how gangs end

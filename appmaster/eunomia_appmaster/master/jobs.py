@@ -57,6 +57,8 @@ class Gang:
     """Whether the gang has made a step or, without the helper, has a process."""
     ordered: str = ""
     """The reason of the order to leave; empty: no order."""
+    by_logs: bool = False
+    """Whether its steps are known from its logs alone, though it uses the helper: nothing that counts was prepared."""
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
@@ -72,6 +74,8 @@ class Job:
     """Number of the last gang started; 0: none yet."""
     step: int = 0
     """Iterations done, as last reported."""
+    signs: int = 0
+    """Number of times that its workers showed progress: a step, a checkpoint, something logged."""
     saved_step: int = 0
     lost: int = 0
     """Iterations that the job did twice."""

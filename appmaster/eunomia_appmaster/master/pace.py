@@ -16,13 +16,13 @@ FIRST_LOG_SECONDS = 120.0
 class _Seen:
     """The last report of a job, its time, and the interval since the report before."""
 
-    news: tuple[int, int, bool]
+    news: tuple[int, int, int, bool]
     at: float
     gap: float
 
 
 class Pace:
-    """Tracks when each job's progress last changed."""
+    """Tracks when each job last showed progress: a step, a checkpoint, something logged."""
 
     def __init__(self) -> None:
         self._seen: dict[int, _Seen] = {}
@@ -35,7 +35,7 @@ class Pace:
             rate: iterations a second, as measured last.
             now: in seconds, of a clock that never goes back.
         """
-        news = (job.incarnation, job.step, job.gang is not None and job.gang.running)
+        news = (job.incarnation, job.step, job.signs, job.gang is not None and job.gang.running)
         seen = self._seen.get(job.number)
         if seen is None or seen.news != news:
             gap = FIRST_LOG_SECONDS if seen is None or seen.news[0] != news[0] else now - seen.at

@@ -67,7 +67,7 @@ class Reporter:
         self._measured_at: dict[int, float] = {}
         self._progress_at = -math.inf
         self._pace = Pace()
-        self._progress_sent: dict[str, Progress] = {}
+        self._progress_sent: dict[str, tuple[Progress, int]] = {}
         self._forecast: Forecast | None = None
         self._standing: StandingReport | None = None
         self._checkpoint: tuple[object, Checkpoint | None] = (None, None)
@@ -183,8 +183,9 @@ class Reporter:
             if job.state.over:
                 continue
             progress = Progress(iterations_done=float(job.step), rate=self._pace.rate(job, self._rate(job), now))
-            if progress != self._progress_sent.get(name, Progress(iterations_done=0.0, rate=0.0)):
-                self._progress_sent[name] = progress
+            sent, signs = self._progress_sent.get(name, (Progress(iterations_done=0.0, rate=0.0), 0))
+            if (progress, job.signs) != (sent, signs):  # a sign of life without a step is told, too
+                self._progress_sent[name] = progress, job.signs
                 self._around.outbox.put("progress", progress, key=name, urgent=False)
 
     def _rate(self, job: Job) -> float:

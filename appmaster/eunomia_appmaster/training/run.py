@@ -370,11 +370,11 @@ class Run:
         return self._goal is None and any(loader.last_ahead for loader in self._running)
 
     def _on_step(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
+        self._steps_made += 1
+        self._stepped = self._dirty = True
         if optimizer is self._counted:
             self.step += 1
-        self._steps_made += 1
-        self._stepped = True
-        self._dirty = True
+            self._supervision.say_progress_now_and_then(self.step)  # a loop may have no prepared loader
 
     def _take_step(self, loader: PreparedLoader) -> bool:
         """Return whether the body that has ended made a step, and whether it was this loader's body.
@@ -492,7 +492,6 @@ class Run:
     def _tick(self) -> None:
         if self._clock.tick() and (self._environment.attached or self._logbook.is_open):
             self._logbook.write({STEP_SECONDS_TAG: self._clock.step_seconds or 0.0}, self.step)
-        self._supervision.say_progress_now_and_then(self.step)
 
 
 def _ordinary_log_dir() -> Path:

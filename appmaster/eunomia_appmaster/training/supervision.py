@@ -55,7 +55,7 @@ class Supervision:
         self.best = BestKeeper(keeper, store if gang.rank == 0 else None, environment.metric, environment.metric_mode)
         self._client = None if container is None else OrderClient(container, gang.rank)
         self._obeys = keeper.store is not None
-        self._progress_said = 0.0
+        self._progress_said, self._step_said = 0.0, 0
         self._saved_said: int | None = None
         alone = self._obeys and not environment.attached
         every = environment.checkpoint_every_seconds or (ALONE_CHECKPOINT_SECONDS if alone else None)
@@ -133,10 +133,13 @@ class Supervision:
         self.say("announce", plain)
 
     def say_progress(self, step: int) -> None:
-        """Report rank 0's step and speed."""
-        self._progress_said = time.monotonic()
+        """Report rank 0's step and speed; without a loop over a prepared loader, the speed since the last report."""
+        now, speed = time.monotonic(), self._clock.step_seconds
+        if speed is None and self._progress_said and step > self._step_said:
+            speed = (now - self._progress_said) / (step - self._step_said)
+        self._progress_said, self._step_said = now, step
         if self._gang.rank == 0:
-            self.say("progress", {"step": step, "seconds_per_step": self._clock.step_seconds})
+            self.say("progress", {"step": step, "seconds_per_step": speed})
 
     def say_progress_now_and_then(self, step: int) -> None:
         """Report the progress at most once a second."""
