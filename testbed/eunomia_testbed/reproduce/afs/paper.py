@@ -35,11 +35,11 @@ class AfsGrid:
 
     seeds: tuple[int, ...] = (0,)
     clusters: str = "2869ce,e13805,ed69ec"
-    """Clusters of Table 3 for every policy but Tiresias-L: #9, #4 and #11. All eleven take hours."""
+    """Clusters of Table 3 for every policy but Tiresias-L and Themis: #9, #4 and #11. All eleven take hours."""
     order_clusters: str = "0e4a51,b436b2,7f04ca,103959,ee9e8c"
     """Further clusters of the rows that need SRTF, SRSF, AFS-L and AFS-P alone: #1, #3, #6, #7 and #8."""
     tiresias_clusters: str = "e13805,103959,ed69ec"
-    """Clusters of the rows with Tiresias-L, which takes hours where wide gangs wait in long queues: #4, #7, #11."""
+    """Clusters of the rows with Tiresias-L, which takes hours where wide gangs wait in long queues, and with Themis."""
     trace: str = "philly_full_reconstructed.csv.gz"
     """Philly's trace with the models that the authors drew: not part of Eunomia."""
     scaling: str = "afs_scaling.csv"
