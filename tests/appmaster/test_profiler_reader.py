@@ -90,7 +90,7 @@ def test_crc32c_of_columns_equals_that_of_each_value(length: int, count: int, ra
     assert crc32c_columns(columns).tolist() == [crc32c(string) for string in strings]
 
 
-def test_crc32c_known_answer() -> None:
+def test_crc32c_gives_the_known_answer() -> None:
     assert crc32c(b"123456789") == 0xE3069283  # RFC 3720, B.4 and the CRC catalogue's check value
 
 
@@ -326,7 +326,7 @@ def offsets(parts: list[bytes]) -> list[int]:
         (lambda record: os.urandom(3000), 1),
     ],
 )
-def test_corrupt_record_in_the_middle(tmp_path: Path, count: int, damage, lost: int) -> None:
+def test_a_corrupt_record_in_the_middle_is_reported(tmp_path: Path, count: int, damage, lost: int) -> None:
     parts = records(count)
     parts[8] = damage(parts[8])
     (tmp_path / NAME).write_bytes(b"".join(parts))
@@ -458,7 +458,7 @@ def resume(folder: Path, *, purge: bool) -> None:
 
 
 @pytest.mark.parametrize("purge", [True, False])
-def test_newer_writer_wins_after_a_resume(tmp_path: Path, purge: bool) -> None:
+def test_the_newer_writer_wins_after_a_resume(tmp_path: Path, purge: bool) -> None:
     from tensorboard.backend.event_processing.event_accumulator import STORE_EVERYTHING_SIZE_GUIDANCE, EventAccumulator
 
     resume(tmp_path, purge=purge)
@@ -491,7 +491,7 @@ def test_purge_step_undoes_tags_that_the_newer_writer_never_logs(tmp_path: Path)
     assert logs.series("eval").step.tolist() == [0, 1, 2, 3]
 
 
-def test_tags_of_other_step_axes_stay(tmp_path: Path) -> None:
+def test_tags_whose_steps_count_differently_are_kept(tmp_path: Path) -> None:
     # Epochs beside steps: the newer writer's first epoch says nothing about the steps of another tag.
     (tmp_path / f"{NAME}.r1").write_bytes(
         b"".join(scalar("loss", step, 1.0) for step in range(100)) + scalar("epoch/acc", 0, 0.5)

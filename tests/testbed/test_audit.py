@@ -409,7 +409,7 @@ def violation() -> Violation:
     )
 
 
-def test_the_lie_of_the_golden_example(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_lie_of_the_golden_example_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Speedups (1, 2) and (1, 5): user 2 reports 2.01 for 5 and truly gets 3.7406 instead of 15/7."""
     path = tmp_path / "one.json"
     write(path, Stored(profile="oef_noncooperative", settings=(), found=violation()))

@@ -124,7 +124,7 @@ def summed(tmp_path: Path, *, rho: str = "themis", segments: bool = False) -> Su
     return summary_of(written(tmp_path, rho=rho, segments=segments), "fifo", 0)
 
 
-def test_rho_by_each_definition() -> None:
+def test_rho_is_computed_by_each_definition() -> None:
     judged = judge(three(), WORKLOAD, CLUSTER)
     # N_avg: a meets b for all its life; b has one other until 15; c has b.
     np.testing.assert_allclose(judged.apps.mean_apps, [2, 1.75, 2])

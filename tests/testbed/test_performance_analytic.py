@@ -46,7 +46,7 @@ def setting(gpus=1, gpu_type="P100", locality=Locality.MACHINE, **more):
         ("Inception-v3", Locality.RACK, 243.0),
     ],
 )
-def test_themis_table_1(model, locality, images_per_second):
+def test_speeds_of_themis_table_1_are_reproduced(model, locality, images_per_second):
     """Four P100 on one server and over two, within 1 % of the print."""
     rate = ANALYTIC.rate(model, setting(4, locality=locality))
     assert rate * MODELS[model].batch_size == pytest.approx(images_per_second, rel=0.01)

@@ -50,7 +50,7 @@ def small():
     return GavelThroughputs.from_mapping(SMALL, place="small.json")
 
 
-def test_alone_by_type_whatever_its_case(small):
+def test_times_alone_are_read_by_gpu_type_in_any_case(small):
     assert small.rate("LM (batch size 5)", setting()) == 10.0
     assert small.rate("LM (batch size 5)", setting(gpu_type="v100")) == 10.0
     assert small.rate("LM (batch size 5)", setting(gpu_type="K80")) == 2.0
@@ -70,7 +70,7 @@ def test_several_machines_run_at_the_unconsolidated_rate_where_there_is_one(smal
     assert small.without_placement().rate("LM (batch size 5)", setting(4, locality=Locality.RACK)) == 34.0
 
 
-def test_pairs_and_what_does_not_run_beside_each_other(small):
+def test_pairs_have_speeds_and_some_models_cannot_share_a_gpu(small):
     assert small.rate("LM (batch size 5)", setting(beside="LM (batch size 10)")) == 7.0
     assert small.rate("LM (batch size 10)", setting(beside="LM (batch size 5)")) == 4.0
     assert small.rate("LM (batch size 5)", setting(beside="A3C")) == 0.0

@@ -220,7 +220,7 @@ def test_few_runs_stay_in_one_process_unless_more_are_asked_for() -> None:
 # --- the Python interface --------------------------------------------------------------------------------------------
 
 
-def test_the_python_interface(tmp_path: Path) -> None:
+def test_simulate_and_save_give_tables_and_a_summary_in_python(tmp_path: Path) -> None:
     softer = Profile.load("themis").replace(name="themis-0.4", settings={"plugins.themis.fairness_knob": 0.4})
     result = simulate(workload(), "2x2 V100", policies=["las", softer], seeds=range(2))
     assert result.jobs.height == (1 + 2) * 12  # nothing is drawn under las, so that one seed is simulated

@@ -27,14 +27,14 @@ THREE = runs([(0.0, 1, 10.0), (1.0, 1, 3.0), (2.0, 2, 4.0)])
         ("las", [14.0, 8.0, 6.0]),  # c has attained least: both make room at 2
     ],
 )
-def test_finish_times(policy: str, finish: list[float]) -> None:
+def test_finish_times_are_exact(policy: str, finish: list[float]) -> None:
     run = watched(THREE, "1x2 V100", Profile.load(policy, settings={"rounds.protected": "none"}))
     assert run.finish_seconds.tolist() == finish
     assert run.state.tolist() == ["finished"] * 3
     assert run.faults == ()
 
 
-def test_sums_by_job() -> None:
+def test_sums_by_job_are_exact() -> None:
     run = watched(THREE, "1x2 V100", "srtf")
     assert run.start_seconds.tolist() == [0.0, 1.0, 4.0]
     assert run.run_seconds.tolist() == [10.0, 3.0, 4.0]

@@ -57,7 +57,7 @@ def test_the_static_trace_of_synergy_is_read() -> None:
     assert read.size == 100 and set(read.jobs.most.tolist()) == {1}
 
 
-def test_shockwave_s_profile_epoch_by_epoch() -> None:
+def test_the_profile_of_shockwave_is_read_epoch_by_epoch() -> None:
     """The published profile: batch size and seconds of every epoch of every job."""
     path = shared_data("shockwave/canonical_120jobs_32gpus.profile.json.gz")
     profile = json.loads(gzip.decompress(path.read_bytes()))

@@ -47,7 +47,7 @@ class Accordion:
         """Check the values.
 
         Raises:
-            InputError: sizes that are not whole numbers with small below large, or a check that is not one.
+            InputError: small or large is no whole number, small is not below large, or ``every`` or ``change`` is invalid.
         """
         _check(self.small, self.large, least=1, place="Accordion()")
         if isinstance(self.every, bool) or not isinstance(self.every, int) or self.every < 1:
@@ -85,7 +85,7 @@ class Gns:
         """Check the values.
 
         Raises:
-            InputError: sizes that are not whole numbers with small below large, or a smoothing outside of 0 to 1.
+            InputError: small or large is no whole number, small is not below large, or smoothing is outside of 0 to 1.
         """
         _check(self.small, self.large, least=2, place="Gns()")
         if not 0.0 <= self.smoothing < 1.0:

@@ -175,7 +175,7 @@ def _table(table: Table) -> Json:
 
 
 def _app_names(whole: Whole, sections: Sequence[Section]) -> list[str]:
-    """Return every app by name; its index gives its colour. Of too many apps, those with colours and in tables."""
+    """Return the names of all apps, by which colours are given; of many apps, those with a colour or in a table."""
     run = whole.run
     frames = next(([frame] for frame in (run.apps, run.jobs) if frame.height), [run.leases, run.segments, run.rho])
     names: list[str] = pl.concat([frame["app"].unique() for frame in frames]).unique().drop_nulls().sort().to_list()

@@ -87,7 +87,7 @@ def test_columns_of_ladders_keep_their_rows() -> None:
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_two_jobs_on_two_gpus(known: bool) -> None:
+def test_the_two_jobs_of_appendix_a_get_a_gpu_each(known: bool) -> None:
     """Appendix A's jobs of 2 h on one GPU, 1 h and 1.5 h on two: stage one gives each a GPU."""
     jobs = [ladder(2 * HOUR, 1.0, 2.0), ladder(2 * HOUR, 1.0, 4 / 3)]
     assert sizes_of(jobs, 2, known=known) == [1, 1]

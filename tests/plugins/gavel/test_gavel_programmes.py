@@ -32,7 +32,9 @@ FEW = settings(max_examples=15)
         ([[1.0, 2.5], [1.0, 3.0], [1.0, 4.0]], [[127 / 149, 22 / 149], None, None]),
     ],
 )
-def test_max_min_on_the_example_of_oef(rates: list[list[float]], expected: list[list[float] | None]) -> None:
+def test_max_min_gives_the_highest_level_on_the_example_of_oef(
+    rates: list[list[float]], expected: list[list[float] | None]
+) -> None:
     made = instance(rates)
     for share in (highest_level(made, gains(made))[0], reference.highest_level(made, gains(made))[0]):
         for row, wanted in zip(share.tolist(), expected, strict=True):

@@ -34,14 +34,14 @@ def near(*numbers: str | float) -> object:
     return pytest.approx([float(Fraction(number)) for number in numbers], abs=EXACT)
 
 
-def test_equation_2_the_cooperative_example() -> None:
+def test_equation_2_gives_the_throughputs_of_the_cooperative_example() -> None:
     of = groups((1, 2), (1, 3), (1, 4))
     answer = solve_cooperative(of)
     assert throughput(of, answer) == near("1", "3/2", "2")
     assert answer.objective == pytest.approx(4.5, abs=EXACT)
 
 
-def test_equation_5_efficiency_alone() -> None:
+def test_equation_5_gives_the_greatest_throughput() -> None:
     of = groups((1, 2), (1, 3), (1, 4))
     assert solve_efficient(of).objective == pytest.approx(5.0, abs=EXACT)
 
@@ -56,7 +56,7 @@ def test_equation_6_the_envy_free_optimum_and_a_lie() -> None:
     assert throughput(of, lie, of) == near("7/4", "25/8")
 
 
-def test_figure_2_an_example_and_a_lie() -> None:
+def test_the_shares_of_figure_2_follow_from_true_and_false_reports() -> None:
     assert solve_cooperative(groups((1, 2), (1, 4))).gpus[:, 1] == near("1/4", "3/4")
     assert solve_cooperative(groups((1, 3), (1, 4))).gpus[:, 1] == near("1/3", "2/3")
 

@@ -17,7 +17,7 @@ TABLE_3 = {"j/1": (4, 23.0, 400.0), "j/2": (4, 12.0, 450.0), "j/3": (4, 1.0, 100
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(TABLE_3)), ids="".join)
-def test_table_3_in_every_order_of_arrival(order: tuple[str, ...]) -> None:
+def test_table_3_is_reproduced_in_every_order_of_arrival(order: tuple[str, ...]) -> None:
     town = World(f"2x8 {SERVER}")
     for arrived, name in enumerate(order):
         town.job(name, gpus=4, arrived=float(arrived))

@@ -101,7 +101,7 @@ def test_rows_without_a_gain_never_win() -> None:
 
 
 @pytest.mark.parametrize("bids", [[], [[]], [[], [Bundle(0.5, (Part(0, 1),))]]])
-def test_auctions_with_no_or_one_bidder(bids: list[list[Bundle]]) -> None:
+def test_a_lone_bidder_wins_and_pays_nothing(bids: list[list[Bundle]]) -> None:
     table = ByBundle.of(machines(1), [1.0] * len(bids), bids)
     for outcome in (run_auction(table), run_reference(table), run_auction(table, integer=True)):
         assert outcome.row.tolist() == [0 if rows else -1 for rows in bids]

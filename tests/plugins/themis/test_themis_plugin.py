@@ -322,7 +322,7 @@ def test_bad_options_are_refused_with_rule_value_and_place(given: dict[str, obje
     assert "mixed.toml, [plugins.themis]" in str(caught.value)
 
 
-def test_standings_without_apps() -> None:
+def test_an_auction_without_apps_grants_nothing() -> None:
     world = World("1x2 V100")
     allocation, _, valuations = auction(themis(), world, now=0.0)
     assert isinstance(valuations, Valuations)

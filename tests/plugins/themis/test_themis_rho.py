@@ -45,7 +45,7 @@ def one_machine(free: int) -> MachineClasses:
     return MachineClasses.of(machine=[0], free=[free], gpu_type=[0], rack=[0])
 
 
-def test_the_independent_finish_time_of_the_example() -> None:
+def test_the_independent_finish_time_is_that_of_the_example() -> None:
     assert ideal_seconds(10000.0, 16, 16, 4.0) == 2500.0
 
 
@@ -53,7 +53,7 @@ def test_the_independent_finish_time_of_the_example() -> None:
     ("gpus", "seconds", "expected"),
     [(1, 10000.0, 4.0), (2, 5000.0, 2.0), (4, 2660.0, 1.064), (8, 1330.0, 0.532), (16, 2590 / 3, 0.345333)],
 )
-def test_the_example_with_whole_gpus(gpus: int, seconds: float, expected: float) -> None:
+def test_the_example_is_reproduced_with_whole_gpus(gpus: int, seconds: float, expected: float) -> None:
     """Table 3 prints 1, 0.5 and 0.34 for 4, 8 and 16 GPUs: it takes work as perfectly divisible."""
     left = RemainingWork(example()).seconds([gpus], Locality.MACHINE, Locality.MACHINE)
     assert left == pytest.approx(seconds)
@@ -77,7 +77,7 @@ def test_the_updated_estimates_of_the_example() -> None:
     assert rho(left, context()) == pytest.approx(2.272)
 
 
-def test_a_bid_of_the_example_is_its_table() -> None:
+def test_the_bid_of_the_example_equals_the_table_of_the_paper() -> None:
     rows = bid(RemainingWork(example()), context(), one_machine(16))
     table = {row.size: row.rho for row in rows}
     assert sorted(table) == [1, 2, 4, 8, 16]
@@ -91,7 +91,7 @@ def single(
     return Forecast(phases=(Phase(jobs=(job,)),), total_gpu_seconds=iterations * seconds, most=most)
 
 
-def test_one_job_by_equation_one() -> None:
+def test_the_rho_of_one_job_follows_equation_one() -> None:
     """1000 s of serial work over 2 machines of 2: S = 1.1; elapsed time counts."""
     work = RemainingWork(single())
     assert work.seconds([2, 2], Locality.ISLAND, Locality.RACK) == pytest.approx(275.0)
