@@ -47,7 +47,7 @@ class Accordion:
         """Check the values.
 
         Raises:
-            InputError: small or large is no whole number, small is not below large, or ``every`` or ``change`` is invalid.
+            InputError: small or large is no whole number, small is not below large, or a check is invalid.
         """
         _check(self.small, self.large, least=1, place="Accordion()")
         if isinstance(self.every, bool) or not isinstance(self.every, int) or self.every < 1:
