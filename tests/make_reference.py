@@ -308,7 +308,8 @@ def _after(body: list[ast.stmt], item: ast.stmt, form: str) -> str:
 
 @lru_cache
 def _tree(module: str) -> ast.Module:
-    return ast.parse(inspect.getsource(importlib.import_module(module)))
+    beside = Path(str(importlib.import_module(module).__file__))  # of a compiled module, its library
+    return ast.parse(beside.with_name(f"{beside.name.split('.')[0]}.py").read_text())
 
 
 def _body(module: str) -> list[ast.stmt]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from eunomia import Facts, Linear
 from eunomia.contract.queues import Bucket, Queue, Ranked, UndecidedError
-from eunomia.units import NONE
+from eunomia.units import NONE, Seconds
 from eunomia_plugins.allocations import gangs
 from eunomia_plugins.allocations.gangs import Grant, Served, choose, preempt, serve
 
@@ -48,7 +48,8 @@ class Jobs:
         return True, job.gpus, job.kind, job.movable, row, job.protected
 
     def update(self, *rows: int, whole: bool = False) -> None:
-        facts: Any = SimpleNamespace(now=self.now)
+        unread: Any = None
+        facts = Facts(Seconds(self.now), *[unread] * (len(Facts._fields) - 1))
         self.queue.update(facts, list(self.rows) if whole else list(rows), whole=whole)
 
     def waits(self, row: int, key: float, kind: int, gpus: int) -> None:
@@ -193,19 +194,34 @@ def test_jobs_that_differ_only_before_rounding_go_by_arrival() -> None:
     assert list(jobs.queue.in_order()) == [20, 4, 5]
 
 
-def test_with_too_many_buckets_all_jobs_are_sorted(monkeypatch: pytest.MonkeyPatch) -> None:
-    exact, asked = Queue.exact, []
-    monkeypatch.setattr(Queue, "exact", lambda *given: asked.append(given) or exact(*given))
+@pytest.mark.parametrize("many", [3, gangs.MAX_BUCKETS, gangs.MAX_BUCKETS + 1])
+def test_with_too_many_buckets_all_jobs_are_sorted(many: int) -> None:
     jobs = Jobs()
-    for row in range(3):
+    for row in range(many):
         jobs.runs(row, Linear(0.0, float(row)), 1, 0)
-    jobs.waits(20, -1.0, 0, 1)
-    jobs.update(0, 1, 2, 20)
-    assert preempt(jobs.queue, [0, 0], CAPACITY).evicted == [2]
-    assert not asked
-    monkeypatch.setattr(gangs, "MAX_BUCKETS", 1)
-    assert preempt(jobs.queue, [0, 0], CAPACITY).evicted == [2]
-    assert asked
+    jobs.waits(100, -1.0, 0, 1)
+    jobs.now = 1.0
+    jobs.update(*range(many), 100)
+    assert len(jobs.queue.buckets) == many
+    assert preempt(jobs.queue, [0, 0], CAPACITY) == rank_all(jobs, [0, 0])
+    assert rank_all(jobs, [0, 0]).evicted == [many - 1]
+
+
+def test_only_the_present_end_of_a_key_s_validity_counts() -> None:
+    jobs = Jobs()
+    jobs.runs(0, Linear(0.0, 1.0, 5.0), 1, 0)
+    jobs.update(0)
+    jobs.runs(0, Linear(0.0, 1.0, 9.0), 1, 0)
+    jobs.update(0)  # the same entry, which holds longer
+    jobs.keys_asked.clear()
+    jobs.now = 5.0
+    jobs.update()
+    assert jobs.keys_asked == []
+    jobs.now = 9.0
+    jobs.rows[0].line = Linear(3.0)
+    jobs.update()
+    assert jobs.keys_asked == [0]
+    assert list(jobs.queue.buckets) == [(0.0, 1, 0, True)]
 
 
 class Read(list[Any]):

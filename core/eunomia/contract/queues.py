@@ -118,12 +118,12 @@ class Queue:
         self.key, self._read, self._keeps_running, self._keeps_protected = key, read, running, protected
         self._only = None if running else waiting
         self.waiting, self.widest, self.buckets = {}, 0.0, {}
-        self._place: dict[int, tuple[list[Entry], Entry, Kind | None]] = {}
-        """By row: the list that its entry is in."""
+        self._place: dict[int, tuple[list[Entry], Entry, Kind | None, float]] = {}
+        """By row: the list that its entry is in, the entry, its bucket's kind, and the end of its key's validity."""
         self._guarded: list[tuple[float, int]] = []
         """Heap: end of a job's protection, row."""
-        self._ending: list[tuple[float, int, Entry]] = []
-        """Heap: end of the validity of a key, row, entry."""
+        self._ending: list[tuple[float, int]] = []
+        """Heap: end of the validity of a key, row."""
 
     def update(self, facts: Facts, rows: list[int], *, whole: bool) -> None:
         """Read rows that changed, and those whose key or protection has ended.
@@ -140,12 +140,12 @@ class Queue:
         while self._guarded and self._guarded[0][0] <= now:
             due.add(heapq.heappop(self._guarded)[1])
         while self._ending and self._ending[0][0] <= now:
-            _, row, entry = heapq.heappop(self._ending)
-            if row in place and place[row][1] is entry:
+            until, row = heapq.heappop(self._ending)
+            if row in place and place[row][3] == until:  # else the row was read again since
                 due.add(row)
         for row in due:
             if row in place:
-                entries, entry, kind = place.pop(row)
+                entries, entry, kind, _ = place.pop(row)
                 del entries[bisect.bisect_left(entries, entry)]
                 if kind is not None and not entries:
                     del self.buckets[kind]
@@ -172,7 +172,7 @@ class Queue:
             if entries is None:
                 entries = self.waiting[size] = []
                 self.widest = max(self.widest, gpus if gpu_type >= NONE else math.inf)
-            self._place[row] = entries, entry, None
+            self._place[row] = entries, entry, None, math.inf
             put(entries, entry)
         elif not self._keeps_running:
             return
@@ -184,10 +184,10 @@ class Queue:
             bucket = self.buckets.get(kind)
             if bucket is None:
                 bucket = self.buckets[kind] = Bucket(kind)
-            self._place[row] = bucket.entries, entry, kind
+            self._place[row] = bucket.entries, entry, kind, until
             put(bucket.entries, entry)
             if until < math.inf:
-                heapq.heappush(self._ending, (until, row, entry))
+                heapq.heappush(self._ending, (until, row))
 
     def same(self, other: "Queue") -> bool:
         """Return whether both hold the same rows with the same keys."""
@@ -201,7 +201,7 @@ class Queue:
         """Return the present keys of rows that the queue keeps; those of others are computed."""
         now, place, found = self.facts.now, self._place, list[float]()
         for row in rows:
-            _, entry, kind = place[row] if row in place else ((), *self._of(row))
+            entry, kind = place[row][1:3] if row in place else self._of(row)
             found.append(entry[0] + kind[0] * now if kind else entry[0])
         return found
 

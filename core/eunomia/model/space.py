@@ -10,7 +10,12 @@ from eunomia.units import Bools, Ints
 
 
 class Space:
-    """The free GPUs, updated as GPUs are taken and given back; a placement takes from a copy."""
+    """The free GPUs, updated as GPUs are taken and given back; a placement takes from a copy.
+
+    Args:
+        cluster: with the machines.
+        free: for each GPU whether it is free; or a space of this cluster to copy.
+    """
 
     bits: list[int]
     """[machine]: its free GPUs; bit i is the machine's i-th GPU."""
@@ -18,13 +23,22 @@ class Space:
     """[GPU type][number of free GPUs]: machines with that number; bit m is machine m."""
     free: list[int]
     """[GPU type]: number of free GPUs."""
+    _start: list[int]
+    _machine: list[int]
+    _kind: list[int]
 
-    __slots__ = ("_kind", "_machine", "_start", "bits", "free", "machines")
+    __slots__ = ("_cluster", "_kind", "_machine", "_start", "bits", "free", "machines")
 
-    def __init__(self, cluster: Cluster, free: Bools) -> None:
-        self._start: list[int] = cluster.machine_start.tolist()
-        self._machine: list[int] = cluster.machine.tolist()
-        self._kind: list[int] = cluster.machine_type.tolist()
+    def __init__(self, cluster: Cluster, free: "Bools | Space") -> None:
+        self._cluster = cluster
+        if isinstance(free, Space):
+            self._start, self._machine, self._kind = free._start, free._machine, free._kind
+            self.bits, self.free = free.bits.copy(), free.free.copy()
+            self.machines = [by_count.copy() for by_count in free.machines]
+            return
+        self._start = cluster.machine_start.tolist()
+        self._machine = cluster.machine.tolist()
+        self._kind = cluster.machine_type.tolist()
         self.bits = [0] * len(cluster.machines)
         most = int(np.diff(cluster.machine_start).max())
         self.machines = [[0] * (most + 1) for _ in cluster.gpu_types]
@@ -35,11 +49,7 @@ class Space:
 
     def copy(self) -> Self:
         """Return a working copy."""
-        made: Self = object.__new__(type(self))
-        made._start, made._machine, made._kind = self._start, self._machine, self._kind
-        made.bits, made.free = self.bits.copy(), self.free.copy()
-        made.machines = [by_count.copy() for by_count in self.machines]
-        return made
+        return type(self)(self._cluster, self)
 
     def give(self, gpus: Sequence[int]) -> None:
         """Mark GPUs as free."""

@@ -40,7 +40,7 @@ def check_probes(state: State, probes: Probes) -> None:
             continue
         if not isinstance(column, np.ndarray) or column.dtype.kind not in _KINDS.get(name, "iu"):
             rule = f"{name} of probes must be an array of {'numbers' if name in _KINDS else 'whole numbers'}"
-            raise PlanError(_ELASTICITY, rule, value=getattr(column, "dtype", type(column).__name__))
+            raise PlanError(_ELASTICITY, rule, value=str(getattr(column, "dtype", type(column).__name__)))
         if column.shape != probes.jobs.shape:
             raise PlanError(_ELASTICITY, f"probes must have {name} for each row", value=f"{column.size} for {many}")
     if not probes.iterations >= 1 or not probes.limit > 0.0 or not probes.again > 0.0:

@@ -90,7 +90,7 @@ class SharedWork(Work):
         """Update the speed of running jobs for their present neighbours."""
         for job in jobs:
             gpus = self.on[job]
-            shares = self._run_shares.get(job, (None, None))
-            if self._pace(job, gpus, *shares) != self.pace[job]:
+            cpus, memory_gib = self._run_shares.get(job, (None, None))
+            if self._pace(job, gpus, cpus, memory_gib) != self.pace[job]:
                 super().stop(job, now, leaves=False)
-                super().go(job, now, gpus, *shares)
+                super().go(job, now, gpus, cpus, memory_gib)
