@@ -199,7 +199,8 @@ class Queue:
 
     def keys(self, rows: list[int]) -> list[float]:
         """Return the present keys of rows that the queue keeps; those of others are computed."""
-        now, place, found = self.facts.now, self._place, list[float]()
+        now, place = self.facts.now, self._place
+        found: list[float] = []
         for row in rows:
             entry, kind = place[row][1:3] if row in place else self._of(row)
             found.append(entry[0] + kind[0] * now if kind else entry[0])

@@ -21,7 +21,7 @@ def adopt(state: State, decision: Decision) -> None:
         close_offer(state)
     for renewal in decision.renewals:  # before orders: a probe protects the lease for longer, and keeps its terms
         _renew(state, renewal)
-    if [order for order in decision.transitions if order.kind is not _START]:
+    if decision.transitions and [order for order in decision.transitions if order.kind is not _START]:
         _take_gpus(state, decision.transitions)
     leases, counters, names, now = state.leases, state.counters, state.names, state.now
     for order in decision.transitions:
@@ -30,8 +30,8 @@ def adopt(state: State, decision: Decision) -> None:
             number, epoch = int(order.lease), int(order.epoch)
             lease = leases[number] = Lease(id=number, epoch=epoch, app=app, job=job, gpus=order.gpus, granted_at=now)
             lease.ends_at, lease.protected_until = order.ends_at, order.protected_until
-            counters.last_lease = max(counters.last_lease, number)
-            counters.last_epoch = max(counters.last_epoch, epoch)
+            counters.last_lease = number if number > counters.last_lease else counters.last_lease
+            counters.last_epoch = epoch if epoch > counters.last_epoch else counters.last_epoch
             if job != NONE:
                 move(state, job, _STARTING, granted=(number, _AWAITING_RELEASE if order.after.size else 0))
             else:

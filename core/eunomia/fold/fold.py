@@ -52,14 +52,7 @@ from eunomia.units import NONE, Cause, Seconds
 def fold(state: State, now: Seconds, events: Iterable[Event], *, grace: Seconds) -> Folding:
     """Advance the state to ``now`` and fold the events in, in the fixed order.
 
-    Args:
-        state: changed in place.
-        now: the step's time; not before the last step's.
-        events: of this instant.
-        grace: seconds between the warning to a job and its kill.
-
-    Raises:
-        EunomiaError: time goes backwards.
+    ``grace``: seconds between the warning to a job and its kill. Raises EunomiaError where time goes backwards.
     """
     if not now >= state.now:
         raise EunomiaError("time must not go backwards", value=f"{now} after {state.now}")

@@ -86,7 +86,8 @@ class Space:
 
     def fit(self, kind: int, gpus: int) -> list[int]:
         """Return the first free GPUs of the machine that fits best; they stay free. Empty: no machine fits."""
-        by_count, found = self.machines[kind], list[int]()
+        by_count = self.machines[kind]
+        found: list[int] = []
         for machines in by_count[gpus:]:
             if machines:
                 machine = (machines & -machines).bit_length() - 1

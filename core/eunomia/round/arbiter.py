@@ -1,5 +1,6 @@
 """The arbiter: a pure state machine without clock, threads or I/O; drivers pass in time and events."""
 
+from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
@@ -51,7 +52,7 @@ class Arbiter:
         self.fallback = fallback
         self.asking: Observer | None = None
         """Called with a plugin and its stage before each call of the stage."""
-        self.spent: dict[str, int] = {}
+        self.spent: defaultdict[str, int] = defaultdict(int)
         """Wall time that the calls of stages in rounds took, in nanoseconds: by stage; ``offer``: narrowing."""
         self.strict = is_strict()
         """Whether faults of plugins are raised, and the whole state is checked after every step."""
@@ -215,10 +216,7 @@ class Arbiter:
         made: Round | None = None,
         closing: Closing | None = None,
     ) -> Decision:
-        """Make and adopt the decision of a step: of a round, of a quiet round, or, without causes, of no round.
-
-        In a quiet round no stage was called, and overdue leases are renewed.
-        """
+        """Make and adopt the decision of a step; a quiet round calls no stage and renews overdue leases."""
         state = self.state
         given: dict[str, Any] = {}
         if made is not None:

@@ -8,6 +8,7 @@ its job other CPUs or memory.
 import dataclasses
 import math
 from collections.abc import Iterable
+from itertools import compress
 from typing import NamedTuple
 
 import numpy as np
@@ -65,21 +66,23 @@ def check_allocation(state: State, menus: Menus, offer: Offer, allocation: Alloc
     if gpus.shape != named.shape:
         raise PlanError(stage, "grants must have a number for each claim", value=f"{gpus.size} for {named.size}")
     rows, sizes = named.tolist(), gpus.tolist()
-    if gpus.dtype.kind not in "iu" or [size for size in sizes if size < 0]:
+    if gpus.dtype.kind not in "iu" or (sizes and min(sizes) < 0):
         raise PlanError(stage, "grants must be whole GPUs, at least 0", value=str(gpus[:8]))
-    many = len(rows)
+    many, runs = len(rows), False
     if many > 1 and len(set(rows)) != many:
         raise PlanError(stage, "a claim must be named once", value=str(claims.rows[:8]))
     table = state.jobs if claims.unit is _JOB else state.apps
-    ids, used = table.cells.id, table.used
-    if [row for row in rows if not 0 <= row < used or ids[row] is None]:
-        raise PlanError(stage, "a claim must be of a row that is in use", value=str(claims.rows[:8]))
-    if [claim for claim in allocation.order.tolist() if not 0 <= claim < many]:
-        raise PlanError(stage, "the order must name claims", value=str(allocation.order[:8]))
+    ids, used, lease = table.cells.id, table.used, state.jobs.cells.lease
+    for row, size in zip(rows, sizes, strict=True):
+        if not 0 <= row < used or ids[row] is None:
+            raise PlanError(stage, "a claim must be of a row that is in use", value=str(claims.rows[:8]))
+        runs = runs or (size > 0 and claims.unit is _JOB and lease[row] != NONE)
+    for claim in allocation.order.tolist():
+        if not 0 <= claim < many:
+            raise PlanError(stage, "the order must name claims", value=str(allocation.order[:8]))
     if claims.unit is _JOB:
-        jobs, asked = [row for row, size in zip(rows, sizes, strict=True) if size], [size for size in sizes if size]
-        lease = state.jobs.cells.lease
-        if [job for job in jobs if lease[job] != NONE] or not menus.have(jobs, asked):
+        jobs, asked = (rows, sizes) if all(sizes) else ([*compress(rows, sizes)], [*compress(sizes, sizes)])
+        if runs or not menus.have(jobs, asked):
             check_sizes(state, menus, offer, jobs, asked, stage)
     return Named(rows, sizes)
 
@@ -111,7 +114,8 @@ def check_placement(
     (rows, sizes), is_job = named, allocation.claims.unit is _JOB
     amount, jobs, waiting = allocation.amount, state.jobs.cells, state.waiting_jobs.rows
     pins = amount.pins if isinstance(amount, Grants) else None
-    placed, smaller = dict[int, list[int]](), dict[int, int]()
+    placed: dict[int, list[int]] = {}
+    smaller: dict[int, int] = {}
     for index, claim in enumerate(placement.claim.tolist()):
         if not 0 <= claim < len(rows):
             raise PlanError(stage, "a placement must name claims of the allocation", value=str(placement.claim[:8]))
@@ -205,7 +209,8 @@ class Planner:
 
     def run(self) -> list[Transition]:
         """Return the transitions that lead from the present state to the placement."""
-        state, served = self.state, dict[int, set[int]]()
+        state = self.state
+        served: dict[int, set[int]] = {}
         held, app_of, number = state.holdings.cells, state.jobs.cells.app, state.counters.last_lease
         holder, successor = held.lease, held.successor
         gpus: list[int] = self.offer.gpus.tolist() if self.releases else self.placement.gpus.tolist()
@@ -340,7 +345,8 @@ class Planner:
 
     def ordered(self) -> list[Transition]:
         """Make the orders of all drafts; the fences of GPUs given back are older than the epochs of new holders."""
-        state, epoch, orders = self.state, self.state.counters.last_epoch, list[Transition]()
+        state, epoch = self.state, self.state.counters.last_epoch
+        orders: list[Transition] = []
         for draft in self.drafts:
             if draft.leaving:
                 epoch += 1

@@ -5,6 +5,7 @@ an exception from the stage, or from a check of its answer, is attributed to tha
 """
 
 import dataclasses
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from time import perf_counter_ns
 from typing import Any, Final, TypeVar
@@ -72,9 +73,10 @@ class Round:
         stages: Stages,
         causes: frozenset[Cause],
         observer: Observer | None = None,
-        spent: dict[str, int] | None = None,
+        spent: defaultdict[str, int] | None = None,
     ) -> None:
-        self.state, self.stages, self.observer, self.spent = state, stages, observer, {} if spent is None else spent
+        self.state, self.stages, self.observer = state, stages, observer
+        self.spent = defaultdict(int) if spent is None else spent
         self.snapshot = show(state, causes, stages.needs)
         self.transitions: list[Transition] = []
         self.renewals: list[Renewal] = []
@@ -204,7 +206,7 @@ class Round:
         try:
             made = call(*given)
         finally:
-            self.spent[timed] = self.spent.get(timed, 0) + perf_counter_ns() - began
+            self.spent[timed] += perf_counter_ns() - began
         if not isinstance(made, kind):
             raise mistyped(plugin, stage, kind, made)
         if not keep:

@@ -78,8 +78,9 @@ class Timing:
                 wake_at = _sooner(Seconds(state.counters.last_boundary + triggers.every), now, wake_at)
             if triggers.when_unprotected and jobs.rows and ends.guards:
                 wake_at = _sooner(ends.next_guard(), now, wake_at)
-        for until in state.owners.probing.values():
-            wake_at = _sooner(until, now, wake_at)
+        if state.owners.probing:
+            for until in state.owners.probing.values():
+                wake_at = _sooner(until, now, wake_at)
         if jobs.backing_off:
             for time in jobs.backing_off.values():
                 wake_at = _sooner(Seconds(time), now, wake_at)

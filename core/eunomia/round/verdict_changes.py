@@ -33,15 +33,10 @@ def verdicts_of(
     opened: bool = False,
     fault: Fault | None = None,
 ) -> tuple[Waiting, ...]:
-    """List the verdicts that change with this round.
+    """List the verdicts that change with this round, before its plan is adopted; a job that starts waits no longer.
 
-    Args:
-        state: the state before the plan is adopted.
-        offer: the round's offer; None in a quiet or faulty round.
-        answers: answers of the stages, in calling order.
-        transitions: transitions of the plan; a job that starts waits no longer.
-        opened: whether the offer is open to app masters, so that every waiting job awaits its end.
-        fault: the fault that made the round fail.
+    ``offer``: None in a quiet or faulty round; ``answers``: of the stages, in calling order; ``opened``: whether the
+    offer is open to app masters, so that every waiting job awaits its end.
     """
     if offer is not None and fault is None and not opened and not (transitions or anything(state, offer)):
         # No GPU was on offer, so earlier verdicts are kept; only jobs that fit nowhere get a new one.
@@ -51,14 +46,16 @@ def verdicts_of(
         if stage is _ALLOCATION:
             allocator = name
         turned_down = turned_down or answer.verdicts is not NO_VERDICTS
-    stopped, started = set[int](), set[int]()
+    stopped: set[int] = set()
+    started: set[int] = set()
     for order in transitions:
         if order.job is not None:
             (started if order.gpus.size else stopped).add(state.names.jobs[order.job])
         else:
             _moved(state, order, stopped, started)
-    index, named, changed = state.waiting_jobs, set[int](), dict[int, Verdict]()
-    shown = None if offer is None or fault is not None else offer.apps
+    named: set[int] = set()
+    changed: dict[int, Verdict] = {}
+    index, shown = state.waiting_jobs, None if offer is None or fault is not None else offer.apps
     if shown is not None or turned_down:
         given = [*_given(state, answers)]
         if shown is not None:
@@ -127,7 +124,8 @@ def _changes(
     state: State, look_at: set[int], given: dict[int, Verdict], default: Verdict | None, stopped: set[int]
 ) -> tuple[Waiting, ...]:
     """Return the new verdicts on jobs; a job whose verdict stays needs not be looked at again."""
-    index, kept, plugins, changed = state.waiting_jobs, state.jobs.cells, list(state.names.plugins), list[Waiting]()
+    index, kept, plugins = state.waiting_jobs, state.jobs.cells, list(state.names.plugins)
+    changed: list[Waiting] = []
     for row in sorted(look_at):
         code = given.get(row, default)
         if code is None or not (row in index.rows or row in stopped):

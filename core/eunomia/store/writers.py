@@ -216,7 +216,8 @@ def leave(state: State, lease: Lease, gpus: Iterable[int], fence: int) -> list[i
     Returns:
         Those of the GPUs that the lease holds until executors give them back.
     """
-    held, number, mine = state.holdings.cells, lease.id, list[int]()
+    held, number = state.holdings.cells, lease.id
+    mine: list[int] = []
     for gpu in gpus:
         if held.lease[gpu] == number:
             held.state[gpu], held.epoch[gpu] = _LEAVING, fence
@@ -231,7 +232,9 @@ def leave(state: State, lease: Lease, gpus: Iterable[int], fence: int) -> list[i
 def release(state: State, lease: Lease, gpus: Sequence[int], at: Seconds) -> None:
     """Take back GPUs of a lease at ``at``: their successors hold them now, and the others are free."""
     held, jobs, types = state.holdings.cells, state.jobs.cells, state.capacity.type_of
-    seconds, free, promised = 0.0, list[int](), dict[int, list[int]]()
+    seconds = 0.0
+    free: list[int] = []
+    promised: dict[int, list[int]] = {}
     for job in {held.job[gpu] for gpu in gpus}:
         if job != NONE and jobs.counted_at[job] != state.now:
             count(state, job, state.now)

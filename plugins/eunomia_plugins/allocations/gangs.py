@@ -141,7 +141,8 @@ class _Running:
 
     def __init__(self, buckets: list[Bucket], now: float, idle: list[int], served: Served) -> None:
         self._idle, self._served, self.left = idle, served, idle.copy()
-        self._at, self._buckets = [0] * len(buckets), list[tuple[Bucket, int, float, float]]()
+        self._at = [0] * len(buckets)
+        self._buckets: list[tuple[Bucket, int, float, float]] = []
         for bucket in buckets:
             many, grown = len(bucket.entries), bucket.slope * now
             self._buckets.append((bucket, many, grown, bucket.entries[-1][0] + grown))
@@ -149,7 +150,8 @@ class _Running:
 
     def advance(self, key: float, order: float) -> None:
         """Serve the running jobs ahead of a waiting job's key and place of arrival."""
-        left, at, passed, short = self.left, self._at, list[Passed](), False
+        left, at, short = self.left, self._at, False
+        passed: list[Passed] = []
         for number, (bucket, many, grown, last) in enumerate(self._buckets):
             first = at[number]
             if first == many or (last >= key and bucket.entries[first][0] + grown > key):
@@ -165,7 +167,9 @@ class _Running:
 
     def _from_first_misfit(self, passed: list[Passed]) -> list[RunningJob]:
         """Jobs between two positions of buckets, from the first one that does not fit on; the jobs before all fit."""
-        found, ends, left = list[RunningJob](), list[tuple[float, float, int, int]](), self.left.copy()
+        left = self.left.copy()
+        found: list[RunningJob] = []
+        ends: list[tuple[float, float, int, int]] = []
         for number, one in enumerate(passed):
             _push(ends, one, number, one[2] - 1)
         while min(left) < 0:  # the jobs found so far hold less than what is short

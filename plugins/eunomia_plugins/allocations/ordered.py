@@ -166,7 +166,8 @@ def _all(snapshot: Snapshot) -> list[Grant] | None:
     """
     table, free, waiting = snapshot.jobs, snapshot.index.free.free, snapshot.index.waiting
     order = table.arrived if snapshot.arrivals is None else snapshot.arrivals
-    types, many, grants = len(free), len(waiting) > 1, list[Grant]()
+    types, many = len(free), len(waiting) > 1
+    grants: list[Grant] = []
     if types > 1 and many:
         return None
     for row in waiting:

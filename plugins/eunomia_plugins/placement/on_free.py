@@ -85,7 +85,8 @@ def _staying(
 ) -> dict[int, list[int]] | None:
     """Return claims that keep their GPUs, in order of service; None: a claim gets other GPUs of the type it holds."""
     grants, types = allocation.amount.gpus.tolist(), snapshot.cluster.gpu_type  # type: ignore[union-attr]
-    one_type, stay = len(snapshot.cluster.gpu_types) == 1, set[int]()
+    one_type = len(snapshot.cluster.gpu_types) == 1
+    stay: set[int] = set()
     for claim, gpus in held.items():
         if not grants[claim]:
             continue
@@ -123,7 +124,8 @@ def _packed(
     leave: dict[int, list[int]],
     stay: dict[int, list[int]],
 ) -> Placement | None:
-    grants, chosen, refused = allocation.amount.gpus.tolist(), dict(stay), dict[int, Reason]()  # type: ignore[union-attr]
+    grants, chosen = allocation.amount.gpus.tolist(), dict(stay)  # type: ignore[union-attr]
+    refused: dict[int, Reason] = {}
     order = [claim for claim in allocation.order.tolist() if grants[claim] > 0 and claim not in stay]
     evicted = [claim for claim in leave if not grants[claim]]
     for turn, claim in enumerate(order):
@@ -171,7 +173,8 @@ def _choose(cluster: Cluster, space: Space, kind: int, gpus: int) -> list[int] |
 
 def _in_one_rack(space: Space, kind: int, gpus: int) -> list[int]:
     """As ``fewest_machines`` for a single rack: most room first, the last part on the best-fitting machine."""
-    by_count, found, used = space.machines[kind], list[int](), 0
+    by_count, used = space.machines[kind], 0
+    found: list[int] = []
     for count in range(len(by_count) - 1, 0, -1):
         machines = by_count[count]
         while machines and gpus > count:
