@@ -1,5 +1,6 @@
 """What the machine, a launcher or a signal ends never counts against an app; what ends by itself suspends it."""
 
+import json
 import os
 import signal
 import sys
@@ -8,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.appmaster import serving_lab
-from tests.appmaster.serving_lab import ended_by, eventually, live, ready, supervisor, tiny_app, went_on
+from tests.appmaster.serving_lab import activity, ended_by, eventually, live, ready, supervisor, tiny_app, went_on
 
 from eunomia_appmaster import Client
 
@@ -113,3 +114,21 @@ def test_an_app_whose_master_ends_by_itself_too_often_is_suspended_and_loses_not
         assert workers[1] in live(made, masters=False)
         run("cancel", "ana", *state)
         assert run("journal", "check", str(made.state_dir))
+
+
+def test_a_killed_worker_and_a_lost_shepherd_use_no_retry(tmp_path: Path) -> None:
+    with (
+        supervisor(tmp_path, launcher_options=QUICK) as made,
+        Client(made.address, token_file=made.token_file) as arbiter,
+    ):
+        file = tiny_app(tmp_path, "ana", iterations=100, seconds=0.02, more=" --plain")
+        file.write_text(file.read_text().replace("slots = 1", "slots = 1\nretries = 0"))
+        app = arbiter.submit(file)
+        for number in (1, 2, 3):
+            name, pid = eventually(lambda: next(iter(live(made, masters=False)), None), f"worker {number}")
+            folder = made.state_dir / "launcher" / "live" / name
+            shepherd = json.loads((folder / "worker.json").read_text())["shepherd_pid"]
+            os.kill(shepherd if number == 2 else pid, signal.SIGKILL)
+            eventually(lambda: not live(made, masters=False), "it is gone")
+        assert app.wait("120s").state == "finished"
+        assert [line["event"] for line in activity(made, "ana")].count("failed") == 3

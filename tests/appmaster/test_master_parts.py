@@ -44,9 +44,15 @@ def gone(code: int | None = None, *, signal: int | None = None, **more: Any) -> 
         ([gone(75)], "", 10, GangOutcome.ODD),
         ([gone(1)], "", 10, GangOutcome.FAILED),
         ([gone(1, stop_reason="the lease ended")], "", 10, GangOutcome.SUSPENDED),
-        ([gone(signal=9)], "", 96, GangOutcome.FAILED),
+        ([gone(75, suspended_step=10)], "", 10, GangOutcome.INTERRUPTED),
+        ([gone(signal=9)], "", 96, GangOutcome.INTERRUPTED),
+        ([gone(signal=15, hello=False)], "", 96, GangOutcome.INTERRUPTED),
+        ([gone(signal=9, out_of_memory=True)], "", 96, GangOutcome.FAILED),
+        ([gone(signal=11)], "", 96, GangOutcome.FAILED),
+        ([gone(1, ended_at=5.0), gone(signal=9, ended_at=4.0)], "", 96, GangOutcome.INTERRUPTED),
+        ([gone(1, ended_at=4.0), gone(signal=9, ended_at=5.0)], "", 96, GangOutcome.FAILED),
         ([gone(signal=9, killed=True, stop_reason="the lease ended")], "", 96, GangOutcome.SUSPENDED),
-        ([gone()], "", 10, GangOutcome.FAILED),
+        ([gone()], "", 10, GangOutcome.LOST),
         ([gone(75, stop_reason="x"), gone(1)], "another worker of its gang has failed", 10, GangOutcome.FAILED),
         ([gone(75), gone(0)], "", 96, GangOutcome.AT_RUNG),
     ],
@@ -55,6 +61,14 @@ def test_the_outcome_of_a_gang_follows_from_how_its_workers_ended(
     statuses: list[ContainerStatus], order: str, step: int, outcome: GangOutcome
 ) -> None:
     assert judge(statuses, order=order, stop_at=96, step=step).outcome is outcome
+
+
+def test_ends_from_outside_are_counted_in_a_window() -> None:
+    job = Job(number=1, parameters={}, seed=0)
+    assert [job.interrupt(now) for now in (0.0, 10.0, 20.0, 599.0, 610.1, 2000.0)] == [1, 2, 3, 4, 4, 1]
+    job.interruptions = [5000.0]  # the machine's clock was set back since
+    assert job.interrupt(100.0) == 1
+    assert Job.from_json(job.to_json()).interruptions == [100.0]
 
 
 def test_a_failure_names_the_worker_that_failed_first() -> None:

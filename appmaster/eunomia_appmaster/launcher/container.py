@@ -11,6 +11,7 @@ from google.protobuf import json_format
 from eunomia_appmaster.launcher.files import read_json, write_json
 from eunomia_appmaster.launcher.orders import OrderSocket
 from eunomia_appmaster.launcher.processes import ProcessId
+from eunomia_appmaster.node.machine_faults import out_of_memory_kills
 from eunomia_appmaster.node.system import MACHINE, System
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 
@@ -33,6 +34,7 @@ class Container:
         shepherd: its parent, once it is known.
         kill_at: deadline, in ``System.uptime``.
         stop_at: the last ordered rung, sent again to a worker that connects.
+        kills_before: kills for lack of memory on this machine, before this launcher started or adopted the container.
         done: set once the container is COMPLETED.
     """
 
@@ -46,6 +48,7 @@ class Container:
         self.stop_at: dict[str, Any] | None = None
         self.orders: OrderSocket | None = None
         self.killer: asyncio.Task[None] | None = None
+        self.kills_before = out_of_memory_kills()
         self.done = asyncio.Event()
 
     @property

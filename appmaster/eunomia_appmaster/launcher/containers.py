@@ -33,6 +33,7 @@ from eunomia_appmaster.launcher.node import Node
 from eunomia_appmaster.launcher.orders import OrderSocket
 from eunomia_appmaster.launcher.processes import MARK, ProcessId, kill, members
 from eunomia_appmaster.launcher.zygote_client import ZygoteClient
+from eunomia_appmaster.node.machine_faults import out_of_memory_kills
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 
 log = structlog.get_logger()
@@ -214,6 +215,7 @@ class Containers:
         if record is not None:
             status.ended_at = record.pop("ended_at")
             status.exit.MergeFrom(pb.Exit(**record))
+            _note_lack_of_memory(container)
         elif not status.diagnostics:
             status.diagnostics = (
                 "its shepherd ended without a report, so the exit code is unknown; its remaining processes were killed"
@@ -445,6 +447,15 @@ def _never_began(container: Container, why: str) -> None:
     """Count a start that certainly did not happen as suspended, since nothing ran and nothing is lost."""
     container.status.exit.code = SUSPENDED
     container.status.diagnostics = why
+
+
+def _note_lack_of_memory(container: Container) -> None:
+    """Note that a worker was killed without an order while the kernel killed for lack of memory."""
+    status = container.status
+    unordered = not status.killed and not status.stop_reason
+    if status.exit.signal == signal.SIGKILL and unordered and out_of_memory_kills() > container.kills_before:
+        status.out_of_memory = True
+        status.diagnostics = "out of memory"
 
 
 async def _read_to_end(fd: int) -> bytes:

@@ -1,18 +1,14 @@
 """Ends of app masters: which of them count, how many of them suspend an app, and how long a suspended one waits."""
 
 import json
-import signal
 from pathlib import Path
 from typing import Any
 
 from eunomia_appmaster.launcher.containers import SUSPENDED
-from eunomia_appmaster.node.machine_faults import MACHINE_FAULT, TERMINATED
+from eunomia_appmaster.node.machine_faults import FROM_OUTSIDE, MACHINE_FAULT, TERMINATED
 from eunomia_appmaster.node.own_ends_limit import OwnEndsLimit
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 
-FROM_OUTSIDE = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGKILL, signal.SIGTERM})
-"""Signals with which users, the kernel short of memory, or a service manager end a process. Any other one that ends a
-process, such as SIGSEGV, is for a fault of its own."""
 NOT_OWN_CODES = frozenset({MACHINE_FAULT, SUSPENDED, TERMINATED})
 FIRST_PAUSE_SECONDS = 60.0
 """The pause of a first suspension; it doubles with each, up to ``MOST_SUSPENDED_SECONDS``."""

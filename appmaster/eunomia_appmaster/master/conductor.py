@@ -21,6 +21,7 @@ from eunomia_appmaster.master.logs import NewPoints
 from eunomia_appmaster.master.outbox import Life, ReleaseReport
 from eunomia_appmaster.master.slots import Slot, SlotBook
 from eunomia_appmaster.master.widening import Widening
+from eunomia_appmaster.node.own_ends_limit import DEFAULT_LIMIT
 from eunomia_appmaster.runtimes.runtime import (
     ContainerState,
     ContainerStatus,
@@ -208,7 +209,11 @@ class Conductor(AppJobs):
             job.odd_exits += 1
             self._suspended(job, gang, now)
         else:
-            self._failed(job, gang, self._explained(job, ending), now)
+            counted = ending.outcome not in (GangOutcome.INTERRUPTED, GangOutcome.LOST)
+            if not counted:
+                times = job.interrupt(now)
+                counted = ending.outcome is GangOutcome.INTERRUPTED and times > DEFAULT_LIMIT.ends
+            self._failed(job, gang, self._explained(job, ending), now, counted=counted)
         self._close_ended(now)
 
     def _finish(self, job: Job, gang: Gang, now: float) -> None:
@@ -242,16 +247,26 @@ class Conductor(AppJobs):
             job.state = JobState.PAUSED
             self._around.outbox.put("lives", Life(what="paused"), key=self.id_of(job.number))
 
-    def _failed(self, job: Job, gang: Gang, why: str, now: float) -> None:
-        """Retry a failed job after a pause; a new checkpoint since the last failure resets the count of retries."""
-        checkpoint = self._around.store(job.number).latest()
-        saved = 0 if checkpoint is None else checkpoint.step
-        job.failures = 1 if saved > job.failed_at_save and job.failed_at_save >= 0 else job.failures + 1
-        job.failed_at_save = saved
-        if job.failures > self._around.file.job.retries:
+    def _failed(self, job: Job, gang: Gang, why: str, now: float, *, counted: bool = True) -> None:
+        """Retry a failed job after a pause; a new checkpoint since the last failure resets the count of retries.
+
+        Args:
+            job: the job.
+            gang: its gang.
+            why: the reason.
+            now: Unix time in seconds.
+            counted: whether it is one of the job's retries; not what the machine, or a signal from outside, ended.
+        """
+        if counted:
+            checkpoint = self._around.store(job.number).latest()
+            saved = 0 if checkpoint is None else checkpoint.step
+            job.failures = 1 if saved > job.failed_at_save and job.failed_at_save >= 0 else job.failures + 1
+            job.failed_at_save = saved
+        if counted and job.failures > self._around.file.job.retries:
             self._fail_for_good(job, gang, why, now)
             return
-        pause = min(RETRY_SECONDS * 2.0 ** (job.failures - 1), LONGEST_RETRY_SECONDS)
+        times = job.failures if counted else min(len(job.interruptions), 10)
+        pause = min(RETRY_SECONDS * 2.0 ** (times - 1), LONGEST_RETRY_SECONDS)
         job.state, job.why, job.retry_at = JobState.BACKING_OFF, why, now + pause
         self._note("failed", job, now, gang.gpus)
         log.warning("job.failed", job=self.id_of(job.number), why=why, again_in_seconds=pause)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from enum import Enum
 
 from eunomia.model.shapes import value
+from eunomia_appmaster.node.machine_faults import FROM_OUTSIDE
 from eunomia_appmaster.runtimes.runtime import SUSPENDED, ContainerStatus, Exit
 
 
@@ -17,6 +18,10 @@ class GangOutcome(Enum):
     """The job left on an order."""
     ODD = "odd"
     """The job exited with code 75 without an order."""
+    INTERRUPTED = "interrupted"
+    """A signal from outside ended the job, without an order and without a lack of memory."""
+    LOST = "lost"
+    """The machine ended the job: its shepherd was lost, or its start failed."""
     FAILED = "failed"
 
 
@@ -50,8 +55,10 @@ def judge(statuses: Sequence[ContainerStatus], *, order: str, stop_at: int | Non
         step: iterations done, as last known.
     """
     ordered = bool(order) or any(status.stop_reason for status in statuses)
-    if any(has_failed(status) for status in statuses):
-        return Ending(outcome=GangOutcome.FAILED, why=_why(statuses))
+    failed = [status for status in statuses if has_failed(status)]
+    if failed:
+        first = min(failed, key=lambda status: status.ended_at or float("inf"))
+        return Ending(outcome=_kind_of(first), why=_why(first, alone=len(statuses) == 1))
     helped = any(status.hello for status in statuses)
     if all(status.finished for status in statuses) and (helped or not ordered):
         return Ending(outcome=GangOutcome.FINISHED)
@@ -59,14 +66,22 @@ def judge(statuses: Sequence[ContainerStatus], *, order: str, stop_at: int | Non
         return Ending(outcome=GangOutcome.AT_RUNG)
     if ordered or any(status.killed for status in statuses):
         return Ending(outcome=GangOutcome.SUSPENDED)
-    return Ending(outcome=GangOutcome.ODD, why="it exited with 75 without an order to leave")
+    left = any(status.suspended_step is not None for status in statuses)  # on a signal that nobody here sent
+    outcome = GangOutcome.INTERRUPTED if left else GangOutcome.ODD
+    return Ending(outcome=outcome, why="it exited with 75 without an order to leave")
 
 
-def _why(statuses: Sequence[ContainerStatus]) -> str:
-    """Name the worker that failed first."""
-    failed = [status for status in statuses if has_failed(status)]
-    first = min(failed, key=lambda status: status.ended_at or float("inf"))
-    worker = "" if len(statuses) == 1 else f"worker {first.rank} "
+def _kind_of(first: ContainerStatus) -> GangOutcome:
+    """Return the outcome of a gang by the worker that failed first; the others may have failed for lack of it."""
+    if first.exit in (None, Exit()):
+        return GangOutcome.LOST
+    outside = first.exit is not None and first.exit.signal in FROM_OUTSIDE and not first.out_of_memory
+    return GangOutcome.INTERRUPTED if outside else GangOutcome.FAILED
+
+
+def _why(first: ContainerStatus, *, alone: bool) -> str:
+    """Name the worker that failed first, and how."""
+    worker = "" if alone else f"worker {first.rank} "
     if first.exit is not None and first.exit.code is not None:
         how = f"{worker}exited with code {first.exit.code}"
     elif first.exit is not None and first.exit.signal is not None:

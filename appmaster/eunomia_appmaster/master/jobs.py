@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Any
 
 from eunomia_appmaster.app.space import Parameter
+from eunomia_appmaster.node.own_ends_limit import DEFAULT_LIMIT
 
 
 class JobState(StrEnum):
@@ -83,6 +84,8 @@ class Job:
     """Consecutive failures without a new checkpoint."""
     failed_at_save: int = -1
     """Iterations in the newest checkpoint at the last failure; -1: the job has not failed."""
+    interruptions: list[float] = dataclasses.field(default_factory=list)
+    """Unix times of the last ends that the machine, or a signal from outside, caused."""
     odd_exits: int = 0
     """Exits with code 75 without an order."""
     retry_at: float = 0.0
@@ -106,6 +109,12 @@ class Job:
     """Unix time of the last announced batch size."""
     suspensions: int = 0
     why: str = ""
+
+    def interrupt(self, now: float) -> int:
+        """Note an end that the machine, or a signal from outside, caused; returns how many there were in the window."""
+        recent = [time for time in self.interruptions if now - DEFAULT_LIMIT.seconds < time <= now]
+        self.interruptions = [*recent, now]
+        return len(self.interruptions)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values; numbers that are not finite become text, since JSON has no form for them."""

@@ -1,12 +1,17 @@
 """Faults of the machine, apart from those of a program: a full disk, no memory, no descriptors, no processes."""
 
 import errno
+import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 MACHINE_FAULT = 71
 """EX_OSERR: exit code of a process that ended since its machine refused something."""
 TERMINATED = 143
 """Exit code of a process that ended on SIGTERM, as shells have it."""
+FROM_OUTSIDE = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGKILL, signal.SIGTERM})
+"""Signals with which users, the kernel short of memory, or a service manager end a process. Any other one that ends a
+process, such as SIGSEGV, is for a fault of its own."""
 _REFUSALS = frozenset(
     {
         errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN,
@@ -33,3 +38,12 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
         seen.add(id(error))
         yield error
         error = error.__cause__ or error.__context__
+
+
+def out_of_memory_kills() -> int:
+    """Return how many processes of this machine the kernel has killed for lack of memory since boot; 0: not known."""
+    try:
+        lines = Path("/proc/vmstat").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)

@@ -1158,6 +1158,7 @@ class ContainerStatus(_message.Message):
     STOP_REASON_FIELD_NUMBER: _builtins.int
     DIAGNOSTICS_FIELD_NUMBER: _builtins.int
     ANNOUNCEMENTS_FIELD_NUMBER: _builtins.int
+    OUT_OF_MEMORY_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     container_id: _builtins.str
     app: _builtins.str
@@ -1185,6 +1186,8 @@ class ContainerStatus(_message.Message):
     stop_reason: _builtins.str
     diagnostics: _builtins.str
     """why, in words, where something went wrong"""
+    out_of_memory: _builtins.bool
+    """killed with SIGKILL, while the kernel killed for lack of memory on this machine"""
     version: _builtins.int
     """grows with every change on the node, within one launcher_id"""
     @_builtins.property
@@ -1224,11 +1227,12 @@ class ContainerStatus(_message.Message):
         stop_reason: _builtins.str = ...,
         diagnostics: _builtins.str = ...,
         announcements: _abc.Iterable[Global___Announcement] | None = ...,
+        out_of_memory: _builtins.bool = ...,
         version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_ended_at", b"_ended_at", "_exit", b"_exit", "_progress", b"_progress", "_saved_step", b"_saved_step", "_started_at", b"_started_at", "_suspended_step", b"_suspended_step", "ended_at", b"ended_at", "exit", b"exit", "progress", b"progress", "saved_step", b"saved_step", "started_at", b"started_at", "suspended_step", b"suspended_step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ended_at", b"_ended_at", "_exit", b"_exit", "_progress", b"_progress", "_saved_step", b"_saved_step", "_started_at", b"_started_at", "_suspended_step", b"_suspended_step", "announce_json", b"announce_json", "announcements", b"announcements", "app", b"app", "container_id", b"container_id", "diagnostics", b"diagnostics", "ended_at", b"ended_at", "epoch", b"epoch", "exit", b"exit", "forked", b"forked", "hello", b"hello", "incarnation", b"incarnation", "job", b"job", "killed", b"killed", "pid", b"pid", "progress", b"progress", "rank", b"rank", "saved_step", b"saved_step", "slot", b"slot", "started_at", b"started_at", "state", b"state", "stop_reason", b"stop_reason", "suspended_step", b"suspended_step", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ended_at", b"_ended_at", "_exit", b"_exit", "_progress", b"_progress", "_saved_step", b"_saved_step", "_started_at", b"_started_at", "_suspended_step", b"_suspended_step", "announce_json", b"announce_json", "announcements", b"announcements", "app", b"app", "container_id", b"container_id", "diagnostics", b"diagnostics", "ended_at", b"ended_at", "epoch", b"epoch", "exit", b"exit", "forked", b"forked", "hello", b"hello", "incarnation", b"incarnation", "job", b"job", "killed", b"killed", "out_of_memory", b"out_of_memory", "pid", b"pid", "progress", b"progress", "rank", b"rank", "saved_step", b"saved_step", "slot", b"slot", "started_at", b"started_at", "state", b"state", "stop_reason", b"stop_reason", "suspended_step", b"suspended_step", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__ended_at: _TypeAlias = _typing.Literal["ended_at"]  # noqa: Y015
     _WhichOneofArgType__ended_at: _TypeAlias = _typing.Literal["_ended_at", b"_ended_at"]  # noqa: Y015

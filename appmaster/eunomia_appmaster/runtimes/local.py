@@ -195,6 +195,7 @@ def status_of(status: pb.ContainerStatus) -> ContainerStatus:
         diagnostics=status.diagnostics,
         version=status.version,
         announcements=tuple(map(_announcement, status.announcements)),
+        out_of_memory=status.out_of_memory,
     )
 
 

@@ -88,7 +88,7 @@ class GangSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exit:
-    """How a worker ended: a code, a signal, or neither if unknown (its shepherd was killed), which is a failure."""
+    """How a worker ended: a code, a signal, or neither if unknown (its shepherd was lost, or its start failed)."""
 
     code: int | None = None
     signal: int | None = None
@@ -136,6 +136,8 @@ class ContainerStatus:
     version: int
     announcements: tuple[Announcement, ...] = ()
     """The last announcements, oldest first."""
+    out_of_memory: bool = False
+    """Whether it was killed while the kernel killed for lack of memory."""
 
     @property
     def completed(self) -> bool:
