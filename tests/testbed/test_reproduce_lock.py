@@ -91,6 +91,14 @@ def test_a_lock_whose_file_is_no_record_still_refuses(tmp_path: Path) -> None:
             pass
 
 
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match=r"a run's folder must be one that can be written, but got .*file"):
+        locked(tmp_path / "file" / "run").__enter__()
+    refused = reproduced(tmp_path / "file")
+    assert refused.returncode == 2 and "--out must be a folder, but got" in refused.stderr
+
+
 def test_an_estimate_says_what_it_does_not_know() -> None:
     times = {"a": 1.5, "b": 20.0, "c": None}
     assert estimated(times.get, ["a", "b"]) == "about 22 s of CPU time"

@@ -199,6 +199,8 @@ def _check_folder(folder: Path, wanted: str, flags: ReproduceFlags) -> None:
     from eunomia_testbed.reproduce.run_lock import LOCK
 
     fixed = folder / FIXED
+    if folder.exists() and not folder.is_dir():
+        raise InputError("--out must be a folder", value=str(folder))
     if not folder.exists() or all(path.name == LOCK for path in folder.iterdir()):
         return
     if not flags.resume:

@@ -40,11 +40,10 @@ def _take(path: Path) -> int:
     """Return the descriptor of the locked file; a file that its holder has just removed is opened again.
 
     Raises:
-        InputError: another process holds the lock.
+        InputError: another process holds the lock, the file system has none, or the folder cannot be written.
     """
     while True:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        fd = _opened(path)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -52,10 +51,28 @@ def _take(path: Path) -> int:
             os.close(fd)
             rule = "one process alone may run the simulations of a folder"
             raise InputError(rule, value=f"a second one while {owner} runs them", place=str(path.parent)) from None
+        except OSError as error:
+            os.close(fd)
+            rule = "a run's folder must be on a file system that has locks"
+            raise InputError(rule, value=str(error), place=str(path.parent)) from error
         with contextlib.suppress(FileNotFoundError):
             if path.stat().st_ino == os.fstat(fd).st_ino:
                 return fd
         os.close(fd)
+
+
+def _opened(path: Path) -> int:
+    """Return a descriptor of the file, in a folder that is made if there is none.
+
+    Raises:
+        InputError: the folder or the file cannot be made.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        rule = "a run's folder must be one that can be written"
+        raise InputError(rule, value=str(error), place=str(path.parent)) from error
 
 
 def _owner(text: bytes) -> str:
