@@ -12,6 +12,8 @@ from eunomia.errors import InputError
 
 Rows = NDArray[np.int32]
 """Row numbers of a table; -1: none."""
+Row = int | np.integer[Any]
+"""A row number, as a plain number or as an item of ``Rows``."""
 Ints = NDArray[np.int64]
 """Counts, GPU numbers, lease numbers."""
 Reals = NDArray[np.float64]

@@ -15,7 +15,7 @@ from eunomia.model.changes import ChangeLog
 from eunomia.model.leases import GpuState
 from eunomia.model.space import Space
 from eunomia.model.workload import Apps, Jobs, JobState
-from eunomia.units import NONE, Unit
+from eunomia.units import NONE, Row, Unit
 
 C = TypeVar("C")
 QUEUES_KEPT: Final = 8
@@ -62,11 +62,11 @@ class Index(abc.ABC):
         """Rows of jobs with a lease that has ended, was not renewed and is not protected, by lease."""
 
     @abc.abstractmethod
-    def gpus_of(self, job: int) -> list[int]:
+    def gpus_of(self, job: Row) -> list[int]:
         """GPUs that a job's own lease holds or is promised, ascending; empty: it has no lease."""
 
     @abc.abstractmethod
-    def protected_until(self, job: int) -> float:
+    def protected_until(self, job: Row) -> float:
         """Time in seconds until which no round may take the job's GPUs; -inf: a round may take them now."""
 
     def queue(
@@ -176,11 +176,11 @@ class _ColumnIndex(Index):
         over = over[(held.protected_until[over] <= self._moment.now) & (held.job[over] != NONE)]
         return [int(held.job[over[at]]) for at in np.unique(held.lease[over], return_index=True)[1]]
 
-    def gpus_of(self, job: int) -> list[int]:
-        return list(self._gpus.get(job, ()))
+    def gpus_of(self, job: Row) -> list[int]:
+        return list(self._gpus.get(int(job), ()))
 
-    def protected_until(self, job: int) -> float:
-        gpus, held = self._gpus.get(job, []), self._held
+    def protected_until(self, job: Row) -> float:
+        gpus, held = self._gpus.get(int(job), []), self._held
         return max((float(held.protected_until[gpu]) for gpu in gpus if held.job[gpu] == job), default=-math.inf)
 
     def _rows(self, jobs: bool) -> list[int]:

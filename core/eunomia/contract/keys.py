@@ -100,7 +100,7 @@ def line_of(key: Key, facts: Facts, row: int) -> Linear:
         LinearKeyError: the function fails, or returns something else than a line of numbers.
     """
     try:
-        line = key(facts, row)
+        line: object = key(facts, row)
         if type(line) is Linear:
             now = line.at_zero + line.slope * facts.now
             return line if now == now else UNKNOWN

@@ -22,7 +22,7 @@ from eunomia.round.invariants import StateError
 from eunomia.round.narrowing import narrowed
 from eunomia.round.offering import candidates, may_change, named
 from eunomia.store.state import State
-from eunomia.units import NONE, Cause, OfferId, Rows, Scope, Seconds
+from eunomia.units import NONE, Cause, OfferId, Row, Rows, Scope, Seconds
 
 _NOTHING: frozenset[int] = frozenset()
 _WAITING, _ON = int(JobState.WAITING), (int(JobState.STARTING), int(JobState.RUNNING))
@@ -129,11 +129,11 @@ class _StateIndex(Index):
         leases = [self._state.leases[lease] for lease in sorted(self._state.lease_ends.overdue)]
         return [lease.job for lease in leases if lease.job != NONE and lease.protected_until <= self._state.now]
 
-    def gpus_of(self, job: int) -> list[int]:
+    def gpus_of(self, job: Row) -> list[int]:
         lease = self._state.leases.get(self._state.jobs.cells.lease[job])
         return [] if lease is None else lease.gpus.tolist()
 
-    def protected_until(self, job: int) -> float:
+    def protected_until(self, job: Row) -> float:
         lease = self._state.leases.get(self._state.jobs.cells.lease[job])
         return -math.inf if lease is None else float(lease.protected_until)
 
