@@ -34,7 +34,8 @@ from eunomia.contract.pools import owners
 from eunomia.units import NONE, Ints, Reals, Rows
 from eunomia_plugins.refine.accounts import Account, Seen, claim_keys
 from eunomia_plugins.refine.apportion import apportion
-from eunomia_plugins.refine.claimants import View, view_of
+from eunomia_plugins.refine.claimants import View, summed, view_of
+from eunomia_plugins.refine.demand import on_faster_gpus, usable
 from eunomia_plugins.refine.gangs import among_jobs
 from eunomia_plugins.refine.mixing import pins_of
 from eunomia_plugins.refine.pooling import pooled
@@ -98,14 +99,11 @@ class Rounding:
         gang = np.minimum(view.gang, np.maximum(view.free, 1)) if self.options.mixed else view.gang
         real = apportion(np.minimum(behind, view.offered_demand[:, None]), gang, view.free)
         granted = among_jobs(menus, view, real, behind, leftovers=self.options.leftovers, mixed=self.options.mixed)
-        return self._answer(
-            snapshot,
-            offer,
-            allocation,
-            view,
-            granted,
-            _account(snapshot, allocation.claims, ideal, owed, view, granted),
-        )
+        if self.options.leftovers:
+            before, granted = granted, on_faster_gpus(view, granted, ideal)
+            ideal = ideal + summed(granted - before, view.owner, ideal.shape[0])  # no debt for GPUs that none needs
+        memo = _account(snapshot, allocation.claims, ideal, owed, view, granted)
+        return self._answer(snapshot, offer, allocation, view, granted, memo)
 
     def _answer(
         self, snapshot: Snapshot, offer: Offer, allocation: Allocation, view: View, granted: Ints, memo: Account
@@ -133,27 +131,6 @@ class Rounding:
             verdicts=turned_down(view.jobs[gpus == 0], Reason.SHARE_USED_UP),
             memo=memo,
         )
-
-
-def usable(ideal: Reals, view: View) -> Reals:
-    """Return shares cut to what a claim's jobs can use: a claim without jobs accumulates no deficit.
-
-    A claim gives up the types that are slowest for its jobs first; among equally fast types it keeps those that its
-    jobs hold. So a user that is alone has its jobs on the fastest type, and they stay there.
-    """
-    demand: Reals = view.demand.astype(float)
-    over = np.flatnonzero(ideal.sum(axis=1) > demand)
-    if over.size == 0:
-        return ideal
-    found = ideal.copy()
-    order = np.lexsort((-view.held_by_claim[over], -view.speed[over]), axis=1)
-    ranked = np.take_along_axis(ideal[over], order, axis=1)
-    before = np.cumsum(ranked, axis=1) - ranked
-    kept = np.clip(demand[over, None] - before, 0.0, ranked)
-    part = np.empty_like(kept)
-    np.put_along_axis(part, order, kept, axis=1)
-    found[over] = part
-    return found
 
 
 def _account(snapshot: Snapshot, claims: Claims, ideal: Reals, owed: Reals, view: View, granted: Ints) -> Account:
