@@ -7,7 +7,7 @@ random point of its life, so that many change their batch size within the window
 longest job sets it, the gap is stated. Prints CPU milliseconds on one thread, gap, starts and GPU-rounds.
 
 ``--simulate`` simulates the published trace and 900 generated jobs on 256 GPUs under the rules of Gavel's simulator,
-and prints CPU seconds without imports, steps, plans and calls of stages. No timing is asserted. Rates of real jobs lie
+with the presets as shipped, and prints CPU seconds without imports, steps, plans and calls of stages. No timing is asserted. Rates of real jobs lie
 in ``../shared/data``; without them nothing is run.
 """
 
@@ -109,10 +109,8 @@ def simulations() -> None:
     """Simulate under both presets, in this process; the first simulation warms imports up and is not printed."""
     rates = ["--throughputs", str(DATA / "tacc_throughputs.json.gz")]
     published = [str(DATA / "canonical_120jobs_32gpus.trace"), *rates, "--cluster", "32x1 V100"]
-    published += ["--set", "plugins.shockwave_utility.contention=3.75"]
     drawn = ["--workload", "shockwave", "--set", f"shockwave.throughputs={rates[1]}", "--set", "shockwave.jobs=900"]
     drawn += ["--set", "shockwave.interarrival_seconds=5", "--cluster", "256x1 V100", "--seed", "11"]
-    drawn += ["--set", "plugins.shockwave_utility.contention=3.516"]
     print(f"{'workload':<22}{'policy':<18}{'CPU s':>7}{'steps':>7}{'events':>8}{'plans':>7}{'calls of stages':>17}")
     for name, given in (("", published), ("120 jobs, 32 GPUs", published), ("900 jobs, 256 GPUs", drawn)):
         for policy in ("shockwave", "shockwave_linear"):
@@ -129,7 +127,7 @@ def simulated(given: Sequence[str]) -> str:
     from eunomia_testbed.running import cell_files
 
     found, asked, planned = [""], [0], [0]
-    simulate, ask, window = cell_files.simulate_one, Round._ask, planning.plan_window
+    simulate, ask, window = cell_files.simulate_one, Round.ask, planning.plan_window
 
     def timed(*rest: object, **named: object) -> object:
         began = time.process_time()
@@ -148,7 +146,7 @@ def simulated(given: Sequence[str]) -> str:
 
     with tempfile.TemporaryDirectory() as folder:
         vars(cell_files)["simulate_one"], vars(planning)["plan_window"] = timed, counted_plan
-        Round._ask = counted
+        Round.ask = counted
         try:
             rules = ["--rules", "gavel", "--rho", "static", "--know", "measured", "-q", "--no-report", "-j", "1"]
             with contextlib.redirect_stdout(io.StringIO()):
@@ -156,7 +154,7 @@ def simulated(given: Sequence[str]) -> str:
             if code:
                 raise SystemExit(f"simulate: exit code {code}")
         finally:
-            vars(cell_files)["simulate_one"], vars(planning)["plan_window"], Round._ask = simulate, window, ask
+            vars(cell_files)["simulate_one"], vars(planning)["plan_window"], Round.ask = simulate, window, ask
     return found[0]
 
 
