@@ -7,8 +7,8 @@ random point of its life, so that many change their batch size within the window
 longest job sets it, the gap is stated. Prints CPU milliseconds on one thread, gap, starts and GPU-rounds.
 
 ``--simulate`` simulates the published trace and 900 generated jobs on 256 GPUs under the rules of Gavel's simulator,
-with the presets as shipped, and prints CPU seconds without imports, steps, plans and calls of stages. No timing is asserted. Rates of real jobs lie
-in ``../shared/data``; without them nothing is run.
+with the presets as shipped, and prints CPU seconds without imports, steps, plans and calls of stages. No timing is
+asserted. Rates of real jobs lie in ``../shared/data``; without them nothing is run.
 """
 
 import argparse
