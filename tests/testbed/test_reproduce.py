@@ -348,10 +348,39 @@ def test_the_command_leaves_a_folder_and_refuses_another_run_in_it(
     assert reproduced() == 2
     assert "must be a new folder, or --resume be given" in capsys.readouterr().err
     assert reproduced("--resume", seeds="1") == 2
-    assert "must be given the seeds and apps of the earlier run" in capsys.readouterr().err
+    assert "sizes of the earlier run, but got seeds [1] in place of [0] (" in capsys.readouterr().err
     assert reproduced("--resume", "-q") == 0
     assert capsys.readouterr().out == f"{out}\n"
     assert reproduced("--resume", "--strict", "-q") == 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "error"),
+    [
+        (["--out", "taken"], "--out must be a folder, but got the file taken (--out)"),
+        (["--out", "taken/run"], "a run's folder must be one that can be written, but got [Errno 20] Not a directory"),
+        (["--out", "other", "--resume"], "an earlier eunomia reproduce left, but got other, without fixed.json"),
+        (["--resume"], "--resume must stand with --out"),
+        (["--docs", "taken"], "--docs must name a folder, but got the file taken (--docs)"),
+    ],
+)
+def test_a_folder_that_cannot_serve_is_refused_before_anything_runs(
+    flags: list[str], error: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran: list[object] = []
+
+    def seen(cell: object) -> Figures:
+        ran.append(cell)
+        return figures()
+
+    monkeypatch.setattr(themis, "PAPER", fake_paper(run=seen))
+    monkeypatch.chdir(tmp_path)
+    Path("taken").write_text("mine")
+    Path("other").mkdir()
+    Path("other", "notes.txt").write_text("mine")
+    assert run(["reproduce", "themis", "--seeds", "0", "-j", "1", *flags]) == 2
+    assert error in capsys.readouterr().err
+    assert not ran and sorted(path.name for path in tmp_path.iterdir()) == ["other", "taken"]
 
 
 def test_a_run_refused_at_its_first_cell_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -120,7 +120,7 @@ def test_existing_folder_is_refused_and_kept(tmp_path: Path) -> None:
     path.mkdir()
     (path / "thesis.tex").write_text("years of work")
     with pytest.raises(
-        InputError, match=r"--out must name a new folder, unless --overwrite is given, but got existing"
+        InputError, match=r"--out must name a new folder, unless --overwrite is given, but got the existing folder"
     ):
         ResultFolder.create(path)
     with pytest.raises(InputError, match=r"--overwrite must name a folder that an earlier run left"):

@@ -370,7 +370,8 @@ def paper_of(
         figures: the figures of a cell.
         run: simulates a cell; a function of a module, since worker processes import it.
         facts: texts that the file's ``fixed`` names, beside the fields of the grid.
-        shows: numbers that a line about a finished cell shows, with their units.
+        shows: numbers that a line about a finished cell shows, with their units; NaN, for what the cell does not
+            measure, is left out.
         hidden: fields of a cell that such a line leaves out, such as paths of files.
     """
 
@@ -386,8 +387,9 @@ def paper_of(
         named = {name: getattr(cell, name) for name, usual in given.items() if getattr(cell, name) != usual}
         words = [str(named.pop(rows.axis, "")), f"seed {named.pop('seed', 0)}"]
         words += [_named({name: item}) for name, item in named.items() if name not in hidden]
-        figures_of = [f"{name} {rows.numbers[name](found):.4g} {unit}".rstrip() for name, unit in shows.items()]
-        return f"{', '.join(words)}: {', '.join(figures_of)}"
+        numbers = {name: rows.numbers[name](found) for name in shows}
+        figures_of = [f"{name} {of:.4g} {shows[name]}".rstrip() for name, of in numbers.items() if not math.isnan(of)]
+        return ": ".join(filter(None, [", ".join(words), ", ".join(figures_of)]))
 
     return Paper(
         title=rows.file.title,

@@ -64,6 +64,10 @@ def reproduce(flags: ReproduceFlags) -> int:
     from eunomia_testbed.reproduce.run_lock import locked
     from eunomia_testbed.results.folder import new_folder_name
 
+    if flags.resume and flags.out is None:
+        raise InputError("--resume must stand with --out, the folder to go on with", value="none", place="--out")
+    if flags.docs and flags.docs.exists() and not flags.docs.is_dir():
+        raise InputError("--docs must name a folder", value=f"the file {flags.docs}", place="--docs")
     paper = find_paper(flags.paper)
     seconds = parse_duration(flags.within, name="--within", place="--within", zero=True)
     grid = _grid(paper, flags)
@@ -194,19 +198,39 @@ def _check_folder(folder: Path, wanted: str, flags: ReproduceFlags) -> None:
     """Refuse the folder of another run.
 
     Raises:
-        InputError: the folder belongs to another run, or has files and ``--resume`` is not given.
+        InputError: the folder is a file, belongs to another run, or has files and ``--resume`` is not given.
     """
     from eunomia_testbed.reproduce.run_lock import LOCK
 
     fixed = folder / FIXED
     if folder.exists() and not folder.is_dir():
-        raise InputError("--out must be a folder", value=str(folder))
+        raise InputError("--out must be a folder", value=f"the file {folder}", place="--out")
     if not folder.exists() or all(path.name == LOCK for path in folder.iterdir()):
         return
     if not flags.resume:
-        raise InputError("--out must be a new folder, or --resume be given", value=str(folder))
-    if not fixed.exists() or fixed.read_text() != wanted:
-        raise InputError("--resume must be given the seeds and apps of the earlier run", value=str(fixed))
+        rule = "--out must be a new folder, or --resume be given"
+        raise InputError(rule, value=f"the folder {folder}", place="--out")
+    if not fixed.exists():
+        rule = "--resume must name a folder that an earlier eunomia reproduce left"
+        raise InputError(rule, value=f"{folder}, without {FIXED}", place="--out")
+    if fixed.read_text() != wanted:
+        rule = "--resume must be given the paper, seeds and sizes of the earlier run"
+        raise InputError(rule, value=_differences(fixed.read_text(), wanted), place=str(fixed))
+
+
+def _differences(earlier: str, wanted: str) -> str:
+    """Return the settings in which two runs differ, as text: what this run has, and what the earlier one had."""
+    try:
+        was, now = json.loads(earlier), json.loads(wanted)
+        keys = [key for key in dict.fromkeys([*now, *was]) if was.get(key) != now.get(key)]
+        keys = ["paper"] if "paper" in keys else keys
+        return ", ".join(f"{key} {_short(now.get(key))} in place of {_short(was.get(key))}" for key in keys)
+    except (ValueError, AttributeError, TypeError):
+        return "a file that no run wrote"
+
+
+def _short(value: object) -> str:
+    return value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)
 
 
 def _open(paper: "Paper[Any, Any, Any]", grid: Any, flags: ReproduceFlags, folder: Path) -> "Store[Any, Any]":

@@ -84,7 +84,7 @@ def _reasons(
     if row.construction:
         made.append(f"by construction: {row.construction}")
     made.append(", ".join(_with_spread(one, estimated, row.unit) for one, estimated in found))
-    made.append(f"{found[0][1].seeds} seeds, 95 % intervals" if drawn else "one input")
+    made.append(_evidence(found) if drawn else "one input")
     chosen = [one for one, _ in found if one.of > 1]
     if row.front:
         names = [group[0].label.removeprefix(f"{row.number[0]} ") for group in behind]
@@ -101,6 +101,15 @@ def _reasons(
     if row.kind == "gain" and any(is_beyond(ClaimKind.GAIN, e.effect, _printed(one)) for one, e in found):
         made.append(f"beyond the printed gain: {row.beyond}")
     return made
+
+
+def _evidence(found: Sequence[tuple[Comparison, EffectEstimate]]) -> str:
+    """Return the number of seeds, and whether they drew anything on which the row depends."""
+    seeds = found[0][1].seeds
+    alike = all(math.isclose(least, most) for least, most in ((min(one.effects), max(one.effects)) for one, _ in found))
+    if seeds > 1 and alike:
+        return f"{seeds} seeds, all with the same result: what they draw does not change it"
+    return f"{seeds} seeds, 95 % intervals"
 
 
 def front_words(group: Sequence[Comparison], *, drawn: bool) -> str:

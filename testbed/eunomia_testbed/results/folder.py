@@ -159,7 +159,8 @@ def _refuse_or_empty(path: Path, *, overwrite: bool) -> None:
     if not any(path.iterdir()):
         return
     if not overwrite:
-        raise InputError("--out must name a new folder, unless --overwrite is given", value=f"existing {path}")
+        rule = "--out must name a new folder, unless --overwrite is given"
+        raise InputError(rule, value=f"the existing folder {path}")
     if not (path / _MARK).exists():
         raise InputError("--overwrite must name a folder that an earlier run left", value=f"{path}, without run.json")
     shutil.rmtree(path)

@@ -1,5 +1,6 @@
 """OEF for ``eunomia reproduce``: the settings, and the numbers that its rows name."""
 
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import fmean
@@ -53,7 +54,7 @@ def tenant(number: int) -> Callable[[OefFigures], float]:
 
 
 NUMBERS: Final[Mapping[str, Callable[[OefFigures], float]]] = {
-    "throughput": lambda one: one.total,
+    "throughput": lambda one: one.total or math.nan,
     **{f"tenant {number}": tenant(number) for number in range(1, 5)},
     "greatest over least tenant, before": lambda one: max(one.before) / min(one.before),
     "greatest over least tenant, after": lambda one: max(one.throughput[:3]) / min(one.throughput[:3]),
@@ -63,11 +64,11 @@ NUMBERS: Final[Mapping[str, Callable[[OefFigures], float]]] = {
     "most over tenant 1's GPUs": lambda one: max(
         a / b for a, b in list(zip(one.throughput, one.with_first, strict=True))[1:]
     ),
-    "mean JCT": lambda one: one.mean_jct_seconds / 3600.0,
+    "mean JCT": lambda one: one.mean_jct_seconds / 3600.0 or math.nan,
     "CPU ms": lambda one: 1000.0 * one.cpu_seconds,
     "deviation": lambda one: abs(1.0 - one.total / one.promised),
 }
-"""By the names that rows give; throughputs are in GPUs of a tenant's slowest type."""
+"""By the names that rows give; throughputs are in GPUs of a tenant's slowest type; NaN: not measured by the cell."""
 
 
 def group(cell: OefCell) -> str:
