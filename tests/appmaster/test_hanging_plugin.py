@@ -129,3 +129,14 @@ def test_the_watchdog_names_the_last_called_plugin_until_the_step_ends(tmp_path:
     assert after.fault() == Fault(plugin="tired", stage=Stage.ALLOCATION, what=what)
     after.forget()
     assert after.fault() is None
+
+
+@pytest.mark.parametrize("damage", [b"\xff", b"x", b"\x00\xfe" * 5000])
+def test_a_damaged_file_of_hangs_stops_no_arbiter(tmp_path: Path, damage: bytes) -> None:
+    (tmp_path / HUNG_FILE).write_bytes(damage)
+    assert Watchdog(tmp_path, 2.0).fault() is None
+    assert (tmp_path / HUNG_FILE).read_bytes() == b""
+    (tmp_path / HUNG_FILE).write_bytes(b"Timeout (0:00:02)!\n" + damage)
+    fault = Watchdog(tmp_path, 2.0).fault()
+    assert fault is not None
+    assert fault.what == "the step was over 2 s and abandoned"

@@ -216,7 +216,9 @@ def test_remaining_containers_are_reported_and_no_file_is_set_aside(
 
 def test_an_incomplete_file_of_epochs_keeps_a_launcher_from_starting(tmp_path: Path) -> None:
     (tmp_path / "epochs.json").write_text('{"0": {"highest": 7')
-    with pytest.raises(InputError, match=r"must be whole JSON") as refused:
+    with pytest.raises(
+        InputError, match=r"must be as it was written, or have a good older copy; restore it"
+    ) as refused:
         Epochs(tmp_path / "epochs.json")
     assert "epochs.json" in str(refused.value)
     assert (tmp_path / "epochs.json").exists()

@@ -117,6 +117,14 @@ def test_a_gpu_keeps_its_number_when_another_is_gone(tmp_path: Path) -> None:
     assert numbers(numbered(machine("a", "new", "c", "d"), kept)) == {"a": 0, "new": 1, "c": 2, "d": 3}
     assert numbers(numbered(machine("a", "new", "c", "d", "b"), kept))["b"] == 4
     kept.write_text("{")
+    assert numbers(numbered(machine("a", "new", "c", "d"), kept)) == {
+        "a": 0,
+        "new": 1,
+        "c": 2,
+        "d": 3,
+    }  # its older copy
+    for path in (kept, kept.with_name("gpus.json.old")):
+        path.write_text("{")
     with pytest.raises(InputError):
         numbered(machine("a"), kept)
 

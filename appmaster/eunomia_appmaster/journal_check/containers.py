@@ -61,7 +61,8 @@ class Files:
 def read_epochs(folder: Path) -> dict[int, int]:
     """Read the launcher's fencing tokens; empty where there are none."""
     try:
-        return {int(slot): int(known["highest"]) for slot, known in (_json(folder / EPOCHS) or {}).items()}
+        record = _json(folder / EPOCHS) or {}
+        return {int(slot): int(known["highest"]) for slot, known in record.items() if slot != "sum"}
     except (KeyError, TypeError, ValueError):
         return {}
 

@@ -9,8 +9,11 @@ from typing import Any
 import structlog
 
 from eunomia.errors import InputError
+from eunomia_appmaster.node.kept_files import OLDER, keep_older, read_kept, sealed, set_aside
 
 log = structlog.get_logger()
+
+CURE = "restore it from a backup, or restart the machine, so that no worker is left, and delete it"
 
 
 def write_json(path: Path, content: dict[str, Any], *, sync: bool = False) -> None:
@@ -23,6 +26,31 @@ def write_json(path: Path, content: dict[str, Any], *, sync: bool = False) -> No
             file.flush()
             os.fsync(file.fileno())
     beside.replace(path)
+
+
+def write_kept_json(path: Path, content: dict[str, Any]) -> None:
+    """Replace ``path``, with a sum in it and its former content beside it; waits until it would survive a power cut."""
+    beside = path.with_name(f"{path.name}.new")
+    fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(fd, "w", encoding="utf-8") as file:
+        file.write(sealed(content))
+        file.flush()
+        os.fsync(file.fileno())
+    keep_older(path)
+    beside.replace(path)
+
+
+def read_kept_json(path: Path) -> dict[str, Any]:
+    """Read what ``write_kept_json`` wrote, or its older copy, which the log says; empty if there is no such file.
+
+    Raises:
+        InputError: it is damaged, and there is no good older copy.
+    """
+    kept = read_kept(path, cure=CURE)
+    if kept.damage:
+        log.error("launcher.older_copy", why=kept.damage, taken=f"{path.name}{OLDER}")
+        set_aside(path)
+    return kept.content or {}
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

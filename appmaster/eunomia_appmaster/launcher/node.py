@@ -9,7 +9,7 @@ from pathlib import Path
 
 from eunomia.errors import InputError
 from eunomia_appmaster.launcher.errors import ClosedEpochError, NotRegisteredError
-from eunomia_appmaster.launcher.files import read_json, read_whole_json, write_json
+from eunomia_appmaster.launcher.files import CURE, read_json, read_kept_json, write_json, write_kept_json
 from eunomia_appmaster.launcher.numbering import numbered
 from eunomia_appmaster.node.local_machine import LocalMachine
 from eunomia_appmaster.node.system import MACHINE, System
@@ -95,13 +95,17 @@ class Epochs:
     """The fencing tokens of all slots, in a file that survives the launcher and the machine.
 
     Raises:
-        InputError: the file is there and not whole. It keeps old leases out, so it is not passed over.
+        InputError: the file is damaged, and so is its older copy. It keeps old leases out, so it is not passed over.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        record = read_whole_json(path) or {}
-        self._slots = {int(slot): SlotEpochs(**known) for slot, known in record.items()}
+        # The older copy lacks one write at most: a slot still holds one container, and the arbiter revokes strays.
+        record = read_kept_json(path)
+        try:
+            self._slots = {int(slot): SlotEpochs(**known) for slot, known in record.items()}
+        except (ValueError, TypeError) as error:  # a file without a sum, of an earlier version
+            raise InputError(f"epochs must be numbers by slot; {CURE}", value=str(error), place=str(path)) from None
 
     def __getitem__(self, slot: int) -> SlotEpochs:
         return self._slots.setdefault(slot, SlotEpochs())
@@ -132,7 +136,7 @@ class Epochs:
 
     def _save(self) -> None:
         record = {str(slot): {"highest": known.highest, "closed": known.closed} for slot, known in self._slots.items()}
-        write_json(self._path, record, sync=True)
+        write_kept_json(self._path, record)
 
 
 def default_name() -> str:

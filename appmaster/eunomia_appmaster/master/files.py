@@ -11,9 +11,10 @@ from typing import Any, Self
 
 import structlog
 
-from eunomia.errors import EunomiaError
+from eunomia.errors import EunomiaError, InputError
 from eunomia.model.shapes import value
 from eunomia_appmaster.master.jobs import Job
+from eunomia_appmaster.node.kept_files import OLDER, read_kept, sealed, set_aside
 from eunomia_appmaster.node.system import MACHINE, System
 
 log = structlog.get_logger()
@@ -66,25 +67,44 @@ class Growth:
 def write_state(path: Path, tuner: Any, jobs: Iterable[Job], growth: Growth, *, system: System = MACHINE) -> None:
     """Write ``master.json``: the state that the next attempt resumes from."""
     state = {"schema": SCHEMA, "tuner": tuner, "jobs": [job.to_json() for job in jobs], "more": growth.to_json()}
-    system.replace_file(path, json.dumps(state, allow_nan=False))
+    system.replace_file(path, sealed(state), older=True)
 
 
 def read_state(path: Path) -> tuple[Any, list[Job], Growth] | None:
-    """Read ``master.json``; None: this is the first attempt.
+    """Read ``master.json``, or its older copy where it is damaged; None: this is the first attempt.
 
     Raises:
-        StateError: it is there and cannot be read.
+        StateError: neither can be read.
     """
-    if not path.exists():
-        return None
     try:
-        state = json.loads(path.read_text(encoding="utf-8"))
+        kept = read_kept(path, cure="restore it from a backup, or submit the app's file again")
+        if kept.damage:
+            log.warning("master.older_copy", why=kept.damage, taken=f"{path.name}{OLDER}")
+        if kept.content is None:
+            return None
+        tuner, jobs, growth = _state_of(kept.content, path)
+    except InputError as error:
+        raise StateError("the state of an app master must be readable", value=str(error), place=str(path)) from error
+    if kept.damage:
+        for job in jobs:
+            job.incarnation += not job.state.over  # one may have been started since that copy was written
+    return tuner, jobs, growth
+
+
+def _state_of(state: Mapping[str, Any], path: Path) -> tuple[Any, list[Job], Growth]:
+    try:
         if state["schema"] != SCHEMA:
             raise StateError(f"the state must have schema {SCHEMA}", value=str(state["schema"]), place=str(path))
         growth = Growth.from_json(state["more"])
         return state["tuner"], [Job.from_json(job) for job in state["jobs"]], growth
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise StateError("the state of an app master must be readable", value=repr(error), place=str(path)) from error
+
+
+def put_damaged_state_aside(path: Path) -> None:
+    """Rename a ``master.json`` that is damaged, before the first state of this attempt is written."""
+    if read_kept(path, cure="").damage:
+        set_aside(path)
 
 
 def write_trials(path: Path, app: str, jobs: Iterable[Job], *, system: System = MACHINE) -> None:

@@ -21,7 +21,14 @@ from eunomia_appmaster.app.submission import APP_FILE, MORE_TRIALS, Submission
 from eunomia_appmaster.master.agent import Agent, Standing, plugins_here
 from eunomia_appmaster.master.clock import SteadyClock, forget_future
 from eunomia_appmaster.master.conductor import Conductor
-from eunomia_appmaster.master.files import ActivityLog, Growth, read_state, write_state, write_trials
+from eunomia_appmaster.master.files import (
+    ActivityLog,
+    Growth,
+    put_damaged_state_aside,
+    read_state,
+    write_state,
+    write_trials,
+)
 from eunomia_appmaster.master.gangs import Surroundings
 from eunomia_appmaster.master.jobs import Job
 from eunomia_appmaster.master.link import ArbiterLink, OverError, Resync
@@ -158,6 +165,7 @@ class AppMaster:
             settings.app, node_token, settings.launcher_file, patience_seconds=1.0, system=system
         )
         kept = read_state(settings.app_dir / "master.json")
+        put_damaged_state_aside(settings.app_dir / "master.json")
         former = Growth() if kept is None else kept[2]
         self._growth = former.grown(settings.more_trials, () if kept is None else kept[1])
         self._around = self._surroundings()

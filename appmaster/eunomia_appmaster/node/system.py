@@ -20,6 +20,7 @@ from typing import Any, Final, NoReturn, Protocol
 
 import grpc
 
+from eunomia_appmaster.node.kept_files import keep_older
 from eunomia_appmaster.protocol.connecting import Address, Options
 
 
@@ -102,8 +103,13 @@ class System(Protocol):
         """Return a port of loopback on which no program listens now."""
         ...
 
-    def replace_file(self, path: Path, text: str) -> None:
+    def replace_file(self, path: Path, text: str, *, older: bool = False) -> None:
         """Write a file whole: after a kill at any moment it has its old or its new content.
+
+        Args:
+            path: of the file.
+            text: its new content.
+            older: whether its old content is kept beside it.
 
         Raises:
             OSError: it cannot be written.
@@ -173,13 +179,15 @@ class MachineSystem:
             probe.bind(("127.0.0.1", 0))
             return int(probe.getsockname()[1])
 
-    def replace_file(self, path: Path, text: str) -> None:
+    def replace_file(self, path: Path, text: str, *, older: bool = False) -> None:
         """Write a temporary file in the same folder, and rename it into place."""
         temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         with temporary.open("w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
+        if older:
+            keep_older(path)
         temporary.replace(path)
 
     def append_line(self, path: Path, line: str) -> None:

@@ -20,6 +20,8 @@ from eunomia.units import Stage
 HUNG_FILE: Final = "hung.txt"
 ASKING_FILE: Final = "asking.json"
 NOTE_BYTES: Final = 256
+_WRITTEN: Final = "Timeout ("
+"""Stands in all that ``faulthandler`` writes."""
 _FRAME = re.compile(r'^  File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>\S+)', re.MULTILINE)
 
 
@@ -33,7 +35,7 @@ class Watchdog:
 
     def __init__(self, folder: Path, limit: float) -> None:
         self.limit = float(limit)
-        self._hung = (folder / HUNG_FILE).open("a+")
+        self._hung = (folder / HUNG_FILE).open("a+", encoding="utf-8", errors="replace")
         self._note = os.open(folder / ASKING_FILE, os.O_RDWR | os.O_CREAT, 0o600)
 
     def asking(self, plugin: str, stage: Stage) -> None:
@@ -55,7 +57,8 @@ class Watchdog:
         """Return the fault for which the watchdog ended the former process; None if it did not."""
         self._hung.seek(0)
         trace = self._hung.read()
-        if not trace.strip():
+        if _WRITTEN not in trace:
+            self.forget()  # damage, if there is anything
             return None
         plugin, stage = self._asked()
         return Fault(

@@ -76,10 +76,10 @@ class VirtualSystem:
         """Returns a port; the simulated workers use none."""
         return 1
 
-    def replace_file(self, path: Path, text: str) -> None:
+    def replace_file(self, path: Path, text: str, *, older: bool = False) -> None:
         """Write a file, with a point before and after the write."""
         with self._points(path):
-            MACHINE.replace_file(path, text)
+            MACHINE.replace_file(path, text, older=older)
 
     def append_line(self, path: Path, line: str) -> None:
         """Append a line, with a point before and after the write."""

@@ -1,0 +1,122 @@
+"""Files with a sum and an older copy: each damage is noticed, and the copy is taken and said."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+
+from eunomia.errors import InputError
+from eunomia_appmaster.launcher.files import read_kept_json, write_kept_json
+from eunomia_appmaster.launcher.node import Epochs
+from eunomia_appmaster.master.files import Growth, StateError, put_damaged_state_aside, read_state, write_state
+from eunomia_appmaster.master.jobs import Job, JobState
+from eunomia_appmaster.node.kept_files import read_kept
+
+OLD: dict[str, Any] = {"0": {"highest": 7, "closed": 5}}
+NEW: dict[str, Any] = {"0": {"highest": 9, "closed": 7}, "1": {"highest": 8, "closed": 0}}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A file that was written twice."""
+    made = tmp_path / "epochs.json"
+    write_kept_json(made, OLD)
+    write_kept_json(made, NEW)
+    return made
+
+
+def test_the_newer_file_is_read_while_it_is_good(path: Path) -> None:
+    kept = read_kept(path, cure="none")
+    assert (kept.content, kept.damage) == (NEW, "")
+    path.with_name("epochs.json.old").unlink()
+    assert read_kept(path, cure="none").content == NEW
+    assert read_kept(path.with_name("other.json"), cure="none").content is None
+
+
+def test_no_damage_of_a_byte_or_a_cut_is_silent(path: Path) -> None:
+    good = path.read_bytes()
+    damages = [good[:at] for at in range(len(good))]
+    damages += [
+        good[:at] + bytes([good[at] ^ flip]) + good[at + 1 :] for at in range(len(good)) for flip in (1, 4, 128)
+    ]
+    damages += [b"", b"[]", b"null", b"\x00" * len(good)]
+    for damage in damages:
+        path.write_bytes(damage)
+        kept = read_kept(path, cure="none")
+        assert (kept.content, bool(kept.damage)) in ((OLD, True), (NEW, False)), damage
+        if not kept.damage:
+            assert json.loads(damage) == json.loads(good), damage
+
+
+def test_the_launcher_takes_the_older_copy_and_says_so(path: Path) -> None:
+    path.write_text(path.read_text()[:20])
+    with structlog.testing.capture_logs() as logs:
+        assert read_kept_json(path) == OLD
+    assert logs == [
+        {
+            "event": "launcher.older_copy",
+            "log_level": "error",
+            "why": logs[0]["why"],
+            "taken": "epochs.json.old",
+        }
+    ]
+    assert "epochs.json is damaged: " in logs[0]["why"]
+    assert path.with_name("epochs.json.damaged").exists()
+    epochs = Epochs(path)
+    assert (epochs[0].highest, epochs[1].highest) == (7, 0)
+    epochs.saw(0, 12)
+    assert Epochs(path)[0].highest == 12
+    assert read_kept(path.with_name("epochs.json.old"), cure="none").content == OLD
+
+
+def test_a_gone_file_is_replaced_by_its_older_copy(path: Path) -> None:
+    path.unlink()
+    kept = read_kept(path, cure="none")
+    assert (kept.content, kept.damage) == (OLD, "epochs.json is gone")
+
+
+def test_two_damaged_copies_are_refused_with_the_cure(path: Path) -> None:
+    for each in (path, path.with_name("epochs.json.old")):
+        each.write_text("{")
+    with pytest.raises(InputError, match="or restart the machine, so that no worker is left, and delete it"):
+        Epochs(path)
+    path.write_text('{"one": {"highest": 1}}')
+    with pytest.raises(InputError, match="epochs must be numbers by slot; restore it from a backup"):
+        Epochs(path)
+
+
+def test_a_file_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "epochs.json"
+    path.write_text(json.dumps(OLD))
+    epochs = Epochs(path)
+    epochs.saw(0, 12)
+    assert json.loads((tmp_path / "epochs.json.old").read_text()) == OLD
+    assert Epochs(path)[0].highest == 12
+
+
+def test_an_app_master_goes_on_from_the_older_state_under_new_incarnations(tmp_path: Path) -> None:
+    path = tmp_path / "master.json"
+    runs = Job(number=1, parameters={}, seed=0, incarnation=2, state=JobState.RUNNING)
+    over = Job(number=2, parameters={}, seed=0, incarnation=3, state=JobState.FINISHED)
+    write_state(path, {"at": 1}, [runs, over], Growth())
+    write_state(path, {"at": 2}, [runs, over], Growth())
+    path.write_bytes(path.read_bytes().replace(b'"at": 2', b'"at": 3'))
+    with structlog.testing.capture_logs() as logs:
+        state = read_state(path)
+    assert state is not None
+    assert (state[0], [job.incarnation for job in state[1]]) == ({"at": 1}, [3, 3])
+    assert [(line["event"], line["why"]) for line in logs] == [
+        ("master.older_copy", "master.json is damaged: its sum is wrong")
+    ]
+    put_damaged_state_aside(path)
+    assert (tmp_path / "master.json.damaged").exists()
+    write_state(path, {"at": 4}, state[1], Growth())
+    again = read_state(path)
+    assert again is not None
+    assert again[0] == {"at": 4}
+    for each in tmp_path.glob("master.json*"):
+        each.write_text("{")
+    with pytest.raises(StateError, match="restore it from a backup, or submit the app"):
+        read_state(path)
