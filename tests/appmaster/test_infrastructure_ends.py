@@ -16,7 +16,7 @@ from eunomia_appmaster import Client
 _floors = serving_lab.floors
 run = serving_lab.run
 
-QUICK = ("--no-zygote", "--stop-seconds", "2", "--restart-pause-seconds", "0.1")
+QUICK = ("--no-zygote", "--stop-seconds", "1", "--restart-pause-seconds", "0.05")
 STAYS = """
 import pathlib, signal, time
 signal.signal(15, signal.SIG_IGN)
@@ -37,7 +37,7 @@ def test_sigterm_to_the_launcher_alone_loses_no_app(tmp_path: Path) -> None:
         (tmp_path / "stays.toml").write_text(f'[app]\nname = "stays"\n[job]\ncommand = "{command}"\n')
         arbiter.submit(tmp_path / "stays.toml")
         for name, more in (("ana", ""), ("plain", " --plain"), ("waits", "")):
-            arbiter.submit(tiny_app(tmp_path, name, iterations=400, seconds=0.01, more=more))
+            arbiter.submit(tiny_app(tmp_path, name, iterations=200, seconds=0.01, more=more))
         for name in ("ana", "plain"):
             eventually(lambda name=name: went_on(made, name), "steps")  # type: ignore[misc]
         eventually((tmp_path / "stays").exists, "the worker that stays")
@@ -63,7 +63,7 @@ def test_restarts_of_a_killed_app_master_do_not_count_on_a_busy_machine(tmp_path
         for pid in workers:
             os.kill(pid, signal.SIGSTOP)  # so busy that no worker makes a step meanwhile
         time.sleep(0.2)  # what it said before is heard
-        for number, _ in zip(range(6), ended_by(made, signal.SIGKILL), strict=False):
+        for number, _ in zip(range(5), ended_by(made, signal.SIGKILL), strict=False):
             assert arbiter.app("ana").state == "running", number
         for pid in workers:
             os.kill(pid, signal.SIGCONT)
@@ -124,11 +124,11 @@ def test_a_killed_worker_and_a_lost_shepherd_use_no_retry(tmp_path: Path) -> Non
         file = tiny_app(tmp_path, "ana", iterations=100, seconds=0.02, more=" --plain")
         file.write_text(file.read_text().replace("slots = 1", "slots = 1\nretries = 0"))
         app = arbiter.submit(file)
-        for number in (1, 2, 3):
+        for number in (1, 2):
             name, pid = eventually(lambda: next(iter(live(made, masters=False)), None), f"worker {number}")
             folder = made.state_dir / "launcher" / "live" / name
             shepherd = json.loads((folder / "worker.json").read_text())["shepherd_pid"]
             os.kill(shepherd if number == 2 else pid, signal.SIGKILL)
             eventually(lambda: not live(made, masters=False), "it is gone")
         assert app.wait("120s").state == "finished"
-        assert [line["event"] for line in activity(made, "ana")].count("failed") == 3
+        assert [line["event"] for line in activity(made, "ana")].count("failed") == 2

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from tests.appmaster.serving_lab import FLOORS, ROOT
 
-from eunomia.errors import EunomiaError
+from eunomia.errors import EunomiaError, InputError
+from eunomia_appmaster.commands.serve_flags import ServeFlags
 from eunomia_appmaster.launcher.own_ends import OwnEnds, is_own, last_words
 from eunomia_appmaster.node.machine_faults import MACHINE_FAULT, is_machine_fault
 from eunomia_appmaster.node.own_ends_limit import OwnEndsLimit
@@ -86,6 +87,14 @@ def test_pauses_of_a_suspended_app_grow_to_an_hour_until_an_attempt_lasts_as_lon
     assert not ends.suspended
     ends.judge(OWN, LIMIT, lasted=600.0, now=now + 600.0)
     assert (ends.suspended, ends.suspensions) == (False, 0)
+
+
+def test_serve_passes_the_limit_on_and_refuses_what_is_no_duration() -> None:
+    options = ServeFlags(own_ends=2, own_ends_within="90s").launcher_options
+    assert options == ("--own-ends", "2", "--own-ends-seconds", "90.0")
+    for text in ("5x", "0s", "-1m", ""):
+        with pytest.raises(InputError, match="--own-ends-within must be a positive duration"):
+            _ = ServeFlags(own_ends_within=text).launcher_options
 
 
 def test_faults_of_the_machine_are_told_from_those_of_the_program() -> None:
