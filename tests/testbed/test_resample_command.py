@@ -99,7 +99,8 @@ def test_folders_of_resamples_and_of_seeds_are_not_mixed(capsys: pytest.CaptureF
     assert run(["compare", "a"]) == 0
     assert "39 resamples of jobs.csv" in capsys.readouterr().out
     assert run(["compare", "a:fifo", "b:srtf"]) == 2
-    assert "must be draws of one kind" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "must be draws of one kind" in error and "got a: resamples of jobs.csv" in error and "; b: one run" in error
 
 
 def test_python_resamples_a_trace() -> None:

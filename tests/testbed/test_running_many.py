@@ -108,11 +108,11 @@ def test_a_finished_run_is_resumed_at_no_cost(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "word"),
     [
-        (plan(policies=("fifo", "las")), "another policies or settings"),
-        (plan(seeds=(0, 2)), "another seeds"),
-        (plan(loads=(2.0,)), "another loads"),
-        (plan(options=SimulationOptions(answer_seconds=1.0)), "another options of the simulation"),
-        (plan(rho="static"), "another rho, limit or form of the tables"),
+        (plan(policies=("fifo", "las")), "but got other policies or settings"),
+        (plan(seeds=(0, 2)), "but got other seeds"),
+        (plan(loads=(2.0,)), "but got other loads"),
+        (plan(options=SimulationOptions(answer_seconds=1.0)), "but got other options of the simulation"),
+        (plan(rho="static"), "but got other rho, limit or form of the tables"),
     ],
 )
 def test_a_folder_of_another_command_is_not_resumed(changed: Plan, word: str, tmp_path: Path) -> None:

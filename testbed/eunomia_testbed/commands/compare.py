@@ -239,7 +239,7 @@ def _joint(first: Side, second: Side, seeds: list[int]) -> Evidence:
     resampled = bool({DrawKind.RESAMPLES, DrawKind.WINDOWS} & {one.kind, other.kind})
     if (resampled or DrawKind.TRACES in (one.kind, other.kind)) and _drawn_as(one) != _drawn_as(other):
         rule = "runs that are compared must be draws of one kind: the same resamples of one trace, or seeds"
-        raise InputError(rule, value=f"{_drawn_as(one)} and {_drawn_as(other)}")
+        raise InputError(rule, value=f"{first.name}: {_drawn_as(one)}; {second.name}: {_drawn_as(other)}")
     if resampled:
         drawn = [_called(side, side.resamples) for side in (first, second)]
         if one.kind is DrawKind.WINDOWS:
@@ -267,6 +267,8 @@ def _drawn_as(draws: Draws) -> str:
         return f"resamples of {draws.source} in blocks of {block}, seed {draws.seed}"
     if draws.kind is DrawKind.WINDOWS:
         return f"{draws.count} windows of {draws.source}"
+    if draws.kind is DrawKind.ONE:
+        return "one run"
     return f"traces {draws.source}" if draws.kind is DrawKind.TRACES else draws.kind.value
 
 

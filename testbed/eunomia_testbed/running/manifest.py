@@ -16,16 +16,16 @@ from eunomia_testbed.workload import Workload
 
 NAME: Final = ".resume.json"
 _WORDS: Final = {
-    "version": "version of Eunomia",
-    "workload": "workload",
-    "cluster": "cluster",
-    "policies": "policies or settings",
-    "seeds": "seeds",
-    "loads": "loads",
-    "options": "options of the simulation",
-    "models": "throughputs",
-    "resampling": "resamples or windows",
-    "judging": "rho, limit or form of the tables",
+    "version": "another version of Eunomia",
+    "workload": "another workload",
+    "cluster": "another cluster",
+    "policies": "other policies or settings",
+    "seeds": "other seeds",
+    "loads": "other loads",
+    "options": "other options of the simulation",
+    "models": "other throughputs",
+    "resampling": "other resamples or windows",
+    "judging": "other rho, limit or form of the tables",
 }
 
 
@@ -68,7 +68,7 @@ def check_manifest(folder: Path, manifest: dict[str, str]) -> None:
     others = [word for key, word in _WORDS.items() if found.get(key) != manifest[key]]
     if others:
         rule = "--resume must go on with the same command on the same files"
-        raise InputError(rule, value=f"another {', '.join(others)}", place=str(folder))
+        raise InputError(rule, value=", ".join(others), place=str(folder))
 
 
 def workload_hash(workload: Workload) -> str:
