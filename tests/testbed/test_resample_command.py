@@ -100,7 +100,11 @@ def test_folders_of_resamples_and_of_seeds_are_not_mixed(capsys: pytest.CaptureF
     assert "39 resamples of jobs.csv" in capsys.readouterr().out
     assert run(["compare", "a:fifo", "b:srtf"]) == 2
     error = capsys.readouterr().err
-    assert "must be draws of one kind" in error and "got a: resamples of jobs.csv" in error and "; b: one run" in error
+    assert (
+        "must be draws of one kind" in error
+        and "got fifo: resamples of jobs.csv" in error
+        and "; srtf: one run" in error
+    )
 
 
 def test_python_resamples_a_trace() -> None:
