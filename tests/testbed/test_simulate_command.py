@@ -350,7 +350,7 @@ def test_ctrl_c_keeps_what_is_done_and_resume_goes_on(capsys: pytest.CaptureFixt
     assert RunData.load(Path("out")).jobs.height == 16 * done
     few = [word if word != f"0-{seeds - 1}" else "0-3" for word in arguments]
     assert run([*few, "--resume"]) == 2
-    assert "another seeds" in capsys.readouterr().err
+    assert "other seeds" in capsys.readouterr().err
 
 
 def test_the_command_loads_no_heavy_module() -> None:
