@@ -77,6 +77,17 @@ def test_what_is_not_known_from_the_beginning_is_measured(know: Any) -> None:
     assert not Reports(know=("sizes", "types")).measures and not Reports(know="declared").measures
 
 
+def test_a_setting_without_a_known_batch_size_is_measured_once() -> None:
+    options = SimulationOptions(reports=Reports(know="measured"))
+    reporter = assemble(elastic(), SITE, Profile.load("fifo"), options, models=Scaling()).sim.reporter
+    reporter._work.on[0], reporter._work.pace[0] = (0, 1), 2.0
+    told = []
+    for _ in range(2):
+        reporter.jobs.batch[0] = float("nan")  # another NaN each time, as a compiled build makes
+        told.append([type(event).__name__ for event in reporter.ran(0, 1.0)])
+    assert told == [["RateMeasured", "JobReported"], ["JobReported"]]
+
+
 def test_slowdowns_are_known_with_the_sizes() -> None:
     def slowdown(*facts: Any) -> object:
         options = SimulationOptions(reports=Reports(know=facts))

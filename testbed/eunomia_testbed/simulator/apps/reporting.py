@@ -165,18 +165,23 @@ class Reporter:
         if self._measures:
             gpus = np.array(work.on[job])
             kind, locality = int(self._cluster.gpu_type[gpus[0]]), self._cluster.locality(gpus)
-            setting = (int(gpus.size), kind, int(locality), self.jobs.present_batch(job))
+            setting = self._setting(job, int(gpus.size), kind, locality)
             seen = self._seen.setdefault(job, set())
             if setting not in seen:
                 seen.add(setting)
                 yield self._measured(job, int(gpus.size), kind, locality, pace)
         yield self.progress(job, now)
 
+    def _setting(self, job: int, gpus: int, kind: int, locality: Locality) -> tuple[int, int, int, float]:
+        """Return the setting of a measurement; a batch size that is not known is 0, since NaN equals no other NaN."""
+        batch = self.jobs.present_batch(job)
+        return gpus, kind, int(locality), batch if batch == batch else 0.0
+
     def probed(self, job: int, probe: ProbeOrder) -> RateMeasured:
         """Return the measured rate of a job at a setting; 0: the job does not run there."""
         gpus = probe.gpus
         kind, locality = int(self._cluster.gpu_type[gpus[0]]), self._cluster.locality(gpus)
-        self._seen.setdefault(job, set()).add((int(gpus.size), kind, int(locality), self.jobs.present_batch(job)))
+        self._seen.setdefault(job, set()).add(self._setting(job, int(gpus.size), kind, locality))
         seen = self._measured(job, int(gpus.size), kind, locality, self._work.pace[job])
         return dataclasses.replace(seen, cpus=probe.cpus, memory_gib=probe.memory_gib)
 
