@@ -90,7 +90,7 @@ class Lab:
             gpus = [gpu for gpu in range(self.cluster.gpus) if held.app[gpu] == app and held.state[gpu] in (1, 2)]
             given = {int(held.job[gpu]): gpu for gpu in gpus if held.job[gpu] != NONE}
             idle = [gpu for gpu in gpus if held.job[gpu] == NONE]
-            fresh = [row for row in state.waiting().tolist() if state.jobs.live.app[row] == app][: len(idle)]
+            fresh = [row for row in sorted(state.waiting_jobs.rows) if state.jobs.live.app[row] == app][: len(idle)]
             given |= dict(zip(fresh, idle, strict=False))
             if fresh:
                 jobs = tuple(state.job_id(row) for row in given)
@@ -185,7 +185,7 @@ class Lab:
                 held = [gpu for gpu in range(self.cluster.gpus) if state.holdings.live.app[gpu] != NONE]
                 self.finish(next(other.slots for other in why.frees if other.what == "release") or tuple(held))
             case "order":
-                others = [state.job_id(row) for row in state.waiting().tolist() if state.job_id(row) != job]
+                others = [state.job_id(row) for row in sorted(state.waiting_jobs.rows) if state.job_id(row) != job]
                 self.step(*[JobPaused(job=other) for other in others])
             case "resume":
                 self.step(JobResumed(job=job))

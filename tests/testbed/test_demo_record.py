@@ -91,7 +91,7 @@ def test_holders_and_waiting_jobs_are_those_of_the_arbiter_after_every_step(poli
         held = arbiter.state.holdings.live.lease[:SLOTS]
         now = {hold.gpu: hold.lease for hold in holds.holds if hold.end is None}
         assert now == {gpu: int(held[gpu]) for gpu in np.flatnonzero(held >= 0).tolist()}
-        waiting = {str(arbiter.state.job_id(row)) for row in arbiter.state.waiting().tolist()}
+        waiting = {str(arbiter.state.job_id(row)) for row in arbiter.state.waiting_jobs.rows}
         assert waiting <= {wait.job for wait in waits_of(spells.spells) if wait.end is None}
 
     arbiter.watch = compare  # type: ignore[method-assign]

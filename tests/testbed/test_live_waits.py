@@ -57,7 +57,7 @@ def test_a_job_that_its_app_resumed_on_slots_that_the_app_kept_does_not_wait(pol
     def compare(step: Step) -> None:
         nonlocal compared
         spells.take(arbiter.view, step.at)
-        waiting = {str(arbiter.state.job_id(row)) for row in arbiter.state.waiting().tolist()}
+        waiting = {str(arbiter.state.job_id(row)) for row in arbiter.state.waiting_jobs.rows}
         resumed = {str(event.job) for event in step.events if isinstance(event, JobResumed)}
         kept = resumed - waiting
         compared += len(kept)

@@ -159,7 +159,7 @@ class _Case:
         kept = self.state.jobs.live
         core = self.reason in BY_CORE or self.reason is None
         stage = None if core or int(kept.stage[self.row]) < 0 else STAGES[int(kept.stage[self.row])]
-        plugin = "" if core else self.state.turned_down_by(self.row)
+        plugin = "" if core else list(self.state.names.plugins)[self.state.jobs.cells.plugin[self.row]]
         facts = facts_of(self.arbiter, self.row, self.reason, self._decision())
         said = self._said(plugin, facts)
         remedies = Remedies(self.arbiter, self.trials, self.job, facts)

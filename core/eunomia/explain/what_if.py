@@ -110,7 +110,7 @@ class Trials:
     def first(self, job: JobId) -> Start | None:
         """Make a round in which no other job waits."""
         state = self.copy().state
-        others = [state.job_id(row) for row in state.waiting().tolist()]
+        others = [state.job_id(row) for row in sorted(state.waiting_jobs.rows)]
         return self.round_after(job, [JobPaused(job=other) for other in others if other != job])
 
     def resumed(self, job: JobId) -> Start | None:

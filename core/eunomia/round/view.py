@@ -222,7 +222,7 @@ class ClusterView:
         return LastVerdict(
             reason=state.reason(job),
             stage=STAGES[stage] if stage >= 0 else None,
-            plugin=state.turned_down_by(job),
+            plugin=list(state.names.plugins)[state.jobs.cells.plugin[job]],
             at=Seconds(cells.verdict_at[job]),
         )
 

@@ -129,10 +129,6 @@ class State:
         """Id of the job in a row."""
         return JobId(self.jobs.cells.id[row])
 
-    def turned_down_by(self, job: int) -> str:
-        """Name of the plugin that gave a job's last verdict; empty: the core gave it."""
-        return list(self.names.plugins)[int(self.jobs.live.plugin[job])]
-
     # --- the ledger ------------------------------------------------------------------------------------------------
 
     @property
@@ -149,8 +145,6 @@ class State:
         """Rows of apps that have not ended."""
         ended = self.apps.live.ended
         return [row for row in self.names.apps.values() if not ended[row]]
-
-    # --- leases ----------------------------------------------------------------------------------------------------
 
     def app_leases(self, app: int) -> list[Lease]:
         """Leases of an app, the oldest first."""
@@ -178,18 +172,11 @@ class State:
         code = self.jobs.cells.reason[job]
         return Reason(code) if code else None
 
-    # --- views -----------------------------------------------------------------------------------------------------
-
     def active(self) -> Rows:
         """Rows of jobs that have not ended and are not paused, by arrival."""
-        used = self.jobs.used
-        states = self.jobs.live.state[:used]
+        states = self.jobs.live.state[: self.jobs.used]
         return self.by_arrival(np.flatnonzero((states != _EMPTY) & (states != _PAUSED)))
 
     def by_arrival(self, rows: Ints) -> Rows:
         """Return these rows of jobs in order of arrival."""
         return rows[np.argsort(self.jobs.live.order[rows], kind="stable")].astype(np.int32)
-
-    def waiting(self) -> Rows:
-        """Rows of jobs that wait for GPUs."""
-        return np.array(sorted(self.waiting_jobs.rows), dtype=np.int32)

@@ -98,7 +98,7 @@ class Lab:
     def reasons(self) -> dict[str, Reason | None]:
         """Why jobs wait."""
         state = self.arbiter.state
-        return {str(state.job_id(row)): state.reason(row) for row in state.waiting().tolist()}
+        return {str(state.job_id(row)): state.reason(row) for row in state.waiting_jobs.rows}
 
     @property
     def plan(self) -> RoundPlan:
