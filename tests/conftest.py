@@ -3,11 +3,14 @@
 Tests that wait for live processes run first, so that no long test starts last, when no other runs in parallel.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import structlog
 from hypothesis import settings
+
+from eunomia import cli
 
 settings.register_profile("shared", deadline=None)
 settings.load_profile("shared")
@@ -27,3 +30,21 @@ def _default_logging() -> Iterator[None]:
     """Resets logging: a test that configures it leaves a closed stream behind."""
     yield
     structlog.reset_defaults()
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Run a command in this process; a process for each would take most of a test's time.
+
+    Returns what it wrote to stdout, or to stderr where it is to fail.
+    """
+    monkeypatch.chdir(tmp_path)
+
+    def command(*arguments: str, check: int = 0) -> str:
+        capfd.readouterr()
+        code = cli.run(arguments)
+        said = capfd.readouterr()
+        assert code == check, said.out + said.err
+        return said.out if check == 0 else said.err
+
+    return command

@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 
 import pytest
 
-from eunomia import cli
 from eunomia.errors import UnreachableError
 from eunomia_appmaster import Client
 from eunomia_appmaster.node.supervisor import Serving, Supervisor
@@ -109,21 +108,6 @@ def went_on(made: Supervisor, app: str) -> int:
 def activity(made: Supervisor, app: str) -> list[dict[str, Any]]:
     """The lines of an app's ``activity.jsonl``."""
     return [json.loads(line) for line in (made.state_dir / "apps" / app / "activity.jsonl").read_text().splitlines()]
-
-
-@pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Run a command in this process."""
-    monkeypatch.chdir(tmp_path)
-
-    def command(*arguments: str, check: int = 0) -> str:
-        capfd.readouterr()
-        code = cli.run(arguments)
-        said = capfd.readouterr()
-        assert code == check, said.out + said.err
-        return said.out if check == 0 else said.err
-
-    return command
 
 
 def another(made: Supervisor, before: str) -> tuple[str, int] | None:

@@ -17,7 +17,6 @@ from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
 from eunomia_appmaster.service.app_record import MASTER_ENDED
 
-run = serving_lab.run
 QUICK = ("--no-zygote", "--stop-seconds", "2", "--restart-pause-seconds", "0.1")
 _floors = serving_lab.floors
 

@@ -14,7 +14,6 @@ from tests.appmaster.serving_lab import activity, ended_by, eventually, live, re
 from eunomia_appmaster import Client
 
 _floors = serving_lab.floors
-run = serving_lab.run
 
 QUICK = ("--no-zygote", "--stop-seconds", "1", "--restart-pause-seconds", "0.05")
 STAYS = """

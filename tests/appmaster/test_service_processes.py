@@ -331,21 +331,6 @@ def test_a_token_file_that_holds_no_token_is_refused_by_the_arbiter_alone(tmp_pa
         assert "an arbiter must be reachable" in str(away.value)
 
 
-@pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Run a command in this process; a process for each would take most of the test's time."""
-    monkeypatch.chdir(tmp_path)
-
-    def command(*arguments: str, check: int = 0) -> str:
-        capfd.readouterr()
-        code = cli.run(arguments)
-        said = capfd.readouterr()
-        assert code == check, said.out + said.err
-        return said.out if check == 0 else said.err
-
-    return command
-
-
 def test_the_commands_from_serve_to_cancel(tmp_path: Path, run: Callable[..., str]) -> None:
     work(tmp_path)
     state = ("--state-dir", str(tmp_path / "state"))

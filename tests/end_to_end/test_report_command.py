@@ -8,10 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
-import pytest
 from tests.appmaster.serving_lab import client, eventually, floors, supervisor
-
-from eunomia import cli
 
 __all__ = ["floors"]
 WORKER = Path(__file__).parent.parent / "appmaster" / "tiny_worker.py"
@@ -28,21 +25,6 @@ lr = {{ type = "categorical", choices = [0.1, 0.3] }}
 metric = "val/accuracy"
 sampler = "grid"
 """
-
-
-@pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Run a command in this process; what it wrote to stdout, or to stderr where it is to fail."""
-    monkeypatch.chdir(tmp_path)
-
-    def command(*arguments: str, check: int = 0) -> str:
-        capfd.readouterr()
-        code = cli.run(arguments)
-        said = capfd.readouterr()
-        assert code == check, said.out + said.err
-        return said.out if check == 0 else said.err
-
-    return command
 
 
 def files(folder: Path) -> dict[str, str]:

@@ -66,7 +66,7 @@ def judge(statuses: Sequence[ContainerStatus], *, order: str, stop_at: int | Non
         return Ending(outcome=GangOutcome.AT_RUNG)
     if ordered or any(status.killed for status in statuses):
         return Ending(outcome=GangOutcome.SUSPENDED)
-    left = any(status.suspended_step is not None for status in statuses)  # on a signal that nobody here sent
+    left = any(status.suspended_step is not None for status in statuses)  # on a signal from outside
     outcome = GangOutcome.INTERRUPTED if left else GangOutcome.ODD
     return Ending(outcome=outcome, why="it exited with 75 without an order to leave")
 

@@ -184,7 +184,7 @@ class Reporter:
                 continue
             progress = Progress(iterations_done=float(job.step), rate=self._pace.rate(job, self._rate(job), now))
             sent, signs = self._progress_sent.get(name, (Progress(iterations_done=0.0, rate=0.0), 0))
-            if (progress, job.signs) != (sent, signs):  # a sign of life without a step is told, too
+            if (progress, job.signs) != (sent, signs):  # a sign of life without a step is reported, too
                 self._progress_sent[name] = progress, job.signs
                 self._around.outbox.put("progress", progress, key=name, urgent=False)
 

@@ -16,10 +16,10 @@ from eunomia.fold.folding import Folding
 from eunomia.model.cluster import Cluster
 from eunomia.round.bids import Closing, closing_of
 from eunomia.round.invariants import check_state
-from eunomia.round.round import Observer, Round, lease_of, renewals
+from eunomia.round.round import Observer, Round, renewals
 from eunomia.round.show import check_queues, show
 from eunomia.round.strictness import is_strict
-from eunomia.round.timing import Timing
+from eunomia.round.timing import Timing, lease_of
 from eunomia.round.verdict_changes import verdicts_of
 from eunomia.round.view import view_of
 from eunomia.store.saving import load_state, save_state
@@ -109,7 +109,7 @@ class Arbiter:
             scope = Scope.FREE
             if closing is None and causes & (self.timing.known or self.timing.declared(state)).all_on:
                 scope = Scope.ALL
-            made.run(scope, closing, retune=self.timing.retunes)  # 3. menus to 8. check and plan
+            made.run(scope, self.timing, closing)  # 3. menus to 8. check and plan
             if made.memos or made.records:
                 made.keep(state.memos)
         except (Exception, SystemExit) as error:

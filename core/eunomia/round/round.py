@@ -32,6 +32,7 @@ from eunomia.round.invariants import check_verdicts
 from eunomia.round.plan import Planner, check_allocation, check_placement, planned
 from eunomia.round.probes import Prober, check_probes
 from eunomia.round.show import make_offer, show
+from eunomia.round.timing import Timing, lease_of
 from eunomia.store.state import State
 from eunomia.units import NEVER, Cause, Ints, LeaseId, Scope, Seconds, Stage, Unit
 
@@ -94,14 +95,13 @@ class Round:
 
     # --- the steps of a round, by their numbers in ``Arbiter.step`` ---------------------------------------------------
 
-    def run(self, scope: Scope, closing: Closing | None = None, *, retune: bool = False) -> None:
+    def run(self, scope: Scope, timing: Timing, closing: Closing | None = None) -> None:
         """Call the stages and plan the transitions to their placement; a round that opens an offer ends with it."""
         state, stages, snapshot = self.state, self.stages, self.snapshot
         menus = self.ask(_ELASTICITY, Menus, stages.elasticity, snapshot)  # 3. menus
         if menus.probe is not None or state.reports.coming_regimes:
             menus = self._completed(menus)
-        lease = stages.rounds.lease
-        offer = closing.offer if closing else make_offer(state, scope, NEVER if lease is None else lease, retune=retune)
+        offer = closing.offer if closing else make_offer(state, scope, timing.lease, retune=timing.retunes)
         if closing is None and (stages.offer or state.lease_ends.overdue or stages.rounds.bid_deadline is not None):
             offer = self._offered(menus, offer)
         self.considered = offer  # 4. offer
@@ -260,12 +260,6 @@ class Round:
         if error.stage is not stage and stage is not _REFINE:  # a check of an earlier stage's answer
             plugin, stage = self.stages.names.get(error.stage, error.stage.value), error.stage
         return StageFaultError(plugin, stage, str(error))
-
-
-def lease_of(stages: Stages) -> Seconds:
-    """Length of a lease under the profile; NEVER: leases do not end."""
-    lease = stages.rounds.lease
-    return NEVER if lease is None else lease
 
 
 def renewals(state: State, stages: Stages, beyond: Ints = NO_GPUS) -> list[Renewal]:

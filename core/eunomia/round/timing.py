@@ -18,10 +18,10 @@ class Timing:
         stages: the stages in use.
     """
 
-    __slots__ = ("known", "probes", "retunes", "stages")
+    __slots__ = ("known", "lease", "probes", "retunes", "stages")
 
     def __init__(self, stages: Stages) -> None:
-        self.stages = stages
+        self.stages, self.lease = stages, lease_of(stages)
         self.known: Triggers | None = None
         """The triggers; None: the allocation has not been asked yet."""
         self.probes = Feature.PROBES in stages.contract(Stage.ELASTICITY).gives
@@ -93,6 +93,12 @@ class Timing:
             return self.declared(state)
         except StageFaultError:
             return self.stages.rounds.triggers(DEFAULT_TRIGGERS)  # the next round reports the fault
+
+
+def lease_of(stages: Stages) -> Seconds:
+    """Length of a lease under the profile; NEVER: leases do not end."""
+    lease = stages.rounds.lease
+    return NEVER if lease is None else lease
 
 
 def _sooner(time: Seconds, now: Seconds, than: Seconds) -> Seconds:
