@@ -1,6 +1,6 @@
 """Writes pages of docs/reference from the sources: `python tests/make_reference.py`.
 
-They are hooks.md, api.md, cluster-view.md, the tables of results.md and the list of stability.md.
+They are hooks.md, api.md, cluster-view.md, reproduce-keys.md, the tables of results.md and the list of stability.md.
 """
 
 import ast
@@ -14,6 +14,8 @@ from pathlib import Path
 import eunomia
 from documents.questions import QUESTIONS
 from eunomia import hookspecs
+from eunomia_testbed.reproduce.keys import grid_keys
+from eunomia_testbed.reproduce.papers import find_paper, own_papers
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
 WIDTH = 116
@@ -88,6 +90,13 @@ are null, never -1. A job is named `app/number`, or by its app alone where the a
 `summary.csv` takes from it: those of `apps` are of the jobs where a run knows no apps, and *time mean* is over the
 run's time. `tests/make_reference.py` writes this section from there. Columns that
 [plugins add](../how-to/write-a-metric.md) come last, and `columns.json` declares them.
+"""
+KEYS = """# The keys of `eunomia reproduce --set`
+
+What a reproduction fixes before its first run and `--set KEY=VALUE` changes, by paper. `eunomia reproduce PAPER --help`
+shows the same. A duration takes a unit, such as `start=30s`; lists are separated by commas. `--seeds` sets the seeds.
+[Measure a paper's claims again](../how-to/reproduce.md) says how runs with other values are read.
+`tests/make_reference.py` writes this page from the sources, and a test compares the two.
 """
 STABILITY = """# What you can rely on
 
@@ -319,6 +328,16 @@ def _body(module: str) -> list[ast.stmt]:
     return found
 
 
+def keys_page() -> str:
+    """The keys of ``eunomia reproduce --set``, by paper."""
+    parts = [KEYS]
+    for paper in own_papers():
+        parts += [f"\n## {paper}\n\n| key | default | meaning |\n|---|---|---|\n"]
+        for key in grid_keys(find_paper(paper).grid):
+            parts.append(f"| `{key.name}` | {f'`{key.default}`' if key.default else 'none'} | {key.meaning} |\n")
+    return "".join(parts)
+
+
 def _definition(module: str, name: str) -> Definition:
     for node in _body(module):
         if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name:
@@ -333,6 +352,7 @@ def main() -> None:
     (REFERENCE / "hooks.md").write_text(hooks_page())
     (REFERENCE / "api.md").write_text(api_page())
     (REFERENCE / "cluster-view.md").write_text(view_page())
+    (REFERENCE / "reproduce-keys.md").write_text(keys_page())
     results = REFERENCE / "results.md"
     results.write_text(results_page(results.read_text()))
     page = REFERENCE / "stability.md"

@@ -81,7 +81,7 @@ BUILT_IN: Final = (
     Command(
         name="reproduce",
         help="Measure the claims of a paper again, such as themis.",
-        target="eunomia_testbed.reproduce.command:reproduce",
+        target="eunomia_testbed.reproduce.command:app",
     ),
     Command(
         name="serve",

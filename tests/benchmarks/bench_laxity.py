@@ -9,11 +9,11 @@ their seeds are fixed here: 5001 to 5020. No setting of any policy was chosen on
 2. the worst ρ of every kind, and the most CPU of a round on the first of the largest traces;
 3. the same where a policy knows the contention of the trace, a fact of the future, and what not knowing it costs;
 4. the same with errors in measured rates, over OSSP and SRTF without errors;
-5. what each part of ``laxity`` buys: the same with one part less; and Shockwave's planner with each way to count
-   N_avg, on the traces of at most 220 jobs;
+5. what each part of ``laxity`` buys: the same with one part less, and its ratios to ``laxity`` on the same trace; and
+   Shockwave's planner with each way to count N_avg, on the traces of at most 220 jobs;
 6. the front in (worst static ρ, mean JCT, makespan) of each published policy, by trace;
 7. the goals of ``laxity`` one by one;
-8. policies as shipped on the published trace.
+8. policies as shipped on the published trace; ``--published`` prints this table alone, in seconds.
 
 ``--store`` keeps the figures of each run in a file, so that a run that was stopped goes on.
 """
@@ -122,18 +122,24 @@ def round_rows(runs: Runs, ways: Sequence[Way], trace: Trace) -> Iterator[str]:
         yield f"| {way.name} | {runs[way.name, trace].round_ms:.0f} ms |"
 
 
-def cost_rows(runs: Runs, traces: Sequence[Trace]) -> Iterator[str]:
-    """Yield what a policy as shipped has over the same policy that knows the contention of the trace."""
+def paired_rows(runs: Runs, pairs: Sequence[tuple[str, str, str]], traces: Sequence[Trace]) -> Iterator[str]:
+    """Yield the ratios on the same trace of what a policy has to what another has.
+
+    Args:
+        runs: what each run came to.
+        pairs: the words of a row, and the names of the policy and of the other one.
+        traces: the traces.
+    """
     yield "| policy | makespan | mean JCT | worst static ρ |"
     yield "|---|---|---|---|"
-    for informed in INFORMED:
-        own = [(runs[informed.preset, trace], runs[informed.name, trace]) for trace in traces]
+    for words, name, base in pairs:
+        own = [(runs[name, trace], runs[base, trace]) for trace in traces]
         cells = (
             [one.makespan / other.makespan for one, other in own],
             [one.jct / other.jct for one, other in own],
             [one.worst["static"] / other.worst["static"] for one, other in own],
         )
-        yield f"| {informed.preset}, as shipped over knowing N | {' | '.join(texts(values) for values in cells)} |"
+        yield f"| {words} | {' | '.join(texts(values) for values in cells)} |"
 
 
 def place(own: Found, other: Found) -> str:
@@ -223,38 +229,50 @@ def published_rows(runs: Runs) -> Iterator[str]:
         yield f"| {way.name} | {one.makespan:.0f} | {one.jct:.0f} | {rho} | {one.cpu:.2f} s |"
 
 
+def small_of(traces: Sequence[Trace]) -> list[Trace]:
+    """Return the traces on which both ways to count N_avg are compared."""
+    return [trace for trace in traces if trace.jobs <= FEW]
+
+
+def tables_of(runs: Runs, traces: Sequence[Trace]) -> list[tuple[str, Iterator[str]]]:
+    """Return the tables of the generated traces with their titles."""
+    costs = [(f"{one.preset}, as shipped over knowing N", one.preset, one.name) for one in INFORMED]
+    parts = [(one.name, one.name, OURS.name) for one in LESS]
+    return [
+        ("1. As shipped", main_rows(runs, SHIPPED, traces)),
+        ("2. Every kind of ρ", kind_rows(runs, SHIPPED, traces)),
+        ("   The most CPU of a round", round_rows(runs, SHIPPED, max(traces, key=lambda trace: trace.jobs))),
+        ("3. Knowing the contention of the trace", main_rows(runs, INFORMED, traces)),
+        ("   What not knowing it costs", paired_rows(runs, costs, traces)),
+        ("4. Errors in measured rates", main_rows(runs, (OURS, *ERRORS), traces)),
+        ("5. laxity with one part less", main_rows(runs, (OURS, *LESS), traces)),
+        ("   Over laxity on the same trace", paired_rows(runs, parts, traces)),
+        ("   N_avg of Shockwave's planner", main_rows(runs, PLANNER, small_of(traces))),
+        ("6. The front", front_rows(runs, traces)),
+        ("   By trace", places_by_trace(runs, traces)),
+        ("7. Goals of laxity", goal_rows(runs, traces)),
+    ]
+
+
 def main(words: Sequence[str]) -> None:
     """Run all cells and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("throughputs")
     parser.add_argument("--traces", type=int, default=20)
+    parser.add_argument("--published", action="store_true", help="table 8 alone: policies on the published trace")
     parser.add_argument("-j", type=int, default=1, help="processes")
     parser.add_argument("--store", type=Path, help="a file that keeps the figures of each run")
     given = parser.parse_args(words)
-    traces = [trace_of(number, FIRST_SEED) for number in range(given.traces)]
+    traces = [] if given.published else [trace_of(number, FIRST_SEED) for number in range(given.traces)]
     for trace in traces:
         print(trace)
     cells = [(way, PUBLISHED) for way in (*SHIPPED, *INFORMED)]
     cells += [(way, trace) for trace in traces for way in (*SHIPPED, *INFORMED)]
-    small = [trace for trace in traces if trace.jobs <= FEW]
     cells += [(way, trace) for trace in traces for way in (*ERRORS, *LESS)]
-    cells += [(way, trace) for trace in small for way in PLANNER]
+    cells += [(way, trace) for trace in small_of(traces) for way in PLANNER]
     runs = {(way.name, trace): found for way, trace, found in run_all(given.throughputs, cells, given.j, given.store)}
-    tables = (
-        ("1. As shipped", main_rows(runs, SHIPPED, traces)),
-        ("2. Every kind of ρ", kind_rows(runs, SHIPPED, traces)),
-        ("   The most CPU of a round", round_rows(runs, SHIPPED, max(traces, key=lambda trace: trace.jobs))),
-        ("3. Knowing the contention of the trace", main_rows(runs, INFORMED, traces)),
-        ("   What not knowing it costs", cost_rows(runs, traces)),
-        ("4. Errors in measured rates", main_rows(runs, (OURS, *ERRORS), traces)),
-        ("5. laxity with one part less", main_rows(runs, (OURS, *LESS), traces)),
-        ("   N_avg of Shockwave's planner", main_rows(runs, PLANNER, small)),
-        ("6. The front", front_rows(runs, traces)),
-        ("   By trace", places_by_trace(runs, traces)),
-        ("7. Goals of laxity", goal_rows(runs, traces)),
-        ("8. The published trace", published_rows(runs)),
-    )
-    for title, lines in tables:
+    published = [("8. The published trace", published_rows(runs))]
+    for title, lines in published if given.published else [*tables_of(runs, traces), *published]:
         print(f"\n{title}\n")
         print("\n".join(lines))
     print(f"\n{len(runs)} runs, {sum(one.cpu for one in runs.values()):.0f} s of CPU")

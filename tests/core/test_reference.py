@@ -53,6 +53,10 @@ def test_the_page_of_the_view_is_that_of_the_code(made: ModuleType) -> None:
     assert set(made.VIEWS) == set(eunomia.arbiter.__all__) - {"Arbiter"}
 
 
+def test_the_page_of_keys_is_that_of_the_papers(made: ModuleType) -> None:
+    assert (REFERENCE / "reproduce-keys.md").read_text() == made.keys_page(), "python tests/make_reference.py"
+
+
 def test_every_public_name_can_be_had() -> None:
     for name in eunomia.__all__:
         assert getattr(eunomia, name) is not None

@@ -1,4 +1,4 @@
-"""Policies that do not suit are named together, with the nearest that does; --elastic gives fixed gangs sizes."""
+"""Policies that do not suit are named together, each with a preset that does; --elastic gives fixed gangs sizes."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,9 +39,8 @@ def test_all_policies_that_do_not_suit_are_named_before_anything_runs(capsys: py
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 2
     for line, name in zip(lines, ("afs", "shockwave"), strict=True):
-        assert (
-            f'got {name}: allocation "{name}" needs one GPU type, but got K80 and V100; the nearest that fits' in line
-        )
+        assert f'got {name}: allocation "{name}" needs one GPU type, but got K80 and V100; ' in line
+        assert " runs here and shares the most plugins with it, which is no recommendation" in line
         assert "--skip-unfit leaves it out" in line
     assert not Path("out").exists()
 

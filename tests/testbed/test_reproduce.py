@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from eunomia.cli import run
-from eunomia.errors import InputError
+from eunomia.errors import InputError, InputErrors
 from eunomia_testbed.reproduce.command import chosen
 from eunomia_testbed.reproduce.estimates import estimated
+from eunomia_testbed.reproduce.files import NeededFile, check_files
+from eunomia_testbed.reproduce.keys import grid_keys
 from eunomia_testbed.reproduce.page import page
 from eunomia_testbed.reproduce.paper import Paper, Runs, cells_of
 from eunomia_testbed.reproduce.papers import find_paper, paper_names
@@ -33,6 +35,7 @@ from eunomia_testbed.reproduce.themis.cells import (
 from eunomia_testbed.reproduce.themis.paper import Grid
 from eunomia_testbed.reproduce.themis.table3 import bid_table
 from eunomia_testbed.reproduce.verdicts import Measured, Verdict
+from eunomia_testbed.spec.settings import filled
 
 CLAIMS = themis.PAPER.claims(Grid())
 OWN = sorted(path.parent.name for path in Path(themis.__file__).parents[1].glob("*/paper.py"))
@@ -465,5 +468,87 @@ def test_the_cpu_time_of_a_paper_is_estimated_beforehand(paper: str) -> None:
 def test_the_keys_of_a_paper_are_named_where_one_is_wrong(paper: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["reproduce", paper, "--set", "keys"]) == 2
     assert "--set must be KEY=VALUE with one of " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("paper", paper_names())
+def test_help_gives_each_key_with_its_default_and_meaning(paper: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["reproduce", paper, "--help"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    keys = list(grid_keys(find_paper(paper).grid))
+    assert keys and all(key.meaning.endswith(".") and f"{key.name}={key.default}" in text for key in keys)
+    assert all(key.meaning in text for key in keys)
+    others = [name for name in paper_names() if name != paper]
+    assert f"Keys of --set, {paper}" in text and not any(f"Keys of --set, {name}" in text for name in others)
+    for key in keys:
+        assert filled(find_paper(paper).grid, [f"{key.name}={key.default}"], "--set") == find_paper(paper).grid()
+
+
+def test_help_without_a_paper_has_the_keys_of_all(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["reproduce", "--help"]) == 0
-    assert "a wrong key lists" in " ".join(capsys.readouterr().out.split())
+    text = capsys.readouterr().out
+    assert all(f"Keys of --set, {paper}:" in text for paper in paper_names())
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        ("oef --set hours=-1 --set four_tenants=0", "four_tenants must be at least 4, but got 0 (--set)"),
+        ("synergy --set jobs_per_hour=inf", "jobs_per_hour must be at least 0.01, and finite, but got inf (--set)"),
+        ("themis --set testbed_apps=0", "testbed_apps must be at least 2, but got 0 (--set)"),
+        ("shockwave --set scales=64,x", 'scales must be numbers of GPUs, such as 64,128,256, but got "64,x" (--set'),
+        ("shockwave --set scales=0", 'scales must be numbers of GPUs, such as 64,128,256, but got "0" (--set scales)'),
+    ],
+)
+def test_sizes_that_no_simulation_takes_are_refused(
+    words: str, error: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    assert run(["reproduce", *words.split(), "--out", str(out)]) == 2
+    assert error in capsys.readouterr().err and not out.exists()
+
+
+# --- files of others --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("paper", "settings", "rules"),
+    [
+        ("afs", [], ["trace must be the file of", "scaling must be the file of"]),
+        ("oef", ["--set", "throughputs=none.gz"], ["throughputs must be the file of Gavel's measured rates"]),
+        ("shockwave", [], ["throughputs must be the file of measured rates"]),
+        ("synergy", [], ["data must be the folder with", "trace must be the file of Philly's trace"]),
+    ],
+)
+def test_files_that_are_missing_are_named_before_anything_is_printed(
+    paper: str,
+    settings: list[str],
+    rules: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["reproduce", paper, "--out", "run", *settings]) == 2
+    told = capsys.readouterr()
+    lines = told.err.splitlines()
+    assert told.out == "" and len(lines) == len(rules) and not Path("run").exists()
+    assert all(line.startswith(f"error: {rule}") for line, rule in zip(lines, rules, strict=True))
+
+
+def test_a_run_that_simulates_nothing_needs_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["reproduce", "synergy", "--only", "table2", "--out", "tables", "-q"]) == 0
+    assert run(["reproduce", "afs", "--within", "0s", "--out", "later", "-q"]) == 0
+
+
+def test_a_file_in_a_folder_is_named_with_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "there.csv").write_text("")
+    folder = str(tmp_path)
+    files = [NeededFile(path=f"{folder}/{name}.csv", rule="R", folder=folder) for name in ("there", "one", "two")]
+    with pytest.raises(InputErrors) as refused:
+        check_files([*files, *files, NeededFile(path=folder, rule="S")], "reproduce x")
+    assert [str(error) for error in refused.value.errors] == [
+        f'R, but got "{folder}" without one.csv, two.csv (reproduce x)',
+        f'S, but got "{folder}" (reproduce x)',
+    ]
+    check_files(files[:1], "reproduce x")

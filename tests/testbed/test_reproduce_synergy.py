@@ -219,7 +219,7 @@ def test_a_range_of_phillys_trace_is_drawn_with_models_and_keeps_its_durations()
     assert work.jobs.id[0] == "ph092000/0"
     with pytest.raises(InputError, match=r"^the range must be within the 109532 jobs of the trace"):
         make_workload(dataclasses.replace(cell, first=109_500))
-    with pytest.raises(InputError, match=r"^trace must be the file of Philly's trace"):
+    with pytest.raises(InputError, match=r"^trace must be the file of Philly's trace, which Figure 6 needs"):
         make_workload(dataclasses.replace(cell, trace="there/is/none.csv"))
 
 

@@ -15,6 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict
 from eunomia.errors import InputError
 from eunomia.own_stdout import own_stdout
 from eunomia.words import did_you_mean, shown
+from eunomia_testbed.reproduce.keys import KeysInHelp, check_numbers
 from eunomia_testbed.spec.flags import FlagType, with_flags
 
 if TYPE_CHECKING:
@@ -38,9 +39,7 @@ class ReproduceFlags(BaseModel):
     apps: Annotated[int | None, typer.Option(min=2, help="Apps of each workload, on every cluster.")] = None
     settings: Annotated[
         Texts,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="Another value in what the paper fixes; a wrong key lists them."
-        ),
+        typer.Option("--set", metavar="KEY=VALUE", help="Another value in what the paper fixes, by the keys below."),
     ] = ()
     within: Annotated[str, typer.Option(metavar="60m", help="Begin no simulation after this time.")] = "60m"
     processes: Annotated[
@@ -84,6 +83,11 @@ def reproduce(flags: ReproduceFlags) -> int:
     return INTERRUPTED if interrupted else outcome.exit_code(rows)
 
 
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+"""The command, with the keys of ``--set`` in its help."""
+app.command(cls=KeysInHelp)(reproduce)
+
+
 def _run(
     paper: "Paper[Any, Any, Any]",
     grid: Any,
@@ -101,6 +105,7 @@ def _run(
         EunomiaError: a cell failed, or the folder belongs to another run.
     """
     from eunomia_testbed.reproduce.estimates import to_come
+    from eunomia_testbed.reproduce.files import check_files
     from eunomia_testbed.reproduce.paper import Runs, cells_of
     from eunomia_testbed.reproduce.run_lock import LOCK
     from eunomia_testbed.reproduce.running import processes_here, run_cells
@@ -108,18 +113,20 @@ def _run(
 
     cells = cells_of(grid.seeds, claims)
     store = _open(paper, grid, flags, folder)
+    missing = store.missing(cells)
     fixed = [_sizes(paper, grid, cells), *paper.fixed(grid)]
     says = _say if flags.progress and not flags.quiet else lambda lines: None
-    says([f"{paper.title}, {len(claims)} claims. Fixed before the first run:", *fixed_lines(fixed)])
-    missing = store.missing(cells)
-    if len(missing) < len(cells):
-        says([to_come(paper.seconds, cells, missing)])
 
     def done_one(cell: Any, figures: Any, done: int, of: int) -> None:
         says([f"{done} of {of}   {paper.said(cell, figures)}"])
 
     interrupted, processes = False, flags.processes or processes_here()
     try:
+        if seconds > 0.0:
+            check_files([one for cell in missing for one in paper.files(cell)], f"reproduce {flags.paper}")
+        says([f"{paper.title}, {len(claims)} claims. Fixed before the first run:", *fixed_lines(fixed)])
+        if len(missing) < len(cells):
+            says([to_come(paper.seconds, cells, missing)])
         with own_stdout():
             run_cells(paper, cells, store, processes=processes, seconds=seconds, done_one=done_one)
     except KeyboardInterrupt:
@@ -178,6 +185,7 @@ def _grid(paper: "Paper[Any, Any, Any]", flags: ReproduceFlags) -> Any:
     from eunomia_testbed.spec.settings import filled, seed_list
 
     grid = filled(paper.grid, flags.settings, "--set")
+    check_numbers(grid)
     sizes: dict[str, Any] = {}
     if flags.apps is not None:
         names = [field.name for field in dataclasses.fields(grid) if field.name.endswith("apps")]

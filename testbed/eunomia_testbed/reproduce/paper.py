@@ -10,10 +10,15 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 
 from eunomia.model.shapes import builds
+from eunomia_testbed.reproduce.files import NeededFile
 from eunomia_testbed.reproduce.verdicts import Measured
+
+MEANING: Final = "meaning"
+LEAST: Final = "least"
+"""Metadata of a grid's field: one line that says what it means, and its least number."""
 
 
 class PaperCell(Protocol):
@@ -49,9 +54,21 @@ class PaperGrid(Protocol):
         ...
 
 
+T = TypeVar("T")
 G = TypeVar("G", bound=PaperGrid)
 C = TypeVar("C", bound=PaperCell)
 F = TypeVar("F", bound=PaperFigures)
+
+
+def setting(default: T, meaning: str, *, least: float | None = None) -> T:
+    """Return a field of a grid that ``--set`` changes.
+
+    Args:
+        default: its value where ``--set`` gives none.
+        meaning: one line, which ``--help`` and the reference show.
+        least: the least number that ``--set`` takes; None: any.
+    """
+    return dataclasses.field(default=default, metadata={MEANING: meaning, LEAST: least})
 
 
 @builds
@@ -113,6 +130,8 @@ class Paper(Generic[G, C, F]):
     """Estimates the CPU seconds of a cell; None: they are not known beforehand."""
     tables: Callable[[Runs[G, C, F]], list[dict[str, Any]]] = lambda runs: []
     """Returns tables of levels from the finished cells, as plain values."""
+    files: Callable[[C], Iterable[NeededFile]] = lambda cell: ()
+    """Returns the files of others that a cell reads; a run that lacks one is refused before its first simulation."""
 
 
 def cells_of(seeds: Iterable[int], claims: Sequence[Claim[Any, C, Any]]) -> tuple[C, ...]:

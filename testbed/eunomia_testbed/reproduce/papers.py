@@ -17,7 +17,7 @@ GROUP: Final = "eunomia.papers"
 
 def paper_names() -> list[str]:
     """Return the names of all papers, sorted."""
-    return sorted({*_own(), *_installed()})
+    return sorted({*own_papers(), *_installed()})
 
 
 def find_paper(name: str) -> Paper[Any, Any, Any]:
@@ -30,7 +30,7 @@ def find_paper(name: str) -> Paper[Any, Any, Any]:
     if name not in known:
         rule = f"paper must be one of: {', '.join(known)}"
         raise InputError(rule, value=f"{shown(name)}{did_you_mean(name, known)}")
-    if name in _own():
+    if name in own_papers():
         module = importlib.import_module(f"{reproduce.__name__}.{name}.paper")
         return _checked(name, module.PAPER)
     return _checked(name, _installed()[name].load())
@@ -42,7 +42,8 @@ def _checked(name: str, found: object) -> Paper[Any, Any, Any]:
     return found
 
 
-def _own() -> list[str]:
+def own_papers() -> list[str]:
+    """Return the names of the papers of this package."""
     return [module.name for module in pkgutil.iter_modules(reproduce.__path__) if module.ispkg]
 
 

@@ -1,4 +1,4 @@
-"""Which policies suit a cluster and a workload: all that do not are named together, each with the nearest that does."""
+"""Which policies suit a cluster and a workload: all that do not are named together, each with a preset that does."""
 
 from __future__ import annotations
 
@@ -24,8 +24,11 @@ class LeftOut:
 
     @property
     def text(self) -> str:
-        """Return the policy with its reason, and the nearest policy that suits."""
-        return f"{self.policy}: {self.reason}" + (f"; the nearest that fits is {self.nearest}" if self.nearest else "")
+        """Return the policy with its reason, and the preset that suits with the most plugins in common."""
+        if self.nearest is None:
+            return f"{self.policy}: {self.reason}"
+        shares = f"{self.nearest} runs here and shares the most plugins with it, which is no recommendation"
+        return f"{self.policy}: {self.reason}; {shares}"
 
 
 def fitted(profiles: Mapping[str, Profile], cluster: Cluster) -> tuple[dict[str, Profile], list[LeftOut]]:

@@ -35,8 +35,7 @@ def filled(kind: type[T], texts: Sequence[str], flag: str, *, durations: bool = 
     Raises:
         InputErrors: all unknown keys and invalid values together.
     """
-    hints = typing.get_type_hints(kind)
-    names = {field.name.removesuffix(_SECONDS): field.name for field in _fields(kind) if _is_plain(hints[field.name])}
+    hints, names = typing.get_type_hints(kind), keys_of(kind)
     given: dict[str, Any] = {}
     errors: list[InputError] = []
     for text in texts:
@@ -58,6 +57,12 @@ def filled(kind: type[T], texts: Sequence[str], flag: str, *, durations: bool = 
     if errors:
         raise InputErrors(errors)
     return kind(**given)
+
+
+def keys_of(kind: type[Any]) -> dict[str, str]:
+    """Return the names of an option class's fields by the key that sets each: without ``_seconds``."""
+    hints = typing.get_type_hints(kind)
+    return {field.name.removesuffix(_SECONDS): field.name for field in _fields(kind) if _is_plain(hints[field.name])}
 
 
 def _fields(kind: type[Any]) -> tuple[dataclasses.Field[Any], ...]:

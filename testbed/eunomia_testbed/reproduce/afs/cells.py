@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from eunomia.errors import InputError
 from eunomia.model.cluster import Cluster
 from eunomia.model.shapes import value
 from eunomia.units import Reals
@@ -16,6 +15,7 @@ from eunomia_testbed.generators import generate_workload
 from eunomia_testbed.metrics.frames import frames_of
 from eunomia_testbed.metrics.serial import serial_seconds
 from eunomia_testbed.performance import read_performance
+from eunomia_testbed.reproduce.files import NeededFile, check_files
 from eunomia_testbed.reproduce.paper import cell_key
 from eunomia_testbed.reproduce.recipes import Recipe, run_profile
 from eunomia_testbed.reproduce.rows import read_policies
@@ -82,17 +82,22 @@ class AfsFigures:
     cpu_seconds: float = 0.0
 
 
+def files_of(trace: str, scaling: str) -> tuple[NeededFile, ...]:
+    """Return the files of others that a simulation reads."""
+    return (
+        NeededFile(path=trace, rule="trace must be the file of Philly's trace with models (--set trace=FILE)"),
+        NeededFile(path=scaling, rule="scaling must be the file of the authors' seconds per step (--set scaling=FILE)"),
+    )
+
+
 @lru_cache(maxsize=4)
 def make_workload(trace: str, scaling: str, cluster: str, seed: int, sizes: str) -> Workload:
     """Return the jobs of a virtual cluster of the trace.
 
     Raises:
-        InputError: the trace or the curves are not at the grid's path.
+        InputErrors: the trace or the curves are not at the grid's path.
     """
-    for name, path in (("trace", trace), ("scaling", scaling)):
-        if not Path(path).is_file():
-            rule = f"{name} must be a file of Philly's trace with models, or of their curves (--set {name}=FILE)"
-            raise InputError(rule, value=f'"{path}"', place="reproduce afs")
+    check_files(files_of(trace, scaling), "reproduce afs")
     options = {"trace": trace, "cluster": cluster, "scaling": scaling, "told_models": seed == 0}
     made = generate_workload("afs", {**options, "elastic": sizes != ASKED}, seed)
     if sizes != ASKED_UP:

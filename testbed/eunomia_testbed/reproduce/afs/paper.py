@@ -13,11 +13,13 @@ from eunomia_testbed.reproduce.afs.cells import (
     QUARTERS,
     AfsCell,
     AfsFigures,
+    files_of,
     recipe_of,
     run_cell,
 )
 from eunomia_testbed.reproduce.afs.two_jobs import equal_shares, in_turn
 from eunomia_testbed.reproduce.claims import RowPaper, paper_of
+from eunomia_testbed.reproduce.paper import setting
 from eunomia_testbed.reproduce.rows import Fields, read_rows
 
 ORDER: Final = (
@@ -34,18 +36,26 @@ class AfsGrid:
     """The settings of the reproduction, fixed and printed before the first run."""
 
     seeds: tuple[int, ...] = (0,)
-    clusters: str = "2869ce,e13805,ed69ec"
-    """Clusters of Table 3 for every policy but Tiresias-L and Themis: #9, #4 and #11. All eleven take hours."""
-    order_clusters: str = "0e4a51,b436b2,7f04ca,103959,ee9e8c"
-    """Further clusters of the rows that need SRTF, SRSF, AFS-L and AFS-P alone: #1, #3, #6, #7 and #8."""
-    tiresias_clusters: str = "e13805,103959,ed69ec"
-    """Clusters of the rows with Tiresias-L, which takes hours where wide gangs wait in long queues, and with Themis."""
-    trace: str = "philly_full_reconstructed.csv.gz"
-    """Philly's trace with the models that the authors drew: not part of Eunomia."""
-    scaling: str = "afs_scaling.csv"
-    """The authors' seconds per step by GPUs: not part of Eunomia."""
-    start_seconds: float = 30.0
-    """Seconds that a restart costs in the rows about costs; Figure 1 shows tens of seconds."""
+    clusters: str = setting(
+        "2869ce,e13805,ed69ec",
+        "Clusters of Table 3 for every policy but Tiresias-L and Themis: #9, #4 and #11. All eleven take hours.",
+    )
+    order_clusters: str = setting(
+        "0e4a51,b436b2,7f04ca,103959,ee9e8c",
+        "Further clusters of the rows that need SRTF, SRSF, AFS-L and AFS-P alone: #1, #3, #6, #7 and #8.",
+    )
+    tiresias_clusters: str = setting(
+        "e13805,103959,ed69ec",
+        "Clusters of the rows with Themis, or with Tiresias-L, which takes hours where wide gangs wait in long queues.",
+    )
+    trace: str = setting(
+        "philly_full_reconstructed.csv.gz",
+        "The file of Philly's trace with the models that the authors drew: not part of Eunomia.",
+    )
+    scaling: str = setting("afs_scaling.csv", "The file of the authors' seconds per step by GPUs: not part of Eunomia.")
+    start_seconds: float = setting(
+        30.0, "What a start or restart takes in the rows named Costs; Figure 1 shows tens of seconds.", least=0
+    )
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -171,4 +181,5 @@ PAPER: Final = paper_of(
     },
     shows={"mean JCT": "h", "restarts": ""},
     hidden=("trace", "scaling"),
+    files=lambda cell: files_of(cell.trace, cell.scaling),
 )

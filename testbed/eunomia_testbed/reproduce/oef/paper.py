@@ -9,7 +9,8 @@ from typing import Any, Final
 from eunomia.model.shapes import value
 from eunomia_testbed.reproduce.claims import RowPaper, Variant, paper_of
 from eunomia_testbed.reproduce.oef.cells import COMPLETION, OVERHEAD, RESTART, OefCell, OefFigures, recipe_of, run_cell
-from eunomia_testbed.reproduce.oef.tenants import FOUR, GAVEL, JOBS, PRINTED
+from eunomia_testbed.reproduce.oef.tenants import FOUR, GAVEL, JOBS, PRINTED, files_of
+from eunomia_testbed.reproduce.paper import setting
 from eunomia_testbed.reproduce.rows import Fields, read_rows
 
 
@@ -18,16 +19,13 @@ class OefGrid:
     """The settings of the reproduction, fixed and printed before the first run."""
 
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
-    throughputs: str = ""
-    """File of Gavel's measured rates; without one the verdicts on them are left out."""
-    four_tenants: int = 4
-    """Tenants of §6.2."""
-    twenty_tenants: int = 20
-    """Tenants of §6.3.1."""
-    fifty_tenants: int = 50
-    """Tenants of §6.3.2."""
-    hours: float = 8.0
-    """Simulated time of jobs that do not end."""
+    throughputs: str = setting(
+        "", "The file of Gavel's measured rates, not part of Eunomia; without one the verdicts on them are left out."
+    )
+    four_tenants: int = setting(4, "Tenants of §6.2.", least=4)
+    twenty_tenants: int = setting(20, "Tenants of §6.3.1.", least=2)
+    fifty_tenants: int = setting(50, "Tenants of §6.3.2.", least=2)
+    hours: float = setting(8.0, "Simulated hours of jobs that do not end; tenants change after 40 minutes.", least=2)
 
 
 def make_cell(grid: OefGrid, fields: Fields, seed: int) -> OefCell:
@@ -101,4 +99,5 @@ PAPER: Final = paper_of(
     },
     shows={"throughput": "GPUs of the slowest type", "mean JCT": "h"},
     hidden=("throughputs",),
+    files=lambda cell: files_of(cell.throughputs),
 )

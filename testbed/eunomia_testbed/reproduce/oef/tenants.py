@@ -4,12 +4,10 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import Final
 
 import numpy as np
 
-from eunomia.errors import InputError
 from eunomia.model.cluster import Cluster
 from eunomia.model.shapes import builds, value
 from eunomia.units import Ints, Locality, Reals
@@ -18,6 +16,7 @@ from eunomia_testbed.generators import generate_workload
 from eunomia_testbed.generators.oef import BANDWIDTH, MODELS, oef_speeds
 from eunomia_testbed.performance import DeclaredModel, DeclaredSpeeds, GavelThroughputs, PerformanceModel, Setting
 from eunomia_testbed.performance.declared import NETWORK_INTENSIVE
+from eunomia_testbed.reproduce.files import NeededFile, check_files
 from eunomia_testbed.workload import Workload
 from eunomia_testbed.workload.workload import AppColumns, JobColumns, UserColumns
 
@@ -99,12 +98,18 @@ def instance(speedup: Reals, weight: Sequence[float]) -> AuditInstance:
     )
 
 
+def files_of(throughputs: str) -> tuple[NeededFile, ...]:
+    """Return the files of others that a simulation reads; none with printed speeds, which have no path."""
+    rule = "throughputs must be the file of Gavel's measured rates (--set throughputs=FILE)"
+    return (NeededFile(path=throughputs, rule=rule),) if throughputs else ()
+
+
 @lru_cache(maxsize=4)
 def speeds_of(speeds: str, throughputs: str) -> DeclaredSpeeds:
     """Return speeds relative to the slowest type, linear in GPUs, with S of Themis' footnote 3 across hosts.
 
     Raises:
-        InputError: the throughputs are not at the grid's path.
+        InputErrors: the throughputs are not at the grid's path.
     """
     measured: PerformanceModel = oef_speeds() if speeds == PRINTED else _gavel(throughputs)
     models = MODELS if speeds == PRINTED else measured.models
@@ -123,9 +128,7 @@ def _one(kind: str) -> Setting:
 
 
 def _gavel(throughputs: str) -> GavelThroughputs:
-    if not Path(throughputs).is_file():
-        rule = "throughputs must be the file of Gavel's measured rates (--set throughputs=FILE)"
-        raise InputError(rule, value=f'"{throughputs}"', place="reproduce oef")
+    check_files(files_of(throughputs), "reproduce oef")
     return GavelThroughputs.read(throughputs)
 
 

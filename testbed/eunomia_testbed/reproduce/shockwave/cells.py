@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-from eunomia.errors import InputError
 from eunomia.model.cluster import Cluster
 from eunomia.model.shapes import value
 from eunomia_testbed.generators import generate_workload
 from eunomia_testbed.metrics.judged import judge
 from eunomia_testbed.performance import GavelThroughputs
+from eunomia_testbed.reproduce.files import NeededFile, check_files
 from eunomia_testbed.reproduce.paper import cell_key
 from eunomia_testbed.reproduce.recipes import Recipe, run_profile
 from eunomia_testbed.reproduce.rows import read_policies
@@ -102,18 +102,21 @@ class ShockwaveFigures:
         return sum(self.jct_seconds) / len(self.jct_seconds)
 
 
+def files_of(throughputs: str) -> tuple[NeededFile, ...]:
+    """Return the files of others that a simulation reads."""
+    rule = "throughputs must be the file of measured rates that the traces need (--set throughputs=FILE)"
+    return (NeededFile(path=throughputs, rule=rule),)
+
+
 @lru_cache(maxsize=2)
 def make_rates(throughputs: str) -> GavelThroughputs:
     """Read the measured rates; they do not depend on the placement of a job's GPUs.
 
     Raises:
-        InputError: they are not at the grid's path.
+        InputErrors: they are not at the grid's path.
     """
-    path = Path(throughputs)
-    if not path.is_file():
-        rule = "throughputs must be the file of measured rates that the traces need (--set throughputs=FILE)"
-        raise InputError(rule, value=f'"{path}"', place="reproduce shockwave")
-    return GavelThroughputs.read(path, placement=False)
+    check_files(files_of(throughputs), "reproduce shockwave")
+    return GavelThroughputs.read(throughputs, placement=False)
 
 
 @lru_cache(maxsize=8)
@@ -121,7 +124,7 @@ def make_workload(cell: ShockwaveCell) -> Workload:
     """Draw the trace of a cell.
 
     Raises:
-        InputError: the throughputs are not at the grid's path.
+        InputErrors: the throughputs are not at the grid's path.
     """
     make_rates(cell.throughputs)
     dynamic = (1.0 - cell.static) / 2.0

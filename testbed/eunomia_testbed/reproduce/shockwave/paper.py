@@ -7,15 +7,19 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
 
+from eunomia.errors import InputError
 from eunomia.model.shapes import value
+from eunomia.words import shown
 from eunomia_testbed.metrics.fairness import UNFAIR_RHO
 from eunomia_testbed.reproduce.claims import RowPaper, Variant, paper_of
+from eunomia_testbed.reproduce.paper import setting
 from eunomia_testbed.reproduce.rows import Fields, read_rows
 from eunomia_testbed.reproduce.shockwave.cells import (
     OURS,
     PAPER_UNFAIR,
     ShockwaveCell,
     ShockwaveFigures,
+    files_of,
     recipe_of,
     run_cell,
 )
@@ -31,17 +35,24 @@ class ShockwaveGrid:
     """The settings of the reproduction, fixed and printed before the first run."""
 
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
-    throughputs: str = "tacc_throughputs.json.gz"
-    """File of measured rates in Gavel's format: theirs is not part of Eunomia."""
-    scales: tuple[int, ...] = (64, 128)
-    """GPUs of Figure 9; the paper's third cluster has 256."""
-    fresh_seed: int = 11
-    """Generator's seed of the first fresh trace."""
+    throughputs: str = setting(
+        "tacc_throughputs.json.gz", "The file of measured rates in Gavel's format: theirs is not part of Eunomia."
+    )
+    scales: str = setting("64,128", "GPUs of the clusters of Figure 9; the paper's third cluster has 256.")
+    fresh_seed: int = setting(11, "The generator's seed of the first fresh trace.", least=0)
 
     @property
     def each_scale(self) -> list[Fields]:
-        """Return the clusters of Figure 9: the same contention on more GPUs."""
-        return [scaled(gpus) for gpus in self.scales]
+        """Return the clusters of Figure 9: the same contention on more GPUs.
+
+        Raises:
+            InputError: a cluster's GPUs are not a number from 1 on.
+        """
+        found = [part.strip() for part in self.scales.split(",")]
+        if not all(part.isdecimal() and int(part) > 0 for part in found):
+            rule = "scales must be numbers of GPUs, such as 64,128,256"
+            raise InputError(rule, value=shown(self.scales), place="--set scales")
+        return [scaled(gpus) for gpus in dict.fromkeys(map(int, found))]
 
 
 def scaled(gpus: int) -> Fields:
@@ -113,4 +124,5 @@ PAPER: Final = paper_of(
     facts=lambda grid: {"canonical": str(CANONICAL_SEED), "last_fresh": str(grid.fresh_seed + 4)},
     shows={"makespan": "s", "mean JCT": "s", "worst ρ": ""},
     hidden=("throughputs", "trace_seed"),
+    files=lambda cell: files_of(cell.throughputs),
 )

@@ -9,10 +9,19 @@ import numpy as np
 
 from eunomia.model.cluster import Cluster
 from eunomia.model.shapes import value
+from eunomia_testbed.reproduce.files import NeededFile
 from eunomia_testbed.reproduce.paper import cell_key
 from eunomia_testbed.reproduce.recipes import Recipe, run_profile
 from eunomia_testbed.reproduce.rows import read_policies
-from eunomia_testbed.reproduce.synergy.jobs import drawn, of_philly, read_profiles, static
+from eunomia_testbed.reproduce.synergy.jobs import (
+    drawn,
+    of_philly,
+    philly_files,
+    profile_files,
+    read_profiles,
+    static,
+    static_files,
+)
 from eunomia_testbed.reproduce.synergy.measuring import by_length, use
 from eunomia_testbed.simulator import Keep, Reports, SimulationOptions, simulate_one
 from eunomia_testbed.workload import Workload
@@ -93,11 +102,18 @@ class SynergyFigures:
         return self.makespan_seconds / 3600.0
 
 
+def files_of(cell: SynergyCell) -> tuple[NeededFile, ...]:
+    """Return the files of others that a cell reads."""
+    if cell.static:
+        return static_files(cell.data)
+    return philly_files(cell.trace, cell.data) if cell.trace else profile_files(cell.data)
+
+
 def make_workload(cell: SynergyCell) -> Workload:
     """Read or draw the jobs of a cell; its scheme and order do not matter.
 
     Raises:
-        InputError: the authors' files, or Philly's trace, are not at the grid's path.
+        InputErrors: the authors' files, or Philly's trace, are not at the grid's path.
     """
     if cell.static:
         return static(cell.data)

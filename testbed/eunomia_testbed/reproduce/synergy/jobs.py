@@ -3,6 +3,7 @@
 import dataclasses
 from functools import lru_cache
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 
@@ -11,13 +12,36 @@ from eunomia_testbed.generators import generate_workload
 from eunomia_testbed.generators.derived import TASKS
 from eunomia_testbed.generators.drawing import picked, stream
 from eunomia_testbed.performance import SynergyProfiles
+from eunomia_testbed.reproduce.files import NeededFile, check_files
 from eunomia_testbed.traces import read_trace
 from eunomia_testbed.workload import Workload
 
 STATIC = "static_100job_6_3_1100.0"
 """The authors' static trace of 100 jobs, in the folder of their profiles."""
+PLACE: Final = "reproduce synergy"
 Split = tuple[float, float, float]
 """Parts of image, language and speech models."""
+
+
+def profile_files(data: str) -> tuple[NeededFile, ...]:
+    """Return the authors' profiles in a folder."""
+    return tuple(_in_folder(data, name) for name in ("profiles.csv", "models.csv"))
+
+
+def static_files(data: str) -> tuple[NeededFile, ...]:
+    """Return what a simulation of the static trace reads."""
+    return (*profile_files(data), _in_folder(data, STATIC))
+
+
+def philly_files(trace: str, data: str) -> tuple[NeededFile, ...]:
+    """Return what a simulation of Philly's trace reads."""
+    rule = "trace must be the file of Philly's trace, which Figure 6 needs (--set trace=FILE)"
+    return (*profile_files(data), NeededFile(path=trace, rule=rule))
+
+
+def _in_folder(data: str, name: str) -> NeededFile:
+    rule = "data must be the folder with Synergy's profiles and static trace (--set data=FOLDER)"
+    return NeededFile(path=str(Path(data) / name), rule=rule, folder=data)
 
 
 @lru_cache(maxsize=2)
@@ -25,11 +49,9 @@ def read_profiles(data: str) -> SynergyProfiles:
     """Read the authors' profiles.
 
     Raises:
-        InputError: they are not at the grid's path.
+        InputErrors: they are not at the grid's path.
     """
-    if not (Path(data) / "profiles.csv").is_file():
-        rule = "data must be the folder with Synergy's profiles and static trace (--set data=FOLDER)"
-        raise InputError(rule, value=f'"{data}"', place="reproduce synergy")
+    check_files(profile_files(data), PLACE)
     return SynergyProfiles.read(data)
 
 
@@ -38,9 +60,9 @@ def static(data: str) -> Workload:
     """Return the jobs of the authors' static trace.
 
     Raises:
-        InputError: it is not at the grid's path.
+        InputErrors: it is not at the grid's path.
     """
-    read_profiles(data)
+    check_files(static_files(data), PLACE)
     return read_trace(Path(data) / STATIC, strict=True)
 
 
@@ -51,7 +73,7 @@ def drawn(
     """Return jobs of the generator ``synergy``; ``times`` is a factor on their durations.
 
     Raises:
-        InputError: the authors' profiles are not at the grid's path.
+        InputErrors: the authors' profiles are not at the grid's path.
     """
     read_profiles(data)
     options = {
@@ -73,15 +95,13 @@ def of_philly(trace: str, data: str, jobs: range, split: Split, seed: int) -> Wo
     """Return jobs of Philly's trace by submission, with drawn models; durations are those at proportional shares.
 
     Raises:
-        InputError: the trace or the profiles are not at the grid's path, or the trace is shorter than the range.
+        InputErrors: the trace or the profiles are not at the grid's path, or the trace is shorter than the range.
     """
-    if not Path(trace).is_file():
-        rule = "trace must be the file of Philly's trace (--set trace=FILE)"
-        raise InputError(rule, value=f'"{trace}"', place="reproduce synergy")
+    check_files(philly_files(trace, data), PLACE)
     whole = read_trace(Path(trace), strict=True).jobs
     if jobs.stop > len(whole.id):
         rule = f"the range must be within the {len(whole.id)} jobs of the trace (--set philly_first, philly_jobs)"
-        raise InputError(rule, value=f"up to job {jobs.stop}", place="reproduce synergy")
+        raise InputError(rule, value=f"up to job {jobs.stop}", place=PLACE)
     rows = slice(jobs.start, jobs.stop)
     models = _models(len(jobs), split, seed)
     profiles = read_profiles(data)

@@ -10,8 +10,16 @@ import numpy as np
 from eunomia.errors import InputError
 from eunomia.model.shapes import value
 from eunomia_testbed.reproduce.claims import RowPaper, paper_of
+from eunomia_testbed.reproduce.paper import setting
 from eunomia_testbed.reproduce.rows import Fields, read_rows
-from eunomia_testbed.reproduce.synergy.cells import ORDERS, SynergyCell, SynergyFigures, recipe_of, run_cell
+from eunomia_testbed.reproduce.synergy.cells import (
+    ORDERS,
+    SynergyCell,
+    SynergyFigures,
+    files_of,
+    recipe_of,
+    run_cell,
+)
 from eunomia_testbed.reproduce.synergy.jobs import STATIC
 from eunomia_testbed.reproduce.synergy.tables import orders_as_table_2, orders_as_table_3
 
@@ -27,29 +35,36 @@ class SynergyGrid:
     """The settings of the reproduction, fixed and printed before the first run."""
 
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
-    data: str = "synergy"
-    """Folder with the authors' ``profiles.csv``, ``models.csv`` and static trace: they are no part of Eunomia."""
-    jobs: int = 1000
-    """Measured jobs of a drawn trace."""
-    warmup_jobs: int = 1000
-    gpus: int = 128
-    jobs_per_hour: float = 9.0
-    """Load of the single-GPU traces of Figure 12."""
-    loads: str = "5,7,9"
-    """Jobs an hour of the single-GPU traces of Figure 9: 0.7 to 1.2 times what 128 GPUs serve."""
-    multi_loads: str = "3,4,5.5"
-    """Jobs an hour of the multi-GPU traces of Figures 7 and 8: 0.75 to 1.4 times."""
-    near_loads: str = "0.8,0.9,1,1.1"
-    """Loads of jobs of one GPU at which the gain is decided, as parts of what the GPUs serve at proportional shares."""
-    dynamic_jobs: int = 300
-    """Measured jobs of Table 5's dynamic trace; as many before them are not measured."""
-    small_jobs: int = 60
-    """Measured jobs of the traces on 16 GPUs with Opt in every round; as many before them are not measured."""
-    trace: str = "philly_full_reconstructed.csv.gz"
-    """Philly's trace, for Figure 6: not part of Eunomia."""
-    philly_first: int = 92_000
-    philly_jobs: int = 8000
-    """Figure 6: a range of the trace by submission, whose demand is 1.24 times 512 GPUs; its jobs are all measured."""
+    data: str = setting(
+        "synergy",
+        "The folder with the authors' profiles.csv, models.csv and static trace: they are no part of Eunomia.",
+    )
+    jobs: int = setting(1000, "Measured jobs of a drawn trace of Figures 7 to 13.", least=1)
+    warmup_jobs: int = setting(1000, "Jobs before them, which are not measured.", least=0)
+    gpus: int = setting(128, "GPUs of the cluster of Figures 7 to 13, eight a server.", least=8)
+    jobs_per_hour: float = setting(9.0, "Jobs an hour of the single-GPU traces of Figure 12.", least=0.01)
+    loads: str = setting(
+        "5,7,9", "Jobs an hour of the single-GPU traces of Figure 9: 0.7 to 1.2 times what 128 GPUs serve."
+    )
+    multi_loads: str = setting(
+        "3,4,5.5", "Jobs an hour of the multi-GPU traces of Figures 7 and 8: 0.75 to 1.4 times what 128 GPUs serve."
+    )
+    near_loads: str = setting(
+        "0.8,0.9,1,1.1", "Loads of the rows named Near capacity, as parts of what 32 GPUs serve at proportional shares."
+    )
+    dynamic_jobs: int = setting(
+        300,
+        "Measured jobs of Table 5's trace under SRTF and of Near capacity; as many before them are not measured.",
+        least=1,
+    )
+    small_jobs: int = setting(
+        60, "Measured jobs of the rows named Small, on 16 GPUs; as many before them are not measured.", least=1
+    )
+    trace: str = setting(
+        "philly_full_reconstructed.csv.gz", "The file of Philly's trace, for Figure 6: not part of Eunomia."
+    )
+    philly_first: int = setting(92_000, "Figure 6: the first of the range of the trace's jobs, by submission.", least=0)
+    philly_jobs: int = setting(8000, "Figure 6: jobs of the range; its demand is 1.24 times 512 GPUs.", least=1)
 
     def loads_of(self, *, multi: bool) -> tuple[float, ...]:
         """Return the jobs an hour of Figures 7 to 9, ascending.
@@ -191,4 +206,5 @@ PAPER: Final = paper_of(
     facts=facts,
     shows={"makespan": "h", "mean JCT": "h"},
     hidden=("data", "trace", "jobs", "warmup_jobs"),
+    files=files_of,
 )

@@ -12,6 +12,7 @@ from eunomia.errors import InputError
 from eunomia.model.shapes import value
 from eunomia.words import shown
 from eunomia_testbed.reproduce.claims import RowPaper, Variant, paper_of
+from eunomia_testbed.reproduce.paper import setting
 from eunomia_testbed.reproduce.rows import Fields, read_rows
 from eunomia_testbed.reproduce.themis.alone import run_cell
 from eunomia_testbed.reproduce.themis.cells import COSTS, Cell, Figures, make_cluster, recipe_of
@@ -25,12 +26,11 @@ class Grid:
     """The settings of the reproduction, fixed and printed before the first run."""
 
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
-    testbed_apps: int = 20
-    """Apps on the testbed cluster; the paper's snapshot has 85."""
-    simulator_apps: int = 12
-    """Apps on the simulator's cluster."""
-    slowdowns: str = ",".join(SLOWDOWNS)
-    """Slowdown models, separated by commas; the verdict under the first one counts."""
+    testbed_apps: int = setting(20, "Apps on the testbed cluster; the paper's snapshot has 85.", least=2)
+    simulator_apps: int = setting(12, "Apps on the simulator's cluster.", least=2)
+    slowdowns: str = setting(
+        ",".join(SLOWDOWNS), "Models of what distance costs; the verdict under the first one counts."
+    )
 
     def __post_init__(self) -> None:
         """Refuse an unknown model of slowdowns."""
