@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from chaos.damage.damages import damage
-from chaos.damage.outcome import End, Outcome, begin, judge
-from chaos.damage.world import build
+from chaos.damage.file_damages import damage_files
+from chaos.damage.outcome import Begun, End, Outcome, begin, judge
+from chaos.damage.world import JOURNAL, build, build_killed
 
 BAD = (End.SILENT, End.CRASHED, End.UNSEEN)
 
@@ -18,15 +19,26 @@ BAD = (End.SILENT, End.CRASHED, End.UNSEEN)
 def run(damages: int, seed: int) -> Iterator[tuple[int, str, Outcome]]:
     """Damage a journal again and again, each time a whole one; yield seed, damage and outcome of each."""
     with tempfile.TemporaryDirectory() as place:
-        source, folder = Path(place) / "whole", Path(place) / "state"
-        build(source)
-        shutil.copytree(source, folder)
-        whole = begin(folder)
+        closed, killed, earlier = (Path(place) / name for name in ("closed", "killed", "earlier"))
+        folder = Path(place) / "state"
+        build(closed)
+        build_killed(killed, earlier)
+        whole = {source: _begun(source, folder) for source in (closed, killed)}
         for number in range(seed, seed + damages):
-            shutil.rmtree(folder)
-            shutil.copytree(source, folder)
-            what = damage(folder / "journal.sqlite", number)
-            yield number, what, judge(folder, whole)
+            source = killed if number % 2 else closed
+            _copy(source, folder)
+            what = damage_files(folder, earlier, number) if number % 2 else damage(folder / JOURNAL, number)
+            yield number, what, judge(folder, whole[source])
+
+
+def _begun(source: Path, folder: Path) -> Begun:
+    _copy(source, folder)
+    return begin(folder)
+
+
+def _copy(source: Path, folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(source, folder)
 
 
 def main() -> int:

@@ -1,5 +1,7 @@
 """A state folder whose journal has all there is: apps that live and that are over, checkpoints, archived segments."""
 
+import shutil
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -30,15 +32,36 @@ APPS: Final = ("ana", "bob", "cy", "dora", "eve", "fay")
 OVER: Final = ("ana", "bob")
 LEASE_EPOCH_SECONDS: Final = 7.0
 BEGAN: Final = 1_700_000_000.0
+JOURNAL: Final = "journal.sqlite"
+MARK: Final = "journal.mark"
 
 
 def build(folder: Path) -> None:
     """Make the folder: a run of some fifty steps that stopped with four apps alive."""
+    with _opened(folder) as journal:
+        _Run(journal).run()
+
+
+def build_killed(folder: Path, earlier: Path) -> None:
+    """Make the folder as an arbiter leaves it that is killed, and as it was some steps before.
+
+    Args:
+        folder: gets the journal with its write-ahead log.
+        earlier: gets the same some steps before the last.
+    """
+    with tempfile.TemporaryDirectory() as place, _opened(Path(place) / "state") as journal:
+        run = _Run(journal)
+        run.come()
+        shutil.copytree(journal.path.parent, earlier)
+        run.go()
+        shutil.copytree(journal.path.parent, folder)
+
+
+def _opened(folder: Path) -> Journal:
     (folder / "apps").mkdir(parents=True)
     for name in APPS:
         (folder / "apps" / name).mkdir()
-    with Journal.open(folder / "journal.sqlite", durable=False, retention=Retention(segment_steps=5)) as journal:
-        _Run(journal).run()
+    return Journal.open(folder / JOURNAL, durable=False, retention=Retention(segment_steps=5))
 
 
 class _Run:
@@ -57,12 +80,20 @@ class _Run:
         self._now = 0.0
 
     def run(self) -> None:
+        self.come()
+        self.go()
+
+    def come(self) -> None:
+        """All apps come, and their jobs start."""
         for number, name in enumerate(APPS):
             app = _app(name, self._now)
             self._step([AppArrived(app=AppId(name), user=UserId(app.user), divides=False)], [app])
             self._step([_job(name)], [])
             if number % 2:
                 self._journal.checkpoint(self._arbiter.save())
+
+    def go(self) -> None:
+        """Some apps end; another one's job reports."""
         for name in OVER:
             app = _app(name, 0.0)
             app.end("finished", "", self._now)
