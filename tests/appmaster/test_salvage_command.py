@@ -9,7 +9,7 @@ from tests.appmaster.serving_lab import supervisor
 
 from eunomia import cli
 from eunomia.errors import InputError
-from eunomia.journal.salvage import salvage
+from eunomia_appmaster.service.salvage import salvage
 
 _floors = serving_lab.floors
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -17,10 +18,11 @@ from eunomia.errors import InputError
 from eunomia.journal.files import JournalWriteError, Keep, Retention
 from eunomia.journal.journal import Journal, read_journal
 from eunomia.journal.recovery import recover
-from eunomia.journal.salvage import salvage
+from eunomia.journal.sums import row_sum, step_sum
 from eunomia.journal.values import Note
 from eunomia.model.cluster import Cluster, Machine
 from eunomia.platform.profiles import Profile
+from eunomia_appmaster.service.salvage import salvage
 
 ROOT = Path(__file__).parent.parent.parent
 CLUSTER = Cluster.build([Machine(name="a", gpu_type="cpu", gpus=4)], place="test")
@@ -143,7 +145,7 @@ def test_a_journal_of_version_1_is_read_as_it_is_and_brought_up_when_it_is_writt
         assert reader._version == 1
     assert recovered(path).save() == made.save()
     with read_journal(path) as reader:
-        assert reader._version == 3
+        assert reader._version == 4
 
 
 # --- damage -----------------------------------------------------------------------------------------------------------
@@ -210,6 +212,90 @@ def recovered_from(journal: Journal) -> Arbiter:
     made = arbiter()
     recover(made, journal)
     return made
+
+
+def test_a_step_carries_the_sum_of_the_one_before_it(path: Path) -> None:
+    with Journal.open(path, durable=False) as journal:
+        live(journal, 4)
+        first = journal.reached
+        live(journal, 2)
+        assert [row.before for row in journal._rows("1 ORDER BY id")] == [None, *map(journal.sum_of, range(1, 6))]
+        assert (first.step, first.sum) == (4, journal.sum_of(4))
+        (row,) = journal._rows("id = 3")
+    other = row._replace(at=row.at + 1.0)  # a step of another history, good by itself
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.execute("UPDATE steps SET at = ?, crc = ? WHERE id = 3", (other.at, step_sum(other)))
+    with pytest.raises(InputError, match=r"good up to step 3.*must follow each other, but got step 4 on another"):
+        recovered(path)
+    assert (salvage(path).last, salvage(path).lost) == (3, 0)
+
+
+def test_a_journal_of_version_3_goes_on_and_its_next_step_is_chained_to_its_last(path: Path) -> None:
+    with Journal.open(path, durable=False) as journal:
+        journal.note(Note(kind="app", key="a", value=1))
+        live(journal, 4)
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        rows = database.execute("SELECT id, now, at, events, decision, uptime FROM steps").fetchall()
+        for columns in rows:
+            database.execute("UPDATE steps SET crc = ? WHERE id = ?", (row_sum(*columns), columns[0]))
+        database.execute("ALTER TABLE steps DROP COLUMN before")
+        database.execute("UPDATE meta SET value = '1', crc = ? WHERE key = 'notes'", (row_sum("notes", "1"),))
+        database.execute("PRAGMA user_version = 3")
+    with read_journal(path) as reader:
+        assert (reader._version, len(list(reader.steps())), reader.damage().words()) == (3, 4, [])
+    with Journal.open(path, durable=False) as journal:
+        live(journal, 1)
+        journal.note(Note(kind="app", key="b", value=1))
+        assert [row.before for row in journal._rows("1 ORDER BY id")] == [None] * 4 + [journal.sum_of(4)]
+        assert journal.damage().words() == []
+        assert journal.reached.notes == 1
+
+
+def test_notes_that_are_older_than_those_written_last_are_noticed(path: Path) -> None:
+    with Journal.open(path, durable=False) as journal:
+        journal.note(Note(kind="app", key="a", value=1), Note(kind="app", key="b", value=1))
+        before = journal._database.execute("SELECT value, crc FROM notes WHERE key = 'a'").fetchone()
+        journal.note(Note(kind="app", key="a", value=2))
+        assert journal.damage().words() == []
+        journal._database.execute("UPDATE notes SET value = ?, crc = ? WHERE key = 'a'", before)
+        assert journal.damage().words() == ["some of the notes are older than those that were written last"]
+        journal._database.execute("UPDATE notes SET value = '3' WHERE key = 'a'")
+        assert journal.damage().notes == (("app", "a"),)
+        journal.note(Note(kind="app", key="a", value=4))  # a damaged note that is written again is whole
+        assert journal.damage().words() == []
+
+
+def test_a_submission_empties_the_log_and_a_reader_does_not_hold_it_up(path: Path) -> None:
+    log = path.with_name(f"{path.name}-wal")
+    with Journal.open(path, durable=False) as journal:
+        live(journal, 1)
+        assert log.stat().st_size == 0
+        live(journal, 3)
+        assert log.stat().st_size > 0
+        with read_journal(path) as reader, reader.at_one_moment():
+            assert reader.last_step == 4
+            live(journal, 1)
+            journal.set_meta(seed=1)  # it is moved into the file later
+            assert log.stat().st_size > 0
+        journal.empty_log()
+        assert log.stat().st_size == 0
+
+
+def test_an_archived_segment_with_a_damaged_byte_is_refused_by_name(path: Path) -> None:
+    with Journal.open(path, durable=False, retention=SMALL) as journal:
+        live(journal, 12, checkpoint_every=4)
+        (segment, *_) = sorted((path.parent / "journal.archive").iterdir())
+    content, refused = segment.read_bytes(), 0
+    with read_journal(path) as reader:
+        whole = [(step.number, step.now, step.at) for step in reader.steps()]
+        for at in range(len(content)):
+            segment.write_bytes(content[:at] + bytes([content[at] ^ 0x10]) + content[at + 1 :])
+            try:  # bits of the header and between the last block and the sum mean nothing
+                assert [(step.number, step.now, step.at) for step in reader.steps()] == whole
+            except InputError as error:
+                assert "archived segment" in str(error) or "as they were written" in str(error)  # noqa: PT017
+                refused += 1
+    assert refused >= len(content) - 12
 
 
 def test_a_journal_cut_short_is_refused_and_the_file_kept(path: Path) -> None:

@@ -47,7 +47,7 @@ DAMAGES = {
     "the layout": ("UPDATE meta SET value = x'00' WHERE key = 'layout'", End.REFUSED, "must hold its layout"),
     "a step's type": ("UPDATE steps SET events = 5 WHERE id = 31", End.REFUSED, "journal salvage"),
     "the last step twice": (
-        "INSERT INTO steps SELECT id + 1, now, at, events, decision, uptime, crc FROM steps WHERE id = 31",
+        "INSERT INTO steps SELECT id + 1, now, at, events, decision, uptime, crc, before FROM steps WHERE id = 31",
         End.REFUSED,
         "step 32",
     ),
@@ -76,6 +76,7 @@ def test_a_journal_of_version_2_is_brought_up_with_sums_and_a_note_that_is_no_js
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
         for table in ("notes", "meta", "segments"):
             database.execute(f"ALTER TABLE {table} DROP COLUMN crc")
+        database.execute("ALTER TABLE steps DROP COLUMN before")
         database.execute("UPDATE steps SET crc = NULL")
         database.execute("UPDATE checkpoints SET crc = NULL")
         database.execute("DELETE FROM meta WHERE key = 'notes'")

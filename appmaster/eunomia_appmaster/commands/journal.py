@@ -55,9 +55,9 @@ def salvage(
     Before the replacement, a trial run checks that an arbiter can start from the new file. Exit code 2 if it
     cannot; nothing is changed then.
     """
-    from eunomia.journal.salvage import lines as words
-    from eunomia.journal.salvage import salvage as save
     from eunomia_appmaster.explaining.dry_recovery import try_recovery
+    from eunomia_appmaster.service.salvage import lines as words
+    from eunomia_appmaster.service.salvage import salvage as save
 
     path = journal_of(folder)
     if not os.path.isfile(path):  # noqa: PTH113 - also under a name that no disk takes

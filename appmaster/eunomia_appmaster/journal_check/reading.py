@@ -19,7 +19,7 @@ from eunomia_appmaster.journal_check.findings import AddFinding, Finding, Rule
 from eunomia_appmaster.journal_check.plain import plain
 
 APPLICATION_ID = 0x45554E4F
-VERSIONS = (1, 2, 3)
+VERSIONS = (1, 2, 3, 4)
 ATTEMPTS, PAUSE_SECONDS = 10, 0.05
 """Attempts to open a journal that is being written, and the seconds between them."""
 DECIDED = ("now", "version", "round", "orders", "transitions", "renewals", "offers", "closed", "faults")
@@ -71,6 +71,7 @@ class Rows:
             raise InputError("a journal must exist to be checked", value="no such file", place=str(path))
         self._path = path
         self._note = note
+        self._last: tuple[int, int | None] = (0, None)
         self._database = _opened(path)
         try:
             (owner,) = self._database.execute("PRAGMA application_id").fetchone()
@@ -167,7 +168,8 @@ class Rows:
             if file is not None:
                 yield from self._archived(self._path.parent / file, int(last))
         more = "uptime, crc" if self.version > 1 else "NULL, NULL"
-        query = f"SELECT id, now, at, events, decision, {more} FROM steps ORDER BY id"
+        chained = "before" if self.version > 3 else "NULL"
+        query = f"SELECT id, now, at, events, decision, {more}, {chained} FROM steps ORDER BY id"
         yield from ((*row, False) for row in self._database.execute(query))
 
     def _segments(self) -> list[tuple[int, int, str | None]]:
@@ -181,17 +183,19 @@ class Rows:
             with gzip.open(path, "rt", encoding="utf-8") as lines:
                 for line in lines:
                     row = json.loads(line)
-                    yield (*(row[name] for name in ARCHIVED), True)
+                    yield (*(row[name] for name in ARCHIVED), row.get("before"), True)
         except (OSError, EOFError, ValueError, KeyError, TypeError, RecursionError, zlib.error) as error:
             self._unreadable(f"the segment up to step {last} cannot be read: {error}", path.name)
 
     def _step(self, row: tuple[Any, ...]) -> JournalStep | None:
-        *columns, crc, archived = row
+        *columns, crc, before, archived = row
         number, now, at, events, decision, _ = columns
         place = f"step {number}"
+        self._follow(number, crc, before)
         try:
-            before = crc is None or crc == zlib.crc32("\n".join((repr(now), repr(at), events, decision)).encode())
-            if not (crc == _sum(columns) or (before and (archived or self.version < 3))):
+            older = crc is None or crc == zlib.crc32("\n".join((repr(now), repr(at), events, decision)).encode())
+            summed = columns if before is None else [*columns, before]
+            if not (crc == _sum(summed) or (older and (archived or self.version < 3))):
                 self._unreadable("the row is not as it was written", place)
             decided = json.loads(decision)
             made = {name: plain(decided[name]) for name in DECIDED if name in decided}
@@ -208,6 +212,12 @@ class Rows:
             self._unreadable(f"the row cannot be read: {error}", place)
             return None
 
+    def _follow(self, number: Any, crc: int | None, before: int | None) -> None:
+        """Check that a step carries the sum of the step before it."""
+        last, self._last = self._last, (number, crc)
+        if before is not None and isinstance(number, int) and last[0] == number - 1 and before != last[1]:
+            self._note(Finding(rule=Rule.STEPS, what="it was written after another step", place=f"step {number}"))
+
     def _is_right(self, crc: int | None, columns: tuple[Any, ...], state: bytes) -> bool:
         if self.version > 2:
             return crc == zlib.crc32(state, _sum(columns))
@@ -220,8 +230,19 @@ class Rows:
         if self.version > 2:
             self._check_table("segments", ("first", "last", "at", "file"))
             known = self.meta("notes")
-            if isinstance(known, int) and known != notes:
-                self._unreadable(f"{known} notes were written, but {notes} are there", "table notes")
+            count, _, summed = known if isinstance(known, list) else (known, 0, None)
+            if isinstance(count, int) and count != notes:
+                self._unreadable(f"{count} notes were written, but {notes} are there", "table notes")
+            elif summed not in (None, self._sum_of_notes()):
+                self._unreadable("some notes are older than those that were written last", "table notes")
+
+    def _sum_of_notes(self) -> int:
+        """Return the XOR of the checksums of all notes."""
+        made = 0
+        with contextlib.suppress(sqlite3.DatabaseError):
+            for (crc,) in self._database.execute("SELECT crc FROM notes"):
+                made ^= crc if isinstance(crc, int) else 0
+        return made
 
     def _check_table(self, table: str, columns: tuple[str, ...]) -> int:
         count = 0

@@ -11,13 +11,13 @@ import structlog
 
 from eunomia.arbiter import ClusterView
 from eunomia.errors import InputError
-from eunomia.journal.files import BEGIN_ANEW
+from eunomia.journal.files import BEGIN_ANEW, CURE
 from eunomia.journal.journal import Journal, JournalReader
-from eunomia.journal.salvage import NOWHERE_ELSE
 from eunomia.journal.sums import UNREADABLE
 from eunomia.model.shapes import value
 from eunomia_appmaster.service.app_record import NOTE, App, read_app
 from eunomia_appmaster.service.layout import Layout
+from eunomia_appmaster.service.salvage import NOWHERE_ELSE
 from eunomia_appmaster.service.tokens import new_secret
 
 log = structlog.get_logger()
@@ -52,6 +52,7 @@ def kept_of(journal: Journal, seed: int) -> Kept:
         meta = journal.meta
     for line in said_of(journal):
         log.error("journal.damaged", what=line, journal=str(journal.path))
+    check_notes(journal)
     return _read(journal, meta)
 
 
@@ -67,6 +68,17 @@ def said_of(journal: Journal | JournalReader) -> list[str]:
     return lines
 
 
+def check_notes(journal: Journal | JournalReader) -> None:
+    """Refuse notes that are older than those written last: which apps they concern cannot be known.
+
+    Raises:
+        InputError: with the way out.
+    """
+    if journal.damage().stale:
+        rule = f"a journal's notes must be those that were written last; {CURE}"
+        raise InputError(rule, value="some are older", place=str(journal.path))
+
+
 def read_kept(journal: JournalReader) -> Kept:
     """Return the same data from a journal that is open for reading only.
 
@@ -74,6 +86,7 @@ def read_kept(journal: JournalReader) -> Kept:
         InputError: as ``kept_of``.
     """
     journal.check_pages()
+    check_notes(journal)
     return _read(journal, journal.meta)
 
 

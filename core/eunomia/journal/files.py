@@ -9,6 +9,7 @@ import os
 import socket
 import sqlite3
 import time
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from pathlib import Path
@@ -61,7 +62,10 @@ DEFAULT_RETENTION: Final = Retention()
 
 
 class Row(NamedTuple):
-    """A row of the table ``steps``; ``uptime`` and ``crc`` are None where version 1 wrote it."""
+    """A row of the table ``steps``; ``uptime`` and ``crc`` are None where version 1 wrote it.
+
+    ``before`` is the ``crc`` of the step before; None: the first one, or written before version 4.
+    """
 
     id: int
     now: float
@@ -70,6 +74,7 @@ class Row(NamedTuple):
     decision: str
     uptime: float | None
     crc: int | None
+    before: int | None = None
 
 
 # --- segments --------------------------------------------------------------------------------------------------------
@@ -98,7 +103,8 @@ def write_segment(path: Path, rows: Iterable[Row]) -> None:
             os.fsync(raw.fileno())
         unfinished.replace(path)
     except BaseException:
-        unfinished.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # what went wrong before says more
+            unfinished.unlink(missing_ok=True)
         raise
     _sync_folder(path.parent)
 
@@ -113,7 +119,7 @@ def read_segment(path: Path) -> Iterator[Row]:
         with gzip.open(path, "rt", encoding="utf-8") as lines:
             for line in lines:
                 yield Row(**json.loads(line))
-    except (OSError, EOFError, ValueError, TypeError) as error:
+    except (OSError, EOFError, ValueError, TypeError, RecursionError, zlib.error) as error:
         rule = "an archived segment of a journal must be there, and as it was written"
         raise InputError(rule, value=str(error) or type(error).__name__, place=str(path)) from error
 

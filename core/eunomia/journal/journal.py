@@ -27,7 +27,7 @@ import structlog
 
 from eunomia.contract.codec import Json, decode, encode
 from eunomia.contract.decisions import Decision
-from eunomia.contract.events import Event, expanded
+from eunomia.contract.events import AppArrived, Event, expanded
 from eunomia.errors import InputError
 from eunomia.journal.files import (
     ARCHIVE,
@@ -48,6 +48,8 @@ from eunomia.journal.schema import (
     bring_up,
     check_pages,
     check_version,
+    columns_of,
+    looking_at,
     prepare,
     version_of,
 )
@@ -55,12 +57,11 @@ from eunomia.journal.sums import (
     NOTES,
     UNREADABLE,
     as_json,
+    check_follows,
+    check_row,
     checkpoint_sum,
-    is_archived_whole,
     is_checkpoint_whole,
-    is_step_whole,
     row_sum,
-    step_sum,
     write_meta,
 )
 from eunomia.journal.values import (
@@ -68,17 +69,21 @@ from eunomia.journal.values import (
     NOTED,
     Damage,
     Note,
+    Reached,
+    counted,
     damage_of,
     name_of,
     segment_rows,
     whole,
     write_notes,
+    write_step,
 )
 from eunomia.units import Seconds
 
 log = structlog.get_logger()
 
 CHECKPOINTS_KEPT = 2
+_SUM = "SELECT crc FROM steps WHERE id = ?"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -138,9 +143,12 @@ class _Tables:
         Raises:
             InputError: a step that cannot be read; it is named.
         """
+        before = None
         with reading(self.path):
             for row in self._all_rows(after) if archived else self._rows("id > ? ORDER BY id", after):
+                check_follows(row, before, self.path)
                 yield _step(row, self.path)
+                before = row
 
     @property
     def first_step(self) -> int:
@@ -157,6 +165,19 @@ class _Tables:
             query = f"SELECT max(coalesce((SELECT max(id) FROM steps), 0), coalesce(({written}), 0))"
             (number,) = self._database.execute(query).fetchone()
         return int(number)
+
+    @property
+    def reached(self) -> Reached:
+        """How far the journal is written."""
+        with reading(self.path):
+            noted = counted(self._database)
+        return Reached(self.last_step, self.sum_of(self.last_step), None if noted is None else noted.writes)
+
+    def sum_of(self, number: int) -> int | None:
+        """Return the checksum of a step of the file; None: the step is not there."""
+        with reading(self.path):
+            found = None if self._version < 2 else self._database.execute(_SUM, (number,)).fetchone()
+        return None if found is None else found[0]
 
     @property
     def meta(self) -> dict[str, Json]:
@@ -205,8 +226,7 @@ class _Tables:
 
     def _rows(self, where: str, *values: int) -> Iterator[Row]:
         version = self._version
-        more = "uptime, crc" if version > 1 else "NULL, NULL"
-        query = f"SELECT id, now, at, events, decision, {more} FROM steps WHERE {where}"
+        query = f"SELECT {columns_of(version)} FROM steps WHERE {where}"
         for values_of_row in self._database.execute(query, values):
             row = Row(*values_of_row)
             check_row(row, self.path, version)
@@ -332,11 +352,14 @@ class Journal(_Tables):
         """
         written_at, up = self.moment()
         texts = (as_json([encode(event) for event in expanded(events)]), as_json(encode(decision)))
-        query = "INSERT INTO steps (id, now, at, events, decision, uptime, crc) VALUES (?, ?, ?, ?, ?, ?, ?)"
         with self.transaction() as database:
-            row = Row(self.last_step + 1, float(now), float(written_at if at is None else at), *texts, up, None)
-            database.execute(query, row._replace(crc=step_sum(row)))
+            last = self.last_step
+            columns = (float(now), float(written_at if at is None else at), *texts, up, None, self.sum_of(last))
+            row = Row(last + 1, *columns)
+            write_step(database, row)
             write_notes(database, notes)
+        if any(isinstance(event, AppArrived) for event in events):
+            self.empty_log()
         return row.id
 
     def note(self, *notes: Note) -> None:
@@ -349,6 +372,17 @@ class Journal(_Tables):
         with self.transaction() as database:
             for key, value in values.items():
                 write_meta(database, key, as_json(value))
+        self.empty_log()
+
+    def empty_log(self) -> None:
+        """Move SQLite's write-ahead log into the file, where a reader or the disk does not stand in the way.
+
+        A damaged frame of the log ends it for SQLite, which drops the transactions after it without a word.
+        """
+        with contextlib.suppress(sqlite3.OperationalError):
+            self._database.execute("PRAGMA busy_timeout=0")
+            self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        self._database.execute("PRAGMA busy_timeout=5000")
 
     def recover(self) -> tuple[bytes | None, list[Step]]:
         """Return the last undamaged checkpoint, if there is one, and the steps after it."""
@@ -376,6 +410,7 @@ class Journal(_Tables):
             self._retain()
         except (JournalWriteError, OSError) as error:
             log.warning("journal.archive_failed", why=str(error))
+        self.empty_log()
 
     def _retain(self) -> None:
         """Archive or delete segments of steps that lie before all kept checkpoints."""
@@ -432,30 +467,9 @@ def read_journal(path: Path | str) -> JournalReader:
     if not os.path.isfile(path):  # noqa: PTH113 - also under a name that no disk takes
         raise InputError("a journal must exist to be read", value="no such file", place=str(path))
     with reading(path):
-        database = _looking_at(path)
+        database = looking_at(path)
         check_version(database, path, may_be_new=False)
     return JournalReader(database, path)
-
-
-def _looking_at(path: Path) -> sqlite3.Connection:
-    """Open for reading; where the folder cannot be written, SQLite's own files next to the journal are not written."""
-    try:
-        database = prepare(sqlite3.connect(path, isolation_level=None, check_same_thread=False))
-        database.execute("PRAGMA query_only=1")
-        database.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        return database
-    except sqlite3.OperationalError:
-        log_file = path.with_name(f"{path.name}-wal")
-        if log_file.exists() and log_file.stat().st_size:
-            raise  # what stands in it would be missing
-        uri = f"{path.resolve().as_uri()}?mode=ro&immutable=1"
-        return prepare(sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False))
-
-
-def check_row(row: Row, path: Path, version: int | None) -> None:
-    """Raise ``InputError`` for a step with a wrong checksum; ``version``: of the file, None: an archive."""
-    if not (is_archived_whole(row) if version is None else is_step_whole(row, version)):
-        raise InputError("a journal's steps must be as they were written", value=f"step {row.id}", place=str(path))
 
 
 def read_step(row: Row, path: Path, version: int) -> Step:

@@ -9,7 +9,7 @@ from eunomia.errors import InputError
 from eunomia.journal.files import BEGIN_ANEW, CURE, reading
 from eunomia.journal.sums import NOTES, add_sums, as_text, write_meta
 
-SCHEMA: Final = 3
+SCHEMA: Final = 4
 """Version of the tables; kept in SQLite's ``user_version``, and with its date in the table ``schema_versions``."""
 OLDEST_READ: Final = 1
 APPLICATION_ID: Final = 0x45554E4F
@@ -37,8 +37,9 @@ ALTER TABLE notes ADD COLUMN crc INTEGER;
 ALTER TABLE meta ADD COLUMN crc INTEGER;
 ALTER TABLE segments ADD COLUMN crc INTEGER;
 """
+_FROM_3_TO_4 = "ALTER TABLE steps ADD COLUMN before INTEGER;"
 _SINCE: Final = {
-    "steps": {1: {"id", "now", "at", "events", "decision"}, 2: {"uptime", "crc"}},
+    "steps": {1: {"id", "now", "at", "events", "decision"}, 2: {"uptime", "crc"}, 4: {"before"}},
     "checkpoints": {1: {"after_step", "at", "state"}, 2: {"crc"}},
     "meta": {1: {"key", "value"}, 3: {"crc"}},
     "notes": {1: {"kind", "key", "value"}, 3: {"crc"}},
@@ -104,13 +105,15 @@ def bring_up(database: sqlite3.Connection) -> None:
         return
     script = _TABLES_1 if version == 0 else ""
     script += _FROM_1_TO_2 if version < 2 else ""
+    script += _FROM_2_TO_3 if version < 3 else ""
     database.execute("BEGIN IMMEDIATE")
     try:
-        for statement in filter(str.strip, (script + _FROM_2_TO_3).split(";")):
+        for statement in filter(str.strip, (script + _FROM_3_TO_4).split(";")):
             database.execute(statement)
-        add_sums(database)
-        (notes,) = database.execute("SELECT count(*) FROM notes").fetchone()
-        write_meta(database, NOTES, str(notes))
+        if version < 3:
+            add_sums(database)
+            (notes,) = database.execute("SELECT count(*) FROM notes").fetchone()
+            write_meta(database, NOTES, str(notes))
         database.execute("INSERT OR REPLACE INTO schema_versions VALUES (?, ?)", (SCHEMA, time.time()))
         database.execute(f"PRAGMA user_version={SCHEMA}")
         database.execute(f"PRAGMA application_id={APPLICATION_ID}")
@@ -120,7 +123,28 @@ def bring_up(database: sqlite3.Connection) -> None:
             database.execute("ROLLBACK")
 
 
+def columns_of(version: int) -> str:
+    """Return the columns of ``Row`` in a file of this version, for a query."""
+    more = "uptime, crc" if version > 1 else "NULL, NULL"
+    return f"id, now, at, events, decision, {more}, {'before' if version > 3 else 'NULL'}"
+
+
 def prepare(database: sqlite3.Connection) -> sqlite3.Connection:
     """Make a connection return undecodable text as bytes, so that the row's checksum detects the damage, not SQLite."""
     database.text_factory = as_text
     return database
+
+
+def looking_at(path: Path) -> sqlite3.Connection:
+    """Open for reading; where the folder cannot be written, SQLite's own files next to the journal are not written."""
+    try:
+        database = prepare(sqlite3.connect(path, isolation_level=None, check_same_thread=False))
+        database.execute("PRAGMA query_only=1")
+        database.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        return database
+    except sqlite3.OperationalError:
+        log_file = path.with_name(f"{path.name}-wal")
+        if log_file.exists() and log_file.stat().st_size:
+            raise  # what stands in it would be missing
+        uri = f"{path.resolve().as_uri()}?mode=ro&immutable=1"
+        return prepare(sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False))

@@ -7,8 +7,10 @@ passes. Text that is no UTF-8, and columns of another type, have other sums and 
 import json
 import sqlite3
 import zlib
+from pathlib import Path
 from typing import Any, Final
 
+from eunomia.errors import InputError
 from eunomia.journal.files import Row
 
 NOTES: Final = "notes"
@@ -41,8 +43,9 @@ def row_sum(*columns: object) -> int:
 
 
 def step_sum(row: Row) -> int:
-    """Return the checksum of a row of ``steps``."""
-    return row_sum(row.id, row.now, row.at, row.events, row.decision, row.uptime)
+    """Return the checksum of a row of ``steps``; it covers the sum of the step before where the row carries it."""
+    chained = () if row.before is None else (row.before,)
+    return row_sum(row.id, row.now, row.at, row.events, row.decision, row.uptime, *chained)
 
 
 def old_step_sum(row: Row) -> int | None:
@@ -63,6 +66,18 @@ def is_step_whole(row: Row, version: int) -> bool:
 def is_archived_whole(row: Row) -> bool:
     """Return whether an archived row has a valid checksum of any version."""
     return row.crc is None or row.crc in (step_sum(row), old_step_sum(row))
+
+
+def check_row(row: Row, path: Path, version: int | None) -> None:
+    """Raise ``InputError`` for a step with a wrong checksum; ``version``: of the file, None: an archive."""
+    if not (is_archived_whole(row) if version is None else is_step_whole(row, version)):
+        raise InputError("a journal's steps must be as they were written", value=f"step {row.id}", place=str(path))
+
+
+def check_follows(row: Row, before: Row | None, path: Path) -> None:
+    """Raise ``InputError`` for a step that carries another sum than that of the step before it."""
+    if before is not None and row.id == before.id + 1 and row.before not in (None, before.crc):
+        raise InputError("a journal's steps must follow each other", value=f"step {row.id} on another", place=str(path))
 
 
 def checkpoint_sum(after_step: int, at: float, state: bytes) -> int:

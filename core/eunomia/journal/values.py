@@ -1,14 +1,17 @@
 """Notes, settings and segments of a journal: writes them, and reads them with a check of each row."""
 
 import dataclasses
+import functools
 import json
+import operator
 import sqlite3
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from eunomia.contract.codec import Json
-from eunomia.journal.schema import version_of
-from eunomia.journal.sums import NOTES, UNREADABLE, as_json, row_sum, write_meta
+from eunomia.journal.files import Row
+from eunomia.journal.schema import SCHEMA, columns_of, version_of
+from eunomia.journal.sums import NOTES, UNREADABLE, as_json, row_sum, step_sum, write_meta
 
 META: Final = ("meta", "key")
 """A table, and its key columns."""
@@ -24,6 +27,25 @@ class Note:
     value: Json
 
 
+class Reached(NamedTuple):
+    """How far a journal is written: its last step's number and sum, and how often notes were written.
+
+    The sum is None without a step, ``notes`` is None where their count is damaged.
+    """
+
+    step: int
+    sum: int | None
+    notes: int | None
+
+
+class Counted(NamedTuple):
+    """The row of meta on notes: how many there are, how often they were written, and the XOR of their sums."""
+
+    rows: int
+    writes: int
+    sum: int
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Damage:
     """Damage outside steps and checkpoints.
@@ -31,12 +53,14 @@ class Damage:
     Attributes:
         notes: kind and key of those that cannot be trusted.
         missing: how many notes there were that are not there now.
+        stale: whether notes are there as they were before they were written last; which ones is not known.
         meta: keys of ``meta``.
         segments: first steps of segments.
     """
 
     notes: tuple[tuple[str, str], ...] = ()
     missing: int = 0
+    stale: bool = False
     meta: tuple[str, ...] = ()
     segments: tuple[str, ...] = ()
 
@@ -44,6 +68,7 @@ class Damage:
         """Describe the damage, one line for each kind."""
         lines = [f"the note of {kind} {key} is not as it was written" for kind, key in self.notes]
         lines += [f"{self.missing} of the notes are missing"] if self.missing else []
+        lines += ["some of the notes are older than those that were written last"] if self.stale else []
         lines += [f"{key} of meta is not as it was written" for key in self.meta]
         return lines + [f"segment {first} is not as it was written" for first in self.segments]
 
@@ -89,36 +114,58 @@ def segment_rows(database: sqlite3.Connection) -> list[tuple[Any, Any, Any, bool
 
 def damage_of(database: sqlite3.Connection) -> Damage:
     """Check each row of the three tables for damage."""
-    rows = list(values(database, NOTED))
-    known = dict(whole(database, META)).get((NOTES,))
+    rows, known = list(values(database, NOTED)), counted(database)
+    bad = [keys for keys, _, good in rows if not good]
     return Damage(
-        notes=tuple((name_of(keys[0]), _note_name(database, keys)) for keys, _, good in rows if not good),
-        missing=max(0, known - len(rows)) if isinstance(known, int) else 0,
+        notes=tuple((name_of(keys[0]), _note_name(database, keys)) for keys in bad),
+        missing=0 if known is None else max(0, known.rows - len(rows)),
+        stale=known is not None and not bad and known.rows == len(rows) and known.sum != _sum_of_notes(database),
         meta=tuple(name_of(keys[0]) for keys, _, good in values(database, META) if not good),
         segments=tuple(name_of(first) for first, *_, good in segment_rows(database) if not good),
     )
 
 
+def write_step(database: sqlite3.Connection, row: Row) -> None:
+    """Write a step with its sum."""
+    places = ", ".join("?" * len(row))
+    database.execute(f"INSERT INTO steps ({columns_of(SCHEMA)}) VALUES ({places})", row._replace(crc=step_sum(row)))
+
+
 def write_notes(database: sqlite3.Connection, notes: Iterable[Note]) -> None:
     """Write notes; each replaces an earlier one of its kind and key."""
-    added = 0
+    known = counted(database)
+    added = writes = changed = 0
     for note in notes:
-        value = as_json(note.value)
-        crc = row_sum(note.kind, note.key, value)
-        query = "UPDATE notes SET value = ?, crc = ? WHERE kind = ? AND key = ?"
-        if database.execute(query, (value, crc, note.kind, note.key)).rowcount == 0:
-            database.execute("INSERT INTO notes VALUES (?, ?, ?, ?)", (note.kind, note.key, value, crc))
-            added += 1
-    if added:
-        _count(database, added)
+        at, value = (note.kind, note.key), as_json(note.value)
+        crc = row_sum(*at, value)
+        was = database.execute("SELECT value, crc FROM notes WHERE kind = ? AND key = ?", at).fetchone()
+        if was is None:
+            database.execute("INSERT INTO notes VALUES (?, ?, ?, ?)", (*at, value, crc))
+        else:
+            database.execute("UPDATE notes SET value = ?, crc = ? WHERE kind = ? AND key = ?", (value, crc, *at))
+        if was is not None and was[1] != row_sum(*at, was[0]):
+            known = None if known is None else known._replace(sum=_sum_of_notes(database))  # over what is there now
+            changed = 0
+        else:
+            changed ^= crc ^ (0 if was is None else was[1])
+        added, writes = added + (was is None), writes + 1
+    if writes:
+        (rows,) = database.execute("SELECT count(*) FROM notes").fetchone()
+        base = known or Counted(int(rows) - added, 0, _sum_of_notes(database) ^ changed)
+        write_meta(database, NOTES, as_json([base.rows + added, base.writes + writes, base.sum ^ changed]))
 
 
-def _count(database: sqlite3.Connection, added: int) -> None:
-    """Update the count of notes from the stored one, so that an earlier loss is still detected."""
-    (rows,) = database.execute("SELECT count(*) FROM notes").fetchone()
-    known = database.execute("SELECT key, value, crc FROM meta WHERE key = ?", (NOTES,)).fetchone()
-    good = known is not None and known[2] == row_sum(*known[:2])
-    write_meta(database, NOTES, str(int(known[1]) + added if good else int(rows)))
+def counted(database: sqlite3.Connection) -> Counted | None:
+    """Return the row on notes, which in version 3 is their number alone; None: it is missing or damaged."""
+    known = dict(whole(database, META)).get((NOTES,))
+    if isinstance(known, list):
+        return Counted(*known)
+    return Counted(known, 0, _sum_of_notes(database)) if isinstance(known, int) else None
+
+
+def _sum_of_notes(database: sqlite3.Connection) -> int:
+    sums = (crc for (crc,) in database.execute("SELECT crc FROM notes") if isinstance(crc, int))
+    return functools.reduce(operator.xor, sums, 0)
 
 
 def _note_name(database: sqlite3.Connection, keys: tuple[Any, ...]) -> str:

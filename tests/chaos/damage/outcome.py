@@ -11,12 +11,12 @@ import structlog
 
 from eunomia.errors import EunomiaError, InputError
 from eunomia.journal.journal import Journal
-from eunomia.journal.salvage import salvage
 from eunomia.model.shapes import value
 from eunomia.platform.profiles import Profile
 from eunomia.units import Seconds
 from eunomia_appmaster.explaining.dry_recovery import try_recovery
 from eunomia_appmaster.journal_check import check_folder
+from eunomia_appmaster.service.salvage import salvage
 from eunomia_appmaster.service.service import Service
 from eunomia_appmaster.service.settings import Settings
 

@@ -1,25 +1,23 @@
-"""``python -m eunomia.journal.salvage JOURNAL``: rewrites the undamaged part of a journal as a new file.
+"""Rewrites the undamaged part of a journal as a new file, for ``eunomia journal salvage``.
 
 Steps after the first damaged one are lost, and so are notes that are not as they were written. The arbiter that goes on
 from the new file finds that the machines have seen later orders than it knows, ends what runs there, and grants nothing
-before that is confirmed. `eunomia journal salvage` does the same, and tries whether an arbiter can begin with the file.
+before that is confirmed.
 """
 
-import argparse
 import dataclasses
 import sqlite3
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from eunomia.errors import EunomiaError, InputError
+from eunomia.errors import InputError
 from eunomia.journal.files import BEGIN_ANEW, Row, locked, reading
 from eunomia.journal.journal import Journal, SavedState, read_step
-from eunomia.journal.schema import check_version, prepare, version_of
-from eunomia.journal.sums import NOTES, as_json, checkpoint_sum, is_checkpoint_whole, row_sum, step_sum, write_meta
-from eunomia.journal.values import META, NOTED, Note, name_of, segment_rows, values, write_notes
+from eunomia.journal.schema import check_version, columns_of, prepare, version_of
+from eunomia.journal.sums import NOTES, as_json, check_follows, checkpoint_sum, is_checkpoint_whole, row_sum, write_meta
+from eunomia.journal.values import META, NOTED, Note, name_of, segment_rows, values, write_notes, write_step
 
 T = TypeVar("T")
 
@@ -121,19 +119,21 @@ def _good(
     damaged: sqlite3.Connection, path: Path, version: int, base: int, *, backwards: bool = False
 ) -> Iterator[Row]:
     """Yield consecutive steps from a checkpoint, forwards or backwards, up to the first damaged step."""
-    more = "uptime, crc" if version > 1 else "NULL, NULL"
-    query = f"SELECT id, now, at, events, decision, {more} FROM steps WHERE id = ?"
-    number = base if backwards else base + 1
+    query = f"SELECT {columns_of(version)} FROM steps WHERE id = ?"
+    number, last = base if backwards else base + 1, None
     while number > 0:
         try:
             found = damaged.execute(query, (number,)).fetchone()
             if found is None:
                 return
-            read_step(Row(*found), path, version)
+            row = Row(*found)
+            read_step(row, path, version)
+            if last is not None:
+                check_follows(*((last, row) if backwards else (row, last)), path)
         except (sqlite3.DatabaseError, InputError):
             return
-        yield Row(*found)
-        number += -1 if backwards else 1
+        yield row
+        number, last = number + (-1 if backwards else 1), row
 
 
 def _write(
@@ -145,11 +145,8 @@ def _write(
         _copy_meta(database, damaged, path, dropped)
         _copy_notes(database, damaged, dropped)
         _copy_segments(database, damaged, dropped)
-        columns = "(id, now, at, events, decision, uptime, crc)"
         for row in rows:
-            database.execute(
-                f"INSERT INTO steps {columns} VALUES (?, ?, ?, ?, ?, ?, ?)", row._replace(crc=step_sum(row))
-            )
+            write_step(database, row)
         if saved is not None:
             state = (saved.after_step, saved.at, saved.state)
             query = "INSERT INTO checkpoints (after_step, at, state, crc) VALUES (?, ?, ?, ?)"
@@ -225,21 +222,3 @@ def lines(path: Path, done: Salvaged) -> list[str]:
     lost = f"{done.lost} steps after it are lost" if done.lost else "no step after it was lost"
     made = [f"{path} is good up to step {done.last}; {lost}. The old file is kept as {done.kept_as}"]
     return made + [f"lost: {what}" for what in done.dropped]
-
-
-def main() -> int:
-    """Run the command."""
-    options = argparse.ArgumentParser(prog="python -m eunomia.journal.salvage", description=__doc__)
-    options.add_argument("journal", type=Path)
-    path: Path = options.parse_args().journal
-    try:
-        done = salvage(path)
-    except EunomiaError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return error.exit_code
-    sys.stdout.write("".join(f"{line}\n" for line in lines(path, done)))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
