@@ -154,7 +154,7 @@ ROLES: Final = {
         "fold/adopt.py": {"adopt"},
         "fold/fold.py": {"fold"},
         "fold/fold_gpus.py": {"single_job_ended", "started"},
-        "round/arbiter.py": {"Arbiter.step", "Arbiter._is_quiet", "Arbiter._decided", "Arbiter._adopt"},
+        "round/arbiter.py": {"Arbiter.step", "Arbiter._is_quiet", "Arbiter._decided"},
         "round/plan.py": {
             "check_allocation",
             "check_placement",

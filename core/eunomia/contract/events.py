@@ -448,6 +448,10 @@ def in_order(events: "tuple[Event, ...] | list[Event]") -> "list[Event]":
         before = last
     else:
         return list(events)  # at most one event of each kind, and in order already
+    return _by_kind(events)
+
+
+def _by_kind(events: "Iterable[Event]") -> "list[Event]":
     kinds: dict[type, list[Event]] = {}
     for event in events:
         kinds.setdefault(type(event), []).append(event)

@@ -26,7 +26,7 @@ def adopt(state: State, decision: Decision) -> None:
     leases, counters, names, now = state.leases, state.counters, state.names, state.now
     for order in decision.transitions:
         if order.kind is _START:
-            app, job = names.apps.get(order.app, NONE), NONE if order.job is None else names.jobs.get(order.job, NONE)
+            app, job = names.apps[order.app], NONE if order.job is None else names.jobs[order.job]
             number, epoch = int(order.lease), int(order.epoch)
             lease = leases[number] = Lease(id=number, epoch=epoch, app=app, job=job, gpus=order.gpus, granted_at=now)
             lease.ends_at, lease.protected_until = order.ends_at, order.protected_until

@@ -137,13 +137,14 @@ def app_arrived(fold: Folding, event: AppArrived) -> None:
 
 
 def _enter_app(state: State, event: AppArrived) -> int:
+    tuner, tuners = event.tuner_kind, state.names.tuner_kinds
     row = state.apps.add(
         id=event.app,
         user=_user(state, event.user, event.user_weight),
         weight=event.weight,
         arrived=state.now,
-        tuner_kind=state.names.tuner_kinds.setdefault(event.tuner_kind, len(state.names.tuner_kinds)),
-        divides=int(event.divides),
+        tuner_kind=tuners[tuner] if tuner in tuners else tuners.setdefault(tuner, len(tuners)),
+        divides=event.divides,
         area_at_arrival=state.counters.contention_area,
     )
     state.names.apps[event.app] = row
@@ -174,10 +175,10 @@ def _check_new(state: State, event: AppArrived) -> None:
 
 
 def _user(state: State, user: UserId, weight: float) -> int:
-    row = state.names.users.get(user)
-    if row is None:
-        row = state.names.users[user] = state.users.add(id=user)
-    state.users.set(row, weight=weight)
+    users = state.names.users
+    row = users[user] if user in users else users.setdefault(user, state.users.add(id=user))
+    if state.users.cells.weight[row] != weight:
+        state.users.set(row, weight=weight)
     return row
 
 
@@ -195,19 +196,21 @@ def job_added(fold: Folding, event: JobAdded) -> None:
 
 def _usable(state: State, least: int, most: int, gpu_type: int) -> int:
     """Return the most GPUs of a job that the cluster has; at least ``least``, so that too large a job is kept."""
-    return max(least, min(most, state.capacity.installed(gpu_type)))
+    installed = state.capacity.installed(gpu_type)
+    return most if most <= installed else max(least, installed)
 
 
 def _enter_job(state: State, event: JobAdded, app: int) -> None:
     types, kind, kinds = state.cluster.gpu_types, NONE, state.names.kinds
     if event.gpu_type is not None:
         kind = types.index(event.gpu_type) if event.gpu_type in types else -2
+    name = event.kind if event.kind is not None else event.app
     state.counters.arrivals += 1
     row = state.names.jobs[event.job] = state.jobs.add(
         id=event.job,
         app=app,
         arrived=state.now,
-        job_kind=kinds.setdefault(event.kind if event.kind is not None else event.app, len(kinds)),
+        job_kind=kinds[name] if name in kinds else kinds.setdefault(name, len(kinds)),
         gpu_type=kind,
         least=event.least,
         most=_usable(state, event.least, event.most, kind),
@@ -222,9 +225,10 @@ def _enter_job(state: State, event: JobAdded, app: int) -> None:
         order=state.counters.arrivals,
     )
     state.owners.jobs_of.setdefault(app, set()).add(row)
-    state.amounts.uneven |= math.isfinite(event.cpus_per_gpu) or math.isfinite(event.memory_gib_per_gpu)
+    if -math.inf < event.cpus_per_gpu < math.inf or -math.inf < event.memory_gib_per_gpu < math.inf:  # NaN: not given
+        state.amounts.uneven = True
     await_round(state, row)
-    state.touch(app=app)
+    state.changes.rows.append(~app)
 
 
 def profile_changed(fold: Folding, event: ProfileChanged) -> None:

@@ -104,8 +104,10 @@ def check_declared(event: JobAdded) -> None:
 
 def declares_well(event: JobAdded) -> bool:
     """Return whether ``check_declared`` passes."""
-    numbers = (event.batch_size, event.epochs, event.samples_per_epoch)
-    return not [number for number in numbers if number == number and not 0.0 < number < math.inf]
+    batch, epochs, samples = event.batch_size, event.epochs, event.samples_per_epoch
+    if batch <= 0.0 or epochs <= 0.0 or samples <= 0.0:
+        return False
+    return batch != math.inf and epochs != math.inf and samples != math.inf  # NaN: not declared
 
 
 def _is_declared_well(number: float) -> bool:

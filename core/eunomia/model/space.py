@@ -92,7 +92,7 @@ class Space:
             if machines:
                 machine = (machines & -machines).bit_length() - 1
                 bits, start = self.bits[machine], self._start[machine]
-                while len(found) < gpus:
+                for _ in range(gpus):
                     low = bits & -bits
                     found.append(start + low.bit_length() - 1)
                     bits ^= low

@@ -4,17 +4,23 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from eunomia.contract.allocations import Allocation
-from eunomia.contract.menus import Menus
-from eunomia.contract.placements import Placement
-from eunomia.contract.valuations import Valuations
+from eunomia.contract.verdicts import Verdicts
 from eunomia.errors import EunomiaError
-from eunomia.units import Stage
+from eunomia.units import Stage, Unit
 
 A = TypeVar("A")
-Answer = Menus | Valuations | Allocation | Placement
+
+
+class StageVerdicts(NamedTuple):
+    """The verdicts of one stage in a round."""
+
+    stage: Stage
+    plugin: str
+    unit: Unit
+    """Of their rows."""
+    verdicts: Verdicts
 
 
 class StageFaultError(EunomiaError):

@@ -118,7 +118,8 @@ class Arbiter:
                 raise
             if self.strict:
                 raise fault from error
-            return self._faulty(folded, causes, Fault(plugin=fault.plugin, stage=fault.stage, what=fault.what), closing)
+            found = Fault(plugin=fault.plugin, stage=fault.stage, what=fault.what)
+            return self._decided(folded, causes, None, closing, found)
         finally:
             self.calls += made.calls
         return self._decided(folded, causes, made, closing)  # 9. adopt
@@ -133,7 +134,10 @@ class Arbiter:
             self._count_fault()
         elif decision.causes:
             self.state.counters.faults_in_row = 0
-        self._adopt(decision)
+        adopt(self.state, decision)
+        self._adopt_memos(decision.memos)
+        if self.strict:
+            check_state(self.state)
 
     def abandon(self, now: Seconds, fault: Fault) -> Decision:
         """Count a step that ended with its process, because a plugin did not return, as a faulty round.
@@ -146,7 +150,7 @@ class Arbiter:
         self._serve()
         causes = self.timing.due(self.state)
         self.state.counters.round += 1
-        return self._faulty(folded, causes, fault, None)
+        return self._decided(folded, causes, fault=fault)
 
     def snapshot(self) -> Snapshot:
         """Return the present state, as stages see it."""
@@ -201,7 +205,7 @@ class Arbiter:
         triggers, jobs = timing.known, state.waiting_jobs
         if triggers is None or timing.probes or (timing.retunes and state.leases):
             return False  # jobs are measured while GPUs are free
-        free = causes.isdisjoint(triggers.all_on)
+        free = not causes & triggers.all_on
         if (free or not triggers.when_served) and not jobs.rows and not jobs.short:
             return True
         full = not any(state.free_gpus.free) and not state.lease_ends.overdue
@@ -215,25 +219,29 @@ class Arbiter:
         causes: frozenset[Cause] = NO_CAUSES,
         made: Round | None = None,
         closing: Closing | None = None,
+        fault: Fault | None = None,
     ) -> Decision:
-        """Make and adopt the decision of a step; a quiet round calls no stage and renews overdue leases."""
-        state = self.state
+        """Make and adopt the decision of a step; a quiet round, without ``made``, renews overdue leases."""
+        state, serving = self.state, self._serving
         given: dict[str, Any] = {}
         if made is not None:
-            opened = made.opened is not None
+            plan, opened = made.transitions, made.opened is not None
+            by = "" if opened else serving.names[Stage.ALLOCATION]
             given = {
                 "offers": () if made.opened is None else (made.opened,),
-                "transitions": tuple(made.transitions),
+                "transitions": tuple(plan),
                 "renewals": tuple(made.renewals),
-                "waiting": verdicts_of(state, made.considered, made.answers, made.transitions, opened=opened),
+                "waiting": verdicts_of(state, made.considered, made.verdicts, plan, by, opened=opened),
                 "starts_at": tuple([(state.jobs.cells.id[row], time) for row, time in made.starts_at]),
                 "records": tuple(made.tables),
                 "memos": tuple(made.memo_changes),
                 "stage_wake_at": made.wake_at,
             }
+        elif fault is not None:
+            given = self._of_fault(fault)
         elif causes and state.lease_ends.overdue:
-            given["renewals"] = tuple(renewals(state, self._serving))
-        if causes:
+            given["renewals"] = tuple(renewals(state, serving))
+        if causes and fault is None:
             state.counters.faults_in_row = 0
         decision = Decision(
             now=state.now,
@@ -242,46 +250,15 @@ class Arbiter:
             causes=causes,
             closed=None if closing is None else closing.offer.id,
             orders=tuple(folded.orders),
-            faults=tuple(folded.refused),
-            serving=self._serving.profile,
+            faults=tuple(folded.refused) if fault is None else (*folded.refused, fault),
+            serving=serving.profile,
             **given,
         )
-        return self._adopt(decision, None if made is None else made.memos)
-
-    def _faulty(self, folded: Folding, causes: frozenset[Cause], fault: Fault, closing: Closing | None) -> Decision:
-        """Make the decision of a faulty round: overdue leases are renewed for one term, and memos are dropped."""
-        state, serving = self.state, self.serving
-        gone = [MemoChange(plugin=plugin, stage=stage, version=0, data=None) for plugin, stage in state.memos]
-        # Free GPUs must not stay idle until the next event: the round is tried again.
-        again_in = min(lease_of(serving), serving.rounds.suspend_grace, 30.0)
-        decision = Decision(
-            now=state.now,
-            round=state.counters.round,
-            version=state.counters.version,
-            causes=causes,
-            closed=None if closing is None else closing.offer.id,
-            orders=tuple(folded.orders),
-            renewals=tuple(renewals(state, serving)),
-            faults=(*folded.refused, fault),
-            memos=tuple(gone),
-            waiting=verdicts_of(state, None, [], (), fault=fault),
-            serving=serving.profile,
-            stage_wake_at=Seconds(state.now + again_in),
-        )
-        self._count_fault()
-        return self._adopt(decision)
-
-    def _count_fault(self) -> None:
-        self.state.counters.faults_in_row += 1
-        if self.state.counters.faults_in_row >= self.serving.rounds.faults_allowed:
-            self.state.counters.fallen_back = True
-            self._serve()
-
-    def _adopt(self, decision: Decision, memos: dict[tuple[str, Stage], Memo] | None = None) -> Decision:
-        state = self.state
+        if fault is not None:
+            self._count_fault()
         adopt(state, decision)
         if decision.memos:
-            self._adopt_memos(decision.memos, memos)
+            self._adopt_memos(decision.memos, None if made is None else made.memos)
         # The decision is not shared yet, and its last two fields follow from the adopted state.
         _put(decision, "version", state.counters.version)
         _put(decision, "wake_at", self.timing.next(state))
@@ -289,7 +266,26 @@ class Arbiter:
             check_state(state)
         return decision
 
-    def _adopt_memos(self, changes: Iterable[MemoChange], memos: dict[tuple[str, Stage], Memo] | None) -> None:
+    def _of_fault(self, fault: Fault) -> dict[str, Any]:
+        """Return what a faulty round decides: overdue leases are renewed for one term, and memos are dropped."""
+        state, serving = self.state, self._serving
+        gone = [MemoChange(plugin=plugin, stage=stage, version=0, data=None) for plugin, stage in state.memos]
+        # Free GPUs must not stay idle until the next event: the round is tried again.
+        again_in = min(lease_of(serving), serving.rounds.suspend_grace, 30.0)
+        return {
+            "renewals": tuple(renewals(state, serving)),
+            "memos": tuple(gone),
+            "waiting": verdicts_of(state, None, [], (), "", fault=fault),
+            "stage_wake_at": Seconds(state.now + again_in),
+        }
+
+    def _count_fault(self) -> None:
+        self.state.counters.faults_in_row += 1
+        if self.state.counters.faults_in_row >= self.serving.rounds.faults_allowed:
+            self.state.counters.fallen_back = True
+            self._serve()
+
+    def _adopt_memos(self, changes: Iterable[MemoChange], memos: dict[tuple[str, Stage], Memo] | None = None) -> None:
         types = self._memo_types()
         for change in changes:
             key = (change.plugin, change.stage)

@@ -9,7 +9,6 @@ import dataclasses
 import math
 from collections.abc import Iterable
 from itertools import compress
-from typing import NamedTuple
 
 import numpy as np
 
@@ -31,7 +30,7 @@ from eunomia.units import NEVER, NONE, Epoch, LeaseId, Reals, Rest, Seconds, Sta
 NO_GPUS = np.empty(0, np.int64)
 _JOB, _ONLY_FREE = Unit.JOB, frozenset({int(GpuState.FREE)})
 _LEAVING, _LEASE_LEAVING = int(GpuState.LEAVING), LeaseState.LEAVING
-_START = TransitionKind.START
+_START, _NO_LEASE = TransitionKind.START, frozenset({NONE})
 _UNPROTECTED = Seconds(-math.inf)
 
 
@@ -41,11 +40,8 @@ def planned(allocation: Allocation, starts_at: Reals) -> tuple[tuple[int, float]
     return tuple((row, time) for row, time in known if math.isfinite(time))
 
 
-class Named(NamedTuple):
-    """The claims of an allocation as plain numbers: each claim's row, and the number of GPUs that it is granted."""
-
-    rows: list[int]
-    sizes: list[int]
+Named = tuple[list[int], list[int], Grants]
+"""What an allocation grants: by claim, as plain numbers, its row and its GPUs; and the grants themselves."""
 
 
 def check_allocation(state: State, menus: Menus, offer: Offer, allocation: Allocation) -> Named:
@@ -56,17 +52,19 @@ def check_allocation(state: State, menus: Menus, offer: Offer, allocation: Alloc
             negative or not whole.
     """
     stage = Stage.ALLOCATION
-    if not isinstance(allocation.amount, Grants):
-        kind = type(allocation.amount).__name__
+    amount = allocation.amount
+    if type(amount) is not Grants and not isinstance(amount, Grants):
+        kind = type(amount).__name__
         raise PlanError(stage, "after the last refiner an allocation must hold whole GPUs", value=kind)
-    claims, gpus = allocation.claims, allocation.amount.gpus
+    claims, gpus = allocation.claims, amount.gpus
     if claims.unit is not _JOB and claims.unit is not Unit.APP:
         raise PlanError(stage, "after the last refiner claims must be jobs or apps", value=claims.unit.value)
     named = claims.rows
     if gpus.shape != named.shape:
         raise PlanError(stage, "grants must have a number for each claim", value=f"{gpus.size} for {named.size}")
     rows, sizes = named.tolist(), gpus.tolist()
-    if gpus.dtype.kind not in "iu" or (sizes and min(sizes) < 0):
+    least = min(sizes) if sizes else 1
+    if gpus.dtype.kind not in "iu" or least < 0:
         raise PlanError(stage, "grants must be whole GPUs, at least 0", value=str(gpus[:8]))
     many, runs = len(rows), False
     if many > 1 and len(set(rows)) != many:
@@ -81,10 +79,10 @@ def check_allocation(state: State, menus: Menus, offer: Offer, allocation: Alloc
         if not 0 <= claim < many:
             raise PlanError(stage, "the order must name claims", value=str(allocation.order[:8]))
     if claims.unit is _JOB:
-        jobs, asked = (rows, sizes) if all(sizes) else ([*compress(rows, sizes)], [*compress(sizes, sizes)])
+        jobs, asked = (rows, sizes) if least > 0 else ([*compress(rows, sizes)], [*compress(sizes, sizes)])
         if runs or not menus.have(jobs, asked):
             check_sizes(state, menus, offer, jobs, asked, stage)
-    return Named(rows, sizes)
+    return rows, sizes, amount
 
 
 def check_placement(
@@ -106,14 +104,13 @@ def check_placement(
     if many > 1 and len(set(gpus)) != many:
         raise PlanError(stage, "a GPU must have one holder", value=str(np.sort(placement.gpus)[:8]))
     states = state.holdings.cells.state
-    within = not gpus or 0 <= min(gpus) <= max(gpus) < len(state.capacity.type_of)
+    within = not gpus or 0 <= min(gpus) <= max(gpus) < state.cluster.gpus
     all_free = within and offer.whole and {states[gpu] for gpu in gpus} <= _ONLY_FREE
     if not (all_free or (within and on_offer(state, offer, placement.gpus, gpus))):
         off = placement.gpus[~np.isin(placement.gpus, offer.gpus)]
         raise PlanError(stage, "a placement must stay within the offer", value=f"GPU {off[0]}")
-    (rows, sizes), is_job = named, allocation.claims.unit is _JOB
-    amount, jobs, waiting = allocation.amount, state.jobs.cells, state.waiting_jobs.rows
-    pins = amount.pins if isinstance(amount, Grants) else None
+    (rows, sizes, amount), is_job = named, allocation.claims.unit is _JOB
+    jobs, waiting, pins = state.jobs.cells, state.waiting_jobs.rows, amount.pins
     placed: dict[int, list[int]] = {}
     smaller: dict[int, int] = {}
     for index, claim in enumerate(placement.claim.tolist()):
@@ -139,9 +136,8 @@ def check_placement(
         check_sizes(state, menus, offer, list(smaller), list(smaller.values()), stage)
     if placement.retunes is not None:
         check_retunes(state, offer, placement, given_up(state, offer, allocation))
-    bounds = (amount.cpus, amount.memory_gib) if isinstance(amount, Grants) else (None, None)
-    given = (*bounds, placement.cpus, placement.memory_gib, placement.retunes)
-    if state.amounts.uneven or [part for part in given if part is not None]:
+    bounded = amount.cpus is not None or amount.memory_gib is not None or placement.retunes is not None
+    if state.amounts.uneven or bounded or placement.cpus is not None or placement.memory_gib is not None:
         check_machines(state, offer, allocation, placement)
     return placed
 
@@ -167,7 +163,7 @@ class Planner:
     Args:
         state: the present state; not changed.
         answers: the offer, and the answers of the stages for it, which have been checked.
-        numbers: the same as plain numbers: by claim its row, and by placed claim its GPUs, ascending.
+        numbers: the same as plain numbers: the claims, and by placed claim its GPUs, ascending.
         rounds: settings of the profile: how long a grant is protected, and the time from a warning to the kill.
 
     Attributes:
@@ -178,12 +174,12 @@ class Planner:
         self,
         state: State,
         answers: tuple[Offer, Allocation, Placement],
-        numbers: tuple[list[int], dict[int, list[int]]],
+        numbers: tuple[Named, dict[int, list[int]]],
         rounds: Rounds,
     ) -> None:
-        self.state, self.rounds, (self.rows, self.placed) = state, rounds, numbers
+        self.state, self.rounds, ((self.rows, _, amount), self.placed) = state, rounds, numbers
         self.offer, allocation, self.placement = answers
-        self.allocation, amount = allocation, allocation.amount
+        self.allocation, self.amount = allocation, amount
         self.is_job, self.releases = allocation.claims.unit is Unit.JOB, allocation.rest is Rest.RELEASE
         length, protected = self.offer.lease if allocation.lease is None else allocation.lease, allocation.protected
         self.terms: tuple[Seconds, Seconds] | None = None
@@ -201,7 +197,6 @@ class Planner:
         self.tunes = given and state.amounts.are_known
         shares = state.amounts.shares
         self.amounts = shares.by_gpu if self.even else target_amounts(state, allocation, self.placement)
-        self.ranges = (amount.cpus, amount.memory_gib) if isinstance(amount, Grants) else (None, None)
         self.claims: dict[int, int] = {}
         """By lease, its claim; leases without one are not there."""
         self.drafts: list[_Draft] = []
@@ -215,15 +210,14 @@ class Planner:
         holder, successor = held.lease, held.successor
         gpus: list[int] = self.offer.gpus.tolist() if self.releases else self.placement.gpus.tolist()
         # Leases that may change are those of claims, those on GPUs that are placed, and overdue ones.
-        numbers = state.lease_ends.overdue | {holder[gpu] for gpu in gpus} | {successor[gpu] for gpu in gpus}
+        on_them = {lease for gpu in gpus for lease in (holder[gpu], successor[gpu])}
         if self.is_job:
             lease_of = state.jobs.cells.lease
             self.claims = {lease_of[row]: claim for claim, row in enumerate(self.rows)}
         else:
             claim_of = {row: claim for claim, row in enumerate(self.rows)}
             self.claims = {lease.id: claim_of[lease.app] for lease in state.leases.values() if lease.app in claim_of}
-        numbers.update(self.claims)
-        numbers.discard(NONE)
+        numbers = {*on_them, *self.claims, *state.lease_ends.overdue} - _NO_LEASE
         if numbers:
             self.change(numbers, served)
         for claim, placed in self.placed.items():  # leases start for the GPUs that the present ones do not have
@@ -375,8 +369,8 @@ class Planner:
                 leaving=np.array(draft.leaving, np.int64) if draft.leaving else NO_GPUS,
                 after=np.array(draft.after, np.int64) if draft.after else NO_GPUS,
                 deadline=self.deadline if draft.leaving else NEVER,
-                cpus_range=None if self.ranges[0] is None else self.range_of(draft, self.ranges[0]),
-                memory_range=None if self.ranges[1] is None else self.range_of(draft, self.ranges[1]),
+                cpus_range=None if self.amount.cpus is None else self.range_of(draft, self.amount.cpus),
+                memory_range=None if self.amount.memory_gib is None else self.range_of(draft, self.amount.memory_gib),
             )
             orders.append(order)
         return orders
@@ -388,8 +382,8 @@ class Planner:
         row = draft.job if self.is_job else draft.app
         if row not in self.rows:
             return None
-        claim, amount = self.rows.index(row), self.allocation.amount
-        granted = int(amount.gpus[claim]) if isinstance(amount, Grants) else 0
+        claim = self.rows.index(row)
+        granted = int(self.amount.gpus[claim])
         return bounds.of(claim, len(draft.gpus) / max(1, granted))
 
     def terms_of(self, claim: int | None) -> tuple[Seconds, Seconds]:

@@ -26,7 +26,7 @@ from eunomia.contract.valuations import Valuations
 from eunomia.contract.verdicts import NO_VERDICTS
 from eunomia.model.leases import LeaseState
 from eunomia.model.shapes import replaced
-from eunomia.round.answers import Answer, PlanError, StageFaultError, fault_of, mistyped
+from eunomia.round.answers import PlanError, StageFaultError, StageVerdicts, fault_of, mistyped
 from eunomia.round.bids import Closing
 from eunomia.round.invariants import check_verdicts
 from eunomia.round.plan import Planner, check_allocation, check_placement, planned
@@ -66,6 +66,8 @@ class Round:
         opened: an offer to be sent to app masters; the round continues when their bids are in.
         considered: the offer.
         calls: number of stage calls so far.
+        verdicts: of the stages, in calling order.
+        unit: of the claims of the last valuation or allocation.
     """
 
     def __init__(
@@ -83,7 +85,8 @@ class Round:
         self.renewals: list[Renewal] = []
         self.opened: Offer | None = None
         self.considered: Offer | None = None
-        self.answers: list[tuple[Stage, str, Answer]] = []
+        self.unit = Unit.JOB
+        self.verdicts: list[StageVerdicts] = []
         self.memos: dict[tuple[str, Stage], Memo] = {}
         self.records: list[tuple[str, Stage, Record]] = []
         self.starts_at: tuple[tuple[int, float], ...] = ()
@@ -124,7 +127,7 @@ class Round:
         rounds, release = stages.rounds, menus.change.release
         if release > rounds.suspend_grace:  # a job that leaves gets at least the time that its menus declare
             rounds = dataclasses.replace(rounds, suspend_grace=release)
-        planner = Planner(state, (offer, allocation, placement), (named.rows, placed), rounds)
+        planner = Planner(state, (offer, allocation, placement), (named, placed), rounds)
         self.transitions = planner.run()
         self.renewals += planner.renewals
         if allocation.starts_at is not None:
@@ -197,7 +200,7 @@ class Round:
         self, stage: Stage, kind: type[T], call: Callable[..., T], *given: Any, name: str = "", keep: bool = True
     ) -> T:
         """Call a stage; with ``keep``, keep its answer, memo and record, and check its verdicts."""
-        plugin = name or self.stages.names.get(stage) or stage.value
+        plugin = name or self.stages.names[stage]
         self.at = plugin, stage
         self.calls += 1
         if self.observer is not None:
@@ -207,7 +210,7 @@ class Round:
             made = call(*given)
         finally:
             self.spent[timed] += perf_counter_ns() - began
-        if not isinstance(made, kind):
+        if type(made) is not kind and not isinstance(made, kind):
             raise mistyped(plugin, stage, kind, made)
         if not keep:
             return made
@@ -216,19 +219,13 @@ class Round:
             self.memos[plugin, stage] = answer.memo
         if kind in _RECORDED and answer.record is not None:
             self.records.append((plugin, stage, answer.record))
+        if kind is Valuations or kind is Allocation:
+            self.unit = answer.claims.unit
         if answer.verdicts is not NO_VERDICTS:
-            check_verdicts(self.state, stage, self._unit(answer), answer.verdicts)
-        self.answers.append((stage, plugin, answer))
+            check_verdicts(self.state, stage, self.unit, answer.verdicts)
+            if answer.verdicts.rows.size:
+                self.verdicts.append(StageVerdicts(stage, plugin, self.unit, answer.verdicts))
         return made
-
-    def _unit(self, answer: Answer) -> Unit:
-        """Return the unit of the rows in an answer's verdicts; a placement's verdicts use the allocation's unit."""
-        if isinstance(answer, Menus):
-            return Unit.JOB
-        if isinstance(answer, Valuations | Allocation):
-            return answer.claims.unit
-        units = [given.claims.unit for _, _, given in self.answers if isinstance(given, Allocation)]
-        return units[-1] if units else Unit.JOB
 
     # --- results ---------------------------------------------------------------------------------------------------
 

@@ -5,20 +5,20 @@ such as ``outranked``. The index of waiting jobs keeps those whose last verdict 
 (``off_default``), so that a round looks only at these and at the jobs that stages name.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from eunomia.contract.decisions import Fault, Transition, Waiting
 from eunomia.contract.offers import Offer
-from eunomia.contract.verdicts import NO_VERDICTS, Reason, Verdicts
-from eunomia.round.answers import Answer
+from eunomia.contract.verdicts import Reason, Verdicts
+from eunomia.round.answers import StageVerdicts
 from eunomia.round.offering import anything
 from eunomia.store.indexes import Verdict
 from eunomia.store.state import STAGE_NUMBER, STAGES, State
 from eunomia.units import NONE, Rows, Stage, Unit
 
-_ELASTICITY, _ALLOCATION, _PLACEMENT = Stage.ELASTICITY, Stage.ALLOCATION, Stage.PLACEMENT
+_ALLOCATION = Stage.ALLOCATION
 _OUTRANKED = int(Reason.OUTRANKED), STAGE_NUMBER[_ALLOCATION]
 _REASONS = {int(reason): reason for reason in Reason}
 _UNTIL_CLOSED = int(Reason.AWAITING_ROUND), STAGE_NUMBER[Stage.VALUATION]
@@ -27,25 +27,22 @@ _UNTIL_CLOSED = int(Reason.AWAITING_ROUND), STAGE_NUMBER[Stage.VALUATION]
 def verdicts_of(
     state: State,
     offer: Offer | None,
-    answers: Sequence[tuple[Stage, str, Answer]],
+    verdicts: Sequence[StageVerdicts],
     transitions: Sequence[Transition],
+    allocator: str,
     *,
     opened: bool = False,
     fault: Fault | None = None,
 ) -> tuple[Waiting, ...]:
     """List the verdicts that change with this round, before its plan is adopted; a job that starts waits no longer.
 
-    ``offer``: None in a quiet or faulty round; ``answers``: of the stages, in calling order; ``opened``: whether the
-    offer is open to app masters, so that every waiting job awaits its end.
+    ``offer``: None in a quiet or faulty round; ``verdicts``: of the stages, in calling order; ``allocator``: the plugin
+    that allocated, empty if none did; ``opened``: whether the offer is open to app masters, so that every waiting job
+    awaits its end.
     """
     if offer is not None and fault is None and not opened and not (transitions or anything(state, offer)):
         # No GPU was on offer, so earlier verdicts are kept; only jobs that fit nowhere get a new one.
-        offer, answers = None, [answer for answer in answers if answer[0] is Stage.ELASTICITY]
-    allocator, turned_down = "", False
-    for stage, name, answer in answers:
-        if stage is _ALLOCATION:
-            allocator = name
-        turned_down = turned_down or answer.verdicts is not NO_VERDICTS
+        offer, verdicts = None, [given for given in verdicts if given.stage is Stage.ELASTICITY]
     stopped: set[int] = set()
     started: set[int] = set()
     for order in transitions:
@@ -56,8 +53,8 @@ def verdicts_of(
     named: set[int] = set()
     changed: dict[int, Verdict] = {}
     index, shown = state.waiting_jobs, None if offer is None or fault is not None else offer.apps
-    if shown is not None or turned_down:
-        given = [*_given(state, answers)]
+    if shown is not None or verdicts:
+        given = [(*_by_job(state, one.verdicts, one.unit), one.stage, one.plugin) for one in verdicts]
         if shown is not None:
             given.append((*_outside(state, stopped | index.rows, shown), _ALLOCATION, allocator))
         named, changed = _first_of_each(state, given)
@@ -69,23 +66,15 @@ def verdicts_of(
     if default is not None and default != index.default:
         index.compare_with(default)
     look_at = stopped if default is None else stopped | index.off_default
-    if named or started:
-        look_at = (look_at - named | changed.keys()) - started
+    if named:
+        look_at = look_at - named | changed.keys()
+    if started:
+        look_at = look_at - started
     return _changes(state, look_at, changed, default, stopped) if look_at else ()
 
 
 _Given = tuple[Rows, Rows, Stage, str]
 """Verdicts of a stage: job rows, the reason of each, the stage and its plugin."""
-
-
-def _given(state: State, answers: Sequence[tuple[Stage, str, Answer]]) -> Iterator[_Given]:
-    """Yield the verdicts of all stages on jobs, in calling order."""
-    unit = Unit.JOB
-    for stage, name, answer in answers:
-        if stage is not _ELASTICITY and stage is not _PLACEMENT:
-            unit = answer.claims.unit  # type: ignore[union-attr]  # a valuation or an allocation
-        if answer.verdicts is not NO_VERDICTS and answer.verdicts.rows.size:
-            yield *_by_job(state, answer.verdicts, Unit.JOB if stage is _ELASTICITY else unit), stage, name
 
 
 def _first_of_each(state: State, given: Iterable[_Given]) -> tuple[set[int], dict[int, Verdict]]:

@@ -105,7 +105,8 @@ def set_verdict(state: State, job: int, verdict: Verdict) -> None:
     """Store the verdict on a job."""
     jobs, (reason, stage, plugin) = state.jobs.cells, verdict
     plugins = state.names.plugins
-    jobs.reason[job], jobs.stage[job], jobs.plugin[job] = reason, stage, plugins.setdefault(plugin, len(plugins))
+    number = plugins[plugin] if plugin in plugins else plugins.setdefault(plugin, len(plugins))
+    jobs.reason[job], jobs.stage[job], jobs.plugin[job] = reason, stage, number
     jobs.verdict_round[job], jobs.verdict_at[job] = state.counters.round, state.now
     state.waiting_jobs.judged(job, verdict)
 
@@ -115,7 +116,8 @@ def drop_job(state: State, job: int) -> None:
     jobs = state.jobs.cells
     app = jobs.app[job]
     state.waiting_jobs.moved(job, jobs.state[job], 0, jobs.most[job], 0)
-    state.waiting_jobs.backing_off.pop(job, None)
+    if state.waiting_jobs.backing_off:
+        state.waiting_jobs.backing_off.pop(job, None)
     state.owners.jobs_of[app].discard(job)
     del state.names.jobs[jobs.id[job]]
     for by_job in state.reports.by_job:
@@ -144,11 +146,10 @@ def close_app(state: State, app: int, outcome: str) -> None:
 
 def drop_app(state: State, app: int) -> None:
     """Drop an app that has ended and has given back all its GPUs."""
-    state.names.apps.pop(state.apps.cells.id[app], None)
-    if state.reports.forecasts:
-        state.reports.forecasts.pop(app, None)
-    state.owners.jobs_of.pop(app, None)
-    state.owners.shared_by.pop(app, None)
+    del state.names.apps[state.apps.cells.id[app]]
+    for by_app in (state.reports.forecasts, state.owners.jobs_of, state.owners.shared_by):
+        if app in by_app:
+            del by_app[app]
     state.apps.drop(app)
 
 
@@ -160,7 +161,7 @@ def grant(state: State, lease: Lease, order: Transition) -> None:
     held, gpus, number = state.holdings.cells, order.gpus.tolist(), lease.id
     holder = held.lease
     free = [gpu for gpu in gpus if holder[gpu] == NONE]
-    all_free = len(free) == len(gpus)
+    all_free = free == gpus
     if free:
         state.free_gpus.take(free)
         hold(state, lease, free, state.now)
@@ -170,8 +171,9 @@ def grant(state: State, lease: Lease, order: Transition) -> None:
         else:
             held.epoch[gpu], held.ends_at[gpu] = lease.epoch, lease.ends_at
             held.protected_until[gpu] = lease.protected_until
-    for gpu, cpus, memory_gib in zip(gpus, order.cpus.tolist(), order.memory_gib.tolist(), strict=True):
-        held.cpus[gpu], held.memory_gib[gpu] = cpus, memory_gib
+    if state.amounts.are_known or state.amounts.uneven:  # else all are 0
+        for gpu, cpus, memory_gib in zip(gpus, order.cpus.tolist(), order.memory_gib.tolist(), strict=True):
+            held.cpus[gpu], held.memory_gib[gpu] = cpus, memory_gib
     if state.amounts.shares.are_known and not state.amounts.uneven:
         cpu_shares, memory_shares = state.amounts.shares.by_gpu
         even = np.array_equal(order.cpus, cpu_shares[order.gpus])
@@ -188,10 +190,7 @@ def grant(state: State, lease: Lease, order: Transition) -> None:
         state.lease_ends.granted(lease, state.now)
     elif state.lease_ends.overdue:
         state.lease_ends.overdue.discard(number)
-    rows = state.changes.rows
-    if lease.job != NONE:
-        rows.append(lease.job)
-    rows.append(~lease.app)
+    state.changes.rows += (~lease.app,) if lease.job == NONE else (lease.job, ~lease.app)
 
 
 def hold(state: State, lease: Lease, gpus: Sequence[int], at: Seconds) -> None:
@@ -233,7 +232,6 @@ def release(state: State, lease: Lease, gpus: Sequence[int], at: Seconds) -> Non
     """Take back GPUs of a lease at ``at``: their successors hold them now, and the others are free."""
     held, jobs, types = state.holdings.cells, state.jobs.cells, state.capacity.type_of
     seconds = 0.0
-    free: list[int] = []
     promised: dict[int, list[int]] = {}
     for job in {held.job[gpu] for gpu in gpus}:
         if job != NONE and jobs.counted_at[job] != state.now:
@@ -244,7 +242,9 @@ def release(state: State, lease: Lease, gpus: Sequence[int], at: Seconds) -> Non
             seconds += at - since
         if job != NONE:
             jobs.on[job, types[gpu]] -= 1
-        (promised.setdefault(successor, []) if successor in state.leases else free).append(gpu)
+        if successor in state.leases:
+            promised.setdefault(successor, []).append(gpu)
+    free = [gpu for gpu in gpus if held.successor[gpu] not in state.leases] if promised else gpus
     state.apps.cells.gpu_seconds[held.app[gpus[0]]] += seconds
     state.service.app_ledger = None
     for number, taken in promised.items():

@@ -42,6 +42,7 @@ from eunomia_plugins.allocations.sizes import Serving, serve_sizes
 _FIRST: Final = np.zeros(1, np.int32)
 _FIRST.flags.writeable = False
 _INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
+_NONE: Final[tuple[tuple[int, ...], ...]] = ((), (), (), ())
 
 
 class OrderedOptions(PluginOptions):
@@ -104,8 +105,8 @@ class Ordered:
         Where jobs have one size each and the order gives keys, the jobs are kept sorted, and the answer names the jobs
         that start, move or leave, these with 0 GPUs. Else all candidates are ranked, and the answer names them all.
         """
-        form = next((form for form in valuations.forms if isinstance(form, Scores)), None)
-        index = snapshot.index
+        scores = [form for form in valuations.forms if isinstance(form, Scores)]
+        form, index = scores[0] if scores else None, snapshot.index
         stop = self.options.on_misfit == "stop"
         if form is None or form.key is None or not self._in_gangs or not menus.one_size or not offer.whole:
             return serve_sizes(snapshot, menus, offer, valuations, self._serving)
@@ -127,11 +128,10 @@ class Ordered:
                 impossible = _impossible(queue, capacity)
         else:
             evicted = []
-        rows = np.array([*evicted, *[grant.row for grant in grants]], _INT32)
-        sizes = np.array([*[0 for _ in evicted], *[grant.gpus for grant in grants]], _INT64)
-        kinds = None
-        if len(capacity) > 1:
-            kinds = np.array([*[NONE for _ in evicted], *[grant.kind for grant in grants]], _INT32)
+        granted, types, gpus, _ = zip(*grants, strict=True) if grants else _NONE
+        rows = np.array([*evicted, *granted], _INT32)
+        sizes = np.array([*[0] * len(evicted), *gpus], _INT64)
+        kinds = None if len(capacity) == 1 else np.array([*[NONE] * len(evicted), *types], _INT32)
         wake_at = NEVER
         if form.holds is not None and offer.contended and grants:
             wake_at = Seconds(snapshot.now + max(float(form.holds(rows[len(evicted) :]).min()), 1e-3))

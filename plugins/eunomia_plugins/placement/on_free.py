@@ -59,7 +59,9 @@ def place_on_free(snapshot: Snapshot, offer: Offer, allocation: Allocation) -> P
     rows, order, waiting = allocation.claims.rows.tolist(), allocation.order.tolist(), live.waiting
     if not rows:
         return Placement(claim=NO_CLAIMS, gpus=NO_GPUS, start=_all(0)[:1])
-    kinds = _kinds(snapshot, grants, rows)
+    wanted = snapshot.jobs.gpu_type[rows].tolist()
+    one_type = len(snapshot.cluster.gpu_types) == 1  # which a job gets that asks for none
+    kinds = [kind + 1 if kind < NONE else 0 for kind in wanted] if one_type else _kinds(grants, wanted)
     if len(rows) == 1 and order == [0] and offer.scope is Scope.FREE and rows[0] in waiting and kinds[0] >= 0:
         size = grants.gpus.item(0)
         gpus = _choose(snapshot.cluster, live.free, kinds[0], size) if size > 0 else None
@@ -202,11 +204,8 @@ def _room(cluster: Cluster, space: Space, kind: int) -> tuple[Ints, Ints]:
     return free, free if len(cluster.gpu_types) == 1 else np.where(cluster.machine_type == kind, free, 0)
 
 
-def _kinds(snapshot: Snapshot, grants: Grants, rows: list[int]) -> list[int]:
+def _kinds(grants: Grants, wanted: list[int]) -> list[int]:
     """By claim, the GPU type that it gets; negative: not chosen yet, or the cluster does not have it."""
-    wanted = snapshot.jobs.gpu_type[rows].tolist()
-    if len(snapshot.cluster.gpu_types) == 1:
-        return [kind + 1 if kind < NONE else 0 for kind in wanted]  # any, or the only type
     wanted = [kind if kind >= 0 else NONE for kind in wanted]
     if grants.gpu_type is None:
         return wanted

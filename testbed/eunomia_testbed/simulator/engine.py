@@ -227,7 +227,8 @@ class Engine:
         sim.jobs.close(job, FINISHED, sim.now)
         self._alive[app], sim.apps.finish[app] = 0, sim.now
         app_id, job_id = sim.rows.app_ids[app], sim.rows.job_ids[job]
-        events.append(SingleJobEnded(app=app_id, job=job_id, lease=lease, epoch=epoch, gpus=gpus))
+        # It is folded before starts; an arbiter does not have to sort events that come in order.
+        events.insert(0, SingleJobEnded(app=app_id, job=job_id, lease=lease, epoch=epoch, gpus=gpus))
 
     def finish_job(self, job: int, at: float, events: list[Event]) -> None:
         """End a job of an app without an app master."""
