@@ -489,6 +489,20 @@ def test_help_without_a_paper_has_the_keys_of_all(capsys: pytest.CaptureFixture[
     assert all(f"Keys of --set, {paper}:" in text for paper in paper_names())
 
 
+def test_help_names_a_paper_that_does_not_load_and_has_the_keys_of_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = tmp_path / "broken_paper-1.dist-info"
+    made.mkdir()
+    (made / "METADATA").write_text("Metadata-Version: 2.1\nName: broken-paper\nVersion: 1\n")
+    (made / "entry_points.txt").write_text("[eunomia.papers]\nbroken = there_is_no_such_module:PAPER\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert run(["reproduce", "--help"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "Keys of --set, broken: does not load ModuleNotFoundError: No module named" in text
+    assert "testbed_apps=20" in text
+
+
 @pytest.mark.parametrize(
     ("words", "error"),
     [

@@ -127,7 +127,7 @@ def test_missing_rates_are_named_with_the_way_to_give_them(tmp_path: Path) -> No
 
 def test_a_small_run_leaves_a_page_with_what_was_fixed(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    given = ["reproduce", "oef", "--seeds", "0", "--only", "fig6", "--only", "fig5a", "--set", "hours=0.5"]
+    given = ["reproduce", "oef", "--seeds", "0", "--only", "fig6", "--only", "fig5a", "--set", "hours=2"]
     assert run([*given, "--out", str(out), "-q", "-j", "1"]) == 0
     claims = json.loads((out / "claims.json").read_text())["claims"]
     assert [claim["figure"] for claim in claims] == ["Fig 5a", "Fig 5a", "Fig 5a", "Fig 6", "Fig 6"]

@@ -148,6 +148,19 @@ def test_joins_of_settings_take_one_setting_of_the_grid() -> None:
     assert mean.text == f"{math.sqrt(4.5):.2f}"
 
 
+def test_a_growth_is_the_mean_of_the_others_at_the_last_setting_over_that_at_the_first() -> None:
+    claim = 'measure = "growth of the mean of others over own"\nkind = "at least"\nvalue = 1.0\nown = "a"\n'
+    claim += 'over = "both"\nat = "@each_load"'
+    jct = {("a", 1): 1.0, ("b", 1): 1.5, ("c", 1): 1.5, ("a", 2): 1.0, ("b", 2): 2.0, ("c", 2): 8.0}
+    found = measured(claim, jct)
+    assert (found.text, found.verdict) == (f"{4.0 / 1.5:.2f}", Verdict.HOLDS)
+    assert "mean of b load 1, c load 1: 1.50" in found.reason and "mean of b load 2, c load 2: 4.00" in found.reason
+    falls = {**jct, ("b", 2): 1.0, ("c", 2): 1.0}
+    assert measured(claim, falls).verdict is Verdict.FAILS
+    (made,) = paper(claim).claims(SmallGrid(loads="1"))
+    assert {cell.load for cell in cells_of(made, SmallGrid(loads="1"))} == {1}
+
+
 def test_the_least_favourable_of_many_comparisons_is_shown() -> None:
     jct = {("a", 1): 1.0, ("a", 2): 1.0, ("b", 1): 4.0, ("b", 2): 3.0, ("c", 1): 2.5, ("c", 2): 5.0}
     found = measured(GAIN + 'over = "both"\nat = "@each_load"', jct)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from statistics import fmean
 
-from eunomia_testbed.reproduce.measures import Comparison
+from eunomia_testbed.reproduce.measures import GROWTH, MEASURES, Comparison, mean_of
 from eunomia_testbed.reproduce.rows import ClaimRow
 from eunomia_testbed.reproduce.rule import (
     FAVOUR,
@@ -84,6 +84,9 @@ def _reasons(
     if row.construction:
         made.append(f"by construction: {row.construction}")
     made.append(", ".join(_with_spread(one, estimated, row.unit) for one, estimated in found))
+    if row.measure in MEASURES and MEASURES[row.measure].join == GROWTH:
+        levels = [mean_of(group) for group in (behind[0], behind[-1])]
+        made.append(", ".join(_with_spread(one, one.estimate(drawn=drawn), row.unit) for one in levels))
     made.append(_evidence(found) if drawn else "one input")
     chosen = [one for one, _ in found if one.of > 1]
     if row.front:

@@ -16,7 +16,7 @@ from eunomia_testbed.reproduce.rule import EffectEstimate, estimate
 
 OVER_OWN, OWN_OVER, LEVEL = "others over own", "own over others", "level"
 OTHERS, SETTINGS, NUMBERS = "others", "settings", "numbers"
-EACH, MEAN, LEAST, GREATEST, ENDS = "each", "mean", "least", "greatest", "ends"
+EACH, MEAN, LEAST, GREATEST, ENDS, GROWTH = "each", "mean", "least", "greatest", "ends", "growth"
 LARGEST_RATIO: Final = 100.0
 """Ratios are cut at this, since a part of jobs may be 0."""
 
@@ -30,7 +30,8 @@ class Measure:
     """What is joined: the others, the settings, or the numbers."""
     join: str = EACH
     """``each`` comparison is judged; the ``mean`` (of logarithms), the ``least`` or the ``greatest`` of several; or
-    both ``ends``, the least by the first printed value and the greatest by the second."""
+    both ``ends``, the least by the first printed value and the greatest by the second; or the ``growth`` of the mean of
+    the others from the first setting to the last."""
     is_ratio: bool = True
     """Whether effects are logarithms of ratios; else they are plain levels."""
 
@@ -39,6 +40,7 @@ MEASURES: Final[Mapping[str, Measure]] = {
     "others over own": Measure(form=OVER_OWN),
     "own over others": Measure(form=OWN_OVER),
     "mean of others over own": Measure(form=OVER_OWN, join=MEAN),
+    "growth of the mean of others over own": Measure(form=OVER_OWN, join=GROWTH),
     "best of others over own": Measure(form=OVER_OWN, join=LEAST),
     "worst of others over own": Measure(form=OVER_OWN, join=GREATEST),
     "ends of others over own": Measure(form=OVER_OWN, join=ENDS),
@@ -134,7 +136,9 @@ def joined(measure: Measure, groups: Sequence[Sequence[Comparison]]) -> list[Com
     if measure.join == EACH:
         return [one for group in groups for one in group]
     if measure.join == MEAN:
-        return [_mean(group) for group in groups]
+        return [mean_of(group) for group in groups]
+    if measure.join == GROWTH:
+        return [_growth(groups[0], groups[-1])]
     made = []
     for group in groups:
         ranked = sorted(group, key=lambda one: math.fsum(one.effects) / len(one.effects))
@@ -183,6 +187,14 @@ def _log_ratio(top: float, bottom: float) -> float:
     return math.log(min(max(ratio, 1.0 / LARGEST_RATIO), LARGEST_RATIO))
 
 
-def _mean(group: Sequence[Comparison]) -> Comparison:
+def mean_of(group: Sequence[Comparison]) -> Comparison:
+    """Return the mean of the logarithms, or of the levels, of some comparisons by seed."""
     effects = tuple(math.fsum(seed) / len(group) for seed in zip(*(one.effects for one in group), strict=True))
     return dataclasses.replace(group[0], label=f"mean of {', '.join(one.label for one in group)}", effects=effects)
+
+
+def _growth(before: Sequence[Comparison], after: Sequence[Comparison]) -> Comparison:
+    """Return the mean of the last setting over that of the first, on the same seeds."""
+    first, last = mean_of(before), mean_of(after)
+    effects = tuple(late - early for early, late in zip(first.effects, last.effects, strict=True))
+    return dataclasses.replace(last, label="last setting over first", effects=effects)
