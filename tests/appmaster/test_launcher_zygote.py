@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from eunomia_appmaster.launcher.zygote_client import can_fork, interpreter
+from eunomia_appmaster.node.stack_signal import STACKS_FILE
 from eunomia_appmaster.runtimes import Exit, WatchPosition
 
 _spec = importlib.util.spec_from_file_location("launcher_lab", Path(__file__).parent / "launcher_lab.py")
@@ -100,7 +101,9 @@ def test_a_forked_worker_is_like_a_started_one(lab: Any) -> None:
     assert started["at_start"] == []
     assert (one["argv"], one["file"]) == (["look-1.py", "--lr", "0.1"], "look-1.py")
     assert {*started["environ"]} - {*one["environ"]} == {"PYTHONHASHSEED"}
-    alike = set(started) - {"at_start", "argv", "file", "rank", "draws", "environ"}
+    assert [Path(file).name for file in one["files"]] == [STACKS_FILE]  # where it writes its stacks if it hangs
+    alike = set(started) - {"at_start", "argv", "file", "files", "rank", "draws", "environ"}
+    assert started["files"] == []
     assert {key: one[key] for key in alike} == {key: started[key] for key in alike}
     assert one["tasks"] == 1
     assert not {*one["draws"]} & {*two["draws"]}  # siblings do not draw the same numbers

@@ -15,6 +15,9 @@ import time
 from pathlib import Path
 
 from eunomia_appmaster.app.checkpoints import CheckpointStore
+from eunomia_appmaster.node.pulse import PulseWriter
+from eunomia_appmaster.node.stack_signal import write_stacks_on_signal
+from eunomia_appmaster.node.stall_watch import Phase
 from eunomia_appmaster.profiler.crc32c import crc32c, masked
 
 
@@ -57,6 +60,11 @@ class Orders:
             return []
 
 
+def hangs_in_here() -> None:
+    while True:
+        time.sleep(0.05)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--lr", type=float, default=0.1)
@@ -67,6 +75,7 @@ def main() -> int:
     parser.add_argument("--nan", action="store_true")
     parser.add_argument("--fail-at", type=int, default=-1)
     parser.add_argument("--fail-once", action="store_true")
+    parser.add_argument("--hang-at", type=int, default=-1, help="hang at this step, in the first incarnation")
     args = parser.parse_args()
     run, incarnation = Path(os.environ["EUNOMIA_RUN_DIR"]), int(os.environ["EUNOMIA_INCARNATION"])
     main_worker = os.environ["RANK"] == "0"
@@ -78,6 +87,9 @@ def main() -> int:
     stopping: list[int] = []
     signal.signal(signal.SIGTERM, lambda *_: stopping.append(1))
     orders = None if args.plain else Orders()
+    pulse = PulseWriter(None if args.plain else Path(os.environ["EUNOMIA_CONTAINER_DIR"]))
+    if not args.plain:
+        write_stacks_on_signal(os.environ["EUNOMIA_CONTAINER_DIR"])
     log = (run / "logs" / f"events.out.tfevents.{int(time.time())}.box.{os.getpid()}.0.r{incarnation}").open("ab")
 
     def save() -> None:
@@ -99,6 +111,9 @@ def main() -> int:
             return 75
         time.sleep(args.seconds)
         step += 1
+        pulse.beat(Phase.STEPS)
+        if step == args.hang_at and incarnation == 1:
+            hangs_in_here()
         if step == args.fail_at and (not args.fail_once or incarnation == 1):
             print("giving up: the data set is gone", file=sys.stderr)
             return 3

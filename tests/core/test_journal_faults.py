@@ -293,7 +293,7 @@ def test_an_archived_segment_with_a_damaged_byte_is_refused_by_name(path: Path) 
             try:  # bits of the header and between the last block and the sum mean nothing
                 assert [(step.number, step.now, step.at) for step in reader.steps()] == whole
             except InputError as error:
-                assert "archived segment" in str(error) or "as they were written" in str(error)  # noqa: PT017
+                assert "archived segment" in str(error) or "as they were written" in str(error)
                 refused += 1
     assert refused >= len(content) - 12
 

@@ -13,6 +13,7 @@ from eunomia.model.adaptations import MODES
 from eunomia.units import parse_duration
 from eunomia_appmaster.app.space import SAMPLERS, Categorical, Distribution, Float, Int, Sampler
 from eunomia_appmaster.node.local_machine import MOST_SLOTS
+from eunomia_appmaster.node.stall_watch import DEFAULT_STEPS, LEAST_AFTER_SECONDS, LEAST_STEPS
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """Allowed names of apps and users: a name becomes a folder's name and part of job ids."""
@@ -69,6 +70,24 @@ def _seconds(given: object) -> float:
         return float(parse_duration(given, name="checkpoint_every"))
     except InputError as error:
         raise ValueError(error.rule) from error
+
+
+def _stall_after(given: object) -> float:
+    if given == "off":
+        return 0.0
+    try:
+        seconds = float(parse_duration(given, name="stall_after"))
+    except InputError as error:
+        raise ValueError(f'{error.rule}, or "off"') from error
+    if seconds < LEAST_AFTER_SECONDS:
+        raise ValueError(f'stall_after must be at least "{LEAST_AFTER_SECONDS:g}s", or "off"')
+    return seconds
+
+
+def _stall_steps(given: object) -> float:
+    if isinstance(given, bool) or not isinstance(given, int | float) or not LEAST_STEPS <= given <= 1e6:
+        raise ValueError(f"stall_steps must be a number from {LEAST_STEPS:g} to 1000000")
+    return float(given)
 
 
 def _text(what: str) -> BeforeValidator:
@@ -162,6 +181,10 @@ class JobTable(_Table):
     """Seconds between periodic checkpoints; None: only on an order to leave."""
     retries: Annotated[int, _whole("retries", 0, 100)] = 2
     """Number of times that a failed job is started again."""
+    stall_after: Annotated[float, BeforeValidator(_stall_after)] | None = None
+    """Seconds without progress after which a job is ended as stalled; 0: never; None: after ``stall_steps`` steps."""
+    stall_steps: Annotated[float, BeforeValidator(_stall_steps)] = DEFAULT_STEPS
+    """Times the measured step without progress after which a job is ended as stalled, and at least a minute."""
     kind: Annotated[str, _name("kind")] | None = None
     """Jobs of one kind, of any app, share their measured rates; None: the app's own kind."""
     epochs: Annotated[int, _whole("epochs", 1, MOST_ITERATIONS)] | None = None

@@ -23,7 +23,7 @@ from eunomia_appmaster.commands.console import (
     table,
 )
 from eunomia_appmaster.explaining.best_jobs import best_facts, best_job
-from eunomia_appmaster.explaining.failures import failure_facts, failure_text, suspension_text
+from eunomia_appmaster.explaining.failures import failure_facts, failure_text, stall_facts, stall_texts, suspension_text
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 
 HEADERS = ("APP", "USER", "STATE", "TUNER", "ρ", "SLOTS", "TRIALS", "BEST", "AGE", "ENDS IN")
@@ -103,6 +103,7 @@ def _facts(app: pb.App) -> dict[str, Any]:
         "age_seconds": app.age_seconds,
         "ends_in_seconds": given(app, "ends_in_seconds"),
         **failure_facts(app),
+        "stalls": stall_facts(app),
     }
     if app.state in OVER:
         made |= {"jct_seconds": given(app, "jct_seconds"), "why": app.why}
@@ -126,7 +127,7 @@ def lines(answer: pb.ListResponse, *, over: Sequence[pb.App] = (), verbose: bool
         headers = (*HEADERS, *MORE_HEADERS) if verbose else HEADERS
         shown = table(headers, [_row(app)[: len(headers)] for app in answer.apps], right=RIGHT)
         shown += [text for app in answer.apps if verbose and (text := _parameters(app))]
-        shown += [f"{app.app}: {text}" for app in answer.apps if (text := _trouble(app))]
+        shown += [f"{app.app}: {text}" for app in answer.apps for text in _troubles(app)]
     return [*shown, *filter(None, [missing(answer.missing_slots)])]
 
 
@@ -143,11 +144,12 @@ def _ended_ago(app: pb.App) -> float:
     return max(0.0, app.age_seconds - app.jct_seconds)
 
 
-def _trouble(app: pb.App) -> str:
-    """Return an app's suspension or failures as text; empty if there are none."""
+def _troubles(app: pb.App) -> list[str]:
+    """Return an app's suspension or failures, and its stalls, as text."""
+    stalls = stall_texts(app)
     if app.state == SUSPENDED:
-        return suspension_text(app)
-    return failure_text(app) or (app.why if app.state == "failed" else "")
+        return [suspension_text(app), *stalls]
+    return [*filter(None, [failure_text(app) or (app.why if app.state == "failed" else "")]), *stalls]
 
 
 def _trials(app: pb.App) -> int:

@@ -25,6 +25,7 @@ from eunomia_appmaster.commands.console import (
 from eunomia_appmaster.commands.explain_ends import ends, outcome_facts, outcome_lines, state_text
 from eunomia_appmaster.commands.explain_past import in_the_past, last_waits
 from eunomia_appmaster.commands.run_apps import app_of_run
+from eunomia_appmaster.explaining.failures import stall_facts, stall_texts
 from eunomia_appmaster.explaining.metric_check import metric_not_logged
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 
@@ -106,6 +107,7 @@ def facts(said: pb.Explanation, app: pb.App | None = None, waits: Mapping[str, f
         "starts_in_seconds": list(said.starts_in_seconds) or None,
         "reported_seconds_ago": given(said, "reported_seconds_ago"),
         "missing_slots": missing_facts(said.missing_slots),
+        "stalls": None if app is None else stall_facts(app),
         "outcome": None if app is None else outcome_facts(said, app),
         "last_wait_at_seconds": None if ended else (waits or {}).get(said.job),
     }
@@ -134,13 +136,18 @@ def screen(
         waits: of a past run: the time of each wait that is over, in seconds since the arbiter's start.
     """
     warnings = [_line("Metric", text) for text in _warnings(found, apps).values()]
-    return [*_blocks(found, apps, waits or {}), *warnings]
+    stalls = [_line("Stalled", text) for app in _named(found, apps) for text in stall_texts(app)]
+    return [*_blocks(found, apps, waits or {}), *warnings, *stalls]
+
+
+def _named(found: Sequence[pb.Explanation], apps: Mapping[str, pb.App]) -> list[pb.App]:
+    """Return the apps that explanations are about, each once."""
+    return [apps[name] for name in dict.fromkeys(one.app for one in found) if name in apps]
 
 
 def _warnings(found: Sequence[pb.Explanation], apps: Mapping[str, pb.App]) -> dict[str, str]:
     """Return by app the sentence about a metric that no trial logged."""
-    names = [name for name in dict.fromkeys(one.app for one in found) if name in apps]
-    return {name: text for name in names if (text := metric_not_logged(apps[name]))}
+    return {app.app: text for app in _named(found, apps) if (text := metric_not_logged(app))}
 
 
 def _blocks(found: Sequence[pb.Explanation], apps: Mapping[str, pb.App], waits: Mapping[str, float]) -> list[str]:

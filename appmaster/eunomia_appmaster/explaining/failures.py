@@ -27,6 +27,31 @@ def suspension_text(app: pb.App) -> str:
     return f"{app.why}; its workers train on, and it is tried again {again} (at once: eunomia resume {app.app})"
 
 
+def stall_texts(app: pb.App) -> list[str]:
+    """Return what stalled in an app, a line each: its jobs, its app master, and a limit that is too short."""
+    of_jobs, of_master = app.standing.stalls, app.app_master_stalls
+    texts = []
+    if of_jobs:
+        texts.append(
+            app.standing.last_stall if of_jobs == 1 else f"{of_jobs} stalls; the last: {app.standing.last_stall}"
+        )
+    if of_master:
+        often = "" if of_master == 1 else f" {of_master} times, last"
+        texts.append(f"its app master stalled{often}: {app.last_app_master_stall}")
+    return [*texts, *filter(None, [app.standing.stall_warning])]
+
+
+def stall_facts(app: pb.App) -> dict[str, Any]:
+    """Return the same as JSON."""
+    return {
+        "jobs": app.standing.stalls,
+        "last": app.standing.last_stall or None,
+        "app_master": app.app_master_stalls,
+        "app_master_last": app.last_app_master_stall or None,
+        "warning": app.standing.stall_warning or None,
+    }
+
+
 def failure_facts(app: pb.App) -> dict[str, Any]:
     """Return the same as JSON: the number of failures, and the last of them."""
     rows = [{"job": one.job, "why": one.why, "log": one.log} for one in app.failures]

@@ -23,6 +23,7 @@ from eunomia_appmaster.launcher.app_masters import AppMasters
 from eunomia_appmaster.launcher.containers import Containers
 from eunomia_appmaster.launcher.node import Node, default_name
 from eunomia_appmaster.launcher.server import serve
+from eunomia_appmaster.launcher.stalls import DEFAULT_GRACE_SECONDS, Stalls
 from eunomia_appmaster.launcher.tracker import Tracker
 from eunomia_appmaster.launcher.zygote_client import ZygoteClient
 from eunomia_appmaster.node import local_machine
@@ -57,6 +58,9 @@ def parser() -> argparse.ArgumentParser:
     )
     options.add_argument("--keep-seconds", type=float, default=3600.0, help="how long ended containers are remembered")
     options.add_argument("--stop-seconds", type=float, default=10.0, help="grace of containers when the launcher ends")
+    options.add_argument(
+        "--stall-grace-seconds", type=float, default=DEFAULT_GRACE_SECONDS, help="grace of what has stalled"
+    )
     options.add_argument("--gpu-locks", default="", metavar="FD,FD", help="open files that hold locks of GPUs")
     options.add_argument("--end", action="store_true", help="end what an earlier launcher left, without serving")
     return options
@@ -80,9 +84,11 @@ async def run(options: argparse.Namespace) -> None:
         await _end_all(containers, masters, options.stop_seconds)
         return
     zygote.start()
-    server = await serve(node, containers, options.listen)
+    stalls = Stalls(containers, grace_seconds=options.stall_grace_seconds)
+    server = await serve(node, containers, stalls, options.listen)
     tracker = Tracker(node, containers, masters, options.arbiter, options.token_file)
     tasks = [asyncio.create_task(tracker.run()), asyncio.create_task(_tidy(containers, options.keep_seconds))]
+    tasks.append(asyncio.create_task(stalls.run()))
     first: list[asyncio.Future[Any]] = [end, tasks[0]]
     await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
     await server.stop(0.0)

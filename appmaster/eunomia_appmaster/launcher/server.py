@@ -20,6 +20,7 @@ from eunomia_appmaster.launcher.errors import (
 )
 from eunomia_appmaster.launcher.gangs import MAX_WAIT_SECONDS, parse_stop_at, start_gang
 from eunomia_appmaster.launcher.node import Node
+from eunomia_appmaster.launcher.stalls import Stalls
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2_grpc as rpc
 from eunomia_appmaster.protocol.tokens import WrongTokenError, check_node_token
@@ -46,9 +47,10 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class ContainerManager(rpc.ContainerManagerServicer):
     """Serves app masters by the rules in launcher.proto."""
 
-    def __init__(self, node: Node, containers: Containers) -> None:
+    def __init__(self, node: Node, containers: Containers, stalls: Stalls) -> None:
         self._node = node
         self._containers = containers
+        self._stalls = stalls
 
     async def StartContainers(  # noqa: N802
         self, request: pb.StartContainersRequest, context: Context
@@ -75,6 +77,20 @@ class ContainerManager(rpc.ContainerManagerServicer):
             reason = request.reason[:MOST_LETTERS]
             self._containers.stop(container, max(0.0, request.deadline_seconds), reason)
         return pb.StopContainersResponse(containers=[container.status for container in chosen])
+
+    async def EndStalled(  # noqa: N802
+        self, request: pb.EndStalledRequest, context: Context
+    ) -> pb.EndStalledResponse:
+        """End the workers of a gang that has stalled, unless one of them has given a sign of life."""
+        try:
+            chosen = self._own(request.app, request.node_token, request.container_ids)
+            if not 0.0 < request.silent_seconds <= MOST_SECONDS:
+                rule = f"silent_seconds must be above 0, at most {MOST_SECONDS:g}"
+                raise InputError(rule, value=str(request.silent_seconds))
+        except EunomiaError as error:
+            await _refuse(context, error)
+        silent = await self._stalls.end(chosen, request.silent_seconds, request.reason[:MOST_LETTERS])
+        return pb.EndStalledResponse(silent=silent, containers=[container.status for container in chosen])
 
     async def OrderContainers(  # noqa: N802
         self, request: pb.OrderContainersRequest, context: Context
@@ -126,7 +142,7 @@ async def _refuse(context: Context, error: EunomiaError) -> NoReturn:
     await context.abort(code, str(error), trailing)
 
 
-async def serve(node: Node, containers: Containers, listen: str) -> grpc.aio.Server:
+async def serve(node: Node, containers: Containers, stalls: Stalls, listen: str) -> grpc.aio.Server:
     """Serve on ``listen`` (port 0: the last launcher's if it is free, else any) and publish the address."""
     host, _, port = listen.rpartition(":")
     if host not in LOOPBACK:
@@ -136,7 +152,7 @@ async def serve(node: Node, containers: Containers, listen: str) -> grpc.aio.Ser
     wanted = [listen] if port != "0" or last is None else [last, listen]
     for address in wanted:
         server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
-        rpc.add_ContainerManagerServicer_to_server(ContainerManager(node, containers), server)
+        rpc.add_ContainerManagerServicer_to_server(ContainerManager(node, containers, stalls), server)
         try:
             bound = server.add_insecure_port(address)
         except RuntimeError:  # another process has taken it meanwhile

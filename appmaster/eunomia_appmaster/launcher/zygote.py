@@ -35,6 +35,7 @@ from typing import Any, NoReturn
 
 from eunomia_appmaster.launcher import shepherd
 from eunomia_appmaster.node.process_name import name_process, name_worker
+from eunomia_appmaster.node.stack_signal import write_stacks_on_signal
 
 MARK = "EUNOMIA_CONTAINER_ID"
 MARK_BYTES = 128  # room kept for a mark in the environment block of the zygote
@@ -130,6 +131,7 @@ def run_python(start: dict[str, Any]) -> NoReturn:
     arguments = start["argv"][1:]
     sys.argv = arguments
     name_worker()
+    write_stacks_on_signal(os.environ.get("EUNOMIA_CONTAINER_DIR"))
     if arguments[0] == "-u":
         arguments = arguments[1:]
         _unbuffer()

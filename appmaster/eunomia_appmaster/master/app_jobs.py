@@ -2,12 +2,17 @@
 
 from collections.abc import Iterable, Sequence
 
+import structlog
+
 from eunomia.units import JobId
 from eunomia_appmaster.master.endings import Ending, GangOutcome, last_line
 from eunomia_appmaster.master.gangs import Surroundings
-from eunomia_appmaster.master.jobs import Job, JobState
+from eunomia_appmaster.master.jobs import Gang, Job, JobState
 from eunomia_appmaster.master.logs import JobLogs, never_logged
+from eunomia_appmaster.node.stack_signal import STACKS_FOLDER
 from eunomia_appmaster.tuner import TrialRun, Tuner
+
+log = structlog.get_logger()
 
 
 class AppJobs:
@@ -27,6 +32,10 @@ class AppJobs:
         """Jobs not yet reported to the arbiter; the reporter empties it."""
         self.last = ""
         """The last event, shown to users."""
+        self.last_stall = next((job.last_stall for job in self.jobs.values() if job.last_stall), "")
+        """The last stall, shown to users; empty: there was none."""
+        self.stall_warning = ""
+        """What is wrong with the app file's limit on stalls, shown to users."""
         self._adopted = {number for number, job in self.jobs.items() if job.incarnation}
         self._logs: dict[int, JobLogs] = {}
 
@@ -101,6 +110,23 @@ class AppJobs:
         if point is not None:
             job.metric = point.value
         return None if point is None else point.value
+
+    def stalled(self, job: Job, gang: Gang, why: str, now: float) -> None:
+        """Record that the runtime ends a job's gang, which has stalled."""
+        job.stalls += 1
+        gang.ordered = why
+        job.state = JobState.STOPPING
+        self.last_stall = job.last_stall = f"{self.id_of(job.number)} {why}; stacks are in {self._stacks(job)}"
+        log.warning("job.stalled", job=self.id_of(job.number), why=why, stacks=self._stacks(job))
+        self._note("stalled", job, now)
+
+    @property
+    def stalls(self) -> int:
+        """Number of gangs of the app that were ended as stalled."""
+        return sum(job.stalls for job in self.jobs.values())
+
+    def _stacks(self, job: Job) -> str:
+        return str(self._around.app_dir / str(job.number) / STACKS_FOLDER)
 
     def _note(self, event: str, job: Job, now: float, slots: Sequence[int] = (), *, step: int | None = None) -> None:
         gpus = slots or (job.gang.gpus if job.gang else ())

@@ -49,6 +49,10 @@ UNTOLD_EXITS = 1
 """Number of exits with code 75 without an order before they count as failures."""
 
 
+NOT_COUNTED = (GangOutcome.INTERRUPTED, GangOutcome.LOST, GangOutcome.STOPPED)
+"""Outcomes that use none of a job's retries."""
+
+
 class Conductor(AppJobs):
     """Runs an app's jobs.
 
@@ -209,7 +213,7 @@ class Conductor(AppJobs):
             job.odd_exits += 1
             self._suspended(job, gang, now)
         else:
-            counted = ending.outcome not in (GangOutcome.INTERRUPTED, GangOutcome.LOST)
+            counted = ending.outcome not in NOT_COUNTED
             if not counted:
                 times = job.interrupt(now)
                 counted = ending.outcome is GangOutcome.INTERRUPTED and times > DEFAULT_LIMIT.ends

@@ -5,7 +5,7 @@ from enum import Enum
 
 from eunomia.model.shapes import value
 from eunomia_appmaster.node.machine_faults import FROM_OUTSIDE
-from eunomia_appmaster.runtimes.runtime import SUSPENDED, ContainerStatus, Exit
+from eunomia_appmaster.runtimes.runtime import SUSPENDED, ContainerStatus, Exit, StallKind
 
 
 class GangOutcome(Enum):
@@ -22,6 +22,10 @@ class GangOutcome(Enum):
     """A signal from outside ended the job, without an order and without a lack of memory."""
     LOST = "lost"
     """The machine ended the job: its shepherd was lost, or its start failed."""
+    HUNG = "hung"
+    """The job was ended since its script hung."""
+    STOPPED = "stopped"
+    """The job was ended since it showed no progress, for a stopped process, or storage that does not answer."""
     FAILED = "failed"
 
 
@@ -54,12 +58,15 @@ def judge(statuses: Sequence[ContainerStatus], *, order: str, stop_at: int | Non
         stop_at: its rung; None: none.
         step: iterations done, as last known.
     """
+    helped = any(status.hello for status in statuses)
+    stalled = [status for status in statuses if status.stall is not None]
+    if stalled and not (helped and all(status.finished for status in statuses)):
+        return _stalled(stalled, order)
     ordered = bool(order) or any(status.stop_reason for status in statuses)
     failed = [status for status in statuses if has_failed(status)]
     if failed:
         first = min(failed, key=lambda status: status.ended_at or float("inf"))
         return Ending(outcome=_kind_of(first), why=_why(first, alone=len(statuses) == 1))
-    helped = any(status.hello for status in statuses)
     if all(status.finished for status in statuses) and (helped or not ordered):
         return Ending(outcome=GangOutcome.FINISHED)
     if stop_at is not None and step >= stop_at and not any(status.killed for status in statuses):
@@ -69,6 +76,21 @@ def judge(statuses: Sequence[ContainerStatus], *, order: str, stop_at: int | Non
     left = any(status.suspended_step is not None for status in statuses)  # on a signal from outside
     outcome = GangOutcome.INTERRUPTED if left else GangOutcome.ODD
     return Ending(outcome=outcome, why="it exited with 75 without an order to leave")
+
+
+def _stalled(stalled: Sequence[ContainerStatus], order: str) -> Ending:
+    """Return the end of a gang that was ended as stalled; the workers that waited for a stopped one did not hang."""
+    alone = len(stalled) == 1
+    why = order or next((status.stop_reason for status in stalled if status.stop_reason), "stalled")
+    for kind, words in _NOT_THE_SCRIPT.items():
+        found = [status for status in stalled if status.stall is kind]
+        if found:
+            which = "its process" if alone else f"worker {found[0].rank}"
+            return Ending(outcome=GangOutcome.STOPPED, why=f"{why}; {which} {words}")
+    return Ending(outcome=GangOutcome.HUNG, why=why)
+
+
+_NOT_THE_SCRIPT = {StallKind.STOPPED: "was stopped", StallKind.STORAGE: "waited for storage or a device"}
 
 
 def _kind_of(first: ContainerStatus) -> GangOutcome:

@@ -131,7 +131,8 @@ class ActivityLog:
         """Append a line.
 
         Args:
-            event: start, running, saved, suspending, suspended, resumed, paused, promoted, finished, stopped, failed.
+            event: start, running, saved, suspending, suspended, resumed, paused, promoted, stalled, finished,
+                stopped, failed.
             job: the event's job.
             at: Unix seconds.
             slots: numbers of the GPUs in the cluster.

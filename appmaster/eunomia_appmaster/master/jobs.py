@@ -107,6 +107,9 @@ class Job:
     """Global batch size last announced; None: none was announced."""
     adapted_at: float | None = None
     """Unix time of the last announced batch size."""
+    stalls: int = 0
+    """Gangs of the job that were ended since they had stalled."""
+    last_stall: str = ""
     suspensions: int = 0
     why: str = ""
 

@@ -92,6 +92,11 @@ class StandingReport:
     """Step of ``best_checkpoint``; None: there is none."""
     checkpoint_metric: float | None = None
     """The metric at that step; None: the checkpoint is the newest, not one that was kept for its metric."""
+    stalls: int = 0
+    """Gangs that were ended as stalled."""
+    last_stall: str = ""
+    stall_warning: str = ""
+    """What is wrong with the app file's limit on stalls; empty: nothing."""
 
 
 @builds

@@ -34,6 +34,7 @@ from eunomia_appmaster.master.jobs import Job
 from eunomia_appmaster.master.link import ArbiterLink, OverError, Resync
 from eunomia_appmaster.master.outbox import BidReport, Outbox
 from eunomia_appmaster.master.reporting import Reporter, failed_jobs
+from eunomia_appmaster.master.stalls import StalledJobs
 from eunomia_appmaster.master.wire import cluster_of, lease_of, standing_message
 from eunomia_appmaster.node.machine_faults import MACHINE_FAULT, TERMINATED, is_machine_fault
 from eunomia_appmaster.node.system import MACHINE, Flag, System
@@ -171,6 +172,7 @@ class AppMaster:
         self._around = self._surroundings()
         self._conductor = self._restored(kept)
         self._reporter = Reporter(self._around, self._conductor, before=self._growth.before)
+        self._stalled = StalledJobs(self._around, self._conductor, self._reporter.rate, system.uptime)
         self._agent: Agent | None = None
         self._trials_at = 0.0
         self._link = self._new_link(self._outbox, self.stopped)
@@ -287,6 +289,7 @@ class AppMaster:
         now = self._clock.now()
         conductor = self._conductor
         conductor.hear_logs(now)
+        self._stalled.look(now)
         conductor.act(now)
         self._reporter.changes(now)
         if now - self._saved_at >= SAVE_SECONDS:

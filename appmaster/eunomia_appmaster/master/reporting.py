@@ -182,13 +182,13 @@ class Reporter:
             name = self._conductor.id_of(job.number)
             if job.state.over:
                 continue
-            progress = Progress(iterations_done=float(job.step), rate=self._pace.rate(job, self._rate(job), now))
+            progress = Progress(iterations_done=float(job.step), rate=self._pace.rate(job, self.rate(job), now))
             sent, signs = self._progress_sent.get(name, (Progress(iterations_done=0.0, rate=0.0), 0))
             if (progress, job.signs) != (sent, signs):  # a sign of life without a step is reported, too
                 self._progress_sent[name] = progress, job.signs
                 self._around.outbox.put("progress", progress, key=name, urgent=False)
 
-    def _rate(self, job: Job) -> float:
+    def rate(self, job: Job) -> float:
         """Return iterations a second from now on; 0 if the job does not run."""
         if job.gang is None or job.state is not JobState.RUNNING or not job.gang.running:
             return 0.0
@@ -306,6 +306,9 @@ class Reporter:
             best_step=None if job is None or job.best_step < 0 else job.best_step,
             checkpoint_step=None if kept is None else kept.step,
             checkpoint_metric=None if kept is None else kept.metric,
+            stalls=conductor.stalls,
+            last_stall=conductor.last_stall,
+            stall_warning=conductor.stall_warning,
         )
         if standing != self._standing:
             self._standing = standing

@@ -202,6 +202,9 @@ def standing_message(standing: StandingReport) -> pb.Standing:
         best_step=standing.best_step,
         checkpoint_step=standing.checkpoint_step,
         checkpoint_metric=standing.checkpoint_metric,
+        stalls=standing.stalls,
+        last_stall=standing.last_stall,
+        stall_warning=standing.stall_warning,
     )
 
 

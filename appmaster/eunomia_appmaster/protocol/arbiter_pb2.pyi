@@ -1263,6 +1263,9 @@ class Standing(_message.Message):
     BEST_STEP_FIELD_NUMBER: _builtins.int
     CHECKPOINT_STEP_FIELD_NUMBER: _builtins.int
     CHECKPOINT_METRIC_FIELD_NUMBER: _builtins.int
+    STALLS_FIELD_NUMBER: _builtins.int
+    LAST_STALL_FIELD_NUMBER: _builtins.int
+    STALL_WARNING_FIELD_NUMBER: _builtins.int
     metric: _builtins.str
     """tag, "val/accuracy" """
     best: _builtins.float
@@ -1280,6 +1283,12 @@ class Standing(_message.Message):
     """of best_checkpoint"""
     checkpoint_metric: _builtins.float
     """at that step; absent: it is the newest checkpoint, not the best"""
+    stalls: _builtins.int
+    """gangs that were ended since they had stalled"""
+    last_stall: _builtins.str
+    """the last of them, in words"""
+    stall_warning: _builtins.str
+    """what is wrong with the app file's limit on stalls; empty: nothing"""
     def __init__(
         self,
         *,
@@ -1293,10 +1302,13 @@ class Standing(_message.Message):
         best_step: _builtins.int | None = ...,
         checkpoint_step: _builtins.int | None = ...,
         checkpoint_metric: _builtins.float | None = ...,
+        stalls: _builtins.int = ...,
+        last_stall: _builtins.str = ...,
+        stall_warning: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_best", b"_best", "_best_step", b"_best_step", "_checkpoint_metric", b"_checkpoint_metric", "_checkpoint_step", b"_checkpoint_step", "best", b"best", "best_step", b"best_step", "checkpoint_metric", b"checkpoint_metric", "checkpoint_step", b"checkpoint_step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_best", b"_best", "_best_step", b"_best_step", "_checkpoint_metric", b"_checkpoint_metric", "_checkpoint_step", b"_checkpoint_step", "best", b"best", "best_checkpoint", b"best_checkpoint", "best_job", b"best_job", "best_params_json", b"best_params_json", "best_step", b"best_step", "checkpoint_metric", b"checkpoint_metric", "checkpoint_step", b"checkpoint_step", "last", b"last", "metric", b"metric", "trials", b"trials"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_best", b"_best", "_best_step", b"_best_step", "_checkpoint_metric", b"_checkpoint_metric", "_checkpoint_step", b"_checkpoint_step", "best", b"best", "best_checkpoint", b"best_checkpoint", "best_job", b"best_job", "best_params_json", b"best_params_json", "best_step", b"best_step", "checkpoint_metric", b"checkpoint_metric", "checkpoint_step", b"checkpoint_step", "last", b"last", "last_stall", b"last_stall", "metric", b"metric", "stall_warning", b"stall_warning", "stalls", b"stalls", "trials", b"trials"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__best: _TypeAlias = _typing.Literal["best"]  # noqa: Y015
     _WhichOneofArgType__best: _TypeAlias = _typing.Literal["_best", b"_best"]  # noqa: Y015
@@ -2105,6 +2117,8 @@ class App(_message.Message):
     FAILURES_FIELD_NUMBER: _builtins.int
     TRIALS_FIELD_NUMBER: _builtins.int
     TRIED_AGAIN_IN_SECONDS_FIELD_NUMBER: _builtins.int
+    APP_MASTER_STALLS_FIELD_NUMBER: _builtins.int
+    LAST_APP_MASTER_STALL_FIELD_NUMBER: _builtins.int
     app: _builtins.str
     user: _builtins.str
     state: _builtins.str
@@ -2138,6 +2152,9 @@ class App(_message.Message):
     """planned in all"""
     tried_again_in_seconds: _builtins.float
     """of a suspended app: until the next attempt of its app master"""
+    app_master_stalls: _builtins.int
+    """attempts of its app master that were ended since they hung"""
+    last_app_master_stall: _builtins.str
     @_builtins.property
     def standing(self) -> Global___Standing: ...
     @_builtins.property
@@ -2173,10 +2190,12 @@ class App(_message.Message):
         failures: _abc.Iterable[Global___FailedJob] | None = ...,
         trials: _builtins.int = ...,
         tried_again_in_seconds: _builtins.float | None = ...,
+        app_master_stalls: _builtins.int = ...,
+        last_app_master_stall: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_best", b"_best", "_done", b"_done", "_ends_in_seconds", b"_ends_in_seconds", "_jct_seconds", b"_jct_seconds", "_rho", b"_rho", "_tried_again_in_seconds", b"_tried_again_in_seconds", "best", b"best", "done", b"done", "ends_in_seconds", b"ends_in_seconds", "jct_seconds", b"jct_seconds", "rho", b"rho", "standing", b"standing", "tried_again_in_seconds", b"tried_again_in_seconds"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_best", b"_best", "_done", b"_done", "_ends_in_seconds", b"_ends_in_seconds", "_jct_seconds", b"_jct_seconds", "_rho", b"_rho", "_tried_again_in_seconds", b"_tried_again_in_seconds", "age_seconds", b"age_seconds", "app", b"app", "app_master", b"app_master", "attempt", b"attempt", "best", b"best", "done", b"done", "ended", b"ended", "ends_in_seconds", b"ends_in_seconds", "failed", b"failed", "failures", b"failures", "folder", b"folder", "jct_seconds", b"jct_seconds", "max_slots", b"max_slots", "paused", b"paused", "rho", b"rho", "running", b"running", "slots", b"slots", "standing", b"standing", "state", b"state", "trials", b"trials", "tried_again_in_seconds", b"tried_again_in_seconds", "tuner", b"tuner", "user", b"user", "waiting", b"waiting", "weight", b"weight", "why", b"why"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_best", b"_best", "_done", b"_done", "_ends_in_seconds", b"_ends_in_seconds", "_jct_seconds", b"_jct_seconds", "_rho", b"_rho", "_tried_again_in_seconds", b"_tried_again_in_seconds", "age_seconds", b"age_seconds", "app", b"app", "app_master", b"app_master", "app_master_stalls", b"app_master_stalls", "attempt", b"attempt", "best", b"best", "done", b"done", "ended", b"ended", "ends_in_seconds", b"ends_in_seconds", "failed", b"failed", "failures", b"failures", "folder", b"folder", "jct_seconds", b"jct_seconds", "last_app_master_stall", b"last_app_master_stall", "max_slots", b"max_slots", "paused", b"paused", "rho", b"rho", "running", b"running", "slots", b"slots", "standing", b"standing", "state", b"state", "trials", b"trials", "tried_again_in_seconds", b"tried_again_in_seconds", "tuner", b"tuner", "user", b"user", "waiting", b"waiting", "weight", b"weight", "why", b"why"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__best: _TypeAlias = _typing.Literal["best"]  # noqa: Y015
     _WhichOneofArgType__best: _TypeAlias = _typing.Literal["_best", b"_best"]  # noqa: Y015

@@ -102,6 +102,66 @@ COMPLETED: ContainerState.ValueType  # 5
 """no process of it is left, its slot is free"""
 Global___ContainerState: _TypeAlias = ContainerState  # noqa: Y015
 
+class _Stall:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _StallEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Stall.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    NO_STALL: _Stall.ValueType  # 0
+    STALL_HUNG: _Stall.ValueType  # 1
+    """it waited, or ran in a circle: the script itself hung"""
+    STALL_STOPPED: _Stall.ValueType  # 2
+    """one of its processes was stopped"""
+    STALL_STORAGE: _Stall.ValueType  # 3
+    """a thread waited for storage or a device that does not answer"""
+
+class Stall(_Stall, metaclass=_StallEnumTypeWrapper):
+    """What a worker that stalled was seen to do when it was ended."""
+
+NO_STALL: Stall.ValueType  # 0
+STALL_HUNG: Stall.ValueType  # 1
+"""it waited, or ran in a circle: the script itself hung"""
+STALL_STOPPED: Stall.ValueType  # 2
+"""one of its processes was stopped"""
+STALL_STORAGE: Stall.ValueType  # 3
+"""a thread waited for storage or a device that does not answer"""
+Global___Stall: _TypeAlias = Stall  # noqa: Y015
+
+class _Phase:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PhaseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Phase.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PHASE_UNKNOWN: _Phase.ValueType  # 0
+    """it does not use the helper"""
+    PHASE_START: _Phase.ValueType  # 1
+    PHASE_FIRST_STEP: _Phase.ValueType  # 2
+    PHASE_STEPS: _Phase.ValueType  # 3
+    """it fetches a batch, or is between a forward pass and the optimizer's step"""
+    PHASE_EVALUATION: _Phase.ValueType  # 4
+    """anything else between steps"""
+    PHASE_CHECKPOINT: _Phase.ValueType  # 5
+    PHASE_STOPPED: _Phase.ValueType  # 6
+    """its process is stopped, as the launcher sees"""
+
+class Phase(_Phase, metaclass=_PhaseEnumTypeWrapper):
+    """What a worker does, as its helper says."""
+
+PHASE_UNKNOWN: Phase.ValueType  # 0
+"""it does not use the helper"""
+PHASE_START: Phase.ValueType  # 1
+PHASE_FIRST_STEP: Phase.ValueType  # 2
+PHASE_STEPS: Phase.ValueType  # 3
+"""it fetches a batch, or is between a forward pass and the optimizer's step"""
+PHASE_EVALUATION: Phase.ValueType  # 4
+"""anything else between steps"""
+PHASE_CHECKPOINT: Phase.ValueType  # 5
+PHASE_STOPPED: Phase.ValueType  # 6
+"""its process is stopped, as the launcher sees"""
+Global___Phase: _TypeAlias = Phase  # noqa: Y015
+
 @_typing.final
 class RegisterNodeRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
@@ -329,6 +389,7 @@ class NodeHeartbeatResponse(_message.Message):
     STOP_APP_MASTERS_FIELD_NUMBER: _builtins.int
     FENCES_FIELD_NUMBER: _builtins.int
     TUNES_FIELD_NUMBER: _builtins.int
+    STALLED_APP_MASTERS_FIELD_NUMBER: _builtins.int
     response_id: _builtins.int
     @_builtins.property
     def revocations(self) -> _containers.RepeatedCompositeFieldContainer[Global___Revocation]: ...
@@ -340,6 +401,8 @@ class NodeHeartbeatResponse(_message.Message):
     def fences(self) -> _containers.RepeatedCompositeFieldContainer[Global___Fence]: ...
     @_builtins.property
     def tunes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Tune]: ...
+    @_builtins.property
+    def stalled_app_masters(self) -> _containers.RepeatedCompositeFieldContainer[Global___StalledAppMaster]: ...
     def __init__(
         self,
         *,
@@ -349,10 +412,11 @@ class NodeHeartbeatResponse(_message.Message):
         stop_app_masters: _abc.Iterable[Global___AppMasterStop] | None = ...,
         fences: _abc.Iterable[Global___Fence] | None = ...,
         tunes: _abc.Iterable[Global___Tune] | None = ...,
+        stalled_app_masters: _abc.Iterable[Global___StalledAppMaster] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fences", b"fences", "response_id", b"response_id", "revocations", b"revocations", "start_app_masters", b"start_app_masters", "stop_app_masters", b"stop_app_masters", "tunes", b"tunes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fences", b"fences", "response_id", b"response_id", "revocations", b"revocations", "stalled_app_masters", b"stalled_app_masters", "start_app_masters", b"start_app_masters", "stop_app_masters", b"stop_app_masters", "tunes", b"tunes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -620,6 +684,36 @@ class AppMasterStop(_message.Message):
 Global___AppMasterStop: _TypeAlias = AppMasterStop  # noqa: Y015
 
 @_typing.final
+class StalledAppMaster(_message.Message):
+    """The app master of this attempt hangs: the arbiter has not heard from it while this node answered. The launcher writes its
+    stacks, wakes it (SIGCONT), ends it (SIGTERM, SIGKILL after its --stall-grace-seconds) and starts the next attempt. It
+    counts as an own end, unless its process was stopped or waited for storage. Another attempt is left alone.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    APP_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    WHY_FIELD_NUMBER: _builtins.int
+    app: _builtins.str
+    attempt: _builtins.int
+    why: _builtins.str
+    def __init__(
+        self,
+        *,
+        app: _builtins.str = ...,
+        attempt: _builtins.int = ...,
+        why: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app", b"app", "attempt", b"attempt", "why", b"why"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StalledAppMaster: _TypeAlias = StalledAppMaster  # noqa: Y015
+
+@_typing.final
 class AppMasterStatus(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -634,6 +728,8 @@ class AppMasterStatus(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     DRAINED_FIELD_NUMBER: _builtins.int
     AGAIN_AT_FIELD_NUMBER: _builtins.int
+    STALLS_FIELD_NUMBER: _builtins.int
+    LAST_STALL_FIELD_NUMBER: _builtins.int
     app: _builtins.str
     attempt: _builtins.int
     state: Global___AppMasterState.ValueType
@@ -648,6 +744,10 @@ class AppMasterStatus(_message.Message):
     """it ended since its launcher was ordered to end"""
     again_at: _builtins.float
     """Unix seconds of the next attempt, while SUSPENDED"""
+    stalls: _builtins.int
+    """attempts of this app's master that were ended since they hung"""
+    last_stall: _builtins.str
+    """why the last of them was ended, in words"""
     @_builtins.property
     def exit(self) -> Global___Exit:
         """of the last attempt that ended"""
@@ -666,10 +766,12 @@ class AppMasterStatus(_message.Message):
         version: _builtins.int = ...,
         drained: _builtins.bool = ...,
         again_at: _builtins.float | None = ...,
+        stalls: _builtins.int = ...,
+        last_stall: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_again_at", b"_again_at", "_ended_at", b"_ended_at", "_exit", b"_exit", "again_at", b"again_at", "ended_at", b"ended_at", "exit", b"exit"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_again_at", b"_again_at", "_ended_at", b"_ended_at", "_exit", b"_exit", "again_at", b"again_at", "app", b"app", "attempt", b"attempt", "diagnostics", b"diagnostics", "drained", b"drained", "ended_at", b"ended_at", "exit", b"exit", "pid", b"pid", "started_at", b"started_at", "state", b"state", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_again_at", b"_again_at", "_ended_at", b"_ended_at", "_exit", b"_exit", "again_at", b"again_at", "app", b"app", "attempt", b"attempt", "diagnostics", b"diagnostics", "drained", b"drained", "ended_at", b"ended_at", "exit", b"exit", "last_stall", b"last_stall", "pid", b"pid", "stalls", b"stalls", "started_at", b"started_at", "state", b"state", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__again_at: _TypeAlias = _typing.Literal["again_at"]  # noqa: Y015
     _WhichOneofArgType__again_at: _TypeAlias = _typing.Literal["_again_at", b"_again_at"]  # noqa: Y015
@@ -880,6 +982,65 @@ class StopContainersResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StopContainersResponse: _TypeAlias = StopContainersResponse  # noqa: Y015
+
+@_typing.final
+class EndStalledRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    APP_FIELD_NUMBER: _builtins.int
+    NODE_TOKEN_FIELD_NUMBER: _builtins.int
+    CONTAINER_IDS_FIELD_NUMBER: _builtins.int
+    SILENT_SECONDS_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    app: _builtins.str
+    node_token: _builtins.str
+    silent_seconds: _builtins.float
+    """without progress, as the app master counted"""
+    reason: _builtins.str
+    """kept in the status"""
+    @_builtins.property
+    def container_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """of one gang"""
+
+    def __init__(
+        self,
+        *,
+        app: _builtins.str = ...,
+        node_token: _builtins.str = ...,
+        container_ids: _abc.Iterable[_builtins.str] | None = ...,
+        silent_seconds: _builtins.float = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app", b"app", "container_ids", b"container_ids", "node_token", b"node_token", "reason", b"reason", "silent_seconds", b"silent_seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EndStalledRequest: _TypeAlias = EndStalledRequest  # noqa: Y015
+
+@_typing.final
+class EndStalledResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SILENT_FIELD_NUMBER: _builtins.int
+    CONTAINERS_FIELD_NUMBER: _builtins.int
+    silent: _builtins.bool
+    @_builtins.property
+    def containers(self) -> _containers.RepeatedCompositeFieldContainer[Global___ContainerStatus]: ...
+    def __init__(
+        self,
+        *,
+        silent: _builtins.bool = ...,
+        containers: _abc.Iterable[Global___ContainerStatus] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["containers", b"containers", "silent", b"silent"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EndStalledResponse: _TypeAlias = EndStalledResponse  # noqa: Y015
 
 @_typing.final
 class OrderContainersRequest(_message.Message):
@@ -1159,6 +1320,9 @@ class ContainerStatus(_message.Message):
     DIAGNOSTICS_FIELD_NUMBER: _builtins.int
     ANNOUNCEMENTS_FIELD_NUMBER: _builtins.int
     OUT_OF_MEMORY_FIELD_NUMBER: _builtins.int
+    PHASE_FIELD_NUMBER: _builtins.int
+    PULSES_FIELD_NUMBER: _builtins.int
+    STALL_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     container_id: _builtins.str
     app: _builtins.str
@@ -1188,6 +1352,11 @@ class ContainerStatus(_message.Message):
     """why, in words, where something went wrong"""
     out_of_memory: _builtins.bool
     """killed with SIGKILL, while the kernel killed for lack of memory on this machine"""
+    phase: Global___Phase.ValueType
+    pulses: _builtins.int
+    """signs of life of the helper so far: batches, forward passes, steps"""
+    stall: Global___Stall.ValueType
+    """set where it was ended as stalled"""
     version: _builtins.int
     """grows with every change on the node, within one launcher_id"""
     @_builtins.property
@@ -1228,11 +1397,14 @@ class ContainerStatus(_message.Message):
         diagnostics: _builtins.str = ...,
         announcements: _abc.Iterable[Global___Announcement] | None = ...,
         out_of_memory: _builtins.bool = ...,
+        phase: Global___Phase.ValueType = ...,
+        pulses: _builtins.int = ...,
+        stall: Global___Stall.ValueType = ...,
         version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_ended_at", b"_ended_at", "_exit", b"_exit", "_progress", b"_progress", "_saved_step", b"_saved_step", "_started_at", b"_started_at", "_suspended_step", b"_suspended_step", "ended_at", b"ended_at", "exit", b"exit", "progress", b"progress", "saved_step", b"saved_step", "started_at", b"started_at", "suspended_step", b"suspended_step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ended_at", b"_ended_at", "_exit", b"_exit", "_progress", b"_progress", "_saved_step", b"_saved_step", "_started_at", b"_started_at", "_suspended_step", b"_suspended_step", "announce_json", b"announce_json", "announcements", b"announcements", "app", b"app", "container_id", b"container_id", "diagnostics", b"diagnostics", "ended_at", b"ended_at", "epoch", b"epoch", "exit", b"exit", "forked", b"forked", "hello", b"hello", "incarnation", b"incarnation", "job", b"job", "killed", b"killed", "out_of_memory", b"out_of_memory", "pid", b"pid", "progress", b"progress", "rank", b"rank", "saved_step", b"saved_step", "slot", b"slot", "started_at", b"started_at", "state", b"state", "stop_reason", b"stop_reason", "suspended_step", b"suspended_step", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ended_at", b"_ended_at", "_exit", b"_exit", "_progress", b"_progress", "_saved_step", b"_saved_step", "_started_at", b"_started_at", "_suspended_step", b"_suspended_step", "announce_json", b"announce_json", "announcements", b"announcements", "app", b"app", "container_id", b"container_id", "diagnostics", b"diagnostics", "ended_at", b"ended_at", "epoch", b"epoch", "exit", b"exit", "forked", b"forked", "hello", b"hello", "incarnation", b"incarnation", "job", b"job", "killed", b"killed", "out_of_memory", b"out_of_memory", "phase", b"phase", "pid", b"pid", "progress", b"progress", "pulses", b"pulses", "rank", b"rank", "saved_step", b"saved_step", "slot", b"slot", "stall", b"stall", "started_at", b"started_at", "state", b"state", "stop_reason", b"stop_reason", "suspended_step", b"suspended_step", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__ended_at: _TypeAlias = _typing.Literal["ended_at"]  # noqa: Y015
     _WhichOneofArgType__ended_at: _TypeAlias = _typing.Literal["_ended_at", b"_ended_at"]  # noqa: Y015

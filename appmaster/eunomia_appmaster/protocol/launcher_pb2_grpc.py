@@ -232,6 +232,11 @@ class ContainerManagerStub:
                 request_serializer=eunomia__appmaster_dot_protocol_dot_launcher__pb2.StopContainersRequest.SerializeToString,
                 response_deserializer=eunomia__appmaster_dot_protocol_dot_launcher__pb2.StopContainersResponse.FromString,
                 _registered_method=True)
+        self.EndStalled = channel.unary_unary(
+                '/eunomia.launcher.ContainerManager/EndStalled',
+                request_serializer=eunomia__appmaster_dot_protocol_dot_launcher__pb2.EndStalledRequest.SerializeToString,
+                response_deserializer=eunomia__appmaster_dot_protocol_dot_launcher__pb2.EndStalledResponse.FromString,
+                _registered_method=True)
         self.OrderContainers = channel.unary_unary(
                 '/eunomia.launcher.ContainerManager/OrderContainers',
                 request_serializer=eunomia__appmaster_dot_protocol_dot_launcher__pb2.OrderContainersRequest.SerializeToString,
@@ -275,6 +280,16 @@ class ContainerManagerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def EndStalled(self, request, context):
+        """Ends workers that have stalled: writes the stacks of all their threads below their run folder, wakes those that are
+        stopped (SIGCONT), orders all to suspend and kills the rest after the launcher's --stall-grace-seconds. The statuses say
+        at once what the workers were seen to do. Answers `silent` false, and does nothing, where a worker has given a sign of
+        life within silent_seconds, or this launcher itself did not run for so long.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def OrderContainers(self, request, context):
         """Sends an order to workers that said hello: {"order": "checkpoint"} or {"order": "stop_at", "step": 192}. A worker that
         says hello later gets the last stop_at then. Workers without the helper never get it.
@@ -305,6 +320,11 @@ def add_ContainerManagerServicer_to_server(servicer, server):
                     servicer.StopContainers,
                     request_deserializer=eunomia__appmaster_dot_protocol_dot_launcher__pb2.StopContainersRequest.FromString,
                     response_serializer=eunomia__appmaster_dot_protocol_dot_launcher__pb2.StopContainersResponse.SerializeToString,
+            ),
+            'EndStalled': grpc.unary_unary_rpc_method_handler(
+                    servicer.EndStalled,
+                    request_deserializer=eunomia__appmaster_dot_protocol_dot_launcher__pb2.EndStalledRequest.FromString,
+                    response_serializer=eunomia__appmaster_dot_protocol_dot_launcher__pb2.EndStalledResponse.SerializeToString,
             ),
             'OrderContainers': grpc.unary_unary_rpc_method_handler(
                     servicer.OrderContainers,
@@ -377,6 +397,33 @@ class ContainerManager:
             '/eunomia.launcher.ContainerManager/StopContainers',
             eunomia__appmaster_dot_protocol_dot_launcher__pb2.StopContainersRequest.SerializeToString,
             eunomia__appmaster_dot_protocol_dot_launcher__pb2.StopContainersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def EndStalled(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/eunomia.launcher.ContainerManager/EndStalled',
+            eunomia__appmaster_dot_protocol_dot_launcher__pb2.EndStalledRequest.SerializeToString,
+            eunomia__appmaster_dot_protocol_dot_launcher__pb2.EndStalledResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -190,6 +190,12 @@ class ContainerManagerStub:
     of the whole session at the deadline, even if the launcher itself is killed and restarted in between. Of several
     deadlines the earliest counts. Containers already COMPLETED are left alone. Answers at once.
     """
+    EndStalled: _grpc.UnaryUnaryMultiCallable[_launcher_pb2.EndStalledRequest, _launcher_pb2.EndStalledResponse]
+    """Ends workers that have stalled: writes the stacks of all their threads below their run folder, wakes those that are
+    stopped (SIGCONT), orders all to suspend and kills the rest after the launcher's --stall-grace-seconds. The statuses say
+    at once what the workers were seen to do. Answers `silent` false, and does nothing, where a worker has given a sign of
+    life within silent_seconds, or this launcher itself did not run for so long.
+    """
     OrderContainers: _grpc.UnaryUnaryMultiCallable[_launcher_pb2.OrderContainersRequest, _launcher_pb2.OrderContainersResponse]
     """Sends an order to workers that said hello: {"order": "checkpoint"} or {"order": "stop_at", "step": 192}. A worker that
     says hello later gets the last stop_at then. Workers without the helper never get it.
@@ -225,6 +231,12 @@ class ContainerManagerAsyncStub(ContainerManagerStub):
     """Sends the order to suspend (over orders.sock to workers that said hello, SIGTERM to all others), and kills the rest
     of the whole session at the deadline, even if the launcher itself is killed and restarted in between. Of several
     deadlines the earliest counts. Containers already COMPLETED are left alone. Answers at once.
+    """
+    EndStalled: _aio.UnaryUnaryMultiCallable[_launcher_pb2.EndStalledRequest, _launcher_pb2.EndStalledResponse]  # type: ignore[assignment]
+    """Ends workers that have stalled: writes the stacks of all their threads below their run folder, wakes those that are
+    stopped (SIGCONT), orders all to suspend and kills the rest after the launcher's --stall-grace-seconds. The statuses say
+    at once what the workers were seen to do. Answers `silent` false, and does nothing, where a worker has given a sign of
+    life within silent_seconds, or this launcher itself did not run for so long.
     """
     OrderContainers: _aio.UnaryUnaryMultiCallable[_launcher_pb2.OrderContainersRequest, _launcher_pb2.OrderContainersResponse]  # type: ignore[assignment]
     """Sends an order to workers that said hello: {"order": "checkpoint"} or {"order": "stop_at", "step": 192}. A worker that
@@ -270,6 +282,18 @@ class ContainerManagerServicer(metaclass=_abc_1.ABCMeta):
         """Sends the order to suspend (over orders.sock to workers that said hello, SIGTERM to all others), and kills the rest
         of the whole session at the deadline, even if the launcher itself is killed and restarted in between. Of several
         deadlines the earliest counts. Containers already COMPLETED are left alone. Answers at once.
+        """
+
+    @_abc_1.abstractmethod
+    def EndStalled(
+        self,
+        request: _launcher_pb2.EndStalledRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_launcher_pb2.EndStalledResponse, _abc.Awaitable[_launcher_pb2.EndStalledResponse]]:
+        """Ends workers that have stalled: writes the stacks of all their threads below their run folder, wakes those that are
+        stopped (SIGCONT), orders all to suspend and kills the rest after the launcher's --stall-grace-seconds. The statuses say
+        at once what the workers were seen to do. Answers `silent` false, and does nothing, where a worker has given a sign of
+        life within silent_seconds, or this launcher itself did not run for so long.
         """
 
     @_abc_1.abstractmethod

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import grpc
 
+from eunomia_appmaster.node.stall_watch import Phase
 from eunomia_appmaster.node.system import MACHINE, System
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2_grpc as rpc
@@ -21,6 +22,7 @@ from eunomia_appmaster.runtimes.runtime import (
     RefusedError,
     RuntimeAwayError,
     SlotBusyError,
+    StallKind,
     Watch,
     WatchPosition,
 )
@@ -103,6 +105,17 @@ class LocalRuntime:
         )
         answer = self._call(lambda stub, limit: stub.StopContainers(request, timeout=limit))
         return tuple(map(status_of, answer.containers))
+
+    def end_stalled(self, container_ids: Sequence[str], *, silent_seconds: float, reason: str) -> bool:
+        """End the workers of a gang that has stalled, unless one has shown life within these seconds."""
+        request = pb.EndStalledRequest(
+            app=self._app,
+            node_token=self._node_token,
+            container_ids=container_ids,
+            silent_seconds=silent_seconds,
+            reason=reason,
+        )
+        return self._call(lambda stub, limit: stub.EndStalled(request, timeout=limit)).silent
 
     def order_checkpoint(self, container_ids: Sequence[str]) -> tuple[str, ...]:
         """Order workers to save a checkpoint and continue."""
@@ -196,12 +209,20 @@ def status_of(status: pb.ContainerStatus) -> ContainerStatus:
         version=status.version,
         announcements=tuple(map(_announcement, status.announcements)),
         out_of_memory=status.out_of_memory,
+        phase=_phase(status.phase),
+        pulses=status.pulses,
+        stall=None if status.stall == pb.NO_STALL else StallKind(status.stall),
     )
 
 
 def _announcement(one: pb.Announcement) -> Announcement:
     step = one.step if one.HasField("step") else None
     return Announcement(number=one.number, step=step, at=one.at, regime=json.loads(one.regime_json))
+
+
+def _phase(number: int) -> Phase:
+    """Return a phase; one that a later version adds is unknown."""
+    return Phase(number) if number in (*Phase,) else Phase.UNKNOWN
 
 
 def _exit(how: pb.Exit) -> Exit:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from eunomia.errors import EunomiaError, UnreachableError
+from eunomia_appmaster.node.stall_watch import Phase
 
 SUSPENDED = 75  # EX_TEMPFAIL: a worker that left on an order, or paused at its rung
 
@@ -25,6 +26,17 @@ class SlotBusyError(EunomiaError):
 
 class RuntimeAwayError(UnreachableError):
     """The runtime did not answer; workers run on. A start may or may not have happened: repeat it with the same ids."""
+
+
+class StallKind(enum.Enum):
+    """What a worker that has stalled was seen to do; the numbers stand in launcher.proto."""
+
+    HUNG = 1
+    """It waited, or ran in a circle: the script itself hung."""
+    STOPPED = 2
+    """One of its processes was stopped."""
+    STORAGE = 3
+    """A thread waited for storage or a device that does not answer."""
 
 
 class ContainerState(enum.Enum):
@@ -138,6 +150,12 @@ class ContainerStatus:
     """The last announcements, oldest first."""
     out_of_memory: bool = False
     """Whether it was killed while the kernel killed for lack of memory."""
+    phase: Phase = Phase.UNKNOWN
+    """What it does, as its helper and the launcher say."""
+    pulses: int = 0
+    """Signs of life of its helper so far."""
+    stall: StallKind | None = None
+    """What it did when it was ended as stalled; None: it was not."""
 
     @property
     def completed(self) -> bool:
@@ -191,6 +209,13 @@ class Runtime(Protocol):
         self, container_ids: Sequence[str], *, deadline_seconds: float, reason: str
     ) -> tuple[ContainerStatus, ...]:
         """Order workers to suspend and kill the rest at the deadline (0: at once); the earliest deadline counts."""
+        ...
+
+    def end_stalled(self, container_ids: Sequence[str], *, silent_seconds: float, reason: str) -> bool:
+        """End the workers of a gang that has stalled, after their stacks are written down.
+
+        Returns False, and ends none, if one has shown life within these seconds, or the runtime did not watch so long.
+        """
         ...
 
     def order_checkpoint(self, container_ids: Sequence[str]) -> tuple[str, ...]:

@@ -103,6 +103,9 @@ class App:
             "best_step": standing.best_step if standing.HasField("best_step") else None,
             "checkpoint_step": standing.checkpoint_step if standing.HasField("checkpoint_step") else None,
             "checkpoint_metric": _finite_or_none(standing, "checkpoint_metric"),
+            "stalls": standing.stalls,
+            "last_stall": standing.last_stall[:1000],
+            "stall_warning": standing.stall_warning[:500],
         }
 
     @property

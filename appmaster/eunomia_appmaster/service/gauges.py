@@ -17,6 +17,7 @@ from eunomia.contract.verdicts import Reason
 from eunomia.model.leases import GpuState
 from eunomia.model.workload import JobState
 from eunomia.units import AppId
+from eunomia_appmaster.service.app_record import App
 from eunomia_appmaster.service.service import Service
 
 _WAITING: Final = (int(JobState.WAITING), int(JobState.PAUSED))
@@ -65,10 +66,29 @@ class StateGauges:
         yield _labelled("eunomia_apps", "Apps by state.", [((name,), float(n)) for name, n in states.items()], "state")
         slots = {(app.name, app.user): float(held[row]) for app, row in live}
         yield _labelled("eunomia_app_slots", "Slots that a live app holds.", slots.items(), "app", "user")
+        stalls = self._stalls()
+        yield _labelled("eunomia_app_stalls", "Gangs and app masters of a live app that were ended since they hung.",
+                        stalls.items(), "app", "user", "what")  # fmt: skip
         rhos = {(app.name, app.user): service.standings.rho(app) for app, _ in live}
         known = {labels: rho for labels, rho in rhos.items() if rho is not None and math.isfinite(rho)}
         yield _labelled("eunomia_app_rho", "Expected finish-time fairness: time in the cluster over time on 1/N.",
                         known.items(), "app", "user")  # fmt: skip
+
+    def _stalls(self) -> dict[tuple[str, ...], float]:
+        """Return the number of stalls of each live app's jobs and app masters."""
+        found: dict[tuple[str, ...], float] = {}
+        for app, of_jobs, of_master in stalls_of(self._service):
+            found[app.name, app.user, "job"] = float(of_jobs)
+            found[app.name, app.user, "app_master"] = float(of_master)
+        return found
+
+
+def stalls_of(service: Service) -> Iterator[tuple[App, int, int]]:
+    """Yield each live app with the number of gangs, and of app masters, that were ended as they hung."""
+    for app in service.apps.live:
+        node = service.nodes.get(app.node)
+        status = None if node is None else node.app_masters.get(app.name)
+        yield app, int(app.standing.get("stalls") or 0), 0 if status is None else status.stalls
 
 
 def _slots(view: ClusterView) -> Iterator[Metric]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from eunomia.errors import InputError
+from eunomia_appmaster.service.gauges import stalls_of
 from eunomia_appmaster.service.metrics import Meters
 from eunomia_appmaster.service.server import check_address
 
@@ -92,14 +93,19 @@ class MetricsServer:
         """200 if the arbiter makes steps by the chosen profile on at least one machine, else 503 with the reasons."""
         service, ready = self._service, self._service.ready.is_set()
         wrong = [] if ready else ["waiting for machines"]
+        stalled: list[dict[str, Any]] = []
         missing = [{"node": node.name, "slot": slot} for node in service.nodes for slot in service.nodes.missing(node)]
         async with self._reading():
             if ready and service.view.fallen_back:
                 wrong.append("the fallback serves")
+            if ready:
+                stalled = [{"app": app.name, "jobs": jobs, "app_master": master, "last": app.standing.get("last_stall")}
+                           for app, jobs, master in stalls_of(service) if jobs or master]  # fmt: skip
             if ready and not any(node.registered and not node.lost for node in service.nodes):
                 wrong.append("no machine answers")
-        health = {"schema": "eunomia/health@1", "ready": ready, "healthy": not wrong, "wrong": wrong}
+        health: dict[str, Any] = {"schema": "eunomia/health@1", "ready": ready, "healthy": not wrong, "wrong": wrong}
         health["missing_slots"] = missing  # the others serve, so this alone is no 503
+        health["stalled"] = stalled  # nor is this: what stalls is ended, and goes on
         status = HTTPStatus.SERVICE_UNAVAILABLE if wrong else HTTPStatus.OK
         return status, "application/json", (json.dumps(health) + "\n").encode()
 

@@ -13,6 +13,7 @@ from eunomia.units import NONE, AppId, JobId, Seconds
 from eunomia_appmaster.explaining.explanations import describe, iterations_done
 from eunomia_appmaster.explaining.failures import suspension_text
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
+from eunomia_appmaster.protocol import launcher_pb2 as launcher
 from eunomia_appmaster.service.app_record import LIVE, SUSPENDED, App
 from eunomia_appmaster.service.messages import finite
 from eunomia_appmaster.service.service import Service
@@ -46,6 +47,7 @@ class Views:
         forecast = view.reports.forecasts.get(row)
         most = app.most * max(1, app.trials) if forecast is None else forecast.most
         lived = app.lived_seconds(now)
+        master = self._master_status(app)
         message = pb.App(
             app=app.name,
             user=app.user,
@@ -69,6 +71,8 @@ class Views:
             app_master=self._master(app),
             folder=str(self._folder / app.name),
             trials=app.trials,
+            app_master_stalls=0 if master is None else master.stalls,
+            last_app_master_stall="" if master is None else master.last_stall,
             failed=app.failed,
             failures=[
                 pb.FailedJob(job=job, why=why, log=self._log_of(job))
@@ -84,8 +88,7 @@ class Views:
 
     def _tried_again_in(self, app: App) -> float | None:
         """Return the seconds until the next attempt of a suspended app's master; None: it is not suspended."""
-        node = self._service.nodes.get(app.node)
-        status = None if node is None else node.app_masters.get(app.name)
+        status = self._master_status(app)
         if app.state != SUSPENDED or status is None or not status.HasField("again_at"):
             return None
         return max(0.0, status.again_at - self._service.system.unix_time())
@@ -113,9 +116,12 @@ class Views:
         session = self._service.sessions.get(app.name)
         return 0 if session is None else session.attempt
 
-    def _master(self, app: App) -> str:
+    def _master_status(self, app: App) -> launcher.AppMasterStatus | None:
         node = self._service.nodes.get(app.node)
-        status = None if node is None else node.app_masters.get(app.name)
+        return None if node is None else node.app_masters.get(app.name)
+
+    def _master(self, app: App) -> str:
+        status = self._master_status(app)
         if status is None:
             return "unknown"
         names = {1: "running", 2: "backing_off", 3: "stopping", 4: "completed", 5: "suspended"}

@@ -13,12 +13,15 @@ from eunomia_appmaster.training import randomness
 from eunomia_appmaster.training.accumulation import Accumulation
 from eunomia_appmaster.training.batches import Division, Piece, divide
 from eunomia_appmaster.training.place import LoaderPlace
+from eunomia_appmaster.training.signs import Signs
 
 
 class Pace(Protocol):
     """The run as a loader sees it at step boundaries."""
 
     device: torch.device
+    signs: Signs
+    """Of this worker."""
 
     @property
     def seed(self) -> int:
@@ -98,8 +101,13 @@ class PreparedLoader:
 
     def __iter__(self) -> Iterator[Any]:
         if self._gives_whole():
-            return (to_device(batch, self._pace.device) for batch in self._loader)
+            return self._whole_pass()
         return self._training_pass()
+
+    def _whole_pass(self) -> Iterator[Any]:
+        for batch in self._loader:
+            self._pace.signs.else_works()
+            yield to_device(batch, self._pace.device)
 
     def _gives_whole(self) -> bool:
         if not torch.is_grad_enabled():
@@ -161,7 +169,9 @@ class PreparedLoader:
             self.left -= 1
             for piece in pieces:
                 self._accumulation.begin(piece)
-                yield to_device(next(data), self._pace.device)
+                fetched = to_device(next(data), self._pace.device)
+                self._pace.signs.else_works()  # what a script does with it before its forward pass is its own
+                yield fetched
 
 
 class _Plan:

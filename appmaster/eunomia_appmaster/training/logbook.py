@@ -1,9 +1,11 @@
 """The logs of a run: rank 0's scalars, and the step time, in TensorBoard's event files."""
 
+import socket
 import statistics
 import time
 from collections import deque
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -140,6 +142,12 @@ class StepClock:
     def _synchronise(self) -> None:
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
+
+
+def ordinary_log_dir() -> Path:
+    """Return a new folder for the logs of a run without an app master and without a folder of its own."""
+    now = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    return Path("runs") / f"{now}_{socket.gethostname()}"
 
 
 def as_number(value: Any) -> float:

@@ -1,10 +1,8 @@
 """A training run: the interface between a script and Eunomia."""
 
 import atexit
-import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -26,7 +24,7 @@ from eunomia_appmaster.training.gang import Gang
 from eunomia_appmaster.training.keeper import Keeper, Snapshot
 from eunomia_appmaster.training.kept import ChangedError, KeptModel, KeptOptimizer, KeptOther, is_trained
 from eunomia_appmaster.training.loader import PreparedLoader
-from eunomia_appmaster.training.logbook import STEP_SECONDS_TAG, Logbook, Mean, StepClock, as_number
+from eunomia_appmaster.training.logbook import STEP_SECONDS_TAG, Logbook, Mean, StepClock, as_number, ordinary_log_dir
 from eunomia_appmaster.training.place import Place
 from eunomia_appmaster.training.poll import Poll
 from eunomia_appmaster.training.supervision import At, Supervision
@@ -63,6 +61,7 @@ class Run:
         step: optimizer steps made since the job began, over all incarnations.
         state: plain values that are kept in checkpoints.
         log_dir: folder of the event files.
+        signs: its signs of life, for the watch that ends jobs that hang.
     """
 
     def __init__(self, environment: Environment, run_dir: Path | None) -> None:
@@ -81,11 +80,12 @@ class Run:
         self.params: Mapping[str, Any] = MappingProxyType(dict(environment.params))
         self.step = self._keeper.load()
         self.state = self._keeper.state
-        self.log_dir = _ordinary_log_dir() if folder is None else folder / "logs"
+        self.log_dir = ordinary_log_dir() if folder is None else folder / "logs"
         self._set_up_logs(resumable=folder is not None)
         self._supervision = Supervision(
             environment, gang=self.gang, keeper=self._keeper, logbook=self._logbook, clock=self._clock
         )
+        self.signs = self._supervision.signs
         self.accumulation = Accumulation()
         self._models: list[nn.Module] = []
         self._counted: Optimizer | None = None
@@ -253,6 +253,7 @@ class Run:
     def next_batch(self, loader: PreparedLoader) -> bool:
         """End a loop's body: count its step, follow directives, and return whether the loop continues."""
         self._mean.clear()
+        self.signs.works()
         stepped = self._take_step(loader)
         if loader.place.trains and self._exhausted:
             return False
@@ -268,6 +269,7 @@ class Run:
     def end_pass(self, loader: PreparedLoader, *, broken_off: bool) -> None:
         """End a loop; if the worker leaves in the code after it, its last step and that code run again."""
         self._take_step(loader)
+        self.signs.else_works()
         self._running.remove(loader)
         if not self._running:
             self._clock.stop()
@@ -370,6 +372,7 @@ class Run:
         return self._goal is None and any(loader.last_ahead for loader in self._running)
 
     def _on_step(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
+        self.signs.stepped()
         self._steps_made += 1
         self._stepped = self._dirty = True
         if optimizer is self._counted:
@@ -390,8 +393,9 @@ class Run:
         self._tick()
         return True
 
-    def on_forward(self) -> None:
+    def on_forward(self, training: bool) -> None:
         """Follow directives before a prepared model's forward pass without gradients, outside of the loops' bodies."""
+        (self.signs.works if training and torch.is_grad_enabled() else self.signs.else_works)()
         if not torch.is_grad_enabled() and not self._dirty and self._snapshot is not None:
             self._obey(At.EVALUATION)
 
@@ -492,8 +496,3 @@ class Run:
     def _tick(self) -> None:
         if self._clock.tick() and (self._environment.attached or self._logbook.is_open):
             self._logbook.write({STEP_SECONDS_TAG: self._clock.step_seconds or 0.0}, self.step)
-
-
-def _ordinary_log_dir() -> Path:
-    now = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-    return Path("runs") / f"{now}_{socket.gethostname()}"

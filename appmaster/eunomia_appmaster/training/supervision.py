@@ -21,6 +21,7 @@ from eunomia_appmaster.training.gang import Gang
 from eunomia_appmaster.training.keeper import Keeper, Snapshot
 from eunomia_appmaster.training.logbook import Logbook, StepClock
 from eunomia_appmaster.training.orders import OrderClient
+from eunomia_appmaster.training.signs import Signs
 
 LEFT_WHEN_TOLD = 75  # EX_TEMPFAIL
 ALONE_CHECKPOINT_SECONDS = 60.0
@@ -53,6 +54,7 @@ class Supervision:
         self._clock = clock
         store = None if keeper.store is None else CheckpointStore(keeper.store.folder.with_name(BEST_FOLDER), keep=1)
         self.best = BestKeeper(keeper, store if gang.rank == 0 else None, environment.metric, environment.metric_mode)
+        self.signs = Signs(container)
         self._client = None if container is None else OrderClient(container, gang.rank)
         self._obeys = keeper.store is not None
         self._progress_said, self._step_said = 0.0, 0
@@ -92,7 +94,8 @@ class Supervision:
             self.best.write()
             # What was logged up to this step is not logged again after it, so it must be as safe.
             self._logbook.flush()
-        self._keeper.save(snapshot)
+        with self.signs.checkpoint():
+            self._keeper.save(snapshot)
         self._commands.saved(snapshot.captured_at if unsaved else None)
         if self._gang.rank == 0 and (ordered or snapshot.step != self._saved_said):
             self._saved_said = snapshot.step

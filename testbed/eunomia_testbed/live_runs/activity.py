@@ -124,7 +124,7 @@ def _activity(line: Line) -> str | None:
             return "restore" if line.step else "start"
         case event if event in RUNS:
             return "run"
-        case "suspending":
+        case "suspending" | "stalled":
             return "save"
         case event if event in ENDS:
             return ""

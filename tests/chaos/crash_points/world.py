@@ -28,6 +28,7 @@ from eunomia.units import Seconds
 from eunomia_appmaster.launcher.app_masters import AppMasters
 from eunomia_appmaster.launcher.node import Node
 from eunomia_appmaster.launcher.server import ContainerManager
+from eunomia_appmaster.launcher.stalls import Stalls
 from eunomia_appmaster.launcher.tracker import Tracker
 from eunomia_appmaster.master import process
 from eunomia_appmaster.node.local_machine import LocalMachine, LocalSlot
@@ -170,7 +171,7 @@ class World:
         workers = Workers(node, self)
         self.auditor.live = workers
         masters = AppMasters(node, workers, self._settings.address)
-        self._manager = ContainerManager(node, workers)
+        self._manager = ContainerManager(node, workers, Stalls(workers))
         node.publish("127.0.0.1:2")
         token_file = self.folder / "launcher.token"
         token_file.write_text("launcher")

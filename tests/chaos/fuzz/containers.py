@@ -22,6 +22,7 @@ from eunomia_appmaster.launcher.container import Container
 from eunomia_appmaster.launcher.containers import Containers
 from eunomia_appmaster.launcher.node import Node
 from eunomia_appmaster.launcher.server import ContainerManager
+from eunomia_appmaster.launcher.stalls import Stalls
 from eunomia_appmaster.launcher.zygote_client import ZygoteClient
 from eunomia_appmaster.node import local_machine
 from eunomia_appmaster.protocol import launcher_pb2 as pb
@@ -154,7 +155,7 @@ class LauncherWorld:
             def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Any]) -> None:
                 found.update({f"/{service}/{name}": handler for name, handler in handlers.items()})
 
-        manager = ContainerManager(self.node, self.containers)
+        manager = ContainerManager(self.node, self.containers, Stalls(self.containers))
         rpc.add_ContainerManagerServicer_to_server(manager, _Registry())  # type: ignore[arg-type]
         return found
 

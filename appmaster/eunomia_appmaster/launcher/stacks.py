@@ -1,0 +1,150 @@
+"""Writes down where the processes of a container stand: the stacks of all their threads, and what the kernel says.
+
+A process with the training helper, or forked from the zygote, writes its Python stacks itself, on a signal. Of another
+one ``py-spy`` reads them, where it is installed. The kernel's view of each thread is always added.
+"""
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from eunomia_appmaster.launcher.processes import ProcessId
+from eunomia_appmaster.node.stack_signal import STACKS_FILE, STACKS_SIGNAL, catches
+
+MOST_FILES: Final = 20
+MOST_PROCESSES: Final = 16
+MOST_THREADS: Final = 64
+MOST_BYTES: Final = 256 * 1024
+"""Most of what one process writes of itself."""
+WAIT_SECONDS: Final = 2.0
+"""Time that a process has to write its stacks."""
+_SETTLED_SECONDS: Final = 0.1
+_PY_SPY_SECONDS: Final = 10.0
+_WORDS: Final = {"T": "stopped", "t": "stopped by a debugger", "D": "waits for storage or a device", "Z": "ended"}
+
+
+def process_state(pid: int) -> str:
+    """Return the state of a process, a letter as ``/proc`` has it; empty: it has ended."""
+    return (_read(f"/proc/{pid}/stat").rpartition(")")[2].split() or [""])[0]
+
+
+def thread_states(pid: int) -> str:
+    """Return the states of a process' threads, one letter each, as ``/proc`` has them; empty: it has ended."""
+    return "".join(state for _, _, state in _threads(pid))
+
+
+def write_stacks(path: Path, folder: Path, processes: Sequence[ProcessId], why: str) -> None:
+    """Write the stacks of a container's processes to a file; the oldest files beside it go.
+
+    Args:
+        path: the file, in a folder of such files.
+        folder: the container's.
+        processes: of the container, the worker first; a stopped one must have been woken before, to write its own.
+        why: heads the file.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    parts = [f"{why}\n{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())}\n"]
+    for process in processes[:MOST_PROCESSES]:
+        parts += _of_process(folder, process)
+    if len(processes) > MOST_PROCESSES:
+        parts.append(f"\nand {len(processes) - MOST_PROCESSES} further processes\n")
+    path.write_text("".join(parts), encoding="utf-8")
+    for old in sorted(path.parent.glob("*.txt"), key=_changed_at)[:-MOST_FILES]:
+        with contextlib.suppress(OSError):
+            old.unlink()
+
+
+def _changed_at(path: Path) -> float:
+    with contextlib.suppress(OSError):
+        return path.stat().st_mtime
+    return 0.0
+
+
+def _of_process(folder: Path, process: ProcessId) -> Iterator[str]:
+    pid = process.pid
+    yield f"\n== process {pid}: {_command(pid)}\n"
+    for thread, name, state in _threads(pid)[:MOST_THREADS]:
+        waits = _read(f"/proc/{pid}/task/{thread}/wchan") or "-"
+        call = (_read(f"/proc/{pid}/task/{thread}/syscall").split() or ["-"])[0]
+        words = f"{state} {_WORDS.get(state, '')}".rstrip()
+        yield f"thread {thread} {name}: {words}, in {waits}, system call {call}\n"
+        yield _kernel_stack(f"/proc/{pid}/task/{thread}/stack")
+    yield "\n"
+    yield _own_words(folder, process) or _py_spy(pid) or "its Python stacks are not known (py-spy is not installed)\n"
+
+
+def _own_words(folder: Path, process: ProcessId) -> str:
+    """Let a process write its Python stacks, and return them; empty: it does not catch the signal, or is silent."""
+    file = folder / STACKS_FILE
+    if not catches(process.pid):
+        return ""
+    before = _size(file)
+    if not process.signal(STACKS_SIGNAL):
+        return ""
+    deadline = time.monotonic() + WAIT_SECONDS
+    size, since = before, time.monotonic()
+    while time.monotonic() < deadline and (size == before or time.monotonic() - since < _SETTLED_SECONDS):
+        time.sleep(0.02)
+        if (now := _size(file)) != size:
+            size, since = now, time.monotonic()
+    with contextlib.suppress(OSError), file.open("rb") as content:
+        content.seek(before)
+        return content.read(MOST_BYTES).decode(errors="replace")
+    return ""
+
+
+def _py_spy(pid: int) -> str:
+    """Return what ``py-spy`` reads of a process; empty: it is not installed, or may not."""
+    beside = Path(sys.executable).with_name("py-spy")
+    command = str(beside) if beside.exists() else shutil.which("py-spy")
+    if command is None:
+        return ""
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        done = subprocess.run(
+            [command, "dump", "--nonblocking", "--pid", str(pid)],
+            capture_output=True, timeout=_PY_SPY_SECONDS, check=False, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+        return (done.stdout or done.stderr)[:MOST_BYTES].decode(errors="replace")
+    return ""
+
+
+def _threads(pid: int) -> list[tuple[int, str, str]]:
+    """Return id, name and state of each thread of a process."""
+    found = []
+    with contextlib.suppress(OSError):
+        for thread in sorted(map(int, os.listdir(f"/proc/{pid}/task"))):  # noqa: PTH208 - ten times faster
+            head, _, rest = _read(f"/proc/{pid}/task/{thread}/stat").rpartition(")")
+            if rest.split():
+                found.append((thread, head.partition("(")[2], rest.split()[0]))
+    return found
+
+
+def _kernel_stack(path: str) -> str:
+    """Return the kernel's stack of a thread, which root may read; empty: it may not be read."""
+    return "".join(f"    {line}\n" for line in _read(path).splitlines())
+
+
+def _command(pid: int) -> str:
+    words = _read(f"/proc/{pid}/cmdline").replace("\0", " ").strip()
+    return "".join(letter if letter.isprintable() else "?" for letter in words)[:200] or "?"
+
+
+def _read(path: str) -> str:
+    with contextlib.suppress(OSError):
+        return Path(path).read_text(encoding="utf-8", errors="replace")
+    return ""
+
+
+def _size(file: Path) -> int:
+    with contextlib.suppress(OSError):
+        return file.stat().st_size
+    return 0

@@ -1,0 +1,162 @@
+"""Follows the pulses of workers, and ends those that have stalled: stacks first, then SIGCONT, SIGTERM, SIGKILL."""
+
+import asyncio
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from eunomia_appmaster.launcher.container import NO_SLOT, Container
+from eunomia_appmaster.launcher.containers import Containers
+from eunomia_appmaster.launcher.processes import ProcessId, members
+from eunomia_appmaster.launcher.stacks import process_state, thread_states, write_stacks
+from eunomia_appmaster.node.loop_clock import LoopClock
+from eunomia_appmaster.node.pulse import read_pulse
+from eunomia_appmaster.node.stack_signal import STACKS_FOLDER
+from eunomia_appmaster.node.stall_watch import Phase
+from eunomia_appmaster.protocol import launcher_pb2 as pb
+
+log = structlog.get_logger()
+
+DEFAULT_GRACE_SECONDS: Final = 10.0
+"""Seconds from the order to leave to the kill of what has stalled."""
+STACKS_SECONDS: Final = 30.0
+"""Longest time for which stacks are collected; the kill comes after it and the grace at the latest."""
+_LOOK_SECONDS: Final = 1.0
+_MOST_GAP_SECONDS: Final = 3.0
+_SECOND_LOOK_SECONDS: Final = 0.3
+PHASES: Final = dict(zip(Phase, pb.Phase.values(), strict=True))
+_MARGIN: Final = 0.9
+"""Part of the app master's count of silence that the launcher must have seen itself."""
+_STOPPED, _STORAGE = frozenset("Tt"), "D"
+_NAMES: Final = {pb.STALL_HUNG: "hung", pb.STALL_STOPPED: "stopped", pb.STALL_STORAGE: "waits for storage"}
+
+
+class Stalls:
+    """The launcher's part in ending what hangs.
+
+    Args:
+        containers: of this node.
+        grace_seconds: from the order to leave to the kill.
+    """
+
+    def __init__(self, containers: Containers, *, grace_seconds: float = DEFAULT_GRACE_SECONDS) -> None:
+        self._containers = containers
+        self._grace_seconds = grace_seconds
+        self._clock = LoopClock(containers.node.system.uptime, most_gap=_MOST_GAP_SECONDS)
+        self._heard: dict[str, tuple[object, float]] = {}
+        """By container: the last sign of life of its worker, and when it was seen."""
+        self._ending: set[str] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        """Read the pulses of all workers once a second until cancelled."""
+        while True:
+            self.look()
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    def look(self) -> None:
+        """Read the pulses of all workers now."""
+        self._clock.tick()
+        for container in self._containers.on_slots():
+            if container.completed or container.worker is None:
+                self._heard.pop(container.id, None)
+            elif self._read(container):
+                container.status.version = self._containers.news.announce(urgent=False)
+
+    def _read(self, container: Container) -> bool:
+        """Read the pulse of a worker; return whether its status changed."""
+        status, now = container.status, self._clock.now()
+        pulse = read_pulse(container.folder)
+        phase, pulses = status.phase, status.pulses
+        if pulse is not None:
+            status.pulses = pulse.count
+            settled = now - pulse.since >= _LOOK_SECONDS
+            status.phase = PHASES[pulse.phase] if settled else pb.PHASE_STEPS
+        if container.worker is not None and process_state(container.worker.pid) in _STOPPED:
+            status.phase = pb.PHASE_STOPPED
+        elif pulse is None:
+            status.phase = pb.PHASE_UNKNOWN
+        news = (status.pulses, status.progress.step, status.saved_step, status.hello)
+        if self._heard.get(container.id, (None, 0.0))[0] != news:
+            self._heard[container.id] = news, now
+        return (phase, pulses) != (status.phase, status.pulses)
+
+    def silent_seconds(self, chosen: Sequence[Container]) -> float:
+        """Return for how long none of these workers has given a sign of life while this launcher ran."""
+        return min((self._clock.silence(self._heard.get(one.id, (None, 0.0))[1]) for one in chosen), default=0.0)
+
+    async def end(self, chosen: Sequence[Container], silent_seconds: float, why: str) -> bool:
+        """End the workers of a gang that has stalled; return False, and do nothing, if one has shown life since.
+
+        Args:
+            chosen: the gang's containers.
+            silent_seconds: without progress, as its app master has counted.
+            why: kept in the statuses.
+        """
+        self.look()
+        left = [container for container in chosen if not container.completed]
+        if not left or self.silent_seconds(left) < _MARGIN * silent_seconds:
+            return False
+        await self.end_now(left, why)
+        return True
+
+    async def end_now(self, chosen: Sequence[Container], why: str) -> None:
+        """Note what the processes of containers do, and end them in the background."""
+        new = [container for container in chosen if container.id not in self._ending]
+        self._ending |= {container.id for container in new}
+        found = {container.id: _members(container) for container in new}
+        first = {container.id: _states(found[container.id]) for container in new}
+        await asyncio.sleep(_SECOND_LOOK_SECONDS)
+        for container in new:
+            container.status.stall = _kind(first[container.id], _states(found[container.id]))
+            log.warning("container.stalled", container=container.id, what=_NAMES[container.status.stall], why=why)
+            # This launcher may be killed before the order: the deadline outlives it.
+            self._containers.kill_at(container, STACKS_SECONDS + self._grace_seconds)
+            task = asyncio.create_task(self._end(container, found[container.id], why))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _end(self, container: Container, processes: Sequence[ProcessId], why: str) -> None:
+        path = _stacks_path(container)
+        try:
+            for process in processes:
+                process.signal(signal.SIGCONT)
+            writing = asyncio.to_thread(write_stacks, path, container.folder, processes, f"{container.id}: {why}")
+            await asyncio.wait_for(writing, STACKS_SECONDS)
+        except (OSError, TimeoutError) as error:
+            log.warning("container.no_stacks", container=container.id, why=str(error) or "it took too long")
+        finally:
+            self._containers.stop(container, self._grace_seconds, why)
+            if container.worker is not None:  # it may hear its signals, though not its socket
+                container.worker.signal(signal.SIGTERM)
+            self._ending.discard(container.id)
+
+
+def _stacks_path(container: Container) -> Path:
+    """Return the file for the stacks of a worker, in its run folder, or of an app master, in its own."""
+    folder = container.folder
+    run = folder.parent if container.status.slot == NO_SLOT else folder.parent.parent
+    return run / STACKS_FOLDER / f"{folder.name}.txt"
+
+
+def _members(container: Container) -> list[ProcessId]:
+    """Return the processes of a container, the worker first."""
+    found = members(container.mark, container.worker, container.shepherd)
+    first = -1 if container.worker is None else container.worker.pid
+    return sorted(found, key=lambda process: (process.pid != first, process.pid))
+
+
+def _states(processes: Sequence[ProcessId]) -> list[str]:
+    return [thread_states(process.pid) for process in processes]
+
+
+def _kind(first: Sequence[str], second: Sequence[str]) -> "pb.Stall.ValueType":
+    """Return what processes do, by the states of their threads at two moments."""
+    if any(_STOPPED & set(states) for states in (*first, *second)):
+        return pb.STALL_STOPPED
+    if any(_STORAGE in early and _STORAGE in late for early, late in zip(first, second, strict=True)):
+        return pb.STALL_STORAGE
+    return pb.STALL_HUNG

@@ -1,0 +1,107 @@
+"""Ends running jobs that have stalled: watches their progress, and orders the runtime to end a gang that shows none."""
+
+from collections.abc import Callable
+
+import structlog
+
+from eunomia.units import format_duration
+from eunomia_appmaster.app.app_tables import JobTable
+from eunomia_appmaster.master.conductor import Conductor
+from eunomia_appmaster.master.gangs import Surroundings
+from eunomia_appmaster.master.jobs import Gang, Job, JobState
+from eunomia_appmaster.node.stall_watch import LEAST_STEPS, Observed, Phase, StallLimits, StallWatch
+from eunomia_appmaster.runtimes.runtime import ContainerStatus, RefusedError, RuntimeAwayError
+
+log = structlog.get_logger()
+
+
+class StalledJobs:
+    """The jobs of an app, as the watch sees them.
+
+    Args:
+        around: the jobs' environment.
+        conductor: runs the jobs.
+        rate: iterations a second of a job, as measured; 0: not known.
+        clock: uptime of the machine in seconds.
+    """
+
+    def __init__(
+        self, around: Surroundings, conductor: Conductor, rate: Callable[[Job], float], clock: Callable[[], float]
+    ) -> None:
+        self._around = around
+        self._conductor = conductor
+        self._rate = rate
+        self._watch = StallWatch(limits_of(around.file.job), clock)
+        self._signs_before: dict[int, tuple[int, int]] = {}
+        """By job: its incarnation, and its signs of progress when that was first seen."""
+        self._warned: set[int] = set()
+
+    def look(self, now: float) -> None:
+        """End the gangs that have stalled; ``now``: Unix time in seconds."""
+        if self._watch.tick():
+            log.info("stalls.begin_again", why="this app master did not run for a while")
+        running = set()
+        for job in self._conductor.jobs.values():
+            gang = job.gang
+            if gang is None or not gang.confirmed or gang.ordered or job.state is not JobState.RUNNING:
+                continue
+            running.add(job.number)
+            self._look_at(job, gang, now)
+        self._watch.keep_only(running)
+
+    def _look_at(self, job: Job, gang: Gang, now: float) -> None:
+        seen = self._seen(job, gang)
+        self._warn(job, seen.step_seconds)
+        stall = self._watch.look(job.number, seen)
+        if stall is None:
+            return
+        why = f"stalled: {stall.words()}"
+        try:
+            silent = self._around.runtime.end_stalled(gang.containers, silent_seconds=stall.limit_seconds, reason=why)
+        except (RefusedError, RuntimeAwayError) as error:
+            log.warning("stall.not_ended", job=self._conductor.id_of(job.number), why=str(error))
+            silent = False
+        if silent:
+            self._conductor.stalled(job, gang, why, now)
+        else:  # the launcher has heard of it, or has not watched for so long
+            self._watch.forgive(job.number)
+
+    def _seen(self, job: Job, gang: Gang) -> Observed:
+        statuses = [status for status in self._conductor.gangs.statuses(gang) if not status.completed]
+        incarnation, signs = self._signs_before.get(job.number, (0, 0))
+        if incarnation != gang.incarnation:
+            signs = job.signs
+            self._signs_before[job.number] = gang.incarnation, signs
+        rate = self._rate(job)
+        said = tuple((status.pulses, status.step, status.saved_step, status.hello) for status in statuses)
+        return Observed(
+            news=(gang.incarnation, job.step, job.signs, said),
+            phases=tuple(_phase(status, helper=job.has_helper) for status in statuses),
+            step_seconds=1.0 / rate if rate > 0.0 else None,
+            logged=job.signs > signs,
+        )
+
+    def _warn(self, job: Job, step_seconds: float | None) -> None:
+        """Say once that ``stall_after`` is shorter than a job's steps."""
+        limits = self._watch.limits
+        if job.number in self._warned or step_seconds is None or not limits.too_short_for(step_seconds):
+            return
+        self._warned.add(job.number)
+        given, step = format_duration(limits.after or 0.0), format_duration(step_seconds)
+        self._conductor.stall_warning = (
+            f'stall_after must be at least {LEAST_STEPS:g} steps, but got "{given}" while a step of '
+            f"{self._conductor.id_of(job.number)} takes {step}; {LEAST_STEPS:g} steps are waited for"
+        )
+        log.warning("stall_after.too_short", why=self._conductor.stall_warning)
+
+
+def limits_of(job: JobTable) -> StallLimits:
+    """Return the limits that an app file sets."""
+    return StallLimits(steps=job.stall_steps, after=job.stall_after or None, off=job.stall_after == 0.0)
+
+
+def _phase(status: ContainerStatus, *, helper: bool) -> Phase:
+    """Return the phase of a worker; one whose script uses the helper starts until it has said hello."""
+    if status.phase is Phase.UNKNOWN and helper and not status.hello:
+        return Phase.START
+    return status.phase

@@ -1,0 +1,213 @@
+"""Decides when a running job has stalled: no worker showed progress for longer than its phase may take.
+
+Progress is a step, something logged, a checkpoint, or a pulse of the helper, which has one for each batch of an
+evaluation, too. The watch takes what is seen of the jobs and the time from its caller, and ends nothing.
+"""
+
+import enum
+from collections.abc import Callable, Hashable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from eunomia.model.shapes import value
+from eunomia.units import format_duration
+from eunomia_appmaster.node.loop_clock import MOST_GAP_SECONDS, LoopClock
+from eunomia_appmaster.node.system import MACHINE
+
+
+class Phase(enum.IntEnum):
+    """What a worker does, as its helper says; the numbers stand in pulses and in launcher.proto."""
+
+    UNKNOWN = 0
+    """The worker does not use the helper."""
+    START = 1
+    """From the start of its process to the first batch or forward pass."""
+    FIRST_STEP = 2
+    """Up to the end of the first optimizer step, in which compilers and caches work."""
+    STEPS = 3
+    """It fetches a batch, or is between a forward pass and the optimizer's step."""
+    EVALUATION = 4
+    """Anything else that a script does between steps, evaluations above all."""
+    CHECKPOINT = 5
+    STOPPED = 6
+    """Its process is stopped (SIGSTOP, a debugger); the launcher sees it."""
+
+    @property
+    def words(self) -> str:
+        """The phase in the words of messages."""
+        return _WORDS[self]
+
+
+_WORDS: Final = {
+    Phase.UNKNOWN: "its run",
+    Phase.START: "its start",
+    Phase.FIRST_STEP: "its first step",
+    Phase.STEPS: "a step",
+    Phase.EVALUATION: "an evaluation, or other code between steps",
+    Phase.CHECKPOINT: "a checkpoint",
+    Phase.STOPPED: "a step",
+}
+
+ALLOWANCES: Final[Mapping[Phase, float]] = MappingProxyType(
+    {Phase.START: 1800.0, Phase.FIRST_STEP: 1200.0, Phase.EVALUATION: 1800.0, Phase.CHECKPOINT: 900.0}
+)
+"""Seconds without progress in phases that the speed of steps says nothing about."""
+LEAST_SECONDS: Final = 60.0
+"""Seconds that are waited for at least, where no ``stall_after`` is given."""
+DEFAULT_STEPS: Final = 20.0
+"""Times the measured step that a step may take."""
+LEAST_AFTER_SECONDS: Final = 5.0
+"""Shortest ``stall_after``: workers report once a second."""
+LEAST_STEPS: Final = 3.0
+"""Steps for which the watch waits at least, whatever ``stall_after`` says: a shorter limit would end healthy jobs."""
+
+
+@value
+class StallLimits:
+    """How long a job may show no progress.
+
+    Attributes:
+        steps: times the measured step.
+        after: seconds, in place of so many steps, and of allowances that are shorter; None: none is given.
+        off: whether the job is never ended for a stall.
+    """
+
+    steps: float = DEFAULT_STEPS
+    after: float | None = None
+    off: bool = False
+
+    def seconds(self, phase: Phase, step_seconds: float | None) -> float | None:
+        """Return the limit in a phase; None: there is none."""
+        if self.off:
+            return None
+        slow = LEAST_STEPS * (step_seconds or 0.0)
+        if phase is Phase.UNKNOWN:
+            return None if self.after is None else max(self.after, slow)
+        if phase in ALLOWANCES:
+            return max(ALLOWANCES[phase], self.after or 0.0, slow)
+        if self.after is not None:
+            return max(self.after, slow)
+        if step_seconds is None:  # no speed is known, as after one step
+            return ALLOWANCES[Phase.FIRST_STEP]
+        return max(LEAST_SECONDS, self.steps * step_seconds)
+
+    def too_short_for(self, step_seconds: float | None) -> bool:
+        """Return whether ``after`` is shorter than the job's steps allow."""
+        return self.after is not None and step_seconds is not None and self.after < LEAST_STEPS * step_seconds
+
+
+@value
+class Observed:
+    """What is known of a running job's workers at one moment.
+
+    Attributes:
+        news: differs from before whenever a worker has shown progress, or the gang is another one.
+        phases: of its workers; empty: none has begun.
+        step_seconds: as measured last; None: not known.
+        logged: whether a job without the helper has shown anything yet.
+    """
+
+    news: Hashable
+    phases: tuple[Phase, ...] = ()
+    step_seconds: float | None = None
+    logged: bool = True
+
+    @property
+    def phase(self) -> Phase:
+        """The phase that decides: workers that wait for one that is stopped are not in a phase of their own."""
+        if Phase.STOPPED in self.phases:
+            return Phase.STOPPED
+        return max(self.phases, key=_ORDER.index, default=Phase.START)
+
+
+_ORDER: Final = (
+    Phase.STOPPED,
+    Phase.STEPS,
+    Phase.UNKNOWN,
+    Phase.CHECKPOINT,
+    Phase.START,
+    Phase.FIRST_STEP,
+    Phase.EVALUATION,
+)
+"""Phases by how long they may take: the gang waits for the worker that may take longest."""
+
+
+@value
+class Stall:
+    """A job without progress for longer than its limit.
+
+    Attributes:
+        phase: that it is in.
+        silent_seconds: without progress, while the watch ran.
+        limit_seconds: that it had.
+    """
+
+    phase: Phase
+    silent_seconds: float
+    limit_seconds: float
+
+    def words(self) -> str:
+        """Such as ``no progress for 63 s in a step (limit 60 s)``."""
+        silent, limit = format_duration(round(self.silent_seconds)), format_duration(round(self.limit_seconds, 1))
+        return f"no progress for {silent} in {self.phase.words} (limit {limit})"
+
+
+@value
+class _Known:
+    news: Hashable
+    phase: Phase
+    at: float
+
+
+class StallWatch:
+    """Follows the progress of jobs. All silence begins again after a gap of the loop that asks.
+
+    Args:
+        limits: the same for all jobs.
+        clock: seconds; see ``LoopClock``.
+    """
+
+    def __init__(self, limits: StallLimits, clock: Callable[[], float] = MACHINE.uptime) -> None:
+        self.limits = limits
+        shortest = LEAST_SECONDS if limits.after is None else limits.after
+        self._clock = LoopClock(clock, most_gap=min(MOST_GAP_SECONDS, shortest / 4.0))
+        self._known: dict[int, _Known] = {}
+
+    def tick(self) -> bool:
+        """Note that the caller's loop runs; return whether it had a gap."""
+        return self._clock.tick()
+
+    def look(self, job: int, seen: Observed) -> Stall | None:
+        """Return the stall of a running job; None: it is well, or has time left.
+
+        A new phase is progress, except one that only says that a process was stopped or goes on.
+        """
+        known, phase = self._known.get(job), seen.phase
+        if known is None or known.news != seen.news or self._is_new(known.phase, phase):
+            known = _Known(news=seen.news, phase=phase, at=self._clock.now())
+        elif phase is not known.phase:
+            known = _Known(news=seen.news, phase=phase, at=known.at)
+        self._known[job] = known
+        limit, silent = self._limit(seen), self._clock.silence(known.at)
+        if limit is None or silent < limit:
+            return None
+        return Stall(phase=phase, silent_seconds=silent, limit_seconds=limit)
+
+    def forgive(self, job: int) -> None:
+        """Give a job its whole limit again."""
+        self._known.pop(job, None)
+
+    def keep_only(self, jobs: "set[int]") -> None:
+        """Forget all other jobs."""
+        for job in self._known.keys() - jobs:
+            del self._known[job]
+
+    def _limit(self, seen: Observed) -> float | None:
+        limit = self.limits.seconds(seen.phase, seen.step_seconds)
+        if limit is not None and seen.phase is Phase.UNKNOWN and not seen.logged:
+            return max(limit, ALLOWANCES[Phase.FIRST_STEP])
+        return limit
+
+    @staticmethod
+    def _is_new(before: Phase, now: Phase) -> bool:
+        return before is not now and Phase.STOPPED not in (before, now)

@@ -1,0 +1,47 @@
+"""The signs of life of a worker: what its script does at each moment, for the watch that ends jobs that hang."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from eunomia_appmaster.node.pulse import PulseWriter
+from eunomia_appmaster.node.stack_signal import write_stacks_on_signal
+from eunomia_appmaster.node.stall_watch import Phase
+
+
+class Signs:
+    """Writes the phase of this worker; each call costs about a microsecond.
+
+    Between a step and the next forward pass a script may do what it likes, so that counts as an evaluation.
+
+    Args:
+        folder: the container's; None: nothing is written.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        write_stacks_on_signal(folder)
+        self._pulse = PulseWriter(folder)
+        self._stepped = False
+
+    def works(self) -> None:
+        """Note that the script fetches a batch, or begins a forward pass of a step."""
+        self._pulse.beat(Phase.STEPS if self._stepped else Phase.FIRST_STEP)
+
+    def stepped(self) -> None:
+        """Note that an optimizer step has ended."""
+        self._stepped = True
+        self._pulse.beat(Phase.EVALUATION)
+
+    def else_works(self) -> None:
+        """Note that the script does anything else, such as a batch of an evaluation."""
+        self._pulse.beat(Phase.EVALUATION)
+
+    @contextlib.contextmanager
+    def checkpoint(self) -> Iterator[None]:
+        """Note that a checkpoint is written in the body."""
+        before = self._pulse.phase
+        self._pulse.beat(Phase.CHECKPOINT)
+        try:
+            yield
+        finally:
+            self._pulse.beat(before)

@@ -1,0 +1,105 @@
+"""What hangs is ended, under real processes: its stacks are written down, and its job goes on."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.appmaster import serving_lab
+from tests.appmaster.serving_lab import activity, eventually, live, supervisor, tiny_app, went_on
+
+from eunomia_appmaster import Client
+from eunomia_appmaster.node.supervisor import Supervisor
+
+_floors = serving_lab.floors
+
+QUICK = ("--no-zygote", "--stop-seconds", "1", "--restart-pause-seconds", "0.05", "--stall-grace-seconds", "1")
+STALL_AFTER = "5s"
+
+
+def watched_app(folder: Path, name: str, *, job: str = "", **given: Any) -> Path:
+    """The file of an app of the tiny worker whose jobs stall after five seconds; ``job``: further lines of [job]."""
+    file = tiny_app(folder, name, **given)
+    file.write_text(file.read_text().replace("slots = 1\n", f'slots = 1\nstall_after = "{STALL_AFTER}"\n{job}'))
+    return file
+
+
+def stacks(made: Supervisor, app: str) -> str:
+    return "\n".join(file.read_text() for file in (made.state_dir / "apps" / app).glob("*/stacks/*.txt"))
+
+
+def test_a_hung_worker_is_ended_with_its_stacks_and_its_job_goes_on(tmp_path: Path, run: Callable[..., str]) -> None:
+    with (
+        supervisor(tmp_path, launcher_options=QUICK) as made,
+        Client(made.address, token_file=made.token_file) as arbiter,
+    ):
+        app = arbiter.submit(watched_app(tmp_path, "ana", iterations=400, seconds=0.005, more=" --hang-at 100"))
+        eventually(lambda: arbiter.app("ana").standing.stalls == 1, "the stall")
+        shown = run("apps", "--state-dir", str(made.state_dir))
+        assert "ana: ana/1 stalled: no progress for " in shown
+        assert app.wait("60s").state == "finished"
+        found = stacks(made, "ana")
+        assert "no progress for" in found
+        assert "hangs_in_here" in found  # faulthandler's words
+        assert "system call" in found
+        events = [line["event"] for line in activity(made, "ana")]
+        assert events.count("stalled") == 1
+        assert events.count("failed") == 1
+
+
+def test_a_stopped_worker_is_woken_and_loses_neither_work_nor_a_retry(tmp_path: Path) -> None:
+    with (
+        supervisor(tmp_path, launcher_options=QUICK) as made,
+        Client(made.address, token_file=made.token_file) as arbiter,
+    ):
+        app = arbiter.submit(watched_app(tmp_path, "ana", iterations=600, seconds=0.005, job="retries = 0\n"))
+        eventually(lambda: went_on(made, "ana"), "steps")
+        ((_, pid),) = live(made, masters=False)
+        os.kill(pid, signal.SIGSTOP)
+        eventually(lambda: arbiter.app("ana").standing.stalls == 1, "the stall")
+        assert app.wait("60s").state == "finished"
+        assert "was stopped" in (made.state_dir / "apps" / "ana" / "appmaster.err.log").read_text()
+        steps = [(line["event"], line["step"]) for line in activity(made, "ana")]
+        left = next(step for event, step in steps if event == "failed")
+        assert next(step for event, step in steps if event == "resumed") == left > 0  # it saved as it left
+
+
+def test_a_script_without_the_helper_is_ended_only_where_the_app_file_says_so(tmp_path: Path) -> None:
+    with (
+        supervisor(tmp_path, launcher_options=QUICK) as made,
+        Client(made.address, token_file=made.token_file) as arbiter,
+    ):
+        plain = {"iterations": 400, "seconds": 0.005, "more": " --plain --hang-at 100"}
+        watched = arbiter.submit(watched_app(tmp_path, "ana", **plain))
+        arbiter.submit(tiny_app(tmp_path, "bob", **plain))
+        assert watched.wait("90s").state == "finished"
+        assert arbiter.app("ana").standing.stalls == 1
+        assert arbiter.app("bob").standing.stalls == 0
+        assert arbiter.app("bob").state == "running"
+
+
+def test_silence_of_those_who_count_is_none_of_the_workers(tmp_path: Path) -> None:
+    """App master, launcher and arbiter are stopped for longer than the limit, one after another; nothing is ended."""
+    with (
+        supervisor(tmp_path, launcher_options=QUICK) as made,
+        Client(made.address, token_file=made.token_file) as arbiter,
+    ):
+        app = arbiter.submit(watched_app(tmp_path, "ana", iterations=6000, seconds=0.005))
+        eventually(lambda: went_on(made, "ana"), "steps")
+        ((_, master),) = live(made, masters=True)
+        ((worker, _),) = live(made, masters=False)
+        assert made.launcher is not None
+        assert made.arbiter is not None
+        for pid in (master, made.launcher.pid, made.arbiter.pid):
+            assert pid is not None
+            os.kill(pid, signal.SIGSTOP)
+            time.sleep(7.0)
+            os.kill(pid, signal.SIGCONT)
+            time.sleep(1.0)
+        assert [one for one, _ in live(made, masters=False)] == [worker]
+        assert [one[1] for one in live(made, masters=True)] == [master]
+        eventually(lambda: arbiter.app("ana").done > 0.9, "its end is near")
+        assert arbiter.app("ana").standing.stalls == 0
+        assert app.wait("60s").state == "finished"
