@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
+from companions import companions
 from eunomia.platform.profiles import Profile
 from eunomia.platform.registry import Registry
 from eunomia.testing import scenes
 from eunomia.testing.bench import Bench
-from eunomia.testing.companions import companions
 from eunomia_appmaster.app.app_file import AppFile
 from eunomia_testbed import write_example
 

@@ -4,8 +4,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from companions import companions
 from eunomia.platform.registry import Registry
-from eunomia.testing.companions import companions
 from eunomia.testing.conformance import PolicyConformance
 
 ROOT = Path(__file__).parents[2]

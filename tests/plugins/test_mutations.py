@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from companions import companions
 from eunomia import Allocation, ByCurve, BySize, Menus, Offer, Placement, Profile, Scores, Snapshot, Stage, Valuations
 from eunomia.contract.menus import announced
 from eunomia.contract.stages import Stages
 from eunomia.contract.verdicts import Verdicts
 from eunomia.platform.registry import DEFAULT_PLUGINS, STAGE_OF_HOOK, Registry
-from eunomia.testing.companions import companions
 from mutations.families import COMPANIONS, READS, VARIANTS, world_of
 from mutations.perturbations import PERTURBATIONS
 

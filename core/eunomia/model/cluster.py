@@ -11,6 +11,7 @@ from eunomia.model.shapes import reads, value
 from eunomia.units import Ints, Locality, Reals, Rows, parse_memory
 
 MAX_GPUS = 1_000_000
+Strings = tuple[str, ...]
 
 
 @value
@@ -54,15 +55,17 @@ class Cluster:
     racks: tuple[str, ...]
 
     @classmethod
-    def build(cls, machines: Sequence[Machine], *, place: str | None = None) -> Self:
-        """Make a cluster of these machines.
+    def build(
+        cls, machines: Sequence[Machine], *, types: Strings = (), racks: Strings = (), place: str | None = None
+    ) -> Self:
+        """Make a cluster of these machines; GPU types and racks that are given keep their places.
 
         Raises:
             InputError: there is no machine, a duplicate name, or a machine without GPUs.
         """
         _check(machines, place)
-        types = tuple(sorted({machine.gpu_type for machine in machines}))
-        racks = tuple(sorted({machine.rack for machine in machines}))
+        types += tuple(sorted({machine.gpu_type for machine in machines} - {*types}))
+        racks += tuple(sorted({machine.rack for machine in machines} - {*racks}))
         counts = np.array([machine.gpus for machine in machines], dtype=np.int64)
         start = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         of_gpu = np.repeat(np.arange(len(machines), dtype=np.int32), counts)
@@ -87,6 +90,14 @@ class Cluster:
             gpu_types=types,
             racks=racks,
         )
+
+    def grown(self, machines: Sequence[Machine], *, place: str | None = None) -> Self:
+        """Return the cluster with more machines, whose numbers follow those of the present ones.
+
+        Raises:
+            InputError: as ``build``; a name of the cluster's machines is used again.
+        """
+        return self.build((*self.machines, *machines), types=self.gpu_types, racks=self.racks, place=place)
 
     @classmethod
     def parse(cls, text: str, *, place: str = "--cluster") -> Self:

@@ -97,16 +97,19 @@ class Table(Generic[C]):
         columns = {field.name: getattr(self.live, field.name)[: self.used].tolist() for field in self._fields}
         return {"used": self.used, "free": list(self._free), "columns": columns}
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Replace the table's content by what ``state`` returned; a column that it lacks keeps its fill."""
-        self.used = 0
-        self.live = self._empty(max(1, int(state["used"])))  # exactly one row per GPU, where rows are GPUs
-        self.used = int(state["used"])
+    def restore(self, state: dict[str, Any], *, rows: int = 0) -> None:
+        """Replace the table's content by what ``state`` returned, and fill it up to a number of rows.
+
+        A column that it lacks keeps its fill, as do columns of a matrix that was narrower.
+        """
+        used = int(state["used"])
+        self.used = max(used, rows)
+        self.live = self._empty(max(1, self.used))  # exactly one row per GPU, where rows are GPUs
         self._free = [int(row) for row in state["free"]]
         for field in self._fields:
-            if self.used and field.name in state["columns"]:
+            if used and field.name in state["columns"]:
                 made = _column(state["columns"][field.name], field.metadata)
-                self.set(slice(self.used), **{field.name: made})
+                self.set(tuple(map(slice, made.shape)), **{field.name: made})
         self._show()
 
     def _width(self, field: "dataclasses.Field[Any]") -> int | None:

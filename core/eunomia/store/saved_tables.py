@@ -57,7 +57,7 @@ def saved_tables(state: State) -> dict[str, Saved]:
 def restore_tables(state: State, saved: Mapping[str, Saved]) -> None:
     """Fill the state's tables from a checkpoint's."""
     state.users.restore(saved["users"])
-    state.holdings.restore(saved["holdings"])
+    state.holdings.restore(saved["holdings"], rows=state.cluster.gpus)
     for table, name, accounts, renamed in (
         (state.jobs, "jobs", "job_accounts", _JOB_ACCOUNTS),
         (state.apps, "apps", "app_accounts", _APP_ACCOUNTS),

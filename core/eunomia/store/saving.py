@@ -51,6 +51,7 @@ def save_state(state: State) -> bytes:
     made: dict[str, Any] = {
         "format": FORMAT,
         "gpus": state.cluster.gpus,
+        "machines": [[one.name, one.gpu_type, one.gpus] for one in state.cluster.machines],
         "tables": saved_tables(state),
         "scalars": {"now": state.now} | {name: getattr(state.counters, name) for name in SCALARS},
         "maps": {name: dict(getattr(state.names, own)) for name, own in MAPS.items()},
@@ -86,15 +87,20 @@ def save_state(state: State) -> bytes:
 def load_state(
     data: bytes, cluster: Cluster, memo_types: dict[tuple[str, Stage], type[Memo]], *, plain: bool = False
 ) -> State:
-    """Decode a state from its bytes. A memo whose plugin is not loaded is dropped: its stage starts without a memo.
+    """Decode a state from its bytes; machines of the cluster behind those of the checkpoint are new, and free.
+
+    A memo whose plugin is not loaded is dropped: its stage starts without a memo.
 
     Raises:
-        InputError: another format, or another cluster.
+        InputError: another format, or machines of the checkpoint that are not the cluster's first ones.
     """
     made = json.loads(data)
     if made["format"] != FORMAT:
         raise InputError(f"a checkpoint must be of format {FORMAT}", value=str(made["format"]))
-    if made["gpus"] != cluster.gpus:
+    known = made.get("machines")  # None: an older checkpoint, which is of the whole cluster
+    first = cluster.machines if known is None else cluster.machines[: len(known)]
+    same = known is None or known == [[one.name, one.gpu_type, one.gpus] for one in first]
+    if not same or made["gpus"] != sum(one.gpus for one in first):
         raise InputError(f"a checkpoint must be of this cluster of {cluster.gpus} GPUs", value=str(made["gpus"]))
     state = State(cluster, plain=plain)
     restore_tables(state, made["tables"])

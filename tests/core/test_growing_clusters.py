@@ -1,0 +1,178 @@
+"""A cluster that gets machines decides as one that had these from the start, and had lost them until then."""
+
+import json
+import random
+
+import pytest
+
+from eunomia.arbiter import Arbiter
+from eunomia.contract.codec import encode
+from eunomia.contract.decisions import Decision
+from eunomia.contract.events import (
+    AppArrived,
+    Event,
+    JobAdded,
+    MachineBack,
+    MachineLost,
+    ProfileChanged,
+    Released,
+    SingleJobArrived,
+    SingleJobEnded,
+    Started,
+)
+from eunomia.contract.stages import Rounds
+from eunomia.errors import InputError
+from eunomia.model.cluster import Cluster, Machine
+from eunomia.model.leases import LeaseState
+from eunomia.platform.registry import default_registry
+from eunomia.testing.assemble import assemble
+from eunomia.units import NEVER, AppId, JobId, LeaseId, Seconds, UserId
+
+FIRST = (Machine(name="a1", gpu_type="V100", gpus=2), Machine(name="a2", gpu_type="V100", gpus=3))
+LATER = (
+    Machine(name="b1", gpu_type="A100", gpus=4, rack="r2"),
+    Machine(name="a0", gpu_type="V100", gpus=2, rack="r0"),
+    Machine(name="c1", gpu_type="K80", gpus=1, rack="r2"),
+)
+
+
+def arbiter_of(cluster: Cluster, order: str, *, preemptive: bool = False, deadline: float | None = None) -> Arbiter:
+    registry = default_registry()
+    stages = assemble(
+        elasticity=registry.make("fixed", {}, alias="fixed", place=str),
+        valuation=registry.make(order, {}, alias=order, place=str),
+        allocation=registry.make("ordered", {"preemptive": preemptive}, alias="ordered", place=str),
+        placement=registry.make("packed", {}, alias="packed", place=str),
+        rounds=Rounds(bid_deadline=None if deadline is None else Seconds(deadline)),
+    )
+    arbiter = Arbiter(cluster, stages, stages)
+    arbiter.strict = True
+    return arbiter
+
+
+def arrival(number: int, gpus: int, *, divides: bool = False) -> list[Event]:
+    app = AppId(f"app{number}")
+    job = JobAdded(
+        job=JobId(f"app{number}/0"),
+        app=app,
+        least=gpus,
+        most=gpus,
+        iterations=9.0 + number % 7,
+        seconds_per_iteration=1.0,
+    )
+    came = AppArrived(app=app, user=UserId("ana"), divides=divides)
+    return [came, job] if divides else [SingleJobArrived(arrival=came, job=job)]
+
+
+def ends(arbiter: Arbiter, luck: random.Random) -> list[Event]:
+    state = arbiter.state
+    return [
+        SingleJobEnded(
+            app=state.app_id(lease.app),
+            job=state.job_id(lease.job),
+            lease=LeaseId(lease.id),
+            epoch=lease.epoch,  # type: ignore[arg-type]
+            gpus=tuple(lease.gpus.tolist()),
+        )
+        for lease in list(state.leases.values())
+        if lease.state is LeaseState.ACTIVE and luck.random() < 0.2
+    ]
+
+
+def acknowledged(decision: Decision, now: Seconds) -> list[Event]:
+    found: list[Event] = []
+    for order in (*decision.orders, *decision.transitions):
+        if order.leaving.size:
+            gpus = tuple(order.leaving.tolist())
+            found.append(Released(lease=order.lease, epoch=order.fence, gpus=gpus, at=now))
+        if order.gpus.size:
+            found.append(Started(lease=order.lease, epoch=order.epoch, at=now))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(("order", "preemptive"), [("fifo", False), ("srtf", True), ("las", True)])
+def test_a_cluster_that_grows_decides_as_one_that_gets_its_machines_back(
+    order: str, preemptive: bool, seed: int
+) -> None:
+    luck = random.Random(seed)
+    whole = Cluster.build((*FIRST, *LATER), types=("V100", "A100", "K80"), racks=("r1", "r2"))
+    grows, waits = (arbiter_of(cluster, order, preemptive=preemptive) for cluster in (Cluster.build(FIRST), whole))
+    grows.step(Seconds(0.0), [ProfileChanged(profile="fifo")])
+    waits.step(Seconds(0.0), [MachineLost(machine=machine.name) for machine in LATER])
+    joins = dict(zip(sorted(luck.sample(range(10, 90), len(LATER))), LATER, strict=True))
+    late: list[Event] = []
+    held: set[int] = set()
+    for at in range(1, 120):
+        now, events = Seconds(float(at)), late
+        events += [
+            event
+            for _ in range(luck.choice([0, 0, 1, 2]))
+            for event in arrival(luck.getrandbits(40), luck.randint(1, 4))
+        ]
+        events += ends(waits, luck)
+        back: list[Event] = []
+        if at in joins:
+            back = [MachineBack(machine=joins[at].name)]
+            grows.grow([joins[at]])
+        decision = waits.step(now, [*events, *back])
+        assert encode(grows.step(now, events)) == encode(decision)
+        late = acknowledged(decision, now)
+        held |= {gpu for transition in decision.transitions for gpu in transition.gpus.tolist()}
+    used = waits.state.jobs.used
+    assert (grows.state.jobs.live.received[:used] == waits.state.jobs.live.received[:used]).all()
+    assert held >= set(range(11))  # the last GPU is alone of its type
+    assert json.loads(grows.save()) == json.loads(waits.save()) | {"machines": json.loads(grows.save())["machines"]}
+
+
+def test_the_numbers_of_machines_gpus_types_and_racks_stay() -> None:
+    small = Cluster.build(FIRST)
+    grown = small.grown(LATER[:1]).grown(LATER[1:])
+    for column in ("machine", "island", "rack", "gpu_type"):
+        assert getattr(grown, column)[: small.gpus].tolist() == getattr(small, column).tolist()
+    assert (grown.gpu_types, grown.racks) == (("V100", "A100", "K80"), ("r1", "r2", "r0"))
+    assert [machine.name for machine in grown.machines] == ["a1", "a2", "b1", "a0", "c1"]
+
+
+def test_a_checkpoint_of_a_grown_cluster_says_which_machines_it_has() -> None:
+    arbiter = arbiter_of(Cluster.build(FIRST), "fifo")
+    arbiter.step(Seconds(0.0), arrival(1, 5))
+    before = arbiter.save()
+    arbiter.grow(LATER)
+    again = arbiter_of(arbiter.state.cluster, "fifo")
+    again.load(arbiter.save())
+    assert again.save() == arbiter.save()
+    again.load(before)  # of the first machines
+    assert again.state.capacity.in_service.tolist() == [7, 4, 1]
+    for other in (Cluster.build(FIRST[:1]), Cluster.build((*LATER, *FIRST))):
+        with pytest.raises(InputError, match="a checkpoint must be of this cluster"):
+            arbiter_of(other, "fifo").load(before)
+
+
+def test_an_older_checkpoint_which_names_no_machines_is_of_the_whole_cluster() -> None:
+    arbiter = arbiter_of(Cluster.build(FIRST), "fifo")
+    arbiter.step(Seconds(0.0), arrival(1, 5))
+    old = json.loads(arbiter.save())
+    del old["machines"]
+    arbiter.load(json.dumps(old).encode())
+    with pytest.raises(InputError, match="a checkpoint must be of this cluster of 12 GPUs"):
+        arbiter_of(Cluster.build((*FIRST, *LATER)), "fifo").load(json.dumps(old).encode())
+
+
+def test_a_name_that_the_cluster_has_is_refused_and_changes_nothing() -> None:
+    arbiter = arbiter_of(Cluster.build(FIRST), "fifo")
+    before = arbiter.save()
+    with pytest.raises(InputError, match="machine names must be unique"):
+        arbiter.grow(FIRST[:1])
+    assert arbiter.save() == before
+
+
+def test_an_open_offer_is_closed_and_the_next_round_offers_the_new_gpus_too() -> None:
+    arbiter = arbiter_of(Cluster.build(FIRST), "fifo", deadline=60.0)
+    opened = arbiter.step(Seconds(0.0), arrival(1, 1, divides=True))
+    assert [offer.gpus.tolist() for offer in opened.offers] == [[0, 1, 2, 3, 4]]
+    arbiter.grow(LATER[:1])
+    assert arbiter.state.open is None
+    (offer,) = arbiter.step(Seconds(1.0)).offers
+    assert offer.gpus.tolist() == list(range(9))
+    assert offer.closes_at == 61.0 != NEVER
