@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import threading
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,8 @@ from eunomia_appmaster.commands.serve_flags import ServeFlags
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from eunomia_appmaster.node.control_groups import ControlGroups
+    from eunomia_appmaster.node.local_machine import LocalMachine
     from eunomia_appmaster.node.supervisor import Serving, Supervisor
     from eunomia_appmaster.protocol import arbiter_pb2 as pb
     from eunomia_appmaster.service.certificates import Certificates
@@ -26,21 +29,25 @@ INTERRUPTED = 130
 def serve(flags: ServeFlags) -> int:
     """Run the arbiter and this machine's launcher; returns the exit code once all processes have ended."""
     from eunomia_appmaster.node import local_machine
+    from eunomia_appmaster.node.control_groups import choose
     from eunomia_appmaster.node.supervisor import Supervisor
 
     configure_logs()
     serving = checked(flags)
-    machine = local_machine.detect(flags.slots, use_gpus=not flags.cpu_only)
+    machine = local_machine.detect(flags.slots, use_gpus=not flags.cpu_only, slot_types=flags.slot_types)
+    groups = choose(flags.home, flags.control_groups, paced=machine.is_paced)
     stop = _Stop(reloads=serving.certificates is not None)
     supervisor = Supervisor(flags.home, serving)
     try:
         with supervisor:
-            facts, notes = _facts(supervisor, serving.policy, len(machine.slots))
+            facts, notes = _facts(supervisor, serving.policy, machine, groups)
             typer.echo(json.dumps(facts) if flags.as_json else "\n".join(_lines(machine.describe(), facts, notes)))
             stop.wait(supervisor)
     except KeyboardInterrupt:  # a second signal
         stop.ignore()
         supervisor.end_now()
+    finally:
+        groups.close()
     return stop.exit_code
 
 
@@ -62,6 +69,7 @@ def checked(flags: ServeFlags) -> "Serving":
         policy=flags.policy or os.environ.get("EUNOMIA_POLICY") or "default",
         settings=flags.settings or (),
         slots=flags.slots,
+        slot_types=flags.slot_types,
         cpu_only=flags.cpu_only,
         address=flags.address,
         seed=flags.seed,
@@ -74,21 +82,26 @@ def checked(flags: ServeFlags) -> "Serving":
     return serving
 
 
-def _facts(supervisor: "Supervisor", policy: str, slots: int) -> tuple[dict[str, Any], list[str]]:
+def _facts(
+    supervisor: "Supervisor", policy: str, machine: "LocalMachine", groups: "ControlGroups"
+) -> tuple[dict[str, Any], list[str]]:
     """Describe the running service as a JSON object, with notes for people on missing slots and shared CPUs."""
     gone, others = _missing(supervisor), supervisor.shares_cpus_with
     facts = {
         "schema": "eunomia/serve@1",
         "address": supervisor.address,
         "policy": policy,
-        "slots": slots,
+        "slots": len(machine.slots),
+        "slot_types": dict(Counter(slot.gpu_type for slot in machine.slots)),
+        "control_groups": {"kind": groups.kind, "controllers": sorted(groups.controllers), "text": groups.describe()},
         "state_dir": str(supervisor.state_dir),
         "token_file": str(supervisor.token_file),
         "pid": os.getpid(),
         "missing_slots": missing_facts(gone),
         "shares_cpus_with": [{"pid": other.pid, "state_dir": other.state_dir} for other in others],
     }
-    return facts, [missing(gone), *(f"these CPUs are also used by the arbiter of {other.words()}" for other in others)]
+    notes = [groups.describe(), missing(gone)]
+    return facts, [*notes, *(f"these CPUs are also used by the arbiter of {other.words()}" for other in others)]
 
 
 def _made(folder: Path, address: str, *, given: bool) -> "Certificates":

@@ -23,6 +23,15 @@ class ServeFlags(BaseModel):
     ] = None
     settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a value.")] = None
     slots: Annotated[int | None, typer.Option("--slots", metavar="N", min=1, help="CPU slots where no GPU is.")] = None
+    slot_types: Annotated[
+        str, typer.Option("--slot-types", metavar="TYPES", help="Paced CPU slots: '2x fast:1.0, 2x slow:0.5'.")
+    ] = ""
+    control_groups: Annotated[
+        str, typer.Option("--control-groups", metavar="KIND", help="That enforce slots: auto, v2, v1 or none.")
+    ] = "auto"
+    slot_processes: Annotated[
+        int, typer.Option("--slot-processes", metavar="N", min=16, help="Processes and threads of one worker's group.")
+    ] = 4096
     cpu_only: Annotated[bool, typer.Option("--cpu-only", help="CPU slots even where there are GPUs.")] = False
     address: Annotated[
         str, typer.Option("--address", metavar="HOST:PORT", help="Beyond loopback only with certificates.")
@@ -72,7 +81,8 @@ class ServeFlags(BaseModel):
             InputError: no duration.
         """
         seconds = parse_duration(self.own_ends_within, name="--own-ends-within")
-        return ("--own-ends", str(self.own_ends), "--own-ends-seconds", str(float(seconds)))
+        options = ("--own-ends", str(self.own_ends), "--own-ends-seconds", str(float(seconds)))
+        return (*options, "--control-groups", self.control_groups, "--slot-processes", str(self.slot_processes))
 
     @property
     def arbiter_options(self) -> tuple[str, ...]:

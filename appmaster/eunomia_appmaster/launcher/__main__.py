@@ -20,18 +20,22 @@ import structlog
 
 from eunomia.errors import EunomiaError
 from eunomia_appmaster.launcher.app_masters import AppMasters
+from eunomia_appmaster.launcher.confinement import MOST_PROCESSES, Confinement, kill_short_of_memory
 from eunomia_appmaster.launcher.containers import Containers
 from eunomia_appmaster.launcher.node import Node, default_name
+from eunomia_appmaster.launcher.orphans import Orphans
 from eunomia_appmaster.launcher.server import serve
 from eunomia_appmaster.launcher.stalls import DEFAULT_GRACE_SECONDS, Stalls
 from eunomia_appmaster.launcher.tracker import Tracker
 from eunomia_appmaster.launcher.zygote_client import ZygoteClient
 from eunomia_appmaster.node import local_machine
+from eunomia_appmaster.node.control_groups import KINDS, choose
 from eunomia_appmaster.node.gpu_locks import GpuLocks, inherited
 from eunomia_appmaster.node.own_ends_limit import DEFAULT_LIMIT, OwnEndsLimit
 from eunomia_appmaster.node.process_name import name_process
 
 _TIDY_SECONDS = 30.0
+_MEMORY_SECONDS = 1.0
 
 
 def parser() -> argparse.ArgumentParser:
@@ -41,6 +45,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--arbiter", required=True, help="host:port of the arbiter")
     options.add_argument("--token-file", type=Path, required=True, help="file that holds the arbiter's token")
     options.add_argument("--slots", type=int, help="cpu slots where no GPU is found (default 4)")
+    options.add_argument("--slot-types", default="", help="paced cpu slots, as in 2x fast:1.0, 2x slow:0.5")
     options.add_argument("--cpu-only", action="store_true", help="cpu slots even where there are GPUs")
     options.add_argument("--node", default=default_name(), help="node id (default: the host's name)")
     options.add_argument("--listen", default="127.0.0.1:0", help="address for app masters")
@@ -61,6 +66,10 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument(
         "--stall-grace-seconds", type=float, default=DEFAULT_GRACE_SECONDS, help="grace of what has stalled"
     )
+    options.add_argument("--control-groups", choices=KINDS, default="auto", help="that enforce the limits of slots")
+    options.add_argument(
+        "--slot-processes", type=int, default=MOST_PROCESSES, help="processes and threads of one container"
+    )
     options.add_argument("--gpu-locks", default="", metavar="FD,FD", help="open files that hold locks of GPUs")
     options.add_argument("--end", action="store_true", help="end what an earlier launcher left, without serving")
     return options
@@ -69,26 +78,32 @@ def parser() -> argparse.ArgumentParser:
 async def run(options: argparse.Namespace) -> None:
     """Adopt containers, serve app masters and carry out the arbiter's orders until a signal ends the launcher."""
     end = _signalled()
-    machine = local_machine.detect(options.slots, use_gpus=not options.cpu_only)
+    machine = local_machine.detect(options.slots, use_gpus=not options.cpu_only, slot_types=options.slot_types)
     if not options.end:  # one that only ends what is left offers nothing
         locks = GpuLocks(inherited(options.gpu_locks))
         locks.take([slot.uuid for slot in machine.slots], options.state)
     node = Node(options.state, options.node, machine)
     zygote = ZygoteClient(node.folder, enabled=not options.no_zygote, preload=options.preload)
-    containers = Containers(node, zygote, zygote_wait_seconds=options.zygote_wait_seconds)
+    groups = choose(node.state, options.control_groups, paced=machine.is_paced and not options.end)
+    structlog.get_logger().info("groups.chosen", kind=groups.kind, what=groups.describe())
+    confinement = Confinement(groups, node.machine, most_processes=options.slot_processes)
+    containers = Containers(
+        node, zygote, zygote_wait_seconds=options.zygote_wait_seconds, confinement=confinement, orphans=Orphans()
+    )
     limit = OwnEndsLimit(ends=options.own_ends, seconds=options.own_ends_seconds)
     masters = AppMasters(node, containers, options.arbiter, pause_seconds=options.restart_pause_seconds, limit=limit)
     containers.adopt()
     masters.adopt()
     if options.end:
         await _end_all(containers, masters, options.stop_seconds)
+        confinement.close()
         return
     zygote.start()
     stalls = Stalls(containers, grace_seconds=options.stall_grace_seconds)
     server = await serve(node, containers, stalls, options.listen)
     tracker = Tracker(node, containers, masters, options.arbiter, options.token_file)
-    tasks = [asyncio.create_task(tracker.run()), asyncio.create_task(_tidy(containers, options.keep_seconds))]
-    tasks.append(asyncio.create_task(stalls.run()))
+    lives = (tracker.run(), _tidy(containers, options.keep_seconds), stalls.run(), _watch_memory(containers))
+    tasks = [asyncio.create_task(life) for life in lives]
     first: list[asyncio.Future[Any]] = [end, tasks[0]]
     await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
     await server.stop(0.0)
@@ -98,6 +113,7 @@ async def run(options: argparse.Namespace) -> None:
         task.cancel()
     ends = await asyncio.gather(*tasks, return_exceptions=True)
     await zygote.close()
+    confinement.close()
     if isinstance(ends[0], Exception):
         raise ends[0]
 
@@ -132,6 +148,12 @@ async def _tidy(containers: Containers, keep_seconds: float) -> None:
     while True:
         await asyncio.sleep(min(_TIDY_SECONDS, keep_seconds))
         containers.forget(keep_seconds)
+
+
+async def _watch_memory(containers: Containers) -> None:
+    while True:
+        await asyncio.sleep(_MEMORY_SECONDS)
+        kill_short_of_memory(list(containers))
 
 
 def main() -> None:

@@ -11,11 +11,13 @@ from google.protobuf import json_format
 from eunomia_appmaster.launcher.files import read_json, write_json
 from eunomia_appmaster.launcher.orders import OrderSocket
 from eunomia_appmaster.launcher.processes import ProcessId
+from eunomia_appmaster.node.control_groups import NO_GROUP, ControlGroup, of_record, record_of
 from eunomia_appmaster.node.machine_faults import out_of_memory_kills
 from eunomia_appmaster.node.system import MACHINE, System
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 
 RECORD, START, WORKER, EXIT, CLAIM = "container.json", "start.json", "worker.json", "exit.json", "claim"
+SUSPENDED = 75  # EX_TEMPFAIL
 NO_SLOT = -1  # of an app master
 MOST_ANNOUNCEMENTS = 64
 """Number of announcements of a worker that its status holds; older ones are dropped."""
@@ -34,6 +36,7 @@ class Container:
         shepherd: its parent, once it is known.
         kill_at: deadline, in ``System.uptime``.
         stop_at: the last ordered rung, sent again to a worker that connects.
+        group: its control group.
         kills_before: kills for lack of memory on this machine, before this launcher started or adopted the container.
         done: set once the container is COMPLETED.
     """
@@ -48,6 +51,7 @@ class Container:
         self.stop_at: dict[str, Any] | None = None
         self.orders: OrderSocket | None = None
         self.killer: asyncio.Task[None] | None = None
+        self.group: ControlGroup = NO_GROUP
         self.kills_before = out_of_memory_kills()
         self.done = asyncio.Event()
 
@@ -90,6 +94,7 @@ class Container:
             "pgid": self.worker.pid if self.worker else None,  # it leads a session and group of its own
             "kill_at_boot_seconds": self.kill_at,
             "stop_at": self.stop_at,
+            "group": record_of(self.group),
             "status": json_format.MessageToDict(status, preserving_proto_field_name=True),
         }
         write_json(self.folder / RECORD, record)
@@ -103,6 +108,7 @@ class Container:
         container = cls(json_format.ParseDict(record["status"], pb.ContainerStatus()), folder, system=system)
         container.kill_at = record["kill_at_boot_seconds"]
         container.stop_at = record["stop_at"]
+        container.group = of_record(record.get("group"))  # none: of an earlier version
         container.read_worker()
         if container.completed:
             container.done.set()

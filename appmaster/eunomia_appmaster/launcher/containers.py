@@ -18,27 +18,27 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import structlog
 
 from eunomia_appmaster.launcher import shepherd
-from eunomia_appmaster.launcher.container import CLAIM, EXIT, NO_SLOT, START, Container
+from eunomia_appmaster.launcher.confinement import Confinement, drop_lost, note_lack_of_memory, processes_of
+from eunomia_appmaster.launcher.container import CLAIM, EXIT, NO_SLOT, START, SUSPENDED, Container
 from eunomia_appmaster.launcher.cores import Cores, bind
 from eunomia_appmaster.launcher.errors import SlotBusyError
 from eunomia_appmaster.launcher.files import read_json, write_json
 from eunomia_appmaster.launcher.news import News
 from eunomia_appmaster.launcher.node import Node
 from eunomia_appmaster.launcher.orders import OrderSocket
-from eunomia_appmaster.launcher.processes import MARK, ProcessId, kill, members
+from eunomia_appmaster.launcher.orphans import Orphans
+from eunomia_appmaster.launcher.processes import MARK, ProcessId, kill
 from eunomia_appmaster.launcher.zygote_client import ZygoteClient
-from eunomia_appmaster.node.machine_faults import out_of_memory_kills
+from eunomia_appmaster.node.control_groups import NoGroups
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 
 log = structlog.get_logger()
 
-SUSPENDED = 75  # EX_TEMPFAIL
 _ADOPTION_SECONDS = 10.0  # for a shepherd that had claimed its start to write worker.json
 _STUCK_SECONDS = 5.0  # from the last process of a killed container to its shepherd's report
 
@@ -62,9 +62,19 @@ class Containers:
         node: the machine of the containers.
         zygote: forks workers where a fork will do.
         zygote_wait_seconds: how long a start waits for the zygote before it falls back to exec.
+        confinement: makes their control groups; None: they have none.
+        orphans: finds what killed shepherds leave; None: this process is not the parent of orphans.
     """
 
-    def __init__(self, node: Node, zygote: ZygoteClient, *, zygote_wait_seconds: float = 20.0) -> None:
+    def __init__(
+        self,
+        node: Node,
+        zygote: ZygoteClient,
+        *,
+        zygote_wait_seconds: float = 20.0,
+        confinement: Confinement | None = None,
+        orphans: Orphans | None = None,
+    ) -> None:
         self.node = node
         self.news = News()
         self._zygote = zygote
@@ -73,6 +83,8 @@ class Containers:
         self._children: dict[int, subprocess.Popen[bytes]] = {}  # shepherds to be reaped by this process
         self._tasks: set[asyncio.Task[None]] = set()
         self._cores = Cores()
+        self._orphans = orphans
+        self._confinement = confinement or Confinement(NoGroups("not asked for"), node.machine)
 
     def __iter__(self) -> Iterator[Container]:
         return iter(self._all.values())
@@ -89,11 +101,19 @@ class Containers:
         """Return the container that has a process on the slot, or is about to start one."""
         return next((known for known in self if known.status.slot == slot and not known.completed), None)
 
-    def tune(self, slot: int, epoch: int, cpus: float) -> None:
-        """Bind the processes on a slot to as many cores as it has CPUs, and order its worker to use as many threads."""
-        holder = self.holder(slot)
-        if not self._cores.set(slot, epoch, cpus):
+    def tune(self, slot: int, epoch: int, cpus: float, memory_gib: float = 0.0) -> None:
+        """Give the processes on a slot other CPUs and memory.
+
+        Memory limit and quota are set first; then the processes are bound to as many cores, and their worker gets the
+        order to use as many threads. The arbiter sees the epoch once all are set; an order that is refused changes
+        nothing, and is tried again as long as the arbiter repeats it.
+        """
+        if not self._cores.is_news(slot, epoch, cpus, memory_gib):
             return
+        holder = self.holder(slot)
+        if not self._confinement.admits(holder, slot, cpus, memory_gib):
+            return
+        self._cores.set(slot, epoch, cpus, memory_gib)
         self.news.announce()
         if holder is not None:
             self._bind(holder)
@@ -102,7 +122,7 @@ class Containers:
         cores = self._cores.of(container.status.slot, container.status.epoch)
         if cores is None:
             return
-        bind(members(container.mark, container.worker, container.shepherd), cores)
+        bind(processes_of(container), cores)
         if container.orders is not None:
             container.orders.send(_threads(cores))
         log.info("container.bound", container=container.id, cores=sorted(cores))
@@ -122,6 +142,7 @@ class Containers:
         container.folder.mkdir(parents=True, mode=0o700)
         if slot != NO_SLOT:
             container.orders = self._order_socket(container)
+        self._confinement.confine(container, self._cores)
         container.save()
         (self.node.folder / "live" / container.id).symlink_to(container.folder)
         self._all[container.id] = container
@@ -154,6 +175,7 @@ class Containers:
 
     async def _start_shepherd(self, container: Container, command: ContainerCommand, *, forked: bool) -> bool:
         start = {"argv": command.argv, "cwd": command.cwd, "env": command.env, "forked": forked}
+        start["groups"] = list(container.group.join_files)
         write_json(container.folder / START, {**start, "stdout": command.stdout, "stderr": command.stderr})
         report, write_end = os.pipe()
         try:
@@ -215,11 +237,14 @@ class Containers:
         if record is not None:
             status.ended_at = record.pop("ended_at")
             status.exit.MergeFrom(pb.Exit(**record))
-            _note_lack_of_memory(container)
+            note_lack_of_memory(container)
         elif not status.diagnostics:
             status.diagnostics = (
                 "its shepherd ended without a report, so the exit code is unknown; its remaining processes were killed"
             )
+        if container.group.gone:
+            log.warning("container.group_gone", container=container.id)
+        container.group.remove()
         if container.orders is not None:
             container.orders.close()
         if container.killer is not None and container.killer is not asyncio.current_task():
@@ -229,18 +254,32 @@ class Containers:
         log.info("container.completed", container=container.id, exit=str(status.exit).strip(), killed=status.killed)
 
     async def _clear(self, container: Container, *, overdue: bool = False) -> int:
-        """Kill processes of the container until two scans in a row find none; return how many there were."""
+        """Kill processes of the container until two scans in a row find none; return how many there were.
+
+        Its control group is empty then, so no process is left that its marks do not show.
+        """
         killed, empty, pause = 0, 0, 0.005
         while empty < 2:
-            found = members(container.mark, container.worker, container.shepherd)
-            container.status.killed |= overdue and bool(found)
+            found = processes_of(container)
+            full = not container.group.is_empty()
+            container.status.killed |= overdue and (bool(found) or full)
+            if full:
+                container.group.kill()
             kill(found)
             killed += len(found)
-            empty = 0 if found else empty + 1
-            if found or empty < 2:
+            lost = self._kill_orphans()
+            empty = 0 if found or full or lost else empty + 1
+            if empty < 2:
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, 0.2)
         return killed
+
+    def _kill_orphans(self) -> int:
+        if self._orphans is None:
+            return 0
+        own = set(self._children) | self._zygote.process_ids
+        self._orphans.reap(own)
+        return self._orphans.kill(own, {known.mark for known in self if not known.completed})
 
     # -- stop ----------------------------------------------------------------------------------------------------------
 
@@ -331,7 +370,7 @@ class Containers:
         for link in sorted((self.node.folder / "live").iterdir()):
             container = Container.load(link, system=self.node.system)
             if container is None:
-                _drop(link)
+                drop_lost(link)
                 continue
             container.folder = link.resolve()
             self._all[container.id] = container
@@ -339,6 +378,7 @@ class Containers:
             if not container.completed:
                 log.info("container.adopted", container=container.id, pid=container.status.pid)
                 self._adopt(container)
+        self._confinement.sweep(list(self))
 
     def _adopt(self, container: Container) -> None:
         if container.status.slot != NO_SLOT:
@@ -395,6 +435,7 @@ class Containers:
                 closed_epoch=epochs.closed,
                 busy=busy,
                 tuned_epoch=self._cores.epoch(slot.index),
+                not_tuned=self._confinement.refusals.get(slot.index, ""),
             )
             states.append(state)
         return states
@@ -431,31 +472,10 @@ def _threads(cores: frozenset[int]) -> dict[str, Any]:
     return {"order": "threads", "count": len(cores)}
 
 
-def _drop(link: Path) -> None:
-    """Forget a container without a record: the launcher was killed before it wrote one, or a power failure lost it.
-
-    In the first case nothing was started, in the second nothing runs any more; processes that run nevertheless are
-    killed.
-    """
-    lost = Container(pb.ContainerStatus(container_id=link.name), link.resolve())
-    lost.read_worker()
-    kill(members(lost.mark, lost.worker, lost.shepherd))
-    link.unlink()
-
-
 def _never_began(container: Container, why: str) -> None:
     """Count a start that certainly did not happen as suspended, since nothing ran and nothing is lost."""
     container.status.exit.code = SUSPENDED
     container.status.diagnostics = why
-
-
-def _note_lack_of_memory(container: Container) -> None:
-    """Note that a worker was killed without an order while the kernel killed for lack of memory."""
-    status = container.status
-    unordered = not status.killed and not status.stop_reason
-    if status.exit.signal == signal.SIGKILL and unordered and out_of_memory_kills() > container.kills_before:
-        status.out_of_memory = True
-        status.diagnostics = "out of memory"
 
 
 async def _read_to_end(fd: int) -> bytes:

@@ -1,4 +1,4 @@
-"""Binds the processes of slots to as many cores as their leases have CPUs."""
+"""The CPUs and memory that orders set on slots, and the cores to which their processes are bound."""
 
 import contextlib
 import math
@@ -19,10 +19,12 @@ PASSES = 8
 
 @dataclass(frozen=True, slots=True)
 class CoreSetting:
-    """The cores of one slot, set by the order of an epoch."""
+    """The cores of one slot, and its CPUs and memory in GiB, set by the order of an epoch."""
 
     epoch: int
     cores: frozenset[int]
+    cpus: float
+    memory_gib: float
 
 
 @dataclass(slots=True)
@@ -32,19 +34,30 @@ class Cores:
     every: frozenset[int] = field(default_factory=lambda: frozenset(os.sched_getaffinity(0)))
     _slots: dict[int, CoreSetting] = field(default_factory=dict)
 
-    def set(self, slot: int, epoch: int, cpus: float) -> bool:
-        """Choose cores for a slot; returns whether the order is newer than the last one, or its number differs."""
+    def is_news(self, slot: int, epoch: int, cpus: float, memory_gib: float = 0.0) -> bool:
+        """Whether an order is newer than the slot's last one, or is the same with other amounts."""
         known = self._slots.get(slot)
-        count = min(len(self.every), max(1, math.ceil(cpus - 1e-6)))
-        if known is not None and (epoch < known.epoch or (epoch == known.epoch and len(known.cores) == count)):
+        if known is None or epoch > known.epoch:
+            return True
+        return epoch == known.epoch and (cpus, memory_gib) != (known.cpus, known.memory_gib)
+
+    def set(self, slot: int, epoch: int, cpus: float, memory_gib: float = 0.0) -> bool:
+        """Choose as many cores for a slot as it has CPUs, rounded up; returns whether the order is news."""
+        if not self.is_news(slot, epoch, cpus, memory_gib):
             return False
-        self._slots[slot] = CoreSetting(epoch, self._chosen(slot, count))
+        count = min(len(self.every), max(1, math.ceil(cpus - 1e-6)))
+        self._slots[slot] = CoreSetting(epoch, self._chosen(slot, count), cpus, memory_gib)
         return True
 
     def of(self, slot: int, epoch: int) -> frozenset[int] | None:
         """Return the cores of a slot for a lease of that epoch; None: any, its last order is of an older lease."""
         known = self._slots.get(slot)
         return known.cores if known is not None and known.epoch >= epoch else None
+
+    def amounts(self, slot: int, epoch: int) -> tuple[float, float] | None:
+        """Return CPUs and GiB of a slot for a lease of that epoch; None: its last order is of an older lease."""
+        known = self._slots.get(slot)
+        return (known.cpus, known.memory_gib) if known is not None and known.epoch >= epoch else None
 
     def epoch(self, slot: int) -> int:
         """Return the epoch of the last order about a slot; 0: there was none."""

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from eunomia_appmaster.launcher.containers import SUSPENDED
+from eunomia_appmaster.launcher.container import SUSPENDED
 from eunomia_appmaster.node.machine_faults import FROM_OUTSIDE, MACHINE_FAULT, TERMINATED
 from eunomia_appmaster.node.own_ends_limit import OwnEndsLimit
 from eunomia_appmaster.protocol import launcher_pb2 as pb

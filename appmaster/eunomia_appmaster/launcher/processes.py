@@ -2,8 +2,8 @@
 
 A container's processes are found in three ways, so that children are found that forked, called ``setsid`` or lost
 their parents: as descendants of its shepherd or worker, by the worker's session, and by the mark
-``EUNOMIA_CONTAINER_ID`` in their environment. A process escapes only if it evades all three: with a session of its
-own, an emptied environment, and a killed shepherd.
+``EUNOMIA_CONTAINER_ID`` in their environment. A process that evades all three, with a session of its own, an emptied
+environment and a killed shepherd, is found by its container's control group, or as an orphan (``orphans.py``).
 """
 
 import os
@@ -91,6 +91,19 @@ def kill(processes: Iterable[ProcessId]) -> None:
         process.signal(signal.SIGKILL)
 
 
+def children_outside_session() -> list[ProcessId]:
+    """Return the living children of this process that are not in its session."""
+    me, session = os.getpid(), os.getsid(0)
+    found = ((pid, stat) for pid, stat in _table().items() if stat.parent == me and stat.session != session)
+    return [ProcessId(pid, stat.start_time) for pid, stat in found]
+
+
+def environment_mark(pid: int) -> str:
+    """Return the mark in a process' environment; empty: it has none."""
+    start = f"{MARK}=".encode()
+    return next((one[len(start) :].decode(errors="replace") for one in _environment(pid) if one.startswith(start)), "")
+
+
 def _table() -> dict[int, Stat]:
     stats = ((int(name), read_stat(int(name))) for name in os.listdir("/proc") if name.isdigit())  # noqa: PTH208 - ten times faster
     return {pid: stat for pid, stat in stats if stat is not None}
@@ -111,8 +124,11 @@ def _descendants(table: dict[int, Stat], roots: set[int]) -> set[int]:
 
 
 def _has_mark(pid: int, mark: str) -> bool:
+    return f"{MARK}={mark}".encode() in _environment(pid)
+
+
+def _environment(pid: int) -> list[bytes]:
     try:
-        environment = Path(f"/proc/{pid}/environ").read_bytes()
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:  # gone, or another user's
-        return False
-    return f"{MARK}={mark}".encode() in environment.split(b"\0")
+        return []

@@ -3,14 +3,16 @@
 It is small and knows nothing of the launcher, so the exit code survives the death of launcher and zygote. It runs as
 ``python -I -S shepherd.py FOLDER FD`` (a start by exec), or in a process that the zygote forked; standard library only.
 
-In the container folder it reads ``start.json`` (argv, cwd, env, stdout, stderr) and writes, each at once and whole:
+In the container folder it reads ``start.json`` (argv, cwd, env, stdout, stderr, groups) and writes, each at once and
+whole:
 
 - ``claim``        a symbolic link that names its pid and start time: the process that creates it may start the worker
 - ``worker.json``  pids and start times of worker and shepherd, started_at
 - ``exit.json``    ``code`` or ``signal`` of the worker, ended_at; written when no process of the worker is left
 
 It is a child subreaper: orphans of the worker become its children, so it finds and kills all that the worker leaves
-behind. The worker leads a session of its own, so the shepherd survives a kill of that session and reports.
+behind. The worker leads a session of its own and joins the container's control group before its first line, while the
+shepherd stays outside, so the shepherd survives a kill of that session or group and reports.
 """
 # Pathlib costs half of the start.
 # ruff: noqa: PTH105, PTH123, PTH208, PTH211
@@ -26,6 +28,7 @@ from typing import Any, NoReturn
 
 _PR_SET_CHILD_SUBREAPER = 36
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # as a shell has them
+_NOT_JOINED = 71  # EX_OSERR: the machine refused something
 
 
 def tend(folder: str, report_fd: int) -> dict[str, Any]:
@@ -43,11 +46,15 @@ def tend(folder: str, report_fd: int) -> dict[str, Any]:
         os._exit(1)
     with open(f"{folder}/start.json", encoding="utf-8") as file:
         start: dict[str, Any] = json.load(file)
+    groups = [os.open(path, os.O_WRONLY) for path in start.get("groups", ())]  # no worker without its group
     worker = os.fork()
     if worker == 0:
         os.close(report_fd)
+        _join(groups)
         _become_worker(start)
         return start
+    for group in groups:
+        os.close(group)
     _tell(folder, report_fd, worker)
     status = _wait(worker)
     _clear()
@@ -72,6 +79,16 @@ def _claim(folder: str) -> bool:
     except FileExistsError:  # an adopting launcher gave this start up
         return False
     return True
+
+
+def _join(groups: list[int]) -> None:
+    """Move this process into its control group."""
+    try:
+        for group in groups:
+            os.write(group, b"0")
+            os.close(group)
+    except OSError as error:
+        _complain(f"a worker must be in its control group: {error}", _NOT_JOINED)
 
 
 def _become_worker(start: dict[str, Any]) -> None:

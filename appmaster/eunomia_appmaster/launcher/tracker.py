@@ -98,6 +98,7 @@ class Tracker:
                 island=slot.island,
                 cpus=slot.cpus,
                 memory_gib=slot.memory_gib,
+                paced=slot.is_paced,
             )
             for slot in machine.slots
         ]
@@ -220,7 +221,7 @@ class Tracker:
         for revocation in answer.revocations:
             self._revoke(revocation)
         for tune in answer.tunes:
-            self._containers.tune(tune.slot, tune.epoch, tune.cpus)
+            self._containers.tune(tune.slot, tune.epoch, tune.cpus, tune.memory_gib)
         for stop in answer.stop_app_masters:
             self._app_masters.stop(stop)
         for order in answer.start_app_masters:

@@ -74,6 +74,11 @@ class ZygoteClient:
         """Process ID of the zygote, once it is ready."""
         return self._process.pid if self._process is not None and self._ready.is_set() else None
 
+    @property
+    def process_ids(self) -> set[int]:
+        """Process IDs of children that this client started and waits for."""
+        return set() if self._process is None else {self._process.pid}
+
     def start(self) -> None:
         """Begin to import torch in the background."""
         if self._enabled:

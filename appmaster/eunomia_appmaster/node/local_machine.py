@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from eunomia.errors import InputError
+from eunomia_appmaster.node.slot_types import parse_slot_types
 
 DEFAULT_CPU_SLOTS = 4
 MOST_SLOTS = 65_536
@@ -29,11 +30,12 @@ class LocalSlot:
 
     Attributes:
         index: 0, 1, 2 ... on the machine.
-        gpu_type: "A100"; "cpu" for a share of the CPUs.
+        gpu_type: "A100"; "cpu" for a share of the CPUs, or the type of a paced slot.
         uuid: the GPU's; empty for a CPU slot.
         island: GPUs of one island have the machine's fastest links between them.
         cpus: CPUs that go with it by default.
         memory_gib: host memory that goes with it by default.
+        is_paced: whether it is a CPU slot with a type and a speed.
     """
 
     index: int
@@ -42,6 +44,7 @@ class LocalSlot:
     island: int
     cpus: float
     memory_gib: float
+    is_paced: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,9 +60,19 @@ class LocalMachine:
         """Return the slot of a number; None: the machine does not have it now."""
         return next((slot for slot in self.slots if slot.index == index), None)
 
+    @property
+    def is_paced(self) -> bool:
+        """Whether the slots are shares of the CPUs with types and speeds."""
+        return any(slot.is_paced for slot in self.slots)
+
     def describe(self) -> str:
         """Return the slots in one line of text."""
         memory = f"{_short(self.memory_gib)} GiB"
+        if self.is_paced:
+            speeds = {slot.gpu_type: slot.cpus for slot in self.slots}
+            counts = Counter(slot.gpu_type for slot in self.slots)
+            paced = ", ".join(f"{counts[name]}x {name} of {_short(speed, 3)} core" for name, speed in speeds.items())
+            return f"local: {self.host}, paced cpu slots: {paced}, {memory}"
         if self.slots[0].gpu_type == CPU_TYPE:
             count, each = len(self.slots), _short(self.slots[0].cpus, 2)
             slots = f"{count} cpu slot{'s' if count > 1 else ''} of {each} CPU{'' if each == '1' else 's'} each"
@@ -80,25 +93,33 @@ class FoundGpu:
     island: int
 
 
-def detect(slots: int | None = None, *, use_gpus: bool = True, root: Path = Path("/")) -> LocalMachine:
+def detect(
+    slots: int | None = None, *, use_gpus: bool = True, slot_types: str = "", root: Path = Path("/")
+) -> LocalMachine:
     """Detect this machine's slots.
 
     Args:
         slots: CPU slots where no GPU is found, 4 by default; without meaning where there are GPUs.
         use_gpus: False counts CPU slots in any case.
+        slot_types: paced CPU slots, as ``2x fast:1.0, 2x slow:0.5``, also where there are GPUs; empty: none.
         root: where ``proc`` and ``sys`` stand (for tests).
 
     Raises:
-        InputError: a number of slots below 1, or a ``CUDA_VISIBLE_DEVICES`` that names parts of GPUs (MIG).
+        InputError: a number of slots below 1, slot types that this machine cannot have or that stand beside a number
+            of slots, or a ``CUDA_VISIBLE_DEVICES`` that names parts of GPUs (MIG).
     """
     if slots is not None and not 1 <= slots <= MOST_SLOTS:
         raise InputError(f"slots must be from 1 to {MOST_SLOTS}", value=str(slots), place="--slots")
     cpus, memory_gib = usable_cpus(root), usable_memory_gib(root)
+    if slot_types:
+        if slots is not None:
+            raise InputError("slots must be given by number or by type", value="--slots and --slot-types")
+        return _paced(slot_types, cpus, memory_gib)
     gpus = visible(find_gpus(), os.environ.get("CUDA_VISIBLE_DEVICES")) if use_gpus else ()
     count = len(gpus) or slots or DEFAULT_CPU_SLOTS
     found = gpus or (FoundGpu(gpu_type=CPU_TYPE, uuid="", island=0),) * count
     return LocalMachine(
-        host=socket.gethostname().split(".")[0] or "localhost",
+        host=_host(),
         slots=tuple(
             LocalSlot(
                 index=index,
@@ -113,6 +134,28 @@ def detect(slots: int | None = None, *, use_gpus: bool = True, root: Path = Path
         cpus=cpus,
         memory_gib=memory_gib,
     )
+
+
+def _paced(slot_types: str, cpus: float, memory_gib: float) -> LocalMachine:
+    types = parse_slot_types(slot_types, cpus)
+    each = [one for one in types for _ in range(one.count)]
+    slots = [
+        LocalSlot(
+            index=index,
+            gpu_type=one.name,
+            uuid="",
+            island=0,
+            cpus=one.speed,
+            memory_gib=memory_gib / len(each),
+            is_paced=True,
+        )
+        for index, one in enumerate(each)
+    ]
+    return LocalMachine(host=_host(), slots=tuple(slots), cpus=cpus, memory_gib=memory_gib)
+
+
+def _host() -> str:
+    return socket.gethostname().split(".")[0] or "localhost"
 
 
 # -- GPUs --------------------------------------------------------------------------------------------------------------

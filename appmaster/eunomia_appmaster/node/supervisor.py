@@ -188,6 +188,8 @@ class Serving:
     """``KEY=VALUE`` for the profile."""
     slots: int | None = None
     """CPU slots where no GPU is found."""
+    slot_types: str = ""
+    """Paced CPU slots, as ``2x fast:1.0, 2x slow:0.5``; empty: none."""
     cpu_only: bool = False
     """CPU slots even where there are GPUs."""
     address: str = DEFAULT_ADDRESS
@@ -306,7 +308,8 @@ class Supervisor:
 
     def _take_locks(self) -> None:
         """Hold this machine's GPUs as long as this process or its launcher lives."""
-        machine = local_machine.detect(self._serving.slots, use_gpus=not self._serving.cpu_only)
+        serving = self._serving
+        machine = local_machine.detect(serving.slots, use_gpus=not serving.cpu_only, slot_types=serving.slot_types)
         uuids = [slot.uuid for slot in machine.slots if slot.uuid]
         if uuids:
             self.locks.take(uuids, self.state_dir)
@@ -385,6 +388,7 @@ class Supervisor:
         command = [sys.executable, "-m", "eunomia_appmaster.launcher", "--state", str(self.state_dir)]
         command += ["--arbiter", self.address, "--token-file", str(self.run_dir / "launcher.token")]
         command += ["--slots", str(self._serving.slots)] if self._serving.slots is not None else []
+        command += ["--slot-types", self._serving.slot_types] if self._serving.slot_types else []
         command += ["--cpu-only"] if self._serving.cpu_only else []
         command += ["--gpu-locks", ",".join(map(str, self.locks.fds))] if self.locks.fds else []
         return [*command, *self._serving.launcher_options]

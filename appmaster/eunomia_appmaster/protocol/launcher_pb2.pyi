@@ -267,6 +267,7 @@ class Slot(_message.Message):
     ISLAND_FIELD_NUMBER: _builtins.int
     CPUS_FIELD_NUMBER: _builtins.int
     MEMORY_GIB_FIELD_NUMBER: _builtins.int
+    PACED_FIELD_NUMBER: _builtins.int
     index: _builtins.int
     """0, 1, 2 ... on the node"""
     gpu_type: _builtins.str
@@ -279,6 +280,8 @@ class Slot(_message.Message):
     """CPUs that go with the slot by default"""
     memory_gib: _builtins.float
     """host memory that goes with the slot by default"""
+    paced: _builtins.bool
+    """a CPU slot with a type and a speed: `cpus` of a core"""
     def __init__(
         self,
         *,
@@ -288,10 +291,11 @@ class Slot(_message.Message):
         island: _builtins.int = ...,
         cpus: _builtins.float = ...,
         memory_gib: _builtins.float = ...,
+        paced: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cpus", b"cpus", "gpu_type", b"gpu_type", "index", b"index", "island", b"island", "memory_gib", b"memory_gib", "uuid", b"uuid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cpus", b"cpus", "gpu_type", b"gpu_type", "index", b"index", "island", b"island", "memory_gib", b"memory_gib", "paced", b"paced", "uuid", b"uuid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -308,6 +312,7 @@ class SlotState(_message.Message):
     CLOSED_EPOCH_FIELD_NUMBER: _builtins.int
     BUSY_FIELD_NUMBER: _builtins.int
     TUNED_EPOCH_FIELD_NUMBER: _builtins.int
+    NOT_TUNED_FIELD_NUMBER: _builtins.int
     slot: _builtins.int
     highest_epoch: _builtins.int
     """of all containers started and all fences received; older starts are refused"""
@@ -316,6 +321,8 @@ class SlotState(_message.Message):
     busy: _builtins.bool
     tuned_epoch: _builtins.int
     """of the newest Tune that was carried out"""
+    not_tuned: _builtins.str
+    """why the newest Tune was refused; it is tried again as long as it is ordered"""
     def __init__(
         self,
         *,
@@ -324,10 +331,11 @@ class SlotState(_message.Message):
         closed_epoch: _builtins.int = ...,
         busy: _builtins.bool = ...,
         tuned_epoch: _builtins.int = ...,
+        not_tuned: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["busy", b"busy", "closed_epoch", b"closed_epoch", "highest_epoch", b"highest_epoch", "slot", b"slot", "tuned_epoch", b"tuned_epoch"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["busy", b"busy", "closed_epoch", b"closed_epoch", "highest_epoch", b"highest_epoch", "not_tuned", b"not_tuned", "slot", b"slot", "tuned_epoch", b"tuned_epoch"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -541,7 +549,9 @@ Global___Fence: _TypeAlias = Fence  # noqa: Y015
 class Tune(_message.Message):
     """From now on the processes on the slot may use so many CPUs: the launcher binds all of them, also those that start later
     under a lease of this epoch or an older one, to as many cores (at least one, rounded up), and the worker sets its number
-    of threads at its next batch. Nothing is restarted. An older epoch than the last one is ignored. Memory is not enforced.
+    of threads at its next batch. Where the machine has control groups, memory limit and CPU quota are set before; a limit
+    below the memory in use is refused, and nothing is changed then. Nothing is restarted. An older epoch than the last one
+    is ignored.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

@@ -1,5 +1,6 @@
 """Maps each GPU of the cluster to its node and slot."""
 
+import math
 from collections.abc import Collection, Iterable, Sequence
 from itertools import groupby
 from typing import Self
@@ -8,6 +9,7 @@ from eunomia.contract.codec import decode, encode
 from eunomia.errors import InputError
 from eunomia.model.cluster import Cluster, Machine
 from eunomia.model.shapes import builds, value
+from eunomia_appmaster.node.local_machine import CPU_TYPE
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 
 
@@ -104,9 +106,24 @@ class Layout:
         comes = sorted((slot.index, slot.gpu_type) for slot in node.slots)
         if not here or not set(comes) <= set(here):
             known = _words(sorted(here)) if here else f"no node {node.node}, only {', '.join(self.nodes)}"
-            cure = f"give --slots {len(here)} again" if {kind for _, kind in here} == {"cpu"} else "bring its GPUs back"
+            cure = _cure([kind for _, kind in here], node)
             rule = f"a node must come back as the journal knows it ({known}): {cure}, or take another --state-dir"
             raise InputError(rule, value=_words(comes), place=node.node)
+        for slot in (slot for slot in node.slots if slot.paced):
+            machine = self._machine_of(node.node, slot.index)
+            if not math.isclose(slot.cpus, (machine.cpus or 0.0) / machine.gpus, rel_tol=1e-6):
+                rule = f"a slot type must keep its speed in the journal ({(machine.cpus or 0.0) / machine.gpus:g})"
+                raise InputError(rule, value=f"{slot.gpu_type}:{slot.cpus:g}", place=node.node)
+
+    def _machine_of(self, node: str, slot: int) -> Machine:
+        gpu = self.places.index(Place(node=node, slot=slot))
+        return self.cluster.machines[int(self.cluster.machine[gpu])]
+
+
+def _cure(kinds: Sequence[str], node: pb.RegisterNodeRequest) -> str:
+    if set(kinds) == {CPU_TYPE}:
+        return f"give --slots {len(kinds)} again"
+    return "give the same --slot-types again" if any(slot.paced for slot in node.slots) else "bring its GPUs back"
 
 
 def _machine(node: pb.RegisterNodeRequest, kind: str, slots: Sequence[pb.Slot], *, alone: bool) -> Machine:
@@ -116,7 +133,7 @@ def _machine(node: pb.RegisterNodeRequest, kind: str, slots: Sequence[pb.Slot], 
         gpu_type=kind,
         gpus=len(slots),
         island=_island(slots),
-        cpus=node.cpus * part or None,
+        cpus=(math.fsum(slot.cpus for slot in slots) if slots[0].paced else node.cpus * part) or None,
         memory_gib=node.memory_gib * part or None,
     )
 

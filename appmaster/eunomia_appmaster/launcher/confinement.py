@@ -1,0 +1,161 @@
+"""Containers in their control groups: limits by lease, processes that no mark shows, and lack of memory."""
+
+import signal
+import time
+from pathlib import Path
+
+import structlog
+
+from eunomia_appmaster.launcher.container import NO_SLOT, SUSPENDED, Container
+from eunomia_appmaster.launcher.cores import Cores
+from eunomia_appmaster.launcher.processes import ProcessId, identify, kill, members
+from eunomia_appmaster.node.control_groups import ControlGroups, GroupLimits
+from eunomia_appmaster.node.local_machine import GIB, LocalMachine
+from eunomia_appmaster.node.machine_faults import out_of_memory_kills
+from eunomia_appmaster.protocol import launcher_pb2 as pb
+
+log = structlog.get_logger()
+
+MOST_PROCESSES = 4096
+"""Processes and threads of one container."""
+_SWEEP_SECONDS = 5.0
+
+
+class Confinement:
+    """Makes the control group of each container of a launcher, and sets its limits.
+
+    Args:
+        groups: of this machine.
+        machine: its slots, whose CPUs and memory a lease has unless the arbiter orders others.
+        most_processes: processes and threads of one container.
+    """
+
+    def __init__(self, groups: ControlGroups, machine: LocalMachine, *, most_processes: int = MOST_PROCESSES) -> None:
+        self._groups = groups
+        self._machine = machine
+        self._most_processes = most_processes
+        self.refusals: dict[int, str] = {}
+        """By slot: why the last order about its CPUs and memory was refused."""
+
+    def confine(self, container: Container, cores: Cores) -> None:
+        """Make a container's group; its worker joins it before its first line.
+
+        Raises:
+            OSError: the kernel refused it.
+        """
+        container.group = self._groups.make(container.mark, self.limits(container, cores))
+
+    def limits(self, container: Container, cores: Cores) -> GroupLimits:
+        """Return the limits of a container: those of the last order about its slot, else its slot's share."""
+        slot = self._machine.slot(container.status.slot)
+        if container.status.slot == NO_SLOT or slot is None:  # an app master; or a GPU that is gone
+            return GroupLimits()
+        ordered = cores.amounts(slot.index, container.status.epoch)
+        cpus, memory_gib = (slot.cpus, slot.memory_gib) if ordered is None else ordered
+        return self._limits(cpus, memory_gib)
+
+    def admits(self, container: Container | None, slot: int, cpus: float, memory_gib: float) -> bool:
+        """Set the limits of an order about a slot; False: they were refused, which is noted and logged once."""
+        refusal = None if container is None else self._change(container, cpus, memory_gib)
+        if refusal is None:
+            self.refusals.pop(slot, None)
+        elif self.refusals.get(slot) != refusal:
+            self.refusals[slot] = refusal
+            log.warning("slot.not_tuned", slot=slot, why=refusal)
+        return refusal is None
+
+    def _change(self, container: Container, cpus: float, memory_gib: float) -> str | None:
+        """Set limits of a container that runs; returns why they were refused, and nothing is changed then."""
+        limits = self._limits(cpus, memory_gib)
+        in_use = container.group.memory_in_use()
+        if limits.memory_bytes is not None and in_use is not None and in_use > limits.memory_bytes:
+            return f"a limit of {memory_gib:.2f} GiB is below the {in_use / GIB:.2f} GiB that {container.id} uses"
+        try:
+            container.group.limit(limits)
+        except OSError as error:
+            return f"the kernel refused a limit of {container.id}: {error}"
+        return None
+
+    def _limits(self, cpus: float, memory_gib: float) -> GroupLimits:
+        return GroupLimits(
+            cpus=cpus if cpus > 0 else None,
+            memory_bytes=int(memory_gib * GIB) if memory_gib > 0 else None,
+            processes=self._most_processes,
+        )
+
+    def sweep(self, containers: "list[Container]") -> None:
+        """Kill what is left in groups of containers that are over or unknown, for instance after a lost record."""
+        known = {container.mark for container in containers if not container.completed}
+        left = {name: group for name, group in self._groups.left().items() if name not in known}
+        deadline = time.monotonic() + _SWEEP_SECONDS
+        for name, group in left.items():
+            if not group.is_empty():
+                log.warning("group.killed", group=name, processes=len(group.processes()))
+            while not group.is_empty() and time.monotonic() < deadline:
+                group.kill()
+                time.sleep(0.01)
+            group.remove()
+
+    def close(self) -> None:
+        """Remove the launcher's folder of groups, if none is left."""
+        self._groups.close()
+
+
+def processes_of(container: Container) -> list[ProcessId]:
+    """Return all living processes of a container without its shepherd: by its marks, and by its group."""
+    found = {process.pid: process for process in members(container.mark, container.worker, container.shepherd)}
+    for pid in container.group.processes():
+        if pid not in found and (process := identify(pid)) is not None:
+            found[pid] = process
+    return list(found.values())
+
+
+def kill_short_of_memory(containers: "list[Container]") -> None:
+    """Kill the rest of each group in which the kernel has killed for lack of memory.
+
+    Version 2 does so itself; a worker that had lost a child would wait for it otherwise.
+    """
+    for container in containers:
+        if not container.completed and container.group.out_of_memory_kills() and not container.group.is_empty():
+            log.warning("container.out_of_memory", container=container.id)
+            container.group.kill()
+
+
+def note_lack_of_memory(container: Container) -> None:
+    """Note that a worker failed without an order since the kernel killed for lack of memory.
+
+    With a control group the kernel counts its kills in that group, of a child of the worker too; without one a SIGKILL
+    while the machine's count rose is taken for such a kill.
+    """
+    status, group = container.status, container.group
+    failed = status.exit.signal or status.exit.code not in (0, SUSPENDED)
+    if status.killed or status.stop_reason or not failed:
+        return
+    if group.out_of_memory_kills() is None:
+        rose = status.exit.signal == signal.SIGKILL and out_of_memory_kills() > container.kills_before
+        words = "out of memory" if rose else None
+    else:
+        words = _lack_of_memory(container)
+    if words is not None:
+        status.out_of_memory = True
+        status.diagnostics = words
+
+
+def _lack_of_memory(container: Container) -> str | None:
+    """Return in words that the kernel has killed in the container's group for lack of memory; None: it has not."""
+    if not container.group.out_of_memory_kills():
+        return None
+    limit = container.group.memory_limit()
+    return "out of memory" if limit is None else f"out of memory: its slot has {limit / GIB:.2f} GiB"
+
+
+def drop_lost(link: Path) -> None:
+    """Forget a container without a record: the launcher was killed before it wrote one, or a power failure lost it.
+
+    In the first case nothing was started, in the second nothing runs any more; processes that run nevertheless are
+    killed.
+    """
+    lost = Container(pb.ContainerStatus(container_id=link.name), link.resolve())
+    lost.read_worker()
+    kill(members(lost.mark, lost.worker, lost.shepherd))
+    link.unlink()

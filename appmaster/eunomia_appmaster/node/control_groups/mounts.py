@@ -1,0 +1,71 @@
+"""Where the trees of control groups are mounted, and this process' place in each."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from eunomia_appmaster.node.control_groups.folders import read
+
+UNIFIED = "unified"
+
+
+@dataclass(frozen=True, slots=True)
+class Trees:
+    """The own group of this process in each tree; its folder by controller, and by ``UNIFIED`` for version 2."""
+
+    own: dict[str, Path]
+
+    @property
+    def unified(self) -> Path | None:
+        """The folder in the unified tree; None: it is not mounted, or this process' group is not visible there."""
+        return self.own.get(UNIFIED)
+
+
+def find(root: Path = Path("/")) -> Trees:
+    """Read the trees that are mounted.
+
+    Args:
+        root: where ``proc`` stands, and below which mount points are taken (for tests).
+    """
+    own: dict[str, Path] = {}
+    mounted = _mounted(read(root / "proc/self/mountinfo") or "")
+    for line in (read(root / "proc/self/cgroup") or "").splitlines():
+        _, controllers, path = line.split(":", 2)
+        for name in controllers.split(",") if controllers else [UNIFIED]:
+            if name in mounted and (folder := _inside(mounted[name], path)) is not None:
+                own.setdefault(name, root / folder.lstrip("/"))
+    return Trees(own)
+
+
+@dataclass(frozen=True, slots=True)
+class _Mount:
+    top: str
+    point: str
+
+
+def _mounted(mountinfo: str) -> dict[str, _Mount]:
+    """Return the mounts by controller; see proc_pid_mountinfo(5)."""
+    found: dict[str, _Mount] = {}
+    for line in mountinfo.splitlines():
+        fields, _, rest = (part.split() for part in line.partition(" - "))
+        if len(fields) < 5 or len(rest) < 3:
+            continue
+        mount = _Mount(_unescaped(fields[3]), _unescaped(fields[4]))
+        if rest[0] == "cgroup2":
+            found.setdefault(UNIFIED, mount)
+        elif rest[0] == "cgroup":
+            for option in rest[2].split(","):
+                found.setdefault(option, mount)
+    return found
+
+
+def _unescaped(path: str) -> str:
+    return re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), path)
+
+
+def _inside(mount: _Mount, path: str) -> str | None:
+    """Return the folder of a group; None: the mount shows another part of the tree."""
+    top = mount.top.rstrip("/")
+    if path == mount.top or path.startswith(f"{top}/"):
+        return f"{mount.point}/{path[len(top) :].lstrip('/')}".rstrip("/")
+    return None

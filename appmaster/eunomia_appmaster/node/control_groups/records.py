@@ -1,0 +1,28 @@
+"""A container's group in its record, so that a later launcher finds it, whatever groups that one chooses itself."""
+
+from pathlib import Path
+from typing import Any
+
+from eunomia_appmaster.node.control_groups.groups import NO_GROUP, ControlGroup
+from eunomia_appmaster.node.control_groups.mounts import UNIFIED
+from eunomia_appmaster.node.control_groups.version1 import Version1Group
+from eunomia_appmaster.node.control_groups.version2 import Version2Group
+
+
+def record_of(group: ControlGroup) -> dict[str, Any] | None:
+    """Return a group as JSON; None: it is none."""
+    if not group.folders:
+        return None
+    return {"kind": group.kind, "folders": {tree: str(folder) for tree, folder in group.folders.items()}}
+
+
+def of_record(record: dict[str, Any] | None) -> ControlGroup:
+    """Return the group of a record; the group that limits nothing where there is none.
+
+    Raises:
+        KeyError: the record has another form.
+    """
+    if record is None:
+        return NO_GROUP
+    folders = {str(tree): Path(folder) for tree, folder in record["folders"].items()}
+    return Version2Group(folders[UNIFIED]) if record["kind"] == "v2" else Version1Group(folders)

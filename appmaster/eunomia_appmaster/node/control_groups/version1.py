@@ -1,0 +1,172 @@
+"""Control groups of version 1: a tree for each controller, with the unified tree beside them where it is mounted.
+
+The unified tree has no controllers then, but its groups can be killed at once and say whether they are empty. Without
+it a group is killed by a limit of no further process, and a signal to each.
+"""
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from eunomia_appmaster.node.control_groups import folders as files
+from eunomia_appmaster.node.control_groups.groups import (
+    CONTROLLERS,
+    CPU,
+    DEVICES,
+    MEMORY,
+    PIDS,
+    ControlGroup,
+    GroupLimits,
+    quota,
+)
+from eunomia_appmaster.node.control_groups.mounts import UNIFIED
+
+_NO_LIMIT = -1
+_LARGEST = 1 << 60  # the kernel writes "no limit" as the largest number of pages
+
+
+@dataclass(frozen=True, slots=True)
+class Version1Group:
+    """A group of the same name in several trees."""
+
+    folders: Mapping[str, Path]
+    kind: str = "v1"
+
+    @property
+    def join_files(self) -> Sequence[str]:
+        """The unified tree first: a process that joins it can be killed with the group."""
+        order = sorted(self.folders, key=lambda tree: tree != UNIFIED)
+        return tuple(dict.fromkeys(str(self.folders[tree] / files.PROCESSES) for tree in order))
+
+    @property
+    def gone(self) -> bool:
+        """Whether one of the folders is missing."""
+        return not all(folder.is_dir() for folder in self.folders.values())
+
+    def limit(self, limits: GroupLimits) -> None:
+        """Set memory, CPUs, processes and devices, in this order."""
+        if MEMORY in self.folders:
+            self._limit_memory(limits.memory_bytes)
+        if CPU in self.folders:
+            self._limit_cpus(limits.cpus)
+        if PIDS in self.folders:
+            most = "max" if limits.processes is None else limits.processes
+            files.write(self.folders[PIDS] / "pids.max", most)
+        if DEVICES in self.folders:
+            for device in limits.closed_devices:
+                files.write(self.folders[DEVICES] / "devices.deny", f"{device} rwm")
+
+    def _limit_memory(self, limit: int | None) -> None:
+        """Set memory, and memory with swap where it is counted: the second must never be below the first."""
+        folder, value = self.folders[MEMORY], _NO_LIMIT if limit is None else limit
+        names = ["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"]
+        if not (folder / names[1]).exists():
+            names.pop()
+        before = files.number(folder / names[0])
+        if limit is None or (before is not None and limit > before):
+            names.reverse()
+        for name in names:
+            files.write(folder / name, value)
+
+    def _limit_cpus(self, cpus: float | None) -> None:
+        folder = self.folders[CPU]
+        if cpus is None:
+            files.write(folder / "cpu.cfs_quota_us", _NO_LIMIT)
+            return
+        amount, period = quota(cpus)
+        if files.number(folder / "cpu.cfs_period_us") != period:
+            files.write(folder / "cpu.cfs_quota_us", _NO_LIMIT)  # no share above the parent's in between
+            files.write(folder / "cpu.cfs_period_us", period)
+        files.write(folder / "cpu.cfs_quota_us", amount)
+
+    def memory_in_use(self) -> int | None:
+        """Return the memory without files that can be read again."""
+        if MEMORY not in self.folders:
+            return None
+        used = files.number(self.folders[MEMORY] / "memory.usage_in_bytes")
+        cached = files.counted(self.folders[MEMORY] / "memory.stat", "total_inactive_file", "total_active_file")
+        return None if used is None else max(0, used - (cached or 0))
+
+    def memory_limit(self) -> int | None:
+        """Return the limit; the kernel writes a huge number where there is none."""
+        limit = files.number(self.folders[MEMORY] / "memory.limit_in_bytes") if MEMORY in self.folders else None
+        return None if limit is None or limit >= _LARGEST else limit
+
+    def out_of_memory_kills(self) -> int | None:
+        """Return the group's counter, which Linux has since 4.13."""
+        return (
+            files.counted(self.folders[MEMORY] / "memory.oom_control", "oom_kill") if MEMORY in self.folders else None
+        )
+
+    def processes(self) -> list[int]:
+        """Return those of all trees: a process may have left one of them."""
+        return files.pids(set(self.folders.values()))
+
+    def is_empty(self) -> bool:
+        """Return whether no tree has a process left."""
+        return not self.processes()
+
+    def kill(self) -> None:
+        """Forbid new processes, kill by the unified tree where there is one, then by pid."""
+        if PIDS in self.folders:
+            with contextlib.suppress(OSError):
+                files.write(self.folders[PIDS] / "pids.max", 0)
+        if UNIFIED in self.folders:
+            with contextlib.suppress(OSError):  # Linux has cgroup.kill since 5.14
+                files.write(self.folders[UNIFIED] / "cgroup.kill", 1)
+        files.kill_each(self.processes())
+
+    def remove(self) -> None:
+        """Remove the folders."""
+        for folder in self.folders.values():
+            files.remove(folder)
+
+
+class Version1Groups:
+    """The groups of one launcher, in a folder of its own below this process' groups.
+
+    Args:
+        own: this process' folder by tree.
+        name: of the launcher's folder.
+    """
+
+    kind = "v1"
+
+    def __init__(self, own: Mapping[str, Path], name: str) -> None:
+        wanted = (*CONTROLLERS, DEVICES, UNIFIED)
+        self._homes = {tree: own[tree] / name for tree in wanted if tree in own}
+        self.controllers = frozenset(self._homes) - {UNIFIED}
+
+    def describe(self) -> str:
+        """Return the controllers, and how a group is killed."""
+        trees = ", ".join(tree for tree in (*CONTROLLERS, DEVICES) if tree in self.controllers)
+        kill = "killed by the unified tree" if UNIFIED in self._homes else "killed process by process"
+        return f"each container has a control group, v1 ({trees}; {kill})"
+
+    def make(self, name: str, limits: GroupLimits) -> ControlGroup:
+        """Make the folder in each tree, and set the limits."""
+        group = Version1Group({tree: home / name for tree, home in self._homes.items()})
+        try:
+            for folder in group.folders.values():
+                folder.parent.mkdir(exist_ok=True)
+                folder.mkdir(exist_ok=True)
+            group.limit(limits)
+        except OSError:
+            group.remove()
+            raise
+        return group
+
+    def left(self) -> dict[str, ControlGroup]:
+        """Return the groups of all trees; one may be left in some trees only."""
+        found: dict[str, dict[str, Path]] = {}
+        for tree, home in self._homes.items():
+            for folder in files.inside(home):
+                found.setdefault(folder.name, {})[tree] = folder
+        return {name: Version1Group(folders) for name, folders in sorted(found.items())}
+
+    def close(self) -> None:
+        """Remove the launcher's folder in each tree."""
+        for home in self._homes.values():
+            with contextlib.suppress(OSError):
+                home.rmdir()

@@ -1,0 +1,203 @@
+"""Control groups of version 2: one tree for all controllers.
+
+A group that passes controllers on to groups below it must have no process itself. So this process and those that it
+started move into a group ``eunomia-service`` beside the containers' groups, as a service manager that delegates a group
+asks for (systemd: ``Delegate=``, ``DelegateSubgroup=eunomia-service``).
+"""
+
+import contextlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from eunomia_appmaster.node.control_groups import folders as files
+from eunomia_appmaster.node.control_groups.groups import (
+    CONTROLLERS,
+    CPU,
+    MEMORY,
+    PIDS,
+    ControlGroup,
+    GroupLimits,
+    quota,
+)
+from eunomia_appmaster.node.control_groups.mounts import UNIFIED
+
+SERVICE = "eunomia-service"
+_SUBTREE = "cgroup.subtree_control"
+
+
+class NotDelegatedError(OSError):
+    """The group of this process may not be divided."""
+
+
+@dataclass(frozen=True, slots=True)
+class Version2Group:
+    """A folder of the unified tree; limits are set where its files are, that is where the controller is passed on."""
+
+    folder: Path
+    kind: str = "v2"
+
+    @property
+    def folders(self) -> Mapping[str, Path]:
+        """The one folder."""
+        return {UNIFIED: self.folder}
+
+    @property
+    def join_files(self) -> Sequence[str]:
+        """The one file."""
+        return (str(self.folder / files.PROCESSES),)
+
+    @property
+    def gone(self) -> bool:
+        """Whether the folder is missing."""
+        return not self.folder.is_dir()
+
+    def limit(self, limits: GroupLimits) -> None:
+        """Set memory without swap, then CPUs, then processes; out of memory, the kernel kills the whole group."""
+        if self.gone:
+            raise FileNotFoundError(2, "a control group must exist", str(self.folder))
+        if self._has("memory.max"):
+            files.write(self.folder / "memory.max", "max" if limits.memory_bytes is None else limits.memory_bytes)
+            if self._has("memory.swap.max"):
+                files.write(self.folder / "memory.swap.max", "max" if limits.memory_bytes is None else 0)
+            files.write(self.folder / "memory.oom.group", 1)
+        if self._has("cpu.max"):
+            amount = "max 100000" if limits.cpus is None else "{} {}".format(*quota(limits.cpus))
+            files.write(self.folder / "cpu.max", amount)
+        if self._has("pids.max"):
+            files.write(self.folder / "pids.max", "max" if limits.processes is None else limits.processes)
+
+    def _has(self, name: str) -> bool:
+        return (self.folder / name).exists()
+
+    def memory_in_use(self) -> int | None:
+        """Return the memory without files that can be read again."""
+        used = files.number(self.folder / "memory.current")
+        stat = self.folder / "memory.stat"
+        cached = files.counted(stat, "inactive_file", "active_file", "slab_reclaimable")
+        return None if used is None else max(0, used - (cached or 0))
+
+    def memory_limit(self) -> int | None:
+        """Return memory.max."""
+        return files.number(self.folder / "memory.max")
+
+    def out_of_memory_kills(self) -> int | None:
+        """Return the count in memory.events."""
+        return files.counted(self.folder / "memory.events", "oom_kill")
+
+    def processes(self) -> list[int]:
+        """Return the pids of the group and of groups below it."""
+        return files.pids([self.folder])
+
+    def is_empty(self) -> bool:
+        """Return what cgroup.events says, which counts groups below it too."""
+        populated = files.counted(self.folder / "cgroup.events", "populated")
+        return not populated
+
+    def kill(self) -> None:
+        """Kill with cgroup.kill; kernels before 5.14 have none, so by pid then."""
+        if self._has("pids.max"):
+            with contextlib.suppress(OSError):
+                files.write(self.folder / "pids.max", 0)
+        try:
+            files.write(self.folder / "cgroup.kill", 1)
+        except OSError:
+            files.kill_each(self.processes())
+
+    def remove(self) -> None:
+        """Remove the folder and those below it."""
+        files.remove(self.folder)
+
+
+class Version2Groups:
+    """The groups of one launcher, in a folder of its own.
+
+    Args:
+        own: this process' group, which is divided; its processes move into ``eunomia-service``.
+        name: of the launcher's folder.
+
+    Raises:
+        OSError: the group is not this process' to divide.
+    """
+
+    kind = "v2"
+
+    def __init__(self, own: Path, name: str) -> None:
+        base = _divided(own)
+        has = (files.read(base / "cgroup.controllers") or "").split()
+        self._passed_on = tuple(one for one in (CPU, MEMORY, PIDS) if one in has)
+        self.controllers = frozenset(self._passed_on)
+        self._base, self._home = base, base / name
+        self._prepare()
+
+    def _prepare(self) -> None:
+        self._home.mkdir(exist_ok=True)
+        for folder in (self._base, self._home):
+            passed_on = (files.read(folder / _SUBTREE) or "").split()
+            missing = [one for one in self._passed_on if one not in passed_on]
+            if missing:
+                files.write(folder / _SUBTREE, " ".join(f"+{one}" for one in missing))
+
+    def describe(self) -> str:
+        """Return the controllers, and those that are missing."""
+        missing = [one for one in CONTROLLERS if one not in self.controllers]
+        without = f"; without {', '.join(missing)}, which is not delegated" if missing else ""
+        return f"each container has a control group, v2 ({', '.join(self._passed_on) or 'kill alone'}{without})"
+
+    def make(self, name: str, limits: GroupLimits) -> ControlGroup:
+        """Make the folder, and set the limits."""
+        self._prepare()
+        group = Version2Group(self._home / name)
+        group.folder.mkdir(exist_ok=True)
+        try:
+            group.limit(limits)
+        except OSError:
+            group.remove()
+            raise
+        return group
+
+    def left(self) -> dict[str, ControlGroup]:
+        """Return the folders in the launcher's folder."""
+        return {folder.name: Version2Group(folder) for folder in files.inside(self._home)}
+
+    def close(self) -> None:
+        """Remove the launcher's folder."""
+        with contextlib.suppress(OSError):
+            self._home.rmdir()
+
+
+def _divided(own: Path) -> Path:
+    """Return the group below which groups can be made; move this process' own processes out of it.
+
+    Raises:
+        NotDelegatedError: it holds processes that this one did not start.
+    """
+    if own.name == SERVICE:
+        return own.parent
+    if not (own / "cgroup.events").exists():  # the top of the tree, which may hold processes
+        return own
+    members = files.pids_of(own)
+    if strangers := set(members) - _started_here(members):
+        rule = "a control group that is divided must hold Eunomia's processes alone (systemd: Delegate=yes)"
+        raise NotDelegatedError(1, f"{rule}, but also holds process {min(strangers)}", str(own))
+    service = own / SERVICE
+    service.mkdir(exist_ok=True)
+    for pid in members:
+        with contextlib.suppress(ProcessLookupError):
+            files.write(service / files.PROCESSES, pid)
+    return own
+
+
+def _started_here(pids: Sequence[int]) -> set[int]:
+    """Return those of some processes that are this one or descend from it."""
+    parents = {pid: _parent(pid) for pid in pids}
+    known = {os.getpid()}
+    while more := {pid for pid, parent in parents.items() if parent in known and pid not in known}:
+        known |= more
+    return known | {pid for pid, parent in parents.items() if parent is None}  # one that has ended
+
+
+def _parent(pid: int) -> int | None:
+    text = files.read(Path(f"/proc/{pid}/stat"))
+    return None if text is None else int(text[text.rindex(")") + 2 :].split()[1])
