@@ -124,13 +124,13 @@ EXPECTED: dict[str, object] = {
 """By line, its value in the scene; arrays as lists."""
 
 
-def test_every_line_is_run() -> None:
+def test_every_line_of_the_page_is_tested() -> None:
     assert len(LINES) == len(set(LINES))
     assert set(EXPECTED) | set(RETURNED) == set(LINES)
 
 
 @pytest.mark.parametrize("line", EXPECTED)
-def test_a_line_answers_its_question(line: str) -> None:
+def test_a_line_of_the_page_gives_the_expected_answer(line: str) -> None:
     found = eval(line, scene())
     assert (found.tolist() if isinstance(found, np.ndarray) else found) == EXPECTED[line]
 
@@ -168,7 +168,7 @@ RETURNED: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("line", RETURNED)
-def test_a_line_makes_what_a_stage_returns(line: str) -> None:
+def test_a_line_of_the_page_makes_a_value_that_its_stage_accepts(line: str) -> None:
     RETURNED[line](eval(line, scene()))
 
 

@@ -60,7 +60,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], dic
 
 
 @pytest.mark.parametrize("page", having("python"), ids=ids)
-def test_python_of_a_page_runs(page: Path, run: Callable[[Path], dict[str, Any]]) -> None:
+def test_python_examples_of_a_page_run(page: Path, run: Callable[[Path], dict[str, Any]]) -> None:
     run(page)
 
 
@@ -80,7 +80,7 @@ def test_plugins_that_a_page_writes_serve_a_cluster(page: Path, run: Callable[[P
 
 
 @pytest.mark.parametrize("page", having("toml"), ids=ids)
-def test_toml_of_a_page_is_read(page: Path) -> None:
+def test_toml_examples_of_a_page_are_read(page: Path) -> None:
     for text in blocks(page, "toml"):
         tree = tomllib.loads(text)
         if "stages" in tree or "extends" in tree:

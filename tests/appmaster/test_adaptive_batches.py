@@ -39,7 +39,7 @@ def trained(folder: Path, rule: str, epochs: int, *, leaves_at: int = 0, workers
     return found
 
 
-def test_accordion_goes_back_and_forth_and_the_rate_with_it(tmp_path: Path) -> None:
+def test_accordion_switches_between_two_batch_sizes_and_scales_the_learning_rate(tmp_path: Path) -> None:
     found = trained(tmp_path, "accordion", 12)
     assert set(found["sizes"]) == {8, 32}
     assert found["sizes"][:4] == [8] * 4, "two checks are needed to see that the norm is steady"
@@ -63,7 +63,7 @@ def test_the_noise_scale_doubles_batches_up_to_the_limit_and_never_back(tmp_path
 
 
 @pytest.mark.parametrize("rule", ["accordion", "gns"])
-def test_a_run_that_is_suspended_within_an_epoch_goes_on_as_it_would_have(rule: str, tmp_path: Path) -> None:
+def test_a_run_suspended_within_an_epoch_ends_as_one_without_a_suspension(rule: str, tmp_path: Path) -> None:
     for name in ("whole", "broken"):
         (tmp_path / name).mkdir()
     whole = trained(tmp_path / "whole", rule, 8)

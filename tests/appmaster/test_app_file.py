@@ -277,7 +277,7 @@ def test_tuners_are_checked(old: str, new: str, message: str, folder: Path) -> N
     assert found.startswith(message)
 
 
-def test_a_grid_of_very_many_points_is_never_materialized(folder: Path) -> None:
+def test_a_grid_of_very_many_points_is_never_held_in_memory(folder: Path) -> None:
     lr = 'lr       = { type = "float", low = 1e-4, high = 0.5, log = true }'
     text = SEARCH.replace(lr, 'lr = { type = "float", low = 0.0, high = 1.0, step = 1e-9 }').replace(
         '"random"', '"grid"'

@@ -50,6 +50,6 @@ def test_every_distribution_is_documented() -> None:
     [path for path in sorted((ROOT / "docs" / "examples").glob("**/*.toml")) if "[app]" in path.read_text()],
     ids=lambda path: path.name,
 )
-def test_examples_are_good_app_files(path: Path) -> None:
+def test_example_app_files_are_valid(path: Path) -> None:
     file = AppFile.parse(path.read_text(), place=path.name, folder=path.parent)
     assert file.make_tuner().runs()

@@ -85,7 +85,7 @@ def test_the_best_checkpoint_survives_a_suspension_and_only_a_better_one_replace
     assert kept.metric == pytest.approx(max(logged(job).values()), abs=1e-6)
 
 
-def test_without_a_metric_nothing_is_kept(lab: Any, tmp_path: Path) -> None:
+def test_without_a_metric_no_best_checkpoint_is_kept(lab: Any, tmp_path: Path) -> None:
     job = Job(lab, SCRIPT, tmp_path / "run", args=("--epochs", "1"))
     assert job.run() == [0], job.output()
     assert not (job.run_dir / "best").exists()

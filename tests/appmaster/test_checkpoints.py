@@ -34,7 +34,7 @@ def test_save_writes_data_and_record(tmp_path: Path) -> None:
     assert CheckpointStore(store.folder).latest() == saved
 
 
-def test_absent_or_empty_folder_has_no_checkpoint(tmp_path: Path) -> None:
+def test_an_absent_or_empty_folder_has_no_checkpoint(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path / "absent")
     assert store.latest() is None
     assert store.steps() == []
@@ -75,7 +75,7 @@ def test_the_newest_checkpoints_are_kept_and_other_files_are_left_alone(tmp_path
         (lambda data, record: record.write_text(record.read_text().replace("20", "21", 1)), "named after its step"),
     ],
 )
-def test_corrupt_checkpoint_is_set_aside_and_the_last_good_one_returned(tmp_path: Path, damage, rule) -> None:
+def test_a_corrupt_checkpoint_is_set_aside_and_the_last_good_one_returned(tmp_path: Path, damage, rule) -> None:
     store = CheckpointStore(tmp_path)
     good = store.save(10, writes(b"state"), incarnation=1)
     bad = store.save(20, writes(b"state"), incarnation=1)
@@ -127,7 +127,7 @@ def test_an_incarnation_that_fell_back_replaces_later_steps(tmp_path: Path) -> N
     assert store.steps() == [100, 128]
 
 
-def test_failed_write_leaves_what_was_there(tmp_path: Path) -> None:
+def test_a_failed_write_leaves_the_earlier_checkpoint(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path)
     good = store.save(10, writes(b"good"), incarnation=1)
 
@@ -170,7 +170,7 @@ def test_a_save_may_be_stopped_between_its_two_renames(tmp_path: Path, step: int
     assert json.loads((tmp_path / "000020.json").read_text())["incarnation"] == 2
 
 
-def test_a_killed_writer_never_costs_the_last_good_checkpoint(tmp_path: Path) -> None:
+def test_the_last_good_checkpoint_survives_a_killed_writer(tmp_path: Path) -> None:
     script = (
         "import sys; from pathlib import Path; from eunomia_appmaster.app.checkpoints import CheckpointStore\n"
         "store = CheckpointStore(Path(sys.argv[1]))\n"

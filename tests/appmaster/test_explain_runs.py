@@ -101,7 +101,7 @@ def test_the_last_moment_that_a_job_waited_is_explained(folder: Path) -> None:
     assert list(said.starts_in_seconds) == pytest.approx([100.0 / 3.0 - 12.0] * 2)
 
 
-def test_a_moment_by_name_is_explained(folder: Path) -> None:
+def test_all_jobs_of_an_app_are_explained_at_a_given_time(folder: Path) -> None:
     run_ = PastRun(folder)
     assert [(one.job, one.reason) for one in run_.explanations("b", 11.0)] == [
         ("b/0", "outranked"),
@@ -112,7 +112,7 @@ def test_a_moment_by_name_is_explained(folder: Path) -> None:
     assert [(one.state, one.reason) for one in run_.explanations("b", 40.0)] == [("running", "")] * 2
 
 
-def test_a_job_that_never_waited_is_shown_as_it_was(folder: Path) -> None:
+def test_a_job_that_never_waited_is_shown_as_running_at_that_time(folder: Path) -> None:
     (said,) = PastRun(folder).explanations("a/0", 20.0)
     assert (said.state, said.reason, said.slots, said.iterations_done) == ("running", "", 3, 60.0)
 
@@ -242,7 +242,7 @@ def test_the_command_prints_the_history_of_a_job(folder: Path, capsys: pytest.Ca
 
 
 @pytest.mark.parametrize("wrong", [["b/9", "--run", "."], ["b/0", "--at", "3s"], ["b/0", "--run", ".", "--at", "soon"]])
-def test_a_question_without_an_answer_is_bad_input(
+def test_explain_refuses_a_question_without_an_answer_with_exit_code_2(
     folder: Path, wrong: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(folder)

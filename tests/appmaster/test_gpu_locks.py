@@ -161,7 +161,7 @@ def holds(name: str) -> bool:
     return not free(name)
 
 
-def test_files_are_for_all_users_and_name_the_holder(bases: tuple[Path, Path], tmp_path: Path) -> None:
+def test_lock_files_are_writable_by_all_users_and_name_the_holder(bases: tuple[Path, Path], tmp_path: Path) -> None:
     with GpuLocks() as locks:
         locks.take(["GPU-1", "MIG-GPU-2/1/0", ""], tmp_path)
         for base in bases:
@@ -197,7 +197,9 @@ def test_links_of_another_user_are_not_followed(bases: tuple[Path, Path], tmp_pa
     assert not list((tmp_path / "victims").iterdir())
 
 
-def test_a_refusal_keeps_its_message_whatever_another_user_wrote(bases: tuple[Path, Path], tmp_path: Path) -> None:
+def test_text_that_another_user_wrote_into_a_lock_file_does_not_change_the_refusal(
+    bases: tuple[Path, Path], tmp_path: Path
+) -> None:
     with GpuLocks() as locks:
         locks.take(["GPU-1"], tmp_path)
         file = bases[0] / gpu_locks.FOLDER / "gpu.GPU-1"

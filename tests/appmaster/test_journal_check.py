@@ -246,7 +246,7 @@ def test_a_journal_that_an_arbiter_holds_is_read_and_not_changed(doctored: Any) 
         assert journal.last_step == report.last_step
 
 
-def test_a_folder_that_cannot_be_written(doctored: Any) -> None:
+def test_a_folder_without_write_permission_is_checked(doctored: Any) -> None:
     doctored.close()
     if os.geteuid() == 0:
         pytest.skip("root may write everywhere")
@@ -283,7 +283,7 @@ def test_archived_steps_are_never_left_out(doctored: Any, monkeypatch: pytest.Mo
     assert [finding.rule for finding in check_folder(doctored.folder).findings] == found
 
 
-def test_a_worker_that_ends_while_the_check_goes_on(doctored: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_ends_during_the_check_is_no_finding(doctored: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder,) = doctored.folder.glob("apps/*/*/containers/long.1.1.1")
     ended, record = (folder / "exit.json").read_text(), (folder / "container.json").read_text()
     (folder / "exit.json").unlink()

@@ -35,7 +35,7 @@ def test_the_newer_file_is_read_while_it_is_good(path: Path) -> None:
     assert read_kept(path.with_name("other.json"), cure="none").content is None
 
 
-def test_no_damage_of_a_byte_or_a_cut_is_silent(path: Path) -> None:
+def test_every_damaged_byte_and_every_cut_is_reported(path: Path) -> None:
     good = path.read_bytes()
     damages = [good[:at] for at in range(len(good))]
     damages += [
@@ -71,13 +71,13 @@ def test_the_launcher_takes_the_older_copy_and_says_so(path: Path) -> None:
     assert read_kept(path.with_name("epochs.json.old"), cure="none").content == OLD
 
 
-def test_a_gone_file_is_replaced_by_its_older_copy(path: Path) -> None:
+def test_a_missing_file_is_replaced_by_its_older_copy(path: Path) -> None:
     path.unlink()
     kept = read_kept(path, cure="none")
     assert (kept.content, kept.damage) == (OLD, "epochs.json is gone")
 
 
-def test_two_damaged_copies_are_refused_with_the_cure(path: Path) -> None:
+def test_two_damaged_copies_are_refused_and_the_error_names_the_remedy(path: Path) -> None:
     for each in (path, path.with_name("epochs.json.old")):
         each.write_text("{")
     with pytest.raises(InputError, match="or restart the machine, so that no worker is left, and delete it"):

@@ -215,7 +215,7 @@ def test_a_newer_epoch_replaces_the_older_one(lab: Any) -> None:
     assert before.ended_at <= lab.completed("after-1.r1.0", "after").started_at
 
 
-def test_tokens_cannot_be_lent(lab: Any) -> None:
+def test_a_token_of_another_app_is_refused(lab: Any) -> None:
     epoch = time.time_ns()
     stolen = container_token(SECRET, "owner", NODE, 0, epoch)
     gang = lab.gang(0, script="", app="thief", epoch=epoch)
@@ -233,7 +233,7 @@ def test_tokens_cannot_be_lent(lab: Any) -> None:
 
 
 @pytest.mark.parametrize("folder", ["/elsewhere", "{own}/../other/1", "relative", "{own}"])
-def test_a_run_folder_is_the_apps_own(lab: Any, folder: str) -> None:
+def test_a_run_folder_outside_the_apps_folder_is_refused(lab: Any, folder: str) -> None:
     run_folder = Path(folder.format(own=lab.run_folder("own").parent))
     with pytest.raises(RefusedError, match="run folder must stand in"):
         lab.runtime("own").start(lab.gang(0, script="", app="own", epoch=time.time_ns(), run_folder=run_folder))
@@ -248,7 +248,7 @@ def test_a_run_folder_that_cannot_be_made_is_reported(lab: Any) -> None:
     assert lab.runtime("file").watch(WatchPosition(), wait_seconds=0).statuses == ()
 
 
-def test_a_gang_starts_whole_or_not_at_all(lab: Any) -> None:
+def test_a_gang_starts_all_its_workers_or_none(lab: Any) -> None:
     gang = lab.gang(0, 1, script="", app="half", epoch=time.time_ns())
     bad = dataclasses.replace(gang.containers[1], slot=17)
     with pytest.raises(RefusedError, match="slot must be one of 3"):
@@ -256,7 +256,7 @@ def test_a_gang_starts_whole_or_not_at_all(lab: Any) -> None:
     assert lab.runtime("half").watch(WatchPosition(), wait_seconds=0).statuses == ()
 
 
-def test_a_start_is_repeated_without_harm(lab: Any) -> None:
+def test_a_repeated_start_starts_no_second_process(lab: Any) -> None:
     gang = lab.gang(0, script="print('once', flush=True)", app="twice", epoch=time.time_ns())
     lab.runtime("twice").start(gang)
     lab.completed("twice-1.r1.0", "twice")
@@ -275,7 +275,7 @@ def test_a_watch_waits_for_changes_and_returns_only_those(lab: Any) -> None:
     assert runtime.watch(watch.position, wait_seconds=0.05).statuses == ()
 
 
-def test_stop_before_the_worker_is_up_is_obeyed(lab: Any) -> None:
+def test_a_stop_order_before_the_worker_is_up_is_obeyed(lab: Any) -> None:
     runtime = lab.runtime("early")
     runtime.start(lab.gang(0, script=SLEEPS, app="early", epoch=time.time_ns()))
     runtime.stop(["early-1.r1.0"], deadline_seconds=20, reason="changed its mind")

@@ -59,7 +59,7 @@ def attempts(lab: Any) -> list[list[int]]:
     return [[int(word) for word in line.split()] for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def test_a_node_reports_what_it_has(lab: Any) -> None:
+def test_a_node_reports_its_slots_cpus_and_memory(lab: Any) -> None:
     (node,) = lab.arbiter.registrations
     assert (node.node, len(node.slots), node.slots[2].index, node.slots[2].gpu_type) == (NODE, 3, 2, "cpu")
     assert node.cpus == pytest.approx(sum(slot.cpus for slot in node.slots))
@@ -114,7 +114,7 @@ def test_a_gang_is_ordered_as_one_and_only_the_revoked_slot_is_killed(lab: Any) 
     assert alive(mate.pid)
 
 
-def test_the_warning_may_be_left_to_the_app_master(lab: Any) -> None:
+def test_the_launcher_may_leave_the_warning_of_a_revoked_worker_to_the_app_master(lab: Any) -> None:
     lab.runtime().start(lab.gang(0, script=OBEYS, epoch=3))
     eventually(lab.stdout)
     left = pb.Revocation(slot=0, epoch=3, deadline_seconds=0.3, leave_warning_to_app_master=True)
@@ -332,7 +332,7 @@ async def comes_to(masters: app_masters.AppMasters, state: "pb.AppMasterState.Va
     return master.status
 
 
-def test_an_attempt_that_cannot_be_started_is_followed_by_another(tmp_path: Path) -> None:
+def test_an_app_master_whose_folder_is_in_the_way_is_started_as_the_next_attempt(tmp_path: Path) -> None:
     node = Node(tmp_path, NODE, local_machine.detect(1, use_gpus=False))
     node.secret = SECRET
     (node.app_folder("ana") / "appmaster" / "1").mkdir(parents=True)  # left by a launcher that was killed just then

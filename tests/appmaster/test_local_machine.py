@@ -58,7 +58,9 @@ def two_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
     ids=["no limits", "version 2", "version 1"],
 )
-def test_cpus_and_memory_are_what_may_be_used(tmp_path: Path, files: dict[str, str], cpus: float, gib: float) -> None:
+def test_cpus_and_memory_of_a_machine_are_those_that_its_processes_may_use(
+    tmp_path: Path, files: dict[str, str], cpus: float, gib: float
+) -> None:
     machine = detect(use_gpus=False, root=tree(tmp_path, **files))
     assert machine.cpus == cpus
     assert machine.memory_gib == pytest.approx(gib)
@@ -67,7 +69,7 @@ def test_cpus_and_memory_are_what_may_be_used(tmp_path: Path, files: dict[str, s
 
 
 @pytest.mark.usefixtures("two_cpus")
-def test_without_a_gpu_cpu_slots_stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_gpus_has_cpu_slots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local_machine.socket, "gethostname", lambda: "box7.example.org")
     machine = detect(use_gpus=False, root=tree(tmp_path))
     said = "local: box7, no GPU found, so 4 cpu slots of 0.5 CPUs each, 7.6 GiB (--slots N changes it)"

@@ -21,7 +21,7 @@ OWN = pb.Exit(code=3)
 
 
 @pytest.mark.parametrize("code", [1, 2, 3, 4, 127])
-def test_a_code_of_its_own_counts(code: int) -> None:
+def test_an_exit_code_that_the_app_master_sets_counts_as_its_own_end(code: int) -> None:
     assert is_own(pb.Exit(code=code))
 
 
@@ -37,7 +37,7 @@ def test_a_code_of_its_own_counts(code: int) -> None:
     ],
     ids=str,
 )
-def test_what_the_machine_or_a_signal_ends_does_not_count(exit_: pb.Exit) -> None:
+def test_ends_by_the_machine_or_by_an_outside_signal_do_not_count(exit_: pb.Exit) -> None:
     assert not is_own(exit_)
     ends = OwnEnds()
     for now in range(100):
@@ -46,11 +46,11 @@ def test_what_the_machine_or_a_signal_ends_does_not_count(exit_: pb.Exit) -> Non
 
 
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL])
-def test_a_signal_for_a_fault_of_its_own_counts(number: signal.Signals) -> None:
+def test_a_signal_raised_by_a_fault_of_the_app_master_counts_as_its_own_end(number: signal.Signals) -> None:
     assert is_own(pb.Exit(signal=number))
 
 
-def test_the_fifth_own_end_in_ten_minutes_suspends() -> None:
+def test_the_fifth_own_end_in_ten_minutes_suspends_the_app() -> None:
     ends = OwnEnds()
     said = []
     for now in (0.0, 100.0, 200.0, 300.0, 599.0):
@@ -60,7 +60,7 @@ def test_the_fifth_own_end_in_ten_minutes_suspends() -> None:
     assert ends.words(LIMIT, OWN, "why") == "ended by itself 5 times in 10 min, last with exit code 3: why"
 
 
-def test_an_end_every_three_minutes_never_suspends() -> None:
+def test_an_own_end_every_three_minutes_never_suspends_the_app() -> None:
     ends = OwnEnds()
     for at in range(100):
         ends.judge(OWN, LIMIT, lasted=170.0, now=180.0 * at)
@@ -97,7 +97,7 @@ def test_serve_passes_the_limit_on_and_refuses_what_is_no_duration() -> None:
             _ = ServeFlags(own_ends_within=text).launcher_options
 
 
-def test_faults_of_the_machine_are_told_from_those_of_the_program() -> None:
+def test_faults_of_the_machine_are_distinguished_from_those_of_the_program() -> None:
     def chained(cause: BaseException) -> EunomiaError:
         error = EunomiaError("a thread of an app master must not fail")
         error.__cause__ = cause
@@ -140,7 +140,7 @@ def test_an_app_master_without_descriptors_says_that_the_machine_refused_somethi
         ("", ""),
     ],
 )
-def test_the_reason_of_a_suspension_is_what_the_app_master_said_last(tmp_path: Path, lines: str, words: str) -> None:
+def test_the_reason_of_a_suspension_is_the_last_error_of_the_app_master(tmp_path: Path, lines: str, words: str) -> None:
     log = tmp_path / "appmaster.err.log"
     assert last_words(log) == ""
     log.write_text("x" * 100_000 + "\n" + lines)

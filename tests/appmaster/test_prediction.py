@@ -24,7 +24,7 @@ def share(**changes: float) -> Share:
 
 @pytest.mark.parametrize("apps", [1, 2, 4])
 @pytest.mark.parametrize("done", [0.0, 0.25, 0.9])
-def test_an_app_that_has_its_share_can_expect_one(apps: int, done: float) -> None:
+def test_an_app_that_holds_its_fair_share_is_expected_to_have_a_rho_of_1(apps: int, done: float) -> None:
     had = share(elapsed=done * 1000.0 * apps, contention=apps, apps=apps, leased=done * WORK)
     assert expected_rho(forecast((1.0 - done) * WORK), had) == pytest.approx(1.0)
 
@@ -52,6 +52,6 @@ def test_apps_that_leave_lower_the_contention_of_the_rest_of_its_life() -> None:
     assert expected_rho(forecast(WORK / 2.0), had) == pytest.approx(2500.0 / (1000.0 * (4.0 * 2000.0 + 500.0) / 2500.0))
 
 
-def test_an_app_whose_work_is_done_expects_the_rho_that_it_has_had() -> None:
+def test_an_app_without_work_left_is_expected_to_have_its_present_rho() -> None:
     over = Forecast(phases=(), total_gpu_seconds=WORK, most=8)
     assert expected_rho(over, share(elapsed=1200.0, leased=WORK, wait=60.0)) == pytest.approx(1.2)

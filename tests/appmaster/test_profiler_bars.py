@@ -77,7 +77,7 @@ def test_a_moved_folder_is_reported_and_read_at_its_new_path(tmp_path: Path) -> 
     assert logs.series("loss").step.tolist() == list(range(21))
 
 
-def test_a_folder_copied_over_itself_loses_nothing(tmp_path: Path) -> None:
+def test_a_log_folder_copied_over_itself_keeps_all_points(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / NAME).write_bytes(b"".join(records(20)))
     logs = LogFolder(tmp_path / "a")

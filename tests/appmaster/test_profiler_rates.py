@@ -75,7 +75,7 @@ def test_what_was_logged_before_a_time_does_not_count(tmp_path: Path, logged: bo
 
 
 @pytest.mark.parametrize("every", [1, 5])
-def test_time_stamps_without_warm_up_and_pauses(tmp_path: Path, every: int) -> None:
+def test_rates_by_time_stamps_leave_out_warm_up_and_pauses(tmp_path: Path, every: int) -> None:
     seconds = [30.0, 20.0] + [0.5] * 98
     seconds[50] = 600.0  # suspended in between
     log(tmp_path, 1, seconds, every=every)

@@ -79,7 +79,7 @@ def kinds(findings: tuple[Finding, ...]) -> list[FindingKind]:
 
 
 @given(st.binary(max_size=2000))
-def test_crc32c_equals_tensorboards(data: bytes) -> None:
+def test_crc32c_equals_that_of_tensorboard(data: bytes) -> None:
     assert crc32c(data) == their_crc32c(data)
 
 
@@ -97,7 +97,7 @@ def test_crc32c_gives_the_known_answer() -> None:
 # -- against TensorBoard
 
 
-def test_points_of_the_torch_writer_are_read_one_for_one(tmp_path: Path) -> None:
+def test_every_point_of_the_torch_writer_is_read(tmp_path: Path) -> None:
     from torch.utils.tensorboard import SummaryWriter
 
     random = np.random.default_rng(1)
@@ -185,7 +185,7 @@ def test_summaries_other_than_scalars_are_left_out(tmp_path: Path) -> None:
     ),
     repeat=st.sampled_from([1, 40]),
 )
-def test_any_scalars_equal_tensorboards(tmp_path_factory, events, repeat: int) -> None:
+def test_any_scalars_are_read_as_tensorboard_reads_them(tmp_path_factory, events, repeat: int) -> None:
     folder = tmp_path_factory.mktemp("logs")
     data = b"".join(
         frame(
@@ -205,7 +205,7 @@ def test_any_scalars_equal_tensorboards(tmp_path_factory, events, repeat: int) -
 
 
 @given(cuts=st.lists(st.integers(0, 1200), max_size=12))
-def test_truncated_tail_completes_itself(tmp_path_factory, cuts: list[int]) -> None:
+def test_a_truncated_record_is_read_once_it_is_complete(tmp_path_factory, cuts: list[int]) -> None:
     folder = tmp_path_factory.mktemp("logs")
     data = b"".join(records())
     logs, found = LogFolder(folder), []
@@ -234,7 +234,7 @@ def test_a_log_that_grows_byte_by_byte_is_read_whole(tmp_path: Path) -> None:
             assert sum(map(len, poll.points.values())) == (1 if written in ends[1:] else 0)
 
 
-def test_zeros_at_the_end_are_not_written_yet(tmp_path: Path) -> None:
+def test_zeros_at_the_end_of_a_file_are_read_again_later(tmp_path: Path) -> None:
     data = b"".join(records())
     (tmp_path / NAME).write_bytes(data[:500] + bytes(len(data) - 500))
     logs = LogFolder(tmp_path)
@@ -245,7 +245,7 @@ def test_zeros_at_the_end_are_not_written_yet(tmp_path: Path) -> None:
     assert logs.series("loss").step.tolist() == list(range(20))
 
 
-def test_absent_empty_and_wrong_folders(tmp_path: Path) -> None:
+def test_absent_and_empty_folders_have_no_points_and_a_file_is_refused(tmp_path: Path) -> None:
     logs = LogFolder(tmp_path / "logs")
     assert logs.poll().points == {}
     assert (logs.tags(), len(logs.series("loss")), logs.writers()) == ([], 0, [])
@@ -262,7 +262,7 @@ def test_absent_empty_and_wrong_folders(tmp_path: Path) -> None:
         LogFolder(tmp_path / "logs" / NAME).poll()
 
 
-def test_replaced_shrunk_and_gone_files(tmp_path: Path) -> None:
+def test_replaced_and_shrunk_files_are_reported_and_gone_ones_keep_their_points(tmp_path: Path) -> None:
     path = tmp_path / NAME
     path.write_bytes(b"".join(records(20)))
     logs = LogFolder(tmp_path)
@@ -285,7 +285,7 @@ def test_replaced_shrunk_and_gone_files(tmp_path: Path) -> None:
     assert len(logs.series("other")) == 1, "measured is measured"
 
 
-def test_unreadable_file_is_reported_once_and_tried_again(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_reported_once_and_tried_again(tmp_path: Path) -> None:
     (tmp_path / NAME).symlink_to("/proc/self/mem")  # a file whose first byte even root cannot read
     logs = LogFolder(tmp_path)
     assert kinds(logs.poll().findings) == [FindingKind.FILE_UNREADABLE]
@@ -295,7 +295,7 @@ def test_unreadable_file_is_reported_once_and_tried_again(tmp_path: Path) -> Non
     assert len(logs.poll().points["loss"]) == 20
 
 
-def test_unreadable_folder_is_reported_once(tmp_path: Path) -> None:
+def test_an_unreadable_folder_is_reported_once(tmp_path: Path) -> None:
     (tmp_path / "logs").symlink_to("logs")  # a loop: even root cannot follow it
     logs = LogFolder(tmp_path / "logs")
     assert kinds(logs.poll().findings) == [FindingKind.FILE_UNREADABLE]
@@ -349,7 +349,9 @@ def test_a_corrupt_record_in_the_middle_is_reported(tmp_path: Path, count: int, 
     cuts=st.lists(st.integers(0, 2100), max_size=6),
 )
 @settings(max_examples=100)
-def test_any_damage_costs_only_what_it_touches_however_it_is_polled(tmp_path_factory, damages, cuts) -> None:
+def test_any_damage_loses_only_the_damaged_records_however_often_logs_are_polled(
+    tmp_path_factory, damages, cuts
+) -> None:
     parts = records(48)
     data, origin = b"".join(parts), list(range(sum(map(len, parts))))
     for at, instead, dropped in damages:
@@ -380,7 +382,7 @@ def test_any_damage_costs_only_what_it_touches_however_it_is_polled(tmp_path_fac
     assert all(value == np.float32(1 / (step + 1)) for step, value in values.items())
 
 
-def test_everything_corrupt_and_a_corrupt_end(tmp_path: Path) -> None:
+def test_a_corrupt_stretch_is_reported_once_and_points_after_it_are_read(tmp_path: Path) -> None:
     (tmp_path / NAME).write_bytes(b"\xff" * 100_000)
     logs = LogFolder(tmp_path)
     (finding,) = logs.poll().findings
@@ -398,7 +400,7 @@ def test_everything_corrupt_and_a_corrupt_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 100])
-def test_a_record_that_is_no_event(tmp_path: Path, count: int) -> None:
+def test_a_record_that_is_no_event_is_reported(tmp_path: Path, count: int) -> None:
     (tmp_path / NAME).write_bytes(frame(b"\x2a\xff") * count + scalar("loss", 1, 2.0))
     poll = LogFolder(tmp_path).poll()
     assert kinds(poll.findings) == [FindingKind.MALFORMED_EVENT] * count

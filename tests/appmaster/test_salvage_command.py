@@ -21,7 +21,7 @@ def _content(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("key", ["secret", "seed", "layout"])
-def test_a_journal_without_a_row_of_meta_that_exists_nowhere_else_stays_as_it_is(
+def test_salvage_leaves_a_journal_unchanged_if_a_required_row_of_meta_is_missing(
     key: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with supervisor(tmp_path, slots=1) as made:

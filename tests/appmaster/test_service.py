@@ -121,7 +121,7 @@ def errors_of(call: Any) -> list[str]:
     return [f"{error.rule}|{error.value}|{error.place}" for error in pb.Errors.FromString(packed).errors]
 
 
-def test_an_app_that_can_never_run_is_refused_and_leaves_nothing_behind(lab: Any) -> None:
+def test_an_app_that_can_never_run_is_refused_and_no_folder_remains(lab: Any) -> None:
     told = "slots must fit the cluster|a gang of 8 where 4 slots exist|app.toml, [job].slots"
     assert errors_of(lambda: lab.submit(slots="8")) == [told]
     several = errors_of(lambda: lab.submit(app_file='[app]\nname = "/"\n[job]\ncommand = "python nothing.py"\n'))
@@ -188,7 +188,7 @@ def test_a_waiting_gang_starts_when_the_last_holder_is_gone(lab: Any) -> None:
     assert min(epochs) > max(lab.launcher.closed.values())
 
 
-def test_progress_and_standing_are_shown(lab: Any) -> None:
+def test_progress_and_the_standing_of_a_search_are_shown(lab: Any) -> None:
     master = running(lab)
     standing = pb.Standing(metric="val/accuracy", best=0.97, best_job="ana/1", last="resumed", trials=1)
     told = pb.JobProgress(job="ana/1", iterations_done=40, rate=0.0)
@@ -435,7 +435,7 @@ def test_apps_that_ended_long_ago_are_kept_in_the_journal_alone(tmp_path: Path) 
 # --- machines -------------------------------------------------------------------------------------------------------
 
 
-def test_a_container_of_no_lease_is_revoked(lab: Any) -> None:
+def test_a_container_without_a_lease_is_revoked(lab: Any) -> None:
     lab.launcher.containers = [
         lpb.ContainerStatus(container_id="x", app="ghost", slot=3, epoch=5, state=lpb.RUNNING, version=1)
     ]
@@ -461,7 +461,7 @@ def test_a_silent_machine_is_lost_and_fenced_before_it_counts_again(lab: Any) ->
     assert min(lease.epoch for lease in master.leases.values()) > max(lab.launcher.fenced.values())
 
 
-def test_a_node_must_come_back_as_the_journal_knows_it(lab: Any) -> None:
+def test_a_node_with_other_slots_than_in_the_journal_is_refused(lab: Any) -> None:
     lab.quiet()
     slots = [lpb.Slot(index=0, gpu_type="H200")]
     code, why = code_of(lambda: lab.launcher.register(slots=slots))

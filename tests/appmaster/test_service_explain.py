@@ -52,7 +52,7 @@ def test_jobs_are_explained_with_what_frees_them(lab: Any) -> None:
     other.beat_until(lambda: other.leases)
 
 
-def test_an_explanation_leaves_no_trace(lab: Any) -> None:
+def test_an_explanation_changes_no_state_of_the_arbiter(lab: Any) -> None:
     master = lab.master("ana", "4")
     master.register()
     master.beat(jobs_added=[job("ana/1", 4), job("ana/2", 4)])

@@ -77,7 +77,7 @@ def test_a_submission_that_a_full_disk_cut_short_may_be_repeated(tmp_path: Path)
         assert made.submit("ana").app == "ana"
 
 
-def test_a_damaged_note_costs_its_app_alone(tmp_path: Path) -> None:
+def test_a_damaged_note_affects_its_own_app_alone(tmp_path: Path) -> None:
     with lab(tmp_path) as made:
         made.ready()
         for name in ("ana", "bob"):
@@ -104,7 +104,7 @@ async def raise_limit(made: Any) -> None:
     made.arbiter.service.journal._database.execute("PRAGMA max_page_count=1000000").fetchone()
 
 
-def test_a_journal_that_knows_less_than_the_machines_fences_them_first(tmp_path: Path) -> None:
+def test_an_arbiter_whose_journal_is_older_than_the_machines_fences_them_first(tmp_path: Path) -> None:
     with lab(tmp_path) as made:
         seen = [lpb.SlotState(slot=slot, highest_epoch=40) for slot in range(4)]  # from an arbiter that knew more
         made.launcher.register(slot_states=seen)

@@ -186,7 +186,7 @@ def test_a_forecast_must_be_of_finite_work(change: dict[str, object]) -> None:
         list(events_of(pb.AllocateRequest(app="a", forecast=forecast)))
 
 
-def test_a_bid_table_arrives_as_it_was() -> None:
+def test_a_bid_table_is_decoded_as_it_was_encoded() -> None:
     classes = MachineClasses.of(machine=[0, 1], free=[4, 2], gpu_type=[0, 1], rack=[0, 0], named=[1])
     rows = [Bundle(1.5, (Part(0, 4, 1),)), Bundle(0.1 + 0.2, (Part(0, 1, 1), Part(1, 2, 1)))]
     table = ByBundle.of(classes, [2.0], [rows])
@@ -211,7 +211,7 @@ def node(name: str, *slots: tuple[str, int]) -> lpb.RegisterNodeRequest:
     return lpb.RegisterNodeRequest(node=name, slots=made, cpus=8.0, memory_gib=32.0)
 
 
-def test_nodes_make_a_cluster_that_the_other_side_builds_again() -> None:
+def test_a_cluster_made_from_nodes_is_the_same_on_the_other_side_of_the_protocol() -> None:
     two = node("b", ("A100", 0), ("T4", 0), ("A100", 0), ("A100", 1), ("A100", 1))
     layout = Layout.of([two, node("a", ("cpu", 0), ("cpu", 0))])
     assert [(machine.name, machine.gpu_type, machine.gpus) for machine in layout.cluster.machines] == [
@@ -260,7 +260,7 @@ def test_tokens_identify_the_caller_and_cannot_be_forged() -> None:
     assert tokens.caller(None) is None
 
 
-def test_private_files_are_private(tmp_path: Path) -> None:
+def test_private_files_are_readable_by_their_owner_alone(tmp_path: Path) -> None:
     file = tmp_path / "run" / "token"
     write_private(file, "one")
     write_private(file, "two")
@@ -269,7 +269,7 @@ def test_private_files_are_private(tmp_path: Path) -> None:
     assert [path.name for path in file.parent.iterdir()] == ["token"]
 
 
-def test_addresses_are_loopback(tmp_path: Path) -> None:
+def test_addresses_beyond_loopback_need_tls_and_malformed_ones_are_refused(tmp_path: Path) -> None:
     assert check_address("localhost:0") == ("localhost", 0)
     for address in ("10.0.0.1:7720", "0.0.0.0:1", "example.org:80"):
         with pytest.raises(InputError, match="needs TLS"):
@@ -279,7 +279,7 @@ def test_addresses_are_loopback(tmp_path: Path) -> None:
             check_address(address)
 
 
-def test_places_keep_arbiters_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_state_folder_has_a_run_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("EUNOMIA_STATE_DIR", raising=False)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "s"))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "r"))
@@ -310,7 +310,7 @@ def test_a_wall_clock_that_jumps_does_not_move_the_arbiters(
         assert 100.0 <= float(Clock.after(journal, last).now()) < 160.0  # over a restart of the arbiter
 
 
-def test_after_a_restart_of_the_machine_its_wall_clock_tells_how_long_it_was_away(
+def test_after_a_restart_of_the_machine_downtime_is_read_from_its_wall_clock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Journal.open(tmp_path / "journal.sqlite", durable=False) as journal:
@@ -333,7 +333,7 @@ def test_reports_on_a_new_job_wait_for_the_job() -> None:
     assert not _speaks_of(JobPaused(job="a/1"), set())
 
 
-def test_records_of_apps_come_back_from_their_notes(tmp_path: Path) -> None:
+def test_records_of_apps_are_restored_from_their_notes(tmp_path: Path) -> None:
     app = App(name="a", user="u", weight=2.0, tuner="none", trials=1, least=1, most=2, submitted_at=1.0, arrived_at=0.5)
     app.take_standing(pb.Standing(metric="m", best=math.nan, last="x"))
     app.ended_jobs["a/1"] = "failed"

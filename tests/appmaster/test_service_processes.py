@@ -92,7 +92,7 @@ def test_killed_arbiters_and_launchers_come_back_and_the_work_goes_on(tmp_path: 
     assert all(early.now <= late.now for early, late in itertools.pairwise(steps))
 
 
-def test_a_log_that_cannot_be_written_costs_no_restart(tmp_path: Path) -> None:
+def test_a_log_that_cannot_be_written_prevents_no_restart(tmp_path: Path) -> None:
     with (tmp_path / "log").open("w") as stream:
         configure_logs(stream=stream)
     nap = [sys.executable, "-c", "import time; time.sleep(0.05)"]
@@ -220,7 +220,7 @@ def test_serve_refuses_a_segment_without_steps_before_anything_starts(tmp_path: 
     assert not (tmp_path / "state").exists()
 
 
-def test_serve_that_is_refused_leaves_no_folder_of_results(tmp_path: Path, run: Callable[..., str]) -> None:
+def test_a_refused_serve_leaves_no_folder_of_results(tmp_path: Path, run: Callable[..., str]) -> None:
     out = ("--out", "out", "--state-dir", "state")
     said = run("serve", "--journal-keep", "drop", *out, check=2)
     assert "--out must have a journal with all its steps, but got --journal-keep drop" in said
@@ -331,7 +331,7 @@ def test_a_token_file_that_holds_no_token_is_refused_by_the_arbiter_alone(tmp_pa
         assert "an arbiter must be reachable" in str(away.value)
 
 
-def test_the_commands_from_serve_to_cancel(tmp_path: Path, run: Callable[..., str]) -> None:
+def test_serve_submit_status_and_cancel_work_together(tmp_path: Path, run: Callable[..., str]) -> None:
     work(tmp_path)
     state = ("--state-dir", str(tmp_path / "state"))
     command = [sys.executable, "-c", "from eunomia.cli import main; main()", "serve", *state, "--json"]

@@ -53,7 +53,7 @@ def test_made_certificates_are_private_and_good_for_this_machine(tmp_path: Path)
         make(tmp_path / "tls")
 
 
-def test_certificates_that_no_client_would_accept_are_refused_before_anything_starts(tmp_path: Path) -> None:
+def test_serve_refuses_certificates_that_no_client_would_accept_before_it_starts(tmp_path: Path) -> None:
     one, other = make(tmp_path / "one"), make(tmp_path / "other")
     with pytest.raises(InputError, match="must match its key"):
         Certificates(cert=one.cert, key=other.key, ca=one.ca).check("localhost")
@@ -223,7 +223,7 @@ def test_a_new_certificate_is_shown_at_sighup_and_one_that_is_no_good_is_refused
         assert (made.arbiter.pid, made.arbiter.restarts) == (pid, 0)
 
 
-def test_serve_hands_sighup_on() -> None:
+def test_serve_reloads_at_sighup_and_stops_at_sigterm() -> None:
     numbers = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
     before = {number: signal.getsignal(number) for number in numbers}
 

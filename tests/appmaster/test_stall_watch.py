@@ -149,7 +149,7 @@ def test_a_stall_after_that_is_shorter_than_a_step_ends_no_healthy_job() -> None
     assert limits.seconds(Phase.UNKNOWN, 5.0) == 15.0
 
 
-def test_a_watch_that_was_stopped_gives_the_whole_limit_again() -> None:
+def test_after_a_stop_of_the_launcher_a_worker_has_the_whole_limit_again() -> None:
     lab = Lab()
     lab.step_seconds = 0.1
     lab.run(50.0, Phase.STEPS)
@@ -157,7 +157,7 @@ def test_a_watch_that_was_stopped_gives_the_whole_limit_again() -> None:
     assert stalled_after(lab, 200.0) == pytest.approx(60.0, abs=2 * TICK)
 
 
-def test_time_that_the_loop_was_late_by_is_no_silence_before_it_is_known_to_be_no_gap() -> None:
+def test_silence_counts_from_the_end_of_the_last_gap_of_the_loop() -> None:
     time = Time()
     clock = LoopClock(time)
     time.now += 100.0
@@ -176,7 +176,9 @@ SPELLS = st.lists(st.tuples(PHASES, st.floats(0.01, 0.95), st.sampled_from([0.2,
 
 
 @given(SPELLS, st.floats(0.001, 100.0))
-def test_no_healthy_history_is_a_stall(spells: list[tuple[Phase, float, float]], step: float) -> None:
+def test_no_history_of_a_healthy_worker_is_reported_as_a_stall(
+    spells: list[tuple[Phase, float, float]], step: float
+) -> None:
     """Spells shorter than their limits, with gaps of the loop of any length between two looks, are no stalls."""
     lab = Lab()
     lab.step_seconds = step
@@ -193,7 +195,7 @@ def test_no_healthy_history_is_a_stall(spells: list[tuple[Phase, float, float]],
 
 
 @given(SPELLS, PHASES, st.floats(0.001, 100.0), st.sampled_from([0.2, 1.0, 4.9]))
-def test_every_silence_of_a_running_watch_is_seen(
+def test_every_silence_longer_than_the_limit_is_reported_as_a_stall(
     spells: list[tuple[Phase, float, float]], last: Phase, step: float, gap: float
 ) -> None:
     """Whatever came before, a job that falls silent is a stall within its limit and two looks."""

@@ -37,7 +37,7 @@ def went_on_after(made: Supervisor, arbiter: Client, file: Path) -> tuple[str, s
     return stalled, stacks(made, "hang")
 
 
-def test_a_sleep_inside_of_backward(tmp_path: Path) -> None:
+def test_a_worker_that_sleeps_in_backward_is_ended_with_its_stacks(tmp_path: Path) -> None:
     with (
         supervisor(tmp_path, launcher_options=QUICK) as made,
         Client(made.address, token_file=made.token_file) as arbiter,
@@ -48,7 +48,7 @@ def test_a_sleep_inside_of_backward(tmp_path: Path) -> None:
         assert "in backward" in found
 
 
-def test_a_gang_whose_rank_1_stops_in_an_all_reduce(tmp_path: Path) -> None:
+def test_a_gang_whose_rank_1_stops_in_an_all_reduce_is_ended_and_goes_on(tmp_path: Path) -> None:
     with (
         supervisor(tmp_path, launcher_options=QUICK) as made,
         Client(made.address, token_file=made.token_file) as arbiter,
@@ -64,7 +64,7 @@ def test_a_gang_whose_rank_1_stops_in_an_all_reduce(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_limit_without_any_option_is_a_minute(tmp_path: Path) -> None:
+def test_without_an_option_the_limit_of_a_step_is_a_minute(tmp_path: Path) -> None:
     with (
         supervisor(tmp_path) as made,
         Client(made.address, token_file=made.token_file) as arbiter,

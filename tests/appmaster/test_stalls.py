@@ -80,7 +80,7 @@ def test_a_script_without_the_helper_is_ended_only_where_the_app_file_says_so(tm
         assert arbiter.app("bob").state == "running"
 
 
-def test_silence_of_those_who_count_is_none_of_the_workers(tmp_path: Path) -> None:
+def test_a_pause_of_app_master_launcher_or_arbiter_is_not_counted_as_silence_of_a_worker(tmp_path: Path) -> None:
     """App master, launcher and arbiter are stopped for longer than the limit, one after another; nothing is ended."""
     with (
         supervisor(tmp_path, launcher_options=QUICK) as made,

@@ -270,7 +270,7 @@ def test_every_step_is_logged_once_over_incarnations(job: Any) -> None:
     }
 
 
-def test_a_run_that_ended_goes_on_where_it_is_given_more_to_do(job: Any) -> None:
+def test_a_finished_run_goes_on_when_it_is_started_with_more_steps(job: Any) -> None:
     job.args = ("--steps", "7")
     assert job.run() == DONE
     job.args = ("--steps", "12")

@@ -52,7 +52,7 @@ def deviation(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> f
 
 @pytest.mark.parametrize("micro_batches", [1, 2, 3])
 @pytest.mark.parametrize("workers", [1, 2, 3])
-def test_workers_times_micro_batches_make_the_same_steps(
+def test_any_number_of_workers_and_micro_batches_makes_the_same_steps(
     lab: Any, whole: dict[str, torch.Tensor], tmp_path: Path, workers: int, micro_batches: int
 ) -> None:
     job = Job(lab, DIGITS, tmp_path / "run", args=("--micro-batches", str(micro_batches)))
@@ -70,7 +70,9 @@ def test_a_run_resized_between_incarnations_makes_the_same_steps(
 
 
 @pytest.mark.parametrize("workers", [2, 3])
-def test_a_last_batch_smaller_than_the_gang_counts_as_it_should(lab: Any, tmp_path: Path, workers: int) -> None:
+def test_a_last_batch_smaller_than_the_gang_is_weighted_as_on_one_worker(
+    lab: Any, tmp_path: Path, workers: int
+) -> None:
     # 5 batches an epoch, the last of one sample; gradients are cleared after the step, which micro-batches must bear.
     args = ("--samples", "33", "--batch-size", "8", "--epochs", "3", "--clear-after")
     alone = Job(lab, DIGITS, tmp_path / "alone", args=args)
@@ -97,7 +99,7 @@ def test_what_micro_batches_log_is_their_mean(lab: Any, tmp_path: Path) -> None:
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
-def test_one_worker_that_evaluates_alone_is_an_error(lab: Any, tmp_path: Path) -> None:
+def test_an_evaluation_by_one_worker_alone_is_an_error(lab: Any, tmp_path: Path) -> None:
     script = tmp_path / "alone.py"
     text = DIGITS.read_text()
     assert "    with torch.no_grad():\n" in text

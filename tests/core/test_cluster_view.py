@@ -51,7 +51,7 @@ def test_the_view_has_the_numbers_of_the_run() -> None:
     assert view.open_offer is None
 
 
-def test_a_lease_is_read_as_it_stands() -> None:
+def test_a_lease_is_read_in_its_present_state() -> None:
     view = begun().view
     (lease,) = view.leases()
     assert view.lease(lease.id) is not None

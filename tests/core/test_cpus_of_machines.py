@@ -95,7 +95,7 @@ SCRIPT: list[tuple[float, Event]] = [
 ]
 
 
-def test_what_is_checked_is_carried_out() -> None:
+def test_processes_use_the_cpus_that_the_arbiter_checked() -> None:
     drive = drive_of({"ana/0": [19.0, 5.0], "ben/0": [19.0]})
     sums: list[float] = []
 

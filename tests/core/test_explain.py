@@ -667,7 +667,7 @@ def test_the_order_of_service_is_explained_by_the_plugin_that_decides_it() -> No
     assert why.numbers["attained"] == 0.0
 
 
-def test_a_plugin_that_fails_to_explain_costs_no_answer() -> None:
+def test_explain_answers_though_the_plugin_fails_to_explain() -> None:
     why = CASES["a plugin that fails"].build().explain("b/0")
     assert why.said == ""
     assert "a hole in the road" in why.sentence

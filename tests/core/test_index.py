@@ -36,7 +36,7 @@ def script(cluster: str, count: int = 60) -> tuple[list[tuple[float, Event]], di
 
 @pytest.mark.parametrize("cluster", ["2x4 V100", "2x4 V100, 2x2 P100"])
 @pytest.mark.parametrize(("policy", "delays"), [("srtf", Delays()), ("las", Delays(start=1.5, release=2.0))])
-def test_a_queue_that_is_kept_equals_one_that_is_made_anew(
+def test_a_queue_updated_incrementally_equals_one_built_from_scratch(
     policy: str, delays: Delays, cluster: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked, kept = list[int](), Index.queue
@@ -186,7 +186,7 @@ def test_a_key_that_is_not_known_is_served_last() -> None:
     assert line_of(lambda facts, job: Linear(2.0, math.nan), facts, 0) == Linear(math.inf)
 
 
-def test_facts_are_those_of_menus_and_columns() -> None:
+def test_facts_of_a_job_equal_its_menu_and_its_columns() -> None:
     made = World("1x4 V100").job("a/0", gpus=(1, 2), iterations=60, seconds_per_iteration=2.0).job("b/0")
     menus = default_registry().make("range", {}, alias="range", place=".".join).eunomia_elasticity(made.snapshot())
     facts, row = made.snapshot().index.facts(menus), made.row("a/0")

@@ -37,7 +37,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "state" / "journal.sqlite"
 
 
-def test_steps_come_back_as_they_were(path: Path) -> None:
+def test_steps_are_read_back_as_they_were_written(path: Path) -> None:
     order = Transition(
         kind=TransitionKind.START,
         lease=1,
@@ -117,7 +117,7 @@ def test_notes_and_settings_are_read_back(path: Path) -> None:
         assert reader.notes("other") == {}
 
 
-def test_what_fails_is_not_half_written(path: Path) -> None:
+def test_a_failed_append_writes_nothing(path: Path) -> None:
     with Journal.open(path) as journal:
         with pytest.raises(TypeError):
             journal.append(1.0, [], decision(1.0), notes=[Note(kind="app", key="a", value=object())])
@@ -126,7 +126,7 @@ def test_what_fails_is_not_half_written(path: Path) -> None:
         assert journal.last_step == 1
 
 
-def test_readers_look_on_and_cannot_write(path: Path) -> None:
+def test_readers_can_read_a_live_journal_but_not_write_it(path: Path) -> None:
     with Journal.open(path) as journal:
         fill(journal, 1)
         with read_journal(path) as reader:
@@ -136,7 +136,7 @@ def test_readers_look_on_and_cannot_write(path: Path) -> None:
                 reader._database.execute("DELETE FROM steps")
 
 
-def test_files_are_the_owners_alone(path: Path) -> None:
+def test_journal_files_are_readable_by_their_owner_alone(path: Path) -> None:
     with Journal.open(path):
         assert path.stat().st_mode & 0o077 == 0
         assert path.parent.stat().st_mode & 0o077 == 0
@@ -177,7 +177,7 @@ def test_a_journal_has_one_arbiter_and_a_killed_one_leaves_whole_steps(path: Pat
 
 
 @pytest.mark.parametrize(("version", "told"), [(9, "is newer: take a newer"), (0, "is older: finish it")])
-def test_another_version_is_refused_with_the_way_out(path: Path, version: int, told: str) -> None:
+def test_another_version_is_refused_and_the_error_names_the_remedy(path: Path, version: int, told: str) -> None:
     Journal.open(path).close()
     database = sqlite3.connect(path)
     database.execute(f"PRAGMA user_version={version}")

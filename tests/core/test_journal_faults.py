@@ -101,7 +101,7 @@ def test_an_archived_segment_is_read_by_its_name_and_refused_if_it_is_damaged(pa
     recovered(path)  # which needs none of it
 
 
-def test_an_archive_that_cannot_be_written_costs_nothing(path: Path) -> None:
+def test_steps_stay_in_the_journal_while_the_archive_cannot_be_written(path: Path) -> None:
     (path.parent / "journal.archive").write_text("in the way")
     with Journal.open(path, durable=False, retention=SMALL) as journal:
         live(journal, 9, checkpoint_every=2)
@@ -183,9 +183,7 @@ def test_without_a_checkpoint_steps_must_go_back_to_the_first(path: Path) -> Non
         ("DELETE FROM steps WHERE id > 9", "must hold its last step, 12; this one ends with step 9"),
     ],
 )
-def test_a_damaged_step_is_refused_with_the_way_out_and_what_is_good_can_be_saved(
-    path: Path, statement: str, told: str
-) -> None:
+def test_a_damaged_step_is_refused_and_salvage_saves_the_good_steps(path: Path, statement: str, told: str) -> None:
     with Journal.open(path, durable=False) as journal:
         journal.set_meta(seed=7)
         live(journal, 9, checkpoint_every=4)
@@ -309,7 +307,7 @@ def test_a_journal_cut_short_is_refused_and_the_file_kept(path: Path) -> None:
     assert path.read_bytes() == content[: len(content) // 2]
 
 
-def test_a_journal_that_is_held_is_not_saved_from(path: Path) -> None:
+def test_salvage_refuses_a_journal_that_an_arbiter_holds(path: Path) -> None:
     with Journal.open(path), pytest.raises(InputError, match="must have one arbiter"):
         salvage(path)
 

@@ -11,7 +11,7 @@ import structlog
 from eunomia.logs import configure_logs
 
 
-def test_anything_but_a_terminal_gets_one_object_a_line() -> None:
+def test_off_a_terminal_each_log_record_is_one_line_of_json() -> None:
     stream = io.StringIO()
     configure_logs(level="info", stream=stream)
     structlog.get_logger().info("round.decided", round=3)

@@ -124,7 +124,7 @@ DATACLASS = """
         ("        api = 1\n", "        api = 1\n        options_type = dict\n", "subclass of PluginOptions"),
     ],
 )
-def test_what_pluggy_would_pass_over_is_said_before_registration(write: Write, old: str, new: str, error: str) -> None:
+def test_hooks_that_pluggy_would_ignore_are_errors_at_load(write: Write, old: str, new: str, error: str) -> None:
     assert old in GOOD
     registry = Registry.find(paths=[write(GOOD.replace(old, new))], installed=False)
     (item,) = [item for item in registry.all() if item.found.origin == "stranger.py"]

@@ -60,7 +60,7 @@ def test_a_value_prints_compares_and_hashes_as_a_dataclass() -> None:
     assert One(only=math.nan) == One(only=math.nan)  # as in a tuple, the very same object is equal to itself
 
 
-def test_what_builds_is_equal_to_itself_alone() -> None:
+def test_a_built_object_is_equal_to_itself_alone() -> None:
     one = Built(x=1.0)
     assert one != Built(x=1.0)
     assert one == one
@@ -101,7 +101,7 @@ def test_fields_can_be_neither_set_nor_deleted(kind: Any) -> None:
 
 
 @pytest.mark.parametrize("given", [{}, {"x": 1.0, "z": 2.0}])
-def test_what_is_missing_or_unknown_is_refused_by_name(given: dict[str, Any]) -> None:
+def test_missing_and_unknown_fields_are_refused_by_name(given: dict[str, Any]) -> None:
     with pytest.raises(TypeError) as expected:
         Plain(**given)
     with pytest.raises(TypeError) as found:

@@ -34,7 +34,7 @@ def test_an_allocation_reads_values_built_by_hand() -> None:
     assert answer.amount.gpus.tolist() == [1, 2]  # type: ignore[union-attr]
 
 
-def test_a_placement_serves_grants_built_by_hand_and_then_those_that_stand_by() -> None:
+def test_a_placement_serves_grants_built_by_hand_and_then_standby_claims() -> None:
     world = town().job("c/1", gpus=3)
     grants = grants_to(world, {"c/1": 3, "b/1": 2, "a/1": 1}, standby=["b/1", "a/1"])
     menus = menus_of(world, {"a/1": [MenuPoint(1, 1.0)], "b/1": [MenuPoint(2, 1.0)], "c/1": [MenuPoint(3, 1.0)]})

@@ -36,14 +36,14 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("text,said", HOSTILE.values(), ids=HOSTILE)
-def test_what_is_too_large_or_too_deep_is_refused_with_its_bound(text: str, said: str) -> None:
+def test_toml_that_is_too_large_or_too_deep_is_refused_with_its_bound(text: str, said: str) -> None:
     with pytest.raises(InputError) as refused:
         parse_toml(text, "an app file", place="a.toml")
     assert said in str(refused.value)
     assert len(str(refused.value)) < 200
 
 
-def test_an_attack_costs_no_more_than_reading_it() -> None:
+def test_a_key_of_too_many_parts_is_refused_before_it_is_parsed() -> None:
     """In a process of its own with a limit on its CPU time: the parser alone takes minutes."""
     program = (
         "import resource; resource.setrlimit(resource.RLIMIT_CPU, (20, 20))\n"
@@ -68,7 +68,7 @@ def test_an_attack_costs_no_more_than_reading_it() -> None:
         "[a.b]\nc.d = {e = 1979-05-27T07:32:00Z}",
     ],
 )
-def test_what_stands_in_strings_and_comments_is_not_counted(text: str) -> None:
+def test_strings_and_comments_do_not_count_towards_the_bounds(text: str) -> None:
     assert parse_toml(text, "an app file", place="a.toml") == tomllib.loads(text)
 
 

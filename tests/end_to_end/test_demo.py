@@ -89,7 +89,7 @@ def test_no_slot_has_two_holders_and_no_round_is_faulty(demo: tuple[Path, dict[s
     assert summary["slots_held_twice"].to_list() == [0]
 
 
-def test_it_leaves_the_folder_of_a_run_and_no_process(demo: tuple[Path, dict[str, Any], str]) -> None:
+def test_the_demo_leaves_the_folder_of_a_run_and_no_process(demo: tuple[Path, dict[str, Any], str]) -> None:
     folder, _, progress = demo
     assert processes_of(folder) == []
     for name in ("report.html", "run.json", "journal.sqlite", "summary.csv", "profiles/demo.toml", "cluster.toml"):

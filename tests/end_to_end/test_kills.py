@@ -19,7 +19,7 @@ MORE_RUNS = 3
 
 
 @pytest.mark.timeout(900)
-def test_whoever_is_killed_every_app_finishes_and_no_slot_has_two_holders(tmp_path: Path) -> None:
+def test_every_app_finishes_after_any_kill_and_no_slot_has_two_holders(tmp_path: Path) -> None:
     seed = secrets.randbelow(2**31)
     print(f"seed {seed}")
     luck = random.Random(seed)
@@ -37,7 +37,7 @@ def test_whoever_is_killed_every_app_finishes_and_no_slot_has_two_holders(tmp_pa
     assert sorted(killed) == sorted(kinds) == sorted(KINDS)  # in any order: a kind waits while none of it lives
 
 
-def test_kills_that_are_left_over_go_to_the_runs_that_follow() -> None:
+def test_kills_that_one_run_has_no_room_for_go_to_the_next_runs() -> None:
     assert spread(["a", "b", "c"], [["x"], ["y"]]) == [["x", "a", "c"], ["y", "b"]]
     assert spread(["a", "b"], []) == [["a", "b"]]
     assert spread([], [["x"]]) == [["x"]]

@@ -124,7 +124,7 @@ def _best_of(run: Callable[..., str]) -> Any:
     return json.loads(run("best", "lrs", "--json"))["best"]
 
 
-def test_what_a_cancelled_search_had_left_goes_on_too_though_the_arbiter_had_forgotten_it(
+def test_a_cancelled_search_that_the_arbiter_no_longer_lists_goes_on_with_its_trials_left(
     tmp_path: Path, run: Callable[..., str]
 ) -> None:
     options = ("--not-durable", "--heartbeat-seconds", "0.3", "--keep-apps", "0")
@@ -142,7 +142,9 @@ def test_what_a_cancelled_search_had_left_goes_on_too_though_the_arbiter_had_for
         assert [row["iterations"] for row in trials(tmp_path)] == ["120"] * 6
 
 
-def test_what_cannot_go_on_is_refused_and_nothing_is_changed(tmp_path: Path, run: Callable[..., str]) -> None:
+def test_more_trials_are_refused_for_apps_that_cannot_go_on_and_nothing_changes(
+    tmp_path: Path, run: Callable[..., str]
+) -> None:
     with served(tmp_path) as (_, arbiter):
         grid = SEARCH.replace("high = 0.5", "high = 0.3, step = 0.1").replace("trials = 4", 'sampler = "grid"')
         apps = [

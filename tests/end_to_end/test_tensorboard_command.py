@@ -77,7 +77,7 @@ def test_each_trial_is_a_run_until_the_command_is_interrupted(searched: Path, ho
         assert process.wait(20) == 0
 
 
-def test_the_arbiter_names_the_folder_and_what_cannot_be_shown_is_refused(
+def test_the_arbiter_names_the_folder_and_an_app_without_logs_is_refused(
     searched: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(*words: str) -> str:

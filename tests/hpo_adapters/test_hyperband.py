@@ -21,7 +21,7 @@ TABLE = [
 n = ceil(B / R * eta^s / (s + 1)) with B = 5 R, n_i = floor(n / eta^i), r_i = R / eta^(s - i)."""
 
 
-def test_brackets_rungs_and_sizes_are_the_papers() -> None:
+def test_brackets_rungs_and_sizes_equal_those_of_the_paper() -> None:
     options = HyperbandOptions(min_iterations=1)
     assert largest_s(1, 81, 3) == 4
     assert bracket_sizes(5, 3) == [81, 34, 15, 8, 5]
@@ -31,7 +31,7 @@ def test_brackets_rungs_and_sizes_are_the_papers() -> None:
     assert [len(bracket.members) for bracket in tuner._brackets] == [81, 34, 15, 8, 5]
 
 
-def test_played_to_the_end_as_many_trials_reach_each_rung_as_the_table_says() -> None:
+def test_as_many_trials_reach_each_rung_as_in_the_papers_table() -> None:
     tuner = Hyperband.create(search(143, max_iterations=81), HyperbandOptions(min_iterations=1))
     entered: list[list[int]] = [[0] * len(row) for row in TABLE]
     bracket_of = {n: row for row, b in enumerate(tuner._brackets) for n in b.members}
@@ -51,7 +51,7 @@ def test_played_to_the_end_as_many_trials_reach_each_rung_as_the_table_says() ->
     assert tuner.best() == 1
 
 
-def test_its_forecast_counts_the_tables_iterations_and_its_longest_way_is_one_trial() -> None:
+def test_the_forecast_of_hyperband_sums_the_iterations_of_the_papers_table() -> None:
     tuner = Hyperband.create(search(143, max_iterations=81), HyperbandOptions(min_iterations=1, demand="full"))
     predicted = forecast(tuner, {}, {}, otherwise=Speed(seconds_per_iteration=2.0))
     assert predicted is not None

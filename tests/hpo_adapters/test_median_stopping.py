@@ -97,7 +97,7 @@ def test_the_rule_needs_a_metric_and_other_trials() -> None:
 
 
 @given(st.lists(st.floats(-10, 10), min_size=1, max_size=1500))
-def test_a_thinned_average_is_the_average_there(costs: list[float]) -> None:
+def test_the_average_at_the_last_point_is_exact_though_older_ones_are_thinned(costs: list[float]) -> None:
     averages = _Averages()
     for iteration, cost in enumerate(costs, start=1):
         averages.add(iteration, cost)

@@ -136,7 +136,7 @@ def test_parameters_are_plain_values_of_the_space() -> None:
             assert json.loads(json.dumps(given)) == given
 
 
-def test_without_optuna_the_error_names_the_cure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_optuna_the_error_names_the_extra_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     found = builtins.__import__
 
     def without(name: str, *rest: Any) -> Any:

@@ -37,7 +37,7 @@ def halving(
     return SuccessiveHalving.create(whole, options or SuccessiveHalvingOptions())
 
 
-def test_phases_and_rungs() -> None:
+def test_sizes_of_phases_and_rungs_equal_those_computed_by_hand() -> None:
     assert phase_sizes(16, 2) == [16, 8, 4, 2, 1]
     assert phase_sizes(6, 2) == [6, 3, 1]
     assert phase_sizes(10, 3) == [10, 3, 1]
@@ -81,7 +81,7 @@ def test_failed_and_nan_trials_rank_last_and_ties_go_by_number() -> None:
     assert tuner.ended() == [1, 2, 3, 8]
 
 
-def test_fewer_survivors_than_places_go_on_alone_and_none_ends_the_search() -> None:
+def test_survivors_of_failed_trials_go_on_and_a_search_without_survivors_ends() -> None:
     tuner = halving(4)
     for trial in (1, 2, 3):
         tuner.on_failed(trial)
@@ -115,7 +115,7 @@ def test_rungs_closer_than_an_iteration_are_refused() -> None:
         halving(8, max_iterations=3)
 
 
-def test_the_papers_example_gives_the_papers_phases() -> None:
+def test_the_example_of_the_paper_has_the_phases_that_the_paper_names() -> None:
     """Themis §4.3.3: 16 GPUs, jobs of 80, 100, 100 and 120 s an iteration, 8, 16 and 36 iterations, at most 8 GPUs."""
     options = SuccessiveHalvingOptions(rungs="equal_budget", demand="full")
     tuner = halving(4, options, max_iterations=60, most=8)

@@ -24,12 +24,12 @@ def world() -> World:
     return made.job("single/0", gpus=(1, 4), arrived=1.0, iterations=240.0, seconds_per_iteration=1.0)
 
 
-def test_an_app_is_as_long_as_its_jobs_together() -> None:
+def test_the_length_of_an_app_is_the_sum_of_its_jobs() -> None:
     assert scores(world(), "remaining_service") == pytest.approx({"search": 300.0, "single": 240.0})
     assert scores(world(), "remaining_time") == pytest.approx({"search": 100.0, "single": 60.0})
 
 
-def test_a_forecast_says_what_is_still_to_come() -> None:
+def test_the_length_of_an_app_includes_forecast_work() -> None:
     later = JobForecast(iterations_left=50.0, seconds_per_iteration=2.0, most=4)
     first = JobForecast(iterations_left=100.0, seconds_per_iteration=1.0, most=1)
     forecast = Forecast(phases=(Phase(jobs=(first,)), Phase(jobs=(later,))), total_gpu_seconds=500.0, most=8)
@@ -43,5 +43,5 @@ def test_unknown_work_comes_last() -> None:
     assert scores(made, "remaining_time")["unknown"] == float("inf")
 
 
-def test_service_is_what_the_app_has_received() -> None:
+def test_the_service_of_an_app_is_what_its_jobs_received() -> None:
     assert set(scores(world(), "least_service").values()) == {0.0}

@@ -25,7 +25,7 @@ def table() -> Combinations:
     return Combinations(Registry.find(installed=False), processes=2)
 
 
-def test_every_plugin_of_the_tree_stands_in_the_table(table: Combinations) -> None:
+def test_every_plugin_of_the_tree_is_in_the_table(table: Combinations) -> None:
     standing = {name for names in table.plugins.values() for name in names}
     staged = {name for name in table.registry.names if table.registry.stages(name)}
     assert standing == staged

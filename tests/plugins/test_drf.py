@@ -23,7 +23,7 @@ def served(world: World, **options: object) -> tuple[list[str], dict[str, int], 
     return order, sizes, {str(snapshot.jobs.id[row]): Reason(reason) for row, reason in said}
 
 
-def test_the_example_of_the_paper() -> None:
+def test_drf_serves_the_tasks_that_the_papers_example_serves() -> None:
     """DRF §4.1: 9 CPUs and 18 GB; three tasks of (1 CPU, 4 GB) and two of (3 CPUs, 1 GB) are served."""
     world = World("1x18 V100 9cpu 18GiB").app("a", user="ana").app("b", user="bo")
     for number in range(9):
@@ -48,7 +48,7 @@ def test_gpus_that_owners_already_hold_count() -> None:
     assert served(world)[0] == ["b/1", "b/2"]
 
 
-def test_weights_and_apps_as_owners() -> None:
+def test_among_apps_a_weight_of_two_gives_twice_the_gpus() -> None:
     world = World("1x6 V100").app("a", weight=2.0).app("b")
     for number in range(6):
         world.job(f"a/{number}", arrived=number).job(f"b/{number}", arrived=number)

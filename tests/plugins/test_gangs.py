@@ -111,7 +111,7 @@ moments = st.tuples(
 
 
 @given(st.lists(moments, max_size=12))
-def test_a_random_history_is_served_as_if_all_jobs_were_ranked(history: list[Any]) -> None:
+def test_over_random_histories_the_queue_serves_the_same_jobs_as_a_full_ranking(history: list[Any]) -> None:
     jobs, whole = Jobs(), Jobs()
     for seconds, arrived, left, waits, free in history:
         jobs.now += seconds

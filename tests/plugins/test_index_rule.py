@@ -23,7 +23,7 @@ def two() -> World:
     return world.job("b/1", gpus=2, iterations=300, seconds_per_iteration=2.0)
 
 
-def test_short_is_the_mean_time_left_over_the_sum_of_it_and_the_jobs_own() -> None:
+def test_the_term_short_is_the_mean_time_left_over_the_sum_of_it_and_the_time_left_of_the_job() -> None:
     assert index(two(), short=1.0) == pytest.approx({"a/1": 200 / 300, "b/1": 200 / 500})
 
 

@@ -107,7 +107,7 @@ def test_the_wake_up_is_after_now_and_the_order_changes_then(received: float, se
         assert value(world, now=answer.wake_at + 1e-6).memo.jobs  # type: ignore[union-attr]
 
 
-def test_a_preset_is_tiresias() -> None:
+def test_the_preset_tiresias_has_the_stages_of_tiresias() -> None:
     from eunomia import Profile
 
     assert Profile.load("tiresias").plugins == {

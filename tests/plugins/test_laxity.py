@@ -39,7 +39,7 @@ def test_a_job_as_long_as_the_path_is_critical_and_comes_first() -> None:
     assert order(three(), contention=10.0) == ["c/1", "a/1", "b/1"]
 
 
-def test_the_path_is_all_work_on_all_gpus_where_that_is_longer() -> None:
+def test_the_critical_path_is_at_least_all_work_over_all_gpus() -> None:
     world = three()
     for number in range(4):
         world = world.job(f"d/{number}", iterations=390, seconds_per_iteration=1.0)
@@ -70,7 +70,7 @@ def test_among_late_jobs_the_one_with_the_greatest_rho_comes_first() -> None:
     assert held["b/1"][1] == pytest.approx(-2.25 / 0.9)
 
 
-def test_without_late_the_deadline_has_no_effect() -> None:
+def test_without_the_option_late_the_deadline_has_no_effect() -> None:
     found = scores(three(), now=150.0, contention=2.0, late=False)
     assert found["a/1"] == (2.0, pytest.approx(100 * (1 - 0.25**8)))
 

@@ -29,7 +29,7 @@ def town(cluster: str = "2x4 V100") -> World:
     return World(cluster).job("a/1", gpus=(1, 4)).job("b/1", gpus=(1, 4)).job("c/1", gpus=(1, 4))
 
 
-def test_what_is_left_goes_to_the_greatest_relative_gain() -> None:
+def test_leftover_gpus_go_to_the_greatest_relative_gain() -> None:
     curves = {"a/1": FAST, "b/1": SLOW, "c/1": SLOW}
     # b gains 2 iterations a second and a only 0.9, but a fifth of its speed against nine tenths.
     assert given_out(town("1x4 V100"), {"a/1": 1, "b/1": 1, "c/1": 0}, curves) == {"a/1": 3, "b/1": 1, "c/1": 0}

@@ -257,7 +257,7 @@ def _simulated(folder: Path, profile: Profile, reports: Reports, *, plain: bool 
     return engine.run(), engine
 
 
-def test_a_kind_is_measured_once_and_the_run_is_close_to_that_with_declared_curves(tmp_path: Path) -> None:
+def test_a_kind_is_measured_once_and_jobs_finish_nearly_as_early_as_with_declared_curves(tmp_path: Path) -> None:
     run, engine = _simulated(tmp_path, Profile.load("coddl"), Reports(know="measured"))
     declared = Profile.load("coddl", settings={"stages.elasticity": "throughput"})
     best, _ = _simulated(tmp_path, declared, Reports(know=("sizes", "types")))

@@ -45,7 +45,7 @@ def simulated(out: Path, *more: str) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("cluster", ["2x8 V100", "2x4 V100, 2x4 P100"])
 @pytest.mark.parametrize("more", [[], ["--plain"], ["--cost", "start=20s", "--failures", "between=3d"]])
-def test_its_tables_equal_those_of_the_built_in_policy(
+def test_tables_of_the_plugin_equal_those_of_the_built_in_policy(
     tmp_path: Path, profile: Path, cluster: str, more: list[str]
 ) -> None:
     built_in = simulated(tmp_path / "built-in", "--cluster", cluster, *more, "--policy", "srtf")
@@ -55,7 +55,7 @@ def test_its_tables_equal_those_of_the_built_in_policy(
 
 
 @pytest.mark.parametrize("more", [[], ["--plain"], ["--cost", "start=20s", "--failures", "between=3d"]])
-def test_backfilling_from_outside_starts_the_jobs_of_easy(tmp_path: Path, more: list[str]) -> None:
+def test_a_backfilling_plugin_of_another_package_starts_the_same_jobs_as_easy(tmp_path: Path, more: list[str]) -> None:
     path = tmp_path / "easy.toml"
     path.write_text('extends = "easy"\n\n[stages]\nallocation = "short_gaps"\n')
     built_in = simulated(tmp_path / "built-in", "--cluster", "2x8 V100", *more, "--policy", "easy")
@@ -64,7 +64,7 @@ def test_backfilling_from_outside_starts_the_jobs_of_easy(tmp_path: Path, more: 
     assert [mine[name] == built_in[name] for name in ("jobs.parquet", "leases.parquet")] == [True, True]
 
 
-def test_its_jobs_are_kept_sorted(profile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jobs_of_the_plugin_are_kept_sorted(profile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No round of it ranks all jobs."""
     ranked = []
     monkeypatch.setattr(ordered, "serve_sizes", lambda *given: ranked.append(given))
@@ -85,7 +85,9 @@ def test_its_jobs_are_kept_sorted(profile: Path, monkeypatch: pytest.MonkeyPatch
     ("plugin", "begins", "guide"),
     [(PLUGIN, "def seconds_left", "write-a-valuation.md"), (BACKFILLING, "def seconds_left", "write-an-allocation.md")],
 )
-def test_the_plugin_is_the_guides_and_has_public_names_alone(plugin: Path, begins: str, guide: str) -> None:
+def test_the_plugin_equals_that_of_the_guide_and_imports_public_names_alone(
+    plugin: Path, begins: str, guide: str
+) -> None:
     text = plugin.read_text()
     assert text[text.index(begins) :] in (GUIDES / guide).read_text()
     found = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom | ast.Import)]

@@ -68,7 +68,7 @@ def test_a_budget_that_is_too_small_gives_no_interval_and_says_so(capsys: pytest
     assert re.search(r"--budget \d+m would probably do for all policies", shown)
 
 
-def test_json_is_all_that_stdout_holds(capsys: pytest.CaptureFixture[str]) -> None:
+def test_with_json_stdout_holds_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
     assert advise("--budget", "1s", "--json", "--goal", "mean_jct") == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts["compared"] == ["fifo", "srtf", "las"]

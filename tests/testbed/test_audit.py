@@ -202,7 +202,7 @@ def test_cooperative_oef_is_not_always_pareto_efficient() -> None:
     assert max(gains) > 0.001
 
 
-def test_gavel_can_be_lied_to() -> None:
+def test_an_audit_finds_that_gavel_rewards_false_reports() -> None:
     level_alone = ("plugins.max_min_fairness.beyond=nothing",)
     made = audited("max_min_fairness_perf", 4, Property.UNDER_REPORTS, settings=level_alone)
     by_specification("max_min_fairness_perf", found_in(made, Property.UNDER_REPORTS), level_alone)
@@ -233,7 +233,7 @@ def traded(instance: AuditInstance, speedup: Any) -> list[list[Fraction]]:
     return gpus
 
 
-def test_gandiva_fair_can_be_lied_to() -> None:
+def test_an_audit_finds_that_gandiva_fair_rewards_false_reports() -> None:
     found = found_in(audited("gandiva_fair", 6, Property.UNDER_REPORTS), Property.UNDER_REPORTS)
     (liar,) = found.users
     truth = [Fraction(str(item)) for item in found.instance.speedup[liar]]
@@ -255,7 +255,7 @@ def test_an_order_grants_whole_gpus_and_serves_the_first() -> None:
 # --- its own programmes ---------------------------------------------------------------------------------------------
 
 
-def test_the_optimum_and_a_dominating_allocation_of_golden_examples() -> None:
+def test_optimum_and_dominating_allocations_equal_those_of_golden_examples() -> None:
     of = AuditInstance(speedup=((1, 2), (1, 3), (1, 4)), weight=(1, 1, 1), gpus=(1, 1), jobs=(2, 2, 2))
     assert optimum(of, whole=False).throughput.sum() == pytest.approx(5.0)
     of = AuditInstance(speedup=((1, 5, 6), (1, 2, 3), (1, 6, 7)), weight=(1, 1, 1), gpus=(1, 1, 1), jobs=(3, 3, 3))
@@ -345,7 +345,7 @@ def test_a_policy_with_regular_rounds_alone_is_judged_by_its_first_round() -> No
     assert received.gpus.sum() == 4.0
 
 
-def test_a_policy_that_a_cluster_of_several_types_does_not_suit() -> None:
+def test_an_audit_of_several_types_refuses_a_policy_for_one_type() -> None:
     class OneType(Honest):
         name = "planted_one_type"
         contracts: ClassVar[Contracts] = {
@@ -409,7 +409,9 @@ def violation() -> Violation:
     )
 
 
-def test_the_lie_of_the_golden_example_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_replay_finds_the_gain_from_the_false_report_of_the_golden_example(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Speedups (1, 2) and (1, 5): user 2 reports 2.01 for 5 and truly gets 3.7406 instead of 15/7."""
     path = tmp_path / "one.json"
     write(path, Stored(profile="oef_noncooperative", settings=(), found=violation()))
@@ -419,7 +421,7 @@ def test_the_lie_of_the_golden_example_is_found(tmp_path: Path, capsys: pytest.C
     assert "2.1429" in said
 
 
-def test_each_judge_has_its_column_on_the_page() -> None:
+def test_each_property_has_its_column_on_the_page() -> None:
     policy = AuditedPolicy(Profile.load("max_min_users"), seed=SEED)
     made = full_audit(policy, "mixed", counts=(2, 0), seconds=60.0)
     html = page([made], "Audit")

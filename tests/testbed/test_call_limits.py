@@ -174,7 +174,7 @@ def test_a_metric_of_a_plugin_has_the_limit_too(tmp_path: Path) -> None:
     assert "no answer from counting (metric endless at counting.py:3)" in json.loads(done.stdout)["failed"][0]["error"]
 
 
-def test_in_python_the_error_is_raised_and_the_timer_is_given_back() -> None:
+def test_from_python_a_late_call_raises_the_error_and_the_timer_is_restored() -> None:
     class Spinning:
         """Runs a loop without end."""
 
@@ -226,7 +226,7 @@ def test_the_clock_of_each_call_begins_at_zero_and_a_late_one_gets_a_grace() -> 
     assert found[-1] == CPU
 
 
-def test_a_full_page_loses_names_and_keeps_calls() -> None:
+def test_a_full_page_of_calls_keeps_calls_but_not_their_names() -> None:
     page = CallPage()
     page.begin("fifo, seed 0")
     codes = [page.add(f"plugin {number}", "allocation") for number in range(SIZE)]
@@ -236,7 +236,7 @@ def test_a_full_page_loses_names_and_keeps_calls() -> None:
     assert page.call() == ("a plugin", "unknown")
 
 
-def test_the_process_that_guards_ends_with_the_one_it_watches(tmp_path: Path) -> None:
+def test_the_guarding_process_ends_with_the_process_it_watches(tmp_path: Path) -> None:
     script = (
         "import os, sys; from pathlib import Path\n"
         "from eunomia_testbed.calls.guarding import guarded\n"

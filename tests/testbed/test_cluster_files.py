@@ -44,7 +44,7 @@ def test_a_cluster_is_written_out_and_reads_back() -> None:
     assert again.cluster.machines == read.cluster.machines
 
 
-def test_a_file_and_a_short_form_are_told_apart(tmp_path: Path) -> None:
+def test_a_cluster_file_and_a_short_form_are_distinguished(tmp_path: Path) -> None:
     (tmp_path / "site.toml").write_text(EXAMPLE)
     assert load_cluster(str(tmp_path / "site.toml")).gpus == 152
     assert load_cluster("2x4 V100, 1x2 P100").gpus == 10

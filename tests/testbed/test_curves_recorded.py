@@ -58,7 +58,7 @@ def test_no_trial_is_stopped_that_would_have_been_the_best(
         pytest.param("transformer", 0.75, marks=pytest.mark.slow),
     ],
 )
-def test_ends_are_within_predicted_intervals_as_often_as_tabled(
+def test_ends_lie_within_predicted_intervals_as_often_as_the_table_states(
     searches: dict[str, list[RecordedCurve]], model: str, fraction: float
 ) -> None:
     told = foretell(searches[model], "val/accuracy", fraction)
@@ -67,7 +67,7 @@ def test_ends_are_within_predicted_intervals_as_often_as_tabled(
     assert within == pytest.approx(WITHIN[model, fraction], abs=1)
 
 
-def test_without_stopping_all_is_run_and_nothing_lost(searches: dict[str, list[RecordedCurve]]) -> None:
+def test_without_stopping_every_trial_runs_to_its_end(searches: dict[str, list[RecordedCurve]]) -> None:
     found = outcome("none", searches["cnn"], metric="val/accuracy")
     assert (found.stopped, found.wrong, found.saved, found.lost) == (0, (), 0.0, 0.0)
 
@@ -96,7 +96,7 @@ def test_halving_is_replayed_rung_by_rung() -> None:
     assert found.saved == pytest.approx(1 - 80 / 160)
 
 
-def test_what_is_written_is_read_and_what_is_not_finite_survives(tmp_path: Path) -> None:
+def test_recorded_curves_read_back_as_written_with_values_that_are_not_finite(tmp_path: Path) -> None:
     path = tmp_path / "curves.csv"
     curves = (curve(1, 0.5, 0.625), curve(2, 0.25, math.inf - math.inf))
     write(path, curves, ["where from"])
@@ -136,7 +136,7 @@ def test_the_command_prints_both_tables(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 @pytest.mark.slow
-def test_a_recording_goes_on_where_it_was_left(tmp_path: Path) -> None:
+def test_a_recording_continues_after_its_last_trial(tmp_path: Path) -> None:
     """And its first epochs are those on file, up to what another processor rounds otherwise."""
     from curves import record
 

@@ -103,7 +103,7 @@ def test_holders_and_waiting_jobs_are_those_of_the_arbiter_after_every_step(poli
     assert {hold.ended_by for hold in holds.holds} <= {"expired", "preempted", "released"}
 
 
-def test_a_replay_without_its_policy_reads_the_same(tmp_path: Path) -> None:
+def test_a_journal_is_read_alike_whether_or_not_its_policy_is_installed(tmp_path: Path) -> None:
     """A journal is read where its policy is not installed: the journal of ``run_folder`` names none."""
     folder = run_folder(tmp_path)
     with Journal.open(folder / "journal.sqlite", durable=False) as journal:
@@ -188,7 +188,7 @@ def run_folder(folder: Path) -> Path:
     return folder
 
 
-def test_tables_are_made_of_what_a_run_left(tmp_path: Path) -> None:
+def test_tables_of_a_live_run_hold_its_apps_and_jobs(tmp_path: Path) -> None:
     record = LiveRecord(run_folder(tmp_path))
     record.poll()
     folder = ResultFolder(path=tmp_path)
@@ -239,7 +239,7 @@ def test_a_live_run_has_the_metrics_of_plugins(tmp_path: Path) -> None:
     assert summarise(run)["busy_sum_seconds"].to_list() == pytest.approx([run.apps["slot_seconds"].sum()])
 
 
-def test_a_metric_that_fails_costs_a_live_run_only_the_metrics(tmp_path: Path) -> None:
+def test_a_metric_that_fails_removes_only_the_metrics_from_a_live_run(tmp_path: Path) -> None:
     class Wrong:
         name, api = "wrong", 1
 
@@ -302,7 +302,7 @@ def test_a_record_is_read_while_it_grows(tmp_path: Path) -> None:
     record.close()
 
 
-def test_half_a_line_of_activity_waits_for_its_end(tmp_path: Path) -> None:
+def test_an_incomplete_line_of_activity_is_read_once_it_is_complete(tmp_path: Path) -> None:
     path = tmp_path / "activity.jsonl"
     line = {"t": "2026-11-20T14:00:00.500Z", "job": "a/1", "event": "start", "slots": [2], "step": 5, "incarnation": 2}
     whole = json.dumps(line) + "\n"
@@ -325,7 +325,7 @@ def test_apps_of_the_demo_take_a_seed_and_settings() -> None:
     assert "max_iterations = 40\n" in brackets.text and "min_iterations = 10\n" in brackets.text
 
 
-def test_apps_fit_the_machine() -> None:
+def test_apps_of_the_demo_are_fitted_to_the_slots_of_the_machine() -> None:
     sources = app_sources()
     assert fitted(sources, slots=4, on_gpus=False) == sources
     alone = fitted(sources, slots=1, on_gpus=False)

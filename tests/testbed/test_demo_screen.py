@@ -106,7 +106,7 @@ def test_apps_get_letters_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("offered", [1, 2])
-def test_a_title_counts_slots(offered: int) -> None:
+def test_the_title_states_the_number_of_offered_slots(offered: int) -> None:
     made = auction()
     made.records["themis"] = [ROW | {"offered_slots": offered}]
     assert f"{offered} slot{'' if offered == 1 else 's'} offered" in title_of(made)
@@ -134,7 +134,7 @@ def test_the_last_table_says_what_happened() -> None:
     assert lines[-1] == "Report   out/report.html"
 
 
-def test_what_went_wrong_is_reported() -> None:
+def test_the_last_lines_report_suspensions_and_slots_held_twice() -> None:
     said = end_lines(outcome(resumed=16, held_twice=("slot 1: a/1 and b/1 ran there at once",)), "r")[-2]
     assert "17 suspensions, 16 of them resumed" in said and said.endswith("slot 1: a/1 and b/1 ran there at once")
     assert "no suspensions" in end_lines(outcome(suspensions=0, resumed=0), "r")[-2]

@@ -40,7 +40,7 @@ def test_the_wheel_holds_the_files(tmp_path: Path) -> None:
     assert {f"eunomia_testbed/example/{name}" for name in EXAMPLE_FILES} <= names
 
 
-def test_the_command_writes_them_once_more_but_never_over_others(
+def test_the_command_overwrites_its_own_files_but_no_other_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

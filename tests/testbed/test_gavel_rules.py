@@ -111,7 +111,7 @@ def test_max_min_fairness_gives_the_published_result_job_by_job(canonical: Workl
 
 
 @pytest.mark.parametrize("least_between", [1000.0, pytest.param(0.0, marks=pytest.mark.slow)])
-def test_it_is_the_plain_simulation_in_every_jct(canonical: Workload, least_between: float) -> None:
+def test_max_min_fairness_equals_the_plain_simulation_in_every_jct(canonical: Workload, least_between: float) -> None:
     options = dataclasses.replace(SHOCKWAVE, least_between_seconds=least_between)
     found = run(canonical, "32x1 V100", "max_min_fairness", rates(RATES), options)
     expected = plain(TRACE, RATES, {"V100": 32}, level, Rules(least_between=least_between))
@@ -124,7 +124,7 @@ def plain(trace: str, table: str, cluster: Mapping[str, int], allocate: Allocate
 
 
 @pytest.mark.slow
-def test_solving_at_every_event_gives_the_recorded_figures(canonical: Workload) -> None:
+def test_solving_at_every_event_gives_recorded_figures(canonical: Workload) -> None:
     options = dataclasses.replace(SHOCKWAVE, least_between_seconds=0.0)
     found = run(canonical, "32x1 V100", "max_min_fairness", rates(RATES), options)
     assert found.jct.mean() == pytest.approx(9246, rel=0.01)
@@ -168,7 +168,7 @@ def _need(rows: list[tuple[float, float, float, int]], rho: float) -> float:
     return sum(size * work / (rho * alone - since) for work, alone, since, size in rows)
 
 
-def test_finish_time_fairness_is_near_the_published_result_and_equal_to_the_plain_one(canonical: Workload) -> None:
+def test_finish_time_fairness_is_near_the_published_result_and_equals_the_plain_simulation(canonical: Workload) -> None:
     found = run(canonical, "32x1 V100", "finish_time_fairness", rates(RATES), SHOCKWAVE)
     assert found.jct.mean() == pytest.approx(11302, rel=0.03)
     assert found.made.end_seconds == pytest.approx(31929, rel=0.02)
@@ -228,7 +228,7 @@ def test_max_min_without_performance_on_three_types_gives_the_published_result(n
 
 
 @pytest.mark.slow
-def test_three_types_are_as_in_the_plain_simulation_where_the_walk_is_named(ninety_six: Workload) -> None:
+def test_three_types_filled_in_named_order_equal_the_plain_simulation(ninety_six: Workload) -> None:
     name = "gavel/simulation_throughputs.json.gz"
     named = {"gavel_rounds.walk": "named"}
     found = run(ninety_six, HETEROGENEOUS, "max_min_fairness", rates(name), GAVEL, by_type=True, plugins=named)
@@ -261,7 +261,7 @@ _JOBS = st.lists(
     st.sampled_from([0.0, 20.0]),
     st.sampled_from([0.0, 300.0]),
 )
-def test_random_traces_are_as_in_the_plain_simulation(
+def test_random_traces_equal_the_plain_simulation(
     rows: list[tuple[tuple[str, int], int, int]], gpus: int, restart: float, least_between: float
 ) -> None:
     rows = sorted(rows, key=lambda row: row[2])

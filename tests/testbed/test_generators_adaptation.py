@@ -28,7 +28,7 @@ real_data = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(real_data)
 
 
-def test_every_job_of_the_published_profile():
+def test_regimes_equal_those_of_every_job_of_the_published_profile():
     """All 120 jobs of the canonical trace, epoch by epoch."""
     trace = real_data.shared_data("shockwave/canonical_120jobs_32gpus.trace").read_text().splitlines()
     profile = json.loads(
@@ -58,7 +58,7 @@ def test_accordion_returns_to_the_first_batch_at_critical_epochs():
     assert runs == ((91, 128), (59, 256), (10, 128), (90, 256), (10, 128), (40, 256))
 
 
-def test_accordions_table_says_one_thing_for_ten_epochs():
+def test_the_table_of_accordion_has_one_entry_for_ten_epochs():
     for family, batch in itertools.product(SAMPLES, (16, 64, 256, 512, 1024, 2048, 4096)):
         said = [is_critical(family, batch, epoch) for epoch in range(700)]
         assert all(len(set(said[at : at + TABLE_STEP])) == 1 for at in range(0, 700, TABLE_STEP)), (family, batch)
@@ -72,7 +72,7 @@ def test_gns_follows_its_table_and_falls_back_at_the_end():
     assert regimes_of("LM", 40, 1, "gns", 20 * steps_per_epoch("LM", 40)) == ((11, 40), (9, 80))
 
 
-def test_what_no_table_lists_keeps_its_batch():
+def test_models_and_sizes_without_a_table_keep_their_batch_size():
     assert regimes_of("Transformer", 64, 1, "accordion", 1000) == regimes_of("Transformer", 64, 1, "static", 1000)
     assert regimes_of("ResNet-18", 32, 8, "gns", 1_000_000) == regimes_of("ResNet-18", 32, 8, "static", 1_000_000)
 
@@ -94,7 +94,7 @@ def test_epochs_are_conserved_and_batches_never_shrink_below_the_first(family, b
     assert runs[0][1] == batch
 
 
-def test_names_round_trip():
+def test_names_with_batch_sizes_are_split_and_joined_again():
     assert split_model("ResNet-18 (batch size 32)") == ("ResNet-18", 32)
     assert split_model("A3C") == ("A3C", None)
     assert named_model(*split_model("LM (batch size 5)")) == "LM (batch size 5)"

@@ -12,7 +12,7 @@ REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference"
 
 
 @pytest.mark.parametrize("name", sorted(GENERATORS))
-def test_every_option_stands_on_its_page(name):
+def test_every_option_of_a_generator_is_on_its_page(name):
     page = (REFERENCE / "generators.md").read_text()
     assert f"`{name}`" in page
     for option, entry in describe_generator(name).items():
@@ -21,7 +21,7 @@ def test_every_option_stands_on_its_page(name):
             assert f"| `{option}` | {meaning} | " in page, option
 
 
-def test_every_fact_stands_on_its_page():
+def test_every_fact_of_a_generator_is_on_its_page():
     page = (REFERENCE / "performance-models.md").read_text()
     for name, facts in MODELS.items():
         numbers = (facts.parameters_millions, facts.batch_size, facts.items_per_second, facts.fixed_seconds)

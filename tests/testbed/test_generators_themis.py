@@ -154,7 +154,7 @@ def test_arrivals_are_poisson_and_the_same_for_both_workloads():
     assert np.mean(gaps > mean) == pytest.approx(np.exp(-1), abs=TOLERANCE)
 
 
-def test_the_fraction_of_network_intensive_apps():
+def test_the_option_network_intensive_sets_the_fraction_of_such_apps():
     def intensive(settings):
         workload = generate_workload("themis1", {"apps": APPS, **settings}, 2)
         first = np.flatnonzero(np.diff(workload.jobs.app, prepend=-1))
@@ -237,7 +237,7 @@ def test_an_app_takes_the_gpu_seconds_of_its_tasks_in_the_simulator(search):
     assert np.bincount(workload.jobs.app, run.slot_seconds) == pytest.approx(expected)
 
 
-def test_halving_keeps_the_best_and_doubles_as_in_4_3_3():
+def test_halving_keeps_the_best_trials_and_doubles_iterations_as_in_section_4_3_3():
     # four trials and 60 iterations: phases of 8, 16 and 36; the lowest asymptotes go on
     curves = np.array([[0.4, 1.0, 0.5], [0.1, 1.0, 0.5], [0.3, 1.0, 0.5], [0.2, 1.0, 0.5]])
     assert halving_iterations(curves, 60, 2, "equal_budget").tolist() == [8, 60, 8, 24]

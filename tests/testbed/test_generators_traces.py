@@ -51,7 +51,7 @@ def rates_file(tmp_path):
 # --- draws ---------------------------------------------------------------------------------------------------------
 
 
-def test_durations_of_gavel_and_synergy():
+def test_durations_of_gavel_and_synergy_follow_their_published_distribution():
     minutes = np.sort(derived_minutes(stream(1, "durations"), MANY))
     exponent = np.log10(minutes)
     expected = np.where(exponent < 3.0, 0.8 * (exponent - 1.5) / 1.5, 0.8 + 0.2 * (exponent - 3.0))
@@ -93,7 +93,7 @@ def test_streams_differ_by_quantity_and_seed():
 # --- Gavel and Synergy ----------------------------------------------------------------------------------------------
 
 
-def test_gavel_splits_gangs_and_gives_them_models_that_can_have_them(rates_file):
+def test_gavel_draws_gang_sizes_by_its_split_and_models_that_run_at_them(rates_file):
     workload = generate_workload("gavel", {"jobs": MANY, "throughputs": str(rates_file)}, 4)
     jobs = workload.jobs
     parts = [float(np.mean(jobs.most == gang)) for gang in (1, 2, 4, 8)]
@@ -123,7 +123,7 @@ def test_gavel_names_a_gpu_type_on_which_nothing_runs(rates_file):
         generate_workload("gavel", {"throughputs": str(rates_file), "gpu_type": "k80"})
 
 
-def test_gavel_with_the_published_throughputs():
+def test_gavel_takes_seconds_per_iteration_from_the_published_throughputs():
     path = real_data.shared_data("gavel/simulation_throughputs.json.gz")
     workload = generate_workload("gavel", {"jobs": 2000, "throughputs": str(path)}, 1)
     rates = GavelThroughputs.read(path)
@@ -146,7 +146,7 @@ def test_synergy_splits_models_by_task():
     assert not single.jobs.arrival_seconds.any()
 
 
-def test_synergy_with_its_profiles():
+def test_synergy_with_profiles_keeps_the_durations_and_takes_models_of_the_profiles():
     folder = real_data.shared_data("synergy")
     bare, told = (generate_workload("synergy", {"jobs": 300, **more}, 8) for more in ({}, {"profiles": str(folder)}))
     seconds = told.jobs.iterations * told.jobs.seconds_per_iteration
@@ -176,7 +176,7 @@ def test_a_published_trace_is_generated_from_its_own_name():
     assert np.array_equal(made.jobs.arrival_seconds, read.jobs.arrival_seconds)
 
 
-def test_shockwave_s_shares(rates_file):
+def test_shockwave_draws_modes_and_durations_by_its_splits(rates_file):
     mine = {"throughputs": str(rates_file), "jobs": 4000, "mode_split": [0.2, 0.3, 0.5]}
     workload = generate_workload("shockwave", mine, 3)
     jobs = workload.jobs
@@ -301,7 +301,7 @@ def test_models_of_another_trace_follow_the_rules_of_traces_in_afs(tmp_path, mon
     assert 'Speeds of "ResNet-50" taken for "resnet50": 38 of 100 jobs' in capsys.readouterr().out
 
 
-def test_afs_eleven_clusters_of_table_3():
+def test_clusters_of_afs_have_as_many_jobs_as_in_table_3():
     trace = real_data.shared_data("philly/philly_full_reconstructed.csv.gz")
     scaling = real_data.shared_data("afs/afs_scaling.csv")
     for number, jobs in ((4, 938), (6, 1461), (9, 956), (11, 1400)):
@@ -346,7 +346,7 @@ def test_oef_speed_ups_are_the_printed_ones_and_grow_from_vgg_to_lstm():
     assert all(1.0 < gain(model, "RTX3080") < gain(model, "RTX3090") for model in MODELS)
 
 
-def test_identical_apps_differ_in_nothing():
+def test_identical_apps_have_equal_jobs_and_arrivals():
     workload = generate_workload("identical", {"apps": 3, "jobs": 2, "time": "1h", "least": 2})
     jobs = workload.jobs
     assert workload.apps.id == ["app0", "app1", "app2"]
@@ -382,7 +382,7 @@ def test_every_generator_describes_its_options():
             assert entry.get("description"), f"{name}.{option}"
 
 
-def test_unknown_generators_and_seeds():
+def test_unknown_generators_and_negative_seeds_are_refused():
     with pytest.raises(InputError, match=r'one of themis1, .* but got "themis"; did you mean "themis'):
         generate_workload("themis")
     with pytest.raises(InputError, match=r"seed must not be negative, but got -1 \(--seed\)"):

@@ -175,7 +175,7 @@ def test_a_cluster_of_one_type_has_neither_rows_nor_part(simulated: RunData, tmp
     assert found.metrics["apps_slow_by_type"].to_list() == found.metrics["type_speed_mean"].to_list() == [None]
 
 
-def test_types_that_are_equally_fast_slow_no_app_down() -> None:
+def test_apps_are_not_slow_by_type_where_types_are_equally_fast() -> None:
     four = Workload.single_jobs(
         "four", ids=list("abcd"), arrival_seconds=np.zeros(4), gpus=np.ones(4, np.int64),
         iterations=np.full(4, 10.0), seconds_per_iteration=np.ones(4),
@@ -186,7 +186,7 @@ def test_types_that_are_equally_fast_slow_no_app_down() -> None:
     assert "No app is slow because of its GPU type." in render(found.run)
 
 
-def test_speeds_that_are_unknown_leave_where_jobs_ran(data: RunData) -> None:
+def test_with_unknown_speeds_the_page_shows_only_where_jobs_ran(data: RunData) -> None:
     unknown = [pl.lit(None, pl.Float64).alias(name) for name in ("speed", "lost_seconds", "run_seconds")]
     rows = data.gpu_types.with_columns(*unknown, reference_type=pl.lit(None, pl.String))
     page = render(dataclasses.replace(data, gpu_types=rows))
@@ -197,7 +197,7 @@ def test_speeds_that_are_unknown_leave_where_jobs_ran(data: RunData) -> None:
     assert all(each["speed"] is None for each in view["data"]["types"])
 
 
-def test_waits_that_no_gpu_followed_have_a_row_of_their_own() -> None:
+def test_waits_of_jobs_that_never_got_a_gpu_have_a_row_of_their_own() -> None:
     """One GPU of each of two types; c follows a after 10 s, and d still waits when the run is cut off."""
     four = Workload.single_jobs(
         "four", ids=list("abcd"), arrival_seconds=np.zeros(4), gpus=np.ones(4, np.int64),

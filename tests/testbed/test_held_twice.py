@@ -67,7 +67,7 @@ def test_a_fault_in_fold_is_found_by_the_check_and_not_by_the_replay(
     assert told == tuple(finding.what for finding in found if finding.rule is Rule.HELD_TWICE) != ()
 
 
-def test_without_the_fault_nothing_is_found(tmp_path: Path) -> None:
+def test_the_checks_find_nothing_without_the_fault(tmp_path: Path) -> None:
     folder = played(tmp_path)
     assert check_folder(folder).findings == []
     assert holders_at_once(folder) == (False, ())

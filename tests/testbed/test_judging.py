@@ -73,13 +73,13 @@ def test_a_policy_under_which_fewer_apps_finish_is_left_out_and_named() -> None:
     assert judged.best == ("a",)
 
 
-def test_figures_of_zero_are_compared_by_differences() -> None:
+def test_policies_with_figures_of_zero_are_compared_by_differences() -> None:
     found = answer(evidence(DrawKind.SEEDS, fifo=[0.0, 0.0, 0.0], las=[2.0, 2.1, 1.9]), MOVES)
     assert (found.best, found.decided) == (("fifo",), True)
     assert found.against["las"].value == pytest.approx(2.0)
 
 
-def test_a_policy_that_draws_nothing_is_held_against_every_seed_of_another() -> None:
+def test_a_policy_without_randomness_is_compared_with_every_seed_of_another() -> None:
     rows = evidence(DrawKind.SEEDS, las=[100.0], random=[120.0, 130.0, 125.0])
     draws = Draws(kind=DrawKind.SEEDS, count=3, fixed=("las",))
     found = answer(Evidence(draws=draws, drawn=rows.drawn))

@@ -22,7 +22,7 @@ def logged(first: int, last: int, since: float, each: float) -> dict[int, float]
     return {number: since + each * (number - first + 1) for number in range(first, last + 1)}
 
 
-def test_lost_is_the_time_since_the_state_of_the_checkpoint() -> None:
+def test_lost_seconds_count_from_the_state_of_the_last_checkpoint() -> None:
     first = Life(
         incarnation=1, reported=40, step_seconds=0.1, started=99.0, ended=104.7, logged=logged(1, 40, 100.0, 0.1)
     )
@@ -32,7 +32,7 @@ def test_lost_is_the_time_since_the_state_of_the_checkpoint() -> None:
     assert loss.seconds == pytest.approx(104.7 - 103.0)  # also what was not logged any more
 
 
-def test_writing_is_no_work() -> None:
+def test_time_that_a_job_writes_a_checkpoint_is_not_lost_work() -> None:
     """Everything is logged before a checkpoint is written: the work of who is killed then ends with its log."""
     first = Life(incarnation=1, step_seconds=0.1, ended=104.7, logged=logged(1, 40, 100.0, 0.1), wrote=True)
     second = Life(incarnation=2, logged=logged(31, 60, 106.0, 0.1))
@@ -64,7 +64,7 @@ def test_reported_progress_counts_where_nothing_was_logged() -> None:
     assert loss.seconds == pytest.approx(1.5)
 
 
-def test_a_worker_that_ended_by_itself_lost_nothing() -> None:
+def test_a_worker_that_ended_by_itself_has_no_lost_work() -> None:
     lives = [
         Life(incarnation=1, reported=30, ended=104.0, logged=logged(1, 30, 101.0, 0.1)),
         Life(incarnation=2, logged=logged(31, 90, 120.0, 0.1)),

@@ -163,7 +163,7 @@ def test_a_script_uses_the_same_words() -> None:
         simulate(workload, "2x4 V100", ["srtf"], know="work", error=0.2)
 
 
-def test_what_rules_of_a_peer_imply_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_screen_shows_what_the_rules_of_a_peer_imply(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     common = ["--workload", "gavel", "--set", "gavel.jobs=3", "--cluster", "4x1 V100", "--rules", "gavel"]
     policies = ["--policy", "max_min_fairness", "--policy", "gandiva_fair", "--policy", "fifo"]
     assert run(["simulate", *common, *policies, "--out", str(tmp_path / "run")]) == 0

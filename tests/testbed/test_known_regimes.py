@@ -75,7 +75,7 @@ def test_an_error_on_rates_contradicts_known_regimes(know: tuple[str, ...], erro
         Reports(know=know, errors={error: 0.2}).check()  # type: ignore[arg-type]
 
 
-def test_the_rules_of_peers_foresee_what_is_left_in_present_steps() -> None:
+def test_rules_of_peers_count_coming_regimes_in_steps_of_the_present_batch_size() -> None:
     workload = read_trace(SAMPLES / "shockwave.trace", throughputs=SAMPLES / "throughputs.json")
     rules = gavel_rules(workload, Cluster.parse("8x1 V100"))
     rules.begin(workload.size, 0)

@@ -37,7 +37,7 @@ def arrived(app: str, seconds: float) -> tuple[Event, ...]:
 
 
 @pytest.mark.parametrize("failed", [False, True])
-def test_the_rho_of_an_ended_app_is_that_of_the_report_and_rests_on_no_guess(tmp_path: Path, failed: bool) -> None:
+def test_the_rho_of_an_ended_app_equals_that_of_the_report(tmp_path: Path, failed: bool) -> None:
     cluster = Cluster.parse("1x2 V100")
     profile = Profile.load("las")
     arbiter = Arbiter(cluster, profile.stages(cluster), Profile.fallback().stages(cluster), seed=1)

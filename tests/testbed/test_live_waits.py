@@ -23,7 +23,7 @@ PERIODS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)).map(sorted)
 
 
 @given(PERIODS, st.integers(0, 40), st.none() | st.integers(0, 40))
-def test_the_parts_of_a_wait_outside_of_periods_are_all_that_is_left_of_it(
+def test_parts_of_a_wait_outside_of_given_periods_cover_the_rest_of_the_wait(
     held: list[list[int]], start: int, end: int | None
 ) -> None:
     until = 50.0

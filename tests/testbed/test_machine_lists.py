@@ -76,7 +76,9 @@ def test_another_table_is_no_list_of_machines() -> None:
         ("alibaba_openb_v2023/openb_node_list_gpu_node.csv", 6212, 1213, 0),
     ],
 )
-def test_public_lists(name: str, gpus: int, machines: int, left_out: int) -> None:
+def test_public_machine_lists_have_the_expected_gpus_and_machines(
+    name: str, gpus: int, machines: int, left_out: int
+) -> None:
     if not (DATA / name).exists():
         pytest.skip(f"../shared/data/{name} is not here: it is public data, kept outside the project")
     read = read_cluster(DATA / name)

@@ -81,7 +81,7 @@ def test_with_equal_budgets_rho_is_at_most_1_and_its_product_least(market: Marke
         assert np.prod(rho) <= np.prod(finish_time_fairness(market, other)) * (1.0 + NEAR)
 
 
-def test_arrivals_by_surprise_break_the_bound_and_known_ones_keep_it(tmp_path: Path) -> None:
+def test_rho_exceeds_the_bound_after_surprise_arrivals_and_keeps_it_after_known_ones(tmp_path: Path) -> None:
     path = EXAMPLES / "arrivals.toml"
     outcome = unfold(read_market(path))
     assert [start for start, _ in outcome.solved] == [0, 1]
@@ -94,7 +94,7 @@ def test_arrivals_by_surprise_break_the_bound_and_known_ones_keep_it(tmp_path: P
 
 
 @pytest.mark.parametrize("name", ["adapting", "two-resources", "arrivals"])
-def test_the_examples_are_equilibria(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_solution_of_each_example_is_an_equilibrium(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["market", str(EXAMPLES / f"{name}.toml")]) == 0
     assert "equilibrium from round 1" in capsys.readouterr().out
     assert run(["market", str(EXAMPLES / f"{name}.toml"), "--json"]) == 0

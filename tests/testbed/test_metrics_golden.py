@@ -135,7 +135,7 @@ def test_rho_is_computed_by_each_definition() -> None:
     np.testing.assert_allclose(judged.jobs.rho_exclusive, [1, 2, 1])
 
 
-def test_the_summary_of_the_run(tmp_path: Path) -> None:
+def test_the_summary_of_the_golden_run_equals_figures_computed_by_hand(tmp_path: Path) -> None:
     got = summed(tmp_path)
     assert (got.apps, got.apps_finished, got.jobs, got.slots) == (3, 3, 3, 2)
     assert got.makespan_seconds == 20.0
@@ -157,7 +157,7 @@ def test_the_summary_of_the_run(tmp_path: Path) -> None:
     assert (got.lease_extension_share, got.restarts, got.slots_held_twice) == (None, 0, 0)
 
 
-def test_a_run_is_judged_by_the_rho_that_its_facts_name(tmp_path: Path) -> None:
+def test_the_summary_judges_a_run_by_the_kind_of_rho_in_its_facts(tmp_path: Path) -> None:
     got = summed(tmp_path, rho="static")
     assert (got.rho_kind, got.rho_worst) == ("static", pytest.approx(4 / 3))
     assert got.flat()["rho_themis_worst"] == pytest.approx(20 / 17.5)
@@ -217,19 +217,19 @@ def test_jobs_that_could_not_run_here_count_nowhere() -> None:
 # --- fairness, queue -----------------------------------------------------------------------------------------------
 
 
-def test_jain_is_1_for_equals_and_1_in_n_for_one_who_has_all() -> None:
+def test_the_index_of_jain_is_1_for_equal_values_and_1_over_n_for_a_single_nonzero_value() -> None:
     assert fairness.jain(reals(2, 2, 2)) == 1.0
     assert fairness.jain(reals(1, 1e12, 1e12, 1e12)) == pytest.approx(0.25)
     assert fairness.jain(reals(NAN)) is None
 
 
-def test_the_published_contention_factor_of_the_canonical_trace() -> None:
+def test_static_contention_equals_the_published_factor_of_the_canonical_trace() -> None:
     assert [fairness.static_contention(jobs, gpus) for jobs, gpus in ((120, 32), (220, 64), (10, 32))] == [
         3.75, 3.4375, 1.0,
     ]  # fmt: skip
 
 
-def test_the_lease_extensions_of_two_rounds() -> None:
+def test_the_extension_share_of_two_rounds_is_computed_by_hand() -> None:
     rows = [
         RoundRow(round=1, time_seconds=0.0, kept=3, grown=1, shrunk=0, migrated=0, suspended=0),
         RoundRow(round=2, time_seconds=1.0, kept=2, grown=0, shrunk=1, migrated=0, suspended=1),
@@ -297,7 +297,7 @@ def test_areas_of_a_series_add_up(pieces: list[tuple[float, float, float]]) -> N
     assert total == pytest.approx(float(series.areas(reals(until))[0]), abs=1e-6)
 
 
-def test_stretches_that_touch_are_one() -> None:
+def test_adjacent_intervals_are_joined() -> None:
     job, start, end = merged_runs(ints(1, 0, 0), reals(0, 5, 0), reals(3, 9, 5))
     assert (job.tolist(), start.tolist(), end.tolist()) == ([0, 1], [0, 0], [9, 3])
 

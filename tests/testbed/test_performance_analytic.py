@@ -90,7 +90,7 @@ def test_gpu_types_match_however_they_are_written():
     assert ANALYTIC.rate("ResNet-50", setting(gpu_type="K80")) * 128 == pytest.approx(51.2, rel=0.05)
 
 
-def test_names_of_other_projects_and_batch_sizes_in_names():
+def test_names_of_other_projects_and_names_with_batch_sizes_are_known():
     for other, name in ALIASES.items():
         assert ANALYTIC.facts(other) is MODELS[name]
     small = ANALYTIC.rate("ResNet-18 (batch size 32)", setting())

@@ -128,7 +128,7 @@ def test_gzip_files_are_read_and_missing_files_are_refused(tmp_path):
         read_performance(tmp_path / "cut.json.gz")
 
 
-def test_published_throughputs_of_shockwave_and_gavel():
+def test_published_throughputs_of_shockwave_and_gavel_are_read():
     tacc = read_performance(real_data.shared_data("shockwave/tacc_throughputs.json.gz"))
     assert isinstance(tacc, GavelThroughputs)
     assert len(tacc.models) == 26

@@ -48,5 +48,5 @@ def test_slots_are_read_from_leases_and_there_may_be_none() -> None:
     assert slots_of(leases.clear()).is_empty() and held_twice(leases.clear()) == 0
 
 
-def test_memory_can_be_handed_back() -> None:
+def test_hand_back_runs_without_an_error() -> None:
     hand_back()

@@ -80,7 +80,7 @@ def without(run: RunData, *tables: str) -> RunData:
     return dataclasses.replace(run, **{table: schema_of(table).to_frame() for table in tables})
 
 
-def test_a_whole_run_shows_every_part(sample: RunData) -> None:
+def test_the_page_of_a_complete_run_has_every_part(sample: RunData) -> None:
     assert parts_of(render(sample)) == ALL_PARTS
 
 
@@ -95,7 +95,7 @@ def test_a_whole_run_shows_every_part(sample: RunData) -> None:
         ("searches", ["metrics"]),
     ],
 )
-def test_a_part_without_data_is_left_out(sample: RunData, part: str, tables: list[str]) -> None:
+def test_a_part_of_the_page_without_data_is_left_out(sample: RunData, part: str, tables: list[str]) -> None:
     shown = parts_of(render(without(sample, *tables)))
     assert part not in shown
     assert "provenance" in shown
@@ -120,7 +120,7 @@ def test_every_table_alone_gives_a_page(sample: RunData) -> None:
         render(dataclasses.replace(alone, records={}, facts=None))
 
 
-def test_leases_alone_give_bars(sample: RunData) -> None:
+def test_bars_are_drawn_from_leases_where_segments_are_missing(sample: RunData) -> None:
     held = part_of(render(without(sample, "segments")), "held")
     assert sum(held["bars"]["length"]) == pytest.approx(
         (sample.leases["end_seconds"] - sample.leases["start_seconds"]).sum(), abs=0.1

@@ -88,7 +88,7 @@ def test_an_app_is_alone_if_its_life_meets_no_other(
     assert lone_apps(run) == {one for one in lives if not any(meet(one, other) for other in lives if other != one)}
 
 
-def test_an_app_that_went_on_was_present_in_both_of_its_lives_and_not_between(tmp_path: Path) -> None:
+def test_a_resumed_app_counts_as_present_before_and_after_its_pause_but_not_between(tmp_path: Path) -> None:
     leases = (("a", 0, 0.0, 10.0), ("b", 0, 20.0, 30.0), ("a", 0, 50.0, 60.0))
     lives: Lives = {"a": (0.0, 60.0), "b": (20.0, 30.0)}
     assert lone_apps(written(tmp_path, lives, leases=leases, resumed={"a": 50.0})) == {"a", "b"}

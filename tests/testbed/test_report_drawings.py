@@ -70,7 +70,7 @@ def test_names_stand_beside_their_dots_and_are_whole(simulated: RunData, number:
 
 
 @needs_browser
-def test_every_drawing_is_seen(sample: RunData, simulated: RunData, tmp_path: Path) -> None:
+def test_every_drawing_on_the_page_has_an_area(sample: RunData, simulated: RunData, tmp_path: Path) -> None:
     """Those of slot time and of the best value so far, which are as wide as the page, were once hidden."""
     for run in (sample, simulated):
         found, _ = look(run, tmp_path)

@@ -64,7 +64,7 @@ def test_lengths_are_classes_of_the_time_alone_or_else_of_the_time_run(mixed: Ru
     assert set(with_length(mixed.jobs.with_columns(unknown))["length"]) == {None}
 
 
-def test_a_way_with_one_group_is_not_offered_and_of_many_groups_the_rest_is_grey(simulated: RunData) -> None:
+def test_a_colouring_with_one_group_is_not_offered_and_groups_beyond_the_limit_are_grey(simulated: RunData) -> None:
     assert list(groups_of(simulated).names) == ["user", "length"]  # one model
     many = dataclasses.replace(simulated, jobs=simulated.jobs.with_columns(user=pl.col("job")))
     groups = groups_of(many)
@@ -74,7 +74,7 @@ def test_a_way_with_one_group_is_not_offered_and_of_many_groups_the_rest_is_grey
 
 
 @needs_browser
-def test_more_apps_than_colours_are_told_apart_by_what_the_reader_chooses(mixed: RunData, tmp_path: Path) -> None:
+def test_the_reader_chooses_the_colouring_where_apps_outnumber_colours(mixed: RunData, tmp_path: Path) -> None:
     found = use(mixed, tmp_path)
     assert found["opened"]["pressed"] == ["user"]
     assert list(found["ways"]) == ["app", "user", "model", "length alone"]

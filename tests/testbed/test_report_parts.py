@@ -100,7 +100,7 @@ def test_of_many_runs_the_first_seed_of_each_policy_is_looked_at(
     assert {row["seeds"] for row in table(found, "policies", "All policies")} == {3}
 
 
-def test_one_policy_with_one_seed_is_compared_with_nothing(
+def test_a_page_of_one_policy_and_one_seed_has_no_comparison(
     write_simulation: Callable[..., Path], tmp_path: Path
 ) -> None:
     page = render(RunData.load(write_simulation(tmp_path / "run", policies=("fifo",), seeds=1, jobs=8)))
@@ -251,7 +251,7 @@ def test_users_are_counted_from_apps_where_the_run_left_no_table(simulated: RunD
         assert each["worst ρ, this seed"] == pytest.approx(mine["rho"].max(), abs=1e-3)
 
 
-def test_users_are_shown_as_the_run_tells_them(tmp_path: Path) -> None:
+def test_users_are_shown_as_in_the_table_of_users(tmp_path: Path) -> None:
     folder = ResultFolder.create(tmp_path / "run")
     key = {"policy": "p", "seed": 0}
     folder.write("apps", [AppRow(app="a", user="ben", state="finished", jct_seconds=5.0)], **key)
@@ -265,7 +265,7 @@ def test_users_are_shown_as_the_run_tells_them(tmp_path: Path) -> None:
     assert set(rows[0]) == {"user", "apps", "slot time", "of all"}  # what nobody knows has no column
 
 
-def test_slot_time_adds_up_to_all_there_was(shown: Any, simulated: RunData) -> None:
+def test_shares_of_slot_time_add_up_to_one(shown: Any, simulated: RunData) -> None:
     summary = summarise(simulated)
     for policy, seed in RUNS:
         spent = view(shown, "cluster", policy, seed)["data"]["slotTime"]
@@ -286,7 +286,7 @@ def test_slot_time_of_a_run_with_segments_has_every_overhead(sample: RunData) ->
 
 
 @given(st.lists(st.tuples(st.floats(0, 1000), st.floats(0, 50)), min_size=1, max_size=80))
-def test_counting_spans_gives_their_area(spans: list[tuple[float, float]]) -> None:
+def test_counted_levels_keep_the_total_length_of_spans(spans: list[tuple[float, float]]) -> None:
     starts = np.array([start for start, _ in spans])
     ends = starts + np.array([length for _, length in spans])
     moments, levels = counted(starts, ends)
@@ -469,7 +469,7 @@ def test_busy_slots_are_drawn_as_held_where_their_leases_are_too_many_to_draw(
 # -- odd runs
 
 
-def test_a_run_in_which_no_job_finished(simulated: RunData) -> None:
+def test_the_page_of_a_run_without_a_finished_job_has_no_part_fairness_or_speed(simulated: RunData) -> None:
     lost: dict[str, pl.DataFrame] = {}
     for name in ("jobs", "apps"):
         unknown = pl.lit(None, pl.Float64)
@@ -500,7 +500,7 @@ def test_rho_that_is_not_a_number_is_unknown(simulated: RunData) -> None:
     assert "NaN" not in json.dumps(found["parts"]["policies"]["views"][0]["data"]["scatter"])
 
 
-def test_a_run_is_judged_by_the_rho_that_it_says(simulated: RunData) -> None:
+def test_the_page_judges_a_run_by_the_kind_of_rho_in_its_facts(simulated: RunData) -> None:
     assert simulated.facts is not None
     apps = simulated.apps.with_columns((pl.col("rho") * 2).alias("rho_static"))
     facts = dataclasses.replace(simulated.facts, rho="static")

@@ -55,7 +55,9 @@ def test_a_policy_is_ticked_where_intervals_show_it_to_be_best(simulated: RunDat
 @pytest.mark.parametrize(
     ("given", "told"), [(False, "Not modelled"), (None, "Not modelled"), (True, "0.0 % of slot time")]
 )
-def test_costs_that_were_not_given_are_not_shown_as_zero(sample: RunData, given: bool | None, told: str) -> None:
+def test_slot_time_without_given_costs_is_not_shown_as_a_cost_of_zero(
+    sample: RunData, given: bool | None, told: str
+) -> None:
     assert sample.facts is not None
     facts = dataclasses.replace(sample.facts, costs_given=given, clock="virtual")
     free = sample.segments.with_columns(activity=pl.lit("run"))

@@ -75,7 +75,7 @@ def figures(*, rho: float = 1.0, hours: float = 10.0, seconds: float = 100.0, sc
 # --- cells ------------------------------------------------------------------------------------------------------------
 
 
-def test_the_clusters_are_the_papers() -> None:
+def test_clusters_of_the_reproduction_equal_those_of_the_paper() -> None:
     assert (make_cluster("testbed").gpus, len(make_cluster("testbed").machines)) == (64, 20)
     assert [make_cluster("testbed", shrink).gpus for shrink in (1, 2, 4)] == [64, 32, 16]
     assert make_cluster("simulator").gpus == 168
@@ -90,14 +90,14 @@ def test_every_policy_has_the_lease_of_its_cell(policy: str) -> None:
     profile.stages(make_cluster("testbed"))
 
 
-def test_a_cell_has_a_key_of_its_own() -> None:
+def test_each_cell_has_a_unique_key() -> None:
     cells = cells_in(Grid())
     assert len({cell.key for cell in cells}) == len(cells) == len(set(cells))
     usual = Cell(policy="themis", seed=0)
     assert Cell(policy="themis", seed=0).key == usual.key != dataclasses.replace(usual, slowdown_error=0.0).key
 
 
-def test_a_shortened_workload_is_the_same_many_times_as_fast() -> None:
+def test_a_shortened_workload_has_the_same_iterations_at_a_multiple_of_the_speed() -> None:
     cell = Cell(policy="themis", seed=3, apps=4, shorter=1.0)
     whole = make_workload(cell)
     fast = shortened(whole, 4.0)
@@ -139,7 +139,7 @@ def test_every_claim_is_measured_by_cells_of_the_grid() -> None:
     assert all(one.reason and one.text for one in found.values())
 
 
-def test_a_cell_of_themis_has_the_time_of_each_auction_and_others_have_none() -> None:
+def test_only_a_cell_of_themis_records_the_time_of_each_auction() -> None:
     made = run_cell(Cell(policy="themis", seed=0, apps=3, shorter=64.0))
     assert 0 < len(made.arbiter_ms) == len(made.agent_ms) <= made.rounds
     assert min(made.arbiter_ms) > 0.0 < min(made.agent_ms)
@@ -149,7 +149,7 @@ def test_a_cell_of_themis_has_the_time_of_each_auction_and_others_have_none() ->
     assert math.isnan(number(dataclasses.replace(figures(), arbiter_ms=())))
 
 
-def test_the_group_of_the_lead_has_seven_policies_at_three_contentions_under_both_slowdowns() -> None:
+def test_the_claims_of_group_lead_compare_seven_policies_at_three_contentions_under_both_slowdowns() -> None:
     cells = {cell for claim in chosen(themis.PAPER.claims(Grid()), ["lead"]) for cell in claim.cells(0)}
     runs = {(cell.policy, cell.shrink, cell.slowdowns) for cell in cells if cell.policy != "alone"}
     assert len(runs) == 7 * 3 * 2 and {cell.workload for cell in cells} == {"flat"}
@@ -176,7 +176,7 @@ def test_only_the_last_app_reports_falsely() -> None:
     assert recipe.settings["plugins.themis.standing_slowdown"] is True
 
 
-def test_without_runs_nothing_is_claimed() -> None:
+def test_without_simulations_every_claim_is_not_measured() -> None:
     runs: Runs[Grid, Cell, Figures] = Runs(grid=Grid(), done={})
     found = {claim.figure: claim.measure(runs) for claim in CLAIMS if claim.figure not in ("Table 1", "Table 3")}
     assert {one.verdict for one in found.values()} <= {Verdict.UNMEASURED, Verdict.NOT_MEASURABLE}
@@ -232,7 +232,7 @@ def test_a_claim_says_what_its_verdict_depends_on() -> None:
     assert claim_of(one, "Fig 16").measure(Runs(grid=one, done=done)).verdict is Verdict.FAILS
 
 
-def test_figures_of_other_code_are_stale(tmp_path: Path) -> None:
+def test_figures_of_cells_that_other_code_simulated_are_stale(tmp_path: Path) -> None:
     grid = Grid(slowdowns="footnote")
     claim, store = claim_of(grid, "Fig 16"), Store(tmp_path, Figures)
     cells = [cell for seed in grid.seeds for cell in claim.cells(seed)]
@@ -273,7 +273,7 @@ def test_a_run_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
     assert ran == []  # no time left
 
 
-def test_a_spoiled_file_is_named(tmp_path: Path) -> None:
+def test_a_damaged_file_of_a_cell_is_refused_by_its_path(tmp_path: Path) -> None:
     store, cell = Store(tmp_path, Figures), cells_in(Grid())[0]
     store.save(cell, figures())
     assert store.load([cell])[cell.key].gpu_seconds == figures().gpu_seconds
@@ -305,7 +305,7 @@ def test_an_unknown_claim_is_refused() -> None:
 # --- table, page, command ---------------------------------------------------------------------------------------------
 
 
-def test_the_table_says_what_is_fixed_and_how_many_hold() -> None:
+def test_the_table_states_the_fixed_decisions_and_the_number_of_claims_that_hold() -> None:
     lines = fixed_lines(themis.PAPER.fixed(Grid()))
     text = " ".join(line.strip() for line in lines)
     assert "adds up to 168, not 256" in text and "20 apps of the paper's 85" in text
@@ -331,7 +331,7 @@ def test_the_page_needs_no_other_file() -> None:
     assert made.count("<tr>") == len(CLAIMS) + 1 and "<svg" in made and "&lt;fixed&gt;" in made
 
 
-def test_table_three_is_that_of_the_definitions() -> None:
+def test_table_3_of_themis_has_the_bid_computed_from_the_definitions() -> None:
     assert bid_table()["4 GPUs"] == 1.064
 
 
@@ -399,7 +399,7 @@ def test_a_run_refused_at_its_first_cell_leaves_no_folder(tmp_path: Path, monkey
     assert run(command) == 0
 
 
-def test_only_runs_the_cells_of_its_claims(
+def test_the_option_only_simulates_the_cells_of_the_chosen_claims(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(themis, "PAPER", fake_paper(run=lambda cell: figures()))

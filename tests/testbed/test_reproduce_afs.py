@@ -55,7 +55,7 @@ def test_costs_make_jobs_longer_and_packing_changes_the_sizes(grid: AfsGrid) -> 
 
 
 @pytest.mark.parametrize(("policy", "hours"), [("srtf", 23.92), ("srsf", 24.04)])
-def test_average_completion_times_on_the_fourth_cluster_are_reproduced(policy: str, hours: float) -> None:
+def test_mean_completion_times_on_the_fourth_cluster_equal_recorded_ones(policy: str, hours: float) -> None:
     trace, curves = shared_data("philly/philly_full_reconstructed.csv.gz"), shared_data("afs/afs_scaling.csv")
     figures = run_cell(cell(AfsGrid(trace=str(trace), scaling=str(curves)), policy, cluster="e13805"))
     assert figures.mean_jct_seconds / 3600.0 == pytest.approx(hours, rel=0.01)
@@ -93,7 +93,7 @@ def test_every_claim_is_measured_once_its_cells_are_there() -> None:
     assert short.text.startswith("1.00") and short.verdict is Verdict.HOLDS
 
 
-def test_the_greatest_of_some_clusters_counts_only_where_it_holds() -> None:
+def test_the_greatest_ratio_over_clusters_counts_only_where_the_claim_holds() -> None:
     own = AfsGrid()
     for hours, verdict in ((27.0, Verdict.HOLDS), (15.0, Verdict.HOLDS), (9.0, Verdict.FAILS)):
         claim = next(one for one in PAPER.claims(own) if one.text == "mean JCT over AFS-L's: SRTF")
@@ -128,7 +128,7 @@ def test_a_cluster_that_is_not_run_has_no_cells() -> None:
     assert "none of its settings is among those of the run" in found.reason
 
 
-def test_other_seeds_draw_models_and_one_seed_of_them_is_undecided() -> None:
+def test_a_claim_measured_with_one_seed_that_draws_models_is_undecided() -> None:
     own = AfsGrid(seeds=(1,))
     claim = next(one for one in PAPER.claims(own) if one.text == "mean JCT over AFS-L's: SRTF")
     done = {one.key: figures(hours=27.0 if one.policy == "srtf" else 10.0) for one in claim.cells(1)}
@@ -156,7 +156,7 @@ def test_reconfigurations_are_restarts_and_resizes(grid: AfsGrid) -> None:
     assert row.measure(Runs(grid=AfsGrid(), done=done)).text == "2.00"
 
 
-def test_two_jobs_in_turn_and_with_equal_shares_are_simulated() -> None:
+def test_the_two_jobs_of_appendix_a_are_simulated_in_turn_and_with_equal_shares() -> None:
     assert two_jobs("srtf_max") == pytest.approx((1.0, 2.5))
     assert two_jobs("max_min") == pytest.approx((2.0, 2.0))
     rows = [claim for claim in PAPER.claims(AfsGrid()) if claim.figure == "App. A"]

@@ -167,7 +167,7 @@ def test_the_least_favourable_of_many_comparisons_is_shown() -> None:
     assert found.text == "2.50 (c load 1)" and found.verdict is Verdict.HOLDS
 
 
-def test_a_front_says_of_each_policy_whether_it_is_dominated() -> None:
+def test_a_front_states_for_each_policy_whether_it_is_dominated() -> None:
     text = rows_text(GAIN.replace("over own", "over own, greatest number").replace("2.0", "1.0") + 'over = "both"')
     text = text.replace('number = "JCT"', 'number = ["JCT", "half"]\nfront = true\nkind = "at least"')
     numbers = {"JCT": lambda one: one.jct, "half": lambda one: one.jct / 2.0}
@@ -202,7 +202,7 @@ def test_one_input_runs_once_and_is_judged_by_its_number() -> None:
     assert (found.text, found.verdict) == ("1.70", Verdict.DIRECTION) and "one input" in found.reason
 
 
-def test_by_construction_is_said_unless_it_fails() -> None:
+def test_a_claim_that_holds_by_construction_has_its_own_verdict_unless_it_fails() -> None:
     claim = 'measure = "level"\nown = "a"\nvalue = 1.0\nkind = "within"\nconstruction = "a constraint"'
     assert measured(claim, {("a", 1): 1.0}).verdict is Verdict.BY_CONSTRUCTION
     assert measured(claim, {("a", 1): 2.0}).verdict is Verdict.FAILS
@@ -227,7 +227,7 @@ def test_a_number_that_no_run_gave_is_undecided() -> None:
     assert claim.measure(Runs(grid=SmallGrid(), done=done)).verdict is Verdict.UNDECIDED
 
 
-def test_parts_of_zero_take_the_ratio_of_sums() -> None:
+def test_ratios_with_a_zero_among_the_seeds_are_ratios_of_sums() -> None:
     effects = ratio_effects([0.2, 0.4, 0.3], [0.1, 0.0, 0.1])
     assert math.exp(sum(effects) / 3) == pytest.approx(4.5, rel=0.5)
     assert ratio_effects([0.1], [0.0]) == (math.log(100.0),)
@@ -277,7 +277,7 @@ def test_sections_are_in_the_papers_order() -> None:
 # --- presets and knowledge --------------------------------------------------------------------------------------------
 
 
-def test_a_row_of_which_one_policy_knows_more_is_refused_unless_that_is_its_subject() -> None:
+def test_a_row_that_compares_policies_of_unequal_knowledge_is_refused_unless_it_names_the_contrast() -> None:
     claim = GAIN.replace('own = "a"', 'own = { policy = "a", knows = true }') + 'over = ["b"]'
     own = paper(claim.replace('over = ["b"]', 'over = [{ policy = "b", knows = false }]'))
     with pytest.raises(
@@ -289,7 +289,7 @@ def test_a_row_of_which_one_policy_knows_more_is_refused_unless_that_is_its_subj
     assert made.marked == "knows the future: what it is worth"
 
 
-def test_the_twin_with_the_knowledge_stands_beside_the_row_without_it() -> None:
+def test_a_row_is_shown_beside_its_variant_with_more_knowledge() -> None:
     both = [Variant(name="as shipped"), Variant(name="knowing the future", fields={"knows": True})]
 
     def cell_of(grid: Any, fields: Any, seed: int) -> SmallCell:
@@ -330,7 +330,7 @@ def test_differences_name_every_setting_with_its_values() -> None:
     assert known_by_some(made) == ("x",) and known_by_some([]) == ()
 
 
-def test_one_place_loads_the_profiles_of_reproductions() -> None:
+def test_only_recipes_loads_profiles_of_reproductions() -> None:
     loads = []
     for path in Path(reproduce.__path__[0]).rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -393,7 +393,7 @@ def plain(figure: str, verdict: str, **more: Any) -> dict[str, Any]:
     return {**usual, **more}
 
 
-def test_what_is_not_run_now_keeps_what_was_recorded_and_is_stale() -> None:
+def test_rows_not_simulated_now_keep_their_recorded_verdict_and_are_stale() -> None:
     earlier = [plain("Fig 1", "holds"), plain("Fig 2", "holds")]
     now = [
         plain("Fig 1", "not measured", why="no seed of it has been run"),
@@ -490,7 +490,7 @@ def test_the_command_writes_the_page(tmp_path: Path) -> None:
     assert "| §4.3.3 | Table 3 | ρ with 1, 2, 4, 8, 16 GPUs |" in page
 
 
-def test_rows_that_were_not_asked_for_keep_what_the_page_has(tmp_path: Path) -> None:
+def test_rows_that_were_not_selected_keep_their_figures_on_the_page(tmp_path: Path) -> None:
     path = tmp_path / "docs/themis.json"
     path.parent.mkdir()
     shutil.copy(DOCS / "themis.json", path)

@@ -59,7 +59,7 @@ def of_level(low: float, high: float, p: float, margin: float) -> list[Verdict]:
 
 
 @pytest.mark.parametrize(("e", "low", "high"), CASES)
-def test_every_case_at_a_border_has_one_verdict(e: float, low: float, high: float) -> None:
+def test_effects_at_the_border_between_two_cases_have_one_verdict(e: float, low: float, high: float) -> None:
     assert of_gain(e, low, high, P) == [verdict_on(ClaimKind.GAIN, e, low, high, P)]
     for printed in (0.0, P):
         assert of_least(low, high, printed) == [verdict_on(ClaimKind.AT_LEAST, e, low, high, printed)]
@@ -82,7 +82,7 @@ def test_every_case_has_one_verdict(three: list[float], printed: float, margin: 
 @pytest.mark.parametrize(
     ("here", "paper"), [(1.13, 1.24), (1.19, 1.30), (1.002, 1.081), (1.10, 1.15)], ids=["+13", "+19", "+0.2", "+10"]
 )
-def test_effects_that_held_by_a_tolerance_wider_than_themselves_hold_no_longer(here: float, paper: float) -> None:
+def test_a_gain_smaller_than_the_old_tolerance_has_the_right_direction_alone(here: float, paper: float) -> None:
     e = math.log(here)
     assert verdict_on(ClaimKind.GAIN, e, e, e, math.log(paper)) is Verdict.DIRECTION
 
@@ -122,7 +122,7 @@ def test_at_most_is_at_least_with_the_signs_changed() -> None:
     assert judged_estimate(ClaimKind.AT_LEAST, above, -1.5) is Verdict.FAILS
 
 
-def test_beyond_is_more_than_one_and_a_half_times_the_printed_gain() -> None:
+def test_a_gain_counts_as_beyond_above_1_5_times_the_printed_gain() -> None:
     assert is_beyond(ClaimKind.GAIN, 1.51 * P, P)
     assert not is_beyond(ClaimKind.GAIN, 1.5 * P, P)
     assert not is_beyond(ClaimKind.AT_LEAST, 9.0 * P, P)

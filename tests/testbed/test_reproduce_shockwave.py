@@ -108,7 +108,7 @@ def test_every_claim_is_measured_once_its_cells_are_there() -> None:
     assert makespans.beside == {"knowing the trace's contention": "holds: 1.40"}
 
 
-def test_presets_are_measured_as_shipped_and_what_they_would_know_stands_beside() -> None:
+def test_presets_are_measured_as_shipped_and_beside_it_with_known_contention() -> None:
     claims = PAPER.claims(ShockwaveGrid())
     for claim in claims:
         cells = list(claim.cells(0))

@@ -63,7 +63,7 @@ def measured(figure: str, themis: Figures, alone: Figures, others: Figures) -> M
 # --- floors -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_claim_holds_where_the_floor_is_low_and_says_the_floor() -> None:
+def test_a_claim_is_judged_where_the_floor_is_low_and_its_reason_states_the_floor() -> None:
     themis, alone = two_apps(rho=(1.0, 0.5), hours=(4.0, 4.0)), two_apps(rho=(1.1, 1.2), hours=(2.0, 2.0))
     found = measured("Fig 9", themis, alone, two_apps(rho=(3.4, 3.4), hours=(9.0, 9.0)))
     assert found.verdict is Verdict.UNDECIDED  # one seed
@@ -86,7 +86,7 @@ def test_a_claim_is_not_measurable_where_the_worst_app_has_less_than_a_lease() -
     assert "at least 0.6 leases" in found.reason
 
 
-def test_the_floor_of_several_cells_is_that_which_can_least_be_measured() -> None:
+def test_the_floor_of_several_cells_is_the_highest_of_them() -> None:
     claim = next(claim for claim in claims(ONE) if claim.figure == "Fig 14")
     low, high = two_apps(rho=(1.1, 1.2), hours=(0.1, 0.1)), two_apps(rho=(1.1, 1.2), hours=(4.0, 4.0))
     themis = two_apps(rho=(1.0, 0.5), hours=(4.0, 4.0))
@@ -98,7 +98,7 @@ def test_the_floor_of_several_cells_is_that_which_can_least_be_measured() -> Non
     assert found.verdict is Verdict.NOT_MEASURABLE and "Floor 1.00" in found.reason
 
 
-def test_without_the_cells_alone_there_is_no_floor() -> None:
+def test_a_claim_has_no_floor_before_its_apps_ran_alone() -> None:
     cell = cell_of("one")
     runs: Any = Runs(grid=ONE, done={cell.key: two_apps(rho=(1.0, 0.5), hours=(4.0, 4.0))})
     assert floors_of(runs, [[cell]]) == []
@@ -107,7 +107,7 @@ def test_without_the_cells_alone_there_is_no_floor() -> None:
 # --- apps alone -------------------------------------------------------------------------------------------------------
 
 
-def test_alone_every_app_has_the_cluster_to_itself() -> None:
+def test_each_app_of_the_policy_alone_runs_by_itself_on_the_cluster() -> None:
     cell = Cell(policy="themis", seed=0, apps=3, shorter=64.0)
     alone, shared = run_cell(alone_of(cell)), run_cell(cell)
     assert len(alone.rho) == 3 and alone.unfinished == 0

@@ -153,7 +153,7 @@ def test_a_load_lets_the_same_jobs_arrive_faster(tmp_path: Path) -> None:
     assert outcome.metrics["jct_mean_seconds"][1] > outcome.metrics["jct_mean_seconds"][0]
 
 
-def test_what_cannot_run_here_is_named(tmp_path: Path) -> None:
+def test_jobs_that_cannot_run_on_the_cluster_are_listed_in_dropped(tmp_path: Path) -> None:
     wide = Workload.single_jobs(
         "wide", ids=["fits", "wide"], arrival_seconds=np.zeros(2), gpus=np.array([1, 64]), iterations=np.ones(2),
         seconds_per_iteration=np.ones(2),
@@ -264,7 +264,7 @@ def test_quantiles_of_student_are_those_of_scipy(probability: float, freedom: in
     assert t_quantile(probability, freedom) == pytest.approx(float(stats.t.ppf(probability, freedom)), rel=1e-9)
 
 
-def test_an_interval_over_seeds() -> None:
+def test_an_interval_over_seeds_is_a_t_interval_and_absent_for_one_seed() -> None:
     found = interval([1.0, 2.0, 3.0])
     assert found is not None
     assert (found.mean, found.low, found.high) == (2.0, pytest.approx(2 - 2.4841377), pytest.approx(2 + 2.4841377))
@@ -274,7 +274,7 @@ def test_an_interval_over_seeds() -> None:
     assert interval([]) is None
 
 
-def test_progress_reads_as_it_is_drawn() -> None:
+def test_a_line_of_progress_shows_finished_jobs_and_simulated_time() -> None:
     line = bar_line(Cell(policy="las", seed=0), 2.0, Progress(finished=51, jobs=120, time_seconds=11232.0))
     assert line.startswith("las                ━━━━━━━━━━━━━━━╸──")
     assert line.endswith("51 of 120 jobs   simulated 0d 03:07:12, about 3 s left")

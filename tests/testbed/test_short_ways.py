@@ -152,7 +152,7 @@ def test_cells_share_the_memory_of_columns_after_the_table_grows() -> None:
     assert table.cells.most[rows[2]] == 9
 
 
-def test_a_row_given_back_holds_what_an_empty_one_holds() -> None:
+def test_a_dropped_row_has_the_values_of_an_empty_one() -> None:
     table: Table[JobRows] = Table(JobRows, capacity=4, widths={"gpu_types": 2}, shown=Jobs)
     table.add(id="a/1", most=8, cpus=2.0, lease=3, received=np.array([1.0, 2.0]))
     table.drop(0)
@@ -161,7 +161,7 @@ def test_a_row_given_back_holds_what_an_empty_one_holds() -> None:
     assert table.live.received[0].tolist() == [0.0, 0.0]
 
 
-def test_stages_see_their_own_columns_of_a_table_whatever_grows() -> None:
+def test_stages_read_the_same_columns_after_the_table_grows() -> None:
     table: Table[JobRows] = Table(JobRows, capacity=2, widths={"gpu_types": 1}, shown=Jobs)
     shown = table.shown
     for number in range(5):

@@ -103,7 +103,7 @@ def holders(sim: SimulationState, decision: Decision) -> None:
     options=worlds(),
     seed=st.integers(0, 3),
 )
-def test_invariants_of_every_run(
+def test_every_run_finishes_its_jobs_holds_no_slot_twice_and_is_repeatable(
     workload: Workload, cluster: Cluster, policy: str, options: SimulationOptions, seed: int
 ) -> None:
     run = assemble(workload, cluster, POLICIES[policy], options, seed=seed, observers=[AfterStep(holders)]).run()

@@ -77,7 +77,7 @@ def test_a_change_of_batch_size_is_true_from_the_next_round_on() -> None:
     assert run.finish_seconds.tolist() == [90.0]
 
 
-def test_the_wait_for_an_arrival_is_the_rules() -> None:
+def test_an_arriving_job_waits_for_the_round_of_the_rules() -> None:
     run = watched(
         runs([(70.0, 1, 30.0)]),
         "1x1 V100",

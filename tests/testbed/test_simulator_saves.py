@@ -26,7 +26,7 @@ def failing(down: float, up: float, *, every: float = 5.0, takes: float = 1.0) -
     return watched(runs([(0.0, 1, 20.0)]), "1x1 V100", "fifo", options)
 
 
-def test_a_job_stands_while_it_saves_and_does_not_save_at_its_end() -> None:
+def test_a_job_makes_no_progress_while_it_saves_and_does_not_save_at_its_end() -> None:
     run = watched(runs([(0.0, 1, 10.0), (0.0, 1, 9.0), (0.0, 1, 3.0)]), "1x3 V100", "fifo", EVERY_3)
     assert run.finish_seconds.tolist() == [13.0, 11.0, 3.0]
     assert run.run_seconds.tolist() == [10.0, 9.0, 3.0]
@@ -67,7 +67,7 @@ def test_a_trial_that_is_evaluated_continues_its_cycle_of_saves() -> None:
     assert run.finish_seconds.tolist() == [23.0, 23.0]
 
 
-def test_a_regime_begins_from_a_checkpoint() -> None:
+def test_a_job_saves_a_checkpoint_as_a_regime_begins() -> None:
     def regime(iterations: float) -> Regime:
         return Regime(iterations=iterations, batch_size=8.0, seconds_per_iteration=1.0)
 
@@ -76,7 +76,7 @@ def test_a_regime_begins_from_a_checkpoint() -> None:
     assert watched(work, "1x1 V100", "fifo", EVERY_3).finish_seconds.tolist() == [11.0]
 
 
-def test_a_stretch_is_logged_at_its_mean_pace() -> None:
+def test_a_segment_is_logged_with_its_mean_seconds_per_iteration() -> None:
     options = dataclasses.replace(EVERY_3, keep=Keep(segments=True))
     run = watched(runs([(0.0, 1, 10.0)]), "1x1 V100", "fifo", options)
     assert (run.segments.start_seconds.tolist(), run.segments.end_seconds.tolist()) == ([0.0], [13.0])
@@ -115,7 +115,7 @@ def naive(every: int, takes: int, until: int) -> list[tuple[int, int]]:
 
 
 @given(every=st.integers(1, 6), takes=st.integers(0, 4), stops=st.lists(st.integers(1, 9), min_size=1, max_size=5))
-def test_the_cycle_is_as_if_counted_second_by_second(every: int, takes: int, stops: list[int]) -> None:
+def test_the_cycle_of_saves_equals_one_counted_second_by_second(every: int, takes: int, stops: list[int]) -> None:
     told = naive(every, takes, sum(stops))
     saves, now, done = PeriodicSaves(1, float(every), float(takes)), 0, 0.0
     for ran in stops:

@@ -87,7 +87,7 @@ def test_a_job_that_moves_runs_with_the_share_of_its_new_machine() -> None:
     assert run.finish_seconds.tolist() == pytest.approx([1.0 + 270.0 + 1.0 + 3.0 + 1.0, 34.0])
 
 
-def test_synergy_s_own_profiles_at_one_cpu() -> None:
+def test_jobs_on_one_cpu_take_as_long_as_in_the_profiles_of_synergy() -> None:
     """ResNet-18 on one CPU has 0.37 of its throughput at the share of 3 CPUs; GNMT all of it (OSDI'22, Figure 2)."""
     profiles = SynergyProfiles.read(shared_data("synergy"))
     slow = {}

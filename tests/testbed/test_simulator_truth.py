@@ -179,7 +179,7 @@ def _told(workload: object, seed: int, error: float) -> list[float]:
 
 
 @pytest.mark.parametrize("know", ["declared", "oracle", "measured"])
-def test_reports_bring_the_arbiters_belief_to_the_truth(know: str) -> None:
+def test_reports_correct_the_iterations_that_the_arbiter_expects(know: str) -> None:
     workload = runs([(0.0, 1, 9.0), (0.0, 1, 9.0), (1.0, 2, 10.0)], models=["net"] * 3)
     beliefs = []
 

@@ -85,7 +85,7 @@ def test_models_are_drawn_by_id_and_seed() -> None:
     assert all(900 < drawn.count(model) < 1100 for model in models)
 
 
-def test_jobs_of_some_users_and_the_first_ones() -> None:
+def test_a_trace_can_be_limited_to_some_users_or_to_its_first_jobs() -> None:
     assert list(sample("philly.csv", users=("6214e9",)).jobs.id) == ["p0/0", "p1/0"]
     assert list(sample("philly.csv", first_jobs=2).jobs.id) == ["p0/0", "p2/0"]
 

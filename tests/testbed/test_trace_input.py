@@ -243,7 +243,7 @@ def files() -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize(("name", "kind"), tuple(files()))
 @pytest.mark.filterwarnings("error")
-def test_spoiled_files_are_read_or_refused_and_never_crash(tmp_path: Path, name: str, kind: str) -> None:
+def test_randomly_changed_files_are_read_or_refused_without_a_crash(tmp_path: Path, name: str, kind: str) -> None:
     whole, chance = (SAMPLES / name).read_text(), random.Random(name)
     lines = whole.count("\n") + 1
     for _ in range(30):
@@ -259,7 +259,7 @@ def test_spoiled_files_are_read_or_refused_and_never_crash(tmp_path: Path, name:
 
 @pytest.mark.parametrize("kind", ["philly_json", "swf", "gavel", "synergy", "pai", "openb", "eunomia"])
 @pytest.mark.parametrize("text", ["[]", "{}", ";", "x", ",", "\t", "a\nb"])
-def test_scraps_are_refused_by_every_format(tmp_path: Path, kind: str, text: str) -> None:
+def test_incomplete_text_is_refused_by_every_format(tmp_path: Path, kind: str, text: str) -> None:
     (tmp_path / "scrap").write_text(text)
     assert "(scrap" in refusal(tmp_path / "scrap", format=kind)
 

@@ -126,7 +126,7 @@ def test_sizes_of_elastic_jobs_follow_the_curve_of_the_type_of_their_times(tmp_p
     assert result.jobs["ideal_seconds"].to_list() == pytest.approx([3600.0])
 
 
-def test_what_was_assumed_stands_in_every_output(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_assumptions_on_speeds_are_in_every_output(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     known = ("--speeds", "speeds.json", *OF_V100, "--unknown-models", "equal", "--unknown-models", "vgg16=VGG-16")
     assert simulated("by-hand.csv", *known, "--report") == 0
     out = capsys.readouterr().out.splitlines()
@@ -214,7 +214,7 @@ def test_the_published_table_refuses_the_same_models(folder: Path, capsys: pytes
         ("K80", "2x1 V100", 900.0),
     ],
 )
-def test_an_hour_is_of_the_type_that_is_given_whatever_is_frequent(
+def test_the_reference_type_of_times_is_the_given_one_whatever_type_is_frequent(
     folder: Path, measured: str, cluster: str, ideal: float
 ) -> None:
     """The model of the job is four times as fast on a V100 as on a K80."""
@@ -261,7 +261,7 @@ def test_a_mapped_column_gives_the_type_of_each_time(tmp_path: Path) -> None:
     assert (read.reference_type, read.jobs.measured_on) == ("K80", ["V100", None])
 
 
-def test_the_old_name_is_read_by_the_formats_that_had_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_formats_that_had_the_option_gpu_type_still_read_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert simulated("by-hand.csv", "--speeds", "speeds.json", "--set", "trace.gpu_type=V100") == 2
     rule = "gpu_type must stand with a trace of format gavel or shockwave; other traces read reference_type"
     assert rule in capsys.readouterr().err
@@ -339,7 +339,9 @@ def test_choices_that_nothing_needs_change_nothing(folder: Path, capsys: pytest.
     assert capsys.readouterr().out.startswith("policy ")
 
 
-def test_equal_needs_times(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_models_taken_as_equal_need_times_in_the_trace(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     Path("steps.csv").write_text("job,arrival_seconds,most_gpus,iterations,model\na,0,1,10,ResNet-50\nb,0,1,10,mine\n")
     assert simulated("steps.csv", "--speeds", "speeds.json", "--unknown-models", "equal") == 2
     assert 'must have times in the trace (seconds_per_iteration), but got "mine"' in capsys.readouterr().err
@@ -358,7 +360,7 @@ def test_a_job_without_a_model_counts_as_unknown_where_types_differ(
     assert "Speeds assumed equal on all types: 1 of 3 jobs, 48 % of the GPU hours." in capsys.readouterr().out
 
 
-def test_types_that_are_not_in_the_cluster(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_jobs_of_types_that_the_cluster_lacks_are_left_out(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     head = "job,arrival_seconds,most_gpus,iterations,seconds_per_iteration,gpu_type\n"
     Path("typed.csv").write_text(head + "a,0,1,10,1,T4\nb,0,1,10,1,A10\nc,0,1,10,1,T4\n")
     assert simulated("typed.csv", cluster="2x4 V100, 1x4 K80") == 2
@@ -495,7 +497,7 @@ def test_unknown_columns_get_the_command_that_maps_them(
         )
 
 
-def test_what_a_trace_asks_for_is_said_so_that_a_mistaken_unit_shows(
+def test_the_screen_states_the_gpu_hours_of_a_trace_so_that_a_mistaken_unit_shows(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path, out = tmp_path / "jobs.csv", str(tmp_path / "run")

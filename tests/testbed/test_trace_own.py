@@ -80,7 +80,7 @@ def assert_same(one: Workload, other: Workload) -> None:
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
-def test_what_is_written_reads_back_the_same(tmp_path: Path, ending: str) -> None:
+def test_a_written_trace_reads_back_the_same(tmp_path: Path, ending: str) -> None:
     path = tmp_path / f"w.{ending}"
     write_trace(searching(), path)
     read = read_trace(path, strict=True)
@@ -89,7 +89,7 @@ def test_what_is_written_reads_back_the_same(tmp_path: Path, ending: str) -> Non
 
 
 @pytest.mark.parametrize("name", ["shockwave.trace", "philly.csv", "openb_pods.csv", "gavel.trace"])
-def test_what_others_wrote_can_be_written_as_our_own(tmp_path: Path, name: str) -> None:
+def test_traces_of_other_formats_can_be_written_in_the_own_format(tmp_path: Path, name: str) -> None:
     workload = read_trace(SAMPLES / name)
     write_trace(workload, tmp_path / "own.csv")
     assert_same(workload, read_trace(tmp_path / "own.csv"))

@@ -41,7 +41,7 @@ def test_max_min_gives_the_highest_level_on_the_example_of_oef(
             assert wanted is None or row == pytest.approx(wanted, abs=1e-5)
 
 
-def test_the_throughputs_of_that_example() -> None:
+def test_max_min_gives_the_throughputs_computed_for_the_example_of_oef() -> None:
     made = instance([[1.0, 2.0], [1.0, 3.0], [1.0, 4.0]])
     share, level = highest_level(made, gains(made))
     assert (made.rate * share).sum(axis=1) == pytest.approx([12 / 11, 16 / 11, 20 / 11])
@@ -162,7 +162,9 @@ def test_one_pool_is_filled_to_a_level(jobs: list[tuple[int, float]], total: int
         (2.8, [28 / 261, 13 / 29, 4 / 9], [1.2146, 1.3448, 1.7778]),
     ],
 )
-def test_the_trades_of_oefs_example(first: float, second: list[float], throughputs: list[float]) -> None:
+def test_trades_give_the_throughputs_of_the_example_in_oef(
+    first: float, second: list[float], throughputs: list[float]
+) -> None:
     speed = np.array([[1.0, first], [1.0, 3.0], [1.0, 4.0]])
     gpus = trade(np.full((3, 2), 1 / 3), speed)
     assert gpus[:, 1] == pytest.approx(second)

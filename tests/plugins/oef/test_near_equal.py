@@ -63,7 +63,7 @@ def test_no_bound_is_below_the_optimum(seed: int) -> None:
     assert close == pytest.approx(best, rel=1e-6), "a group for each claim: every row of the programme"
 
 
-def test_without_envy_it_is_a_solution_of_the_papers_programme() -> None:
+def test_the_programme_of_bundles_with_envy_zero_solves_that_of_the_paper() -> None:
     of = drawn(21, 60, 4)
     found = solve_bundles(of, envy=0.0)
     envies, shortfall = certificate(of, found)
@@ -72,14 +72,14 @@ def test_without_envy_it_is_a_solution_of_the_papers_programme() -> None:
     assert found.objective <= solve_exactly(of).objective * (1.0 + 1e-4)
 
 
-def test_claims_in_one_order_lose_next_to_nothing() -> None:
+def test_claims_ordered_by_speedup_lose_at_most_one_percent_of_the_objective() -> None:
     of = drawn(5, 300, 6, noise=0.0)
     answer = solve_nearly(of)
     assert answer.objective >= 0.99 * solve_exactly(of).objective
     assert answer.gap <= 0.02
 
 
-def test_only_many_claims_are_merged(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_claims_are_merged_only_beyond_a_number_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     of = drawn(6, 40, 3)
     assert solve_cooperative(of).path == "rows by envy"
     monkeypatch.setattr(cooperative, "MOST", 39)

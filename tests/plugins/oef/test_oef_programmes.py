@@ -46,7 +46,7 @@ def test_equation_5_gives_the_greatest_throughput() -> None:
     assert solve_efficient(of).objective == pytest.approx(5.0, abs=EXACT)
 
 
-def test_equation_6_the_envy_free_optimum_and_a_lie() -> None:
+def test_equation_6_gives_the_envy_free_optimum_and_more_to_a_user_that_overstates() -> None:
     of = groups((1, 2), (1, 5))
     honest = solve_cooperative(of)
     assert honest.gpus.ravel() == near("1", "1/4", "0", "3/4")
@@ -61,7 +61,7 @@ def test_the_shares_of_figure_2_follow_from_true_and_false_reports() -> None:
     assert solve_cooperative(groups((1, 3), (1, 4))).gpus[:, 1] == near("1/3", "2/3")
 
 
-def test_weights_and_kinds_of_jobs() -> None:
+def test_a_user_of_weight_two_has_twice_the_throughput_and_kinds_of_one_user_share_its_part() -> None:
     weighted = groups((1, 2), (1, 5), weight=(1, 2))
     answer = solve_noncooperative(weighted)
     assert throughput(weighted, answer) == near("5/3", "10/3")

@@ -81,12 +81,12 @@ def test_a_large_regularizer_gives_the_longest_job_every_round() -> None:
 
 
 @pytest.mark.parametrize("seed", SAMPLE)
-def test_the_fast_path_is_the_integer_programme_within_its_gap(seed: int) -> None:
+def test_the_fast_path_is_within_its_gap_of_the_integer_programme(seed: int) -> None:
     check_against_programme(seed)
 
 
 @pytest.mark.slow
-def test_the_fast_path_is_the_integer_programme_within_its_gap_on_all_of_them() -> None:
+def test_the_fast_path_is_within_its_gap_of_the_integer_programme_on_all_instances() -> None:
     equal, binding, lost, starts, fewest, exact_starts = 0, 0, 0, 0, 0.0, 0
     for seed in ALL:
         of, rounds, exact = check_against_programme(seed)

@@ -94,7 +94,7 @@ _DEMANDS = st.tuples(
 
 @settings(max_examples=60, deadline=None)
 @over(st.lists(_DEMANDS, min_size=1, max_size=16))
-def test_tune_serves_every_job_that_its_gpus_allow_and_none_gets_less_than_its_least(
+def test_tune_serves_every_job_that_fits_on_gpus_with_at_least_its_least_cpus_and_memory(
     drawn: list[tuple[int, int, int]],
 ) -> None:
     town, jobs, left = World(f"3x8 {SERVER}"), [], 24

@@ -81,7 +81,7 @@ def test_payments_equal_those_computed_by_hand(solve: object) -> None:
     assert outcome.objective == pytest.approx(math.log(3.0))
 
 
-def test_the_screen_of_the_demo() -> None:
+def test_two_winners_of_the_demo_pay_the_gain_of_the_loser() -> None:
     """Two slots, three bidders: the winners' payment is the loser's gain, 1 - 0.95 / 1.09 = 0.13."""
     now, then = [1.20, 1.31, 1.09], [1.01, 1.12, 0.95]
     table = ByBundle.of(machines(2), now, [[Bundle(rho, (Part(0, 1),))] for rho in then])
@@ -259,6 +259,6 @@ def test_patterns_leave_no_place_for_a_further_part() -> None:
         (0.9, 10, 1),
     ],
 )
-def test_bidders_by_the_decimal_that_f_was_written_as(f: float, apps: int, many: int) -> None:
+def test_the_number_of_bidders_is_computed_from_f_as_a_decimal(f: float, apps: int, many: int) -> None:
     """In binary fractions 1 - 0.7 is above 0.3, and 10 apps would give 4."""
     assert bidders(apps, f) == many

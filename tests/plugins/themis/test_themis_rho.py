@@ -60,7 +60,7 @@ def test_the_example_is_reproduced_with_whole_gpus(gpus: int, seconds: float, ex
     assert rho(left, context()) == pytest.approx(expected, rel=1e-5)
 
 
-def test_sixteen_gpus_split_best_and_equally() -> None:
+def test_sixteen_gpus_are_split_as_in_the_example() -> None:
     first = list(example().phases[0].jobs)
     assert split(first, 16) == [3, 4, 4, 5]
     best = 200 * 16 / 15  # 640 / 3 of the job with 80 s an iteration
@@ -68,7 +68,7 @@ def test_sixteen_gpus_split_best_and_equally() -> None:
     assert pytest.approx(0.356) == (120 * 8 / 4 + 200 + 450) / 2500
 
 
-def test_the_updated_estimates_of_the_example() -> None:
+def test_updated_estimates_give_the_rho_of_the_example() -> None:
     """Jobs of 120 and 100 s go on: the paper prints (120 x 16) = 3200; it is 1920, in all 5680 s, ρ = 2.272."""
     phases = (example().phases[0], jobs([120, 100], 16, 8), jobs([120], 36, 8))
     forecast = Forecast(phases=phases, total_gpu_seconds=10000.0, most=16)
