@@ -6,16 +6,23 @@ The files of version 2's controllers are plain files here, since most machines o
 
 import os
 import subprocess
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from eunomia.errors import InputError
-from eunomia_appmaster.node.control_groups import GroupLimits, choose, of_record, record_of
+from eunomia_appmaster.launcher.confinement import Confinement
+from eunomia_appmaster.launcher.container import NO_SLOT, Container
+from eunomia_appmaster.launcher.cores import Cores
+from eunomia_appmaster.node.control_groups import ControlGroup, GroupLimits, NoGroups, choose, of_record, record_of
 from eunomia_appmaster.node.control_groups.groups import quota
 from eunomia_appmaster.node.control_groups.mounts import find
 from eunomia_appmaster.node.control_groups.version1 import Version1Group
 from eunomia_appmaster.node.control_groups.version2 import Version2Group
+from eunomia_appmaster.node.local_machine import LocalMachine, LocalSlot
+from eunomia_appmaster.protocol import launcher_pb2 as pb
 
 HYBRID_MOUNTS = """\
 30 24 0:26 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755
@@ -203,5 +210,49 @@ def test_a_group_is_killed_with_all_that_it_started_and_a_later_process_finds_it
         group.limit(LIMITS)
 
 
-def test_a_record_without_a_group_is_of_none() -> None:
-    assert record_of(of_record(None)) is None
+def test_a_device_that_is_closed_to_a_group_cannot_be_opened_in_it(tmp_path: Path) -> None:
+    groups = choose(tmp_path)
+    group = groups.make("a@1", GroupLimits(closed_devices=("c 1:7",)))
+    try:
+        if "devices" not in groups.controllers:
+            pytest.skip(f"no device can be closed here: {groups.describe()}")
+        join = "".join(f"echo 0 > '{file}'; " for file in group.join_files)
+        script = f"{join} echo x > /dev/null && cat /dev/full"
+        ended = subprocess.run(["/bin/sh", "-c", script], capture_output=True, text=True)
+        assert (ended.returncode, ended.stderr) == (1, "cat: /dev/full: Operation not permitted\n")
+    finally:
+        group.remove()
+        groups.close()
+
+
+def test_a_worker_may_open_the_gpus_of_its_gang_alone(tmp_path: Path) -> None:
+    slots = [
+        LocalSlot(index=index, gpu_type="A100", uuid=f"GPU-{index}", island=0, cpus=2.0, memory_gib=4.0, device=device)
+        for index, device in enumerate(("c 195:0", "c 195:1", "c 195:2", ""))
+    ]
+    machine = LocalMachine(host="box7", slots=tuple(slots), cpus=8.0, memory_gib=16.0)
+    asked: list[GroupLimits] = []
+    confinement = Confinement(_Recorded("recorded", asked=asked), machine)
+    for slot in (1, NO_SLOT):
+        container = Container(pb.ContainerStatus(container_id="a", slot=slot), tmp_path)
+        container.gang_slots = frozenset({0, slot})
+        confinement.confine(container, Cores())
+    worker, app_master = asked
+    assert worker == GroupLimits(cpus=2.0, memory_bytes=4 << 30, processes=4096, closed_devices=("c 195:2",))
+    assert app_master == GroupLimits()
+
+
+@dataclass(frozen=True)
+class _Recorded(NoGroups):
+    """Control groups that keep what is asked of them."""
+
+    asked: list[GroupLimits] = field(default_factory=list)
+
+    def make(self, name: str, limits: GroupLimits) -> ControlGroup:
+        self.asked.append(limits)
+        return NoGroups.make(self, name, limits)
+
+
+@pytest.mark.parametrize("record", [None, {}, {"kind": "v2", "folders": {}}, {"kind": "v1", "folders": 3}])
+def test_a_record_without_a_readable_group_is_of_none(record: dict[str, Any] | None) -> None:
+    assert record_of(of_record(record)) is None

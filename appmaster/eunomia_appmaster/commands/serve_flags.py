@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 from pydantic import BaseModel, ConfigDict
 
+from eunomia.errors import InputError
 from eunomia.journal.files import DEFAULT_RETENTION, Keep, Retention
 from eunomia.units import parse_duration
 from eunomia_appmaster.commands.console import AsJson
@@ -32,6 +33,9 @@ class ServeFlags(BaseModel):
     slot_processes: Annotated[
         int, typer.Option("--slot-processes", metavar="N", min=16, help="Processes and threads of one worker's group.")
     ] = 4096
+    foreign_gpus: Annotated[
+        str, typer.Option("--foreign-gpus", metavar="WHAT", help="About a worker on another slot's GPU: warn or end.")
+    ] = "warn"
     cpu_only: Annotated[bool, typer.Option("--cpu-only", help="CPU slots even where there are GPUs.")] = False
     address: Annotated[
         str, typer.Option("--address", metavar="HOST:PORT", help="Beyond loopback only with certificates.")
@@ -78,11 +82,14 @@ class ServeFlags(BaseModel):
         """Options that the launcher's process gets unchanged.
 
         Raises:
-            InputError: no duration.
+            InputError: no duration, or no answer to workers on GPUs of other slots.
         """
         seconds = parse_duration(self.own_ends_within, name="--own-ends-within")
         options = ("--own-ends", str(self.own_ends), "--own-ends-seconds", str(float(seconds)))
-        return (*options, "--control-groups", self.control_groups, "--slot-processes", str(self.slot_processes))
+        if self.foreign_gpus not in ("warn", "end"):
+            raise InputError("--foreign-gpus must be warn or end", value=self.foreign_gpus)
+        slots = ("--control-groups", self.control_groups, "--slot-processes", str(self.slot_processes))
+        return (*options, *slots, "--foreign-gpus", self.foreign_gpus)
 
     @property
     def arbiter_options(self) -> tuple[str, ...]:

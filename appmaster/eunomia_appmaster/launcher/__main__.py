@@ -22,6 +22,7 @@ from eunomia.errors import EunomiaError
 from eunomia_appmaster.launcher.app_masters import AppMasters
 from eunomia_appmaster.launcher.confinement import MOST_PROCESSES, Confinement, kill_short_of_memory
 from eunomia_appmaster.launcher.containers import Containers
+from eunomia_appmaster.launcher.foreign_gpus import ANSWERS, ForeignGpus
 from eunomia_appmaster.launcher.node import Node, default_name
 from eunomia_appmaster.launcher.orphans import Orphans
 from eunomia_appmaster.launcher.server import serve
@@ -29,7 +30,7 @@ from eunomia_appmaster.launcher.stalls import DEFAULT_GRACE_SECONDS, Stalls
 from eunomia_appmaster.launcher.tracker import Tracker
 from eunomia_appmaster.launcher.zygote_client import ZygoteClient
 from eunomia_appmaster.node import local_machine
-from eunomia_appmaster.node.control_groups import KINDS, choose
+from eunomia_appmaster.node.control_groups import DEVICES, KINDS, choose
 from eunomia_appmaster.node.gpu_locks import GpuLocks, inherited
 from eunomia_appmaster.node.own_ends_limit import DEFAULT_LIMIT, OwnEndsLimit
 from eunomia_appmaster.node.process_name import name_process
@@ -70,6 +71,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument(
         "--slot-processes", type=int, default=MOST_PROCESSES, help="processes and threads of one container"
     )
+    options.add_argument("--foreign-gpus", choices=ANSWERS, default="warn", help="about a worker on another slot's GPU")
     options.add_argument("--gpu-locks", default="", metavar="FD,FD", help="open files that hold locks of GPUs")
     options.add_argument("--end", action="store_true", help="end what an earlier launcher left, without serving")
     return options
@@ -104,6 +106,9 @@ async def run(options: argparse.Namespace) -> None:
     tracker = Tracker(node, containers, masters, options.arbiter, options.token_file)
     lives = (tracker.run(), _tidy(containers, options.keep_seconds), stalls.run(), _watch_memory(containers))
     tasks = [asyncio.create_task(life) for life in lives]
+    if DEVICES not in groups.controllers:
+        foreign = ForeignGpus(node.machine, containers.on_slots, end=options.foreign_gpus == "end")
+        tasks.append(asyncio.create_task(foreign.run()))
     first: list[asyncio.Future[Any]] = [end, tasks[0]]
     await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
     await server.stop(0.0)

@@ -1,5 +1,6 @@
 """Containers in their control groups: limits by lease, processes that no mark shows, and lack of memory."""
 
+import dataclasses
 import signal
 import time
 from pathlib import Path
@@ -43,7 +44,11 @@ class Confinement:
         Raises:
             OSError: the kernel refused it.
         """
-        container.group = self._groups.make(container.mark, self.limits(container, cores))
+        limits = self.limits(container, cores)
+        others = [slot for slot in self._machine.slots if slot.device and slot.index not in container.gang_slots]
+        if container.status.slot != NO_SLOT:  # as torchrun does, a worker sees all GPUs of its gang
+            limits = dataclasses.replace(limits, closed_devices=tuple(slot.device for slot in others))
+        container.group = self._groups.make(container.mark, limits)
 
     def limits(self, container: Container, cores: Cores) -> GroupLimits:
         """Return the limits of a container: those of the last order about its slot, else its slot's share."""

@@ -37,6 +37,7 @@ class Container:
         kill_at: deadline, in ``System.uptime``.
         stop_at: the last ordered rung, sent again to a worker that connects.
         group: its control group.
+        gang_slots: slots on this machine of all containers of its gang, whose GPUs it may use.
         kills_before: kills for lack of memory on this machine, before this launcher started or adopted the container.
         done: set once the container is COMPLETED.
     """
@@ -52,6 +53,7 @@ class Container:
         self.orders: OrderSocket | None = None
         self.killer: asyncio.Task[None] | None = None
         self.group: ControlGroup = NO_GROUP
+        self.gang_slots: frozenset[int] = frozenset({status.slot})
         self.kills_before = out_of_memory_kills()
         self.done = asyncio.Event()
 

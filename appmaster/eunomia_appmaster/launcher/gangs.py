@@ -182,7 +182,9 @@ def _new_container(
         rank=wanted.rank,
         state=pb.NEW,
     )
-    return Container(status, folder / "containers" / wanted.container_id, system=node.system)
+    container = Container(status, folder / "containers" / wanted.container_id, system=node.system)
+    container.gang_slots = frozenset(mate.slot for mate in request.containers)
+    return container
 
 
 def environment(

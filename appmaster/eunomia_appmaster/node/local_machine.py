@@ -4,6 +4,7 @@ GPUs come through NVML, within ``CUDA_VISIBLE_DEVICES`` (indices count in NVML's
 ``CUDA_DEVICE_ORDER=PCI_BUS_ID``); CPUs by affinity and cgroup quota; memory by cgroup limit.
 """
 
+import contextlib
 import itertools
 import os
 import re
@@ -36,6 +37,7 @@ class LocalSlot:
         cpus: CPUs that go with it by default.
         memory_gib: host memory that goes with it by default.
         is_paced: whether it is a CPU slot with a type and a speed.
+        device: the GPU's file, as ``c MAJOR:MINOR``; empty: none, or not known.
     """
 
     index: int
@@ -45,6 +47,7 @@ class LocalSlot:
     cpus: float
     memory_gib: float
     is_paced: bool = False
+    device: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +94,7 @@ class FoundGpu:
     gpu_type: str
     uuid: str
     island: int
+    device: str = ""
 
 
 def detect(
@@ -128,6 +132,7 @@ def detect(
                 island=gpu.island,
                 cpus=cpus / count,
                 memory_gib=memory_gib / count,
+                device=gpu.device,
             )
             for index, gpu in enumerate(found)
         ),
@@ -177,6 +182,7 @@ def find_gpus() -> tuple[FoundGpu, ...]:
                 gpu_type=short_type(_text(pynvml.nvmlDeviceGetName(handle))),
                 uuid=_text(pynvml.nvmlDeviceGetUUID(handle)),
                 island=island,
+                device=_device(pynvml, handle),
             )
             for handle, island in zip(handles, islands, strict=True)
         )
@@ -232,6 +238,14 @@ def _joined_by_nvlink(nvml: Any, handles: Sequence[Any], pair: tuple[int, int]) 
     except nvml.NVMLError:  # not supported
         return False
     return bool(status == nvml.NVML_P2P_STATUS_OK)
+
+
+def _device(nvml: Any, handle: Any) -> str:
+    """Return the device file of a GPU, as control groups name it; empty: it is not where the driver makes it."""
+    with contextlib.suppress(nvml.NVMLError, OSError):
+        number = os.stat(f"/dev/nvidia{nvml.nvmlDeviceGetMinorNumber(handle)}").st_rdev  # noqa: PTH116 - a device
+        return f"c {os.major(number)}:{os.minor(number)}"
+    return ""
 
 
 def _text(name: str | bytes) -> str:

@@ -2,6 +2,7 @@
 
 from eunomia_appmaster.node.control_groups.choice import KINDS, choose
 from eunomia_appmaster.node.control_groups.groups import (
+    DEVICES,
     NO_GROUP,
     ControlGroup,
     ControlGroups,
@@ -12,6 +13,7 @@ from eunomia_appmaster.node.control_groups.groups import (
 from eunomia_appmaster.node.control_groups.records import of_record, record_of
 
 __all__ = [
+    "DEVICES",
     "KINDS",
     "NO_GROUP",
     "ControlGroup",

@@ -17,12 +17,9 @@ def record_of(group: ControlGroup) -> dict[str, Any] | None:
 
 
 def of_record(record: dict[str, Any] | None) -> ControlGroup:
-    """Return the group of a record; the group that limits nothing where there is none.
-
-    Raises:
-        KeyError: the record has another form.
-    """
-    if record is None:
+    """Return the group of a record; the group that limits nothing where there is none, or none that can be read."""
+    try:
+        folders = {str(tree): Path(folder) for tree, folder in (record or {})["folders"].items()}
+        return Version2Group(folders[UNIFIED]) if (record or {})["kind"] == "v2" else Version1Group(folders)
+    except (KeyError, TypeError, AttributeError):
         return NO_GROUP
-    folders = {str(tree): Path(folder) for tree, folder in record["folders"].items()}
-    return Version2Group(folders[UNIFIED]) if record["kind"] == "v2" else Version1Group(folders)
