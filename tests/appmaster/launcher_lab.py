@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import grpc
 
+from eunomia_appmaster.node.kept_files import sealed_token
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2_grpc as rpc
 from eunomia_appmaster.protocol.tokens import container_token, node_token
@@ -135,7 +136,7 @@ class Lab:
         self._options = [*options, *([] if zygote else ["--no-zygote"]), "--slots", str(slots), "--stop-seconds", "0.3"]
         self.runtimes: dict[str, LocalRuntime] = {}
         self.launcher: subprocess.Popen[bytes] | None = None
-        (folder / "token").write_text("right")
+        (folder / "token").write_text(sealed_token("right"))
         self.start()
 
     def start(self) -> None:

@@ -195,9 +195,8 @@ class MasterLab(launcher_lab.Lab):  # type: ignore[misc, name-defined]
         """Write an app's folder and have its master started."""
         app_dir: Path = self.state / "apps" / app
         app_dir.mkdir(parents=True)
-        (app_dir / "app.toml").write_text(text)
-        submission = Submission(file_name=f"{app}.toml", folder=self.folder, user="ana", env={})
-        (app_dir / "submission.json").write_text(submission.to_json())
+        name = f"{app}.toml"
+        Submission(file_name=name, folder=self.folder, user="ana", env={}, app_file=text).write(app_dir)
         command = ["python", "-m", "eunomia_appmaster.master", "--app-dir", str(app_dir)]
         roots = [str(launcher_lab.ROOT / root) for root in ("core", "plugins", "appmaster", "hpo_adapters")]
         order = launcher_pb.AppMasterOrder(

@@ -12,6 +12,7 @@ from tests.appmaster import serving_lab
 from tests.appmaster.serving_lab import activity, ended_by, eventually, live, ready, supervisor, tiny_app, went_on
 
 from eunomia_appmaster import Client
+from eunomia_appmaster.node.kept_files import read_token
 from eunomia_appmaster.node.supervisor import Supervisor
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
@@ -31,7 +32,7 @@ def failed(made: Supervisor, arbiter: Client, name: str) -> None:
         diagnostics=f"{MASTER_ENDED}: signal 9; `eunomia resume {name}` takes it up again",
     )
     with grpc.insecure_channel(made.address) as channel:
-        token = (("authorization", f"Bearer {(folder / 'token').read_text()}"),)
+        token = (("authorization", f"Bearer {read_token(folder / 'token')}"),)
         rpc.ApplicationMasterProtocolStub(channel).FinishApplicationMaster(request, metadata=token, timeout=30.0)
     eventually(lambda: arbiter.app(name).state == "failed", "the end of the app")
     eventually(lambda: not live(made, masters=False), "the worker leaves")

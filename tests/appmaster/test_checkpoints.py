@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from eunomia.errors import InputError
 from eunomia_appmaster.app.checkpoints import CheckpointError, CheckpointStore
+from eunomia_appmaster.node.kept_files import opened, sealed
 
 
 def writes(content: bytes):
@@ -23,13 +24,17 @@ def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
+def record_of(path: Path) -> dict[str, object]:
+    return opened(path.read_bytes())[0]
+
+
 def test_save_writes_data_and_record(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path / "checkpoints")
     saved = store.save(96, writes(b"state"), incarnation=2)
     assert saved.path.read_bytes() == b"state"
     assert names(store.folder) == {"000096.pt", "000096.json"}
     record = json.loads((store.folder / "000096.json").read_text())
-    assert record.keys() == {"step", "sha256", "bytes", "incarnation", "saved_at"}
+    assert record.keys() == {"step", "sha256", "bytes", "incarnation", "saved_at", "sum"}
     assert (record["step"], record["bytes"], record["incarnation"]) == (96, 5, 2)
     assert CheckpointStore(store.folder).latest() == saved
 
@@ -72,7 +77,11 @@ def test_the_newest_checkpoints_are_kept_and_other_files_are_left_alone(tmp_path
         (lambda data, record: data.unlink(), "readable"),
         (lambda data, record: record.write_text("{"), "JSON"),
         (lambda data, record: record.write_text("{}"), "must hold step"),
-        (lambda data, record: record.write_text(record.read_text().replace("20", "21", 1)), "named after its step"),
+        (lambda data, record: record.write_text(record.read_text().replace("20", "21", 1)), "as it was written"),
+        (
+            lambda data, record: record.write_text(sealed(opened(record.read_bytes())[0] | {"step": 21})),
+            "named after its step",
+        ),
     ],
 )
 def test_a_corrupt_checkpoint_is_set_aside_and_the_last_good_one_returned(tmp_path: Path, damage, rule) -> None:
@@ -96,8 +105,8 @@ def test_a_checkpoint_is_hashed_once_and_a_changed_record_is_refused(tmp_path: P
     store = CheckpointStore(tmp_path)
     record = store.save(10, writes(b"state"), incarnation=1).path.with_suffix(".json")
     assert store.latest() is not None
-    values = json.loads(record.read_text())
-    record.write_text(json.dumps(values | {"sha256": "0" * 64}))
+    values, _ = opened(record.read_bytes())
+    record.write_text(sealed(values | {"sha256": "0" * 64}))
     assert store.latest() is None
 
 
@@ -159,9 +168,9 @@ def test_a_save_may_be_stopped_between_its_two_renames(tmp_path: Path, step: int
     store.save(20, writes(b"old"), incarnation=1)
     store.save(30, writes(b"new"), incarnation=2)
     (tmp_path / "000030.pt").replace(tmp_path / "000020.pt")
-    record = json.loads((tmp_path / "000030.json").read_text()) | {"step": 20}
+    record = record_of(tmp_path / "000030.json") | {"step": 20}
     (tmp_path / "000030.json").unlink()
-    (tmp_path / ".000020.json.1.a.tmp").write_text(json.dumps(record))
+    (tmp_path / ".000020.json.1.a.tmp").write_text(sealed(record))
     reader = CheckpointStore(tmp_path)
     found = reader.latest()
     assert found is not None and (found.step, found.incarnation, reader.faults) == (20, 2, [])

@@ -80,15 +80,16 @@ def test_an_app_whose_master_ends_by_itself_too_often_is_suspended_and_loses_not
         arbiter.submit(tiny_app(tmp_path, "ana", iterations=3000, seconds=0.01, more=" --plain", searches=True))
         eventually(lambda: len(live(made, masters=False)) == 2, "two workers")
         (_, pid), *_ = live(made, masters=True)
-        kept = made.state_dir / "apps" / "ana" / "app.toml"
+        kept = made.state_dir / "apps" / "ana" / "master.json"
         os.kill(pid, signal.SIGSTOP)
         good = kept.read_text()
-        kept.write_text("[app\n")
+        for each in (kept, kept.with_name("master.json.old")):
+            each.write_text("{")
         os.kill(pid, signal.SIGKILL)
         eventually(lambda: arbiter.app("ana").state == "suspended", "the suspension")
         workers = live(made, masters=False)
         said = run("apps", *state)
-        assert "ana: its app master ended by itself 2 times in 10 min, last with exit code 2: " in said
+        assert "ana: its app master ended by itself 2 times in 10 min, last with exit code 3: " in said
         assert "its workers train on, and it is tried again in " in said
         assert "(at once: eunomia resume ana)" in said
         assert "ana   SUSPENDED" in run("explain", "ana", *state)

@@ -8,9 +8,9 @@ import pytest
 import structlog
 
 from eunomia.errors import InputError
-from eunomia_appmaster.launcher.files import read_kept_json, write_kept_json
+from eunomia_appmaster.launcher.files import read_kept_json, write_json
 from eunomia_appmaster.launcher.node import Epochs
-from eunomia_appmaster.master.files import Growth, StateError, put_damaged_state_aside, read_state, write_state
+from eunomia_appmaster.master.files import KeptState, StateError, put_damaged_state_aside, read_state, write_state
 from eunomia_appmaster.master.jobs import Job, JobState
 from eunomia_appmaster.node.kept_files import read_kept
 
@@ -22,8 +22,8 @@ NEW: dict[str, Any] = {"0": {"highest": 9, "closed": 7}, "1": {"highest": 8, "cl
 def path(tmp_path: Path) -> Path:
     """A file that was written twice."""
     made = tmp_path / "epochs.json"
-    write_kept_json(made, OLD)
-    write_kept_json(made, NEW)
+    write_json(made, OLD)
+    write_json(made, NEW)
     return made
 
 
@@ -60,6 +60,7 @@ def test_the_launcher_takes_the_older_copy_and_says_so(path: Path) -> None:
             "log_level": "error",
             "why": logs[0]["why"],
             "taken": "epochs.json.old",
+            "place": str(path),
         }
     ]
     assert "epochs.json is damaged: " in logs[0]["why"]
@@ -100,8 +101,8 @@ def test_an_app_master_goes_on_from_the_older_state_under_new_incarnations(tmp_p
     path = tmp_path / "master.json"
     runs = Job(number=1, parameters={}, seed=0, incarnation=2, state=JobState.RUNNING)
     over = Job(number=2, parameters={}, seed=0, incarnation=3, state=JobState.FINISHED)
-    write_state(path, {"at": 1}, [runs, over], Growth())
-    write_state(path, {"at": 2}, [runs, over], Growth())
+    write_state(path, KeptState({"at": 1}, [runs, over]))
+    write_state(path, KeptState({"at": 2}, [runs, over]))
     path.write_bytes(path.read_bytes().replace(b'"at": 2', b'"at": 3'))
     with structlog.testing.capture_logs() as logs:
         state = read_state(path)
@@ -110,9 +111,12 @@ def test_an_app_master_goes_on_from_the_older_state_under_new_incarnations(tmp_p
     assert [(line["event"], line["why"]) for line in logs] == [
         ("master.older_copy", "master.json is damaged: its sum is wrong")
     ]
+    assert state.notices == (
+        "master.json is damaged: its sum is wrong; the search goes on from its older copy, which is one write older",
+    )
     put_damaged_state_aside(path)
     assert (tmp_path / "master.json.damaged").exists()
-    write_state(path, {"at": 4}, state[1], Growth())
+    write_state(path, KeptState({"at": 4}, state.jobs))
     again = read_state(path)
     assert again is not None
     assert again[0] == {"at": 4}

@@ -18,6 +18,7 @@ from eunomia_appmaster.launcher.containers import Containers
 from eunomia_appmaster.launcher.node import Node
 from eunomia_appmaster.launcher.zygote_client import ZygoteClient
 from eunomia_appmaster.node import local_machine
+from eunomia_appmaster.node.kept_files import read_token, sealed_token
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.protocol.tokens import node_token
 from eunomia_appmaster.runtimes import Exit, LeaseOverError, LocalRuntime, RuntimeAwayError
@@ -154,7 +155,7 @@ def test_containers_live_on_while_the_arbiter_is_away(lab: Any) -> None:
 def test_a_wrong_token_is_refused_and_a_right_one_taken_later(tmp_path: Path) -> None:
     with lab_module.lab(tmp_path) as lab:
         lab.kill()
-        (tmp_path / "token").write_text("wrong")
+        (tmp_path / "token").write_text(sealed_token("wrong"))
         before = len(lab.arbiter.registrations)
         lab.arbiter.refused = 0
         import threading
@@ -163,15 +164,16 @@ def test_a_wrong_token_is_refused_and_a_right_one_taken_later(tmp_path: Path) ->
         starter.start()
         eventually(lambda: lab.arbiter.refused > 1)
         assert len(lab.arbiter.registrations) == before
-        (tmp_path / "token").write_text("right")
+        (tmp_path / "token").write_text(sealed_token("right"))
         starter.join()
 
 
 def test_without_a_registration_no_token_can_be_checked(tmp_path: Path) -> None:
     with lab_module.lab(tmp_path) as lab:
         lab.kill()
-        (lab.state / "launcher" / "secret").unlink(missing_ok=True)
-        (tmp_path / "token").write_text("wrong")
+        for name in ("secret", "secret.old"):
+            (lab.state / "launcher" / name).unlink(missing_ok=True)
+        (tmp_path / "token").write_text(sealed_token("wrong"))
         import threading
 
         starter = threading.Thread(target=lab.start)
@@ -181,7 +183,7 @@ def test_without_a_registration_no_token_can_be_checked(tmp_path: Path) -> None:
         with pytest.raises(RuntimeAwayError, match="must have registered"):
             hasty.start(lab.gang(0, script=""))
         hasty.close()
-        (tmp_path / "token").write_text("right")
+        (tmp_path / "token").write_text(sealed_token("right"))
         assert lab.runtime().start(lab.gang(0, script=""))  # repeats the call until the launcher can check
         starter.join()
 
@@ -197,10 +199,11 @@ def test_an_app_master_is_started_once_and_its_end_is_reported(lab: Any) -> None
     assert len(attempts(lab)) == 1
     assert (lab.state / "apps" / "ana" / "appmaster.out.log").read_text() == "hello from ana\n"
     folder = lab.state / "apps" / "ana" / "appmaster"
-    assert (folder / "token").read_text() == "anas own"
-    assert (folder / "node_token").read_text() == node_token(SECRET, "ana", NODE)
-    assert (folder / "token").stat().st_mode & 0o077 == 0
-    assert b"anas own" not in (lab.state / "launcher" / "app_masters" / "ana.json").read_bytes()
+    assert read_token(folder / "token") == "anas own"
+    assert read_token(folder / "node_token") == node_token(SECRET, "ana", NODE)
+    record = lab.state / "launcher" / "app_masters" / "ana.json"
+    assert b"anas own" in record.read_bytes()  # each attempt gets it from there
+    assert {path.stat().st_mode & 0o077 for path in (folder / "token", record, record.with_name("ana.json.old"))} == {0}
 
 
 def test_an_app_master_finds_its_launcher_in_the_environment(lab: Any) -> None:
@@ -312,7 +315,8 @@ def test_only_the_app_masters_that_ended_last_are_remembered(tmp_path: Path, mon
         return [master.order.app for master in masters]
 
     assert asyncio.run(asyncio.wait_for(run(), 60.0)) == ["bob", "cid"]
-    assert sorted(path.stem for path in (node.folder / "app_masters").iterdir()) == ["bob", "cid"]
+    left = sorted(path.name for path in (node.folder / "app_masters").iterdir())
+    assert left == ["bob.json", "bob.json.old", "cid.json", "cid.json.old"]
 
 
 def masters_of(node: Node, *, pause_seconds: float = 0.01) -> app_masters.AppMasters:

@@ -168,6 +168,9 @@ def test_a_container_whose_start_never_began_is_given_up(tmp_path: Path) -> None
             os.kill(victim, signal.SIGKILL)
         for name in ("worker.json", "claim"):  # as if the launcher had died a moment earlier
             (folder / name).unlink()
+        record = json.loads((folder / "container.json").read_text())
+        del record["sum"]
+        write_json(folder / "container.json", {**record, "pid": None, "shepherd_pid": None})
         lab.start()
         status = lab.completed("ana-1.r1.0")
         assert status.suspended  # nothing ran, nothing is lost
@@ -182,13 +185,14 @@ def test_files_that_a_power_cut_left_incomplete_are_set_aside(tmp_path: Path, to
         lab.kill()
         launchers, folder = tmp_path / "state" / "launcher", lab.run_folder() / "containers" / "ana-1.r1.0"
         for path in (launchers / "launcher.json", launchers / "secret", folder / "container.json"):
-            assert path.exists()
-            path.write_text(torn)
+            for each in (path, path.with_name(f"{path.name}.old")):
+                assert each.exists()
+                each.write_text(torn)
         lab.start()
         assert lab.arbiter.registrations[-1].containers == []
         eventually(lambda: not alive(pid))  # a record is lost with the power only; all the same nothing is left behind
-        assert (folder / "container.json.torn").read_text() == torn
-        assert lab.output().count("launcher.torn_file") == 3
+        assert (folder / "container.json.damaged").read_text() == torn
+        assert lab.output().count("launcher.damaged_file") == 3
         lab.runtime().start(lab.gang(0, script="raise SystemExit(0)", job=2, epoch=2))
         assert lab.completed("ana-2.r1.0").finished
 

@@ -11,11 +11,20 @@ from eunomia.model.forecasts import Forecast, JobForecast, Phase
 from eunomia.units import Locality
 from eunomia_appmaster.app.submission import SUBMISSION, Submission
 from eunomia_appmaster.master.endings import GangOutcome, judge
-from eunomia_appmaster.master.files import ActivityLog, Growth, StateError, read_state, write_state, write_trials
+from eunomia_appmaster.master.files import (
+    ActivityLog,
+    Growth,
+    KeptState,
+    StateError,
+    read_state,
+    write_state,
+    write_trials,
+)
 from eunomia_appmaster.master.jobs import Gang, Job, JobState
 from eunomia_appmaster.master.outbox import Life, Outbox, Progress, RateReport
 from eunomia_appmaster.master.reporting import differs
 from eunomia_appmaster.master.slots import HeldLease, Slot, SlotBook
+from eunomia_appmaster.node.kept_files import opened
 from eunomia_appmaster.runtimes.runtime import ContainerState, ContainerStatus, Exit
 
 # -- endings
@@ -168,10 +177,11 @@ def test_the_state_is_restored_and_nan_with_it(tmp_path: Path) -> None:
     job = Job(number=1, parameters={"lr": 0.1}, seed=3, state=JobState.STOPPING, gang=gang, metric=math.nan, best=0.5)
     job.sizes[2] = (2, 0)
     growth = Growth(groups=(8,), before={1: 40})
-    write_state(path, {"phase": 1}, [job], growth)
+    write_state(path, KeptState({"phase": 1}, [job], growth, ("a/1: lost",)))
     kept = read_state(path)
     assert kept is not None
-    tuner, (again,), grown = kept
+    tuner, (again,), grown, notices = kept
+    assert notices == ("a/1: lost",)
     assert grown == growth
     assert grown.grown((8,), [again]) == growth
     assert grown.grown((8, 4), [again]) == Growth(groups=(8, 4), before={1: again.step})
@@ -180,7 +190,8 @@ def test_the_state_is_restored_and_nan_with_it(tmp_path: Path) -> None:
     assert again.gang == gang
     assert math.isnan(again.metric or 0.0)
     assert (again.state, again.sizes, again.parameters) == (JobState.STOPPING, {2: (2, 0)}, {"lr": 0.1})
-    path.write_text("{")
+    for each in (path, path.with_name("master.json.old")):
+        each.write_text("{")
     with pytest.raises(StateError, match="must be readable"):
         read_state(path)
 
@@ -197,18 +208,19 @@ def test_trials_and_activity_can_be_read_by_anyone(tmp_path: Path) -> None:
     assert (row["job"], row["state"], row["iterations"], row["metric"]) == ("ana/2", "failed", "7", "")
     assert json.loads(row["parameters"]) == {"lr": 0.1, "note": 'a,"b"'}
     ActivityLog(tmp_path / "activity.jsonl", "ana").note("suspended", job, 1.5, slots=(3,), step=5)
-    assert json.loads((tmp_path / "activity.jsonl").read_text()) == {
+    assert opened((tmp_path / "activity.jsonl").read_text())[0] == {
         "t": "1970-01-01T00:00:01.500Z", "job": "ana/2", "event": "suspended", "slots": [3], "step": 5,
         "incarnation": 0,
     }  # fmt: skip
 
 
 def test_a_submission_reads_back_and_a_bad_one_is_refused_by_name(tmp_path: Path) -> None:
-    made = Submission(file_name="a.toml", folder=Path("/w"), user="ana", env={"HOME": "/h"})
-    (tmp_path / SUBMISSION).write_text(made.to_json())
+    made = Submission(file_name="a.toml", folder=Path("/w"), user="ana", env={"HOME": "/h"}, app_file="[app]\n")
+    made.write(tmp_path)
     assert Submission.read(tmp_path) == made
-    (tmp_path / SUBMISSION).write_text("[]")
-    with pytest.raises(EunomiaError, match="a submission must be readable"):
+    for name in (SUBMISSION, f"{SUBMISSION}.old"):
+        (tmp_path / name).write_text("[]")
+    with pytest.raises(EunomiaError, match="restore it from a backup, or submit the app's file again"):
         Submission.read(tmp_path)
 
 

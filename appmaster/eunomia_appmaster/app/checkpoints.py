@@ -1,9 +1,9 @@
 """Checkpoints of one job: written atomically, verified on read; the last good ones are kept.
 
 A checkpoint is two files in the job's checkpoint folder: the data, ``000096.pt``, and its record, ``000096.json``
-(step, sha256, bytes, incarnation, saved_at, and the metric where it is kept for that). The record is renamed into place
-last, so a checkpoint with a record is complete. There is one writer at a time (rank 0 of the running incarnation) and
-any number of readers.
+(step, sha256, bytes, incarnation, saved_at, the metric where it is kept for that, and a sum of the record). The record
+is renamed into place last, so a checkpoint with a record is complete. There is one writer at a time (rank 0 of the
+running incarnation) and any number of readers.
 """
 
 import hashlib
@@ -19,6 +19,7 @@ from pathlib import Path
 import structlog
 
 from eunomia.errors import EunomiaError, InputError
+from eunomia_appmaster.node.kept_files import opened, sealed
 
 _log = structlog.get_logger()
 BEST_FOLDER = "best"
@@ -286,7 +287,7 @@ def _to_json(checkpoint: Checkpoint) -> str:
     del values["path"]
     if values["metric"] is None:
         del values["metric"]
-    return json.dumps(values, indent=2) + "\n"
+    return sealed(values) + "\n"
 
 
 def _read_record(record: Path, *, stem: str | None = None) -> Checkpoint:
@@ -300,10 +301,11 @@ def _read_record(record: Path, *, stem: str | None = None) -> Checkpoint:
     }
     stem = record.stem if stem is None else stem
     try:
-        values = json.loads(record.read_bytes())
+        values, _ = opened(record.read_bytes())
     except (ValueError, OSError) as error:
-        raise CheckpointError("the record of a checkpoint must be JSON", value=str(error), place=str(record)) from error
-    if not isinstance(values, dict) or any(not isinstance(values.get(k), kind) for k, kind in kinds.items()):
+        rule = "the record of a checkpoint must be JSON, as it was written"
+        raise CheckpointError(rule, value=str(error), place=str(record)) from error
+    if any(not isinstance(values.get(k), kind) for k, kind in kinds.items()):
         rule = "the record of a checkpoint must hold " + ", ".join(kinds)
         raise CheckpointError(rule, value=json.dumps(values)[:200], place=str(record))
     if f"{values['step']:06d}" != stem:

@@ -1,14 +1,19 @@
 """The data of a submission that an app master needs in addition to the app file: ``submission.json`` of its folder."""
 
+import contextlib
 import getpass
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
+
+import structlog
 
 from eunomia.errors import EunomiaError
 from eunomia.model.shapes import value
+from eunomia_appmaster.node.kept_files import OLDER, read_kept, set_aside, write_kept
+
+log = structlog.get_logger()
 
 APP_FILE = "app.toml"
 SUBMISSION = "submission.json"
@@ -27,35 +32,71 @@ class Submission:
     user: str
     env: Mapping[str, str]
     """PATH, HOME, LANG and VIRTUAL_ENV of the submitter, those that were set."""
+    app_file: str
+    """The text of the app file, of which ``app.toml`` is a copy for people."""
 
-    def to_json(self) -> str:
-        """Return the submission as JSON."""
+    def write(self, app_dir: Path) -> None:
+        """Write ``submission.json``, with a sum and a copy beside it, and ``app.toml``.
+
+        Raises:
+            OSError: they cannot be written.
+        """
+        (app_dir / APP_FILE).write_text(self.app_file, encoding="utf-8")
         plain = {
             "file_name": self.file_name,
             "folder": str(self.folder),
             "user": self.user,
             "env": dict(self.env),
+            "app_file": self.app_file,
         }
-        return json.dumps(plain, indent=2) + "\n"
+        write_kept(app_dir / SUBMISSION, plain, sync=True)
 
     @classmethod
     def read(cls, app_dir: Path) -> Self:
-        """Read the submission from an app's folder.
+        """Read the submission from an app's folder; what is damaged there is said and written again from its copy.
 
         Raises:
-            EunomiaError: there is none, or it cannot be read.
+            EunomiaError: there is none, or it cannot be read, nor its copy.
         """
         path = app_dir / SUBMISSION
         try:
-            plain = json.loads(path.read_text(encoding="utf-8"))
+            kept = read_kept(path, cure="restore it from a backup, or submit the app's file again")
+            plain = kept.content
+            if plain is None:
+                raise EunomiaError("a submission must be in its app's folder", value="none", place=str(path))
+            _put_back(app_dir, plain, kept.damage)
             return cls(
                 file_name=str(plain.get("file_name") or APP_FILE),
                 folder=Path(plain["folder"]),
                 user=str(plain.get("user", "")),
                 env={str(name): str(setting) for name, setting in plain.get("env", {}).items()},
+                app_file=str(plain["app_file"] if "app_file" in plain else (app_dir / APP_FILE).read_text("utf-8")),
             )
         except (OSError, ValueError, KeyError, AttributeError) as error:
             raise EunomiaError("a submission must be readable", value=repr(error), place=str(path)) from error
+
+
+def _put_back(app_dir: Path, plain: Mapping[str, Any], damage: str) -> None:
+    """Write ``submission.json`` again if it is damaged, and ``app.toml`` if it is not what was submitted."""
+    path, text = app_dir / SUBMISSION, app_dir / APP_FILE
+    if damage:
+        log.error("submission.older_copy", why=damage, taken=f"{path.name}{OLDER}", place=str(path))
+        with contextlib.suppress(OSError):
+            set_aside(path)
+            write_kept(path, plain)
+    if "app_file" not in plain or _bytes(text) == str(plain["app_file"]).encode():
+        return
+    log.error("app_file.put_back", why=f"{text.name} is not what was submitted", place=str(text))
+    with contextlib.suppress(OSError):
+        set_aside(text)
+        text.write_text(str(plain["app_file"]), encoding="utf-8")
+
+
+def _bytes(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return None
 
 
 def login_name() -> str:

@@ -23,7 +23,14 @@ from eunomia_appmaster.commands.console import (
     table,
 )
 from eunomia_appmaster.explaining.best_jobs import best_facts, best_job
-from eunomia_appmaster.explaining.failures import failure_facts, failure_text, stall_facts, stall_texts, suspension_text
+from eunomia_appmaster.explaining.failures import (
+    failure_facts,
+    failure_text,
+    notices_of,
+    stall_facts,
+    stall_texts,
+    suspension_text,
+)
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 
 HEADERS = ("APP", "USER", "STATE", "TUNER", "ρ", "SLOTS", "TRIALS", "BEST", "AGE", "ENDS IN")
@@ -31,6 +38,8 @@ MORE_HEADERS = ("RUN", "WAIT", "PAUSED", "DONE")
 """Further columns with ``--verbose``."""
 RIGHT = ("ρ", "SLOTS", "TRIALS", "AGE", "ENDS IN", *MORE_HEADERS)
 WATCH_SECONDS = 1.0
+MOST_NOTICES = 3
+"""Notices of an app in the table: the last ones."""
 
 
 def apps(
@@ -104,6 +113,7 @@ def _facts(app: pb.App) -> dict[str, Any]:
         "ends_in_seconds": given(app, "ends_in_seconds"),
         **failure_facts(app),
         "stalls": stall_facts(app),
+        "notices": notices_of(app),
     }
     if app.state in OVER:
         made |= {"jct_seconds": given(app, "jct_seconds"), "why": app.why}
@@ -128,6 +138,7 @@ def lines(answer: pb.ListResponse, *, over: Sequence[pb.App] = (), verbose: bool
         shown = table(headers, [_row(app)[: len(headers)] for app in answer.apps], right=RIGHT)
         shown += [text for app in answer.apps if verbose and (text := _parameters(app))]
         shown += [f"{app.app}: {text}" for app in answer.apps for text in _troubles(app)]
+        shown += [line for app in answer.apps for line in _notices(app)]
     return [*shown, *filter(None, [missing(answer.missing_slots)])]
 
 
@@ -150,6 +161,14 @@ def _troubles(app: pb.App) -> list[str]:
     if app.state == SUSPENDED:
         return [suspension_text(app), *stalls]
     return [*filter(None, [failure_text(app) or (app.why if app.state == "failed" else "")]), *stalls]
+
+
+def _notices(app: pb.App) -> list[str]:
+    """Return the last of what was lost or replaced after damage in an app, as lines."""
+    notices = notices_of(app)
+    left_out = len(notices) - MOST_NOTICES
+    lines = [one if one.startswith(f"{app.app}/") else f"{app.app}: {one}" for one in notices[-MOST_NOTICES:]]
+    return [*lines, *([f"{app.app}: {left_out} earlier notices (eunomia apps --json)"] if left_out > 0 else [])]
 
 
 def _trials(app: pb.App) -> int:

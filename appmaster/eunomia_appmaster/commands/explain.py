@@ -25,7 +25,7 @@ from eunomia_appmaster.commands.console import (
 from eunomia_appmaster.commands.explain_ends import ends, outcome_facts, outcome_lines, state_text
 from eunomia_appmaster.commands.explain_past import in_the_past, last_waits
 from eunomia_appmaster.commands.run_apps import app_of_run
-from eunomia_appmaster.explaining.failures import stall_facts, stall_texts
+from eunomia_appmaster.explaining.failures import notices_of, stall_facts, stall_texts
 from eunomia_appmaster.explaining.metric_check import metric_not_logged
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 
@@ -109,6 +109,7 @@ def facts(said: pb.Explanation, app: pb.App | None = None, waits: Mapping[str, f
         "missing_slots": missing_facts(said.missing_slots),
         "stalls": None if app is None else stall_facts(app),
         "outcome": None if app is None else outcome_facts(said, app),
+        "notices": [] if app is None else notices_of(app, said.job),
         "last_wait_at_seconds": None if ended else (waits or {}).get(said.job),
     }
 
@@ -137,7 +138,7 @@ def screen(
     """
     warnings = [_line("Metric", text) for text in _warnings(found, apps).values()]
     stalls = [_line("Stalled", text) for app in _named(found, apps) for text in stall_texts(app)]
-    return [*_blocks(found, apps, waits or {}), *warnings, *stalls]
+    return [*_blocks(found, apps, waits or {}), *warnings, *stalls, *_losses(found, apps)]
 
 
 def _named(found: Sequence[pb.Explanation], apps: Mapping[str, pb.App]) -> list[pb.App]:
@@ -148,6 +149,12 @@ def _named(found: Sequence[pb.Explanation], apps: Mapping[str, pb.App]) -> list[
 def _warnings(found: Sequence[pb.Explanation], apps: Mapping[str, pb.App]) -> dict[str, str]:
     """Return by app the sentence about a metric that no trial logged."""
     return {app.app: text for app in _named(found, apps) if (text := metric_not_logged(app))}
+
+
+def _losses(found: Sequence[pb.Explanation], apps: Mapping[str, pb.App]) -> list[str]:
+    """Return what was lost or replaced after damage in the jobs and apps that are explained, once, as lines."""
+    said = [text for one in found if one.app in apps for text in notices_of(apps[one.app], one.job)]
+    return [_line("Damage", text) for text in dict.fromkeys(said)]
 
 
 def _blocks(found: Sequence[pb.Explanation], apps: Mapping[str, pb.App], waits: Mapping[str, float]) -> list[str]:

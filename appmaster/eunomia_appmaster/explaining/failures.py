@@ -20,6 +20,19 @@ def failure_text(app: pb.App) -> str:
     return f"{failed_in_words(app.failed, _trials(app))}: {which}: {last.why or 'no error is known'} (log {last.log})"
 
 
+def notices_of(app: pb.App, job: str | None = None) -> list[str]:
+    """Return what was lost or replaced after damage, oldest first.
+
+    Args:
+        app: as the arbiter knows it.
+        job: one of its jobs: its own notices, and those of the whole app; None, or the app itself: all.
+    """
+    notices, of_a_job = list(app.standing.notices), f"{app.app}/"
+    if job in (None, app.app):
+        return notices
+    return [notice for notice in notices if not notice.startswith(of_a_job) or notice.startswith(f"{job}: ")]
+
+
 def suspension_text(app: pb.App) -> str:
     """Return why an app is suspended, when it is tried again, and the command that does so at once."""
     known = app.HasField("tried_again_in_seconds")

@@ -1,6 +1,5 @@
 """What came out of ended apps and jobs: read from ``trials.csv`` and the logs of an app's folder."""
 
-import csv
 import json
 import math
 from collections import Counter
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from eunomia.model.shapes import value
+from eunomia_appmaster.app.trials_file import read_trials_file
 from eunomia_appmaster.explaining.best_jobs import best_facts, best_job, settings_text
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 
@@ -109,11 +109,7 @@ def trial_rows(folder: Path) -> list[dict[str, str]]:
     """Return the rows of ``trials.csv`` in an app's folder; none: it cannot be read here."""
     if not folder.is_absolute():  # the arbiter names none
         return []
-    try:
-        with (folder / "trials.csv").open(encoding="utf-8", newline="") as file:
-            return list(csv.DictReader(file))
-    except (OSError, UnicodeDecodeError, csv.Error):
-        return []
+    return read_trials_file(folder)
 
 
 def _number(text: str) -> float | None:

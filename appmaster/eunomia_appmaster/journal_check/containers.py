@@ -1,6 +1,7 @@
 """Reads the workers' own files: each process with its slot, its span of time and its epoch."""
 
 import json
+import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -62,7 +63,7 @@ def read_epochs(folder: Path) -> dict[int, int]:
     """Read the launcher's fencing tokens; empty where there are none."""
     try:
         record = _json(folder / EPOCHS) or {}
-        return {int(slot): int(known["highest"]) for slot, known in record.items() if slot != "sum"}
+        return {int(slot): int(known["highest"]) for slot, known in record.items()}
     except (KeyError, TypeError, ValueError):
         return {}
 
@@ -117,11 +118,15 @@ def _end(path: Path) -> float:
 
 
 def _json(path: Path) -> dict[str, Any] | None:
+    """Read a file as it was written; None: there is none, or it is damaged (its sum is wrong)."""
     try:
         made = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return made if isinstance(made, dict) else None
+    if not isinstance(made, dict):
+        return None
+    known = made.pop("sum", None)
+    return made if known in (None, f"{zlib.crc32(json.dumps(made).encode()):08x}") else None
 
 
 # -- by themselves

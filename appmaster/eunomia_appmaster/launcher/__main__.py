@@ -104,7 +104,7 @@ async def run(options: argparse.Namespace) -> None:
     stalls = Stalls(containers, grace_seconds=options.stall_grace_seconds)
     server = await serve(node, containers, stalls, options.listen)
     tracker = Tracker(node, containers, masters, options.arbiter, options.token_file)
-    lives = (tracker.run(), _tidy(containers, options.keep_seconds), stalls.run(), _watch_memory(containers))
+    lives = (tracker.run(), _tidy(node, containers, options.keep_seconds), stalls.run(), _watch_memory(containers))
     tasks = [asyncio.create_task(life) for life in lives]
     if DEVICES not in groups.controllers:
         foreign = ForeignGpus(node.machine, containers.on_slots, end=options.foreign_gpus == "end")
@@ -149,10 +149,12 @@ async def _end_all(containers: Containers, masters: AppMasters, stop_seconds: fl
     await masters.ended()
 
 
-async def _tidy(containers: Containers, keep_seconds: float) -> None:
+async def _tidy(node: Node, containers: Containers, keep_seconds: float) -> None:
     while True:
         await asyncio.sleep(min(_TIDY_SECONDS, keep_seconds))
         containers.forget(keep_seconds)
+        with contextlib.suppress(OSError):  # a full disk: later
+            node.mend()
 
 
 async def _watch_memory(containers: Containers) -> None:

@@ -10,12 +10,13 @@ from google.protobuf import json_format
 
 from eunomia_appmaster.launcher.container import NO_SLOT, Container
 from eunomia_appmaster.launcher.containers import ContainerCommand, Containers
-from eunomia_appmaster.launcher.files import read_json, write_json
+from eunomia_appmaster.launcher.files import put_aside, read_json, remove, write_json
 from eunomia_appmaster.launcher.gangs import base_environment, check_name
 from eunomia_appmaster.launcher.node import Node
 from eunomia_appmaster.launcher.own_ends import OwnEnds, last_words
 from eunomia_appmaster.launcher.processes import MARK
 from eunomia_appmaster.launcher.zygote_client import interpreter
+from eunomia_appmaster.node.kept_files import OLDER, sealed_token
 from eunomia_appmaster.node.own_ends_limit import DEFAULT_LIMIT, OwnEndsLimit
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.protocol.tokens import node_token
@@ -77,7 +78,7 @@ class AppMasterRecord:
         return min(MOST_PAUSE_SECONDS, first * 2.0 ** min(max(self.hasty - 1, 0), 30))
 
     def save(self) -> None:
-        """Write the record; the token is in a file of its own."""
+        """Write the record; it holds the app's token, so that each attempt gets it from a file that is whole."""
         record = {
             "order": json_format.MessageToDict(self.order, preserving_proto_field_name=True),
             "status": json_format.MessageToDict(self.status, preserving_proto_field_name=True),
@@ -88,18 +89,23 @@ class AppMasterRecord:
 
     def drop(self) -> None:
         """Delete the record."""
-        self._path.unlink(missing_ok=True)
+        remove(self._path)
 
     @classmethod
     def load(cls, path: Path) -> "AppMasterRecord | None":
-        """Read the record, if there is one."""
+        """Read the record, if there is one that can be used."""
         record = read_json(path)
         if record is None:
             return None
-        order = json_format.ParseDict(record["order"], pb.AppMasterOrder())
-        status = json_format.ParseDict(record["status"], pb.AppMasterStatus())
-        master = cls(order, status, path)
-        master.own_ends = OwnEnds.of_record(record.get("own_ends", {}))
+        try:
+            order = json_format.ParseDict(record["order"], pb.AppMasterOrder())
+            status = json_format.ParseDict(record["status"], pb.AppMasterStatus())
+            master = cls(order, status, path)
+            master.own_ends = OwnEnds.of_record(record.get("own_ends", {}))
+        except (KeyError, TypeError, AttributeError, json_format.ParseError) as error:
+            # without a sum, of an earlier version
+            put_aside(path, repr(error))
+            return None
         master.hasty = record.get("hasty", 0)
         if status.state == pb.APP_MASTER_STOPPING:
             master.stopped.set()
@@ -146,16 +152,15 @@ class AppMasters:
         known = self._all.get(order.app)
         if self.draining or (known is not None and known.status.attempt >= order.attempt):
             return
-        self._write_tokens(order)
+        self._write_tokens(order)  # a full disk refuses the order here, and the arbiter repeats it
         kept = pb.AppMasterOrder()
         kept.CopyFrom(order)
-        kept.ClearField("token")
         if known is not None and known.status.state != pb.APP_MASTER_COMPLETED:
             if known.status.state in PAUSES and order.asked:
                 known.order, known.own_ends = kept, OwnEnds()
                 known.hurried.set()
             return
-        status = pb.AppMasterStatus(app=order.app, attempt=order.attempt)
+        status = pb.AppMasterStatus(app=order.app, attempt=self._attempt_of(order))
         master = AppMasterRecord(kept, status, self._node.folder / "app_masters" / f"{order.app}.json")
         if known is not None and not order.asked:
             self._follow_up(master, known)
@@ -163,6 +168,21 @@ class AppMasters:
         master.container = self._containers.get(_container_id(status))
         self._all[order.app] = master
         self._begin(master)
+
+    def _attempt_of(self, order: pb.AppMasterOrder) -> int:
+        """Return the number of the attempt that an order starts: above all that have a folder, as records may be lost.
+
+        It is that of an attempt that has begun already if its container still runs.
+        """
+        begun = [int(path.name) for path in self._folder(order.app).glob("*") if path.name.isdecimal()]
+        last = max(begun, default=0)
+        if last < order.attempt:
+            return order.attempt
+        container = self._containers.get(_container_id(pb.AppMasterStatus(app=order.app, attempt=last)))
+        begins_with_it = container is not None and (last == order.attempt or not container.completed)
+        if last > order.attempt:
+            log.warning("app_master.record_lost", app=order.app, attempt=last, ordered=order.attempt)
+        return last if begins_with_it else last + 1
 
     def _follow_up(self, master: AppMasterRecord, before: AppMasterRecord) -> None:
         """Go on with the own ends of an app master that ended; an end with code 0 that the arbiter refutes is one."""
@@ -202,7 +222,9 @@ class AppMasters:
 
     def adopt(self) -> None:
         """Take over the app masters of an earlier launcher; their containers are adopted already."""
-        for path in sorted((self._node.folder / "app_masters").glob("*.json")):
+        folder = self._node.folder / "app_masters"
+        names = {path.name.removesuffix(OLDER) for path in folder.glob("*.json*")}
+        for path in sorted(folder / name for name in names if name.endswith(".json")):
             master = AppMasterRecord.load(path)
             if master is None:
                 continue
@@ -318,6 +340,7 @@ class AppMasters:
 
     def _launch(self, master: AppMasterRecord) -> Container:
         order, attempt = master.order, master.status.attempt
+        self._write_tokens(order)
         app_folder = self._node.app_folder(order.app)
         env = {**base_environment(), **order.env, **self._own_environment(order.app, attempt)}
         status = pb.ContainerStatus(
@@ -353,12 +376,14 @@ class AppMasters:
     def _write_tokens(self, order: pb.AppMasterOrder) -> None:
         folder = self._folder(order.app)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        tokens = {"token": order.token, "node_token": node_token(self._node.secret, order.app, self._node.name)}
+        tokens = {"node_token": node_token(self._node.secret, order.app, self._node.name)}
+        if order.token:  # the record of an earlier version has none
+            tokens["token"] = order.token
         for name, token in tokens.items():
             path = folder / name
             path.unlink(missing_ok=True)
             with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-                file.write(token)
+                file.write(sealed_token(token))
 
     def _error_log(self, master: AppMasterRecord) -> Path:
         return self._node.app_folder(master.order.app) / "appmaster.err.log"

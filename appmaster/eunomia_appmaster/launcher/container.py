@@ -8,7 +8,7 @@ from typing import Any
 
 from google.protobuf import json_format
 
-from eunomia_appmaster.launcher.files import read_json, write_json
+from eunomia_appmaster.launcher.files import put_aside, read_json, write_json
 from eunomia_appmaster.launcher.orders import OrderSocket
 from eunomia_appmaster.launcher.processes import ProcessId
 from eunomia_appmaster.node.control_groups import NO_GROUP, ControlGroup, of_record, record_of
@@ -68,7 +68,7 @@ class Container:
 
         It includes the folder, since another launcher on this machine may use the same id.
         """
-        return f"{self.id}@{hashlib.sha256(str(self.folder).encode()).hexdigest()[:16]}"
+        return mark_of(self.id, self.folder)
 
     @property
     def completed(self) -> bool:
@@ -94,6 +94,8 @@ class Container:
             "pid": self.worker.pid if self.worker else None,
             "pid_start_time": self.worker.start_time if self.worker else None,
             "pgid": self.worker.pid if self.worker else None,  # it leads a session and group of its own
+            "shepherd_pid": self.shepherd.pid if self.shepherd else None,
+            "shepherd_start_time": self.shepherd.start_time if self.shepherd else None,
             "kill_at_boot_seconds": self.kill_at,
             "stop_at": self.stop_at,
             "group": record_of(self.group),
@@ -103,15 +105,21 @@ class Container:
 
     @classmethod
     def load(cls, folder: Path, *, system: System = MACHINE) -> "Container | None":
-        """Read container.json and the shepherd's files; None if there is no such container."""
+        """Read container.json and the shepherd's files; None if there is no such container, or no record of it."""
         record = read_json(folder / RECORD)
         if record is None:
             return None
-        container = cls(json_format.ParseDict(record["status"], pb.ContainerStatus()), folder, system=system)
-        container.kill_at = record["kill_at_boot_seconds"]
-        container.stop_at = record["stop_at"]
-        container.group = of_record(record.get("group"))  # none: of an earlier version
-        container.read_worker()
+        try:
+            container = cls(json_format.ParseDict(record["status"], pb.ContainerStatus()), folder, system=system)
+            container.kill_at = record["kill_at_boot_seconds"]
+            container.stop_at = record["stop_at"]
+            container.group = of_record(record.get("group"))  # none: of an earlier version
+        except (KeyError, TypeError, json_format.ParseError) as error:  # a file without a sum, of an earlier version
+            put_aside(folder / RECORD, repr(error))
+            return None
+        if not container.read_worker() and record.get("pid") and record.get("shepherd_pid"):  # worker.json is damaged
+            container.worker = ProcessId(record["pid"], record["pid_start_time"])
+            container.shepherd = ProcessId(record["shepherd_pid"], record["shepherd_start_time"])
         if container.completed:
             container.done.set()
         return container
@@ -160,6 +168,11 @@ class Container:
             made.step = status.progress.step
         while len(kept) > MOST_ANNOUNCEMENTS or sum(len(one.regime_json) for one in kept) > MOST_ANNOUNCED:
             del kept[0]
+
+
+def mark_of(container_id: str, folder: Path) -> str:
+    """Return the mark of a container's processes."""
+    return f"{container_id}@{hashlib.sha256(str(folder).encode()).hexdigest()[:16]}"
 
 
 def _number(given: Any) -> float:

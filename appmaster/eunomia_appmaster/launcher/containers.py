@@ -28,6 +28,7 @@ from eunomia_appmaster.launcher.container import CLAIM, EXIT, NO_SLOT, START, SU
 from eunomia_appmaster.launcher.cores import Cores, bind
 from eunomia_appmaster.launcher.errors import SlotBusyError
 from eunomia_appmaster.launcher.files import read_json, write_json
+from eunomia_appmaster.launcher.links import link_again
 from eunomia_appmaster.launcher.news import News
 from eunomia_appmaster.launcher.node import Node
 from eunomia_appmaster.launcher.orders import OrderSocket
@@ -175,8 +176,8 @@ class Containers:
 
     async def _start_shepherd(self, container: Container, command: ContainerCommand, *, forked: bool) -> bool:
         start = {"argv": command.argv, "cwd": command.cwd, "env": command.env, "forked": forked}
-        start["groups"] = list(container.group.join_files)
-        write_json(container.folder / START, {**start, "stdout": command.stdout, "stderr": command.stderr})
+        start |= {"groups": list(container.group.join_files), "stdout": command.stdout, "stderr": command.stderr}
+        write_json(container.folder / START, start, older=False)
         report, write_end = os.pipe()
         try:
             if forked:
@@ -367,7 +368,13 @@ class Containers:
 
     def adopt(self) -> None:
         """Take over the containers of an earlier launcher, from their files."""
-        for link in sorted((self.node.folder / "live").iterdir()):
+        live = self.node.folder / "live"
+        link_again(live, self.node.state / "apps")
+        for link in sorted(live.iterdir()):
+            if not link.is_symlink():  # damaged, and no process of its container is left
+                log.error("launcher.damaged_link", container=link.name)
+                link.unlink()
+                continue
             container = Container.load(link, system=self.node.system)
             if container is None:
                 drop_lost(link)
@@ -402,8 +409,11 @@ class Containers:
         claim = container.folder / CLAIM
         with contextlib.suppress(FileExistsError):
             claim.symlink_to("launcher")
-        pid, _, start_time = str(claim.readlink()).partition(":")
-        if not start_time:  # forbidden, now or by an earlier launcher
+        try:
+            pid, _, start_time = str(claim.readlink()).partition(":")
+        except OSError:  # no link any more: what has begun is found by its mark, and killed
+            return
+        if not (pid.isdecimal() and start_time.isdecimal()):  # forbidden, now or by an earlier launcher
             _never_began(container, "the launcher was killed before its worker was started")
             return
         claimant = ProcessId(int(pid), int(start_time))

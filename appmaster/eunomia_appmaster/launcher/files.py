@@ -1,7 +1,6 @@
-"""Small JSON files that are written whole or not at all."""
+"""The launcher's JSON files: written whole or not at all, with a sum, and with their former content beside them."""
 
 import contextlib
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -9,76 +8,85 @@ from typing import Any
 import structlog
 
 from eunomia.errors import InputError
-from eunomia_appmaster.node.kept_files import OLDER, keep_older, read_kept, sealed, set_aside
+from eunomia_appmaster.node.kept_files import (
+    DAMAGED,
+    OLDER,
+    KeptContent,
+    complete,
+    keep_older,
+    read_kept,
+    sealed,
+    set_aside,
+)
 
 log = structlog.get_logger()
 
 CURE = "restore it from a backup, or restart the machine, so that no worker is left, and delete it"
 
 
-def write_json(path: Path, content: dict[str, Any], *, sync: bool = False) -> None:
-    """Replace ``path``, readable by its owner alone; ``sync`` waits until it would survive a power cut."""
-    beside = path.with_name(f"{path.name}.new")
+def write_json(path: Path, content: dict[str, Any], *, sync: bool = False, older: bool = True) -> None:
+    """Replace ``path``, readable by its owner alone.
+
+    Args:
+        path: of the file.
+        content: without a sum.
+        sync: wait until it would survive a power cut.
+        older: keep its former content beside it; false for a file that is read once, soon.
+    """
+    beside, text = path.with_name(f"{path.name}.new"), sealed(content)
     fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(fd, "w", encoding="utf-8") as file:
-        json.dump(content, file)
+        file.write(text)
         if sync:
             file.flush()
             os.fsync(file.fileno())
+    if older:
+        keep_older(path)
     beside.replace(path)
-
-
-def write_kept_json(path: Path, content: dict[str, Any]) -> None:
-    """Replace ``path``, with a sum in it and its former content beside it; waits until it would survive a power cut."""
-    beside = path.with_name(f"{path.name}.new")
-    fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(fd, "w", encoding="utf-8") as file:
-        file.write(sealed(content))
-        file.flush()
-        os.fsync(file.fileno())
-    keep_older(path)
-    beside.replace(path)
+    if older:
+        complete(path, text)
 
 
 def read_kept_json(path: Path) -> dict[str, Any]:
-    """Read what ``write_kept_json`` wrote, or its older copy, which the log says; empty if there is no such file.
+    """Read a file that nothing can replace, or its older copy, which the log says; empty if there is no such file.
 
     Raises:
         InputError: it is damaged, and there is no good older copy.
     """
-    kept = read_kept(path, cure=CURE)
-    if kept.damage:
-        log.error("launcher.older_copy", why=kept.damage, taken=f"{path.name}{OLDER}")
-        set_aside(path)
-    return kept.content or {}
+    return _taken(path, read_kept(path, cure=CURE)) or {}
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """Read what ``write_json`` wrote; None if there is no such file.
+    """Read what ``write_json`` wrote, or its older copy, which the log says; None if there is no such file.
 
-    A file that a power cut left empty or torn counts as none: it is put aside as ``<name>.torn``, and the log says so.
+    Where both are damaged, that counts as none, too: they are put aside as ``<name>.damaged``, and the log says so.
     """
     try:
-        return read_whole_json(path)
+        return _taken(path, read_kept(path, cure="a launcher goes on without it"))
     except InputError as error:
-        log.error("launcher.torn_file", error=str(error), kept=f"{path.name}.torn")
-        with contextlib.suppress(OSError):
-            path.replace(path.with_name(f"{path.name}.torn"))
+        put_aside(path, str(error))
         return None
 
 
-def read_whole_json(path: Path) -> dict[str, Any] | None:
-    """Read what ``write_json`` wrote; None if there is no such file.
+def put_aside(path: Path, why: str) -> None:
+    """Rename a file that cannot be used, and its older copy."""
+    log.error("launcher.damaged_file", error=why, kept=f"{path.name}{DAMAGED}")
+    with contextlib.suppress(OSError):
+        set_aside(path)
+        set_aside(path.with_name(path.name + OLDER))
 
-    Raises:
-        InputError: it holds something else.
-    """
-    try:
-        content = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        return None
-    except ValueError as error:  # no JSON, or no UTF-8
-        raise InputError("a launcher's file must be whole JSON", value=str(error), place=str(path)) from None
-    if not isinstance(content, dict):
-        raise InputError("a launcher's file must hold a JSON object", value=type(content).__name__, place=str(path))
-    return content
+
+def remove(path: Path) -> None:
+    """Delete a file and its older copy."""
+    path.unlink(missing_ok=True)
+    path.with_name(path.name + OLDER).unlink(missing_ok=True)
+
+
+def _taken(path: Path, kept: KeptContent) -> dict[str, Any] | None:
+    if kept.damage:
+        log.error("launcher.older_copy", why=kept.damage, taken=f"{path.name}{OLDER}", place=str(path))
+        set_aside(path)
+        if kept.content is not None:
+            with contextlib.suppress(OSError):  # a full disk: the copy is read again at the next start
+                write_json(path, kept.content)
+    return kept.content

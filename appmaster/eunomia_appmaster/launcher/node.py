@@ -6,15 +6,20 @@ import socket
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import structlog
 
 from eunomia.errors import InputError
 from eunomia_appmaster.launcher.errors import ClosedEpochError, NotRegisteredError
-from eunomia_appmaster.launcher.files import CURE, read_json, read_kept_json, write_json, write_kept_json
+from eunomia_appmaster.launcher.files import CURE, put_aside, read_json, read_kept_json, write_json
 from eunomia_appmaster.launcher.numbering import numbered
 from eunomia_appmaster.node.local_machine import LocalMachine
 from eunomia_appmaster.node.system import MACHINE, System
 
-LAUNCHER_FILE = "launcher.json"
+log = structlog.get_logger()
+
+LAUNCHER_FILE, SECRET = "launcher.json", "secret"
 
 
 class Node:
@@ -39,9 +44,14 @@ class Node:
         for folder in (self.folder, self.folder / "live", self.folder / "app_masters"):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._lock = _take(self.folder / "lock")
-        self.machine = numbered(machine, self.folder / "gpus.json")
-        self.epochs = Epochs(self.folder / "epochs.json")
-        self._secret = _read_secret(self.folder / "secret")
+        try:
+            self.machine = numbered(machine, self.folder / "gpus.json")
+            self.epochs = Epochs(self.folder / "epochs.json")
+        except BaseException:
+            os.close(self._lock)
+            raise
+        self._secret = _read_secret(self.folder / SECRET)
+        self._published: dict[str, Any] = {}
 
     @property
     def secret(self) -> bytes:
@@ -53,7 +63,7 @@ class Node:
     @secret.setter
     def secret(self, secret: bytes) -> None:
         if secret != self._secret:
-            write_json(self.folder / "secret", {"hex": secret.hex()})
+            write_json(self.folder / SECRET, {"hex": secret.hex()})
             self._secret = secret
 
     @property
@@ -71,12 +81,21 @@ class Node:
     def last_address(self) -> str | None:
         """Address of the previous launcher, which this one takes again if it is free."""
         record = read_json(self.launcher_file)
-        return None if record is None else str(record["address"])
+        return None if record is None else str(record.get("address", "")) or None
 
     def publish(self, address: str) -> None:
         """Write the address of this launcher's service for app masters to find."""
-        record = {"node": self.name, "address": address, "pid": os.getpid(), "launcher_id": self.launcher_id}
-        write_json(self.launcher_file, record)
+        self._published = {"node": self.name, "address": address, "pid": os.getpid(), "launcher_id": self.launcher_id}
+        write_json(self.launcher_file, self._published)
+
+    def mend(self) -> None:
+        """Write the files again that are damaged and whose content this process knows: address and secret."""
+        known = {self.launcher_file: self._published}
+        known[self.folder / SECRET] = {"hex": self._secret.hex()} if self._secret else {}
+        for path, content in known.items():
+            if content and read_json(path) != content:
+                write_json(path, content)
+                log.warning("launcher.written_again", file=str(path))
 
     def app_folder(self, app: str) -> Path:
         """Return the folder in which all of an app's runs stand."""
@@ -136,7 +155,7 @@ class Epochs:
 
     def _save(self) -> None:
         record = {str(slot): {"highest": known.highest, "closed": known.closed} for slot, known in self._slots.items()}
-        write_kept_json(self._path, record)
+        write_json(self._path, record, sync=True)
 
 
 def default_name() -> str:
@@ -149,7 +168,7 @@ def _take(path: Path) -> int:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        holder = os.read(fd, 20).decode().strip() or "another"
+        holder = os.read(fd, 20).decode(errors="replace").strip() or "another"
         os.close(fd)
         raise InputError(
             "a state folder must have one launcher",
@@ -163,4 +182,8 @@ def _take(path: Path) -> int:
 
 def _read_secret(path: Path) -> bytes:
     record = read_json(path)
-    return b"" if record is None else bytes.fromhex(record["hex"])
+    try:
+        return b"" if record is None else bytes.fromhex(record["hex"])
+    except (KeyError, TypeError, ValueError) as error:  # a file without a sum, of an earlier version
+        put_aside(path, repr(error))
+        return b""

@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 from pathlib import Path
 
-from eunomia_appmaster.launcher.files import read_kept_json, write_kept_json
+from eunomia_appmaster.launcher.files import read_kept_json, write_json
 from eunomia_appmaster.node.local_machine import LocalMachine
 
 
@@ -33,6 +33,6 @@ def numbered(machine: LocalMachine, path: Path) -> LocalMachine:
     taken = set(numbers.values())
     gone = {uuid: number for uuid, number in known.items() if uuid not in here and number not in taken}
     if numbers | gone != known:
-        write_kept_json(path, numbers | gone)
+        write_json(path, numbers | gone, sync=True)
     slots = [dataclasses.replace(slot, index=numbers.get(slot.uuid, slot.index)) for slot in machine.slots]
     return dataclasses.replace(machine, slots=tuple(sorted(slots, key=lambda slot: slot.index)))

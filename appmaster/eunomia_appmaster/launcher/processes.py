@@ -85,6 +85,17 @@ def members(mark: str, worker: ProcessId | None, shepherd: ProcessId | None) -> 
     return [ProcessId(pid, table[pid].start_time) for pid in found]
 
 
+def marks() -> set[str]:
+    """Return the marks of all containers with a process on this machine, of whatever launcher."""
+    found: set[str] = set()
+    for pid in _table():
+        for line in _environment(pid):
+            name, _, mark = line.partition(b"=")
+            if name == MARK.encode():
+                found.add(mark.decode(errors="replace"))
+    return found
+
+
 def kill(processes: Iterable[ProcessId]) -> None:
     """Send SIGKILL to each."""
     for process in processes:

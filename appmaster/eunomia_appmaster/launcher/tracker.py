@@ -5,7 +5,6 @@ the registration, so the node registers again with all its containers.
 """
 
 import asyncio
-import contextlib
 from pathlib import Path
 
 import grpc
@@ -15,6 +14,7 @@ from eunomia.errors import EunomiaError, InputError
 from eunomia_appmaster.launcher.app_masters import AppMasters
 from eunomia_appmaster.launcher.containers import Containers
 from eunomia_appmaster.launcher.node import Node
+from eunomia_appmaster.node.kept_files import DamagedTokenError, read_token
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2_grpc as rpc
 from eunomia_appmaster.protocol.connecting import ADDRESS_FILE, Address
@@ -255,9 +255,12 @@ class Tracker:
                 self._containers.suspend(mate, seconds, reason)
 
     def _metadata(self) -> tuple[tuple[str, str], ...]:
-        with contextlib.suppress(OSError):
-            return (("authorization", f"Bearer {self._token_file.read_text().strip()}"),)
-        return ()
+        """Return the token; empty while its file is gone or damaged: the arbiter writes it again."""
+        try:
+            return (("authorization", f"Bearer {read_token(self._token_file)}"),)
+        except DamagedTokenError as error:
+            log.error("token.damaged", why=str(error))
+            return ()
 
 
 def _key(master: pb.AppMasterStatus) -> str:

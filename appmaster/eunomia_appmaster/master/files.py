@@ -1,18 +1,17 @@
 """The files that an app master writes to its app's folder; each survives a kill at any moment."""
 
-import csv
-import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import structlog
 
 from eunomia.errors import EunomiaError, InputError
 from eunomia.model.shapes import value
+from eunomia_appmaster.app.trials_file import trials_text
 from eunomia_appmaster.master.jobs import Job
 from eunomia_appmaster.node.kept_files import OLDER, read_kept, sealed, set_aside
 from eunomia_appmaster.node.system import MACHINE, System
@@ -20,9 +19,6 @@ from eunomia_appmaster.node.system import MACHINE, System
 log = structlog.get_logger()
 
 SCHEMA = 1
-TRIALS_COLUMNS = (
-    "job", "parameters", "state", "rung", "iterations", "metric", "best", "incarnations", "iterations_lost", "why",
-)  # fmt: skip
 
 
 class StateError(EunomiaError):
@@ -64,13 +60,24 @@ class Growth:
         return Growth(groups=ordered, before={job.number: job.step for job in jobs})
 
 
-def write_state(path: Path, tuner: Any, jobs: Iterable[Job], growth: Growth, *, system: System = MACHINE) -> None:
+class KeptState(NamedTuple):
+    """The state that an attempt leaves to the next one."""
+
+    tuner: Any
+    jobs: list[Job]
+    growth: Growth = Growth()
+    notices: tuple[str, ...] = ()
+    """What was lost or replaced after damage, to be shown to users."""
+
+
+def write_state(path: Path, state: KeptState, *, system: System = MACHINE) -> None:
     """Write ``master.json``: the state that the next attempt resumes from."""
-    state = {"schema": SCHEMA, "tuner": tuner, "jobs": [job.to_json() for job in jobs], "more": growth.to_json()}
-    system.replace_file(path, sealed(state), older=True)
+    plain = {"schema": SCHEMA, "tuner": state.tuner, "jobs": [job.to_json() for job in state.jobs]}
+    plain |= {"more": state.growth.to_json(), "notices": list(state.notices)}
+    system.replace_file(path, sealed(plain), older=True)
 
 
-def read_state(path: Path) -> tuple[Any, list[Job], Growth] | None:
+def read_state(path: Path) -> KeptState | None:
     """Read ``master.json``, or its older copy where it is damaged; None: this is the first attempt.
 
     Raises:
@@ -82,21 +89,24 @@ def read_state(path: Path) -> tuple[Any, list[Job], Growth] | None:
             log.warning("master.older_copy", why=kept.damage, taken=f"{path.name}{OLDER}")
         if kept.content is None:
             return None
-        tuner, jobs, growth = _state_of(kept.content, path)
+        state = _state_of(kept.content, path)
     except InputError as error:
         raise StateError("the state of an app master must be readable", value=str(error), place=str(path)) from error
-    if kept.damage:
-        for job in jobs:
-            job.incarnation += not job.state.over  # one may have been started since that copy was written
-    return tuner, jobs, growth
+    if not kept.damage:
+        return state
+    for job in state.jobs:
+        job.incarnation += not job.state.over  # one may have been started since that copy was written
+    said = f"{kept.damage}; the search goes on from its older copy, which is one write older"
+    return state._replace(notices=(*state.notices, said))
 
 
-def _state_of(state: Mapping[str, Any], path: Path) -> tuple[Any, list[Job], Growth]:
+def _state_of(state: Mapping[str, Any], path: Path) -> KeptState:
     try:
         if state["schema"] != SCHEMA:
             raise StateError(f"the state must have schema {SCHEMA}", value=str(state["schema"]), place=str(path))
         growth = Growth.from_json(state["more"])
-        return state["tuner"], [Job.from_json(job) for job in state["jobs"]], growth
+        jobs = [Job.from_json(job) for job in state["jobs"]]
+        return KeptState(state["tuner"], jobs, growth, tuple(map(str, state.get("notices", ()))))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise StateError("the state of an app master must be readable", value=repr(error), place=str(path)) from error
 
@@ -109,14 +119,12 @@ def put_damaged_state_aside(path: Path) -> None:
 
 def write_trials(path: Path, app: str, jobs: Iterable[Job], *, system: System = MACHINE) -> None:
     """Write ``trials.csv``, a row a job; unknown values are empty."""
-    text = io.StringIO()
-    rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(TRIALS_COLUMNS)
+    rows = []
     for job in jobs:
-        values = (job.rung, job.step, job.metric, job.best, job.incarnation, job.lost, job.why)
+        values = (job.rung, job.step, job.metric, job.best, job.incarnation, job.lost, job.why or job.notice)
         shown = ["" if item is None else str(item) for item in values]
-        rows.writerow([f"{app}/{job.number}", json.dumps(dict(job.parameters)), str(job.state), *shown])
-    system.replace_file(path, text.getvalue())
+        rows.append([f"{app}/{job.number}", json.dumps(dict(job.parameters)), str(job.state), *shown])
+    system.replace_file(path, trials_text(rows))
 
 
 class ActivityLog:
@@ -132,7 +140,7 @@ class ActivityLog:
 
         Args:
             event: start, running, saved, suspending, suspended, resumed, paused, promoted, stalled, finished,
-                stopped, failed.
+                stopped, failed, lost_checkpoints.
             job: the event's job.
             at: Unix seconds.
             slots: numbers of the GPUs in the cluster.
@@ -147,6 +155,6 @@ class ActivityLog:
             "incarnation": job.incarnation,
         }
         try:
-            self._system.append_line(self._path, json.dumps(line))
+            self._system.append_line(self._path, sealed(line))
         except OSError as error:  # a missing line in a report is better than a failed app
             log.warning("activity.not_noted", activity=event, why=str(error))

@@ -10,10 +10,11 @@ import structlog
 from eunomia.model.cluster import Cluster
 from eunomia.model.shapes import builds
 from eunomia_appmaster.app.app_file import AppFile
-from eunomia_appmaster.app.checkpoints import BEST_FOLDER, CheckpointStore
+from eunomia_appmaster.app.checkpoints import BEST_FOLDER, Checkpoint, CheckpointError, CheckpointStore
 from eunomia_appmaster.app.command import Filling
 from eunomia_appmaster.master.files import ActivityLog
 from eunomia_appmaster.master.jobs import Gang, Job, JobState
+from eunomia_appmaster.master.notices import Notices
 from eunomia_appmaster.master.outbox import Outbox
 from eunomia_appmaster.master.slots import Slot
 from eunomia_appmaster.runtimes.runtime import (
@@ -50,6 +51,7 @@ class Surroundings:
     runtime: Runtime
     outbox: Outbox
     activity: ActivityLog
+    notices: Notices
     save: Callable[[], None]
     """Writes the state; called before a gang is started, so that no incarnation is ever used twice."""
 
@@ -60,6 +62,17 @@ class Surroundings:
     def best_store(self, number: int) -> CheckpointStore:
         """Return the store of the checkpoint that a job keeps for its best metric."""
         return CheckpointStore(self.app_dir / str(number) / BEST_FOLDER, keep=1)
+
+
+def lost_checkpoints(job: Job, newest: Checkpoint | None, faults: Sequence[CheckpointError]) -> str:
+    """Return what is lost where a job's newest good checkpoint is older than the last that it saved; empty: nothing."""
+    if job.saved_step <= (0 if newest is None else newest.step):
+        return ""
+    how = f" ({faults[-1]})" if faults else ""
+    what = f"its checkpoint of step {job.saved_step} is damaged or gone{how}"
+    if newest is not None:
+        return f"{what}; it goes on from the one before, of step {newest.step}"
+    return f"{what}, and so is the one before; it starts again from the beginning"
 
 
 class Gangs:
@@ -113,8 +126,10 @@ class Gangs:
         Raises:
             OSError: it could not be saved; the job has no gang.
         """
-        checkpoint = self._around.store(job.number).latest()
+        store = self._around.store(job.number)
+        checkpoint = store.latest()
         from_step = 0 if checkpoint is None else checkpoint.step
+        lost = lost_checkpoints(job, checkpoint, store.faults)
         if job.has_helper or checkpoint is not None:
             job.lost += max(job.step - from_step, 0)
             job.step = from_step
@@ -140,6 +155,10 @@ class Gangs:
             del job.sizes[job.incarnation]
             job.incarnation -= 1
             raise
+        if lost:
+            job.notice, job.saved_step = lost, from_step  # it is noticed once
+            self._around.notices.add(f"{self._around.app}/{job.number}: {lost}")
+            self._around.activity.note("lost_checkpoints", job, now)
         return job.gang
 
     def start(self, job: Job, gang: Gang, slots: Mapping[int, Slot]) -> tuple[ContainerStatus, ...]:

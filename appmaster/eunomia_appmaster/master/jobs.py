@@ -112,6 +112,8 @@ class Job:
     last_stall: str = ""
     suspensions: int = 0
     why: str = ""
+    notice: str = ""
+    """What was last lost of its checkpoints, to be shown to users; empty: nothing."""
 
     def interrupt(self, now: float) -> int:
         """Note an end that the machine, or a signal from outside, caused; returns how many there were in the window."""

@@ -11,6 +11,7 @@ import structlog
 from eunomia.errors import EunomiaError, UnreachableError
 from eunomia_appmaster.master.outbox import Outbox, Sending
 from eunomia_appmaster.master.wire import plugins_message, request_of
+from eunomia_appmaster.node.kept_files import DamagedTokenError, read_token
 from eunomia_appmaster.node.system import MACHINE, Flag, System
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
@@ -20,6 +21,8 @@ log = structlog.get_logger()
 
 LONGEST_PAUSE_SECONDS = 2.0
 """Longest pause in seconds between attempts to reach the arbiter."""
+LONGEST_FAULT_PAUSE_SECONDS = 30.0
+"""Longest pause in seconds between attempts after the arbiter refused the token, or failed itself."""
 CALL_SECONDS = 60.0
 """Seconds after which a heartbeat is cancelled and sent again."""
 LEAST_SECONDS = 0.01
@@ -65,6 +68,7 @@ class ArbiterLink:
         self._system = system
         self._address = address
         self._token_file = token_file
+        self._token = ""
         self._app = app
         self._attempt = attempt
         self._outbox = outbox
@@ -78,7 +82,8 @@ class ArbiterLink:
 
         Raises:
             OverError: the app is over or unknown.
-            UnreachableError: the token was refused, or ``stopped`` was set meanwhile.
+            EunomiaError: the arbiter found the registration malformed.
+            UnreachableError: ``stopped`` was set meanwhile.
         """
         request = pb.RegisterApplicationMasterRequest(
             host="127.0.0.1", app=self._app, attempt=self._attempt, agent_plugins=plugins_message(plugins)
@@ -138,7 +143,8 @@ class ArbiterLink:
 
         Raises:
             OverError: the arbiter has ended the app already.
-            UnreachableError: the token was refused, or ``stopped`` was set meanwhile.
+            EunomiaError: the arbiter found the report malformed.
+            UnreachableError: ``stopped`` was set meanwhile.
         """
         request = pb.FinishApplicationMasterRequest(
             diagnostics=why,
@@ -191,10 +197,12 @@ class ArbiterLink:
             log.warning("arbiter.refused", code=code.name, why=error.details())
             self._stopped.wait(0.2)
             raise Resync
-        raise UnreachableError("the arbiter must accept this app master", value=f"{code.name}: {error.details()}")
+        log.error("arbiter.failed", code=code.name, why=error.details())  # a fault of its own, or it is another one
+        self._stopped.wait(LONGEST_PAUSE_SECONDS)
+        raise Resync
 
     def _insist(self, call: Callable[[rpc.ApplicationMasterProtocolStub, Metadata], Any]) -> Any:
-        """Repeat a call until it is answered."""
+        """Repeat a call until it is answered; no fault of the arbiter or of the token ends an app master."""
         pause = 0.1
         while not self._stopped.is_set():
             try:
@@ -203,11 +211,14 @@ class ArbiterLink:
                 code, why = error.code(), error.details() or ""
                 if code in (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.NOT_FOUND):
                     raise OverError(why) from None
-                if code not in _AGAIN and not _is_too_often(error):
+                if code is grpc.StatusCode.INVALID_ARGUMENT:
                     rule = "the arbiter must accept this app master"
-                    raise UnreachableError(rule, value=f"{code.name}: {why}") from None
+                    raise EunomiaError(rule, value=f"{code.name}: {why}") from None
+                faulty = code not in _AGAIN and not _is_too_often(error)
+                if faulty:
+                    log.error("arbiter.failed", code=code.name, why=why)
             self._stopped.wait(pause)
-            pause = min(2.0 * pause, LONGEST_PAUSE_SECONDS)
+            pause = min(2.0 * pause, LONGEST_FAULT_PAUSE_SECONDS if faulty else LONGEST_PAUSE_SECONDS)
         raise UnreachableError("the app master must run on until the arbiter answers", value="an order to stop")
 
     def _stub(self) -> rpc.ApplicationMasterProtocolStub:
@@ -216,7 +227,13 @@ class ArbiterLink:
         return rpc.ApplicationMasterProtocolStub(self._channel)
 
     def _metadata(self) -> Metadata:
-        return (("authorization", f"Bearer {self._token_file.read_text(encoding='utf-8').strip()}"),)
+        try:
+            self._token = read_token(self._token_file)
+        except DamagedTokenError as error:
+            if not self._token:
+                raise
+            log.warning("token.damaged", why=str(error))  # the last good one stays valid
+        return (("authorization", f"Bearer {self._token}"),)
 
 
 def _is_too_often(error: grpc.RpcError) -> bool:

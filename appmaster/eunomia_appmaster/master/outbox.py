@@ -97,6 +97,8 @@ class StandingReport:
     last_stall: str = ""
     stall_warning: str = ""
     """What is wrong with the app file's limit on stalls; empty: nothing."""
+    notices: tuple[str, ...] = ()
+    """What was lost or replaced after damage, oldest first."""
 
 
 @builds

@@ -8,7 +8,7 @@ import os
 import queue
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import structlog
 
@@ -17,25 +17,27 @@ from eunomia.model.shapes import builds
 from eunomia.platform.registry import default_registry
 from eunomia.units import AppId, UserId
 from eunomia_appmaster.app.app_file import AppFile
-from eunomia_appmaster.app.submission import APP_FILE, MORE_TRIALS, Submission
+from eunomia_appmaster.app.submission import MORE_TRIALS, Submission
 from eunomia_appmaster.master.agent import Agent, Standing, plugins_here
 from eunomia_appmaster.master.clock import SteadyClock, forget_future
 from eunomia_appmaster.master.conductor import Conductor
 from eunomia_appmaster.master.files import (
     ActivityLog,
     Growth,
+    KeptState,
     put_damaged_state_aside,
     read_state,
     write_state,
     write_trials,
 )
 from eunomia_appmaster.master.gangs import Surroundings
-from eunomia_appmaster.master.jobs import Job
 from eunomia_appmaster.master.link import ArbiterLink, OverError, Resync
+from eunomia_appmaster.master.notices import Notices
 from eunomia_appmaster.master.outbox import BidReport, Outbox
 from eunomia_appmaster.master.reporting import Reporter, failed_jobs
 from eunomia_appmaster.master.stalls import StalledJobs
 from eunomia_appmaster.master.wire import cluster_of, lease_of, standing_message
+from eunomia_appmaster.node.kept_files import read_token
 from eunomia_appmaster.node.machine_faults import MACHINE_FAULT, TERMINATED, is_machine_fault
 from eunomia_appmaster.node.system import MACHINE, Flag, System
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
@@ -161,14 +163,15 @@ class AppMaster:
         self._hung_up = system.flag()
         self._killed = system.flag()
         self._outbox = Outbox(system)
-        node_token = settings.node_token_file.read_text(encoding="utf-8").strip()
+        node_token = read_token(settings.node_token_file)
         self._runtime = LocalRuntime(
             settings.app, node_token, settings.launcher_file, patience_seconds=1.0, system=system
         )
         kept = read_state(settings.app_dir / "master.json")
         put_damaged_state_aside(settings.app_dir / "master.json")
-        former = Growth() if kept is None else kept[2]
-        self._growth = former.grown(settings.more_trials, () if kept is None else kept[1])
+        former = Growth() if kept is None else kept.growth
+        self._growth = former.grown(settings.more_trials, () if kept is None else kept.jobs)
+        self._notices = Notices(() if kept is None else kept.notices)
         self._around = self._surroundings()
         self._conductor = self._restored(kept)
         self._reporter = Reporter(self._around, self._conductor, before=self._growth.before)
@@ -197,9 +200,8 @@ class AppMaster:
     def _surroundings(self) -> Surroundings:
         settings = self._settings
         submission = Submission.read(settings.app_dir)
-        text = (settings.app_dir / APP_FILE).read_text(encoding="utf-8")
         file = AppFile.parse(
-            text,
+            submission.app_file,
             place=submission.file_name,
             folder=submission.folder,
             env=submission.env or None,
@@ -216,25 +218,26 @@ class AppMaster:
             runtime=self._runtime,
             outbox=self._outbox,
             activity=ActivityLog(settings.app_dir / "activity.jsonl", settings.app, system=self._system),
+            notices=self._notices,
             save=self._save,
         )
 
-    def _restored(self, state: tuple[Any, list[Job], Growth] | None) -> Conductor:
+    def _restored(self, state: KeptState | None) -> Conductor:
         """Resume from the state of an earlier attempt."""
         tuner = self._around.file.make_tuner()
         if state is None:
             return Conductor(self._around, tuner)
-        kept, jobs, _ = state
+        jobs = state.jobs
         forget_future(jobs, self._clock.now())
-        tuner.restore(kept)
+        tuner.restore(state.tuner)
         log.info("master.restored", jobs=len(jobs), gangs=sum(job.gang is not None for job in jobs))
         return Conductor(self._around, tuner, jobs)
 
     def _save(self) -> None:
         self._saved_at = self._clock.now()
         path = self._settings.app_dir / "master.json"
-        tuner, jobs = self._conductor.tuner.state(), self._conductor.jobs.values()
-        write_state(path, tuner, jobs, self._growth, system=self._system)
+        tuner, jobs = self._conductor.tuner.state(), list(self._conductor.jobs.values())
+        write_state(path, KeptState(tuner, jobs, self._growth, self._notices.kept), system=self._system)
 
     # -- the main thread
 

@@ -309,6 +309,7 @@ class Reporter:
             stalls=conductor.stalls,
             last_stall=conductor.last_stall,
             stall_warning=conductor.stall_warning,
+            notices=self._around.notices.kept,
         )
         if standing != self._standing:
             self._standing = standing

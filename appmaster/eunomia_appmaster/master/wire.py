@@ -205,6 +205,7 @@ def standing_message(standing: StandingReport) -> pb.Standing:
         stalls=standing.stalls,
         last_stall=standing.last_stall,
         stall_warning=standing.stall_warning,
+        notices=standing.notices,
     )
 
 

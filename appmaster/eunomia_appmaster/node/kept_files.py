@@ -1,16 +1,24 @@
-"""JSON files that carry a sum and leave an older copy, which is taken where the newer one is damaged."""
+"""Small files that carry a sum: JSON with an older copy, which is taken where the newer one is damaged, and tokens."""
 
 import json
+import os
+import re
+import stat
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from eunomia.errors import InputError
+from eunomia.errors import InputError, UnreachableError
 from eunomia.model.shapes import value
 
 SUM = "sum"
 OLDER, DAMAGED = ".old", ".damaged"
+_TOKEN = re.compile(r"([a-z]+:\S*:)?[0-9a-f]{64}")
+
+
+class DamagedTokenError(UnreachableError):
+    """A file does not hold a token, so that nothing can be reached with it."""
 
 
 @value
@@ -47,6 +55,37 @@ def keep_older(path: Path) -> None:
     new.replace(path.with_name(path.name + OLDER))
 
 
+def write_kept(path: Path, content: Mapping[str, Any], *, sync: bool = False) -> None:
+    """Replace a file; its former content becomes the older copy.
+
+    Args:
+        path: of the file.
+        content: without a sum.
+        sync: wait until it would survive a power cut.
+    """
+    new, text = path.with_name(f"{path.name}.new"), sealed(content)
+    with new.open("w", encoding="utf-8") as file:
+        file.write(text)
+        if sync:
+            file.flush()
+            os.fsync(file.fileno())
+    keep_older(path)
+    new.replace(path)
+    complete(path, text)
+
+
+def complete(path: Path, text: str) -> None:
+    """Write the older copy of a file that has none yet, so that there are two from the first write on."""
+    older = path.with_name(path.name + OLDER)
+    if older.exists():
+        return
+    new = path.with_name(f"{older.name}.new")
+    fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, stat.S_IMODE(path.stat().st_mode))
+    with os.fdopen(fd, "w", encoding="utf-8") as file:
+        file.write(text)
+    new.replace(older)
+
+
 def read_kept(path: Path, *, cure: str) -> KeptContent:
     """Read a file, or its older copy where it is damaged or gone; files of earlier versions have no sum.
 
@@ -76,21 +115,51 @@ def read_kept(path: Path, *, cure: str) -> KeptContent:
         raise InputError(rule, value=damage, place=str(path)) from None
 
 
-def set_aside(path: Path) -> None:
-    """Rename a damaged file, so that it does not become the older copy."""
-    if path.exists():
-        path.replace(path.with_name(path.name + DAMAGED))
+def opened(text: bytes | str) -> tuple[dict[str, Any], bool]:
+    """Return what ``sealed`` was given, and whether the text has a sum; an earlier version's has none.
 
-
-def _opened(path: Path) -> tuple[dict[str, Any], bool]:
-    """Return the object of a file, and whether it has a sum; ValueError: it is no object, or its sum is wrong."""
-    content = json.loads(path.read_bytes())
+    Raises:
+        ValueError: it is no JSON object, or its sum is wrong.
+    """
+    content = json.loads(text)
     if not isinstance(content, dict):
         raise ValueError(f"it must hold a JSON object, but got {type(content).__name__}")
     known = content.pop(SUM, None)
     if known is not None and known != _sum(json.dumps(content)):
         raise ValueError("its sum is wrong")
     return content, known is not None
+
+
+def set_aside(path: Path) -> None:
+    """Rename a damaged file, so that it does not become the older copy."""
+    if path.exists():
+        path.replace(path.with_name(path.name + DAMAGED))
+
+
+def sealed_token(token: str) -> str:
+    """Return the content of a file that holds a token: the token, and a second line with its sum."""
+    return f"{token}\n{SUM} {_sum(token)}\n"
+
+
+def read_token(path: Path) -> str:
+    """Read a token from a file with a sum, or from one of an earlier version, which has the token alone.
+
+    Raises:
+        DamagedTokenError: it is gone or damaged; the process that wrote it writes it again.
+    """
+    rule = "a file must hold a token as it was written; the process that wrote it writes it again"
+    try:
+        token, *more = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError) as error:  # ValueError: empty, or no UTF-8
+        raise DamagedTokenError(rule, value=str(error), place=str(path)) from None
+    if more != [f"{SUM} {_sum(token)}"] if more else not _TOKEN.fullmatch(token):
+        raise DamagedTokenError(rule, value="another content", place=str(path))
+    return token
+
+
+def _opened(path: Path) -> tuple[dict[str, Any], bool]:
+    """Return the object of a file, and whether it has a sum; ValueError: it is no object, or its sum is wrong."""
+    return opened(path.read_bytes())
 
 
 def _is_summed(path: Path) -> bool:

@@ -1,12 +1,14 @@
-"""Faults of the machine, apart from those of a program: a full disk, no memory, no descriptors, no processes."""
+"""Faults of the infrastructure, apart from those of a program: a full disk, no memory, an arbiter out of reach."""
 
 import errno
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+from eunomia.errors import UnreachableError
+
 MACHINE_FAULT = 71
-"""EX_OSERR: exit code of a process that ended since its machine refused something."""
+"""EX_OSERR: exit code of a process that ended for a fault of the infrastructure."""
 TERMINATED = 143
 """Exit code of a process that ended on SIGTERM, as shells have it."""
 FROM_OUTSIDE = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGKILL, signal.SIGTERM})
@@ -21,7 +23,10 @@ _REFUSALS = frozenset(
 
 
 def is_machine_fault(error: BaseException) -> bool:
-    """Return whether an error, or one that it follows from, says that the machine refused something."""
+    """Return whether an error, or one that it follows from, is the infrastructure's.
+
+    The machine refused something, or the arbiter cannot be reached: it failed itself, or the token for it is damaged.
+    """
     return any(_is_refusal(one) for one in _chain(error))
 
 
@@ -29,7 +34,7 @@ def _is_refusal(error: BaseException) -> bool:
     if isinstance(error, OSError):
         return error.errno in _REFUSALS
     no_thread = isinstance(error, RuntimeError) and "can't start new thread" in str(error)
-    return isinstance(error, MemoryError) or no_thread
+    return isinstance(error, MemoryError | UnreachableError) or no_thread
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

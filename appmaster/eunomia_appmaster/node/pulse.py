@@ -68,7 +68,7 @@ def read_pulse(folder: Path) -> Pulse | None:
     if len(content) < _LAYOUT.size:
         return None
     count, since, phase = _LAYOUT.unpack_from(content)
-    if phase not in (*Phase,) or not 0.0 <= since <= 1e12:
+    if phase not in (*Phase,) or not 0.0 <= since <= 1e12 or count >= 2**63:
         return None
     return Pulse(count=count, phase=Phase(phase), since=since)
 

@@ -23,6 +23,7 @@ from eunomia.journal.journal import Journal
 from eunomia.model.shapes import value
 from eunomia_appmaster.node import local_machine
 from eunomia_appmaster.node.gpu_locks import GpuLocks, Holder
+from eunomia_appmaster.node.kept_files import read_kept
 from eunomia_appmaster.node.parent_death import with_death_signal
 from eunomia_appmaster.service.settings import DEFAULT_ADDRESS, run_dir
 
@@ -405,11 +406,9 @@ def left_running(state_dir: Path) -> bool:
 
 
 def _may_run(record: Path) -> bool:
-    from eunomia_appmaster.launcher.files import read_whole_json
-
     try:
-        known = read_whole_json(record)
-    except InputError:  # torn: the next launcher puts it aside and sees that nothing is left
+        known = read_kept(record, cure="the next launcher sees that nothing is left").content
+    except InputError:
         return True
     return known is not None and known.get("state") != "COMPLETED"
 

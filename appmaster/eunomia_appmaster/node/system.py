@@ -20,7 +20,7 @@ from typing import Any, Final, NoReturn, Protocol
 
 import grpc
 
-from eunomia_appmaster.node.kept_files import keep_older
+from eunomia_appmaster.node.kept_files import complete, keep_older
 from eunomia_appmaster.protocol.connecting import Address, Options
 
 
@@ -189,6 +189,8 @@ class MachineSystem:
         if older:
             keep_older(path)
         temporary.replace(path)
+        if older:
+            complete(path, text)
 
     def append_line(self, path: Path, line: str) -> None:
         """Open, write, close: a killed process loses at most its last line."""

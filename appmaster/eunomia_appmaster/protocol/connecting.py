@@ -38,7 +38,7 @@ class Address:
         """Read an address file; None: there is none."""
         try:
             lines = path.read_text(encoding="utf-8").split("\n")
-        except OSError:
+        except (OSError, ValueError):  # ValueError: damaged, no UTF-8; its arbiter writes it again
             return None
         ca = lines[1].strip() if len(lines) > 1 else ""
         return cls(target=lines[0].strip(), ca_file=path.parent / ca if ca else None)

@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 
 import grpc
 
+from eunomia.errors import InputError
+from eunomia_appmaster.node.kept_files import read_kept
 from eunomia_appmaster.node.stall_watch import Phase
 from eunomia_appmaster.node.system import MACHINE, System
 from eunomia_appmaster.protocol import launcher_pb2 as pb
@@ -158,14 +160,14 @@ class LocalRuntime:
         while True:
             try:
                 return call(self._stub(), wait_seconds + _CALL_SECONDS)
-            except (grpc.RpcError, FileNotFoundError) as error:
+            except (grpc.RpcError, OSError, InputError) as error:
                 failure = _failure(error)
                 if not isinstance(failure, RuntimeAwayError) or self._system.monotonic() > patience:
                     raise failure from None
             self._system.sleep(0.1)
 
     def _stub(self) -> rpc.ContainerManagerStub:
-        address = json.loads(self._launcher_file.read_text())["address"]
+        address = _address_in(self._launcher_file)
         with self._lock:
             if self._channel is None or address != self._address:
                 if self._channel is not None:
@@ -229,9 +231,21 @@ def _exit(how: pb.Exit) -> Exit:
     return Exit(code=how.code if how.HasField("code") else None, signal=how.signal if how.HasField("signal") else None)
 
 
-def _failure(error: grpc.RpcError | FileNotFoundError) -> Exception:
+def _address_in(launcher_file: Path) -> str:
+    """Return the address that a launcher published.
+
+    Raises:
+        InputError: there is none; the launcher writes a damaged file again.
+    """
+    kept = read_kept(launcher_file, cure="the launcher writes it again").content
+    if kept is None or not isinstance(kept.get("address"), str):
+        raise InputError("a launcher must run on this machine", value="none", place=str(launcher_file))
+    return str(kept["address"])
+
+
+def _failure(error: Exception) -> Exception:
     if not isinstance(error, grpc.Call):
-        return RuntimeAwayError("a launcher must run on this machine", value="none")
+        return RuntimeAwayError("a launcher must run on this machine", value=str(error))
     code, details = error.code(), error.details() or ""
     if any(key == _BUSY_KEY for key, _ in error.trailing_metadata() or ()):
         return SlotBusyError(details)

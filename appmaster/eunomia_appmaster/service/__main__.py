@@ -22,7 +22,7 @@ from eunomia.platform.profiles import Profile
 from eunomia.units import Seconds
 from eunomia_appmaster.node.process_name import name_process
 from eunomia_appmaster.service.certificates import Certificates
-from eunomia_appmaster.service.server import check_address, publish, publish_ca, start_server
+from eunomia_appmaster.service.server import check_address, mend, publish, publish_ca, start_server
 from eunomia_appmaster.service.service import Service
 from eunomia_appmaster.service.settings import DEFAULT_ADDRESS, KEPT_APPS, Settings, run_dir
 from eunomia_appmaster.service.tokens import write_private
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from eunomia_appmaster.service.metrics_server import MetricsServer
 
 log = structlog.get_logger()
+
+MEND_SECONDS = 5.0
+"""Seconds between two looks at the files by which this machine's processes reach the arbiter."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -94,18 +97,28 @@ async def run(settings: Settings, folder: Path) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reload, service, metrics, folder)
     log.info("arbiter.listening", address=service.address, state_dir=str(settings.state_dir))
     work = asyncio.create_task(service.run())
+    mending = asyncio.create_task(_mend(service, folder))
     signalled = asyncio.create_task(_signalled())
     await asyncio.wait([work, signalled], return_when=asyncio.FIRST_COMPLETED)
     failed = work.exception() if work.done() else None
-    work.cancel()
-    signalled.cancel()
-    await asyncio.gather(work, signalled, return_exceptions=True)
+    tasks = (work, signalled, mending)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
     if metrics is not None:
         await asyncio.to_thread(metrics.close)
     await server.stop(0.2)
     await service.close()
     if failed is not None:
         raise failed
+
+
+async def _mend(service: Service, folder: Path) -> None:
+    """Look now and then whether the files of ``publish`` are as they were written."""
+    while True:
+        await asyncio.sleep(MEND_SECONDS)
+        with contextlib.suppress(OSError):  # a full disk: later
+            mend(service, folder)
 
 
 def _metrics(service: Service, folder: Path) -> "MetricsServer | None":

@@ -13,6 +13,8 @@ NOTE = "app"
 LIVE, SUSPENDED = "live", "suspended"
 MASTER_ENDED = "its app master ended before its work was done"
 """Beginning of the reason of a failure in journals of earlier versions, after which the app can be resumed."""
+MOST_NOTICES, MOST_NOTICE = 20, 600
+"""Notices of an app that are kept, the last ones, and letters of each."""
 MOST_FAILURES = 100
 """Most failed jobs of an app whose errors are kept: the last ones."""
 
@@ -107,6 +109,8 @@ class App:
             "last_stall": standing.last_stall[:1000],
             "stall_warning": standing.stall_warning[:500],
         }
+        if standing.notices:
+            self.standing["notices"] = [notice[:MOST_NOTICE] for notice in standing.notices[-MOST_NOTICES:]]
 
     @property
     def failed(self) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from eunomia.errors import InputError
-from eunomia_appmaster.app.submission import APP_FILE, SUBMISSION, Submission
+from eunomia_appmaster.app.submission import Submission
 from eunomia_appmaster.service.app_record import App
 from eunomia_appmaster.service.ended_apps import EndedApps
 from eunomia_appmaster.service.settings import KEPT_APPS
@@ -106,13 +106,12 @@ class SubmittedApps:
         if len(self.live) >= MOST_APPS:
             raise InputError(f"at most {MOST_APPS} apps may be here at once", value=str(len(self.live)))
 
-    def prepare(self, app: App, text: str, submission: Submission) -> None:
+    def prepare(self, app: App, submission: Submission) -> None:
         """Write the folder of an app before it is journaled, under a temporary name."""
         folder = self._prepared(app.name)
         shutil.rmtree(folder, ignore_errors=True)  # of a submission that a full disk cut short
         folder.mkdir(parents=True, mode=0o700)
-        (folder / APP_FILE).write_text(text, encoding="utf-8")
-        (folder / SUBMISSION).write_text(submission.to_json(), encoding="utf-8")
+        submission.write(folder)
 
     def keep(self, app: App) -> None:
         """Add a journaled app; it is not visible before."""

@@ -255,8 +255,9 @@ class ClientProtocol(rpc.ClientProtocolServicer):
             node=node,
         )
         env = {key: request.env[key] for key in SUBMITTERS_ENV if key in request.env}
-        submission = Submission(file_name=request.file_name, folder=Path(request.folder), user=app.user, env=env)
-        service.apps.prepare(app, request.app_file, submission)
+        folder, text = Path(request.folder), request.app_file
+        submission = Submission(file_name=request.file_name, folder=folder, user=app.user, env=env, app_file=text)
+        service.apps.prepare(app, submission)
         arrived = AppArrived(
             app=AppId(name), user=UserId(app.user), weight=app.weight, tuner_kind=app.tuner, divides=True
         )

@@ -291,8 +291,10 @@ class Driver:
         for name, observe in self._observers:
             try:
                 observe(decision)
-            except Exception:
+            except Exception as error:
                 log.exception("observer.failed", plugin=name)
+                if not any(f" {name} (observer)" in fault for fault in self.faults):
+                    self.faults.append(f"round {decision.round}: {name} (observer): {error!r}")
                 if self.arbiter.strict:
                     raise
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import structlog
 
 from eunomia.errors import EunomiaError, InputError
-from eunomia_appmaster.app.submission import APP_FILE, Submission
+from eunomia_appmaster.app.submission import Submission
 from eunomia_appmaster.master.files import read_state
 from eunomia_appmaster.service.app_record import App
 from eunomia_appmaster.service.resuming import check_folder, go_on
@@ -55,12 +55,11 @@ def _checked(service: Service, app: App, trials: int) -> list[int]:
     try:
         state = read_state(folder / "master.json")
         submission = Submission.read(folder)
-        text = (folder / APP_FILE).read_text(encoding="utf-8")
     except (EunomiaError, OSError) as error:
         raise InputError("what an app goes on from must be readable", value=str(error), place=app.name) from error
-    groups = [*_known(app.more_trials, () if state is None else state[2].groups), trials]
+    groups = [*_known(app.more_trials, () if state is None else state.growth.groups), trials]
     AppFile.parse(
-        text,
+        submission.app_file,
         place=submission.file_name,
         folder=submission.folder,
         env=submission.env or None,

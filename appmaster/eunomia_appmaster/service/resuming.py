@@ -9,7 +9,7 @@ from eunomia.contract.events import AppArrived
 from eunomia.errors import EunomiaError, InputError
 from eunomia.units import NONE, AppId, UserId
 from eunomia_appmaster.app.checkpoints import CheckpointStore
-from eunomia_appmaster.app.submission import APP_FILE, SUBMISSION
+from eunomia_appmaster.app.submission import Submission
 from eunomia_appmaster.master.files import read_state
 from eunomia_appmaster.master.jobs import Job
 from eunomia_appmaster.service.app_record import SUSPENDED, App
@@ -111,19 +111,16 @@ def check_folder(service: Service, app: App) -> int:
         InputError: a file or a checkpoint is gone.
     """
     folder = service.settings.apps / app.name
-    for name in (APP_FILE, SUBMISSION):
-        if not (folder / name).is_file():
-            _gone(f"no {name} in {folder}", app)
-    path = folder / "master.json"
     try:
-        state = read_state(path)
+        Submission.read(folder)
+        state = read_state(folder / "master.json")
     except (EunomiaError, OSError) as error:
         _gone(str(error), app)
     if state is None:
         if app.progress or app.ended_jobs:
             _gone(f"no master.json in {folder}", app)
         return app.trials
-    unfinished = [job for job in state[1] if not job.state.over]
+    unfinished = [job for job in state.jobs if not job.state.over]
     lost = [job for job in unfinished if not _has_checkpoints(service, app, job)]
     if lost:
         named = ", ".join(f"{app.name}/{job.number}" for job in lost[:3])

@@ -3,8 +3,10 @@
 from pathlib import Path
 
 import grpc
+import structlog
 
 from eunomia.errors import InputError
+from eunomia_appmaster.node.kept_files import sealed_token
 from eunomia_appmaster.protocol import arbiter_pb2_grpc, launcher_pb2_grpc
 from eunomia_appmaster.protocol.connecting import ADDRESS_FILE, LOOPBACK, Address, check_target
 from eunomia_appmaster.service.bounds import MAX_REQUEST_BYTES
@@ -16,6 +18,8 @@ from eunomia_appmaster.service.service import Service
 from eunomia_appmaster.service.standard import add_standard_services
 from eunomia_appmaster.service.tokens import write_private
 from eunomia_appmaster.service.tracker import ResourceTracker
+
+log = structlog.get_logger()
 
 MOST_CALLS = 5000
 """Most calls of all clients that may wait at once."""
@@ -93,7 +97,29 @@ def publish(service: Service, folder: Path) -> None:
     if certificates is not None:
         publish_ca(certificates, folder)
         service.ca_file = (folder / CA_FILE).resolve()
-    for name, text in (("token", service.tokens.operator), ("launcher.token", service.tokens.launcher)):
+    for name, text in _published(service).items():
         write_private(folder / name, text)
+
+
+def mend(service: Service, folder: Path) -> None:
+    """Write the files of ``publish`` again that are gone or damaged."""
+    for name, text in _published(service).items():
+        path = folder / name
+        try:
+            if path.read_bytes() == text.encode():
+                continue
+        except OSError:
+            pass  # it is gone
+        write_private(path, text)
+        log.warning("run_file.written_again", file=str(path))
+
+
+def _published(service: Service) -> dict[str, str]:
+    """Return the content of the files that only the service knows, by name; the address last."""
+    certificates = service.settings.certificates
     address = Address(target=service.address, ca_file=None if certificates is None else Path(CA_FILE))
-    write_private(folder / ADDRESS_FILE, address.text())
+    return {
+        "token": service.tokens.operator,
+        "launcher.token": sealed_token(service.tokens.launcher),
+        ADDRESS_FILE: address.text(),
+    }

@@ -1,10 +1,15 @@
 """Reads the activities of jobs on their slots from the app masters' ``activity.jsonl``."""
 
 import dataclasses
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
+
+import structlog
+
+from eunomia_appmaster.node.kept_files import opened
+
+log = structlog.get_logger()
 
 ENDS = frozenset({"suspended", "paused", "finished", "stopped", "failed"})
 """Events after which the job has no process on its slots."""
@@ -61,7 +66,7 @@ class ActivityLog:
     def _lines(self, text: bytes) -> Iterator[Line]:
         for line in text.splitlines():
             try:
-                plain = json.loads(line)
+                plain, _ = opened(line)
                 yield Line(
                     at=datetime.fromisoformat(plain["t"]).timestamp(),
                     app=self._app,
@@ -72,7 +77,8 @@ class ActivityLog:
                     incarnation=int(plain["incarnation"]),
                 )
             except (ValueError, KeyError, TypeError):
-                continue  # half a line: its writer was killed
+                # half a line, whose writer was killed, or a damaged one
+                log.warning("activity.line_left_out", place=str(self._path), line=line[:200].decode(errors="replace"))
 
 
 def from_first_steps(lines: Sequence[Line], first_steps: Mapping[tuple[str, int], float]) -> list[Line]:

@@ -1,6 +1,5 @@
 """Reads the event files of jobs: logged values, and steps that were done twice."""
 
-import csv
 import dataclasses
 import json
 import math
@@ -11,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from eunomia_appmaster.app.trials_file import read_trials_file
 from eunomia_appmaster.profiler import LogFolder
 
 
@@ -94,11 +94,7 @@ def first_steps(logs: LogFolder, tag: str) -> Iterator[tuple[int, int, float]]:
 
 def read_trials(app_dir: Path) -> list[Trial]:
     """Read ``trials.csv``; empty: the app has no such file."""
-    path = app_dir / "trials.csv"
-    if not path.exists():
-        return []
-    with path.open(encoding="utf-8", newline="") as file:
-        return [_trial(row) for row in csv.DictReader(file)]
+    return [_trial(row) for row in read_trials_file(app_dir)]
 
 
 def _trial(row: dict[str, str]) -> Trial:
@@ -123,7 +119,7 @@ def finite(text: str) -> float | None:
 def _app_file(app_dir: Path) -> dict[str, Any]:
     try:
         return tomllib.loads((app_dir / "app.toml").read_text(encoding="utf-8"))
-    except (OSError, tomllib.TOMLDecodeError):
+    except (OSError, ValueError):  # ValueError: no TOML, or no UTF-8
         return {}
 
 

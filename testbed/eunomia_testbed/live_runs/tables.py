@@ -23,8 +23,14 @@ from eunomia_testbed.results.added import Added, write_added
 from eunomia_testbed.results.plugin_metrics import HOOK, added_by, metrics_of, with_metrics
 from eunomia_testbed.run_log.tables import LogTables, MadeTables
 
-_TOLD = ("suspended", "resumed", "paused", "promoted", "finished", "stopped", "stalled", "failed")
-_WORDS = {"paused": "paused at its rung", "failed": "failed", "suspended": "suspended", "stopped": "stopped early"}
+_TOLD = ("suspended", "resumed", "paused", "promoted", "finished", "stopped", "stalled", "failed", "lost_checkpoints")
+_WORDS = {
+    "paused": "paused at its rung",
+    "failed": "failed",
+    "suspended": "suspended",
+    "stopped": "stopped early",
+    "lost_checkpoints": "lost its newest checkpoints, and goes on",
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

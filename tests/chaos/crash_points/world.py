@@ -31,6 +31,7 @@ from eunomia_appmaster.launcher.server import ContainerManager
 from eunomia_appmaster.launcher.stalls import Stalls
 from eunomia_appmaster.launcher.tracker import Tracker
 from eunomia_appmaster.master import process
+from eunomia_appmaster.node.kept_files import sealed_token
 from eunomia_appmaster.node.local_machine import LocalMachine, LocalSlot
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
@@ -174,7 +175,7 @@ class World:
         self._manager = ContainerManager(node, workers, Stalls(workers))
         node.publish("127.0.0.1:2")
         token_file = self.folder / "launcher.token"
-        token_file.write_text("launcher")
+        token_file.write_text(sealed_token("launcher"))
         tracker = asyncio.create_task(Tracker(node, workers, masters, self._settings.address, token_file).run())
         clients = [asyncio.create_task(self._submit(number, spec)) for number, spec in enumerate(self._specs)]
         end: dict[str, Any] = {}

@@ -1,0 +1,65 @@
+"""``trials.csv``: a row for each job of an app, for people and reports; each row carries a sum."""
+
+import csv
+import io
+import json
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import structlog
+
+log = structlog.get_logger()
+
+TRIALS_FILE, SUM = "trials.csv", "sum"
+TRIALS_COLUMNS = (
+    "job", "parameters", "state", "rung", "iterations", "metric", "best", "incarnations", "iterations_lost", "why",
+)  # fmt: skip
+
+
+def trials_text(rows: Iterable[Sequence[str]]) -> str:
+    """Return the content of the file.
+
+    Args:
+        rows: a text for each of ``TRIALS_COLUMNS``; empty: not known.
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*TRIALS_COLUMNS, SUM])
+    writer.writerows([*row, _sum(row)] for row in rows)
+    return text.getvalue()
+
+
+def read_trials_file(app_dir: Path) -> list[dict[str, str]]:
+    """Read the rows of an app's file; the log says which are damaged, and they are left out.
+
+    None: there is no such file. Rows of an earlier version have no sum.
+    """
+    path = app_dir / TRIALS_FILE
+    try:
+        text = path.read_bytes().decode(errors="replace")
+    except OSError:
+        return []
+    reader = csv.DictReader(io.StringIO(text, newline=""))
+    try:
+        found = list(reader)
+        whole = set(TRIALS_COLUMNS) <= set(reader.fieldnames or ())
+    except csv.Error:
+        found, whole = [], False
+    good = [row for row in found if _is_good(row)] if whole else []
+    if not whole or len(good) < len(found):
+        what = f"{len(found) - len(good)} of {len(found)} rows" if whole else "the first line"
+        log.warning("trials.damaged", place=str(path), why=f"{what} of {path.name} must be as written; left out")
+    return [{name: text for name, text in row.items() if name != SUM} for row in good]
+
+
+def _is_good(row: Mapping[str, str | None]) -> bool:
+    """Return whether a row has all columns and the right sum, where the file has sums."""
+    cells = [row.get(name) for name in TRIALS_COLUMNS]
+    if None in row or any(cell is None for cell in cells):
+        return False
+    return SUM not in row or row[SUM] == _sum([cell or "" for cell in cells])
+
+
+def _sum(row: Sequence[str]) -> str:
+    return f"{zlib.crc32(json.dumps(list(row)).encode()):08x}"

@@ -1,0 +1,44 @@
+"""The links to the folders of this node's containers: a damaged one is made again while the container's processes run.
+
+A launcher that starts knows its containers by these links alone. Without the link its slot would be given out while its
+processes are still there.
+"""
+
+from pathlib import Path
+
+import structlog
+
+from eunomia_appmaster.launcher.container import RECORD, mark_of
+from eunomia_appmaster.launcher.processes import marks
+from eunomia_appmaster.node.kept_files import OLDER
+
+log = structlog.get_logger()
+
+
+def link_again(live: Path, apps: Path) -> None:
+    """Link the folder of each running container of these apps that has no link.
+
+    Args:
+        live: the folder of links.
+        apps: the folder of all apps' folders, absolute.
+    """
+    for mark in sorted(marks()):
+        container_id = mark.rpartition("@")[0]
+        link = live / container_id
+        if not container_id or "/" in container_id:
+            continue
+        folder = next((one for one in _folders(container_id, apps) if mark_of(container_id, one) == mark), None)
+        if folder is None or (link.is_symlink() and link.resolve() == folder):  # None: of another launcher
+            continue
+        link.unlink(missing_ok=True)
+        link.symlink_to(folder)
+        log.error("launcher.linked_again", container=container_id, folder=str(folder))
+
+
+def _folders(container_id: str, apps: Path) -> list[Path]:
+    """Return the folders that a container of this id may have."""
+    if container_id.startswith("appmaster:"):
+        _, app, attempt = [*container_id.split(":", 2), ""][:3]
+        return [apps / app / "appmaster" / attempt]
+    folders = [containers / container_id for containers in apps.glob("*/*/containers")]
+    return [folder for folder in folders if (folder / RECORD).exists() or (folder / f"{RECORD}{OLDER}").exists()]

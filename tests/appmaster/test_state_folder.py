@@ -1,0 +1,194 @@
+"""Every file of a real state folder damaged: what reads it goes on and says so, or refuses with the cure."""
+
+import os
+import random
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.appmaster import serving_lab, state_folder
+from tests.appmaster.serving_lab import activity, client, eventually, live, supervisor, tiny_app, went_on
+from tests.appmaster.state_folder import APP, DAMAGES, Kind, Snapshot, damage, files_of, flipped, kind_of, read_all
+
+_floors = serving_lab.floors
+WRITTEN_ONCE = ("app.toml", "submission.json", "secret", "launcher.json", "worker.json")
+UNSEEN = {Kind.LEFT_OUT: ("removed",), Kind.LOG: ("cut", "empty", "removed")}
+"""Damages after which a file is as if less had been written."""
+_PLACES: dict[str, Path] = {}
+
+
+@pytest.fixture
+def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Snapshot]:
+    """The folder of one run for all tests of this module, put back before each."""
+    if "folder" not in _PLACES:
+        folder = tmp_path_factory.mktemp("run")
+        state_folder.made(folder)
+        _PLACES["folder"] = folder
+    folder = _PLACES["folder"]
+    made = Snapshot(folder / "state", folder / "copy")
+    made.restore()
+    yield made
+
+
+def test_the_table_has_every_file_of_the_folder(snapshot: Snapshot) -> None:
+    files = files_of(snapshot.copy)
+    assert [file for file in files if kind_of(file) is None] == []
+    kinds = {kind_of(file) for file in files}
+    assert kinds == set(Kind)
+    kept = [file for file in files if kind_of(file) is Kind.KEPT and not file.endswith(("worker.json", "app.toml"))]
+    assert [file for file in kept if f"{file}.old" not in files] == []
+
+
+def test_each_damage_to_each_file_is_said_and_nothing_else_is_read(snapshot: Snapshot) -> None:
+    good = read_all(snapshot.state)
+    assert (good.errors, good.said) == ({}, "")
+    silent = []
+    for file, how in state_folder.each(snapshot):
+        kind, name = kind_of(file), Path(file).name
+        if kind is Kind.JOURNAL:
+            continue
+        seen = read_all(snapshot.state)
+        if kind in (Kind.FREE, Kind.COPY):
+            assert not seen.errors, (file, how)
+            changed = {key for key, value in good.values.items() if seen.values.get(key, value) != value}
+            assert changed <= ({f"container {name}"} if "/live/" in file else set()), (file, how)
+            continue
+        if kind is not Kind.AGAIN:
+            assert not seen.errors, (file, how)
+        if seen.values != good.values:
+            about = str(Path(file).parent) if kind is Kind.CHECKPOINT else name
+            if about not in seen.said and how not in UNSEEN.get(kind, ()):
+                silent.append((file, how))
+        if name in WRITTEN_ONCE:  # the copy of any other may be one write older
+            assert seen.values == good.values, (file, how)
+        again = read_all(snapshot.state)
+        if kind is Kind.KEPT:
+            assert (again.errors, again.values) == ({}, seen.values), (file, how)
+    assert silent == [], silent
+
+
+@pytest.mark.parametrize(
+    ("file", "cure"),
+    [
+        ("launcher/epochs.json", "restore it from a backup, or restart the machine, so that no worker is left, and "),
+        (f"apps/{APP}/master.json", "restore it from a backup, or submit the app's file again"),
+        (f"apps/{APP}/submission.json", "restore it from a backup, or submit the app's file again"),
+    ],
+)
+def test_where_both_copies_are_damaged_the_cure_is_said_and_works(snapshot: Snapshot, file: str, cure: str) -> None:
+    good = read_all(snapshot.state)
+    for name in (file, f"{file}.old"):
+        damage(snapshot.state / name, flipped)
+    seen = read_all(snapshot.state)
+    (error,) = seen.errors.values()
+    assert cure in str(error)
+    assert str(snapshot.state / file) in str(error)
+    shutil.copy(snapshot.copy / file, snapshot.state / file)
+    assert read_all(snapshot.state).values == good.values
+    if "delete it" in str(error):  # the other cure
+        for name in (file, f"{file}.old"):
+            (snapshot.state / name).unlink(missing_ok=True)
+        assert not read_all(snapshot.state).errors
+
+
+SPARED = (Kind.JOURNAL, Kind.COPY, Kind.CHECKPOINT)
+
+
+@pytest.mark.parametrize("how", ["a byte flipped", "cut", "empty", "removed"])
+def test_everything_starts_on_a_folder_whose_files_are_all_damaged(
+    snapshot: Snapshot, run: Callable[..., str], how: str
+) -> None:
+    for file in files_of(snapshot.state):
+        if kind_of(file) not in SPARED:
+            damage(snapshot.state / file, DAMAGES[how])
+    with supervisor(snapshot.state.parent) as made, client(made) as arbiter:
+        eventually(lambda: arbiter.app(APP).standing.notices, "its app master's notice")
+        said = run("apps", "--state-dir", str(made.state_dir))
+        assert f"{APP}: master.json is {'gone' if how == 'removed' else 'damaged'}" in said
+        assert "the search goes on from its older copy" in run("explain", APP, "--state-dir", str(made.state_dir))
+        assert arbiter.app(APP).attempt >= 2
+        assert arbiter.wait(APP, timeout="120s").state == "finished"
+        assert run("journal", "check", str(made.state_dir))
+
+
+@pytest.mark.slow
+def test_each_damage_to_each_file_and_a_start_of_everything(snapshot: Snapshot) -> None:
+    seed = random.randrange(2**31)
+    print(f"seed {seed}")
+    luck = random.Random(seed)
+    for file in files_of(snapshot.copy):
+        if kind_of(file) is Kind.JOURNAL:
+            continue
+        for how in (*DAMAGES.values(), lambda content: flipped(content, luck.random())):
+            snapshot.restore()
+            damage(snapshot.state / file, how)
+            with supervisor(snapshot.state.parent) as made, client(made) as arbiter:
+                assert arbiter.wait(APP, timeout="120s").state == "finished", file
+
+
+def test_a_job_whose_checkpoints_are_all_damaged_starts_again_and_every_screen_says_so(
+    snapshot: Snapshot, run: Callable[..., str]
+) -> None:
+    damaged = sorted(snapshot.state.glob(f"apps/{APP}/*/checkpoints/*.pt"))
+    job = damaged[0].parent.parent.name
+    for path in damaged[0].parent.glob("*.pt"):
+        damage(path, flipped)
+    state = ("--state-dir", str(snapshot.state))
+    with supervisor(snapshot.state.parent) as made, client(made) as arbiter:
+        eventually(lambda: arbiter.app(APP).standing.notices, "a notice")
+        for said in (run("apps", *state), run("apps", "--json", *state), run("explain", f"{APP}/{job}", *state)):
+            assert f"{APP}/{job}: its checkpoint of step " in said
+            assert "it starts again from the beginning" in said
+        assert arbiter.wait(APP, timeout="120s").state == "finished"
+        assert "it starts again from the beginning" in run("apps", "--all", *state)
+        (line,) = [line for line in activity(made, APP) if line["event"] == "lost_checkpoints"]
+        assert (line["job"], line["step"]) == (f"{APP}/{job}", 0)
+    rows = state_folder.read_trials_file(snapshot.state / "apps" / APP)
+    assert "it starts again from the beginning" in next(row["why"] for row in rows if row["job"] == f"{APP}/{job}")
+    run("report", str(snapshot.state), "--out", str(snapshot.state.parent / "report"))
+    events = (snapshot.state.parent / "report" / "report.html").read_text()
+    assert "lost its newest checkpoints" in events
+
+
+def test_the_link_of_a_running_container_is_made_again_and_attempts_go_on_from_their_folders(tmp_path: Path) -> None:
+    with supervisor(tmp_path) as made, client(made) as arbiter:
+        arbiter.submit(tiny_app(tmp_path, APP, iterations=400, seconds=0.01, more=" --plain"))
+        eventually(lambda: went_on(made, APP), "steps")
+        before = live(made, masters=False) + live(made, masters=True)
+        assert made.launcher is not None
+        first = made.launcher.pid
+        made.launcher._signal(signal.SIGSTOP)  # it does not see what is done to its files
+        for link in (made.state_dir / "launcher" / "live").iterdir():
+            link.unlink()
+        for record in (made.state_dir / "launcher" / "app_masters").iterdir():
+            record.unlink()
+        made.launcher._signal(signal.SIGKILL)
+        eventually(lambda: made.launcher is not None and made.launcher.pid not in (None, first), "another launcher")
+        eventually(lambda: live(made, masters=False) + live(made, masters=True) == before, "the links")
+        (_, pid), *_ = live(made, masters=True)
+        os.kill(pid, signal.SIGKILL)
+        eventually(lambda: arbiter.app(APP).attempt == 2, "the next attempt")
+        assert arbiter.wait(APP, timeout="120s").state == "finished"
+        events = [line["event"] for line in activity(made, APP)]
+        assert (events.count("start"), "failed" in events) == (1, False)
+
+
+def test_attempts_go_on_above_those_that_are_known_where_a_record_and_its_container_are_lost(tmp_path: Path) -> None:
+    with supervisor(tmp_path) as made, client(made) as arbiter:
+        arbiter.submit(tiny_app(tmp_path, APP, iterations=300, seconds=0.01, more=" --plain"))
+        eventually(lambda: went_on(made, APP), "steps")
+        assert made.launcher is not None
+        (_, pid), *_ = live(made, masters=True)
+        os.kill(pid, signal.SIGKILL)
+        eventually(lambda: arbiter.app(APP).attempt == 2, "the second attempt")
+        (_, pid), *_ = live(made, masters=True)
+        for number in (made.launcher.pid or 0, pid):
+            os.kill(number, signal.SIGSTOP)
+        for record in (made.state_dir / "launcher" / "app_masters").iterdir():
+            record.unlink()
+        for number in (pid, made.launcher.pid or 0):
+            os.kill(number, signal.SIGKILL)
+        eventually(lambda: arbiter.app(APP).attempt == 3, "the third attempt")
+        assert arbiter.wait(APP, timeout="120s").state == "finished"
