@@ -67,7 +67,7 @@ class Ended:
 
     @property
     def best(self) -> BestJob | None:
-        """``best_job``."""
+        """Return the name of the best trial, ``best_job``."""
         return self.best_job
 
 
@@ -110,7 +110,7 @@ class Client:
         timeout_seconds: of one call.
 
     Raises:
-        InputError: an address that is none, or a file or folder that is no path.
+        InputError: a malformed address, or a file or folder that is not a path.
         UnreachableError: no arbiter serves the state folder.
     """
 

@@ -72,7 +72,7 @@ class Shapes(NamedTuple):
     logarithms: Reals
     level: Reals
     amplitude: Reals
-    """At least 0."""
+    """Amplitude of each curve, at least 0."""
     mean: Reals
     """Mean of g at the points, where a line through them is most certain."""
     spread: Reals
@@ -87,7 +87,7 @@ class Fit(NamedTuple):
     family: Family
     shapes: Shapes
     weight: Reals
-    """[curve] within the family; adds up to 1."""
+    """[curve] weights within the family, which add up to 1."""
 
 
 class Sample(NamedTuple):
@@ -96,7 +96,7 @@ class Sample(NamedTuple):
     x: Reals
     y: Reals
     weight: Reals
-    """Mean 1."""
+    """Weight of each point, on average 1."""
     last: float
     """Iteration + 1 of the last point."""
     zero: float

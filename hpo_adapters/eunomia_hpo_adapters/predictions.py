@@ -13,11 +13,11 @@ class Prediction(NamedTuple):
     """The distribution of a metric, lower is better, at one iteration."""
 
     families: Sequence[str]
-    """Names, indexed by ``family``."""
+    """Names of the families, indexed by ``family``."""
     family: NDArray[np.int64]
     """[curve] index into the names; the number of names stands for a part of no family."""
     weight: Reals
-    """[curve] adds up to 1."""
+    """[curve] weights, which add up to 1."""
     centre: Reals
     """[curve] value of the curve."""
     scale: Reals

@@ -44,7 +44,7 @@ class Market:
     arrives: Ints
     """[N] the first round in which an agent buys, from 0."""
     supply: Reals
-    """[J, T] units."""
+    """[J, T] units of each resource in each round."""
     worth: Reals
     """[N, J, T] linear: utility of one unit; Leontief: units for one unit of utility at rate 1."""
     rate: Reals

@@ -19,9 +19,9 @@ class Activities(NamedTuple):
     """
 
     owner: Ints
-    """[K] agent of each activity."""
+    """[K] the agent to which each activity belongs."""
     gain: Reals
-    """[K] utility."""
+    """[K] utility of one unit of each activity."""
     use: Reals
     """[K, J, T] units."""
 
@@ -31,11 +31,11 @@ class Equilibrium:
     """An allocation with prices; N agents, J resources, T rounds."""
 
     bought: Reals
-    """[N, J, T] units."""
+    """[N, J, T] units that each agent buys."""
     price: Reals
     """[J, T] budget for a unit."""
     utility: Reals
-    """[N] over all rounds."""
+    """[N] utility of each agent over all rounds."""
     welfare: float
     """Nash social welfare over time (1): the geometric mean of utilities, weighted by budgets."""
 

@@ -19,13 +19,13 @@ class MarketOutcome:
     """Final purchases of all agents, and their prices."""
 
     bought: Reals
-    """[N, J, T] units."""
+    """[N, J, T] units that each agent bought."""
     price: Reals
-    """[J, T] of the equilibrium in force."""
+    """[J, T] prices of the equilibrium in force."""
     utility: Reals
-    """[N] utility."""
+    """[N] utility of each agent."""
     spent: Reals
-    """[N] payment."""
+    """[N] payment of each agent."""
     rho: Reals
     """[N] finish-time fairness."""
     welfare: float

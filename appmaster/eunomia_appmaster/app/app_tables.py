@@ -143,9 +143,9 @@ class AppTable(_Table):
     name: Annotated[str, _name("name")]
     """Name of the app; the service makes it unique."""
     user: Annotated[str, _name("user")] | None = None
-    """None: the submitting user."""
+    """User that owns the app; None: the submitting user."""
     weight: Annotated[float, BeforeValidator(_weight)] = 1.0
-    """For policies that weigh apps."""
+    """Weight of the app, for policies that weigh apps."""
 
 
 class Slots(_Table):
@@ -184,7 +184,7 @@ class JobTable(_Table):
     stall_after: Annotated[float, BeforeValidator(_stall_after)] | None = None
     """Seconds without progress after which a job is ended as stalled; 0: never; None: after ``stall_steps`` steps."""
     stall_steps: Annotated[float, BeforeValidator(_stall_steps)] = DEFAULT_STEPS
-    """Times the measured step without progress after which a job is ended as stalled, and at least a minute."""
+    """A job is ended as stalled after this many times its step time without progress, and at least a minute."""
     kind: Annotated[str, _name("kind")] | None = None
     """Jobs of one kind, of any app, share their measured rates; None: the app's own kind."""
     epochs: Annotated[int, _whole("epochs", 1, MOST_ITERATIONS)] | None = None

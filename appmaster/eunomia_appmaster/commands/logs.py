@@ -62,9 +62,9 @@ class Known:
 
     folder: Path
     jobs: tuple[str, ...]
-    """By number."""
+    """Jobs with logs, in order of their numbers."""
     waiting: frozenset[str] = frozenset()
-    """Those that have not started, or wait to be started again."""
+    """Jobs that have not started, or wait to be started again."""
 
 
 def _of_arbiter(client: Client, app: str) -> Known:

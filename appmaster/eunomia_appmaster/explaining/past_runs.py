@@ -33,7 +33,7 @@ class PastRun:
             oldest checkpoint.
 
     Raises:
-        InputError: it has none, or not of a run that has begun.
+        InputError: the folder has no journal, or the run has not begun.
     """
 
     def __init__(self, folder: Path) -> None:

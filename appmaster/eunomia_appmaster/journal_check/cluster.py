@@ -6,7 +6,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """A machine; ``slots`` are numbers in the cluster. None: it has no such bound."""
+    """A machine, with the cluster's numbers of its slots; CPUs and memory of None are unlimited."""
 
     name: str
     slots: range
@@ -16,7 +16,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """All machines, and by node and its own number the number of each slot."""
+    """All machines; ``places`` has the cluster's number of a slot by node and number on the node."""
 
     machines: tuple[Machine, ...]
     places: dict[tuple[str, int], int]

@@ -40,7 +40,7 @@ class Rule(Enum):
     CHECKPOINT_DIFFERS = "checkpoint-differs"
     """A saved state equals the replay of the steps before it."""
     NOT_RECOVERABLE = "not-recoverable"
-    """An arbiter begins with the journal; tried dry, with the arbiter's own code."""
+    """An arbiter can start from the journal, as a dry run of the arbiter's own code shows."""
     UNREADABLE = "unreadable"
     """Every row is readable and matches its checksum."""
 

@@ -25,10 +25,10 @@ class Columns:
 
     @classmethod
     def read(cls, state: dict[str, Any]) -> "Columns":
-        """From its JSON.
+        """Return the columns of a saved state's JSON.
 
         Raises:
-            KeyError, TypeError: it is none.
+            KeyError, TypeError: the JSON is malformed.
         """
         columns = state["tables"]["holdings"]["columns"]
         lease, epoch, states, successor = (

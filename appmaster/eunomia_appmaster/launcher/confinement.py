@@ -1,4 +1,4 @@
-"""Containers in their control groups: limits by lease, processes that no mark shows, and lack of memory."""
+"""Puts containers into control groups: sets limits by lease, kills unmarked processes, and finds lack of memory."""
 
 import dataclasses
 import signal

@@ -48,7 +48,7 @@ def write_json(path: Path, content: dict[str, Any], *, sync: bool = False, older
 
 
 def read_kept_json(path: Path) -> dict[str, Any]:
-    """Read a file that nothing can replace, or its older copy, which the log says; empty if there is no such file.
+    """Read a file that nothing can replace; where it is damaged, its older copy, with a log line. Empty: no such file.
 
     Raises:
         InputError: it is damaged, and there is no good older copy.

@@ -1,4 +1,4 @@
-"""Processes whose shepherd was killed, and which no mark shows: the kernel makes them children of the launcher.
+"""Kills unmarked processes of killed shepherds: the kernel makes them children of the launcher.
 
 The launcher is a child subreaper, as each shepherd is. So what a killed shepherd leaves becomes the launcher's child, a
 daemon with a session of its own and an emptied environment too. A child of the launcher that is neither its own nor
@@ -19,7 +19,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 class Orphans:
-    """Takes the orphans below this process, from its creation on; for a process that starts nothing else."""
+    """Makes this process the parent of orphaned descendants, and kills those that belong to no container."""
 
     def __init__(self) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -37,7 +37,7 @@ class Orphans:
         return len(strays)
 
     def reap(self, own: Collection[int]) -> None:
-        """Take the exit of children that this process did not start, so that they leave no zombies."""
+        """Wait for children that this process did not start and that have ended, so that no zombies remain."""
         me, session = str(os.getpid()).encode(), str(os.getsid(0)).encode()
         for path in Path("/proc").glob("[0-9]*/stat"):
             with contextlib.suppress(OSError):

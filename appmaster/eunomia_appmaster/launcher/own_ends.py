@@ -69,12 +69,12 @@ class OwnEnds:
         return f"ended by itself {often} with {how}{f': {said}' if said else ''}"
 
     def record(self) -> dict[str, Any]:
-        """Return it for the launcher's record of the app master."""
+        """Return the own ends as plain values for the launcher's record of the app master."""
         return {"times": self.times, "suspensions": self.suspensions, "suspended": self.suspended}
 
     @classmethod
     def of_record(cls, known: dict[str, Any]) -> "OwnEnds":
-        """Read it back; an earlier version's record has none."""
+        """Read the own ends from a record; records of earlier versions have none."""
         return cls(tuple(known.get("times", ())), known.get("suspensions", 0), suspended=known.get("suspended", False))
 
 

@@ -1,4 +1,4 @@
-"""Writes down where the processes of a container stand: the stacks of all their threads, and what the kernel says.
+"""Writes the stacks of all threads of a container's processes to a file, with the kernel's view of each thread.
 
 A process with the training helper, or forked from the zygote, writes its Python stacks itself, on a signal. Of another
 one ``py-spy`` reads them, where it is installed. The kernel's view of each thread is always added.
@@ -21,9 +21,9 @@ MOST_FILES: Final = 20
 MOST_PROCESSES: Final = 16
 MOST_THREADS: Final = 64
 MOST_BYTES: Final = 256 * 1024
-"""Most of what one process writes of itself."""
+"""Greatest length of the stacks that one process writes."""
 WAIT_SECONDS: Final = 2.0
-"""Time that a process has to write its stacks."""
+"""Time for a process to write its own stacks."""
 _SETTLED_SECONDS: Final = 0.1
 _PY_SPY_SECONDS: Final = 10.0
 _WORDS: Final = {"T": "stopped", "t": "stopped by a debugger", "D": "waits for storage or a device", "Z": "ended"}
@@ -83,7 +83,7 @@ def _of_process(folder: Path, process: ProcessId) -> Iterator[str]:
 
 
 def _own_words(folder: Path, process: ProcessId) -> str:
-    """Let a process write its Python stacks, and return them; empty: it does not catch the signal, or is silent."""
+    """Let a process write its Python stacks, and return them; empty: it ignores the signal, or is too slow."""
     file = folder / STACKS_FILE
     if not catches(process.pid):
         return ""
@@ -103,7 +103,7 @@ def _own_words(folder: Path, process: ProcessId) -> str:
 
 
 def _py_spy(pid: int) -> str:
-    """Return what ``py-spy`` reads of a process; empty: it is not installed, or may not."""
+    """Return what ``py-spy`` reads of a process; empty: it is not installed, or lacks the permission."""
     beside = Path(sys.executable).with_name("py-spy")
     command = str(beside) if beside.exists() else shutil.which("py-spy")
     if command is None:

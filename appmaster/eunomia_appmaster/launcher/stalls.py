@@ -29,13 +29,13 @@ _MOST_GAP_SECONDS: Final = 3.0
 _SECOND_LOOK_SECONDS: Final = 0.3
 PHASES: Final = dict(zip(Phase, pb.Phase.values(), strict=True))
 _MARGIN: Final = 0.9
-"""Part of the app master's count of silence that the launcher must have seen itself."""
+"""Fraction of the silence counted by the app master that the launcher must have seen itself."""
 _STOPPED, _STORAGE = frozenset("Tt"), "D"
 _NAMES: Final = {pb.STALL_HUNG: "hung", pb.STALL_STOPPED: "stopped", pb.STALL_STORAGE: "waits for storage"}
 
 
 class Stalls:
-    """The launcher's part in ending what hangs.
+    """Follows the pulses of workers, and ends stalled containers.
 
     Args:
         containers: of this node.

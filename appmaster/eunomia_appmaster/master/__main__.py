@@ -14,7 +14,7 @@ from eunomia_appmaster.node.machine_faults import MACHINE_FAULT, is_machine_faul
 from eunomia_appmaster.node.process_name import name_process
 
 FAULT = 3
-"""Exit code after an exception that is no error of its own kind."""
+"""Exit code after an unexpected exception."""
 
 
 def main() -> int:

@@ -120,7 +120,7 @@ class Conductor(AppJobs):
             self._is_running(job, gang, now)
 
     def _count_steps(self, job: Job, gang: Gang, step: int, *, hello: bool) -> None:
-        """Take the steps that a worker reported; none is no news of a gang whose steps are known from its logs."""
+        """Store the steps that a worker reported; 0 steps are ignored if the gang's steps come from its logs."""
         done = max(step, gang.from_step) if hello else step
         if gang.by_logs and step <= gang.from_step:
             return

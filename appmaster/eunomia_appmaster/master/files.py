@@ -30,7 +30,7 @@ class Growth:
     """The groups of trials that a search was given after it had ended."""
 
     groups: tuple[int, ...] = ()
-    """Their sizes, in order."""
+    """Sizes of the groups, in order."""
     before: Mapping[int, int] = field(default_factory=dict)
     """By trial, iterations done before the last group was added."""
 

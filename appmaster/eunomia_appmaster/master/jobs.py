@@ -100,7 +100,7 @@ class Job:
     """The first step at which it was logged; -1: not known."""
     has_helper: bool = False
     sizes: dict[int, tuple[int, int]] = dataclasses.field(default_factory=dict)
-    """GPUs and locality by incarnation."""
+    """Number of GPUs and locality of each incarnation, by its number."""
     seconds_per_step: float | None = None
     """Seconds per step at the present size, as the workers last reported."""
     batch_size: float | None = None

@@ -44,7 +44,7 @@ class AdaptationReport:
     job: str
     batch_size: float
     iterations_done: float | None
-    """None: not known."""
+    """Iterations done at the change; None: not known."""
     at: float
     """Unix seconds."""
 

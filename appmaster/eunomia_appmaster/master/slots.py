@@ -22,7 +22,7 @@ class Slot:
     job: int | None
     """The job that the lease names; None: the tuner assigns the slot."""
     cpus: float = 0.0
-    """0: not known."""
+    """CPUs of the slot; 0: not known."""
     memory_gib: float = 0.0
 
 

@@ -40,8 +40,8 @@ class LoopClock:
         return self._clock()
 
     def silence(self, heard_at: float) -> float:
-        """Return the seconds without a word since ``heard_at``, of which none lie before the loop's last gap.
+        """Return the seconds of silence since ``heard_at``, but only those after the loop's last gap.
 
-        It counts to the last tick: what comes after it may be a gap.
+        Silence counts up to the loop's last tick: the time after it may be a gap.
         """
         return max(0.0, self._ticked_at - max(heard_at, self.whole_since))

@@ -21,7 +21,7 @@ class SlotType:
     count: int
     name: str
     speed: float
-    """Share of a core that each of them has."""
+    """Fraction of a core that each slot has."""
 
 
 def parse_slot_types(text: str, cpus: float) -> tuple[SlotType, ...]:

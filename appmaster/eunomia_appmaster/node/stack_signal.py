@@ -10,7 +10,7 @@ STACKS_SIGNAL: Final = int(signal.SIGRTMIN) + 10
 """A real-time signal, since scripts use SIGUSR1 and SIGUSR2 themselves. Its default action ends a process, so it is
 sent only to those that catch it."""
 STACKS_FILE: Final = "stacks.txt"
-"""In a container's folder."""
+"""Name of the file with stacks, in a container's folder."""
 STACKS_FOLDER: Final = "stacks"
 """Below a job's run folder, and below an app's for its app master: the stacks of what has stalled."""
 _kept: list[IO[str]] = []

@@ -53,9 +53,9 @@ ALLOWANCES: Final[Mapping[Phase, float]] = MappingProxyType(
 )
 """Seconds without progress in phases that the speed of steps says nothing about."""
 LEAST_SECONDS: Final = 60.0
-"""Seconds that are waited for at least, where no ``stall_after`` is given."""
+"""Shortest limit in seconds where no ``stall_after`` is given."""
 DEFAULT_STEPS: Final = 20.0
-"""Times the measured step that a step may take."""
+"""Factor on the measured step time that a step may take."""
 LEAST_AFTER_SECONDS: Final = 5.0
 """Shortest ``stall_after``: workers report once a second."""
 LEAST_STEPS: Final = 3.0
@@ -129,7 +129,7 @@ _ORDER: Final = (
     Phase.FIRST_STEP,
     Phase.EVALUATION,
 )
-"""Phases by how long they may take: the gang waits for the worker that may take longest."""
+"""Phases in the order in which one decides: a gang waits for the worker that may take longest."""
 
 
 @value
@@ -178,7 +178,7 @@ class StallWatch:
         return self._clock.tick()
 
     def look(self, job: int, seen: Observed) -> Stall | None:
-        """Return the stall of a running job; None: it is well, or has time left.
+        """Return the stall of a running job; None: it makes progress, or has time left.
 
         A new phase is progress, except one that only says that a process was stopped or goes on.
         """

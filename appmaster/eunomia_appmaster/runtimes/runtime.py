@@ -32,7 +32,7 @@ class StallKind(enum.Enum):
     """What a worker that has stalled was seen to do; the numbers stand in launcher.proto."""
 
     HUNG = 1
-    """It waited, or ran in a circle: the script itself hung."""
+    """The worker waited, or ran in an endless loop: the script itself hung."""
     STOPPED = 2
     """One of its processes was stopped."""
     STORAGE = 3

@@ -81,7 +81,7 @@ def settings_of(options: argparse.Namespace) -> Settings:
 
 
 async def run(settings: Settings, folder: Path) -> None:
-    """Serve until a signal to end; ``folder`` is of address and tokens."""
+    """Serve until a signal to end; ``folder`` holds the files of address and tokens."""
     check_address(settings.address, settings.certificates)
     profile = Profile.load(settings.policy, settings=settings.overrides)
     fallback = Profile.fallback()

@@ -27,8 +27,8 @@ class App:
         state: ``live``, ``suspended`` while its app master waits since it ended by itself too often, or how it ended:
             finished, failed, cancelled.
         submitted_at: Unix time.
-        arrived_at: of the arbiter's clock.
-        ended_at: of the arbiter's clock.
+        arrived_at: seconds on the arbiter's clock.
+        ended_at: seconds on the arbiter's clock.
     """
 
     name: str
@@ -178,7 +178,7 @@ def app_of(file: Any, *, name: str, submitted_at: float, arrived_at: float, requ
         file: an ``eunomia_appmaster.app.app_file.AppFile``.
         name: unique.
         submitted_at: Unix time.
-        arrived_at: of the arbiter's clock.
+        arrived_at: seconds on the arbiter's clock.
         request_id: of the submission.
         node: of its app master.
     """

@@ -1,7 +1,7 @@
 """The service's own data in the journal, read at its start in addition to the arbiter's state.
 
 Damaged data that exist nowhere else are an error that names the remedy; data that follow from the start itself are
-rewritten; a damaged note costs its app alone.
+rewritten; a damaged note affects its app alone.
 """
 
 from collections.abc import Callable, Iterator
@@ -72,7 +72,7 @@ def check_notes(journal: Journal | JournalReader) -> None:
     """Refuse notes that are older than those written last: which apps they concern cannot be known.
 
     Raises:
-        InputError: with the way out.
+        InputError: it names the remedy.
     """
     if journal.damage().stale:
         rule = f"a journal's notes must be those that were written last; {CURE}"

@@ -52,7 +52,7 @@ class Layout:
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """Nodes, sorted."""
+        """Names of the nodes, sorted."""
         return tuple(sorted({place.node for place in self.places}))
 
     def gpus_of(self, node: str) -> list[int]:
@@ -139,7 +139,7 @@ def _machine(node: pb.RegisterNodeRequest, kind: str, slots: Sequence[pb.Slot], 
 
 
 def _island(slots: Sequence[pb.Slot]) -> int | None:
-    """GPUs an island where islands are runs of one length; None: all of the machine."""
+    """Return the number of GPUs in each island, where all islands are equally long; None: one island."""
     sizes = {len(list(group)) for _, group in groupby(slots, key=lambda slot: slot.island)}
     return sizes.pop() if len(sizes) == 1 and len(slots) > 1 else None
 

@@ -30,7 +30,7 @@ _TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class MetricsServer:
-    """Answers from threads; the content is read in the arbiter's event loop, under its lock.
+    """An HTTP server that answers in threads; it reads the state in the arbiter's event loop, under its lock.
 
     Args:
         service: of the arbiter.
@@ -38,7 +38,7 @@ class MetricsServer:
         address: host:port; loopback, or any if the service has certificates. Port 0 takes a free one.
 
     Raises:
-        InputError: an address that cannot be served.
+        InputError: the address cannot be served.
     """
 
     def __init__(self, service: "Service", meters: Meters, address: str) -> None:

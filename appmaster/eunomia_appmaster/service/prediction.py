@@ -61,8 +61,8 @@ def expected_rhos(snapshot: Snapshot, forecasts: Mapping[int, Forecast], lease: 
     """Return the expected ρ by app id, of the apps that have reported their remaining work.
 
     Args:
-        snapshot: of now.
-        forecasts: by app row.
+        snapshot: the present state.
+        forecasts: forecasts of apps, by app row.
         lease: length of a lease in seconds; infinite: unlimited.
     """
     held = set(snapshot.holdings.app[: snapshot.cluster.gpus].tolist())

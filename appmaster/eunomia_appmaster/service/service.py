@@ -411,7 +411,7 @@ class Service:
         return row != NONE or self.driver.holds(app.note()) or self.has_master(app)
 
     def has_master(self, app: App) -> bool:
-        """Return whether an app's master may still run."""
+        """Return whether a node reports an app master of the app that has not ended."""
         statuses = [status for node in self.nodes if (status := node.app_masters.get(app.name)) is not None]
         return any(status.state != launcher.APP_MASTER_COMPLETED for status in statuses)
 

@@ -13,7 +13,7 @@ from eunomia.units import NONE, Epoch, LeaseId, Reals
 
 
 def amounts_of(view: ClusterView, lease: LeaseView) -> tuple[Reals, Reals]:
-    """CPUs and memory in GiB that executors have to set, by GPU on which the lease's job runs."""
+    """Return the CPUs and GiB of memory that executors have to set on each GPU on which the lease's job runs."""
     cpus, memory_gib = view.amounts.of(lease.id)
     probe = lease.probe
     if probe is None:

@@ -19,10 +19,10 @@ from eunomia_appmaster.service.messages import finite
 from eunomia_appmaster.service.service import Service
 
 MOST_FAILURES = 5
-"""Most failed trials of an app with their errors in the answer; the last ones count."""
+"""Greatest number of an app's failed trials in the answer, with their errors: the last ones."""
 
 REPORT_INTERVALS = 3
-"""Heartbeats without a call of its app master for which a job is shown as making progress."""
+"""A job is shown as making progress for this many heartbeat intervals after its app master's last call."""
 
 
 class Views:

@@ -21,7 +21,7 @@ HUNG_FILE: Final = "hung.txt"
 ASKING_FILE: Final = "asking.json"
 NOTE_BYTES: Final = 256
 _WRITTEN: Final = "Timeout ("
-"""Stands in all that ``faulthandler`` writes."""
+"""Text that every report of ``faulthandler`` contains."""
 _FRAME = re.compile(r'^  File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>\S+)', re.MULTILINE)
 
 

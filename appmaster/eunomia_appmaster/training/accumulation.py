@@ -83,7 +83,7 @@ class Accumulation:
         return self.piece.last
 
     def _may_clear(self) -> bool:
-        """Before the first piece's gradient or after the last one's; in between it would lose what was added up."""
+        """Return whether gradients may be cleared: before the first piece's gradient or after the last piece's."""
         if self._gradient_came:
             return self.piece.last
         return self.piece.first

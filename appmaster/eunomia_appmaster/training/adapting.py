@@ -1,7 +1,7 @@
 """Batch sizes that a run changes by itself, by the rules of Accordion and of the gradient noise scale (Shockwave, §5).
 
 A rule reads gradients, decides at the beginning of an epoch, and announces each change (``run.announce``). All that it
-remembers is in checkpoints, so a run that is suspended within an epoch goes on as it would have.
+remembers is in checkpoints, so a run suspended within an epoch makes the same steps as one without a suspension.
 """
 
 import math

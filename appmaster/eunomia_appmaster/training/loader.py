@@ -21,7 +21,7 @@ class Pace(Protocol):
 
     device: torch.device
     signs: Signs
-    """Of this worker."""
+    """Signs of life of this worker."""
 
     @property
     def seed(self) -> int:

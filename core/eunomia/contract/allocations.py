@@ -43,9 +43,9 @@ class Grants:
     """
 
     gpus: Ints
-    """By claim."""
+    """GPUs of each claim."""
     gpu_type: Rows | None = None
-    """By claim; None or -1: any type."""
+    """GPU type of each claim; None or -1: any type."""
     stays: Bools | None = None
     """By claim: whether it keeps GPUs of another type where these are still free after all other claims are served: its
     type was chosen for want of room alone. None: no claim does."""

@@ -45,7 +45,7 @@ class Bundle(NamedTuple):
 
     @property
     def size(self) -> int:
-        """GPUs in all."""
+        """Number of GPUs of the bundle."""
         return sum(part.gpus * part.machines for part in self.parts)
 
 
@@ -112,7 +112,7 @@ class MachineClasses:
 
     @property
     def gpus(self) -> int:
-        """GPUs on offer in all."""
+        """Number of all GPUs on offer."""
         return int(self.machines @ self.free)
 
     def members(self, machine_class: int) -> Ints:

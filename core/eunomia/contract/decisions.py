@@ -70,10 +70,10 @@ class TransitionKind(Enum):
 
 
 COUNTED = tuple(dict.fromkeys(kind.effect.past for kind in TransitionKind if kind.effect.counted))
-"""Columns of the table of rounds that count orders by kind; kinds of one past tense share a column."""
+"""Columns of the table of rounds that count orders by kind; kinds with the same ``past`` share a column."""
 _STARTED = {kind.effect.past for kind in TransitionKind if kind.effect.starts}
 CHANGED = tuple(past for past in COUNTED if past not in _STARTED)
-"""Those that count jobs that had GPUs and did not keep exactly these."""
+"""Columns that count jobs that had GPUs and did not keep exactly these."""
 
 
 def kind_of_resize(before: Collection[int], after: Collection[int], lost: Collection[int]) -> TransitionKind:
@@ -113,7 +113,7 @@ class Transition:
     """None: the app divides the lease among its jobs."""
     gpus: Ints
     cpus: Reals
-    """By GPU of ``gpus``."""
+    """CPUs of each GPU of ``gpus``."""
     memory_gib: Reals
     ends_at: Seconds
     protected_until: Seconds
@@ -127,7 +127,7 @@ class Transition:
     deadline: Seconds = NEVER
     """Time at which processes that still run on ``leaving`` are killed."""
     cpus_range: tuple[float, float] | None = None
-    """The least and the most CPUs of the lease, for all its GPUs together; None: as before, at first any number."""
+    """The least and the most CPUs of the lease, for all its GPUs together; None: unchanged, and unlimited at first."""
     memory_range: tuple[float, float] | None = None
     probe: ProbeOrder | None = None
     """With PROBE: where the job measures its rate; None: it goes back to its own GPUs."""

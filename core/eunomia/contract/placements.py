@@ -17,7 +17,7 @@ class Retunes:
 
     jobs: Rows
     cpus: Reals | None = None
-    """None: as before."""
+    """CPUs of each job; None: unchanged."""
     memory_gib: Reals | None = None
 
 

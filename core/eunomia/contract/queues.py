@@ -104,7 +104,7 @@ class Queue:
     buckets: dict[Kind, Bucket]
     """The running rows by the slope of their keys and the GPUs that they hold, each bucket sorted."""
     facts: Facts
-    """Of the moment of the last update."""
+    """Facts as of the last update."""
 
     def __init__(
         self,

@@ -140,7 +140,7 @@ class BySize:
     gpus: Ints
     value: Reals
     unit: SizeUnit = SizeUnit.UTILITY
-    """What the values are."""
+    """Unit of the values."""
 
     def derive(self, kind: type[object]) -> object | None:
         """Return None: values by size give no order."""

@@ -1,7 +1,7 @@
 """Explains why a job waits: a sentence with numbers, what would free the job, and when it is likely to start.
 
 The last verdict is taken, the plugin that gave it is asked, and the job is tried again on copies of the state (see
-``Trials``): so what is said to free it has been tried.
+``Trials``): so every named remedy has been tried.
 """
 
 import math
@@ -45,10 +45,10 @@ class Why:
     seconds: float
     """Seconds for which the job has been in that state."""
     reason: Reason | None
-    """None: the job does not wait."""
+    """Reason for which the job waits; None: it does not wait."""
     stage: Stage | None
     plugin: str
-    """Empty: the arbiter itself."""
+    """Plugin that gave the reason; empty: the arbiter itself."""
     round: int
     said_seconds_ago: float
     sentence: str

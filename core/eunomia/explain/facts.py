@@ -56,7 +56,7 @@ class Facts(GpusForJob):
     app: str
     gpu_type: int
     type_name: str
-    """Empty: any."""
+    """GPU type that the job asks for; empty: any."""
     least: int
     most: int
     cpus_asked: float

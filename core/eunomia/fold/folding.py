@@ -26,7 +26,7 @@ class Folding:
     events: Sequence[Event]
     """Events of the step, in the fixed order."""
     orders: list[Transition] = dataclasses.field(default_factory=list)
-    """For executors, as they follow from the events."""
+    """Orders for executors that follow from the events."""
     refused: list[Fault] = dataclasses.field(default_factory=list)
     """The events that were refused."""
     _ending: set[JobId] | None = None

@@ -80,7 +80,7 @@ def _is_repeat(known: Adaptations, batch: float, done: float) -> bool:
 
 
 def _check_epochs(regimes: Iterable[Regime], epochs: float, samples: float, event: Adapted) -> None:
-    """Refuse an adaptation after the last epoch; an epoch's last batch may be smaller, or one more than whole ones."""
+    """Refuse an adaptation after the last epoch; partial batches at ends of epochs allow one epoch more."""
     if math.isnan(epochs) or math.isnan(samples):
         return
     steps = [(one.end - one.start, math.ceil(samples / one.batch_size)) for one in regimes if one.batch_size > 0.0]

@@ -59,7 +59,7 @@ class Session:
         self._engine.passModel(_model(_imported(), program))
 
     def add(self, rows: SparseRows, lower: Reals, upper: Reals) -> None:
-        """Append rows."""
+        """Append rows to the programme."""
         index, start = rows.index.astype(np.int32), rows.start[:-1].astype(np.int32)
         self._engine.addRows(len(rows), lower, upper, index.size, start, index, rows.value)
 

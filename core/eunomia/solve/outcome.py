@@ -22,7 +22,7 @@ class Status(Enum):
     """How a solve ended."""
 
     OPTIMAL = "optimal"
-    """Within the requested gap."""
+    """The answer is optimal within the requested gap."""
     FEASIBLE = "feasible"
     """A limit was met; the answer is feasible and ``gap`` says how near it is."""
     INFEASIBLE = "infeasible"

@@ -108,7 +108,7 @@ class LinearProgram:
 
     @property
     def variables(self) -> int:
-        """Columns."""
+        """Number of variables."""
         return int(self.cost.size)
 
     @property

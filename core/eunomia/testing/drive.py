@@ -33,7 +33,7 @@ from eunomia.store.state import State
 from eunomia.units import NONE, AppId, Epoch, JobId, LeaseId, Seconds
 
 Amounts = dict[int, tuple[float, float]]
-"""By GPU: CPUs, and memory in GiB."""
+"""CPUs, and memory in GiB, by GPU."""
 
 
 class TwoHoldersError(EunomiaError):

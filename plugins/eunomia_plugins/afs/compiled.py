@@ -22,7 +22,7 @@ Loop = Callable[[Ints, Ints, Reals, Ints, int, bool], None]
 
 
 class FastRaising:
-    """Stage two; the number of calls decides when code is compiled, and never what it answers."""
+    """Stage two; the number of calls decides only when code is compiled, not the result."""
 
     def __init__(self) -> None:
         self._calls = 0

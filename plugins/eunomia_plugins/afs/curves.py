@@ -30,8 +30,8 @@ MOST_KEPT = 1000
 class AfsCurves:
     """The value of a size is minus the seconds that the job still takes at it (§3.1: its length on so many GPUs).
 
-    Sizes at which a curve has no rate, or at which the job is no faster than at a smaller one, have no value: a GPU
-    that brings nothing is worth nothing to AFS. A job of unknown work counts as having one iteration left.
+    Sizes at which a curve has no rate, or at which the job is no faster than at a smaller one, have no value: AFS gives
+    a GPU that speeds nothing up no value. A job of unknown work counts as having one iteration left.
     """
 
     name = "afs_curves"

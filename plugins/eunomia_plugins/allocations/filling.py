@@ -47,7 +47,7 @@ class _Steps:
         self._curve = menus.curve[jobs].tolist()
 
     def of(self, index: int) -> list[int]:
-        """Sizes, ascending."""
+        """Sizes on the job's menu, ascending."""
         curve = self._curve[index]
         if curve not in self._of:
             self._of[curve] = self._menus.sizes(self._jobs[index]).tolist()

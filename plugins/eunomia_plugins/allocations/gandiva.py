@@ -95,7 +95,7 @@ class _Packing:
         owner = holders(snapshot, claims, gpus)
         self.held = {int(claim): gpus[owner == claim] for claim in np.unique(owner[owner >= 0])}
         self.served: dict[int, GangPlacement] = {}
-        """By claim, in order of service."""
+        """GPUs of each served claim, in order of service."""
         self.types: dict[int, int] = {}
         self.why = reasons(menus.span(claims.rows)[0], snapshot.jobs.gpu_type[claims.rows], offer.capacity)
 

@@ -26,7 +26,7 @@ class Grant(NamedTuple):
 
     row: int
     kind: int
-    """GPU type."""
+    """GPU type that the job gets."""
     gpus: int
     order: float
     """Place in the order of arrival."""

@@ -54,7 +54,7 @@ class Tenants:
     part: dict[str, int]
 
     def to_bytes(self) -> bytes:
-        """As JSON, sorted by id."""
+        """Return the memo as JSON, sorted by id."""
         return json.dumps(self.part, sort_keys=True).encode()
 
     @classmethod

@@ -18,7 +18,7 @@ class GangPlacement(NamedTuple):
 
     @property
     def gpus(self) -> int:
-        """GPUs in all."""
+        """Number of GPUs on all these machines."""
         return sum(count for _, count in self.parts)
 
 

@@ -5,7 +5,7 @@ import json
 from typing import ClassVar, Self
 
 Row = tuple[float, ...]
-"""By GPU type."""
+"""Values by GPU type."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +22,7 @@ class Served:
     """Time that former solutions promised and the job did not receive; below 0: the job received more."""
 
     def to_bytes(self) -> bytes:
-        """As JSON, sorted by id."""
+        """Return the memo as JSON, sorted by id."""
         return json.dumps([self.at, self.share, self.received, self.deficit], sort_keys=True).encode()
 
     @classmethod

@@ -83,11 +83,11 @@ class Shares:
     jobs: tuple[str, ...]
     """All jobs present, with or without a share."""
     share: dict[str, Row]
-    """By GPU type."""
+    """Shares of time by GPU type, by id of job."""
     notes: dict[str, Row]
 
     def to_bytes(self) -> bytes:
-        """As JSON, sorted by id."""
+        """Return the memo as JSON, sorted by id."""
         return json.dumps([self.at, self.capacity, self.jobs, self.share, self.notes], sort_keys=True).encode()
 
     @classmethod

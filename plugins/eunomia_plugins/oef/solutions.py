@@ -26,7 +26,7 @@ class LastSolution:
     """When the solution was found, in seconds since the start."""
 
     def to_bytes(self) -> bytes:
-        """As JSON."""
+        """Return the memo as JSON."""
         return json.dumps([self.inputs, self.gpus, self.since]).encode()
 
     @classmethod

@@ -53,7 +53,7 @@ class LaxityOptions(PluginOptions):
 
 
 class Urgency(NamedTuple):
-    """By job."""
+    """The urgency of each job, one entry per job."""
 
     left: Reals
     """Seconds left at its own size; NaN: not known."""

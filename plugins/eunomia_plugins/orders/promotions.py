@@ -14,11 +14,11 @@ class Before(NamedTuple):
     """By job, its service at its last promotion; 0 for a job that was never promoted."""
 
     received: Reals
-    """GPU-seconds."""
+    """GPU-seconds received at the last promotion."""
     seconds: Reals
-    """Seconds run."""
+    """Seconds run at the last promotion."""
     at: Reals
-    """Seconds since the start."""
+    """Time of the last promotion, in seconds since the start."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Promotions:
         return cls({})
 
     def to_bytes(self) -> bytes:
-        """As JSON, sorted by id."""
+        """Return the memo as JSON, sorted by id."""
         return json.dumps(self.jobs, sort_keys=True).encode()
 
     @classmethod

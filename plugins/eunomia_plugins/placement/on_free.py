@@ -85,7 +85,7 @@ def place_on_free(snapshot: Snapshot, offer: Offer, allocation: Allocation) -> P
 def _staying(
     snapshot: Snapshot, offer: Offer, allocation: Allocation, kinds: list[int], held: dict[int, list[int]]
 ) -> dict[int, list[int]] | None:
-    """Return claims that keep their GPUs, in order of service; None: a claim gets other GPUs of the type it holds."""
+    """Return claims that keep their GPUs, in order of service; None: a claim needs other GPUs of the type it holds."""
     grants, types = allocation.amount.gpus.tolist(), snapshot.cluster.gpu_type  # type: ignore[union-attr]
     one_type = len(snapshot.cluster.gpu_types) == 1
     stay: set[int] = set()

@@ -11,7 +11,7 @@ from eunomia.units import Reals
 from eunomia_plugins.refine.turns import owner_of
 
 Row = tuple[float, ...]
-"""By GPU type."""
+"""Values by GPU type."""
 
 
 class Seen(NamedTuple):
@@ -43,7 +43,7 @@ class Account:
         return cls(at=now, ideal={}, owed={}, jobs={})
 
     def to_bytes(self) -> bytes:
-        """As JSON, sorted by key."""
+        """Return the memo as JSON, sorted by key."""
         return json.dumps([self.at, self.ideal, self.owed, self.jobs], sort_keys=True).encode()
 
     @classmethod

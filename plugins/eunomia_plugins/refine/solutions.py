@@ -5,7 +5,7 @@ import json
 from typing import ClassVar, Self
 
 Row = tuple[float, ...]
-"""By GPU type."""
+"""Values by GPU type."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +19,7 @@ class Solution:
     received: dict[str, Row]
 
     def to_bytes(self) -> bytes:
-        """As JSON, sorted by id."""
+        """Return the memo as JSON, sorted by id."""
         return json.dumps([self.at, self.shares, self.received], sort_keys=True).encode()
 
     @classmethod

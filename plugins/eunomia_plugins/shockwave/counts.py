@@ -33,7 +33,7 @@ class Steps(NamedTuple):
 
     job: Ints
     number: Ints
-    """0: the job's first round."""
+    """Number of the round among the job's rounds, from 0."""
     gpus: Ints
     gain: Reals
     used: Ints

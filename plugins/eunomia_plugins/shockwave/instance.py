@@ -20,22 +20,22 @@ class Instance:
     total: Reals
     """Total run time in seconds."""
     capacity: int
-    """M."""
+    """Number of GPUs, M."""
     seconds: float
-    """D, the length of a round."""
+    """Length of a round in seconds, D."""
     regularizer: float
-    """λ."""
+    """Weight of the makespan bound, λ."""
     by_gpus: bool = False
     """Whether the sum in H counts GPU-seconds; else seconds, as in equation (10)."""
 
     @property
     def rounds(self) -> int:
-        """T."""
+        """Number of rounds in the window, T."""
         return int(self.value.shape[1]) - 1
 
     @property
     def jobs(self) -> int:
-        """N."""
+        """Number of jobs, N."""
         return int(self.gpus.size)
 
     @property

@@ -104,7 +104,7 @@ def _stretches(regimes: Regimes, jobs: Rows, left: Reals, rate: Reals) -> tuple[
 
 
 def _turns(owner: Ints) -> Ints:
-    """Return the place of each entry among those of its owner; the entries of an owner are adjacent."""
+    """Return the position of each entry among the entries of its owner, which are adjacent."""
     if owner.size == 0:
         return owner
     first: Bools = np.append(True, owner[1:] != owner[:-1])

@@ -30,7 +30,7 @@ class Window:
 
     @cached_property
     def encoded(self) -> str:
-        """As JSON, sorted by id; a window stays the same while its rows are served."""
+        """Return the window as JSON, sorted by id; it stays the same while its rows are served."""
         return json.dumps([self.rounds, self.seconds, self.capacity, self.present, self.turns], sort_keys=True)
 
 
@@ -59,7 +59,7 @@ class RoundPlan:
         return sum(max(end - max(start, self.row), 0) for start, end in zip(spans[::2], spans[1::2], strict=True))
 
     def to_bytes(self) -> bytes:
-        """As JSON."""
+        """Return the memo as JSON."""
         return f"[{self.row}, {json.dumps(self.due)}, {self.window.encoded}]".encode()
 
     @classmethod

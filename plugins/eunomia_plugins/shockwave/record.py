@@ -15,7 +15,7 @@ class PlanRecord:
     objective: float
     """Value of the objective, equation (11)."""
     bound: float
-    """No plan has a greater objective."""
+    """Upper bound: no plan has a greater objective."""
     gap: float
     """Relative distance between objective and bound."""
     makespan_bound: float
@@ -23,7 +23,7 @@ class PlanRecord:
     starts: int
     """Starts within the window, without the jobs that already run."""
     granted: int
-    """GPU-rounds."""
+    """Number of GPU-rounds granted."""
     cut_short: bool
     """Whether a time limit ended the solver: another machine may then find another plan."""
 

@@ -19,7 +19,7 @@ from eunomia_plugins.synergy.whole_jobs import solve
 LEAST_GAIN: Final = 1e-4
 """Exchanges that gain less, as a part of one job's rate at its share, are not made."""
 CANDIDATES: Final = 200
-"""Exchanges with the greatest expected gain that are looked at before prices are computed again."""
+"""Greatest number of exchanges tried between two computations of prices, by expected gain."""
 
 
 @dataclasses.dataclass(slots=True, eq=False)

@@ -23,7 +23,7 @@ class Matrix:
     cpus: Reals
     memory_gib: Reals
     rate: Reals
-    """[CPUs, memory]"""
+    """[CPUs, memory] rate of the job, in iterations a second."""
 
     @classmethod
     def of(cls, menus: Menus, job: int, gpus: int, gpu_type: int) -> Self | None:

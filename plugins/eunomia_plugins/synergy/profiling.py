@@ -40,7 +40,7 @@ class Storage(NamedTuple):
     """Data sets and bandwidth, from which rates by memory are computed."""
 
     data_sets: Mapping[str, DataSet]
-    """By kind of job."""
+    """Data set of each kind of job."""
     bandwidth_gib: float
     """GiB per second that a job reads from storage."""
     step_gib: float

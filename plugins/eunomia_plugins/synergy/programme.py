@@ -31,7 +31,7 @@ class OptProgramme:
     need: Reals
     """[CPUs and memory, group, point] as fractions of the capacity."""
     count: Ints
-    """[group] jobs."""
+    """[group] number of jobs."""
 
     @classmethod
     def of(

@@ -40,7 +40,7 @@ class Candidate:
 
     @property
     def size(self) -> int:
-        """GPUs in all."""
+        """Number of GPUs of the bundle."""
         return sum(self.pieces)
 
 

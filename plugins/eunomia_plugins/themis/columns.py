@@ -148,7 +148,7 @@ class AppFacts:
     """The facts of an app that do not change with time alone, while it holds no GPUs or reports its own forecast.
 
     Attributes:
-        reported: the forecast that its app master reported; None: its work is guessed from its jobs.
+        reported: the forecast that its app master reported; None: its work is estimated from its jobs.
         work: its remaining work, with the slowdown by distance that it reports.
         standing: the work by which it is chosen for an offer.
         total_gpu_seconds: B of equation 2.

@@ -45,7 +45,7 @@ class LastAuctions:
     apps: Mapping[str, Expected]
 
     def to_bytes(self) -> bytes:
-        """As JSON, sorted by id."""
+        """Return the memo as JSON, sorted by id."""
         return json.dumps(self.apps, sort_keys=True).encode()
 
     @classmethod

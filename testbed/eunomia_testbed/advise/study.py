@@ -31,7 +31,7 @@ from eunomia_testbed.workload import Workload
 
 MOST_RESAMPLES: Final = 400
 STILL: Final = 0.1
-"""An interval stands still when the error of its ends is below this part of its width, and no end is as near to 0."""
+"""An interval has converged when the error of its ends is below this part of its width, and no end is as near to 0."""
 PART_OF_TRACE, PART_OF_VARIATIONS = 0.6, 0.35
 """Parts of the budget: for the trace with its resamples, and for the variations; the rest is for trials."""
 LEAST_TRIAL_SECONDS: Final = 5.0
@@ -84,7 +84,7 @@ class Study:
 
 @builds
 class Means:
-    """How a study runs its simulations."""
+    """The folder, budget, processes and display with which a study runs its simulations."""
 
     folder: Path
     budget_seconds: float
@@ -171,7 +171,7 @@ def _too_slow(trials: Mapping[str, FirstRun], seconds: float) -> list[str]:
 
 
 def _limits(apps: int, draws: Draws, outcome: Outcome) -> list[str]:
-    """Return what the trace or the budget did not allow."""
+    """Return sentences on what the trace or the budget is too small for."""
     if apps < FEWEST_APPS:
         return [f"The trace has {apps} apps: under {FEWEST_APPS} nothing is known about chance."]
     found = []
@@ -228,7 +228,7 @@ def _only(plan: Plan, names: Sequence[str]) -> Plan:
 
 
 def _resampled(plan: Plan, trace: Workload, seed: int, spender: _Spender) -> Outcome:
-    """Run the trace, and resamples until the ends of the intervals stand still or their part of the budget ends."""
+    """Run the trace, and resamples until the ends of the intervals have converged or their part of the budget ends."""
     if len(trace.apps.id) < FEWEST_APPS:
         return spender.run(plan, "trace", report=True)
     resampled = dataclasses.replace(
@@ -240,7 +240,7 @@ def _resampled(plan: Plan, trace: Workload, seed: int, spender: _Spender) -> Out
 
 
 def stand_still(rows: pl.DataFrame) -> bool:
-    """Return whether the ends of the intervals of mean JCT against the best policy stand still.
+    """Return whether the ends of the intervals of mean JCT against the best policy have converged.
 
     An end does if its Monte Carlo error is under a tenth of the interval's width, and if it does not lie so near to 0
     that this error may change which policies are told apart.
@@ -259,7 +259,7 @@ def stand_still(rows: pl.DataFrame) -> bool:
 
 
 def _stands_still(ratios: Sequence[float]) -> bool:
-    """Return whether the ends of an interval from these values by resample stand still, and not on 0."""
+    """Return whether the ends of an interval from these values by resample have converged, and not to 0."""
     found = estimate(ratios, Draws(kind=DrawKind.RESAMPLES, count=len(ratios)))
     if found is None or found.low is None or found.high is None:
         return False

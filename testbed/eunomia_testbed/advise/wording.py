@@ -87,7 +87,7 @@ def _cost(seconds: float) -> str:
 
 
 def _turns(study: Study, goals: Sequence[str]) -> list[str]:
-    """Return by variation what it changes: the goals of which the best policies are others."""
+    """Return for each variation the goals for which other policies are best."""
     lines = [_changed(f"With {turn.text}", study.answers, turn.answers, goals) for turn in study.turns]
     if study.without_lengths is not None:
         lines.append(_changed("With lengths unknown", study.answers, study.without_lengths, goals))
@@ -106,7 +106,7 @@ def _changed(what: str, before: Answers, after: Answers, goals: Sequence[str]) -
 
 
 def _pairs(before: Answers, after: Answers) -> list[tuple[GoalAnswer, GoalAnswer]]:
-    """Return the answers to the same goal of both; of fairness, by the 90th percentile of the judging kind of ρ."""
+    """Pair the answers of both by goal; fairness is judged by the 90th percentile of the judging kind of ρ."""
     found = [(one, after.of(one.goal.name)) for one in before.goals]
     found += [(each, after.of(FAIRNESS)) for each in [before.of(FAIRNESS)] if each is not None]
     return [(one, other) for one, other in found if other is not None]

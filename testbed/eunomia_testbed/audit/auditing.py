@@ -34,7 +34,7 @@ class Audit:
     sensitive: bool = False
     """Whether some report of a speedup changed what users got."""
     lies: int = 0
-    """Lies tried."""
+    """Number of lies tried."""
 
     @property
     def insensitive(self) -> bool:

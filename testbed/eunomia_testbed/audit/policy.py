@@ -54,7 +54,7 @@ class AuditedPolicy:
         self.profile = profile
         self.seed = seed
         self.rounds = 0
-        """Rounds asked so far."""
+        """Number of rounds made so far."""
         self._clusters: dict[tuple[int, ...], tuple[Cluster, Stages]] = {}
         self.whole = self.outcome(SMALLEST).whole
         """Whether it grants whole GPUs."""

@@ -13,9 +13,9 @@ class Best(NamedTuple):
     """An optimal allocation."""
 
     gpus: Reals
-    """[user, type]."""
+    """[user, type] GPUs of each user."""
     throughput: Reals
-    """[user]."""
+    """[user] throughput of each user."""
 
 
 def dominating(instance: AuditInstance, least: Reals, *, whole: bool) -> Best:

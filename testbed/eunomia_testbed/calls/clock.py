@@ -5,7 +5,7 @@ from typing import Final
 CPU: Final = "cpu"
 WALL: Final = "wall"
 TICKS: Final = 5
-"""Looks within the shorter limit."""
+"""Number of looks at the clock within the shorter limit."""
 LONGEST_TICK: Final = 1.0
 
 

@@ -137,7 +137,7 @@ def compare(
 
 
 def _common_seeds(first: Side, second: Side) -> list[int]:
-    """Return the seeds of both; a policy whose runs leave nothing to chance is held against every seed of the other."""
+    """Return the seeds of both; a policy without randomness is compared with every seed of the other."""
     mine, others = (set(side.metrics["seed"].to_list()) for side in (first, second))
     if _is_fixed(first) != _is_fixed(second) and mine and others:
         return sorted(others if _is_fixed(first) else mine)

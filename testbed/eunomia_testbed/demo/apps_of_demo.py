@@ -11,8 +11,8 @@ SEED = 7
 """The seed in the app files."""
 
 GPU_FACTOR = 6
-"""A GPU makes a step of these small models in some 2 ms, a fifteenth of what half a core takes: on GPUs trials take so
-many times as many steps for each GPU, for otherwise all would be over before anything was shared."""
+"""A GPU makes a step of these small models in some 2 ms, a fifteenth of what half a core takes: on GPUs trials take
+this many times as many steps for each GPU, since otherwise all trials would end before they shared anything."""
 
 _SEED = re.compile(r"^seed = \d+$", re.MULTILINE)
 

@@ -20,7 +20,7 @@ MARK_SECONDS = 2.0
 MARKS = 30
 """Marks in a slot's history, which covers the last minute."""
 COLOURS = ("#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7")
-"""Okabe and Ito's, by an app's rank by name, as in the report."""
+"""Colours of Okabe and Ito, by an app's rank by name, as in the report."""
 BUSY, IDLE = "~", "·"
 OVER = ("finished", "failed", "cancelled")
 LEAST_LEFT_SECONDS = 5.0

@@ -66,7 +66,7 @@ class Draws:
 
     @property
     def shows_chance(self) -> bool:
-        """Return whether intervals exist, so that a difference can be held against chance."""
+        """Return whether intervals exist, so that a difference can be distinguished from chance."""
         return self.kind is not DrawKind.ONE and self.count > 1
 
     def to_plain(self) -> dict[str, Any]:

@@ -15,7 +15,7 @@ EXAMPLE_FILES: Final[Mapping[str, str]] = {
     "accounting.csv": "the same jobs as another system exports them: other columns, calendar times, minutes",
     "lab.toml": "a cluster of 2 machines with 8 V100 and 4 machines with 4 K80",
 }
-"""By file, what it holds."""
+"""A description of each file, by its name."""
 
 
 def example_text(name: str) -> str:

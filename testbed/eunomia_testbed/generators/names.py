@@ -77,7 +77,7 @@ GENERATORS: Final[Mapping[str, Generator]] = {
         speeds=lambda _: themis_speeds(),
     ),
 }
-"""By name."""
+"""The generators by name."""
 
 
 def generate_workload(name: str, settings: Mapping[str, object] | None = None, seed: int = 0) -> Workload:

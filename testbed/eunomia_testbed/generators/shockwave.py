@@ -29,7 +29,7 @@ from eunomia_testbed.workload.adaptation import MODES
 BANDS: Final = ((0.72, 0.2), (0.2, 0.5), (0.05, 0.9), (0.03, 1.0))
 """Probability of each band of the candidate durations, and the fraction at which the band ends (Table 2, §8.1)."""
 SHORTEST_ACCORDION_SECONDS: Final = 1000
-"""A shorter Accordion job is static, as in their generator."""
+"""A shorter Accordion job is static, as in the authors' generator."""
 GPU_TYPE: Final = "v100"
 _NAME: Final = re.compile(
     r"(?P<jobs>\d+)_(?P<shortest_hours>[\d.]+)_(?P<longest_hours>[\d.]+)_(?P<durations>\d+)_(?P<interarrival_seconds>"
@@ -66,7 +66,7 @@ class ShockwaveOptions(GeneratorOptions):
 
     @classmethod
     def of_name(cls, name: str, throughputs: Path) -> tuple[Self, int]:
-        """Read options and seed from the name of one of their traces.
+        """Read options and seed from the file name of a trace of Shockwave.
 
         Raises:
             InputError: the name has another form.
@@ -84,7 +84,7 @@ class ShockwaveOptions(GeneratorOptions):
 
 
 def generate(options: ShockwaveOptions, seed: int) -> Workload:
-    """Draw a trace, and read it with the reader of their files.
+    """Draw a trace, and read it with the reader of Shockwave's files.
 
     Raises:
         InputError: throughputs that cannot be read, or that lack a drawn job type.
@@ -116,7 +116,7 @@ def trace_lines(options: ShockwaveOptions, seed: int, rates: GavelThroughputs) -
 
 
 class _Draws:
-    """One random generator per quantity, as in their generator."""
+    """One random generator per quantity, as in the authors' generator."""
 
     def __init__(self, options: ShockwaveOptions, seed: int) -> None:
         self._options = options

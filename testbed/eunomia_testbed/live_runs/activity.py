@@ -15,7 +15,7 @@ ENDS = frozenset({"suspended", "paused", "finished", "stopped", "failed"})
 """Events after which the job has no process on its slots."""
 
 RUNS = frozenset({"running", "resumed"})
-"""Events after which the job's processes stand."""
+"""Events after which the job's processes exist."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

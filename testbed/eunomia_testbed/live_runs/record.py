@@ -44,7 +44,7 @@ class AppLife:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class News:
-    """What a poll has read."""
+    """The new entries that a poll has read."""
 
     steps: tuple[Step, ...]
     lines: tuple[Line, ...]

@@ -37,9 +37,9 @@ class AppFigures:
     slot_seconds: Reals
     placement_score: Reals
     alone_seconds: Reals
-    """T_cluster."""
+    """Time of the app alone on the cluster, T_cluster."""
     mean_apps: Reals
-    """N_avg."""
+    """Mean number of apps over the app's life, N_avg."""
     rho: Reals
     rho_static: Reals
     rho_contention: Reals

@@ -30,7 +30,7 @@ LINES: Final = (
 
 
 def cluster(view: View, until: float) -> Part | None:
-    """Make the part; None: neither slots nor queue are known.
+    """Make the part of the page on cluster and queue; None: neither slots nor queue are known.
 
     Args:
         view: the run.

@@ -12,7 +12,7 @@ MOST_ROWS = 1500
 
 
 def decisions(view: View) -> Part | None:
-    """Make the part; None: there were no rounds, and no plugin left a record."""
+    """Make the part of the page on decisions; None: there were no rounds, and no plugin left a record."""
     run, most = view.run, view.most(MOST_ROWS)
     if run.rounds.is_empty() and not run.records:
         return None

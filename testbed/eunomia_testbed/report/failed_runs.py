@@ -10,7 +10,7 @@ from eunomia_testbed.report.words import count
 
 
 def failed_runs(whole: Whole) -> Part | None:
-    """Make the part; None: every run completed."""
+    """Make the part of the page on failed runs; None: every run completed."""
     facts = whole.run.facts
     if facts is None or not facts.failures:
         return None

@@ -14,7 +14,7 @@ MOST_APPS = 6
 
 
 def failures(view: View) -> Part | None:
-    """Make the part; None: no trial failed."""
+    """Make the part of the page on failed trials; None: no trial failed."""
     trials = view.run.trials
     failed = trials.filter(pl.col("state") == "failed")
     if not failed.height:

@@ -26,11 +26,11 @@ ASKS: Final = {
     "contention": "the time alone, times the jobs per GPU over its life",
     "exclusive": "the time alone",
 }
-"""What each kind of ρ holds a JCT against."""
+"""The time with which each kind of ρ compares a JCT."""
 
 
 def fairness(view: View) -> Part | None:
-    """Make the part; None: no ρ is known."""
+    """Make the part of the page on fairness; None: no ρ is known."""
     run = view.run
     judged = apps_or_jobs(run)
     kind = rho_column(run)

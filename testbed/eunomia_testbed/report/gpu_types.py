@@ -23,7 +23,7 @@ SUMS: Final = ("slot_seconds", "run_seconds", "wait_seconds")
 
 
 def gpu_types(view: View) -> Part | None:
-    """Make the part; None: the cluster has one GPU type, or no lease is known."""
+    """Make the part of the page on GPU types; None: the cluster has one GPU type, or no lease is known."""
     rows = view.run.gpu_types
     gpus = gpus_by_type(view.run.facts)
     if rows.is_empty() or len({*gpus, *rows["gpu_type"]}) < 2:

@@ -1,4 +1,4 @@
-"""Groups of jobs by user, model and length, by which the reader tells more jobs apart than there are colours."""
+"""Groups of jobs by user, model and length, by which a page colours jobs where apps outnumber colours."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def _of_draws(whole: Whole) -> str:
 
 
 def policies(whole: Whole) -> Part | None:
-    """Make the part; None: the run has a single policy."""
+    """Make the part of the page that compares policies; None: the run has a single policy."""
     if len(whole.policies) < 2:
         return None
     rows = {policy: whole.summaries.filter(pl.col("policy") == policy) for policy in whole.policies}

@@ -15,7 +15,7 @@ MOST_TABLE_BYTES, MOST_BYTES = 250_000, 1_000_000
 
 
 def provenance(run: RunData) -> Part | None:
-    """Make the part; None: the run left neither facts nor tables."""
+    """Make the part of the page on provenance; None: the run left neither facts nor tables."""
     tables, left = _tables(run)
     if run.facts is None and not tables:
         return None

@@ -28,7 +28,7 @@ class Search(NamedTuple):
 
 
 def searches(view: View) -> Part | None:
-    """Make the part; None: nothing was logged."""
+    """Make the part of the page on searches; None: nothing was logged."""
     run = view.run
     if run.metrics.is_empty():
         return None

@@ -19,7 +19,7 @@ MOST_SIZES: Final = 8
 
 
 def speed(view: View) -> Part | None:
-    """Make the part; None: no JCT is known."""
+    """Make the part of the page on speed; None: no JCT is known."""
     judged = apps_or_jobs(view.run).filter(pl.col("jct_seconds").is_not_null() & pl.col("jct_seconds").is_not_nan())
     if judged.is_empty():
         return None

@@ -44,7 +44,7 @@ class Statement:
 
 
 def verdict(view: View) -> Part | None:
-    """Make the part; None: the run has no apps and no jobs."""
+    """Make the part of the page with the verdict; None: the run has no apps and no jobs."""
     run, summary = view.run, view.summary
     if not summary.apps:
         return None
@@ -185,7 +185,7 @@ def _slow_by_type(run: RunData, app: str) -> AppOnTypes | None:
 
 
 def _is_simulated(run: RunData) -> bool:
-    """Return whether the run is one draw of what could have happened: its marks need intervals."""
+    """Return whether the run is one random draw, so that its marks need intervals."""
     return run.facts is not None and run.facts.clock == "virtual"
 
 

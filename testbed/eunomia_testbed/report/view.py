@@ -52,7 +52,7 @@ class Whole:
 
     run: RunData
     policies: Sequence[str]
-    """In the order of the command."""
+    """Names of the policies, in the order of the command."""
     summaries: pl.DataFrame
     """A row for each policy and seed."""
     views: Sequence[View]

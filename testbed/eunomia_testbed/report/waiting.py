@@ -24,7 +24,7 @@ class Waiting:
     reason_seconds: float
     plugin: str | None
     alone: bool = False
-    """Whether no other app was there: what came first were its own trials."""
+    """Whether no other app was in the cluster: only its own trials came first."""
 
     @property
     def words(self) -> str:

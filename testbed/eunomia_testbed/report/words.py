@@ -32,7 +32,7 @@ OWN_TRIALS: Final[dict[str, str]] = {
     "outbid": "its own trials gained more from the slots",
     "awaiting_release": "its own trial had not let go yet",
 }
-"""The reasons of an app that was alone in the cluster, where ``REASONS`` speaks of others."""
+"""The reasons of an app that was alone in the cluster, where ``REASONS`` names other apps."""
 
 
 RHO_NAMES: Final = {"themis": "ρ", "static": "static ρ", "contention": "ρ by contention", "exclusive": "exclusive ρ"}

@@ -37,7 +37,7 @@ class Variant:
     name: str
     """As the table names it, such as ``analytic S``."""
     fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """Fields of the cells."""
+    """Values of fields of the cells under this variant."""
 
 
 Guarded = tuple[bool, str, Mapping[str, tuple[float, ...]]]
@@ -46,7 +46,7 @@ Guarded = tuple[bool, str, Mapping[str, tuple[float, ...]]]
 
 @builds
 class RowPaper(Generic[G, C, F]):
-    """What rows need to become claims."""
+    """The data that turn the rows of a paper into claims."""
 
     file: RowsFile
     cell: Callable[[G, Fields, int], C]

@@ -19,7 +19,7 @@ class TableLine:
     """A line of a table."""
 
     labels: tuple[str, str]
-    """Of its setting, and of its policy or other fields."""
+    """Labels of its setting, and of its policy or other fields."""
     fields: dict[str, Any]
     base: dict[str, Any] | None
     """The fields of the cell that its ratios are to; None: it is that cell."""

@@ -55,7 +55,7 @@ MEASURES: Final[Mapping[str, Measure]] = {
     "mean level": Measure(form=LEVEL, across=SETTINGS, join=MEAN, is_ratio=False),
     "level of a ratio": Measure(form=LEVEL),
 }
-"""By the name that a row gives."""
+"""Measures by the name that a row of claims gives."""
 
 Numbers = Callable[[Mapping[str, Any], str], tuple[float, ...]]
 """Returns a number of a cell, seed by seed, from the cell's fields and the number's name."""

@@ -27,7 +27,7 @@ class Leases:
     lease: Ints
     start_seconds: Reals
     end_seconds: Reals
-    """NaN: held at the end."""
+    """End of each lease; NaN: the GPU was held at the end of the run."""
     ended_by: Words
     """``released``, ``expired``, ``preempted`` or ``lost``; empty: held at the end."""
 

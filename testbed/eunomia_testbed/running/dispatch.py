@@ -30,7 +30,7 @@ class Source(Protocol):
 
 
 class InOrder:
-    """All cells, in order."""
+    """Hands out all cells in order."""
 
     def __init__(self, cells: Iterable[Cell]) -> None:
         self._left = deque(cells)
@@ -92,7 +92,7 @@ class Rationed:
 
     @property
     def needed_seconds(self) -> float:
-        """Return the CPU time by which every policy would probably have the fewest resamples that give an interval."""
+        """Return the estimated CPU time of the run that gives every policy enough resamples for an interval."""
         return self.spent_seconds + math.fsum(self._to_reach(policy, FEWEST_RESAMPLES) for policy in self._reached)
 
     def next(self) -> Cell | None:

@@ -83,7 +83,7 @@ class Plan:
     assumptions: tuple[SpeedAssumption, ...] = ()
     """What is assumed of speeds that are not given."""
     resampling: Resampling | Windows | None = None
-    """The resamples or the windows of the trace, each simulated under every policy; None: none."""
+    """The resamples or windows of the trace, each simulated under every policy; None: the trace alone is simulated."""
     budget_seconds: float | None = None
     """CPU time of the run, in all processes, within which resamples are simulated; None: all of them are."""
     several_traces: bool = False

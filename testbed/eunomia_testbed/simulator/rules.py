@@ -36,7 +36,7 @@ class RoundJobs:
     gpu_type: Ints
     """Type of the job's first GPU, as an index into the cluster's types."""
     iterations_left: Reals
-    """In steps of the present batch size."""
+    """Remaining work in steps of the present batch size."""
     seconds_per_iteration: Reals
     """The true value, at the present batch size, on the GPUs that the job holds."""
     fresh: Bools
@@ -66,7 +66,7 @@ class Change:
     job: int
     batch_size: float
     iterations_left: float
-    """In steps of this batch size."""
+    """Remaining work in steps of this batch size."""
     seconds_per_iteration: float
     """True seconds per iteration at the job's gang from now on, on any GPUs."""
 

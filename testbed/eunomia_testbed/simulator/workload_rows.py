@@ -22,7 +22,7 @@ class WorkloadRows:
         self.app_of: list[int] = columns.app.tolist()
         """By job, the row of its app."""
         self.arrival: list[float] = columns.arrival_seconds.tolist()
-        """By job, in seconds."""
+        """Time of arrival of each job, in seconds."""
 
     def app_id_of(self, job: JobId) -> AppId:
         """Return the app of a job."""

@@ -91,7 +91,7 @@ def one_size_each(workloads: Iterable[Workload]) -> bool:
 
 
 def size_notes(profiles: Mapping[str, Profile], workloads: Sequence[Workload]) -> list[str]:
-    """Return a sentence on policies that choose sizes where each job has one size; empty: it does not apply."""
+    """Return a sentence that names policies that choose sizes, if no job has several sizes; else no sentence."""
     if not one_size_each(workloads):
         return []
     names = [name for name, profile in profiles.items() if Feature.MANY_SIZES in profile.stages().needs]

@@ -21,7 +21,7 @@ class Jobs:
     gpus: Ints
     iterations: Reals
     seconds_per_iteration: Reals | None = None
-    """None: unknown."""
+    """Seconds per iteration of each job; None: unknown."""
     users: Sequence[str] | None = None
     models: Sequence[str | None] | None = None
     gpu_type: Sequence[str | None] | None = None

@@ -27,7 +27,7 @@ class TextTable:
     file: str
     frame: "pl.DataFrame"
     lines: Ints
-    """By row, from 1."""
+    """Line number of each row, from 1."""
     dropped: tuple[Dropped, ...] = ()
     """Lines with too few or too many fields."""
 

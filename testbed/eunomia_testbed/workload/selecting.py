@@ -12,7 +12,7 @@ from eunomia_testbed.workload.workload import AppColumns, Workload
 
 
 def without_jobs(workload: Workload, left_out: Bools, rule: str, values: list[str]) -> Workload:
-    """Return a workload without some jobs, which join its dropped rows; an app without jobs leaves with them.
+    """Return a workload without some jobs, which join its dropped rows; an app without jobs is left out too.
 
     Args:
         workload: the workload.

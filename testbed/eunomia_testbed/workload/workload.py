@@ -72,7 +72,7 @@ class JobColumns:
     cpus_per_gpu: Reals | None = None
     memory_gib_per_gpu: Reals | None = None
     batch_size: Reals | None = None
-    """At the start; None: unknown."""
+    """Global batch size at the start; None: unknown."""
     epochs: Reals | None = None
     """Passes over the data set that a job makes; None or NaN: unknown."""
     samples_per_epoch: Reals | None = None

@@ -1,4 +1,4 @@
-"""Which control groups a launcher uses: chosen at its start, tried, and said in one line."""
+"""Chooses the control groups that a launcher uses, tries them at its start, and logs the choice in one line."""
 
 import hashlib
 import os

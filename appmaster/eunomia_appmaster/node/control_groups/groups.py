@@ -1,8 +1,8 @@
-"""What a launcher asks of control groups, and the answer of a machine that has none.
+"""The interface of control groups, and an implementation for machines without them.
 
-The other two answers stand in ``version2.py`` (the unified tree) and ``version1.py`` (a tree for each controller, and
-the unified tree beside them where it is mounted). A *controller* is a part of the kernel that limits one resource; a
-machine may lack some of them, and what is not there is not limited.
+The other two implementations are in ``version2.py`` (the unified tree) and ``version1.py`` (a tree for each controller,
+and the unified tree beside them where it is mounted). A *controller* is a part of the kernel that limits one resource;
+a machine may lack some of them, whose resources are then not limited.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 CPU, MEMORY, PIDS, DEVICES = "cpu", "memory", "pids", "devices"
 CONTROLLERS = (CPU, MEMORY, PIDS)
-"""Those that the launcher asks for on every machine."""
+"""Controllers that the launcher uses on every machine that has them."""
 
 SHORT_PERIOD_US, LONG_PERIOD_US, LEAST_QUOTA_US, MOST_PERIOD_US = 10_000, 20_000, 1_000, 1_000_000
 """Microseconds. The kernel's default period, 100 ms, lets a step of some milliseconds run at full speed or stand still
@@ -25,11 +25,11 @@ class GroupLimits:
     """What the processes of one container may use together; None: no limit."""
 
     cpus: float | None = None
-    """CPU seconds a second."""
+    """Greatest number of CPU seconds a second."""
     memory_bytes: int | None = None
     """Host memory, with the files that they keep in memory."""
     processes: int | None = None
-    """Processes and threads."""
+    """Greatest number of processes and threads."""
     closed_devices: tuple[str, ...] = ()
     """Devices that they may not open, as ``c MAJOR:MINOR``."""
 
@@ -54,12 +54,12 @@ class ControlGroup(Protocol):
 
     @property
     def kind(self) -> str:
-        """One of v2, v1 and none."""
+        """Kind of control groups: v2, v1 or none."""
         ...
 
     @property
     def folders(self) -> Mapping[str, Path]:
-        """Its folder by tree; empty for "none"."""
+        """Folder of the group in each tree; empty for "none"."""
         ...
 
     @property
@@ -114,7 +114,7 @@ class ControlGroups(Protocol):
 
     @property
     def kind(self) -> str:
-        """One of v2, v1 and none."""
+        """Kind of control groups: v2, v1 or none."""
         ...
 
     @property
@@ -153,7 +153,7 @@ class NoGroup:
     gone: bool = False
 
     def limit(self, limits: GroupLimits) -> None:
-        """Limit nothing."""
+        """Do nothing: there is no group to limit."""
 
     def memory_in_use(self) -> int | None:
         """Return None."""
@@ -176,7 +176,7 @@ class NoGroup:
         return True
 
     def kill(self) -> None:
-        """Kill nothing."""
+        """Do nothing: the container's marks find its processes."""
 
     def remove(self) -> None:
         """Remove nothing."""
@@ -187,7 +187,7 @@ NO_GROUP: Final[ControlGroup] = NoGroup()
 
 @dataclass(frozen=True, slots=True)
 class NoGroups:
-    """The answer of a machine without control groups that this process may write."""
+    """Makes groups without effect, on a machine without control groups that this process may write."""
 
     why: str
     kind: str = "none"

@@ -35,7 +35,7 @@ class Version1Group:
 
     @property
     def join_files(self) -> Sequence[str]:
-        """The unified tree first: a process that joins it can be killed with the group."""
+        """Files to join the group, the unified tree first: a process that joins it can be killed with the group."""
         order = sorted(self.folders, key=lambda tree: tree != UNIFIED)
         return tuple(dict.fromkeys(str(self.folders[tree] / files.PROCESSES) for tree in order))
 
@@ -100,7 +100,7 @@ class Version1Group:
         )
 
     def processes(self) -> list[int]:
-        """Return those of all trees: a process may have left one of them."""
+        """Return the pids in all trees: a process may have left one of them."""
         return files.pids(set(self.folders.values()))
 
     def is_empty(self) -> bool:

@@ -40,12 +40,12 @@ class Version2Group:
 
     @property
     def folders(self) -> Mapping[str, Path]:
-        """The one folder."""
+        """The folder in the unified tree."""
         return {UNIFIED: self.folder}
 
     @property
     def join_files(self) -> Sequence[str]:
-        """The one file."""
+        """The file ``cgroup.procs`` in the unified tree."""
         return (str(self.folder / files.PROCESSES),)
 
     @property
@@ -190,7 +190,7 @@ def _divided(own: Path) -> Path:
 
 
 def _started_here(pids: Sequence[int]) -> set[int]:
-    """Return those of some processes that are this one or descend from it."""
+    """Return the given processes that are this one or its descendants."""
     parents = {pid: _parent(pid) for pid in pids}
     known = {os.getpid()}
     while more := {pid for pid, parent in parents.items() if parent in known and pid not in known}:

@@ -29,7 +29,7 @@ class Beliefs:
     by_job: dict[str, Belief]
 
     def to_bytes(self) -> bytes:
-        """As JSON, sorted by id."""
+        """Return the memo as JSON, sorted by id."""
         plain = {
             job: [
                 one.posterior.epochs,

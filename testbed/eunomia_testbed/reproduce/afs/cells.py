@@ -34,7 +34,7 @@ ASKED, ASKED_UP = "asked", "asked to most"
 
 
 POLICIES = read_policies(Path(__file__).parent)
-"""By the paper's names."""
+"""Policies by their names in the paper."""
 ELASTIC = ("max_min", "max_min_turns", "optimus", "afs_l", "afs_p", "afs_s")
 """Policies that grant sizes to jobs, so that ``network_packing`` can round them."""
 

@@ -140,7 +140,7 @@ def make_cell(grid: AfsGrid, fields: Fields, seed: int) -> AfsCell:
 
 
 def quarter(number: int) -> Callable[[AfsFigures], float]:
-    """Return what gives the mean JCT of a quarter of the jobs, from the shortest."""
+    """Return the function that gives the mean JCT of a quarter of the jobs, from the shortest."""
     return lambda one: one.jct_by_length_seconds[number]
 
 
@@ -155,7 +155,7 @@ NUMBERS: Final[Mapping[str, Callable[[AfsFigures], float]]] = {
     "blocking index": lambda one: one.blocking,
     **{f"mean JCT, quarter {number + 1}": quarter(number) for number in range(QUARTERS)},
 }
-"""By the names that rows give."""
+"""Functions from a cell's figures to a number, by the name that a row of claims gives."""
 
 
 ROWS: Final[RowPaper[Any, Any, Any]] = RowPaper(

@@ -34,7 +34,7 @@ from eunomia_testbed.workload import Workload
 VERSION = 1
 """Version of the stored figures: figures of other versions are not used again."""
 POLICIES = read_policies(Path(__file__).parent)
-"""By the paper's names."""
+"""Policies by their names in the paper."""
 ROUNDED_BY_GAVEL = ("gavel", "gandiva_fair")
 """Policies whose shares ``gavel_rounds`` turns into GPUs; the others have ``rounding``."""
 ROUND = "300s"
@@ -88,13 +88,13 @@ class OefFigures:
     """The figures of a cell; throughputs are in GPUs of a tenant's slowest type."""
 
     before: tuple[float, ...] = ()
-    """By tenant, up to the change."""
+    """Throughput of each tenant, up to the change."""
     throughput: tuple[float, ...] = ()
-    """By tenant, after the change; a second model of tenant 1 comes last."""
+    """Throughput of each tenant after the change; that of a second model of tenant 1 comes last."""
     with_others: tuple[float, ...] = ()
-    """By tenant, the most that it would have with the GPUs of another."""
+    """Greatest throughput that each tenant would have with the GPUs of another."""
     with_first: tuple[float, ...] = ()
-    """By tenant, with the GPUs of tenant 1."""
+    """Throughput of each tenant with the GPUs of tenant 1."""
     promised: float = 0.0
     """The sum of throughputs by reported speedups."""
     mean_jct_seconds: float = 0.0

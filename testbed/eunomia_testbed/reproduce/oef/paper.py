@@ -47,7 +47,7 @@ def over(one: OefFigures, tenant: int) -> float:
 
 
 def tenant(number: int) -> Callable[[OefFigures], float]:
-    """Return what gives the throughput of a tenant, counted from 1."""
+    """Return the function that gives the throughput of a tenant, counted from 1."""
     return lambda one: one.throughput[number - 1]
 
 
@@ -66,11 +66,11 @@ NUMBERS: Final[Mapping[str, Callable[[OefFigures], float]]] = {
     "CPU ms": lambda one: 1000.0 * one.cpu_seconds,
     "deviation": lambda one: abs(1.0 - one.total / one.promised),
 }
-"""By the names that rows give; throughputs are in GPUs of a tenant's slowest type; NaN: not measured by the cell."""
+"""Numbers of a cell by the name in a row of claims; throughputs in GPUs of the slowest type; NaN: not measured."""
 
 
 def group(cell: OefCell) -> str:
-    """Return what is done with how many tenants, and at which load where jobs end."""
+    """Return the group of a cell: its task, the number of tenants and, where jobs end, the load."""
     done = f"{cell.what}, {cell.tenants} tenants"
     if cell.what != COMPLETION:
         return done

@@ -26,7 +26,7 @@ PAPER_UNFAIR = 1.0
 """ρ above which a job is treated unfairly in the paper's figures (§8.2); its code counts from ``UNFAIR_RHO`` on."""
 
 POLICIES = read_policies(Path(__file__).parent)
-"""By the paper's names."""
+"""Policies by their names in the paper."""
 OURS = ("shockwave", "shockwave_linear", "index_rule")
 """Policies with an option for the contention of the trace."""
 PLANNERS = ("shockwave", "shockwave_linear")
@@ -44,7 +44,7 @@ class ShockwaveCell:
     jobs: int = 120
     gpus: int = 32
     interarrival_seconds: float = 40.0
-    """Mean; 0: all jobs arrive at once."""
+    """Mean seconds between arrivals; 0: all jobs arrive at once."""
     static: float = 0.0
     """Part of the jobs that keep their batch size; of the others half are Accordion's and half GNS'."""
     know: str = "measured"

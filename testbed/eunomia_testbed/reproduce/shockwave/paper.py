@@ -25,9 +25,9 @@ from eunomia_testbed.reproduce.shockwave.cells import (
 )
 
 CANONICAL_SEED: Final = 25
-"""Of the authors' generator: gives the published trace."""
+"""Seed of the authors' generator for the published trace."""
 SIZES: Final = {64: 220, 128: 460, 256: 900}
-"""Jobs by GPUs, in Figure 9."""
+"""Number of jobs by number of GPUs, in Figure 9."""
 
 
 @value
@@ -93,7 +93,7 @@ NUMBERS: Final[Mapping[str, Callable[[ShockwaveFigures], float]]] = {
     "gap of a plan": lambda one: fmean(one.gaps) if one.gaps else 0.0,
     "CPU seconds of a plan": lambda one: one.cpu_seconds / max(1, one.plans),
 }
-"""By the names that rows give."""
+"""Functions from a cell's figures to a number, by the name that a row of claims gives."""
 
 
 def variants(grid: ShockwaveGrid) -> list[Variant]:

@@ -33,7 +33,7 @@ SERVER_GB = 500
 ORDERS: Mapping[str, str] = {"fifo": "fifo", "srtf": "srtf", "las": "las", "ftf": "themis_rho"}
 """Valuations by the paper's names."""
 SCHEMES = read_policies(Path(__file__).parent)
-"""By the paper's names."""
+"""Schemes by their names in the paper."""
 
 
 @value
@@ -50,9 +50,9 @@ class SynergyCell:
     gpus: int = 128
     cpus_per_gpu: float = 3.0
     jobs: int = 1000
-    """Measured jobs."""
+    """Number of measured jobs."""
     warmup_jobs: int = 1000
-    """Jobs before them, which are not measured."""
+    """Number of jobs before the measured ones."""
     jobs_per_hour: float = 9.0
     split: tuple[float, float, float] = (0.2, 0.7, 0.1)
     """Parts of image, language and speech models."""
@@ -83,9 +83,9 @@ class SynergyFigures:
     makespan_seconds: float
     rounds: int
     short_jct_seconds: tuple[float, ...] = ()
-    """By measured job of less than four hours at proportional shares, in order of submission."""
+    """Completion times of measured jobs under four hours at proportional shares, in order of submission."""
     long_jct_seconds: tuple[float, ...] = ()
-    """By longer measured job."""
+    """Completion time of each longer measured job."""
     cpu_use: float = 0.0
     """Part of the CPUs that jobs use, from the first measured arrival to the last."""
     gpu_use: float = 0.0

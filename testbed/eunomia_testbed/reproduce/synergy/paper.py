@@ -160,7 +160,7 @@ NUMBERS: Final[Mapping[str, Callable[[SynergyFigures], float]]] = {
     "GPUs in use": lambda one: one.gpu_use,
     "CPU seconds a round": lambda one: one.cpu_seconds / max(1, one.rounds),
 }
-"""By the names that rows give."""
+"""Functions from a cell's figures to a number, by the name that a row of claims gives."""
 
 
 def facts(grid: SynergyGrid) -> dict[str, str]:

@@ -83,12 +83,12 @@ class Figures:
     rho: tuple[float, ...]
     jct_seconds: tuple[float, ...]
     gpu_seconds: tuple[float, ...]
-    """GPU time held."""
+    """GPU-seconds held by each app."""
     work_gpu_seconds: tuple[float, ...]
     """Work of the app's trials in GPU-seconds on one GPU, without slowdown."""
     placement_score: tuple[float, ...]
     job_gpus: tuple[int, ...]
-    """Most GPUs of a job."""
+    """Most GPUs of each job."""
     makespan_seconds: float
     unfinished: int
     rounds: int
@@ -143,7 +143,7 @@ def make_cluster(name: str, shrink: int = 1) -> Cluster:
 # --- policies -------------------------------------------------------------------------------------------------------
 
 POLICIES = read_policies(Path(__file__).parent)
-"""By the paper's names."""
+"""Policies by their names in the paper."""
 ALONE = "alone"
 """The policy of a cell in which each app runs alone on the cluster."""
 PACKING = "gandiva"

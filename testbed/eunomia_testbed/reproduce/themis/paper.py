@@ -84,7 +84,7 @@ NUMBERS: Final[Mapping[str, Callable[[Figures], float]]] = {
     "agent, 95th percentile": lambda one: float(np.percentile(one.agent_ms or math.nan, 95.0)),
     "unfinished apps": lambda one: float(one.unfinished),
 }
-"""By the names that rows give."""
+"""Functions from a cell's figures to a number, by the name that a row of claims gives."""
 
 
 STARVED: Final = 3.0

@@ -1,4 +1,4 @@
-"""What app masters declare when apps and jobs arrive: declared values, with the errors and lies of the options."""
+"""The values that app masters declare when apps and jobs arrive, with the errors and lies of the options."""
 
 import math
 

@@ -52,7 +52,7 @@ class GpuTable:
                 fence[gpu] = epoch
 
     def occupy(self, gpus: Sequence[int], lease: int, epoch: int, app: int, job: int, now: Seconds) -> bool:
-        """Put the processes of a lease on GPUs; return False, and do nothing, where a newer order has reached one.
+        """Put the processes of a lease on GPUs; return False, and do nothing, if one of the GPUs has a newer order.
 
         Raises:
             TwoHoldersError: another lease has processes on one of them.

@@ -10,7 +10,7 @@ from eunomia_testbed.simulator.executing.drawn_delays import DrawnDelays
 from eunomia_testbed.simulator.simulation_state import SimulationState
 
 Given = dict[int, tuple[float, float]]
-"""By GPU: CPUs, and memory in GiB."""
+"""CPUs, and memory in GiB, by GPU."""
 
 
 class Tunes:

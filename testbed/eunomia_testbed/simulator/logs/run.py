@@ -53,7 +53,7 @@ class JobResults:
     wait_seconds: Reals
     """Seconds in which the job wanted GPUs and held none."""
     slot_seconds: Reals
-    """GPU-seconds held."""
+    """GPU-seconds that the job held."""
     iterations_done: Reals
     iterations_lost: Reals
     """Iterations done twice, since a failure lost them."""
@@ -82,7 +82,7 @@ class RunLogs:
     queue: QueueLog
     segments: SegmentLog
     records: Mapping[str, tuple[tuple[float, int, RecordTable], ...]]
-    """By plugin: time, round, table."""
+    """Records of each plugin, with time and round."""
 
 
 @builds

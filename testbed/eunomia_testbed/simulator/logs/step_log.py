@@ -29,7 +29,7 @@ class StepLog:
         self._sim, self._logs, self.timings = sim, sim.logs, timings
         self.steps = self.events = self.rounds = self.quiet = 0
         self.records: dict[str, list[tuple[float, int, RecordTable]]] = {}
-        """By plugin: time, round, table."""
+        """Records of each plugin, with time and round."""
         self.faults: list[str] = []
         self.fallback_round: int | None = None
         """The first round that the fallback decides; None: the profile decides all rounds."""
