@@ -119,7 +119,7 @@ def test_an_agent_computes_the_same_rows_as_the_arbiter(cluster: str) -> None:
     assert agents.rows > 30
 
 
-def test_an_agent_that_lacks_a_plugin_says_so() -> None:
+def test_an_agent_without_the_plugin_returns_an_error_that_names_it() -> None:
     standing = Standing(
         app=AppId("a"), user=UserId("u"), weight=1.0, user_weight=1.0, arrived_at=0.0, tuner_kind="none"
     )

@@ -201,7 +201,7 @@ def test_python_in_a_command_is_the_submitters_interpreter(folder: Path, tmp_pat
         ),
     ],
 )  # fmt: skip
-def test_errors_say_rule_value_and_place(old: str, new: str, message: str, folder: Path) -> None:
+def test_errors_state_the_rule_the_value_and_its_place(old: str, new: str, message: str, folder: Path) -> None:
     (found,) = errors_of(SINGLE.replace(old, new), folder)
     assert found.startswith(message)
 
@@ -340,7 +340,7 @@ def test_an_error_neither_hides_nor_causes_another(edits: dict[str, str], places
     assert [error.rpartition("(resnet.toml, ")[2][:-1] for error in errors_of(text, folder)] == places
 
 
-def test_hostile_text_is_not_echoed_raw(folder: Path) -> None:
+def test_control_characters_of_hostile_text_are_not_echoed(folder: Path) -> None:
     (found,) = errors_of(SINGLE.replace('"resnet"', '"\\u001b[2Jx"'), folder)
     assert "\x1b" not in found
 

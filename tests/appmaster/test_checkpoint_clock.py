@@ -31,12 +31,12 @@ def test_a_kill_costs_at_most_the_interval(step: float, writing: float) -> None:
 
 @settings(deadline=None, max_examples=20)
 @given(step=st.floats(1.0, 5.0))
-def test_a_long_interval_is_shortened_only_a_little(step: float) -> None:
+def test_a_long_checkpoint_interval_is_shortened_only_a_little(step: float) -> None:
     _, *others = lost_at_most(600.0, step, 2.0, seconds=3000.0)
     assert 585.0 <= min(others) <= max(others) <= 600.0
 
 
-def test_a_stall_is_taken_into_account_for_a_while() -> None:
+def test_after_a_pause_between_steps_checkpoints_begin_earlier_for_a_while() -> None:
     def asked_until(stalled: bool) -> CheckpointClock:
         clock = CheckpointClock(10.0, 0.0)
         clock.ask(0.0)

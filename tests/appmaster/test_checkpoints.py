@@ -110,7 +110,7 @@ def test_a_checkpoint_is_hashed_once_and_a_changed_record_is_refused(tmp_path: P
     assert store.latest() is None
 
 
-def test_setting_aside_twice_deletes_nothing(tmp_path: Path) -> None:
+def test_a_second_corrupt_checkpoint_is_set_aside_without_deleting_the_first(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path)
     for _ in range(2):
         store.save(20, writes(b"state"), incarnation=1).path.write_bytes(b"_tate")
@@ -118,7 +118,7 @@ def test_setting_aside_twice_deletes_nothing(tmp_path: Path) -> None:
     assert {"000020.pt.corrupt", "000020.pt.2.corrupt"} <= names(tmp_path)
 
 
-def test_corrupt_checkpoints_do_not_count_as_kept(tmp_path: Path) -> None:
+def test_corrupt_checkpoints_do_not_count_towards_the_number_kept(tmp_path: Path) -> None:
     CheckpointStore(tmp_path).save(10, writes(b"good"), incarnation=1)
     CheckpointStore(tmp_path).save(20, writes(b"bad"), incarnation=1).path.write_bytes(b"BAD")
     store = CheckpointStore(tmp_path)

@@ -83,7 +83,7 @@ def test_the_own_groups_of_a_process_are_found_where_their_trees_are_mounted(mac
     }
 
 
-def test_a_machine_without_a_writable_group_says_why_and_limits_nothing(machine: Path) -> None:
+def test_without_a_writable_control_group_the_launcher_states_why_and_sets_no_limits(machine: Path) -> None:
     groups = choose(machine / "state", root=machine)
     assert groups.describe() == "slots are not enforced, no control groups: none is mounted"
     group = groups.make("a@1", LIMITS)

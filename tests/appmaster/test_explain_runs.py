@@ -127,7 +127,7 @@ def test_the_history_of_a_job_is_shown(folder: Path) -> None:
     ]
 
 
-def test_an_explanation_changes_nothing_in_the_run(folder: Path) -> None:
+def test_explaining_jobs_of_a_past_run_does_not_change_later_explanations(folder: Path) -> None:
     before = PastRun(folder)
     before.explanations("b")
     assert before.explanations("b") == PastRun(folder).explanations("b")

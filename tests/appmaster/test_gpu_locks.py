@@ -178,7 +178,7 @@ def test_lock_files_are_writable_by_all_users_and_name_the_holder(bases: tuple[P
         assert free("GPU-0")  # what was taken before the refusal is given back
 
 
-def test_links_of_another_user_are_not_followed(bases: tuple[Path, Path], tmp_path: Path) -> None:
+def test_links_of_another_user_are_not_followed_to_lock_files(bases: tuple[Path, Path], tmp_path: Path) -> None:
     (tmp_path / "victim").write_text("dear")
     (tmp_path / "victims").mkdir()
     (bases[0] / gpu_locks.FOLDER).symlink_to(tmp_path / "victims")

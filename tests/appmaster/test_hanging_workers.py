@@ -79,7 +79,7 @@ def explained(lab: Any) -> str:
     return lines(found, None)[0]
 
 
-def test_the_screens_say_when_the_last_report_came(lab: Any) -> None:
+def test_screens_show_the_time_of_the_last_report(lab: Any) -> None:
     master = running(lab)
     master.beat(jobs_progress=[pb.JobProgress(job="ana/1", iterations_done=17, rate=0.0)])
     eventually(lambda: lab.seen().slots[0].iterations_done == 17.0)

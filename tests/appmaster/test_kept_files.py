@@ -50,7 +50,7 @@ def test_every_damaged_byte_and_every_cut_is_reported(path: Path) -> None:
             assert json.loads(damage) == json.loads(good), damage
 
 
-def test_the_launcher_takes_the_older_copy_and_says_so(path: Path) -> None:
+def test_the_launcher_reads_the_older_copy_and_logs_it(path: Path) -> None:
     path.write_text(path.read_text()[:20])
     with structlog.testing.capture_logs() as logs:
         assert read_kept_json(path) == OLD

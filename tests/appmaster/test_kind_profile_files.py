@@ -53,7 +53,7 @@ def test_a_profile_is_read_back_as_it_was_written() -> None:
         ("kind = \n", "a profile of a kind must be TOML"),
     ],
 )
-def test_a_profile_that_cannot_be_read_says_the_rule(text: str, rule: str) -> None:
+def test_an_unreadable_profile_is_refused_with_the_rule(text: str, rule: str) -> None:
     with pytest.raises(InputError) as error:
         parse_profile(text, place="bad.toml")
     assert rule in str(error.value)

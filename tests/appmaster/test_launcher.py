@@ -284,7 +284,7 @@ def test_a_stop_order_before_the_worker_is_up_is_obeyed(lab: Any) -> None:
     assert status.exit in (Exit(code=75), Exit(signal=15))
 
 
-def test_files_and_address_are_for_their_owner_alone(lab: Any) -> None:
+def test_files_of_the_launcher_are_readable_by_their_owner_alone(lab: Any) -> None:
     assert (lab.state / "launcher").stat().st_mode & 0o077 == 0
     assert (lab.state / "launcher" / "secret").stat().st_mode & 0o077 == 0
 

@@ -124,7 +124,7 @@ def test_the_launcher_may_leave_the_warning_of_a_revoked_worker_to_the_app_maste
     assert (status.exit, status.killed, status.stop_reason) == (Exit(signal=9), True, "")
 
 
-def test_a_fence_kills_at_once(lab: Any) -> None:
+def test_a_fence_kills_the_processes_on_its_slot_at_once(lab: Any) -> None:
     lab.runtime().start(lab.gang(0, script=OBEYS, epoch=3))
     eventually(lab.stdout)
     lab.arbiter.order(fences=[pb.Fence(slot=0, epoch=9)])
@@ -134,7 +134,7 @@ def test_a_fence_kills_at_once(lab: Any) -> None:
         lab.runtime().start(lab.gang(0, script="", job=2, epoch=9))
 
 
-def test_containers_live_on_while_the_arbiter_is_away(lab: Any) -> None:
+def test_containers_run_on_while_the_arbiter_is_away(lab: Any) -> None:
     lab.runtime().start(lab.gang(0, script=OBEYS, job=1))
     lab.runtime().start(lab.gang(1, script=DEAF, job=2))
     eventually(lambda: lab.stdout(job=1) and lab.stdout(job=2))

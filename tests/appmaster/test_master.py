@@ -182,7 +182,7 @@ def test_a_killed_app_master_comes_back_and_adopts_what_runs(tmp_path: Path) -> 
         assert [starts.count(f"ana/{number}") for number in (1, 2, 3, 4)] == [1, 2, 3, 1]
 
 
-def test_a_full_disk_delays_starts_and_ends_no_app(tmp_path: Path) -> None:
+def test_a_full_disk_delays_starts_of_jobs_and_ends_no_app(tmp_path: Path) -> None:
     with labs.master_lab(tmp_path) as lab:
         app_dir = lab.submit("ana", SINGLE.replace("ARGS", "--seconds 0.01"))
         state, others = app_dir / "master.json", (app_dir / "trials.csv", app_dir / "activity.jsonl")
@@ -238,7 +238,7 @@ def test_a_failing_job_is_tried_again_from_its_checkpoint(tmp_path: Path) -> Non
         assert 0 < int(row["iterations_lost"]) <= 40
 
 
-def test_an_app_whose_jobs_all_failed_has_failed_and_says_why(tmp_path: Path) -> None:
+def test_an_app_whose_jobs_all_failed_has_failed_with_a_reason(tmp_path: Path) -> None:
     with labs.master_lab(tmp_path) as lab:
         lab.submit("ana", SINGLE.replace("ARGS", "--fail-at 5").replace("retries = 1", "retries = 0"))
         lab.arbiter.grant("ana", 1, 0)
@@ -258,7 +258,7 @@ def test_an_app_whose_jobs_all_failed_has_failed_and_says_why(tmp_path: Path) ->
         ("--nan", 'metric "val/accuracy" must be finite in some trial, but was so in none'),
     ],
 )
-def test_a_search_without_a_metric_fails_and_says_so(tmp_path: Path, option: str, said: str) -> None:
+def test_a_search_that_logs_no_metric_fails_with_that_reason(tmp_path: Path, option: str, said: str) -> None:
     text = SEARCH.replace("ARGS", option).replace("trials = 4", "trials = 2").replace("= 80", "= 20")
     with labs.master_lab(tmp_path) as lab:
         lab.submit("ana", text)

@@ -33,7 +33,7 @@ def test_running_jobs_stay_and_free_gpus_are_given_out_in_order() -> None:
     assert divide(wishes, {0, 1, 3}, FOUR) == {2: (2,), 1: (3,), 3: (0,), 4: (1,)}
 
 
-def test_many_start_before_one_grows() -> None:
+def test_waiting_jobs_start_before_any_job_gets_more_gpus() -> None:
     free = range(4)
     assert divide([wish(1, 1, 4), wish(2, 1, 4)], free, FOUR) == {1: (0, 1), 2: (2, 3)}
     assert divide([wish(1, 1, 4)], free, FOUR) == {1: (0, 1, 2, 3)}
@@ -60,7 +60,7 @@ def test_a_starting_job_leaves_gpus_that_would_slow_it_down() -> None:
     assert divide([wish(1, 4, 4, slowdown=FAR)], free, TWO_RACKS) == {1: (0, 1, 2, 4)}
 
 
-def test_gpus_that_slow_one_job_down_go_to_the_next() -> None:
+def test_gpus_that_would_slow_one_job_down_go_to_the_next() -> None:
     wishes = [wish(1, 2, 4, slowdown=FAR), wish(2, 1, 4, slowdown=FAR)]
     assert divide(wishes, {0, 1, 2, 3, 4}, TWO_RACKS) == {1: (0, 1, 2, 3), 2: (4,)}
 
@@ -93,7 +93,7 @@ def widened(on: tuple[int, ...], free: set[int], seconds_left: float, slowdown: 
     return len(widening(one, free, TWO_RACKS, seconds_left=seconds_left, restart_seconds=2.0))
 
 
-def test_widening_a_running_job_must_pay() -> None:
+def test_a_running_job_is_widened_only_if_that_saves_time() -> None:
     assert widened((0,), {1}, 60.0) == 1
     assert widened((0,), {1, 2, 3}, 60.0) == 3
     assert widened((0,), {1}, 7.0) == 0

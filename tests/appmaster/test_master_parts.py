@@ -170,7 +170,7 @@ def test_progress_waits_for_a_heartbeat_and_a_release_does_not() -> None:
 # -- files
 
 
-def test_the_state_is_restored_and_nan_with_it(tmp_path: Path) -> None:
+def test_the_state_is_restored_including_nan(tmp_path: Path) -> None:
     path = tmp_path / "master.json"
     assert read_state(path) is None
     gang = Gang(incarnation=2, gpus=(0, 3), containers=("a.1.2.0", "a.1.2.1"), stop_at=96, began_at=1.5, from_step=40)
@@ -196,7 +196,7 @@ def test_the_state_is_restored_and_nan_with_it(tmp_path: Path) -> None:
         read_state(path)
 
 
-def test_trials_and_activity_can_be_read_by_anyone(tmp_path: Path) -> None:
+def test_files_of_trials_and_activity_are_valid_csv_and_json_lines(tmp_path: Path) -> None:
     job = Job(
         number=2, parameters={"lr": 0.1, "note": 'a,"b"'}, seed=3, state=JobState.FAILED, why="line\nbreak", step=7
     )

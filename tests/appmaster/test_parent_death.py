@@ -22,7 +22,7 @@ os._exit(0)
 """
 
 
-def test_the_process_ends_with_its_parent() -> None:
+def test_a_process_with_a_death_signal_ends_with_its_parent() -> None:
     with subprocess.Popen([sys.executable, "-c", STARTER], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as starter:
         assert starter.stdin is not None
         assert starter.stdout is not None
@@ -33,7 +33,7 @@ def test_the_process_ends_with_its_parent() -> None:
         os.close(child)
 
 
-def test_the_process_ends_if_its_parent_died_before_the_request() -> None:
+def test_a_process_ends_if_its_parent_died_before_it_requested_the_death_signal() -> None:
     command = [sys.executable, "-I", "-S", str(Path(module.__file__)), "15", "1", "true"]
     assert os.getpid() != 1
     assert subprocess.run(command, check=False).returncode == -signal.SIGTERM

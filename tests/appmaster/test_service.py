@@ -152,7 +152,7 @@ def test_a_job_gets_a_gang_and_runs_once_that_is_acknowledged(lab: Any) -> None:
     assert lab.slots("held") == slots
 
 
-def test_slots_are_free_only_when_the_launcher_says_so(lab: Any) -> None:
+def test_slots_are_free_only_once_the_launcher_reports_them_empty(lab: Any) -> None:
     master = running(lab)
     lab.launcher.busy = {0, 1}
     master.beat_until(lambda: master.leaving, jobs_finished=["ana/1"])
@@ -209,7 +209,7 @@ def test_a_release_gives_slots_back(lab: Any) -> None:
     eventually(lambda: lab.slots("free") == [0, 1, 2, 3])
 
 
-def test_reports_of_jobs_that_are_over_or_known_do_no_harm(lab: Any) -> None:
+def test_reports_of_ended_or_known_jobs_are_ignored(lab: Any) -> None:
     master = running(lab)
     answer = master.beat(jobs_added=[job()], jobs_finished=["ana/1", "ana/9"])
     master.beat(jobs_finished=["ana/1"], jobs_progress=[pb.JobProgress(job="ana/1", iterations_done=1)])
@@ -217,7 +217,7 @@ def test_reports_of_jobs_that_are_over_or_known_do_no_harm(lab: Any) -> None:
     assert not master.beat().refused
 
 
-def test_a_report_that_comes_after_its_jobs_end_is_no_refusal(lab: Any) -> None:
+def test_a_report_that_arrives_after_its_jobs_end_is_ignored_without_a_refusal(lab: Any) -> None:
     master = running(lab)
     late = pb.MeasuredRate(job="ana/1", gpus=2, gpu_type="cpu", rate=3.0)
     done = pb.JobProgress(job="ana/1", iterations_done=1)
@@ -256,7 +256,7 @@ def test_a_repeated_response_id_gets_the_last_answer_unchanged(lab: Any) -> None
     assert (code, "response_id must be" in why) == (grpc.StatusCode.INVALID_ARGUMENT, True)
 
 
-def test_a_heartbeat_waits_for_news_and_a_second_one_takes_over(tmp_path: Path) -> None:
+def test_a_heartbeat_waits_for_news_and_a_second_one_supersedes_it(tmp_path: Path) -> None:
     with lab_module.lab(tmp_path, heartbeat=600.0) as lab:
         lab.ready()
         master = lab.master()
@@ -511,7 +511,7 @@ def test_a_new_arbiter_has_the_same_state_to_the_last_byte(lab: Any, checkpoint:
     assert after == before
 
 
-def test_app_masters_register_again_and_epochs_go_on(lab: Any) -> None:
+def test_app_masters_register_again_after_a_restart_and_epochs_continue(lab: Any) -> None:
     master = running(lab)
     (lease,) = master.leases.values()
     lab.restart()
@@ -545,7 +545,7 @@ def test_slots_that_were_to_be_given_back_are_revoked_by_the_next_arbiter(lab: A
     eventually(lambda: lab.slots("free") == [0, 1, 2, 3])
 
 
-def test_ended_apps_and_the_clock_outlive_a_restart(lab: Any) -> None:
+def test_ended_apps_and_the_clock_are_restored_after_a_restart(lab: Any) -> None:
     master = running(lab)
     master.finish(final_application_status=pb.FAILED, diagnostics="all its jobs failed")
     before = lab.seen().now
@@ -556,7 +556,7 @@ def test_ended_apps_and_the_clock_outlive_a_restart(lab: Any) -> None:
     assert lab.seen().now >= before
 
 
-def test_another_policy_may_go_on_with_the_journal(lab: Any) -> None:
+def test_another_policy_can_start_from_the_journal(lab: Any) -> None:
     running(lab)
     lab.restart(policy="las")
     lab.ready()

@@ -110,7 +110,7 @@ def test_a_field_out_of_bounds_is_named_with_rule_and_value(message: Any, words:
     assert str(caught.value) == words
 
 
-def test_every_bound_is_of_a_field_that_there_is() -> None:
+def test_every_bound_names_an_existing_field() -> None:
     messages = {**pb.DESCRIPTOR.message_types_by_name, **lpb.DESCRIPTOR.message_types_by_name}
     for name in bounds.BOUNDS:
         message, _, field = name.partition(".")
@@ -269,7 +269,7 @@ def test_heartbeats_without_pause_are_spaced_out_and_do_not_pile_up(lab: Any, mo
     assert any("heartbeats of an app master may be on their way" in error.details() for error in errors)
 
 
-def test_an_answer_of_thousands_of_ended_apps_arrives(lab: Any) -> None:
+def test_an_answer_with_thousands_of_ended_apps_is_within_the_size_limit(lab: Any) -> None:
     ended = []
     for number in range(5000):
         app = App(

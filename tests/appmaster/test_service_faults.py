@@ -32,7 +32,7 @@ def limit_pages(made: Any, pages: int) -> None:
     made.arbiter.call(lambda: journal._database.execute(f"PRAGMA max_page_count={pages}").fetchone())
 
 
-def test_on_a_full_disk_nothing_is_accepted_and_all_goes_on_when_there_is_room(
+def test_on_a_full_disk_submissions_are_refused_until_there_is_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(driver, "WRITE_AGAIN_SECONDS", 0.05)

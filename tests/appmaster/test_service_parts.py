@@ -290,7 +290,7 @@ def test_each_state_folder_has_a_run_folder_of_its_own(tmp_path: Path, monkeypat
     assert run_dir(default_state_dir()) == tmp_path / "named" / "run"
 
 
-def test_the_clock_never_goes_back() -> None:
+def test_the_arbiters_clock_never_goes_back() -> None:
     assert 0.0 <= Clock().now() < 5.0
     assert Clock(last=100.0, away=50.0).now() >= 150.0
     assert Clock(last=100.0, away=-3600.0).now() >= 100.0

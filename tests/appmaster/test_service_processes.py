@@ -62,7 +62,7 @@ def kill(pid: int | None) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
-def test_killed_arbiters_and_launchers_come_back_and_the_work_goes_on(tmp_path: Path) -> None:
+def test_killed_arbiters_and_launchers_are_restarted_and_jobs_go_on(tmp_path: Path) -> None:
     with supervisor(tmp_path) as made:
         assert made.arbiter is not None
         assert made.launcher is not None
@@ -133,7 +133,7 @@ def test_a_launcher_that_is_killed_as_a_run_ends_leaves_no_containers(tmp_path: 
         eventually(lambda: arbiter.app("ana").state == "finished")
 
 
-def test_a_clean_stop_suspends_and_a_new_start_goes_on(tmp_path: Path) -> None:
+def test_a_clean_stop_suspends_jobs_and_a_new_start_resumes_them(tmp_path: Path) -> None:
     file = work(tmp_path)
     with supervisor(tmp_path) as made, client(made) as arbiter:
         arbiter.submit(file)
@@ -233,7 +233,7 @@ def test_a_refused_serve_leaves_no_folder_of_results(tmp_path: Path, run: Callab
     assert not (tmp_path / "state").exists()
 
 
-def test_a_client_without_an_arbiter_or_token_says_so(tmp_path: Path) -> None:
+def test_a_client_without_an_arbiter_or_token_gets_an_error_that_states_it(tmp_path: Path) -> None:
     with Client("127.0.0.1:1", state_dir=tmp_path) as client, pytest.raises(UnreachableError) as away:
         client.list()
     python = "in Python Client(state_dir=DIR) or Client(address)"

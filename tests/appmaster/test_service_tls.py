@@ -109,7 +109,7 @@ def test_an_address_file_names_the_ca_in_its_folder(tmp_path: Path, monkeypatch:
     assert Address.given("box7:7720", beside=file).ca_file == Path("/etc/other.pem")
 
 
-def test_no_token_is_sent_beyond_loopback_without_tls(tmp_path: Path) -> None:
+def test_a_client_sends_no_token_beyond_loopback_without_tls(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"must be called under TLS.*but got no CA \(box7:7720\)"):
         Client("box7:7720", state_dir=tmp_path)
     with pytest.raises(InputError, match="CA file of the arbiter must be readable"):

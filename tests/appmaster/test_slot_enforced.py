@@ -151,7 +151,7 @@ def test_a_child_out_of_memory_ends_its_job_in_that_word(labs: Labs, tmp_path: P
         eventually(lambda: _free(made, 1))
 
 
-def test_a_retune_sets_quota_and_memory_or_says_what_is_in_use(labs: Labs, tmp_path: Path) -> None:
+def test_a_retune_sets_quota_and_memory_or_reports_the_memory_in_use(labs: Labs, tmp_path: Path) -> None:
     opened = labs()
     _needs(tmp_path, "memory", opened.kind)
     with opened as made:

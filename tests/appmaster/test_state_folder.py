@@ -41,7 +41,7 @@ def test_the_table_has_every_file_of_the_folder(snapshot: Snapshot) -> None:
     assert [file for file in kept if f"{file}.old" not in files] == []
 
 
-def test_each_damage_to_each_file_is_said_and_nothing_else_is_read(snapshot: Snapshot) -> None:
+def test_each_damage_to_each_file_is_reported_and_no_damaged_content_is_read(snapshot: Snapshot) -> None:
     good = read_all(snapshot.state)
     assert (good.errors, good.said) == ({}, "")
     silent = []
@@ -77,7 +77,9 @@ def test_each_damage_to_each_file_is_said_and_nothing_else_is_read(snapshot: Sna
         (f"apps/{APP}/submission.json", "restore it from a backup, or submit the app's file again"),
     ],
 )
-def test_where_both_copies_are_damaged_the_cure_is_said_and_works(snapshot: Snapshot, file: str, cure: str) -> None:
+def test_if_both_copies_are_damaged_the_error_names_a_remedy_that_works(
+    snapshot: Snapshot, file: str, cure: str
+) -> None:
     good = read_all(snapshot.state)
     for name in (file, f"{file}.old"):
         damage(snapshot.state / name, flipped)
@@ -128,7 +130,7 @@ def test_each_damage_to_each_file_and_a_start_of_everything(snapshot: Snapshot) 
                 assert arbiter.wait(APP, timeout="120s").state == "finished", file
 
 
-def test_a_job_whose_checkpoints_are_all_damaged_starts_again_and_every_screen_says_so(
+def test_a_job_whose_checkpoints_are_all_damaged_starts_again_and_every_screen_shows_it(
     snapshot: Snapshot, run: Callable[..., str]
 ) -> None:
     damaged = sorted(snapshot.state.glob(f"apps/{APP}/*/checkpoints/*.pt"))

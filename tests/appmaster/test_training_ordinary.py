@@ -162,7 +162,7 @@ def test_weights_that_an_evaluation_swaps_are_never_saved(here: Path, monkeypatc
     assert torch.equal(restored.weight, weights[1])
 
 
-def test_nan_and_tensors_are_logged_as_they_are(here: Path) -> None:
+def test_nan_and_tensors_are_logged_unchanged(here: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     run = training.attach("mine")
@@ -243,7 +243,7 @@ class Stream(IterableDataset[int]):
         return iter(range(3))
 
 
-def test_what_cannot_be_prepared_is_refused(here: Path) -> None:
+def test_objects_that_cannot_be_prepared_are_refused(here: Path) -> None:
     run = training.attach()
     data = TensorDataset(torch.ones(4, 1))
     sampler: Any = DistributedSampler(data, num_replicas=2, rank=0)

@@ -158,7 +158,7 @@ def test_the_chosen_profile_returns_when_the_operator_asks() -> None:
     assert not arbiter.state.counters.fallen_back
 
 
-def test_impossible_events_change_nothing_and_are_reported() -> None:
+def test_events_that_contradict_the_state_change_nothing_and_are_reported() -> None:
     arbiter = Arbiter(Cluster.parse("1x2 V100"), stages(), stages())
     arbiter.step(Seconds(0.0), [event for _, event in script()])
     before = arbiter.save()

@@ -185,7 +185,7 @@ def test_a_commands_answer_is_its_exit_code(monkeypatch: pytest.MonkeyPatch) -> 
     assert run(["probe"]) == 0
 
 
-def test_a_fault_leaves_a_report_and_says_where(
+def test_a_fault_leaves_a_report_and_its_path_is_shown(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     def call() -> None:
@@ -201,7 +201,7 @@ def test_a_fault_leaves_a_report_and_says_where(
     assert "Traceback" in report.read_text()
 
 
-def test_a_command_that_does_not_load_says_so(
+def test_a_command_that_does_not_load_is_an_error_that_names_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     table = {"gone": Command(name="gone", help="Gone.", target="nowhere_at_all:call")}

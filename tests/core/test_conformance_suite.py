@@ -746,7 +746,7 @@ def test_a_plugin_that_follows_the_rules_passes(kind: type[Any]) -> None:
             getattr(made, name)()
 
 
-def test_a_run_that_gets_no_cpu_is_not_hanging() -> None:
+def test_a_run_that_gets_no_cpu_is_not_reported_as_hanging() -> None:
     """Wait, as a run does on a machine with many busy processes, for three times the limit on CPU time."""
     with time_limit(0.2):
         end = time.monotonic() + 0.6

@@ -134,7 +134,7 @@ def test_the_numbers_of_machines_gpus_types_and_racks_stay() -> None:
     assert [machine.name for machine in grown.machines] == ["a1", "a2", "b1", "a0", "c1"]
 
 
-def test_a_checkpoint_of_a_grown_cluster_says_which_machines_it_has() -> None:
+def test_a_checkpoint_of_a_grown_cluster_names_its_machines() -> None:
     arbiter = arbiter_of(Cluster.build(FIRST), "fifo")
     arbiter.step(Seconds(0.0), arrival(1, 5))
     before = arbiter.save()

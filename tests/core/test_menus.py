@@ -19,7 +19,7 @@ def menus() -> Menus:
     return Menus(curve=np.array([0, -1], np.int32), points=points)
 
 
-def test_sizes_are_those_that_some_point_allows() -> None:
+def test_sizes_of_a_menu_are_those_with_a_point_within_the_given_cpus_and_memory() -> None:
     made = menus()
     assert made.sizes(0).tolist() == [1, 2, 4]
     assert made.sizes(0, cpus=4.0).tolist() == [1, 4]

@@ -20,7 +20,7 @@ def test_the_name_of_a_paper_leads_to_its_presets() -> None:
 
 
 @pytest.mark.parametrize("name", ["pollux", "Sia"])
-def test_a_system_that_is_not_built_is_said_to_be_so(name: str) -> None:
+def test_a_system_that_eunomia_does_not_have_is_refused_as_such(name: str) -> None:
     with pytest.raises(InputErrors, match=r"and .* is not, but got"):
         Profile.load(name)
 

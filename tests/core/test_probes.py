@@ -237,7 +237,7 @@ def test_a_measurement_outlives_a_checkpoint_of_the_arbiter() -> None:
     assert run.arbiter.state.owners.probing == {1: 65.0} or run.arbiter.state.owners.probing
 
 
-def test_explain_says_where_the_job_is_measured() -> None:
+def test_explain_names_the_gpus_on_which_a_job_is_measured() -> None:
     run = Run(Asking(2)).until(8.0)
     said = measuring(run.arbiter.view, 0, Seconds(8.0))
     assert said.startswith(

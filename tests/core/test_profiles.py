@@ -175,7 +175,7 @@ def test_a_pair_names_what_the_preset_of_a_plugin_s_name_would_have_added() -> N
     assert preset_keys_left_out("edf+spread", registry) == preset_keys_left_out("las", registry) == {}
 
 
-def test_the_fallback_is_built_in() -> None:
+def test_the_fallback_profile_is_built_in() -> None:
     profile = Profile.fallback()
     assert {stage.value: name for stage, name in profile.plugins.items()} == FALLBACK
     assert profile.stages(CLUSTER).rounds.lease is None
@@ -225,7 +225,7 @@ def test_all_errors_of_a_file_come_together_with_rule_value_and_place(tmp_path: 
     ]
 
 
-def test_a_value_that_a_preset_brought_is_blamed_on_the_preset(tmp_path: Path) -> None:
+def test_an_error_in_a_value_of_a_preset_names_the_preset(tmp_path: Path) -> None:
     write(tmp_path, 'extends = "default"\nrounds.lease = "soon"', "base.toml")
     path = write(tmp_path, 'extends = "base.toml"\nrounds.settle = "1s"')
     assert errors_of(path) == [
@@ -233,7 +233,7 @@ def test_a_value_that_a_preset_brought_is_blamed_on_the_preset(tmp_path: Path) -
     ]
 
 
-def test_a_setting_is_blamed_on_its_flag() -> None:
+def test_an_error_in_a_setting_names_its_flag() -> None:
     assert errors_of("default", settings=("rounds.lease=5",)) == [
         'lease must be a positive duration with a unit, such as "10m", but got 5 (--set rounds.lease)'
     ]
@@ -269,7 +269,7 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
     assert error.startswith("a file must be readable text, but got")
 
 
-def test_two_files_that_extend_each_other_are_refused(tmp_path: Path) -> None:
+def test_two_profiles_that_extend_each_other_are_refused(tmp_path: Path) -> None:
     write(tmp_path, 'extends = "mixed.toml"', "other.toml")
     (error,) = errors_of(write(tmp_path, 'extends = "other.toml"'))
     assert error.startswith("extends must come to an end")

@@ -57,7 +57,7 @@ def test_the_page_of_keys_is_that_of_the_papers(made: ModuleType) -> None:
     assert (REFERENCE / "reproduce-keys.md").read_text() == made.keys_page(), "python tests/make_reference.py"
 
 
-def test_every_public_name_can_be_had() -> None:
+def test_every_public_name_can_be_imported() -> None:
     for name in eunomia.__all__:
         assert getattr(eunomia, name) is not None
     assert {*eunomia._HOME, "__version__"} == set(eunomia.__all__)

@@ -208,7 +208,7 @@ def test_every_stage_hook_has_a_spec_and_pluggy_agrees_on_its_arguments() -> Non
         assert spec.opts["firstresult"]
 
 
-def test_pluggy_still_behaves_as_the_checks_suppose() -> None:
+def test_pluggy_behaves_as_the_checks_of_plugins_assume() -> None:
     """Keyword-only parameters are not passed: why they are refused here."""
     manager = pluggy.PluginManager("eunomia")
     manager.add_hookspecs(Hooks)
@@ -230,7 +230,7 @@ def test_a_contract_of_an_instance_is_checked_when_it_is_made(write: Write) -> N
         registry.make("lottery", {}, alias="lottery", place=lambda path: "")
 
 
-def test_contracts_are_values() -> None:
+def test_contracts_are_compared_by_value() -> None:
     assert Contract() == Contract()
 
 

@@ -23,7 +23,7 @@ def run_one(made: Arbiter) -> None:
     made.step(Seconds(0.0), [Started(lease=LeaseId(order.lease), epoch=Epoch(order.epoch))])
 
 
-def test_a_round_is_due_when_the_executor_says_so_and_only_then() -> None:
+def test_a_round_is_due_only_when_the_executor_reports_the_end_of_its_own() -> None:
     made = arbiter()
     app = AppId("a")
     came = (AppArrived(app=app, user=UserId("ana"), divides=False), JobAdded(job=JobId("a/0"), app=app))

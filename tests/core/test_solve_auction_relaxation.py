@@ -24,7 +24,7 @@ def relaxation(table: ByBundle) -> LinearProgram:
 
 
 @pytest.mark.parametrize("seed", range(50))
-def test_three_solvers_agree(seed: int) -> None:
+def test_three_solvers_give_the_same_objective(seed: int) -> None:
     program = relaxation(random_bids(np.random.default_rng(seed), odd=seed % 2 == 0))
     found = [solve_linear(program, solver=solver) for solver in (Solver.GUROBI, Solver.HIGHS, Solver.CLARABEL)]
     assert [one.record.solver for one in found] == [Solver.GUROBI, Solver.HIGHS, Solver.CLARABEL]
@@ -32,7 +32,7 @@ def test_three_solvers_agree(seed: int) -> None:
     assert [one.objective for one in found] == pytest.approx([found[0].objective] * 3, abs=1e-6)
 
 
-def test_above_gurobis_free_size_highs_serves_and_the_record_says_so() -> None:
+def test_above_gurobis_free_size_highs_solves_the_programme_and_the_record_names_it() -> None:
     """300 bidders with 8 rows each: 2400 variables."""
     classes = MachineClasses.of(machine=range(64), free=[8] * 64, gpu_type=[0] * 64, rack=[0] * 64)
     rng = np.random.default_rng(0)

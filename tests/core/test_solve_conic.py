@@ -9,7 +9,7 @@ import pytest
 from eunomia.solve import Limits, SolveError, Solver, Status, solve_cvxpy
 
 
-def test_each_kind_of_problem_has_its_chain(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_kind_of_problem_has_its_chain_of_solvers(monkeypatch: pytest.MonkeyPatch) -> None:
     x = cp.Variable(2, nonneg=True)
     z = cp.Variable(2, boolean=True)
     cases = [
@@ -34,7 +34,7 @@ def test_each_solver_solves_a_quadratic_programme(solver: Solver) -> None:
     assert found.x == pytest.approx([0.5, 1.5], abs=1e-4)
 
 
-def test_both_solvers_of_logarithms_agree() -> None:
+def test_both_solvers_of_logarithms_give_the_same_objective() -> None:
     x = cp.Variable(3)
     problem = cp.Problem(cp.Maximize(cp.sum(cp.log(x))), [np.array([1.0, 2.0, 4.0]) @ x <= 3])
     answers = [solve_cvxpy(problem, solver=solver) for solver in (Solver.CLARABEL, Solver.SCS)]
@@ -61,7 +61,7 @@ def test_gurobi_serves_within_its_free_size_alone(many: int, solver: Solver) -> 
         assert "beyond its free licence" in found.record.passed[0].reason
 
 
-def test_a_problem_without_an_answer_is_reported_as_such() -> None:
+def test_an_infeasible_problem_is_reported_as_infeasible() -> None:
     x = cp.Variable()
     with pytest.raises(SolveError, match="infeasible") as caught:
         solve_cvxpy(cp.Problem(cp.Minimize(x), [x >= 1, x <= 0]))

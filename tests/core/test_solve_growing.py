@@ -46,7 +46,7 @@ def test_rows_come_and_go_as_in_a_programme_that_is_solved_from_the_beginning(
     assert growing.program.constraints == 1 + 6 * 3 - 3 * 2
 
 
-def test_rows_that_contradict_each_other_are_an_error() -> None:
+def test_contradicting_rows_raise_an_error() -> None:
     growing = GrowingProgram(begun(np.array([1.0, 2.0])), place="here")
     growing.add(SparseRows.dense([[1.0, 1.0]]), np.array([11.0]), np.array([np.inf]))
     with pytest.raises(SolveError):

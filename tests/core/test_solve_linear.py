@@ -70,7 +70,7 @@ def test_equations_and_ranges_are_solved() -> None:
         assert found.record.solver is solver
 
 
-def test_beyond_gurobis_free_size_the_chain_falls_to_highs_and_says_so() -> None:
+def test_beyond_gurobis_free_size_highs_solves_the_programme_and_the_record_states_why() -> None:
     many = 2001
     program = knapsack(list(np.linspace(1, 2, many)), [1.0] * many, 100, integral=False)
     found = solve_linear(program, solver=Solver.GUROBI)
@@ -106,7 +106,7 @@ def test_without_highs_scipy_serves(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("solver", [Solver.GUROBI, Solver.HIGHS, Solver.SCIPY, Solver.CLARABEL])
-def test_an_infeasible_programme_is_an_error_that_says_so(solver: Solver) -> None:
+def test_an_infeasible_programme_raises_an_error_that_states_it(solver: Solver) -> None:
     program = LinearProgram.of([1.0], rows=SparseRows.dense([[1.0]]), row_lower=2.0, upper=1.0)
     with pytest.raises(SolveError, match="infeasible") as caught:
         solve_linear(program, solver=solver, place="a test")

@@ -198,7 +198,7 @@ def test_a_misspelt_metric_is_named_with_the_tag_that_was_meant(
         assert err.count("warning: typo-2: ") <= 1
 
 
-def test_a_running_search_and_a_script_without_the_helper_say_what_is_known(
+def test_best_shows_what_is_known_of_a_running_search_and_of_a_script_without_the_helper(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     worker = Path(__file__).parent.parent / "appmaster" / "tiny_worker.py"

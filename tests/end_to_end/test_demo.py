@@ -56,7 +56,7 @@ def test_four_apps_finish_and_each_has_a_rho(demo: tuple[Path, dict[str, Any], s
     assert all(0.0 < app["rho"] < 10.0 for app in said["apps"])
 
 
-def test_auctions_are_contested_and_paid_for(demo: tuple[Path, dict[str, Any], str]) -> None:
+def test_auctions_of_the_demo_have_several_bidders_and_payments(demo: tuple[Path, dict[str, Any], str]) -> None:
     folder, said, _ = demo
     record = RunData.load(folder).records["themis"]
     by_round = record.group_by("round").agg(pl.col("bidder").sum(), (pl.col("c") < 1.0 - 1e-9).any().alias("paid"))

@@ -72,7 +72,7 @@ def test_no_trial_is_judged_on_fewer_points_than_asked() -> None:
     assert set(play(tuner(milestones=(0.5,), least_points=10), 95)) == {2, 4}
 
 
-def test_one_curve_alone_judges_no_trial() -> None:
+def test_a_trial_is_not_judged_while_it_has_the_only_curve() -> None:
     made = tuner()
     for iteration in range(5, 100, 5):
         assert made.on_result(4, iteration, loss(4, iteration)) is Action.CONTINUE
@@ -80,7 +80,7 @@ def test_one_curve_alone_judges_no_trial() -> None:
         CurveStoppingOptions(least_curves=1)
 
 
-def test_too_few_curves_judge_no_trial() -> None:
+def test_no_trial_is_judged_while_there_are_too_few_curves() -> None:
     assert play(tuner(least_curves=5), 95) == {}
 
 
@@ -129,7 +129,7 @@ def test_a_peak_that_another_trial_has_lost_stops_no_trial() -> None:
         assert made.on_result(1, iteration, loss(1, iteration)) is Action.CONTINUE
 
 
-def test_nothing_is_stopped_within_the_grace() -> None:
+def test_no_trial_is_stopped_within_the_grace() -> None:
     assert set(play(tuner(grace=60), 95).values()) == {75}
     dropping = dataclasses.replace(search(), milestones=(10, 60))
     assert set(play(CurveStopping.create(dropping, CurveStoppingOptions()), 95).values()) == {75}
@@ -155,7 +155,7 @@ def test_a_trial_whose_rate_drops_is_stopped_wrongly_unless_the_grace_says_so() 
     assert judged(grace=60) == []
 
 
-def test_one_family_alone_stops_no_trial() -> None:
+def test_no_trial_is_stopped_by_a_single_family_of_curves() -> None:
     made = tuner(2)
     prediction = Prediction(
         families=["one", "other"],

@@ -39,7 +39,7 @@ def test_there_are_nine_families_and_no_two_draw_the_same_curve() -> None:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_every_family_falls(name: str) -> None:
+def test_every_family_of_curves_falls(name: str) -> None:
     family = FAMILIES[name]
     g = family.at(np.linspace(0.001, 20.0, 200), family.grid())
     assert np.isfinite(g).all()
@@ -102,7 +102,7 @@ def test_a_constant_trial_may_still_reach_the_level_of_another() -> None:
     assert late.predict(400).below(1.5) < 0.02, "when most of its work is done"
 
 
-def test_too_few_points_make_no_curve() -> None:
+def test_too_few_points_give_no_curve() -> None:
     assert Curves.fit([Point(0, 1.0), Point(1, 0.5), Point(2, 0.4)]) is None
     assert Curves.fit([Point(0, 1.0), Point(1, math.nan), Point(2, 0.4), Point(3, math.inf), Point(3, 0.3)]) is None
     assert Curves.fit([Point(5, 1.0)] * 9) is None

@@ -117,7 +117,7 @@ def test_suggestions_of_another_version_are_kept_and_learnt_from() -> None:
     assert len(again) == 6
 
 
-def test_parameters_are_plain_values_of_the_space() -> None:
+def test_suggested_parameters_are_plain_values_within_the_space() -> None:
     import dataclasses
 
     space = {
@@ -153,7 +153,7 @@ def test_without_optuna_the_error_names_the_extra_to_install(monkeypatch: pytest
     )
 
 
-def test_a_sampler_that_needs_more_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sampler_that_needs_another_package_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(InputError, match='cmaes must be installed for sampler "cmaes": pip install cmaes'):
         Learner(search(3, sampler="cmaes"))

@@ -82,7 +82,7 @@ def test_the_pages_are_those_of_the_table(table: Combinations) -> None:
     assert there == set(made) - {"combinations.md"}
 
 
-def test_an_allocation_that_reads_no_valuation_says_so(table: Combinations) -> None:
+def test_an_allocation_that_reads_no_valuation_declares_it(table: Combinations) -> None:
     forms = {feature for feature in Feature if feature.name.startswith(("SCORES", "BY_", "OVER_TIME"))}
     for name in table.plugins[Stage.ALLOCATION]:
         contract = table.contracts[Stage.ALLOCATION, name]

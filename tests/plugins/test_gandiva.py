@@ -36,7 +36,7 @@ def sensitive(world: World, app: str, rack: float, *, gpus: int, **columns: floa
     return world.job(f"{app}/1", gpus=gpus, iterations=100.0, seconds_per_iteration=1.0, **columns)
 
 
-def test_a_job_goes_where_it_fits_best() -> None:
+def test_a_job_is_placed_where_it_runs_fastest() -> None:
     world = World("2x4 V100").job("old/1").holds("old/1", 0).job("a/1", gpus=3, arrived=1.0)
     assert allocated(world)[0] == {"a/1": {0: 3}}
 
@@ -57,7 +57,7 @@ def test_of_jobs_that_must_be_split_the_one_slowed_less_comes_first() -> None:
     assert allocated(world)[0] == {"inception/1": {0: 2, 1: 2}}
 
 
-def test_equal_preferences_go_by_the_order() -> None:
+def test_jobs_of_equal_preference_are_placed_in_the_order_of_the_valuation() -> None:
     world = World("1x2 V100").job("a/1", arrived=3.0).job("b/1", arrived=1.0).job("c/1", arrived=2.0)
     assert set(allocated(world)[0]) == {"b/1", "c/1"}
 
@@ -96,7 +96,7 @@ def test_a_job_that_keeps_its_turn_stays_where_it_is() -> None:
     assert placed["a/1"] == {1: 2}
 
 
-def test_turns_go_by_the_order_when_leases_end() -> None:
+def test_jobs_take_turns_by_the_order_of_the_valuation_when_leases_end() -> None:
     """With an order by time run, the job that has had its turn is behind those that wait: time slicing."""
     from eunomia_plugins.orders.las import Las, LasOptions
 

@@ -27,7 +27,7 @@ def world() -> World:
     return made.job("a/1", gpus=(1, 8)).job("b/1", gpus=2, arrived=1.0)
 
 
-def test_each_user_has_half_and_no_user_borrows() -> None:
+def test_two_users_get_half_the_cluster_each_and_neither_borrows() -> None:
     gpus, said, _ = served(world().job("a/2", arrived=2.0))
     assert gpus == {"a/1": [0, 1, 2, 3], "b/1": [4, 5]}
     assert said == {"a/2": Reason.OUTRANKED}

@@ -281,7 +281,7 @@ def test_packed_uses_the_fewest_machines(busy: list[int], size: int) -> None:
         assert len(machines(world, gpus["a/1"])) == fewest
 
 
-def test_a_pool_subtracts_gpus_that_are_taken() -> None:
+def test_a_pool_counts_gpus_that_are_taken_as_used() -> None:
     world = World("2x4 V100 8cpu")
     pool = Pool(world.snapshot(), np.arange(6))
     pool.take(np.array([0, 1]))

@@ -148,7 +148,7 @@ def test_all_fit_on_few_machines_and_nearly_as_much_is_kept_as_can_be(case: tupl
 
 
 @pytest.mark.parametrize("sizes", [{"a/1": 1, "b/1": 2}, {"a/1": 2, "b/1": 4}])
-def test_a_second_round_moves_nothing(sizes: dict[str, int]) -> None:
+def test_a_second_round_moves_no_job(sizes: dict[str, int]) -> None:
     world = World("2x4 V100").job("a/1", gpus=(1, 8)).job("b/1", gpus=(1, 8))
     found, _ = placed(world, sizes)
     for name, gpus in found.items():

@@ -93,7 +93,7 @@ def test_a_job_runs_on_one_type_at_a_time_and_never_where_its_share_is_nought() 
     assert refined(world, wanted, now=0.0)[0] == {"a/1": (2, "V100"), "b/1": (2, "P100")}
 
 
-def test_a_gang_that_does_not_fit_is_passed() -> None:
+def test_a_gang_that_does_not_fit_is_passed_over() -> None:
     wanted = {"a/1": [0.9], "b/1": [0.1]}
     world = World("1x4 V100").job("x/1").holds("x/1", 0).job("a/1", gpus=4).job("b/1", gpus=2)
     assert list(refined(world, wanted, now=0.0)[0]) == ["b/1"]

@@ -86,7 +86,7 @@ def test_the_estimate_follows_what_the_apps_have_done() -> None:
     assert about_seconds(apps(1.0, 1.0), 111.0, 130.0) == 111.0
 
 
-def test_a_slot_whose_worker_reports_nothing_says_since_when(tmp_path: Path) -> None:
+def test_the_screen_shows_since_when_a_slots_worker_has_not_reported(tmp_path: Path) -> None:
     silent = look(1060.0)
     silent.slots[0].reported_seconds_ago = 240.0
     lines = text_of(Screen(LiveRecord(tmp_path), title="demo", about_seconds=120.0, started_at=1000.0), silent)
@@ -124,7 +124,7 @@ def outcome(**changes: object) -> DemoOutcome:
     return DemoOutcome(**(facts | changes))  # type: ignore[arg-type]
 
 
-def test_the_last_table_says_what_happened() -> None:
+def test_the_last_table_has_the_results_of_each_app() -> None:
     lines = end_lines(outcome(), "out/report.html")
     assert " ".join(lines[1].split()) == "mlp finished 0.96 131 s 133 s 8 0.981 mlp/6 lr 0.071 6 0"
     assert lines[-2] == (

@@ -23,7 +23,7 @@ def test_a_file_of_the_package_is_what_its_script_makes(name: str) -> None:
     assert example_text(name) == make_example.FILES[name]()
 
 
-def test_the_trace_has_what_its_description_says(tmp_path: Path) -> None:
+def test_the_example_trace_has_the_jobs_of_its_description(tmp_path: Path) -> None:
     write_example(tmp_path)
     trace = read_trace(tmp_path / "example.csv", strict=True)
     assert (trace.size, len(trace.apps.id), len(trace.users.id)) == (72, 60, 4)

@@ -45,7 +45,7 @@ def test_all_policies_that_do_not_suit_are_named_before_anything_runs(capsys: py
     assert not Path("out").exists()
 
 
-def test_skip_unfit_goes_on_with_the_rest_and_says_which(capsys: pytest.CaptureFixture[str]) -> None:
+def test_skip_unfit_simulates_the_policies_that_fit_and_names_the_others(capsys: pytest.CaptureFixture[str]) -> None:
     command = ["simulate", "jobs.csv", *TWO_TYPES, "--cost", "start=1s", "--no-report", "--out", "out", "--skip-unfit"]
     assert run([*command, "--policy", "fifo", "--policy", "afs"]) == 0
     assert "left out (--skip-unfit): afs: " in capsys.readouterr().err

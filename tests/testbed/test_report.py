@@ -274,7 +274,7 @@ def test_the_verdict_reports_a_bad_run(sample: RunData) -> None:
     assert page.count('<li class="bad">') == 3
 
 
-def test_an_interrupted_run_says_so(sample: RunData) -> None:
+def test_the_page_of_an_interrupted_run_states_the_interruption(sample: RunData) -> None:
     assert sample.facts is not None
     facts = dataclasses.replace(sample.facts, ended="interrupted")
     apps = sample.apps.with_columns(state=pl.lit("running"), finish_seconds=pl.lit(None, pl.Float64))

@@ -67,7 +67,7 @@ def test_slot_time_without_given_costs_is_not_shown_as_a_cost_of_zero(
 
 
 @pytest.mark.parametrize(("seconds", "given"), [(0.0, False), (20.0, True)])
-def test_a_simulation_says_whether_costs_were_given(seconds: float, given: bool) -> None:
+def test_the_page_states_whether_costs_were_given(seconds: float, given: bool) -> None:
     two = Workload.single_jobs(
         "two", ids=["long", "short"], arrival_seconds=np.array([0.0, 10.0]), gpus=np.array([1, 1]),
         iterations=np.array([1000.0, 50.0]), seconds_per_iteration=np.array([1.0, 1.0]),

@@ -416,7 +416,7 @@ def test_the_option_only_simulates_the_cells_of_the_chosen_claims(
     assert "claim must be one of" in capsys.readouterr().err
 
 
-def test_a_model_of_slowdowns_must_be_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_model_of_slowdowns_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "run"
     assert run(["reproduce", "themis", "--set", "slowdowns=analytic,fotnote", "--out", str(out)]) == 2
     assert 'slowdowns must be of: footnote, analytic, but got "fotnote"' in capsys.readouterr().err

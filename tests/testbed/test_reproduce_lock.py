@@ -99,7 +99,7 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     assert refused.returncode == 2 and "--out must be a folder, but got" in refused.stderr
 
 
-def test_an_estimate_says_what_it_does_not_know() -> None:
+def test_an_estimate_states_the_number_of_cells_of_unknown_time() -> None:
     times = {"a": 1.5, "b": 20.0, "c": None}
     assert estimated(times.get, ["a", "b"]) == "about 22 s of CPU time"
     assert (

@@ -474,7 +474,7 @@ def test_a_table_with_fewer_seeds_does_not_replace_the_recorded_one(tmp_path: Pa
 
 
 @pytest.mark.parametrize("name", OWN)
-def test_documents_say_what_the_command_wrote(name: str) -> None:
+def test_pages_of_papers_are_those_that_the_command_wrote(name: str) -> None:
     record = json.loads((DOCS / f"{name}.json").read_text())
     assert (DOCS / f"{name}.md").read_text() == markdown(record)
     own = find_paper(name)

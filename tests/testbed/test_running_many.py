@@ -167,7 +167,7 @@ def test_jobs_that_cannot_run_on_the_cluster_are_listed_in_dropped(tmp_path: Pat
     assert RunData.load(outcome.folder).jobs["state"].to_list()[:2] == ["finished", "rejected"]
 
 
-def test_a_disk_that_fills_up_says_so_and_leaves_readable_tables(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_leaves_readable_tables(tmp_path: Path) -> None:
     script = f"""
 import resource, sys
 sys.path[:0] = {sys.path!r}

@@ -474,7 +474,7 @@ def test_runs_in_which_nothing_is_drawn_are_simulated_once(capsys: pytest.Captur
     assert RunData.load(Path("drawn")).runs() == [("fifo", 0), ("fifo", 1)]
 
 
-def test_runs_that_do_not_belong_together_say_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_compare_names_what_differs_between_runs_of_unequal_settings(capsys: pytest.CaptureFixture[str]) -> None:
     assert simulate("--policy", "fifo", "--out", "a", "--no-report", "-q") == 0
     assert simulate("--policy", "fifo", "--out", "b", "--no-report", "-q", cluster="3x2 V100") == 0
     assert simulate("--policy", "fifo", "--out", "c", "--no-report", "-q", "--seed", "1") == 0

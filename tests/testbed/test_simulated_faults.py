@@ -90,7 +90,7 @@ def test_a_fault_ends_its_run_and_the_other_runs_finish(processes: str, folder: 
     assert RunData.load(folder / "run").runs() == [("fifo", 0)]
 
 
-def test_a_failed_run_alone_leaves_a_page_that_says_so(folder: Path) -> None:
+def test_a_run_whose_simulations_all_failed_leaves_a_page_that_states_it(folder: Path) -> None:
     done = command(folder, "--policy", "half", "--out", "run", "--json")
     assert done.returncode == 1, done.stderr
     assert [each["policy"] for each in json.loads(done.stdout)["failed"]] == ["half"]

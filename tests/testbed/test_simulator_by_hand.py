@@ -61,7 +61,7 @@ def test_waits_have_a_reason() -> None:
     ]
 
 
-def test_leases_say_how_they_ended() -> None:
+def test_each_lease_has_the_cause_of_its_end() -> None:
     leases = watched(THREE, "1x2 V100", "srtf").leases
     ended = {
         (int(job), float(start)): word

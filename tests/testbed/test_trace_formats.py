@@ -131,7 +131,7 @@ def test_pai_tasks_of_a_job_are_one_gang() -> None:
     assert [line for line, *_ in left_out(read)] == [4, 5]
 
 
-def test_pai_without_its_job_table_says_so(tmp_path: Path) -> None:
+def test_pai_without_its_job_table_notes_that_users_and_submissions_are_missing(tmp_path: Path) -> None:
     (tmp_path / "tasks.csv").write_bytes((SAMPLES_FOLDER / "pai_task_table.csv").read_bytes())
     read = read_trace(tmp_path / "tasks.csv")
     assert owners(read) == ["all"] * 3 and read.jobs.arrival_seconds.tolist() == [0.0, 1000.0, 2200.0]

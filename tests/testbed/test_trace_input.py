@@ -114,7 +114,7 @@ def test_missing_and_doubled_columns_are_refused(tmp_path: Path) -> None:
     assert said == 'names of columns must be unique, but got "vc" twice (philly.csv, line 1)'
 
 
-def test_no_row_left_is_an_error_that_says_why(tmp_path: Path) -> None:
+def test_a_trace_without_a_good_row_is_refused_with_the_first_broken_rule(tmp_path: Path) -> None:
     assert refusal(philly(tmp_path, [])) == "a trace must hold at least one job, but got no row (philly.csv)"
     said = refusal(philly(tmp_path, [row("a", gpus=0), row("b", gpus=0)]))
     assert 'none of 2 rows; the first: num_gpus must be at least 1, but got "0", line 2 (philly.csv)' in said

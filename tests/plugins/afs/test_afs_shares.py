@@ -78,7 +78,7 @@ def test_compiled_code_gives_the_sizes_of_the_plain_loop() -> None:
         assert Raising(ladders, steps, left, known=known).run() == expected
 
 
-def test_columns_of_ladders_keep_their_rows() -> None:
+def test_ladders_converted_to_columns_keep_their_rows() -> None:
     made = [ladder(2.0, 1.0, 1.5), Ladder([], []), Ladder([4], [1.0])]
     columns = Ladders.of(made)
     assert columns.each() == made

@@ -89,14 +89,14 @@ def test_with_performance_the_job_that_gains_from_a_type_has_it() -> None:
     assert found["b/1"][0] > 0.7
 
 
-def test_a_type_on_which_a_job_does_not_run_is_not_shared_to_it() -> None:
+def test_a_job_gets_no_share_of_a_type_on_which_it_does_not_run() -> None:
     world = World("1x1 P100, 1x1 V100").job("a/1").measures("a/1", 1, 2.0, gpu_type="V100")
     world.measures("a/1", 1, 0.0, gpu_type="P100").job("b/1").measures("b/1", 1, 1.0, gpu_type="V100")
     for name in SHARING:
         assert shares(world, name, performance=True)["a/1"][0] == 0.0
 
 
-def test_a_weight_of_two_is_twice_the_share() -> None:
+def test_a_job_of_weight_two_gets_twice_the_share() -> None:
     world = World("1x1 V100").app("a", weight=2.0).job("a/1").job("b/1")
     assert shares(world, "max_min_fairness") == {"a/1": [pytest.approx(2 / 3)], "b/1": [pytest.approx(1 / 3)]}
     assert shares(world, "max_min_fairness", weighted=False) == {"a/1": [0.5], "b/1": [0.5]}
@@ -140,7 +140,7 @@ def test_the_greatest_throughput_starves_the_slow_unless_it_is_relative() -> Non
     assert sum(row[0] for row in shares(world, "max_sum_throughput", relative=True).values()) == pytest.approx(1.0)
 
 
-def test_a_job_that_is_behind_its_own_part_gets_more() -> None:
+def test_a_job_that_received_less_than_its_share_gets_more() -> None:
     world = World("1x1 V100").job("a/1", iterations=100.0, seconds_per_iteration=1.0)
     world.job("b/1", iterations=100.0, seconds_per_iteration=1.0, arrived=90.0)
     found = shares(world, "finish_time_fairness", now=100.0)
@@ -148,7 +148,7 @@ def test_a_job_that_is_behind_its_own_part_gets_more() -> None:
     assert found["a/1"][0] + found["b/1"][0] == pytest.approx(1.0)
 
 
-def test_its_past_counts_at_the_speed_of_the_part_that_it_had_then() -> None:
+def test_past_work_of_a_job_counts_at_the_speed_of_its_share_at_that_time() -> None:
     world = World("1x1 V100").job("a/1", iterations=100.0, seconds_per_iteration=1.0)
     memo = asked(world, "finish_time_fairness").memo
     assert isinstance(memo, Shares)
@@ -198,7 +198,7 @@ def test_a_solution_of_time_0_or_without_jobs_left_delays_no_job() -> None:
     assert asked(world, "max_min_fairness", now=6.0, least_between="100s").memo is not None
 
 
-def test_another_capacity_makes_a_new_solution() -> None:
+def test_a_changed_capacity_causes_a_new_solution() -> None:
     world = World("2x1 V100").job("a/1")
     first = asked(world, "max_min_fairness", now=5.0).memo
     assert first is not None
@@ -243,7 +243,7 @@ def test_the_job_that_gains_most_from_a_type_is_matched_to_it() -> None:
     assert served(world, solver="reference") == served(world)
 
 
-def test_running_jobs_are_not_moved() -> None:
+def test_allox_does_not_move_running_jobs() -> None:
     world = World("1x2 V100").job("a/1").holds("a/1", 0, ends_at=0.0).job("b/1", iterations=5.0)
     assert list(served(world)) == ["b/1"]
 

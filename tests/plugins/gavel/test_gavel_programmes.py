@@ -62,7 +62,7 @@ def test_the_highest_level_is_that_of_the_specification(made: Instance) -> None:
 
 @FEW
 @given(instances())
-def test_spreading_gives_some_job_more_and_no_job_less(made: Instance) -> None:
+def test_spreading_leftover_capacity_gives_some_job_more_and_no_job_less(made: Instance) -> None:
     share, _ = highest_level(made, gains(made))
     wider = spread(made, share)
     assert fits(made, wider)
@@ -141,7 +141,7 @@ def _most(made: Instance, gain: "np.ndarray[tuple[int, ...], np.dtype[np.float64
 
 
 @given(st.lists(st.tuples(st.integers(1, 8), st.floats(0.1, 10.0)), min_size=1, max_size=8), st.integers(1, 40))
-def test_one_pool_is_filled_to_a_level(jobs: list[tuple[int, float]], total: int) -> None:
+def test_jobs_on_one_pool_are_filled_to_a_common_level(jobs: list[tuple[int, float]], total: int) -> None:
     gpus, gain = np.array([size for size, _ in jobs], float), np.array([worth for _, worth in jobs])
     part = pooled_level(gpus, gain, float(total))
     assert (part <= 1.0).all()

@@ -100,7 +100,7 @@ def test_a_new_solution_adds_what_the_last_one_promised_and_was_not_received() -
     assert list(got) == ["a/1"]
 
 
-def test_the_same_solution_leaves_the_memo_as_it_is() -> None:
+def test_the_same_solution_leaves_the_memo_unchanged() -> None:
     wanted = {"a/1": [1.0]}
     world = serving(World("1x1 V100").job("a/1"), wanted, at=40.0)
     assert refined(world, wanted, now=60.0, since=40.0)[1].memo is None

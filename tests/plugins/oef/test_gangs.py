@@ -30,7 +30,7 @@ def fits(sizes: list[int], asked: list[int], room: list[int]) -> bool:
 
 
 @given(st.lists(st.tuples(st.integers(1, 5), st.integers(-1, 1)), min_size=1, max_size=6), ROOM)
-def test_a_division_is_found_if_there_is_one(gangs: list[tuple[int, int]], room: list[int]) -> None:
+def test_a_division_of_gpus_into_gangs_is_found_if_one_exists(gangs: list[tuple[int, int]], room: list[int]) -> None:
     sizes, asked = [size for size, _ in gangs], [want for _, want in gangs]
     found = divide(sizes, asked, room)
     assert (found is not None) == fits(sizes, asked, room)

@@ -88,7 +88,7 @@ def test_claims_are_merged_only_beyond_a_number_of_them(monkeypatch: pytest.Monk
     assert answer.rounds > 1
 
 
-def test_exact_answers_say_that_there_is_no_envy() -> None:
+def test_exact_answers_have_an_envy_of_zero() -> None:
     answer = solve_exactly(drawn(7, 30, 3))
     assert answer.envy <= 1e-6
     assert answer.shortfall <= 1e-6

@@ -73,7 +73,7 @@ def test_with_one_gpu_at_a_time_no_claim_strays_by_more_than_a_gpu_over_a_thousa
     assert on_paper([1] * users, gpus, drawn) < 1.0 + 1e-6
 
 
-def test_types_ignored_mix_many_gangs_and_rounding_mixes_few() -> None:
+def test_rounding_runs_few_gangs_on_two_types_and_without_types_many() -> None:
     """Gangs of 1 to 6 with shares of all types; printed: the part of job-rounds on GPUs of two types."""
     promised = shares(4, 5, 16, "each round")
     gangs = {user: [1 + (user + number) % 6 for number in range(20)] for user in range(5)}

@@ -67,7 +67,7 @@ def test_work_may_count_in_the_steps_of_each_regime() -> None:
     assert coming(menus, 0) == [(64.0, pytest.approx(250.0), pytest.approx(250.0))]
 
 
-def test_a_doubling_restates_what_is_left() -> None:
+def test_a_doubled_batch_size_restates_the_remaining_epochs() -> None:
     world = town().adapts(JOB, 64.0, iterations_done=200.0)  # 20 epochs at 32; 80 are left
     world.measures(JOB, 1, 1.0, batch_size=32.0).measures(JOB, 1, 0.8, batch_size=64.0)
     menus = forecast(largest_batch={JOB: 128.0}).eunomia_elasticity(world.snapshot())
@@ -126,7 +126,7 @@ def test_a_job_whose_rate_is_not_known_has_no_times() -> None:
         town(batch_size=np.nan),
     ],
 )
-def test_a_job_without_a_pattern_has_no_coming_regimes(world: World) -> None:
+def test_a_job_without_a_declared_mode_has_no_coming_regimes(world: World) -> None:
     assert forecast(gain=1.0).eunomia_elasticity(world.snapshot()).regimes is None
 
 
@@ -150,7 +150,7 @@ def test_with_the_last_throughput_no_coming_regime_is_expected() -> None:
     assert coming(forecast(rule="last", gain=1.0).eunomia_elasticity(town().snapshot()), 0) == []
 
 
-def test_sizes_and_rates_are_those_of_the_fixed_gang() -> None:
+def test_menus_of_the_forecast_have_the_sizes_and_rates_of_fixed() -> None:
     world = World("1x8 V100").job("a/1", gpus=(1, 4), seconds_per_iteration=0.5).job("b/1", gpus=2).job("c/1", gpus=2)
     world.measures("b/1", 1, 3.0).measures("c/1", 2, 7.0)
     menus = forecast().eunomia_elasticity(world.snapshot())
@@ -273,7 +273,7 @@ def forecasts(tmp_path: Path, path: str) -> pl.DataFrame:
     return result.records["shockwave_forecast"]
 
 
-def test_a_forecast_knows_nothing_of_what_is_to_come(tmp_path: Path) -> None:
+def test_a_forecast_does_not_depend_on_coming_regimes(tmp_path: Path) -> None:
     early, late = forecasts(tmp_path, "early"), forecasts(tmp_path, "late")
     time = next(name for name in early.columns if name.startswith("time"))
     until = 259.0

@@ -45,7 +45,7 @@ def best_of_all(of: Instance) -> float:
     return max(of.objective(np.array(way)) for way in ways if sum(way) <= of.capacity * of.rounds)
 
 
-def test_counts_of_unit_gangs_are_those_of_brute_force() -> None:
+def test_rounds_granted_to_unit_gangs_equal_those_of_brute_force() -> None:
     luck = np.random.default_rng(3)
     for _ in range(20):
         jobs = [(1, float(luck.integers(1, 6)), float(luck.uniform(0.1, 3.0))) for _ in range(4)]
@@ -73,7 +73,7 @@ def test_the_mean_counts_gangs_by_option() -> None:
     assert instance(*jobs, by_gpus=True).terms(np.array([1, 1]))[0] == pytest.approx((2 + 2 * 2) * ROUND / 2)
 
 
-def test_a_large_regularizer_gives_the_longest_job_every_round() -> None:
+def test_with_a_large_regularizer_the_longest_job_gets_every_round() -> None:
     jobs = (*[(1, 1.0, 5.0)] * 6, (1, 9.0, 0.1))
     assert count_rounds(instance(*jobs, regularizer=0.0)).counts.tolist() == [1, 1, 1, 1, 1, 1, 0]
     counts = count_rounds(instance(*jobs, regularizer=1e3)).counts
@@ -146,7 +146,7 @@ def test_the_bound_is_tight_where_the_mean_sets_the_makespan_bound() -> None:
     assert found.record.granted == 32 * 20
 
 
-def test_hulls_of_many_functions_are_those_of_each() -> None:
+def test_concave_hulls_of_many_functions_equal_the_hull_of_each() -> None:
     luck = np.random.default_rng(1)
     value = np.sort(luck.uniform(0.0, 1.0, (50, 8)), axis=1)
     value[:10] = np.sqrt(np.arange(8.0))  # concave as they are

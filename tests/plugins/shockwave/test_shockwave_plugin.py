@@ -180,7 +180,7 @@ def test_the_integer_programme_serves_in_place_of_the_fast_path() -> None:
     assert counts[0] == counts[1] == {"a": 1, "b": 2, "c": 2}
 
 
-def test_a_plan_is_the_same_after_its_bytes() -> None:
+def test_a_plan_restored_from_its_bytes_is_equal() -> None:
     window = Window(
         rounds=4,
         seconds=120.0,

@@ -38,7 +38,7 @@ def searched(rate: Callable[[int], float], share: int = SHARE, most: int = MOST,
         rates[here] = rate(here)
 
 
-def test_the_search_goes_where_more_cpus_help() -> None:
+def test_the_search_measures_where_more_cpus_raise_the_rate() -> None:
     assert searched(lambda cpus: 1.0) == [24, 3, 1]
     assert searched(lambda cpus: float(min(cpus, 9))) == [24, 3, 13, 8, 10, 9]
     assert searched(lambda cpus: float(cpus)) == [24, 3, 13, 18, 21, 22]
@@ -64,7 +64,7 @@ def test_the_search_ends_after_few_points_on_any_rates(steps: list[float], share
     assert len(found) <= 8
 
 
-def test_storage_bounds_the_rate_by_what_is_not_cached() -> None:
+def test_storage_bounds_the_rate_by_the_data_that_are_not_cached() -> None:
     data = DataSet.model_validate(IMAGES)
     memory = np.array([10.0, 20.0, 95.0, 170.0, 500.0])
     assert data.cached(memory, 1).tolist() == [0.0, 0.0, 0.5, 1.0, 1.0]

@@ -95,13 +95,13 @@ def test_no_app_pays_where_all_bids_fit() -> None:
     assert run_auction(table).kept.tolist() == [1.0, 1.0]
 
 
-def test_rows_without_a_gain_never_win() -> None:
+def test_rows_of_a_bid_without_a_gain_never_win() -> None:
     table = ByBundle.of(machines(4), [1.0], [[Bundle(1.0, (Part(0, 2),)), Bundle(1.5, (Part(0, 4),))]])
     assert run_auction(table).row.tolist() == [-1]
 
 
 @pytest.mark.parametrize("bids", [[], [[]], [[], [Bundle(0.5, (Part(0, 1),))]]])
-def test_a_lone_bidder_wins_and_pays_nothing(bids: list[list[Bundle]]) -> None:
+def test_a_single_bidder_wins_without_a_payment(bids: list[list[Bundle]]) -> None:
     table = ByBundle.of(machines(1), [1.0] * len(bids), bids)
     for outcome in (run_auction(table), run_reference(table), run_auction(table, integer=True)):
         assert outcome.row.tolist() == [0 if rows else -1 for rows in bids]
@@ -172,7 +172,7 @@ def test_machines_with_odd_gangs_give_what_the_integer_programme_gives(apps: int
     assert gpus_won(table, outcome.row) == np.where(outcome.row >= 0, table.sizes[outcome.row], 0).tolist()
 
 
-def test_an_integer_programme_that_was_stopped_says_how_far_it_may_be_off() -> None:
+def test_a_stopped_integer_programme_states_its_gap() -> None:
     table = random_bids(np.random.default_rng(5))
     stopped = run_auction(table, integer=True, limits=Limits(gap=0.5))
     exact = run_auction(table, integer=True)

@@ -121,7 +121,7 @@ def test_a_round_gives_out_everything_and_pins_it() -> None:
     assert offer.apps.size == 3
 
 
-def test_the_same_round_twice_is_equal_and_another_round_draws_again() -> None:
+def test_the_same_round_gives_the_same_draws_and_another_round_new_ones() -> None:
     grants = [auction(themis(fairness_knob=0.25), four_apps())[0].amount.gpus.tolist() for _ in range(2)]
     assert grants[0] == grants[1]
     others = {tuple(auction(themis(fairness_knob=0.25), four_apps(), number=n)[0].amount.gpus) for n in range(12)}
@@ -262,7 +262,7 @@ def test_reference_and_fast_give_the_same_auction() -> None:
     assert set(other["method"]) == {"reference"}
 
 
-def test_nothing_is_divided_by_zero_where_nothing_is_known() -> None:
+def test_an_auction_without_known_work_or_rates_divides_no_number_by_zero() -> None:
     world = World("1x2 V100").app("a", forecast=Forecast(phases=(), total_gpu_seconds=0.0, most=1), contention=np.nan)
     world.job("a/0", gpus=1)
     allocation, _, valuations = auction(themis(), world, now=0.0)
@@ -287,7 +287,7 @@ def test_an_auction_without_bidders_is_explained_without_an_empty_list() -> None
     assert said.text == "The offer went to no app: wide and all others could use none of the free GPUs."
 
 
-def test_an_explanation_says_why_a_job_waits() -> None:
+def test_the_explanation_of_an_auction_names_why_a_job_waits() -> None:
     plugin, world = themis(fairness_knob=0.0), World("1x2 V100")
     for number, seconds in enumerate((400.0, 800.0, 4000.0)):
         world.app(f"app{number}", contention=3.0, forecast=forecast(seconds, most=2))

@@ -114,7 +114,7 @@ def test_a_job_leaves_a_far_gpu_idle_where_that_is_faster() -> None:
     assert work.seconds([7, 1], Locality.ISLAND, Locality.CLUSTER) == pytest.approx(1000 / 7)
 
 
-def test_a_gang_does_not_run_on_less() -> None:
+def test_a_gang_does_not_run_on_fewer_gpus_than_its_size() -> None:
     work = RemainingWork(single(least=4, most=4), sizes=np.array([4]))
     assert work.seconds([3], Locality.ISLAND, Locality.ISLAND) == math.inf
     assert work.seconds([7], Locality.ISLAND, Locality.ISLAND) == pytest.approx(250.0)
@@ -187,7 +187,7 @@ def test_the_split_is_optimal(work: list[float], most: int, extra: int) -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 10**6))
-def test_bids_pass_the_check_are_bounded_and_better_than_now(seed: int) -> None:
+def test_bids_pass_the_checks_of_the_arbiter_and_improve_rho(seed: int) -> None:
     rng = np.random.default_rng(seed)
     machines = int(rng.integers(1, 30))
     classes = MachineClasses.of(

@@ -153,7 +153,7 @@ def test_a_bid_of_several_claims_or_for_other_machines_is_refused(claims: int) -
         assert decision.closed is None
 
 
-def test_a_bid_is_worth_what_the_arbiter_would_have_said() -> None:
+def test_a_bid_of_an_app_master_has_the_values_that_the_arbiter_computes() -> None:
     """Bids that arrive at once give the same first auction as valuing in process."""
     first = []
     for deadline in ("none", "2s"):
