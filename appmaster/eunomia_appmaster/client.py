@@ -75,7 +75,7 @@ class SubmittedApp:
     """An app that the arbiter has accepted.
 
     Attributes:
-        name: unique; what the file said, or that with a number.
+        name: unique; the name in the file, with a number if that was taken.
         submitted: the arbiter's whole answer.
     """
 

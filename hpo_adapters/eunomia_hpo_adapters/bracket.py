@@ -106,13 +106,13 @@ class Bracket:
     # -- state of trials
 
     def is_active(self, trial: int) -> bool:
-        """Whether it has not reached its rung yet."""
+        """Whether the trial has not reached its rung yet."""
         return (
             trial not in self._failed and trial not in self._dropped and trial not in self._arrived[self._level[trial]]
         )
 
     def is_over(self, trial: int) -> bool:
-        """Whether it will not run again."""
+        """Whether the trial will not run again."""
         return trial in self._finished or trial in self._failed or trial in self._dropped
 
     @property

@@ -141,7 +141,7 @@ class CurveStopping:
     # -- judging
 
     def _is_hopeless(self, trial: int) -> bool:
-        """Whether it is unlikely to reach the present level of the best other trial."""
+        """Return whether a trial is unlikely to reach the present level of the best other trial."""
         options, points = self._options, self._points
         others = [other for other in points.trials() if other != trial]
         best = min((points.level(other) for other in others), default=math.inf)
@@ -163,7 +163,7 @@ class CurveStopping:
         return Curves.fit(points, seen=seen)
 
     def is_unlikely(self, end: Prediction, near: float) -> bool:
-        """Whether a trial is unlikely to end below a value: by all families together, and by enough of them alone."""
+        """Return whether a trial is unlikely to end below a value: by all families, and by enough of them alone."""
         alone = sum(chance < self._options.chance for chance in end.below_by_family(near).values())
         return alone >= self._options.agree and end.below(near) < self._options.chance
 

@@ -117,7 +117,7 @@ class MedianStopping(NoTuner):
         return Action.STOP
 
     def _is_behind(self, trial: int, iteration: int) -> bool:
-        """Whether it is worse than the median of the others; a trial without a finite metric is."""
+        """Return whether a trial is worse than the median of the others; one without a finite metric is."""
         others = [
             mean
             for other, averages in self._averages.items()

@@ -56,7 +56,7 @@ class Points:
         return max(values) - min(values) if values else 0.0
 
     def is_lost(self, trial: int, points: int) -> bool:
-        """Whether none of its last ``points`` points is finite."""
+        """Return whether none of a trial's last ``points`` points is finite."""
         last = self.of(trial)[-points:]
         return len(last) == points and not any(math.isfinite(point.value) for point in last)
 

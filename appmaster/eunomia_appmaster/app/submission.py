@@ -53,7 +53,7 @@ class Submission:
 
     @classmethod
     def read(cls, app_dir: Path) -> Self:
-        """Read the submission from an app's folder; what is damaged there is said and written again from its copy.
+        """Read the submission from an app's folder; a damaged file is logged and written again from its copy.
 
         Raises:
             EunomiaError: there is none, or it cannot be read, nor its copy.

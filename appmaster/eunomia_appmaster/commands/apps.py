@@ -172,7 +172,7 @@ def _notices(app: pb.App) -> list[str]:
 
 
 def _trials(app: pb.App) -> int:
-    """Return the number of an app's trials: those planned, or those that there are."""
+    """Return the number of an app's trials, as planned or as created, whichever is known."""
     return max(app.trials, app.ended + app.running + app.waiting + app.paused)
 
 

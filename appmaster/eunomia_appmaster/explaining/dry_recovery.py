@@ -17,7 +17,7 @@ class Dry:
     """The result of a dry recovery."""
 
     refused: str | None = None
-    """Why the arbiter would not start; None: it would."""
+    """Why the arbiter would not start; None: it would start."""
     lost: tuple[str, ...] = ()
     """Apps that would fail, since they have no note."""
     said: tuple[str, ...] = ()

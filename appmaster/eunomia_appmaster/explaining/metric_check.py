@@ -1,4 +1,4 @@
-"""Whether the metric that a search names was logged: a misspelt one is found by the tags that trials logged instead."""
+"""Checks that trials logged the metric of their search; for a misspelt one it finds the tags that they logged."""
 
 from pathlib import Path
 

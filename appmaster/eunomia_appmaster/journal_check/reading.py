@@ -48,7 +48,7 @@ class Saved:
 
 
 def kind_of(order: dict[str, Any]) -> TransitionKind:
-    """Return the kind of an order in plain values; ValueError for a kind that there is not."""
+    """Return the kind of an order in plain values; ValueError: an unknown kind."""
     kind = TransitionKind.__members__.get(order["kind"])
     if kind is None:
         raise ValueError(f'there is no transition of the kind "{order["kind"]}"')

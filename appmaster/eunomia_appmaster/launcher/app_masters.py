@@ -30,7 +30,7 @@ MOST_PAUSE_SECONDS = 30.0
 MOST_ENDED = 1000
 """Number of ended app masters that are kept, so that the arbiter learns of each end after any absence."""
 UNFINISHED = 1
-"""Stands for the end of an app master that exited with 0 though its app is not over."""
+"""The end of an app master that exited with 0 although its app is not over."""
 PAUSES = (pb.APP_MASTER_BACKING_OFF, pb.APP_MASTER_SUSPENDED)
 """States between two attempts."""
 
@@ -272,7 +272,7 @@ class AppMasters:
         self._forget_oldest()
 
     def _suspend(self, master: AppMasterRecord, said: str) -> None:
-        """Make an app master wait, since it has ended by itself too often; ``said``: its last words."""
+        """Suspend an app master that has ended by itself too often; ``said``: the last line of its log."""
         status, ends = master.status, master.own_ends
         status.again_at = self._node.system.unix_time() + ends.pause_seconds
         status.diagnostics = ends.words(master.limit(self._limit), status.exit, said)

@@ -1,4 +1,4 @@
-"""Version numbers of changes on a node, and waiting for the next change."""
+"""Numbers the changes on a node, and lets tasks wait for the next change."""
 
 import asyncio
 

@@ -20,7 +20,7 @@ _TAIL_BYTES = 64 * 1024
 def is_own(exit_: pb.Exit) -> bool:
     """Return whether an app master ended by itself: with a code of its own, or by a signal for a fault of its own.
 
-    An unknown exit is none: its shepherd was lost, or its start failed.
+    An unknown exit does not count: its shepherd was lost, or its start failed.
     """
     if exit_.HasField("code"):
         return exit_.code != 0 and exit_.code not in NOT_OWN_CODES
@@ -42,7 +42,7 @@ class OwnEnds:
         self.suspended = suspended
 
     def judge(self, exit_: pb.Exit, limit: OwnEndsLimit, *, lasted: float, now: float) -> None:
-        """Count an attempt that ended now and lasted so many seconds."""
+        """Count an attempt that ends now."""
         self.suspended = False
         if lasted >= limit.seconds:
             self.suspensions = 0
@@ -59,7 +59,7 @@ class OwnEnds:
         return min(MOST_SUSPENDED_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(max(self.suspensions - 1, 0), 30))
 
     def words(self, limit: OwnEndsLimit, exit_: pb.Exit, said: str) -> str:
-        """Describe a suspension: how often the app master ended by itself, how it ended last, what it said last."""
+        """Describe a suspension: the number of own ends, the last end, and the last line of the app master's log."""
         how = f"exit code {exit_.code}" if exit_.HasField("code") else f"signal {exit_.signal}"
         if len(self.times) > limit.ends:
             times = "once" if len(self.times) == 1 else f"{len(self.times)} times"

@@ -86,7 +86,7 @@ def members(mark: str, worker: ProcessId | None, shepherd: ProcessId | None) -> 
 
 
 def marks() -> set[str]:
-    """Return the marks of all containers with a process on this machine, of whatever launcher."""
+    """Return the marks of all containers with a process on this machine, also of other launchers."""
     found: set[str] = set()
     for pid in _table():
         for line in _environment(pid):

@@ -40,7 +40,7 @@ def thread_states(pid: int) -> str:
 
 
 def write_stacks(path: Path, folder: Path, processes: Sequence[ProcessId], why: str) -> None:
-    """Write the stacks of a container's processes to a file; the oldest files beside it go.
+    """Write the stacks of a container's processes to a file; the oldest files in its folder are deleted.
 
     Args:
         path: the file, in a folder of such files.
@@ -129,7 +129,7 @@ def _threads(pid: int) -> list[tuple[int, str, str]]:
 
 
 def _kernel_stack(path: str) -> str:
-    """Return the kernel's stack of a thread, which root may read; empty: it may not be read."""
+    """Return the kernel's stack of a thread; empty: this process may not read it."""
     return "".join(f"    {line}\n" for line in _read(path).splitlines())
 
 

@@ -96,7 +96,7 @@ class ArbiterLink:
         return answer
 
     def exchange(self) -> pb.AllocateResponse | None:
-        """Send the reports of the outbox and return the answer; None: no news, or the arbiter is away.
+        """Send the reports of the outbox and return the answer; None: no change, or the arbiter is away.
 
         It waits for the arbiter's answer, or until there is something to report: then another heartbeat supersedes the
         first one, and its answer has the news of both.

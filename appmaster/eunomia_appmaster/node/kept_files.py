@@ -18,7 +18,7 @@ _TOKEN = re.compile(r"([a-z]+:\S*:)?[0-9a-f]{64}")
 
 
 class DamagedTokenError(UnreachableError):
-    """A file does not hold a token, so that nothing can be reached with it."""
+    """A token file does not hold a token."""
 
 
 @value

@@ -1,4 +1,4 @@
-"""A clock for a loop that counts the silence of others: silence counts only while the loop itself ran.
+"""A clock for a loop that watches other processes: their silence counts only while the loop itself ran.
 
 A process that was stopped, starved or asleep has heard nothing meanwhile, which says nothing about those that it
 watches. So its loop ticks this clock, and after a gap between two ticks all silence begins again.
@@ -27,7 +27,7 @@ class LoopClock:
         self._ticked_at = self.whole_since = clock()
 
     def tick(self) -> bool:
-        """Note that the loop runs; return whether it had a gap before, so that all silence begins again."""
+        """Note that the loop runs; return whether it had a gap before, after which silence is counted from zero."""
         now = self._clock()
         gap = now - self._ticked_at > self._most_gap
         if gap:

@@ -59,7 +59,7 @@ DEFAULT_STEPS: Final = 20.0
 LEAST_AFTER_SECONDS: Final = 5.0
 """Shortest ``stall_after``: workers report once a second."""
 LEAST_STEPS: Final = 3.0
-"""Steps for which the watch waits at least, whatever ``stall_after`` says: a shorter limit would end healthy jobs."""
+"""Least limit in steps, even with a shorter ``stall_after``: a shorter limit would end healthy jobs."""
 
 
 @value
@@ -101,7 +101,7 @@ class Observed:
     """What is known of a running job's workers at one moment.
 
     Attributes:
-        news: differs from before whenever a worker has shown progress, or the gang is another one.
+        news: a value that changes whenever a worker shows progress, or the gang changes.
         phases: of its workers; empty: none has begun.
         step_seconds: as measured last; None: not known.
         logged: whether a job without the helper has shown anything yet.
@@ -114,7 +114,7 @@ class Observed:
 
     @property
     def phase(self) -> Phase:
-        """The phase that decides: workers that wait for one that is stopped are not in a phase of their own."""
+        """The phase that decides the limit: that of a stopped worker, since the others wait for it."""
         if Phase.STOPPED in self.phases:
             return Phase.STOPPED
         return max(self.phases, key=_ORDER.index, default=Phase.START)
@@ -160,7 +160,7 @@ class _Known:
 
 
 class StallWatch:
-    """Follows the progress of jobs. All silence begins again after a gap of the loop that asks.
+    """Follows the progress of jobs. After a gap of the caller's loop, silence is counted from zero.
 
     Args:
         limits: the same for all jobs.

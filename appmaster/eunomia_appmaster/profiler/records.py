@@ -86,7 +86,7 @@ def find_record(data: bytes) -> tuple[int, int, bool]:
     """Find the next record whose length and data fit their CRCs.
 
     Returns:
-        Where to go on, how long the buffer must become before a record there can be whole, and whether one is. If none
+        The position to continue at, the buffer length at which a record there can be whole, and whether one is. If none
         is, going on means the first place where one could still begin once more bytes have come.
     """
     size = len(data)

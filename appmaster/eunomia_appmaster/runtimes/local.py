@@ -128,7 +128,7 @@ class LocalRuntime:
         return self._order(container_ids, stop_at=pb.StopAt(step=step))
 
     def watch(self, since: WatchPosition, *, wait_seconds: float) -> Watch:
-        """Wait for news of the app's containers."""
+        """Wait for changes of the app's containers."""
         request = pb.WatchContainersRequest(
             app=self._app,
             node_token=self._node_token,

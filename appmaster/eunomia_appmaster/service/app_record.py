@@ -47,7 +47,7 @@ class App:
     why: str = ""
     ended_at: float | None = None
     ended_jobs: dict[str, str] = dataclasses.field(default_factory=dict)
-    """Ends of jobs: finished or failed."""
+    """How each ended job ended: finished or failed."""
     failures: dict[str, str] = dataclasses.field(default_factory=dict)
     """Reasons of jobs that failed for good, by name: the last ones."""
     progress: float | None = None
@@ -61,7 +61,7 @@ class App:
     more_request: str = ""
     """Id of the request for the last of these groups."""
     attempts: int = 0
-    """Attempts of its app master when it ended last."""
+    """Number of attempts of its app master by its last end."""
     away_seconds: float = 0.0
     """Seconds between its ends and resumptions, summed."""
 

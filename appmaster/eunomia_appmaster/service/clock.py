@@ -18,7 +18,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Clock:
-    """Counts on from a journal's last step.
+    """Counts seconds from a journal's last step on.
 
     Args:
         last: the arbiter's time of the last step; 0 for a new journal.
@@ -32,7 +32,7 @@ class Clock:
 
     @classmethod
     def after(cls, journal: Journal, last: Step | None, *, system: System = MACHINE) -> "Clock":
-        """Go on after the last step of a journal, and note there on which boot.
+        """Continue from the last step of a journal, and write the id of this boot into the journal.
 
         Args:
             journal: open for writing.

@@ -55,7 +55,7 @@ _LATE_NAMES = frozenset(kind.__name__ for kind in _LATE)
 
 
 class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
-    """Registers app masters, applies their reports, and answers with news."""
+    """Registers app masters, applies their reports, and answers with changes of their leases and offers."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -344,7 +344,7 @@ def _check_rate(view: ClusterView, event: RateMeasured) -> None:
 
 
 def _command(app: App, session: Session | None, request: pb.AllocateRequest) -> pb.AllocateResponse | None:
-    """Return the command for an app master that is over or superseded, in place of news; None if there is none."""
+    """Return the command that ends an app master whose app is over, or that is superseded; None: it may go on."""
     if app.over:
         return pb.AllocateResponse(
             a_m_command=pb.AM_SHUTDOWN,

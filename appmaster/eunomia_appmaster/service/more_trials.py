@@ -70,5 +70,5 @@ def _checked(service: Service, app: App, trials: int) -> list[int]:
 
 
 def _known(journaled: Sequence[int], of_file: Sequence[int]) -> Sequence[int]:
-    """Return the groups that the app has: the journal's, unless an older backup of it was restored."""
+    """Return the app's groups of trials, from the journal unless an older backup of it was restored."""
     return journaled if tuple(journaled[: len(of_file)]) == tuple(of_file) else of_file

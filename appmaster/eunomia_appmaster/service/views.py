@@ -173,11 +173,11 @@ class Views:
         return ago if stands and ago > self._bound else None
 
     def slots(self) -> list[pb.SlotView]:
-        """Every slot of the cluster."""
+        """Return every slot of the cluster."""
         return [self._slot(gpu) for gpu in range(self._view.cluster.gpus)]
 
     def missing_slots(self) -> list[pb.MissingSlot]:
-        """Slots that launchers did not find when they started."""
+        """Return the slots that launchers did not find when they started."""
         nodes, cluster = self._service.nodes, self._view.cluster
         found = [(node.name, slot) for node in nodes for slot in nodes.missing(node)]
         types = cluster.gpu_types

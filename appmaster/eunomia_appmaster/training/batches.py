@@ -1,4 +1,4 @@
-"""How a global batch is cut into what one worker computes at a time (docs/decisions/0010-global-batch.md)."""
+"""Cuts a global batch into the pieces that each worker computes (docs/decisions/0010-global-batch.md)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ class Division:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """What one worker computes in one forward and backward pass.
+    """The samples of one worker's forward and backward pass.
 
     Attributes:
         indices: samples of the data set. A worker whose part is empty gets the first sample of the batch, since it

@@ -32,7 +32,7 @@ class Gang:
         return self.size == 1
 
     def highest(self, values: list[int]) -> list[int]:
-        """Return, for each position, the highest value that any worker gave; every worker must call it."""
+        """Return the maximum over workers at each position; every worker must call it."""
         if self.alone:
             return values
         tensor = torch.tensor(values, dtype=torch.int64, device=self._wire)

@@ -35,7 +35,7 @@ class Kept(Protocol):
 
 
 class Stateful(Protocol):
-    """Anything with the two methods that PyTorch's own objects have."""
+    """An object with ``state_dict`` and ``load_state_dict``, as PyTorch's own objects."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state."""

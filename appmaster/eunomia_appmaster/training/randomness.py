@@ -23,7 +23,7 @@ def capture(device: torch.device) -> dict[str, Any]:
 
 
 def restore(states: dict[str, Any], device: torch.device) -> None:
-    """Set what `capture` returned; a GPU's state is left out where it was saved on another kind of device."""
+    """Set what `capture` returned; a GPU's state is ignored if it was saved on another kind of device."""
     torch.set_rng_state(states["torch"])
     random.setstate(states["python"])
     np.random.set_state(states["numpy"])

@@ -24,7 +24,7 @@ class Status(Enum):
     OPTIMAL = "optimal"
     """The answer is optimal within the requested gap."""
     FEASIBLE = "feasible"
-    """A limit was met; the answer is feasible and ``gap`` says how near it is."""
+    """A limit was met; the answer is feasible, and ``gap`` is its distance from the optimum."""
     INFEASIBLE = "infeasible"
     UNBOUNDED = "unbounded"
     LIMIT = "limit"

@@ -55,7 +55,7 @@ class Scene:
 
 @dataclasses.dataclass(slots=True)
 class _Script:
-    """Builds a script."""
+    """Builds the events of a scene."""
 
     events: list[tuple[float, Event]] = dataclasses.field(default_factory=list)
     work: dict[JobId, float] = dataclasses.field(default_factory=dict)

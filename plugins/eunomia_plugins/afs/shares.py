@@ -63,8 +63,8 @@ class Ladders(NamedTuple):
 def first_sizes(smallest: list[int], gpus: int) -> list[int]:
     """Stage one: the smallest size for each job, until no GPU is left; a job that does not fit waits.
 
-    The paper states this as a consequence of (3), which it is not for jobs of exactly linear speedup: with two GPUs the
-    shorter of two such jobs would get both. Here it holds for all jobs.
+    The paper states this as a consequence of (3), which does not hold for jobs of exactly linear speedup: with two GPUs
+    the shorter of two such jobs would get both. Here it holds for all jobs.
 
     Args:
         smallest: by job, in order of service, its smallest size; 0: it has none.

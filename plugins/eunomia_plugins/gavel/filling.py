@@ -47,7 +47,7 @@ def pooled_level(gpus: Reals, gain: Reals, total: float) -> Reals:
 
 
 class _Filling:
-    """Raises the levels of classes."""
+    """Raises the levels of classes of jobs."""
 
     def __init__(self, classes: Classes, capacity: Reals) -> None:
         self.classes, self.capacity = classes, capacity

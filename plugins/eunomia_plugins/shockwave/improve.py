@@ -34,9 +34,9 @@ def improve(instance: Instance, plan: Bools) -> Bools:
 
 
 def _choices(instance: Instance, counts: Ints) -> list[Bools]:
-    """Return the jobs for one more round.
+    """Return candidate sets of jobs for a round.
 
-    As if the mean determined H, and as if the longest job did, with or without that job.
+    They assume that the mean determines H, or that the longest job does, with or without that job.
     """
     every = np.arange(instance.jobs)
     gain = instance.value[every, counts + 1] - instance.value[every, counts]

@@ -37,7 +37,7 @@ class Exchangeable:
 
 
 class Machines(NamedTuple):
-    """What the machines have for these jobs."""
+    """GPUs, CPUs and memory of the machines for these jobs."""
 
     free: Ints
     """GPUs that no job has."""
@@ -71,7 +71,7 @@ class Exchanges:
         """[job, machine] value less the price of its best point there."""
 
     def run(self, tries: int) -> None:
-        """Make exchanges until none gains or so many were tried."""
+        """Make exchanges until none gains or the limit of tries is reached."""
         for machine in range(len(self._on)):
             self._price(machine)
         failed: set[tuple[object, ...]] = set()

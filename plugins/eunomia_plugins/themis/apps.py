@@ -35,7 +35,7 @@ class AppView(NamedTuple):
 
 
 class WorkCache:
-    """What was read of the apps, kept until an app, one of its jobs, its menu or its forecast changes.
+    """A cache of the apps' inputs, valid until an app, one of its jobs, its menu or its forecast changes.
 
     A pure cache: all of it follows from the snapshot.
     """

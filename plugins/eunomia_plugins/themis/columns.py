@@ -13,7 +13,7 @@ from eunomia.units import NONE, Ints, Reals, Rows, Version
 from eunomia_plugins.themis.work import RemainingWork
 
 UNKNOWN_SECONDS: Final = 1.0
-"""Serial time of an iteration that is neither declared nor measured: only ratios of an app's own rows matter."""
+"""Serial seconds of an iteration that is neither declared nor measured; only ratios within an app matter."""
 LONGEST_GUESS: Final = 3600.0
 """The longest time, in seconds, assumed for a job of unknown length that has not run yet."""
 

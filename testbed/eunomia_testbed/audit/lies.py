@@ -20,7 +20,7 @@ UNDER: Final = (0.02, 0.25, 0.5, 0.9)
 BESIDES: Final = 1.005
 """Distance from another user's speedups, as a factor."""
 TRIED: Final = 3
-"""Lies tried of each user and kind, of those that there are."""
+"""Greatest number of lies tried for each user and kind of lie."""
 
 
 @value

@@ -1,4 +1,4 @@
-"""Makes a counterexample smaller while it stays one: fewer users, fewer GPU types, rounder numbers."""
+"""Makes a counterexample smaller: fewer users, fewer GPU types, rounder numbers."""
 
 import dataclasses
 from collections.abc import Callable, Iterator

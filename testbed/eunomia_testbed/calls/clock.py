@@ -1,4 +1,4 @@
-"""Measures the plugin's call that is under way, by looks at its number from time to time."""
+"""Measures the time of a plugin's call, by reading the number of the present call from time to time."""
 
 from typing import Final
 

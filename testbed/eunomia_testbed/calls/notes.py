@@ -1,4 +1,4 @@
-"""Notes which plugin is asked for what, before each call and after each step."""
+"""Records the plugin and the hook of each call, before the call and after each step."""
 
 import contextlib
 import itertools

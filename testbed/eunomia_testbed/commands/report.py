@@ -57,7 +57,7 @@ def _check_state(state: Path) -> None:
     """Check that a folder is an arbiter's state folder.
 
     Raises:
-        InputError: it is none.
+        InputError: the folder is not one.
     """
     rule = f"a state folder must be one that `eunomia serve` writes, with {JOURNAL}"
     try:
@@ -84,7 +84,7 @@ def _check_apart(state: Path, target: Path) -> None:
 
 
 def _check_record(record: LiveRecord) -> None:
-    """Check that there is something to report, and all of it.
+    """Check that an app has arrived and that the journal has all steps.
 
     Raises:
         InputError: no app has arrived, or the journal has dropped its first steps.

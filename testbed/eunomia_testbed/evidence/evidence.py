@@ -1,4 +1,4 @@
-"""The figures of every policy by draw, and what they show of a policy and of the difference between two."""
+"""The figures of every policy by draw, with estimates of a policy and of the difference between two."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Judges policies by goal: which are best as far as the runs can tell, and how much more evidence would decide."""
+"""Judges policies by goal: the best ones by the evidence of the runs, and the further evidence that would decide."""
 
 from __future__ import annotations
 

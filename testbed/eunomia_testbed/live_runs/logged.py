@@ -30,7 +30,7 @@ class Overlap:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class AppSearch:
-    """What an app file says of the app's search; ``metric`` is empty, and ``max_iterations`` None, if it says none."""
+    """The search in an app file; ``metric`` is empty, and ``max_iterations`` None, if it says none."""
 
     metric: str
     mode: str

@@ -71,7 +71,7 @@ class Tables:
         folder.write_summary()
 
     def _measured(self, tables: MadeTables) -> tuple[Added, Mapping[str, pl.DataFrame]]:
-        """Return the tables with the metrics of plugins; without any if one fails, as a live run cannot be repeated."""
+        """Return the tables with the metrics of plugins; without any if one fails: a run cannot be repeated."""
         try:
             added, made = added_by([self._plugins]), with_metrics(tables, metrics_of(self._plugins))
             return added, dict(made.items())

@@ -62,7 +62,7 @@ class Taken:
 
 
 class SpeedNames:
-    """Finds the name of a performance model under which the speed of a trace's model stands.
+    """Finds the name under which a performance model has the speed of a trace's model.
 
     Args:
         speeds: the performance model.
@@ -90,7 +90,7 @@ class SpeedNames:
         return self._found[key]
 
     def lacked(self, model: str, batch_size: float | None) -> str | None:
-        """Return the name to say that the performance model lacks; None: it has the model at that batch size."""
+        """Return the name that the performance model lacks, for messages; None: it has the model at that batch size."""
         if model and knows(self._speeds, model, batch_size):
             return None
         if model and batch_size is not None and (self._has_sizes or knows(self._speeds, model)):

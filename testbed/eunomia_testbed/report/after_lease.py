@@ -1,4 +1,4 @@
-"""The tooltip of a bar: how its lease ended, and why its job waited afterwards."""
+"""Makes the tooltip of a bar: how its lease ended, and why its job waited afterwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which apps were in the cluster together with others: an app that was alone had nothing to share."""
+"""Finds the apps that were alone in the cluster, and so had no other app to share with."""
 
 from __future__ import annotations
 

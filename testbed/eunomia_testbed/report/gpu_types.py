@@ -1,4 +1,4 @@
-"""GPU types: which apps ran where and how long, the speed there, the waiting, and apps that are slow because of it."""
+"""Part on GPU types: GPU time, speed and waiting of apps by type, and the apps that are slow because of their types."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class RowPaper(Generic[G, C, F]):
     """The field that a policy's name fills."""
     variants: Callable[[G], Sequence[Variant]] = lambda grid: (Variant(name=""),)
     depends_on: str = ""
-    """What tells variants apart, in a word, such as ``S``."""
+    """The setting in which variants differ, in a word, such as ``S``."""
     draws: Callable[[G], bool] = lambda grid: True
     """Whether seeds draw the input of rows that do not say otherwise."""
     guard: Callable[[Runs[G, C, F], Sequence[Sequence[C]]], Guarded | None] | None = None
@@ -245,7 +245,7 @@ class _RowClaim(Generic[G, C, F]):
         return dataclasses.replace(self._guarded(runs, found, variant, whole), stale=stale)
 
     def _not_run(self, variant: Variant) -> Measured:
-        """Return the result without finished seeds: its reason says what the simulations are estimated to take."""
+        """Return the result without finished seeds; its reason has the estimated CPU time of the simulations."""
         if not self._settings:
             words = "none of its settings is among those of the run (--set)"
         else:
@@ -267,7 +267,7 @@ class _RowClaim(Generic[G, C, F]):
 
     @property
     def _of_a_group(self) -> int:
-        """Return the number of comparisons that follow each other with printed values of their own."""
+        """Return the number of adjacent comparisons that each have their own printed value."""
         measure = self._measure
         if measure.join == ENDS:
             return 2

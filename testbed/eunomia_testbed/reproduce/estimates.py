@@ -1,4 +1,4 @@
-"""What the simulations of a run are estimated to cost, from what such simulations took where they were measured."""
+"""Estimates the CPU time of a run's simulations from measured times of such simulations."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""From comparisons to a measured claim: the verdict, and the words that show every effect with its spread."""
+"""Turns comparisons into a measured claim: the verdict, and the text that shows every effect with its spread."""
 
 import math
 from collections.abc import Sequence

@@ -60,7 +60,7 @@ def differences(recipes: Iterable[Recipe]) -> tuple[str, ...]:
 
 
 def known_by_some(recipes: Iterable[Recipe]) -> tuple[str, ...]:
-    """Return what some policies of a row know beforehand, and others do not."""
+    """Return the knowledge that some policies of a row have beforehand and others lack."""
     known: list[set[str]] = [set(recipe.knows) for recipe in recipes]
     if not known:
         return ()

@@ -38,7 +38,7 @@ def keep_record(folder: Path, outcome: Mapping[str, Any], *, title: str, code: s
 
 
 def merged(rows: Sequence[Plain], earlier: Sequence[Plain], *, aged: bool) -> list[Plain]:
-    """Return the rows, with what was recorded of those that no simulation has measured now."""
+    """Return the rows; those that no simulation has measured now keep their recorded results."""
     known = {(row["figure"], row["claim"]): row for row in earlier}
     found = []
     for row in rows:
@@ -56,7 +56,7 @@ def _not_run(row: Plain) -> bool:
 
 
 def merged_tables(tables: Sequence[Plain], earlier: Sequence[Plain], *, aged: bool) -> list[Plain]:
-    """Return the tables, and of those that now have fewer seeds in a cell what was recorded."""
+    """Return the tables; the recorded one is kept where the new one has fewer seeds in a cell."""
     now = {table["title"]: table for table in tables}
     kept = {}
     for before in earlier:
@@ -93,7 +93,7 @@ def markdown(record: Mapping[str, Any]) -> str:
 
 
 def _levels(table: Plain) -> list[str]:
-    """Return a table of levels, which says what its numbers are."""
+    """Return a table of levels as Markdown, with a sentence on its numbers."""
     least, most = table["seeds"]
     seeds = f"{most} seeds" if least == most else f"{least} to {most} seeds"
     stale = "; stale †: other code ran some of its simulations" if table["stale"] else ""

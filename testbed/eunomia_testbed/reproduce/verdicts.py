@@ -44,4 +44,4 @@ class Measured:
 
 
 NOT_RUN = Measured(text="-", verdict=Verdict.UNMEASURED, reason="no seed of it has been run")
-"""The result of a claim without finished seeds; a row's reason goes on with what its simulations would take."""
+"""The result of a claim without finished seeds; the reason of a row adds the estimated time of its simulations."""

@@ -1,4 +1,4 @@
-"""Where each job ran: the GPU time, run time and waiting of each job by GPU type, as columns."""
+"""Columns of the GPU time, run time and waiting of each job by GPU type."""
 
 from __future__ import annotations
 

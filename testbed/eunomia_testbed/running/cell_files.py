@@ -157,7 +157,7 @@ def dropped_of(folder: Path, cell: Cell) -> list[dict[str, object]]:
 
 
 def draws_nothing(folder: Path, cell: Cell) -> bool:
-    """Return whether a finished cell had no part left to chance, so that another seed gives the same run."""
+    """Return whether a finished cell drew no random number, so that another seed gives the same run."""
     return _done_facts(folder, cell)["draws"] is False
 
 

@@ -1,4 +1,4 @@
-"""Hands out the cells of a plan: all in order, or resamples as far as a budget of CPU time goes."""
+"""Hands out the cells of a plan: all in order, or resamples within a budget of CPU time."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from eunomia_testbed.running.plan import Cell
 OVERRUN: Final = 1.1
 """Factor by which policies whose resamples have begun may exceed the budget, to reach the fewest for an interval."""
 GROWTH: Final = 1.5
-"""Factor from one number of resamples to the next at which it is asked whether they suffice."""
+"""Factor between two numbers of resamples at which the run is checked for sufficiency."""
 
 
 class Source(Protocol):
     """Cells to run, some of which may depend on how earlier ones ended."""
 
     def next(self) -> Cell | None:
-        """Return a cell to run; None: none until a running cell ends, or none at all if no cell runs."""
+        """Return a cell to run; None: no cell until a running one ends, or the end if no cell runs."""
         ...
 
     def ended(self, cell: Cell, cpu_seconds: float, *, failed: bool) -> None:
-        """Take in that a cell ended, and its CPU time."""
+        """Record the end of a cell and its CPU time."""
         ...
 
 
@@ -47,7 +47,7 @@ class InOrder:
 
 @value
 class Limits:
-    """What ends resamples before the number that is asked for.
+    """The conditions that end resamples before the requested number.
 
     Attributes:
         budget_seconds: CPU time of the whole run, in all processes; infinite: no limit.
@@ -145,7 +145,7 @@ class Rationed:
         return {cell.policy for cell in self._running if not cell.resampled}
 
     def _next_stage(self) -> None:
-        """Ask whether the resamples suffice, and go on to more of them otherwise."""
+        """Check whether the resamples suffice; if not, raise their number."""
         self.suffice = self._limits.enough is not None and self._limits.enough(self._stage)
         self._over = self.suffice or self._stage >= self._count
         self._stage = min(self._count, math.ceil(GROWTH * self._stage))

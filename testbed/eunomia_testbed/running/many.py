@@ -151,7 +151,7 @@ class _Ran:
     cells: int
     """The cells that were needed."""
     fixed: tuple[str, ...]
-    """Labels of policies whose runs leave nothing to chance, so that one seed was simulated."""
+    """Labels of policies whose runs draw no random number, so that one seed was simulated."""
     spent_seconds: float
     """CPU time of the cells."""
     rationed: Rationed | None
@@ -338,7 +338,7 @@ def _draws(plan: Plan, folder: Path, ran: _Ran, fixed: tuple[str, ...]) -> Draws
 
 
 def _fixed_before(folder: Path) -> tuple[str, ...]:
-    """Return the policies that an earlier run of the folder found to leave nothing to chance."""
+    """Return the policies whose earlier runs in the folder drew no random number."""
     path = folder / "run.json"
     return RunFacts.from_json(path.read_text(encoding="utf-8")).draws.fixed if path.is_file() else ()
 

@@ -1,4 +1,4 @@
-"""How much a trace asks for, in a sentence that shows a mistaken unit at a glance."""
+"""Describes the size of a trace in a sentence, so that a mistaken unit is visible."""
 
 from __future__ import annotations
 

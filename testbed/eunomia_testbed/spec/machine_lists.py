@@ -36,7 +36,7 @@ class MachineList:
 
 
 def is_machine_list(text: str) -> bool:
-    """Return whether a text begins like a list of machines."""
+    """Return whether the header of a text is that of a list of machines."""
     header = _header(text)
     return _index(header, NAMES) is not None and _index(header, GPUS) is not None
 

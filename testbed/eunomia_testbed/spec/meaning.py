@@ -1,4 +1,4 @@
-"""Settles what a workload's times and models mean on a cluster, before anything runs: nothing is guessed."""
+"""Determines the GPU types and speeds of a workload's times and models on a cluster, before anything runs."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -42,7 +42,7 @@ class Meaning:
 
 @builds
 class Question:
-    """The parts of a spec that say what times and models mean.
+    """The parts of a spec that determine the meaning of times and models.
 
     Attributes:
         cluster: the cluster.

@@ -18,7 +18,7 @@ class Belief:
     seconds_per_epoch: tuple[float, ...]
     """Seconds per epoch in the present regime and in each coming one, at the job's largest size."""
     known: tuple[bool, ...]
-    """Likewise, whether the rate at that batch size is known of the job or of its kind; that of the present one is."""
+    """Whether the rate in each of these regimes is known of the job or of its kind; that of the present one is."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

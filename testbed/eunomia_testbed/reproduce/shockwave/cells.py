@@ -58,7 +58,7 @@ class ShockwaveCell:
     k: float | None = None
     """Exponent of Shockwave's weights; None: the preset's."""
     forecast: bool = True
-    """Whether Shockwave forecasts regimes; else a job goes on at its last rate."""
+    """Whether Shockwave forecasts regimes; else a job is expected to keep its last rate."""
     contention: bool = False
     """Whether our policies know the jobs of the whole trace over its GPUs: a fact of the future."""
     until_seconds: float = float("inf")

@@ -56,7 +56,7 @@ class ShockwaveGrid:
 
 
 def scaled(gpus: int) -> Fields:
-    """Return a cluster with so many jobs, as densely, that its contention is that of the paper's testbed."""
+    """Return fields of a cell whose cluster and jobs have the contention of the paper's testbed."""
     label = f"{gpus} GPUs"
     return {"gpus": gpus, "jobs": SIZES.get(gpus, round(3.6 * gpus)), "gap": 40.0 * 32 / gpus, "label": label}
 

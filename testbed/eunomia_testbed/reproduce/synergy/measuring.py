@@ -1,4 +1,4 @@
-"""What a simulation's figures are computed from: the measured jobs' completion times, and the use of CPUs and GPUs."""
+"""Computes the completion times of the measured jobs, and the use of CPUs and GPUs, from a simulation."""
 
 import numpy as np
 

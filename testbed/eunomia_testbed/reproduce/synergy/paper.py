@@ -164,7 +164,7 @@ NUMBERS: Final[Mapping[str, Callable[[SynergyFigures], float]]] = {
 
 
 def facts(grid: SynergyGrid) -> dict[str, str]:
-    """Return what the fixed decisions name beside the settings."""
+    """Return the texts that the fixed decisions use, besides the settings."""
     single, multi = (", ".join(f"{load:g}" for load in grid.loads_of(multi=many)) for many in (False, True))
     orders = ", ".join(f"{name} (valuation {valuation})" for name, valuation in ORDERS.items())
     last = grid.philly_first + grid.philly_jobs - 1

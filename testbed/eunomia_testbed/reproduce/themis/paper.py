@@ -116,7 +116,7 @@ def group(cell: Cell) -> str:
 
 
 def facts(grid: Grid) -> dict[str, str]:
-    """Return what the fixed decisions name beside the settings."""
+    """Return the texts that the fixed decisions use, besides the settings."""
     usual = Cell(policy="themis", seed=0)
     found = {"start": f"{COSTS.start:g}", "checkpoint": f"{COSTS.checkpoint:g}", "largest": f"{LARGEST_PART:g}"}
     for name in ("testbed", "simulator"):

@@ -77,7 +77,7 @@ def outcome(sim: SimulationState, runs: JobRuns, log: StepLog) -> SimulatedRun:
 
 
 def _draws(sim: SimulationState) -> bool:
-    """Return whether chance had a part in the run, as far as can be known: True unless nothing draws."""
+    """Return whether the run may depend on chance: False only if no part of it draws random numbers."""
     options = sim.options
     reports = options.reports
     off = reports.error > 0.0 or any(error > 0.0 for error in reports.errors.values())

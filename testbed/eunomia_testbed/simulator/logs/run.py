@@ -94,7 +94,7 @@ class SimulatedRun(JobResults, RunLogs):
     end_seconds: float
     """Time of the last event, in seconds since the start of the workload."""
     draws: bool = True
-    """Whether chance had a part in the run: a stage drew, or failures, delays, errors, searches or rules may."""
+    """Whether the run may depend on chance: a stage drew, or failures, delays, errors, searches or rules may draw."""
     faults: tuple[str, ...]
     """Faults of plugins, each with its round."""
     fallback_round: int | None

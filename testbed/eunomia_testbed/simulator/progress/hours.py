@@ -1,4 +1,4 @@
-"""The GPU types on which the times of a workload were measured: given, never inferred from the cluster."""
+"""Finds the GPU types on which a workload's times were measured; they are never inferred from the cluster."""
 
 from collections.abc import Sequence
 from typing import Final
