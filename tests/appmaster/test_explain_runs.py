@@ -27,8 +27,8 @@ from eunomia.errors import InputError
 from eunomia.journal.journal import Journal, Note
 from eunomia.model.leases import LeaseState
 from eunomia.units import AppId, Epoch, JobId, LeaseId, Seconds, UserId
+from eunomia_appmaster.app.trials_file import TRIALS_COLUMNS
 from eunomia_appmaster.explaining.past_runs import PastRun
-from eunomia_appmaster.master.files import TRIALS_COLUMNS
 from eunomia_appmaster.service.app_record import App
 from eunomia_appmaster.service.layout import Layout, Place
 

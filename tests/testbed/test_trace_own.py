@@ -88,6 +88,17 @@ def test_a_written_trace_reads_back_the_same(tmp_path: Path, ending: str) -> Non
     assert_same(searching(), read)
 
 
+def test_names_that_a_spreadsheet_would_compute_are_quoted_in_the_file_and_read_back(tmp_path: Path) -> None:
+    workload = searching()
+    workload.users.id[:] = ["'@bob", "=1+1"]
+    workload.jobs.id[:] = ["+s/0", "-t/0", "+s/1"]
+    workload.apps.id[:] = ["+s", "-t"]
+    workload = dataclasses.replace(workload, models=("-1", "=cmd|x"))
+    write_trace(workload, tmp_path / "w.csv")
+    assert {line[:2] for line in (tmp_path / "w.csv").read_text().splitlines()[1:]} == {"'-", "'+"}
+    assert_same(workload, read_trace(tmp_path / "w.csv", strict=True))
+
+
 @pytest.mark.parametrize("name", ["shockwave.trace", "philly.csv", "openb_pods.csv", "gavel.trace"])
 def test_traces_of_other_formats_can_be_written_in_the_own_format(tmp_path: Path, name: str) -> None:
     workload = read_trace(SAMPLES / name)

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import structlog
 
+from eunomia_appmaster.csv_cells import csv_text, plain_cell
+
 log = structlog.get_logger()
 
 TRIALS_FILE, SUM = "trials.csv", "sum"
@@ -17,17 +19,13 @@ TRIALS_COLUMNS = (
 )  # fmt: skip
 
 
-def trials_text(rows: Iterable[Sequence[str]]) -> str:
+def trials_text(rows: Iterable[Sequence[object]]) -> str:
     """Return the content of the file.
 
     Args:
-        rows: a text for each of ``TRIALS_COLUMNS``; empty: not known.
+        rows: a text or a number for each of ``TRIALS_COLUMNS``; None: not known.
     """
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*TRIALS_COLUMNS, SUM])
-    writer.writerows([*row, _sum(row)] for row in rows)
-    return text.getvalue()
+    return csv_text([(*TRIALS_COLUMNS, SUM), *((*row, _sum([_text(cell) for cell in row])) for row in rows)])
 
 
 def read_trials_file(app_dir: Path) -> list[dict[str, str]]:
@@ -42,7 +40,9 @@ def read_trials_file(app_dir: Path) -> list[dict[str, str]]:
         return []
     reader = csv.DictReader(io.StringIO(text, newline=""))
     try:
-        found = list(reader)
+        found = [
+            {name: plain_cell(cell) if isinstance(cell, str) else cell for name, cell in row.items()} for row in reader
+        ]
         whole = set(TRIALS_COLUMNS) <= set(reader.fieldnames or ())
     except csv.Error:
         found, whole = [], False
@@ -59,6 +59,10 @@ def _is_good(row: Mapping[str, str | None]) -> bool:
     if None in row or any(cell is None for cell in cells):
         return False
     return SUM not in row or row[SUM] == _sum([cell or "" for cell in cells])
+
+
+def _text(cell: object) -> str:
+    return "" if cell is None else str(cell)
 
 
 def _sum(row: Sequence[str]) -> str:

@@ -1,14 +1,14 @@
 """Copies what the best trial of a search left into a folder of its own: checkpoint, parameters, metrics."""
 
-import csv
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from eunomia.errors import EunomiaError, InputError
+from eunomia_appmaster.csv_cells import csv_text
 from eunomia_appmaster.explaining.best_jobs import BestJob, best_checkpoint
 from eunomia_appmaster.profiler.log_folder import LogFolder
 
@@ -82,10 +82,9 @@ def _write_metrics(logs: Path, path: Path) -> None:
     """Write every scalar that the trial logged, a row a point: tag, step, Unix seconds, value."""
     folder = LogFolder(logs)
     folder.poll()
-    with path.open("w", encoding="utf-8", newline="") as file:
-        rows = csv.writer(file, lineterminator="\n")
-        rows.writerow(["tag", "step", "unix_seconds", "value"])
-        for tag in folder.tags():
-            series = folder.series(tag)
-            columns = (series.step.tolist(), series.wall_time.tolist(), series.value.tolist())
-            rows.writerows([tag, *row] for row in zip(*columns, strict=True))
+    rows: list[Sequence[object]] = [("tag", "step", "unix_seconds", "value")]
+    for tag in folder.tags():
+        series = folder.series(tag)
+        columns = (series.step.tolist(), series.wall_time.tolist(), series.value.tolist())
+        rows += [(tag, *row) for row in zip(*columns, strict=True)]
+    path.write_text(csv_text(rows), encoding="utf-8", newline="")

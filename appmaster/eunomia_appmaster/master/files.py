@@ -119,11 +119,10 @@ def put_damaged_state_aside(path: Path) -> None:
 
 def write_trials(path: Path, app: str, jobs: Iterable[Job], *, system: System = MACHINE) -> None:
     """Write ``trials.csv``, a row a job; unknown values are empty."""
-    rows = []
+    rows: list[Sequence[object]] = []
     for job in jobs:
         values = (job.rung, job.step, job.metric, job.best, job.incarnation, job.lost, job.why or job.notice)
-        shown = ["" if item is None else str(item) for item in values]
-        rows.append([f"{app}/{job.number}", json.dumps(dict(job.parameters)), str(job.state), *shown])
+        rows.append([f"{app}/{job.number}", json.dumps(dict(job.parameters)), str(job.state), *values])
     system.replace_file(path, trials_text(rows))
 
 

@@ -13,6 +13,7 @@ import typer
 from eunomia.errors import EunomiaError, InputError, RunErrors
 from eunomia.model.shapes import builds, value
 from eunomia.words import list_of
+from eunomia_appmaster.csv_cells import plain_frame
 from eunomia_testbed.commands.table import faults_told
 from eunomia_testbed.evidence.draws import NO_DRAWS, DrawKind, Draws, draws_of_seeds
 from eunomia_testbed.evidence.evidence import RESAMPLES, Evidence
@@ -179,7 +180,7 @@ def _sides(text: str) -> list[Side]:
     if not path.is_file():
         rule = "a run must be a folder with a summary.csv, such as eunomia simulate leaves"
         raise InputError(rule, value=f'"{text}"')
-    metrics = pl.read_csv(path, infer_schema_length=None)
+    metrics = plain_frame(pl.read_csv(path, infer_schema_length=None))
     policies = metrics["policy"].unique(maintain_order=True).to_list() if metrics.width else []
     if wanted and wanted not in policies:
         raise InputError(f"a policy of {folder} must be one of {', '.join(policies)}", value=f'"{wanted}"')

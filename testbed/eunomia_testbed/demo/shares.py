@@ -7,7 +7,6 @@ The measured ρ is the time together over the time alone; the predicted ρ is th
 
 import argparse
 import contextlib
-import csv
 import dataclasses
 import sys
 import time
@@ -17,6 +16,7 @@ from pathlib import Path
 from statistics import median
 
 from eunomia.errors import EunomiaError
+from eunomia_appmaster.csv_cells import csv_text
 from eunomia_testbed.demo.apps_of_demo import SEED, AppSource, app_sources
 from eunomia_testbed.demo.live_run import LiveRun
 from eunomia_testbed.live_runs.fairness import final_rho
@@ -161,8 +161,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     folder = given.out or Path("eunomia-out") / new_folder_name("shares", datetime.now(UTC))
     folder.mkdir(parents=True)
     rows = table(measure(folder, searches(given.seed, given.scale), policy=given.policy, seed=given.seed))
-    with (folder / "shares.csv").open("w", encoding="utf-8", newline="") as file:
-        csv.writer(file).writerows(rows)
+    (folder / "shares.csv").write_text(csv_text(rows), encoding="utf-8", newline="")
     for row in rows:
         sys.stdout.write("  ".join(f"{cell:>20}" for cell in row) + "\n")
     return 0

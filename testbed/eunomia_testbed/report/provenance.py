@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import shlex
 
+from eunomia_appmaster.csv_cells import frame_csv
 from eunomia_testbed.report.part import Json, Part
 from eunomia_testbed.results.facts import RunFacts
 from eunomia_testbed.results.run_data import RunData
@@ -63,7 +64,7 @@ def _tables(run: RunData) -> tuple[dict[str, Json], list[str]]:
     for name, frame in frames.items():
         if frame.is_empty():
             continue
-        text = frame.write_csv() if frame.estimated_size() <= 2 * MOST_TABLE_BYTES else None
+        text = frame_csv(frame) if frame.estimated_size() <= 2 * MOST_TABLE_BYTES else None
         if text is None or len(text) > MOST_TABLE_BYTES or total + len(text) > MOST_BYTES:
             left.append(name)
             continue

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eunomia.errors import EunomiaError
+from eunomia_appmaster.csv_cells import frame_csv
 
 if TYPE_CHECKING:
     import polars as pl
@@ -48,8 +49,8 @@ def write_parquet(frame: pl.DataFrame, target: Path) -> None:
 
 
 def write_csv(frame: pl.DataFrame, target: Path) -> None:
-    """Write a frame as CSV."""
-    write_text(frame.write_csv(), target)
+    """Write a frame as CSV whose text no spreadsheet computes."""
+    write_text(frame_csv(frame), target)
 
 
 def write_text(text: str, target: Path) -> None:

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import io
 import math
 import time
 from collections import Counter
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from eunomia.errors import EunomiaError, InputError
 from eunomia.model.shapes import builds
+from eunomia_appmaster.csv_cells import csv_rows, csv_text
 from eunomia_testbed.evidence.draws import Draws, draws_of_seeds
 from eunomia_testbed.results.added import Added, write_added
 from eunomia_testbed.results.facts import FailedRun, RunFacts, versions_of
@@ -344,28 +344,19 @@ def _fixed_before(folder: Path) -> tuple[str, ...]:
 
 
 def _dropped_csv(path: Path, plan: Plan, done: list[Cell]) -> str:
-    import csv
-
     workloads = {id(workload): workload for workload in plan.workloads.values()}
     rows = [(each.file, each.line, each.rule, each.value) for w in workloads.values() for each in w.dropped]
     unfit = [(each["file"], "", each["rule"], each["value"]) for cell in done for each in dropped_of(path, cell)]
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["file", "line", "rule", "value"])
-    writer.writerows(rows)
-    writer.writerows(dict.fromkeys(unfit))
-    return text.getvalue()
+    return csv_text([("file", "line", "rule", "value"), *rows, *dict.fromkeys(unfit)])
 
 
 def _dropped(path: Path) -> Mapping[str, int]:
     """Return by violated rule the number of unused rows and jobs, the most frequent first."""
-    import csv
-
     file = path / "dropped.csv"
     if not file.is_file():
         return {}
     with file.open(encoding="utf-8", newline="") as stream:
-        return dict(Counter(row["rule"] for row in csv.DictReader(stream)).most_common())
+        return dict(Counter(row["rule"] for row in csv_rows(stream)).most_common())
 
 
 def _facts(plan: Plan) -> RunFacts:

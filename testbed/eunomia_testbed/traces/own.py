@@ -3,6 +3,7 @@
 The schema is in ``docs/reference/traces.md``; ``writing`` writes such traces, and they read back unchanged.
 """
 
+import dataclasses
 import json
 import math
 from collections.abc import Callable, Mapping
@@ -15,6 +16,7 @@ from eunomia.errors import InputError
 from eunomia.model.adaptations import MODES
 from eunomia.units import Ints, Reals
 from eunomia.words import did_you_mean
+from eunomia_appmaster.csv_cells import plain_frame
 from eunomia_testbed.traces.building import drawn_model
 from eunomia_testbed.traces.options import ReadOptions
 from eunomia_testbed.traces.rows import MOST_ITERATIONS, MOST_SECONDS, Rows
@@ -254,7 +256,8 @@ class _Own:
 
 
 def _csv(source: TraceSource) -> TextTable:
-    return read_table(source, required=REQUIRED, format_name="eunomia")
+    table = read_table(source, required=REQUIRED, format_name="eunomia")
+    return dataclasses.replace(table, frame=plain_frame(table.frame)) if b"'" in source.data else table
 
 
 def _parquet(source: TraceSource) -> TextTable:

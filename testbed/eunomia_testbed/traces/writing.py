@@ -10,6 +10,7 @@ import numpy as np
 
 from eunomia.errors import InputError
 from eunomia.words import shown
+from eunomia_appmaster.csv_cells import frame_csv
 from eunomia_testbed.workload import Regime, Workload
 
 
@@ -32,7 +33,7 @@ def write_trace(workload: Workload, path: str | Path) -> None:
     try:
         with target.open("xb") as stream:
             if target.suffix == ".csv":
-                frame.write_csv(stream)
+                stream.write(frame_csv(frame).encode())
             else:
                 frame.write_parquet(stream)
     except FileExistsError as error:
