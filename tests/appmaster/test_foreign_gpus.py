@@ -50,7 +50,7 @@ def test_a_worker_on_the_gpus_of_its_gang_is_let_alone(worker: tuple[Container, 
     assert container.status.diagnostics == ""
 
 
-def test_serve_takes_one_of_two_answers() -> None:
+def test_serve_accepts_warn_or_end_for_foreign_gpus() -> None:
     assert ServeFlags(foreign_gpus="end").launcher_options[-2:] == ("--foreign-gpus", "end")
     with pytest.raises(InputError, match="--foreign-gpus must be warn or end"):
         _ = ServeFlags(foreign_gpus="ask").launcher_options
@@ -68,7 +68,7 @@ def test_a_worker_on_another_gpu_is_named_once(worker: tuple[Container, "subproc
     assert process.poll() is None
 
 
-def test_a_worker_on_another_gpu_is_ended_as_by_a_fault_of_its_own(
+def test_a_worker_on_another_slots_gpu_is_ended_and_counts_as_failed(
     worker: tuple[Container, "subprocess.Popen[bytes]"], tmp_path: Path
 ) -> None:
     container, process = worker

@@ -126,7 +126,7 @@ def test_a_command_that_does_not_exist_ends_as_in_a_shell(lab: Any) -> None:
     assert "no-such-command" in lab.stderr("none")
 
 
-def test_orders_reach_a_worker_and_its_reports_come_back(lab: Any) -> None:
+def test_a_worker_gets_orders_and_the_launcher_gets_its_reports(lab: Any) -> None:
     runtime = lab.runtime("helper")
     runtime.start(lab.gang(1, script=HELPER, app="helper", epoch=time.time_ns()))
     name = "helper-1.r1.1"
@@ -148,7 +148,7 @@ def test_orders_reach_a_worker_and_its_reports_come_back(lab: Any) -> None:
     ]
 
 
-def test_a_script_without_the_helper_hears_sigterm(lab: Any) -> None:
+def test_a_script_without_the_helper_gets_sigterm(lab: Any) -> None:
     script = (
         "import signal, sys, time\nsignal.signal(15, lambda *_: sys.exit(0))\nprint(1, flush=True)\ntime.sleep(600)"
     )
@@ -190,7 +190,7 @@ def test_an_older_epoch_is_refused(lab: Any) -> None:
     assert lab.completed("new-1.r2.2", "new").finished
 
 
-def test_nothing_starts_on_a_slot_before_the_last_has_gone(lab: Any) -> None:
+def test_no_worker_starts_on_a_slot_before_the_last_one_has_ended(lab: Any) -> None:
     epoch = time.time_ns()
     runtime = lab.runtime("busy")
     runtime.start(lab.gang(0, script=IGNORES, app="busy", epoch=epoch))

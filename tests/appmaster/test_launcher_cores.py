@@ -58,7 +58,7 @@ def test_a_slot_gets_its_cpus_rounded_up_in_cores_and_those_of_no_other_slot_fir
     assert cores.of(1, 7) == frozenset({2})  # of its own, one that no other slot has
 
 
-def test_an_order_of_an_older_lease_is_ignored_and_a_newer_lease_is_bound_to_nothing() -> None:
+def test_an_order_of_an_older_lease_is_ignored_and_a_newer_lease_has_no_cores_yet() -> None:
     cores = Cores(every=frozenset({0, 1}))
     assert cores.epoch(0) == 0
     assert cores.of(0, 1) is None

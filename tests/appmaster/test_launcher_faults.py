@@ -229,7 +229,9 @@ def test_an_incomplete_file_of_epochs_keeps_a_launcher_from_starting(tmp_path: P
 
 
 @pytest.mark.parametrize(("number", "survives"), [(signal.SIGTERM, False), (signal.SIGHUP, True)])
-def test_sigterm_ends_all_and_sighup_the_launcher_alone(tmp_path: Path, number: int, survives: bool) -> None:
+def test_sigterm_ends_launcher_and_containers_and_sighup_the_launcher_alone(
+    tmp_path: Path, number: int, survives: bool
+) -> None:
     with lab_module.lab(tmp_path) as lab:
         lab.runtime().start(lab.gang(0, script=DEAF))
         pid = eventually(lambda: lab.stdout() and lab.status("ana-1.r1.0").pid)

@@ -57,7 +57,7 @@ def test_types_that_a_machine_cannot_have_are_refused(text: str, said: str) -> N
     assert "--slot-types" in str(refused.value)
 
 
-def test_a_machine_has_slots_of_each_type_and_not_a_number_beside_them() -> None:
+def test_a_machine_has_slots_of_each_type_and_refuses_a_number_of_slots_besides() -> None:
     if usable_cpus() < 1.0:
         pytest.skip("less than one core")
     machine = detect(slot_types="1x fast:0.3, 2x slow:0.1")
@@ -98,7 +98,7 @@ def _node(**speeds: float) -> pb.RegisterNodeRequest:
 
 
 @pytest.mark.timeout(180)
-def test_a_live_policy_of_types_gives_apps_both_paces(tmp_path: Path) -> None:
+def test_a_live_policy_for_several_types_gives_apps_slots_of_both_speeds(tmp_path: Path) -> None:
     types = "1x fast:0.4, 1x slow:0.2"
     groups = choose(tmp_path / "state")
     groups.close()

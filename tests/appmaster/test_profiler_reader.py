@@ -532,7 +532,7 @@ def test_a_scripts_own_writer_belongs_to_its_incarnation(tmp_path: Path) -> None
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 12), st.booleans()), min_size=1, max_size=5))
-def test_merged_series_follows_the_rule_point_by_point(tmp_path_factory, runs) -> None:
+def test_a_merged_series_equals_the_rule_applied_point_by_point(tmp_path_factory, runs) -> None:
     folder = tmp_path_factory.mktemp("logs")
     expected: dict[int, int] = {}
     for k, (start, count, purges) in enumerate(runs, 1):

@@ -40,7 +40,7 @@ def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- certificates ---------------------------------------------------------------------------------------------------
 
 
-def test_made_certificates_are_private_and_good_for_this_machine(tmp_path: Path) -> None:
+def test_certificates_for_testing_are_private_and_valid_for_this_machine(tmp_path: Path) -> None:
     made = make(tmp_path / "tls", ("box7.example", "10.1.2.3"))
     modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "tls").iterdir()}
     assert modes == {"ca.pem": 0o600, "cert.pem": 0o600, "key.pem": 0o600}

@@ -138,7 +138,7 @@ def test_a_fork_bomb_has_gone_before_its_slot_is_free(labs: Labs, tmp_path: Path
         assert _sleepers() == []
 
 
-def test_a_child_out_of_memory_ends_its_job_in_that_word(labs: Labs, tmp_path: Path) -> None:
+def test_a_job_whose_child_runs_out_of_memory_ends_as_out_of_memory(labs: Labs, tmp_path: Path) -> None:
     opened = labs()
     _needs(tmp_path, "memory", opened.kind)
     with opened as made:
@@ -215,7 +215,7 @@ def test_a_group_of_no_known_container_is_emptied_at_the_launchers_start(labs: L
         assert group.gone
 
 
-def test_a_group_that_vanishes_leaves_its_container_to_the_marks(labs: Labs, tmp_path: Path) -> None:
+def test_processes_of_a_container_are_found_by_marks_after_its_group_vanished(labs: Labs, tmp_path: Path) -> None:
     opened = labs()
     if opened.kind == "none":
         pytest.skip("without control groups none vanishes")

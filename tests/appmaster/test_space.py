@@ -25,7 +25,7 @@ SPACE: Space = {
 
 
 @given(st.integers(0, 2**63 - 1), st.integers(1, 10_000))
-def test_samples_lie_in_their_space(seed: int, trial: int) -> None:
+def test_sampled_parameters_lie_in_their_space(seed: int, trial: int) -> None:
     point = random_point(SPACE, seed, trial)
     assert 1e-4 <= float(point["lr"]) <= 0.5
     assert int(point["width"]) in range(16, 257, 16)

@@ -138,7 +138,9 @@ def test_errors_come_as_json_where_it_was_asked_for(capsys: pytest.CaptureFixtur
         (["plugins", "--plugin-path", "/nowhere.py"], "a plugin path must name a file"),
     ],
 )
-def test_bad_usage_has_exit_code_2(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_usage_of_a_command_has_exit_code_2(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(arguments) == 2
     err = capsys.readouterr().err
     assert said in err
@@ -178,7 +180,7 @@ def test_exit_codes_follow_from_what_went_wrong(
     assert run(["probe"]) == code
 
 
-def test_a_commands_answer_is_its_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commands_return_value_is_its_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
     _answers(monkeypatch, lambda: 1)
     assert run(["probe"]) == 1
     _answers(monkeypatch, lambda: None)

@@ -43,7 +43,7 @@ def test_rows_have_ids_and_jobs_of_an_app_are_in_order_of_arrival() -> None:
     assert dict(view.names.jobs).keys() == {"a/1", "b/1", "a/2"}
 
 
-def test_the_view_has_the_numbers_of_the_run() -> None:
+def test_the_view_has_the_counters_of_the_state() -> None:
     arbiter = begun()
     view = arbiter.view
     assert (view.now, view.round, view.seed, view.fallen_back, view.draws) == (2.0, 1, 7, False, 0)
@@ -106,7 +106,7 @@ def test_the_columns_stay_those_of_the_table_when_it_grows() -> None:
     assert np.shares_memory(view.jobs.least, arbiter.state.jobs.live.least)
 
 
-def test_the_snapshot_is_that_of_stages() -> None:
+def test_the_view_shows_the_same_snapshot_as_stages_get() -> None:
     arbiter = begun()
     shown, asked = arbiter.view.show(), arbiter.snapshot()
     assert (shown.now, shown.round) == (asked.now, asked.round)
@@ -141,7 +141,7 @@ def test_the_view_and_what_it_hands_out_cannot_be_changed() -> None:
             array[0] = 0
 
 
-def test_no_writer_takes_the_view() -> None:
+def test_no_writer_of_the_store_accepts_the_view() -> None:
     arbiter = begun()
     before = arbiter.save()
     given: Any = arbiter.view

@@ -166,7 +166,7 @@ def test_a_lone_plugin_answers_its_stages_and_the_default_profile_the_rest() -> 
     }
 
 
-def test_a_pair_names_what_the_preset_of_a_plugin_s_name_would_have_added() -> None:
+def test_a_policy_of_two_plugins_names_the_settings_that_their_presets_would_add() -> None:
     registry = Registry.find(installed=False)
     left_out = preset_keys_left_out("las+spread", registry)
     assert left_out.keys() == {"las"}

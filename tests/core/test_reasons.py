@@ -38,7 +38,7 @@ def test_the_page_has_every_reason_and_every_way_and_no_other() -> None:
 
 
 @pytest.mark.parametrize("reason", Reason)
-def test_sentences_name_facts(reason: Reason) -> None:
+def test_sentences_of_reasons_use_only_known_facts(reason: Reason) -> None:
     known = {field.name for field in fields(Facts)} | {"wanted", "planned", "queue", "round_state", "in_service"}
     named = {name for _, name, _, _ in string.Formatter().parse(SENTENCES[reason].sentence) if name}
     assert named <= known

@@ -42,7 +42,7 @@ def test_both_solvers_of_logarithms_give_the_same_objective() -> None:
         assert found.objective == pytest.approx(-math.log(8.0), abs=1e-4)
 
 
-def test_the_result_is_scaled_back() -> None:
+def test_results_of_a_scaled_programme_are_in_its_own_units() -> None:
     x = cp.Variable(2, nonneg=True)
     problem = cp.Problem(cp.Maximize(1e-10 * x[0] + 2e-10 * x[1]), [cp.sum(x) <= 1])
     found = solve_cvxpy(problem, scale=1e-10)

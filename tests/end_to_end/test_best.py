@@ -62,7 +62,7 @@ def told(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str
     return code, said.out, said.err
 
 
-def test_a_search_leads_to_its_best_checkpoint(
+def test_best_copies_the_best_checkpoint_of_a_search(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)

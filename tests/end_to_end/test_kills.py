@@ -44,7 +44,7 @@ def test_kills_that_one_run_has_no_room_for_go_to_the_next_runs() -> None:
     assert spread([], []) == []
 
 
-def test_kills_are_shared_out_evenly() -> None:
+def test_kills_are_divided_evenly_among_runs() -> None:
     runs = share_out(9, 3, random.Random(0))
     assert [sorted(kinds) for kinds in runs] == [sorted(KINDS)] * 3
     assert [len(kinds) for kinds in share_out(4, 2, random.Random(0))] == [2, 2]

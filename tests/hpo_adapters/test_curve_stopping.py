@@ -84,7 +84,7 @@ def test_no_trial_is_judged_while_there_are_too_few_curves() -> None:
     assert play(tuner(least_curves=5), 95) == {}
 
 
-def test_close_trials_are_left_running() -> None:
+def test_trials_with_close_curves_are_not_stopped() -> None:
     made = tuner()
     play(made, 95)
     assert 3 in [run.trial for run in made.runs()]
@@ -112,7 +112,7 @@ def test_where_no_trial_has_a_finite_metric_none_is_stopped() -> None:
     assert made.best() is None
 
 
-def test_points_that_go_back_undo_those_after_them() -> None:
+def test_a_repeated_iteration_removes_the_points_after_it() -> None:
     """A script resumed from a checkpoint reports some iterations again."""
     twice, once = tuner(2), tuner(2)
     for iteration in [*range(2, 24, 2), *range(12, 24, 2)]:
@@ -122,7 +122,7 @@ def test_points_that_go_back_undo_those_after_them() -> None:
     assert twice.state() == once.state()
 
 
-def test_a_peak_that_another_trial_has_lost_stops_no_trial() -> None:
+def test_an_earlier_peak_of_another_trial_stops_no_trial() -> None:
     made = tuner(2, tolerance=0.0)
     for iteration in range(4, 100, 4):
         made.on_result(2, iteration, 1e-6 if iteration == 16 else 3.0)
@@ -217,7 +217,7 @@ def test_a_search_without_the_required_options_is_refused() -> None:
     assert isinstance(tuner(), Tuner)
 
 
-def test_failed_trials_are_over() -> None:
+def test_failed_trials_are_not_run_again() -> None:
     made = tuner(2)
     made.on_failed(1)
     made.on_paused(2, 3, 0.5)

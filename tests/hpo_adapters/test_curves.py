@@ -108,7 +108,7 @@ def test_too_few_points_give_no_curve() -> None:
     assert Curves.fit([Point(5, 1.0)] * 9) is None
 
 
-def test_convergence_is_where_only_a_part_of_the_way_is_left_by_the_slowest_plausible_curve() -> None:
+def test_convergence_follows_the_slowest_plausible_curve() -> None:
     points = [Point(t, 1.0 + 3.0 * math.exp(-0.02 * t)) for t in range(0, 300, 5)]
     truth = -math.log(0.01) / 0.02
     curves = fitted(points, doubt=Doubt(floor=0.0))

@@ -53,7 +53,7 @@ def test_users_divide_among_apps_by_weight_then_the_rest_by_arrival() -> None:
     assert divided(world, whole, by="weight")[0] == {"a/1": 2, "b/1": 4}
 
 
-def test_groups_are_users_jobs_of_one_kind() -> None:
+def test_each_group_has_the_jobs_of_one_user_and_kind() -> None:
     world = World("2x4 V100").job("a/1", kind="vgg").job("a/2", kind="lstm").job("a/3", kind="vgg")
     allocation = Allocation(
         claims=Claims(unit=Unit.GROUP, rows=np.zeros(2, np.int32), job_kind=np.array([0, 1], np.int32)),

@@ -42,7 +42,7 @@ def test_without_named_cpus_it_is_fairness_of_gpus() -> None:
     assert served(world)[0] == ["a/1", "b/1", "b/2"]
 
 
-def test_gpus_that_owners_already_hold_count() -> None:
+def test_gpus_that_owners_already_hold_count_towards_their_shares() -> None:
     world = World("1x4 V100").app("a", user="ana").app("b", user="bo")
     world.job("a/0", gpus=2).holds("a/0", 0, 1).job("a/1").job("b/1", arrived=1).job("b/2", arrived=2)
     assert served(world)[0] == ["b/1", "b/2"]

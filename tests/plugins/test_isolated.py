@@ -68,7 +68,7 @@ _JOBS = st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 3), st.integer
 
 
 @given(_JOBS, st.integers(0, 4), st.sets(st.integers(0, 11), max_size=5))
-def test_parts_are_never_overdrawn_and_pins_add_up(
+def test_no_part_gives_out_more_gpus_than_it_has_and_pins_add_up(
     jobs: list[tuple[str, int, int]], parts: int, taken: set[int]
 ) -> None:
     made = World("2x4 V100, 1x4 P100").app("x", user="x")

@@ -56,7 +56,7 @@ def test_optimus_gives_each_job_a_worker_and_the_rest_where_completion_falls_mos
     assert allocated(busy_world(), Optimus())[0] == {"long/1": 3, "short/1": 1}
 
 
-def test_optimus_looks_at_measured_speed() -> None:
+def test_optimus_uses_measured_speeds() -> None:
     """A job gets no second GPU if it would run no faster."""
     world = busy_world().measures("long/1", 2, 1.0).measures("long/1", 3, 1.0)
     assert allocated(world, Optimus())[0] == {"long/1": 1, "short/1": 3}

@@ -51,7 +51,7 @@ def test_what_a_small_job_cannot_use_is_shared_by_the_others() -> None:
     assert sizes(world) == {"a/1": 2, "b/1": 3, "c/1": 3}
 
 
-def test_the_first_of_the_order_gets_the_odd_gpu() -> None:
+def test_the_first_job_of_the_order_gets_the_remaining_gpu() -> None:
     world = World("1x4 V100").job("a/1", gpus=(1, 8)).job("b/1", gpus=(1, 8), arrived=1)
     world.job("c/1", gpus=(1, 8), arrived=2)
     assert sizes(world) == {"a/1": 2, "b/1": 1, "c/1": 1}

@@ -37,7 +37,7 @@ def test_weights_are_those_of_apps_where_apps_share() -> None:
     assert shares(world, among="apps") == {"a": pytest.approx([6.0]), "b": pytest.approx([2.0])}
 
 
-def test_types_are_kept_apart() -> None:
+def test_gpus_of_each_type_are_shared_separately() -> None:
     world = World("1x4 V100, 1x4 P100").app("a", user="ana").app("b", user="bo")
     world.job("a/1", gpus=4, gpu_type="P100").job("b/1", gpus=4)
     got = shares(world)

@@ -155,7 +155,7 @@ def test_an_option_makes_a_stage_depend_on_more_inputs(variant: str) -> None:
     assert changes(plugin, stage, settings) == expected
 
 
-def test_the_rows_name_stages_that_there_are_and_none_of_their_families_is_missing() -> None:
+def test_the_table_of_inputs_names_existing_stages_and_all_stages_of_its_families() -> None:
     assert set(READS) <= set(STAGES)
     listed = {_family(plugin) for plugin, _ in READS}
     of_families = {(plugin, stage) for plugin, stage in STAGES if _family(plugin) in listed}

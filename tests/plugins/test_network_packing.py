@@ -87,7 +87,7 @@ def test_a_size_is_on_the_menu_and_no_more_is_used_than_granted(case: tuple[int,
     assert {size for size in sizes if size} <= set(menu)
 
 
-def test_the_papers_sizes_on_machines_of_four() -> None:
+def test_packed_sizes_on_machines_of_four_equal_those_of_the_paper() -> None:
     assert packed_sizes([3, 5], [allowed(4, 8)] * 2) == [4, 4]
     assert packed_sizes([3, 3, 2], [allowed(4, 8)] * 3) == [4, 2, 2]
     assert packed_sizes([6, 1, 1], [allowed(4, 8)] * 3) == [4, 2, 2]
@@ -102,7 +102,7 @@ def test_a_job_without_such_a_size_keeps_its_grant() -> None:
     assert allocation.amount.gpus.tolist() == [3, 4]
 
 
-def test_the_largest_is_placed_first_and_what_waits_still_waits() -> None:
+def test_the_largest_job_is_placed_first_and_a_job_without_gpus_keeps_waiting() -> None:
     world = world_of(2, 2, [1, 5, 0])
     allocation = refined(world, [1, 7, 0])
     assert isinstance(allocation.amount, Grants)

@@ -33,7 +33,7 @@ def test_other_candidates_do_not_change_the_order() -> None:
     assert order(busy) == few
 
 
-def test_every_job_comes_first_now_and_then() -> None:
+def test_every_job_comes_first_in_some_rounds() -> None:
     world = World().jobs(3)
     first = [order(world, round=number)[0] for number in range(1, 200)]
     assert min(first.count(f"many/{number}") for number in range(3)) > 40

@@ -136,7 +136,9 @@ def most_kept(world: World, sizes: dict[str, int]) -> tuple[int, int]:
 
 
 @given(regular())
-def test_all_fit_on_few_machines_and_nearly_as_much_is_kept_as_can_be(case: tuple[World, dict[str, int]]) -> None:
+def test_jobs_fit_on_the_fewest_machines_and_at_most_one_more_than_needed_moves(
+    case: tuple[World, dict[str, int]],
+) -> None:
     world, sizes = case
     found, said = placed(world, sizes)
     assert said == {}

@@ -70,7 +70,7 @@ _JOBS = st.lists(st.tuples(st.integers(1, 8), st.integers(1, 500), st.floats(0.1
 
 
 @given(_JOBS)
-def test_whole_columns_equal_job_by_job(jobs: list[tuple[int, int, float]]) -> None:
+def test_orders_of_whole_columns_equal_those_computed_job_by_job(jobs: list[tuple[int, int, float]]) -> None:
     world = World("1x8 V100")
     for number, (gpus, iterations, seconds) in enumerate(jobs):
         world.job(
@@ -82,7 +82,7 @@ def test_whole_columns_equal_job_by_job(jobs: list[tuple[int, int, float]]) -> N
     assert order == sorted(order, key=lambda name: (seconds_left[name], name))
 
 
-def test_jobs_without_a_menu_are_unknown_and_no_jobs_are_no_scores() -> None:
+def test_srtf_gives_no_scores_without_jobs() -> None:
     world = World()
     snapshot: Snapshot = world.snapshot()
     assert srtf().eunomia_valuation(snapshot, Fixed().eunomia_elasticity(snapshot), world.offer()).claims.rows.size == 0

@@ -79,7 +79,7 @@ def test_a_claim_that_stands_by_keeps_no_gpu_that_a_claim_ahead_of_it_gets() -> 
     assert [placement.of(at).size for at in np.argsort(placement.claim)] == [4, 0]
 
 
-def test_the_jobs_of_a_claim_that_stands_by_stand_by() -> None:
+def test_jobs_of_a_standby_claim_are_placed_as_standby_jobs() -> None:
     world = World("2x4 V100").job("a/1", gpus=3).job("b/1", gpus=2).job("b/2", gpus=2)
     snapshot, offer = world.snapshot(), world.offer()
     allocation = Allocation(
@@ -118,7 +118,7 @@ def started(cluster: str, **settings: Any) -> dict[str, float]:
     return first
 
 
-def test_in_a_crowded_cluster_jobs_start_that_would_wait() -> None:
+def test_with_standby_more_jobs_start_in_a_crowded_cluster() -> None:
     cluster = "4x2 V100"
     without = started(cluster, **{"stages.placement": "consolidated"})
     with_standby = started(cluster, **{"stages.placement": "consolidated", "plugins.ordered.standby": 8})

@@ -390,7 +390,7 @@ def test_a_damaged_counterexample_is_refused(change: dict[str, object], rule: st
         ({"jobs": [0, 1]}, "jobs must be whole numbers of at least 1"),
     ],
 )
-def test_an_instance_that_makes_no_sense_is_refused(change: dict[str, object], rule: str, tmp_path: Path) -> None:
+def test_an_invalid_instance_is_refused(change: dict[str, object], rule: str, tmp_path: Path) -> None:
     path = tmp_path / "one.json"
     write(path, Stored(profile="oef", settings=(), found=violation()))
     plain = json.loads(path.read_text())

@@ -204,14 +204,14 @@ def test_limits_change_no_result_and_may_change_before_a_run_goes_on(tmp_path: P
     assert (one.done, again.done) == (4, 4)
 
 
-def test_cpu_time_counts_and_not_the_time_in_which_others_run() -> None:
+def test_time_in_which_other_processes_run_does_not_count_towards_the_cpu_limit() -> None:
     clock = CallClock(10.0, 1000.0)
     looks = [(cpu, 20.0 * cpu) for cpu in range(13)]  # a twentieth of a CPU
     assert [clock.look(1, cpu, wall) for cpu, wall in looks] == [None] * 11 + [CPU, CPU]
     assert CallClock(10.0, 1000.0).look(0, 50.0, 50.0) is None
 
 
-def test_a_process_that_was_stopped_has_not_waited() -> None:
+def test_time_in_which_the_process_was_stopped_does_not_count_towards_the_limit() -> None:
     clock = CallClock(10.0, 100.0)
     assert [clock.look(3, 0.0, wall) for wall in (0.0, 1.0, 1e6, 1e6 + 1.0)] == [None] * 4
     assert [clock.look(3, 0.0, 1e6 + 1.0 + second) for second in range(1, 99)][-3:] == [None, WALL, WALL]

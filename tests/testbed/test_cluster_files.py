@@ -97,7 +97,7 @@ def test_bad_host_lists_are_refused(text: str) -> None:
         ('names = "a", gpus = "8xV100", rack = 3', "rack must be a name"),
     ],
 )
-def test_absurd_machines_are_refused_with_file_and_key(row: str, error: str) -> None:
+def test_machines_out_of_bounds_are_refused_with_file_and_key(row: str, error: str) -> None:
     with pytest.raises(InputErrors) as caught:
         parse_cluster(f"machines = [{{ {row} }}]", place="c.toml")
     assert error in str(caught.value)

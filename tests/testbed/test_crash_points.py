@@ -65,7 +65,7 @@ def test_an_arbiter_that_forgets_its_last_step_is_found(monkeypatch: pytest.Monk
     assert any("fold to the live state" in text for texts in found for text in texts)
 
 
-def test_what_differs_is_named() -> None:
+def test_each_difference_between_two_outcomes_is_named_by_its_path() -> None:
     expected: dict[str, object] = {"apps": {"a": {"state": "finished", "trials": [1, 2]}}}
     seen: dict[str, object] = {"apps": {"a": {"state": "failed", "trials": [1, 3]}}}
     assert differences(expected, expected) == []

@@ -75,7 +75,7 @@ def test_the_screen_shows_slots_apps_and_the_last_auction(tmp_path: Path) -> Non
     assert bids[1] == ["C", "cnn", "1.20", "1", "slot", "1.01", "1.19", "0", "+1", "-"]
 
 
-def test_the_estimate_follows_what_the_apps_have_done() -> None:
+def test_the_estimate_of_the_end_follows_the_progress_of_the_apps() -> None:
     def apps(*done: float) -> list[pb.App]:
         return [pb.App(state="finished" if share == 1.0 else "running", done=share) for share in done]
 
@@ -101,7 +101,7 @@ def test_without_a_terminal_there_is_a_line_an_event(tmp_path: Path) -> None:
     ]
 
 
-def test_apps_get_letters_of_their_own() -> None:
+def test_each_app_has_a_letter_of_its_own_on_the_screen() -> None:
     assert letters(["mlp", "cnn", "more", "m"]) == {"cnn": "C", "m": "M", "mlp": "L", "more": "O"}
 
 

@@ -80,5 +80,5 @@ def test_a_maximum_over_resamples_is_a_figure_of_this_trace() -> None:
     assert not worse.known
 
 
-def test_draws_read_back_from_json() -> None:
+def test_draws_are_read_back_from_json_as_written() -> None:
     assert Draws.from_plain(RESAMPLES.to_plain()) == RESAMPLES

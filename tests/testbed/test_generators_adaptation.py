@@ -44,7 +44,7 @@ def test_regimes_equal_those_of_every_job_of_the_published_profile():
         assert sum(epochs for epochs, _ in runs) == job["num_epochs"]
 
 
-def test_static_never_changes():
+def test_a_static_job_never_changes_its_batch_size():
     assert regimes_of("ResNet-18", 32, 1, "static", 143_450) == ((92, 32),)
 
 

@@ -216,7 +216,7 @@ def test_waits_of_jobs_that_never_got_a_gpu_have_a_row_of_their_own() -> None:
 
 @settings(max_examples=15, deadline=None)
 @given(st.integers(0, 2**31), st.sampled_from(["fifo", "las", "srtf"]), st.one_of(st.none(), st.floats(20.0, 300.0)))
-def test_of_random_histories_types_add_up_to_jobs(seed: int, policy: str, until: float | None) -> None:
+def test_gpu_types_of_random_histories_add_up_to_the_times_of_jobs(seed: int, policy: str, until: float | None) -> None:
     draw = np.random.default_rng(seed)
     count = int(draw.integers(1, 14))
     workload = Workload.single_jobs(

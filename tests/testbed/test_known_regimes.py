@@ -52,7 +52,7 @@ def _by_app(table: pl.DataFrame) -> dict[str, float]:
     return {job.removesuffix("/0"): ran for job, ran in zip(table["job"], table["run_seconds"], strict=True)}
 
 
-def test_a_planner_predicts_every_run_from_known_regimes(trace: Path) -> None:
+def test_a_planner_predicts_the_run_time_of_every_job_from_known_regimes(trace: Path) -> None:
     predicted, ran = planned(trace, know=ALL)
     assert predicted == pytest.approx(ran)
     assert predicted == pytest.approx({"slows": 300.0, "speeds": 350.0, "steady": 260.0})

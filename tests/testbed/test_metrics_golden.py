@@ -286,7 +286,7 @@ def test_the_blocking_index_is_the_mean_over_pending_jobs(rows: list[tuple[int, 
 
 
 @given(st.lists(st.tuples(st.floats(0, 10), st.floats(-5, 5), st.floats(-1, 1)), min_size=1, max_size=8))
-def test_areas_of_a_series_add_up(pieces: list[tuple[float, float, float]]) -> None:
+def test_areas_of_a_line_over_parts_of_its_time_add_up(pieces: list[tuple[float, float, float]]) -> None:
     begin = np.cumsum([gap for gap, _, _ in pieces])
     series = queueing.Series(
         time_seconds=begin, value=reals(*(p[1] for p in pieces)), slope=reals(*(p[2] for p in pieces))

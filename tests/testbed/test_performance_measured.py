@@ -50,14 +50,14 @@ def small():
     return GavelThroughputs.from_mapping(SMALL, place="small.json")
 
 
-def test_times_alone_are_read_by_gpu_type_in_any_case(small):
+def test_rates_of_single_jobs_are_read_by_gpu_type_in_any_letter_case(small):
     assert small.rate("LM (batch size 5)", setting()) == 10.0
     assert small.rate("LM (batch size 5)", setting(gpu_type="v100")) == 10.0
     assert small.rate("LM (batch size 5)", setting(gpu_type="K80")) == 2.0
     assert small.gpu_types == ("v100", "k80")
 
 
-def test_gangs_between_are_on_the_line_and_larger_ones_no_faster(small):
+def test_rates_of_gangs_are_interpolated_and_larger_gangs_run_no_faster(small):
     assert small.rate("LM (batch size 5)", setting(4)) == 34.0
     assert small.rate("LM (batch size 5)", setting(2)) == pytest.approx(18.0)
     assert small.rate("LM (batch size 5)", setting(16)) == 34.0
@@ -244,7 +244,7 @@ def test_unknown_formats_are_refused(tmp_path):
     gpus=st.integers(1, 80),
     of_times=st.booleans(),
 )
-def test_a_curve_stays_between_its_neighbours(points, gpus, of_times):
+def test_a_rate_between_two_measured_sizes_lies_between_their_rates(points, gpus, of_times):
     rate = Curve.of(points, of_times=of_times).at(gpus)
     below = [points[count] for count in sorted(points) if count <= gpus]
     above = [points[count] for count in sorted(points) if count >= gpus]

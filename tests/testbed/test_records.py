@@ -11,7 +11,7 @@ from eunomia_testbed.running.memory import hand_back
 from eunomia_testbed.simulator.logs.records import Codes, Records, spelt
 
 
-def test_rows_come_out_as_columns_in_full_width_once() -> None:
+def test_packed_rows_are_returned_once_as_columns_of_64_bits() -> None:
     records = Records("iqdB")
     records.add(-1, 2**40, 0.1, 255)
     records.add(7, -5, float("nan"), 0)
@@ -34,13 +34,13 @@ def test_texts_are_stored_by_number() -> None:
 
 
 @pytest.mark.parametrize("rows", [0, 3, 100_000])
-def test_a_key_stands_in_every_row_of_a_small_table_and_a_large_one(rows: int) -> None:
+def test_policy_and_seed_are_in_every_row_of_a_small_and_a_large_table(rows: int) -> None:
     frame = keyed(pl.DataFrame({"round": np.arange(rows)}), policy="fifo", seed=3)
     assert frame.schema == {"policy": pl.String, "seed": pl.Int64, "round": pl.Int64} and frame.height == rows
     assert frame["policy"].to_list() == ["fifo"] * rows and frame["seed"].to_list() == [3] * rows
 
 
-def test_slots_are_read_from_leases_and_there_may_be_none() -> None:
+def test_slots_are_read_from_leases_even_if_there_are_none() -> None:
     named = {"machine": ["m2", "m10", "m2"], "slot": [1, 0, 1], "start_seconds": [0.0, 0.0, 5.0], "app": ["a"] * 3}
     leases = frame_of_columns("leases", named, policy="fifo", seed=0, height=3)
     assert slots_of(leases).rows() == [("m10", 0), ("m2", 1)]

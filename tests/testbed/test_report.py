@@ -140,7 +140,7 @@ def test_the_page_needs_no_network(sample: RunData) -> None:
     assert "fetch(" not in page
 
 
-def test_same_run_gives_same_page(sample_folder: Path) -> None:
+def test_the_same_run_gives_the_same_page(sample_folder: Path) -> None:
     assert render(RunData.load(sample_folder)) == render(RunData.load(sample_folder))
 
 
@@ -220,7 +220,7 @@ def test_embedded_json_cannot_leave_its_element(data: Any) -> None:
 
 
 @pytest.mark.skipif(NODE is None, reason="node is not installed")
-def test_scripts_parse_alone_and_joined(sample: RunData, tmp_path: Path) -> None:
+def test_scripts_of_the_page_parse_alone_and_joined(sample: RunData, tmp_path: Path) -> None:
     joined = tmp_path / "page.js"
     joined.write_text(Elements(render(sample)).scripts[1], encoding="utf-8")
     assets = resources.files("eunomia_testbed.report") / "assets"

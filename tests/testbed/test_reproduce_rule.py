@@ -72,7 +72,7 @@ def test_effects_at_the_border_between_two_cases_have_one_verdict(e: float, low:
     printed=st.floats(1e-6, 10.0),
     margin=st.floats(0.0, 5.0),
 )
-def test_every_case_has_one_verdict(three: list[float], printed: float, margin: float) -> None:
+def test_every_effect_has_exactly_one_verdict(three: list[float], printed: float, margin: float) -> None:
     low, e, high = three
     assert of_gain(e, low, high, printed) == [verdict_on(ClaimKind.GAIN, e, low, high, printed)]
     assert of_least(low, high, printed) == [verdict_on(ClaimKind.AT_LEAST, e, low, high, printed)]
@@ -116,7 +116,7 @@ def test_an_estimate_is_a_mean_with_its_t_interval() -> None:
         estimate([], drawn=True)
 
 
-def test_at_most_is_at_least_with_the_signs_changed() -> None:
+def test_a_claim_of_at_most_is_judged_as_at_least_with_the_signs_changed() -> None:
     below, above = (estimate([value], drawn=False).negated() for value in (1.0, 2.0))
     assert judged_estimate(ClaimKind.AT_LEAST, below, -1.5) is Verdict.HOLDS
     assert judged_estimate(ClaimKind.AT_LEAST, above, -1.5) is Verdict.FAILS

@@ -150,7 +150,7 @@ def test_the_workload_without_a_floor_fills_the_cluster_with_equal_jobs() -> Non
         assert work.jobs.most[rows].max() <= 4
 
 
-def test_an_error_is_on_iterations_or_on_slowdowns() -> None:
+def test_the_error_option_is_on_iterations_or_on_slowdowns() -> None:
     rows = [claim for claim in claims(ONE) if claim.figure == "Fig 17"]
     errors = [
         {(cell.iterations_error, cell.slowdown_error) for cell in claim.cells(0) if cell.policy == "themis"}

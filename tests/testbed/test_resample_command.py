@@ -73,7 +73,7 @@ def test_further_resamples_are_added_to_a_folder_and_the_first_stay(capsys: pyte
     assert "must go on with the same command" in capsys.readouterr().err
 
 
-def test_two_processes_draw_what_one_draws() -> None:
+def test_two_processes_give_the_same_resamples_as_one() -> None:
     for processes in ("1", "2"):
         assert simulate("--resample", "39", "--out", f"out{processes}", "-j", processes, "--no-report", "-q") == 0
     one, two = (RunData.load(Path(f"out{processes}")) for processes in ("1", "2"))

@@ -46,7 +46,7 @@ def test_seconds_are_float64_and_nothing_is_untyped(table: str) -> None:
         assert dtype == pl.Float64 or not name.endswith("_seconds")
 
 
-def test_rows_are_read_as_written_and_unknown_is_null(tmp_path: Path) -> None:
+def test_rows_are_read_as_written_with_null_for_unknown_values(tmp_path: Path) -> None:
     folder = ResultFolder.create(tmp_path / "run")
     folder.write("jobs", [JobRow(app="a", job="a/1", state="finished", iterations=0, rho=0.5)], **DEMO)
     (row,) = RunData.load(folder.path).jobs.iter_rows(named=True)
@@ -147,11 +147,11 @@ def test_a_file_named_latest_is_left_alone(tmp_path: Path) -> None:
     assert (tmp_path / "latest").read_text() == "mine"
 
 
-def test_folder_name_is_in_utc() -> None:
+def test_the_name_of_a_result_folder_has_its_time_in_utc() -> None:
     assert new_folder_name("demo", datetime(2026, 11, 20, 14, 15, 30, tzinfo=UTC)) == "demo-20261120T141530Z"
 
 
-def test_facts_are_read_as_written(tmp_path: Path) -> None:
+def test_facts_of_a_run_are_read_as_written(tmp_path: Path) -> None:
     (tmp_path / "app.toml").write_bytes(b"abc")
     facts = RunFacts(
         kind="demo", command=("eunomia", "demo"), seeds=(1, 2), inputs=(sha256_of(tmp_path / "app.toml"),),

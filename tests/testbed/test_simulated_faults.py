@@ -179,7 +179,7 @@ def test_an_impossible_output_folder_is_refused_in_one_line_with_exit_code_2(fol
         assert done.stderr.splitlines()[1].startswith("error: --out must ")
 
 
-def test_two_plugins_are_paired() -> None:
+def test_a_policy_of_two_plugins_has_both_and_the_default_for_other_stages() -> None:
     profile = Profile.load("srtf+packed")
     assert sorted(profile.plugins.values()) == ["fixed", "ordered", "packed", "srtf"]
     assert profile.name == "srtf+packed"

@@ -45,7 +45,7 @@ def test_sums_by_job_are_exact() -> None:
     assert run.app_finish_seconds.tolist() == run.finish_seconds.tolist()
 
 
-def test_queue_is_a_step_function() -> None:
+def test_the_queue_is_logged_as_a_step_function() -> None:
     queue = watched(THREE, "1x2 V100", "srtf").queue
     assert queue.time_seconds.tolist() == [0.0, 1.0, 2.0, 4.0, 8.0, 14.0]
     assert queue.waiting_jobs.tolist() == [0, 0, 1, 1, 0, 0]
@@ -53,7 +53,7 @@ def test_queue_is_a_step_function() -> None:
     assert queue.busy_gpus.tolist() == [1, 2, 2, 2, 1, 0]
 
 
-def test_waits_have_a_reason() -> None:
+def test_each_wait_has_a_reason() -> None:
     waits = watched(THREE, "1x2 V100", "srtf").waits
     assert list(zip(waits.job.tolist(), waits.start_seconds, waits.end_seconds, waits.reason, strict=True)) == [
         (2, 2.0, 4.0, "outranked"),
@@ -115,7 +115,7 @@ def test_a_run_can_be_cut_off() -> None:
     assert run.end_seconds <= 5.0
 
 
-def test_two_runs_are_equal() -> None:
+def test_two_runs_of_one_seed_are_equal() -> None:
     profile, cluster = Profile.load("las"), Cluster.parse("1x2 V100")
     one, other = (simulate_one(THREE, cluster, profile, seed=3) for _ in range(2))
     assert one.same_as(other)
@@ -129,7 +129,7 @@ def test_impossible_options_are_refused() -> None:
         )
 
 
-def test_progress_is_reported() -> None:
+def test_the_progress_of_a_run_is_reported_to_observers() -> None:
     told = []
     simulate_one(THREE, Cluster.parse("1x2 V100"), Profile.load("fifo"), progress=told.append)
     assert (told[-1].finished, told[-1].jobs, told[-1].time_seconds) == (3, 3, 14.0)

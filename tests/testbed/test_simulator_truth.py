@@ -204,14 +204,14 @@ def test_a_failure_costs_what_was_not_saved() -> None:
     assert run.leases.ended_by.tolist() == ["lost", "released"]
 
 
-def test_a_machine_comes_back() -> None:
+def test_a_job_waits_until_its_machine_comes_back() -> None:
     outages = (Outage(time_seconds=4.0, machine="m01"), Outage(time_seconds=10.0, machine="m01", up=True))
     run = watched(runs([(0.0, 1, 8.0)]), "1x1 V100", "fifo", SimulationOptions(failures=Failures(outages=outages)))
     assert run.finish_seconds.tolist() == [18.0]
     assert run.wait_seconds.tolist() == [6.0]
 
 
-def test_an_outage_names_a_machine_of_the_cluster() -> None:
+def test_an_outage_of_an_unknown_machine_is_refused() -> None:
     failures = Failures(outages=(Outage(time_seconds=4.0, machine="m9"),))
     with pytest.raises(InputError, match='an outage must name a machine of the cluster, but got "m9"'):
         watched(runs([(0.0, 1, 8.0)]), "1x1 V100", "fifo", SimulationOptions(failures=failures))

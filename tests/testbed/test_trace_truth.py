@@ -18,7 +18,7 @@ RATES = {
 
 
 @pytest.mark.parametrize("cluster", ["1x1 V100, 4x1 K80", "4x1 K80, 1x1 V100", "2x1 V100", "3x1 K80"])
-def test_each_type_has_its_own_rate(tmp_path: Path, cluster: str) -> None:
+def test_jobs_of_a_trace_run_at_the_rate_of_each_gpu_type(tmp_path: Path, cluster: str) -> None:
     """The trace tells the time on a V100, and most GPUs of the first two clusters are none."""
     (tmp_path / "one.trace").write_text(LINE)
     (tmp_path / "rates.json").write_text(json.dumps(RATES))

@@ -100,7 +100,7 @@ def sizes(found: Arbiter) -> dict[str, int]:
     return {str(state.job_id(lease.job)): int(lease.gpus.size) for lease in state.leases.values() if lease.gpus.size}
 
 
-def test_gpus_follow_each_event() -> None:
+def test_jobs_grow_and_shrink_at_each_arrival_and_end() -> None:
     """Alone a job gets all GPUs that speed it up; a second one gets some of them, and gives them back at its end."""
     found = arbiter("1x4 V100")
     events, work = events_of(((0.0, 1, 4, 4000.0, 1.0, None), (10.0, 1, 4, 4000.0, 1.0, None)))

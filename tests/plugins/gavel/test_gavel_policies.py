@@ -119,7 +119,7 @@ def test_users_have_equal_parts_whatever_their_jobs() -> None:
     assert [found[f"b/{number}"][0] for number in (1, 2)] == [pytest.approx(1 / 2)] * 2
 
 
-def test_the_price_of_a_fast_gpu_with_one_buyer_is_an_option() -> None:
+def test_an_option_sets_the_price_of_a_fast_gpu_with_one_buyer() -> None:
     # Each has half of each type: a buys fast GPUs from b, at 1.5 slow ones, or at 1, as b gains nothing from them.
     world = World("1x2 P100, 1x2 V100").app("a", user="ana").job("a/1", gpus=2).app("b", user="ben").job("b/1", gpus=2)
     for gpu_type, rate in (("P100", 1.0), ("V100", 2.0)):
@@ -128,7 +128,7 @@ def test_the_price_of_a_fast_gpu_with_one_buyer_is_an_option() -> None:
     assert shares(world, "gandiva_fair", price="second")["a/1"][1] == pytest.approx(1.0, abs=0.02)
 
 
-def test_minimum_makespan_shares_time_by_work() -> None:
+def test_min_total_duration_shares_time_by_work() -> None:
     world = World("1x1 V100").job("a/1", iterations=300.0, seconds_per_iteration=1.0)
     world.job("b/1", iterations=100.0, seconds_per_iteration=1.0)
     assert shares(world, "min_total_duration") == {"a/1": [pytest.approx(0.75)], "b/1": [pytest.approx(0.25)]}

@@ -69,7 +69,7 @@ def test_spreading_leftover_capacity_gives_some_job_more_and_no_job_less(made: I
     assert (wider >= share - 1e-12).all()
 
 
-def test_on_one_type_the_rest_is_the_same_part_of_the_time_for_all() -> None:
+def test_leftover_time_on_one_type_is_spread_equally_over_jobs() -> None:
     made = instance([[1.0]] * 3, gpus=[1, 2, 4], capacity=[10])
     share, level = highest_level(made, gains(made))
     assert level == pytest.approx(1.0)

@@ -34,7 +34,7 @@ def greatest_envy(of: Groups, answer: Answer) -> float:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_printed_figures_are_those_of_the_shares(seed: int) -> None:
+def test_the_certificate_equals_envy_and_shortfall_of_the_shares(seed: int) -> None:
     of = drawn(seed, 90, 3 + seed % 3)
     answer = solve_nearly(of)
     assert (answer.gpus >= -1e-9).all()

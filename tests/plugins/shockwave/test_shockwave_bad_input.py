@@ -49,7 +49,9 @@ def test_options_out_of_their_bounds_are_refused_with_their_place(setting: str, 
 @pytest.mark.parametrize("k", [0.0, 100.0])
 @pytest.mark.parametrize("regularizer", [0.0, 1e6])
 @pytest.mark.parametrize("window", [1, 1000])
-def test_plans_at_the_bounds_of_the_options_are_plans(k: float, regularizer: float, window: int) -> None:
+def test_plans_at_the_bounds_of_the_options_are_finite_and_use_all_gpus(
+    k: float, regularizer: float, window: int
+) -> None:
     bounds = {"plugins__shockwave_utility__k": k, "plugins__shockwave_utility__window": window}
     lab = Lab("1x2 V100", plugins__shockwave__regularizer=regularizer, **bounds)
     made = lab.submit(("a", 1, 100.0), ("b", 2, 350.0), ("c", 1, 1e6))

@@ -161,7 +161,7 @@ def test_menus_of_the_forecast_have_the_sizes_and_rates_of_fixed() -> None:
 # --- memo, words, records --------------------------------------------------------------------------------------------
 
 
-def test_the_memo_is_the_posteriors_and_is_restored() -> None:
+def test_the_memo_holds_the_posteriors_and_is_restored_from_bytes() -> None:
     world, plugin = town().adapts(JOB, 64.0, iterations_done=200.0), forecast(growth=4.0)
     memo = plugin.eunomia_elasticity(world.snapshot()).memo
     assert isinstance(memo, Beliefs)

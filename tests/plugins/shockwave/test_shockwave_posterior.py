@@ -19,13 +19,13 @@ RULES: tuple[Rule, ...] = ("restatement", "bayesian", "last")
 
 
 @pytest.mark.parametrize("rule", ["restatement", "bayesian"])
-def test_without_an_epoch_done_regimes_have_equal_parts(rule: Rule) -> None:
+def test_before_the_first_epoch_regimes_have_equal_parts(rule: Rule) -> None:
     prior = posterior(rule, 100.0, 4, Past((), 0.0))
     assert prior.parameters == (25.0, 25.0, 25.0, 25.0)
     assert prior.mean() == (25.0, 25.0, 25.0, 25.0)
 
 
-def test_restatement_keeps_what_was_seen_and_divides_the_rest() -> None:
+def test_restatement_keeps_finished_epochs_and_divides_the_remaining_ones() -> None:
     """Dir(m_1, ..., m_k, S, ..., S) with S = (N - sum of m) / (K - k), §5."""
     known = posterior("restatement", 100.0, 4, Past((10.0, 30.0), 12.0))
     assert known.parameters == (10.0, 30.0, 30.0, 30.0)
@@ -82,7 +82,7 @@ def test_the_interval_of_two_regimes_is_that_of_an_even_chance() -> None:
 
 
 @pytest.mark.parametrize("counts", [0.5, 1.0, 20.0])
-def test_the_interval_holds_as_many_draws_as_its_chance(counts: float) -> None:
+def test_an_interval_of_80_percent_holds_80_percent_of_the_draws(counts: float) -> None:
     paces = np.array([4.0, 3.0, 1.0])
     low, high = seconds_between(50.0, paces.tolist(), (1.0, 1.0, 1.0), counts, 0.8)
     drawn = np.random.default_rng(7).dirichlet(np.full(3, counts), size=20_000) @ paces * 50.0
@@ -90,7 +90,7 @@ def test_the_interval_holds_as_many_draws_as_its_chance(counts: float) -> None:
 
 
 @pytest.mark.parametrize("ratios", [(1.0, 2.0, 4.0), (1.0, 8.0, 1.0), (1.0, 0.125, 1.0)])
-def test_the_interval_holds_as_many_draws_where_rates_at_new_batch_sizes_are_not_known(
+def test_an_interval_of_80_percent_holds_80_percent_of_the_draws_without_known_rates(
     ratios: tuple[float, ...],
 ) -> None:
     luck = np.random.default_rng(8)

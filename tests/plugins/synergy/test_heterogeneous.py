@@ -49,7 +49,7 @@ def feasible(jobs: Sequence[TypedJob], room: Reals) -> Iterator[tuple[int, float
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_the_programme_is_the_best_of_all_choices(seed: int) -> None:
+def test_the_programme_finds_the_best_of_all_choices(seed: int) -> None:
     jobs, room = drawn(seed, 4)
     choices = best(jobs, room)
     value = sum(jobs[choice.job].rate[choice.point] / jobs[choice.job].fair for choice in choices)

@@ -138,7 +138,7 @@ def test_a_warm_and_a_cold_cache_give_the_same_bids() -> None:
 
 
 @pytest.mark.parametrize("held", [False, True])
-def test_an_apps_own_valuation_is_its_rows_in_the_whole(held: bool) -> None:
+def test_an_agent_values_an_offer_as_the_arbiter_values_it_for_the_app(held: bool) -> None:
     """SEPARABLE: the agent of an app, on its own snapshot, finds the arbiter's rows for it."""
     world, plugin = four_apps(), themis(fairness_knob=0.0)
     if held:
@@ -171,7 +171,7 @@ def test_payments_go_to_apps_outside_of_the_auction_first() -> None:
     assert waiting == {world.row(f"app{n}"): int(Reason.NOT_OFFERED) for n in (1, 2, 3)}
 
 
-def test_the_record_adds_up_over_many_rounds() -> None:
+def test_kept_and_leftover_gpus_add_up_to_the_grants_over_many_rounds() -> None:
     """Over 40 seeds: kept and leftover GPUs add up to the grants, and c_i of the bundle is kept on average."""
     expected = kept = 0.0
     for number in range(40):
