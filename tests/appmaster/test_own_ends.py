@@ -145,3 +145,13 @@ def test_the_reason_of_a_suspension_is_the_last_error_of_the_app_master(tmp_path
     assert last_words(log) == ""
     log.write_text("x" * 100_000 + "\n" + lines)
     assert last_words(log) == (words or "x" * 300)
+
+
+def test_an_app_master_that_hung_counts_however_it_ended_and_one_that_was_stopped_does_not() -> None:
+    ends, limit = OwnEnds(), OwnEndsLimit(ends=0, seconds=600.0)
+    killed, failed = pb.Exit(signal=9), pb.Exit(code=1)
+    for stall in (pb.STALL_STOPPED, pb.STALL_STORAGE):
+        ends.judge(failed, limit, lasted=1.0, now=100.0, stall=stall)
+        assert not ends.suspended
+    ends.judge(killed, limit, lasted=1.0, now=101.0, stall=pb.STALL_HUNG)
+    assert ends.suspended

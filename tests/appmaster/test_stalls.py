@@ -80,6 +80,33 @@ def test_a_script_without_the_helper_is_ended_only_where_the_app_file_says_so(tm
         assert arbiter.app("bob").state == "running"
 
 
+def master_pid(made: Supervisor) -> int:
+    ((_, pid),) = live(made, masters=True)
+    return pid
+
+
+def test_an_app_master_that_hangs_is_replaced_and_its_worker_trains_on(tmp_path: Path, run: Callable[..., str]) -> None:
+    silence = ("--not-durable", "--heartbeat-seconds", "0.2", "--app-master-silence-seconds", "3")
+    with (
+        supervisor(tmp_path, launcher_options=QUICK, arbiter_options=silence) as made,
+        Client(made.address, token_file=made.token_file) as arbiter,
+    ):
+        app = arbiter.submit(tiny_app(tmp_path, "ana", iterations=3000, seconds=0.01))
+        eventually(lambda: went_on(made, "ana"), "steps")
+        first, workers = master_pid(made), live(made, masters=False)
+        os.kill(first, signal.SIGSTOP)
+        eventually(lambda: arbiter.app("ana").app_master_stalls == 1, "the stall")
+        eventually(lambda: arbiter.app("ana").attempt == 2, "the next attempt")
+        assert live(made, masters=False) == workers
+        assert arbiter.app("ana").state == "running"
+        said = run("explain", "ana", "--state-dir", str(made.state_dir))
+        assert "its app master stalled: no heartbeat for " in said
+        assert "its process was stopped; stacks are in " in said
+        assert "master/process.py" in (made.state_dir / "apps/ana/appmaster/stacks/1.txt").read_text()
+        run("cancel", "ana", "--state-dir", str(made.state_dir))
+        assert app.wait("30s").state == "cancelled"
+
+
 def test_a_pause_of_app_master_launcher_or_arbiter_is_not_counted_as_silence_of_a_worker(tmp_path: Path) -> None:
     """App master, launcher and arbiter are stopped for longer than the limit, one after another; nothing is ended."""
     with (

@@ -69,6 +69,9 @@ class ServeFlags(BaseModel):
     own_ends_within: Annotated[
         str, typer.Option("--own-ends-within", metavar="TIME", help="The time in which they are counted.")
     ] = "10m"
+    app_master_silence: Annotated[
+        str, typer.Option("--app-master-silence", metavar="TIME", help="Without a heartbeat, until one is replaced.")
+    ] = "30s"
     seed: Annotated[int, typer.Option("--seed", metavar="N")] = 0
     as_json: AsJson = False
 
@@ -96,9 +99,10 @@ class ServeFlags(BaseModel):
         """Options that the arbiter's process gets unchanged.
 
         Raises:
-            InputError: a segment without steps.
+            InputError: a segment without steps; no duration.
         """
+        silence = parse_duration(self.app_master_silence, name="--app-master-silence")
         retention = Retention(keep=self.journal_keep, segment_steps=self.journal_segment_steps)
         options = ["--journal-keep", retention.keep.value, "--journal-segment-steps", str(retention.segment_steps)]
-        options += ["--keep-apps", str(self.keep_apps)]
+        options += ["--keep-apps", str(self.keep_apps), "--app-master-silence-seconds", str(float(silence))]
         return (*options, *(() if self.metrics is None else ("--metrics", self.metrics)))

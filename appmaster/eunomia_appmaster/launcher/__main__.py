@@ -93,7 +93,10 @@ async def run(options: argparse.Namespace) -> None:
         node, zygote, zygote_wait_seconds=options.zygote_wait_seconds, confinement=confinement, orphans=Orphans()
     )
     limit = OwnEndsLimit(ends=options.own_ends, seconds=options.own_ends_seconds)
-    masters = AppMasters(node, containers, options.arbiter, pause_seconds=options.restart_pause_seconds, limit=limit)
+    stalls = Stalls(containers, grace_seconds=options.stall_grace_seconds)
+    masters = AppMasters(
+        node, containers, options.arbiter, pause_seconds=options.restart_pause_seconds, limit=limit, stalls=stalls
+    )
     containers.adopt()
     masters.adopt()
     if options.end:
@@ -101,7 +104,6 @@ async def run(options: argparse.Namespace) -> None:
         confinement.close()
         return
     zygote.start()
-    stalls = Stalls(containers, grace_seconds=options.stall_grace_seconds)
     server = await serve(node, containers, stalls, options.listen)
     tracker = Tracker(node, containers, masters, options.arbiter, options.token_file)
     lives = (tracker.run(), _tidy(node, containers, options.keep_seconds), stalls.run(), _watch_memory(containers))

@@ -15,6 +15,7 @@ from eunomia_appmaster.launcher.gangs import base_environment, check_name
 from eunomia_appmaster.launcher.node import Node
 from eunomia_appmaster.launcher.own_ends import OwnEnds, last_words
 from eunomia_appmaster.launcher.processes import MARK
+from eunomia_appmaster.launcher.stalls import WHAT, Stalls, stacks_path
 from eunomia_appmaster.launcher.zygote_client import interpreter
 from eunomia_appmaster.node.kept_files import OLDER, sealed_token
 from eunomia_appmaster.node.own_ends_limit import DEFAULT_LIMIT, OwnEndsLimit
@@ -66,10 +67,11 @@ class AppMasterRecord:
             return of_launcher
         return OwnEndsLimit(ends=self.order.max_own_ends, seconds=of_launcher.seconds)
 
-    def judge(self, lasted: float, limit: OwnEndsLimit, now: float) -> None:
+    def judge(self, ended: pb.ContainerStatus, limit: OwnEndsLimit) -> None:
         """Evaluate the attempt whose end is in the status: own ends count, short attempts lengthen the pause."""
+        lasted = _lasted(ended)
         self.hasty = self.hasty + 1 if lasted < HASTY_SECONDS else 0
-        self.own_ends.judge(self.status.exit, limit, lasted=lasted, now=now)
+        self.own_ends.judge(self.status.exit, limit, lasted=lasted, now=ended.ended_at, stall=ended.stall)
 
     def pause_seconds(self, first: float) -> float:
         """Return the seconds to wait before the next attempt, where the first pause is ``first``."""
@@ -122,6 +124,7 @@ class AppMasters:
         pause_seconds: before the first restart; doubles with each attempt that ends soon, up to
             ``MOST_PAUSE_SECONDS``.
         limit: on the own ends of an app master, beyond which it is suspended.
+        stalls: ends those that hang.
     """
 
     def __init__(
@@ -132,7 +135,9 @@ class AppMasters:
         *,
         pause_seconds: float = 1.0,
         limit: OwnEndsLimit = DEFAULT_LIMIT,
+        stalls: Stalls | None = None,
     ) -> None:
+        self._stalls = Stalls(containers) if stalls is None else stalls
         self._node = node
         self._containers = containers
         self._arbiter = arbiter
@@ -161,6 +166,8 @@ class AppMasters:
                 known.hurried.set()
             return
         status = pb.AppMasterStatus(app=order.app, attempt=self._attempt_of(order))
+        if known is not None:
+            status.stalls, status.last_stall = known.status.stalls, known.status.last_stall
         master = AppMasterRecord(kept, status, self._node.folder / "app_masters" / f"{order.app}.json")
         if known is not None and not order.asked:
             self._follow_up(master, known)
@@ -207,6 +214,20 @@ class AppMasters:
             self._changed(master, pb.APP_MASTER_STOPPING)
         if master.container is not None:
             self._containers.stop(master.container, order.deadline_seconds, "the arbiter stopped it")
+
+    async def end_stalled(self, order: pb.StalledAppMaster) -> None:
+        """End an attempt that hangs, once; the next one follows."""
+        master = self._all.get(order.app)
+        runs = master is not None and master.status.state == pb.APP_MASTER_RUNNING
+        if master is None or not runs or master.status.attempt != order.attempt or master.container is None:
+            return
+        container = master.container
+        if not await self._stalls.end_now([container], f"it hung: {order.why}"):
+            return
+        what = WHAT[container.status.stall]
+        master.status.stalls += 1
+        master.status.last_stall = f"{order.why}; {what}; stacks are in {stacks_path(container)}"
+        self._changed(master, master.status.state)
 
     def drain(self, deadline_seconds: float) -> None:
         """End all of them since this launcher ends, and start none; the next launcher starts them again."""
@@ -313,7 +334,7 @@ class AppMasters:
         master.status.exit.CopyFrom(ended.exit)
         master.status.ended_at = ended.ended_at
         master.status.diagnostics = ended.diagnostics
-        master.judge(_lasted(ended), master.limit(self._limit), ended.ended_at)
+        master.judge(ended, master.limit(self._limit))
 
     async def _pause(self, master: AppMasterRecord) -> None:
         """Wait until the next attempt is due, ordered by the arbiter, or forbidden."""

@@ -41,12 +41,20 @@ class OwnEnds:
         self.suspensions = suspensions
         self.suspended = suspended
 
-    def judge(self, exit_: pb.Exit, limit: OwnEndsLimit, *, lasted: float, now: float) -> None:
-        """Count an attempt that ends now."""
+    def judge(
+        self,
+        exit_: pb.Exit,
+        limit: OwnEndsLimit,
+        *,
+        lasted: float,
+        now: float,
+        stall: "pb.Stall.ValueType" = pb.NO_STALL,
+    ) -> None:
+        """Count an attempt that ends now; one that hung counts, however it ended."""
         self.suspended = False
         if lasted >= limit.seconds:
             self.suspensions = 0
-        if not is_own(exit_):
+        if stall != pb.STALL_HUNG and (stall != pb.NO_STALL or not is_own(exit_)):
             return
         self.times = [time for time in self.times if now - limit.seconds < time <= now] + [now]
         if self.suspensions or len(self.times) > limit.ends:

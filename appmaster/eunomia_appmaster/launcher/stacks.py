@@ -9,13 +9,14 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 from eunomia_appmaster.launcher.processes import ProcessId
 from eunomia_appmaster.node.stack_signal import STACKS_FILE, STACKS_SIGNAL, catches
+from eunomia_appmaster.node.system import MACHINE, System
 
 MOST_FILES: Final = 20
 MOST_PROCESSES: Final = 16
@@ -26,6 +27,7 @@ WAIT_SECONDS: Final = 2.0
 """Time for a process to write its own stacks."""
 _SETTLED_SECONDS: Final = 0.1
 _PY_SPY_SECONDS: Final = 10.0
+_UNKNOWN: Final = "its Python stacks are not known (py-spy is not installed)"
 _WORDS: Final = {"T": "stopped", "t": "stopped by a debugger", "D": "waits for storage or a device", "Z": "ended"}
 
 
@@ -39,7 +41,9 @@ def thread_states(pid: int) -> str:
     return "".join(state for _, _, state in _threads(pid))
 
 
-def write_stacks(path: Path, folder: Path, processes: Sequence[ProcessId], why: str) -> None:
+def write_stacks(
+    path: Path, folder: Path, processes: Sequence[ProcessId], why: str, *, system: System = MACHINE
+) -> None:
     """Write the stacks of a container's processes to a file; the oldest files in its folder are deleted.
 
     Args:
@@ -47,14 +51,15 @@ def write_stacks(path: Path, folder: Path, processes: Sequence[ProcessId], why: 
         folder: the container's.
         processes: of the container, the worker first; a stopped one must have been woken before, to write its own.
         why: heads the file.
+        system: has the machine's clocks.
 
     Raises:
         OSError: it cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    parts = [f"{why}\n{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())}\n"]
+    parts = [f"{why}\n{datetime.fromtimestamp(system.unix_time(), UTC):%Y-%m-%dT%H:%M:%SZ}\n"]
     for process in processes[:MOST_PROCESSES]:
-        parts += _of_process(folder, process)
+        parts += _of_process(folder, process, system)
     if len(processes) > MOST_PROCESSES:
         parts.append(f"\nand {len(processes) - MOST_PROCESSES} further processes\n")
     path.write_text("".join(parts), encoding="utf-8")
@@ -69,7 +74,7 @@ def _changed_at(path: Path) -> float:
     return 0.0
 
 
-def _of_process(folder: Path, process: ProcessId) -> Iterator[str]:
+def _of_process(folder: Path, process: ProcessId, system: System) -> Iterator[str]:
     pid = process.pid
     yield f"\n== process {pid}: {_command(pid)}\n"
     for thread, name, state in _threads(pid)[:MOST_THREADS]:
@@ -79,10 +84,10 @@ def _of_process(folder: Path, process: ProcessId) -> Iterator[str]:
         yield f"thread {thread} {name}: {words}, in {waits}, system call {call}\n"
         yield _kernel_stack(f"/proc/{pid}/task/{thread}/stack")
     yield "\n"
-    yield _own_words(folder, process) or _py_spy(pid) or "its Python stacks are not known (py-spy is not installed)\n"
+    yield _own_words(folder, process, system) or _py_spy(pid) or f"{_UNKNOWN}\n"
 
 
-def _own_words(folder: Path, process: ProcessId) -> str:
+def _own_words(folder: Path, process: ProcessId, system: System) -> str:
     """Let a process write its Python stacks, and return them; empty: it ignores the signal, or is too slow."""
     file = folder / STACKS_FILE
     if not catches(process.pid):
@@ -90,12 +95,12 @@ def _own_words(folder: Path, process: ProcessId) -> str:
     before = _size(file)
     if not process.signal(STACKS_SIGNAL):
         return ""
-    deadline = time.monotonic() + WAIT_SECONDS
-    size, since = before, time.monotonic()
-    while time.monotonic() < deadline and (size == before or time.monotonic() - since < _SETTLED_SECONDS):
-        time.sleep(0.02)
-        if (now := _size(file)) != size:
-            size, since = now, time.monotonic()
+    since = system.monotonic()
+    deadline, size = since + WAIT_SECONDS, before
+    while (now := system.monotonic()) < deadline and (size == before or now - since < _SETTLED_SECONDS):
+        system.sleep(0.02)
+        if (grown := _size(file)) != size:
+            size, since = grown, now
     with contextlib.suppress(OSError), file.open("rb") as content:
         content.seek(before)
         return content.read(MOST_BYTES).decode(errors="replace")

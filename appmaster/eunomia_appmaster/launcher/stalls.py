@@ -8,9 +8,10 @@ from typing import Final
 
 import structlog
 
+from eunomia_appmaster.launcher.confinement import processes_of
 from eunomia_appmaster.launcher.container import NO_SLOT, Container
 from eunomia_appmaster.launcher.containers import Containers
-from eunomia_appmaster.launcher.processes import ProcessId, members
+from eunomia_appmaster.launcher.processes import ProcessId
 from eunomia_appmaster.launcher.stacks import process_state, thread_states, write_stacks
 from eunomia_appmaster.node.loop_clock import LoopClock
 from eunomia_appmaster.node.pulse import read_pulse
@@ -31,7 +32,11 @@ PHASES: Final = dict(zip(Phase, pb.Phase.values(), strict=True))
 _MARGIN: Final = 0.9
 """Fraction of the silence counted by the app master that the launcher must have seen itself."""
 _STOPPED, _STORAGE = frozenset("Tt"), "D"
-_NAMES: Final = {pb.STALL_HUNG: "hung", pb.STALL_STOPPED: "stopped", pb.STALL_STORAGE: "waits for storage"}
+WHAT: Final = {
+    pb.STALL_HUNG: "it hung",
+    pb.STALL_STOPPED: "its process was stopped",
+    pb.STALL_STORAGE: "it waited for storage or a device",
+}
 
 
 class Stalls:
@@ -49,6 +54,7 @@ class Stalls:
         self._heard: dict[str, tuple[object, float]] = {}
         """By container: the last sign of life of its worker, and when it was seen."""
         self._ending: set[str] = set()
+        """Containers that are ended, or were."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
@@ -60,6 +66,7 @@ class Stalls:
     def look(self) -> None:
         """Read the pulses of all workers now."""
         self._clock.tick()
+        self._ending = {known for known in self._ending if self._containers.get(known) is not None}
         for container in self._containers.on_slots():
             if container.completed or container.worker is None:
                 self._heard.pop(container.id, None)
@@ -103,8 +110,8 @@ class Stalls:
         await self.end_now(left, why)
         return True
 
-    async def end_now(self, chosen: Sequence[Container], why: str) -> None:
-        """Note what the processes of containers do, and end them in the background."""
+    async def end_now(self, chosen: Sequence[Container], why: str) -> bool:
+        """Note what the processes of containers do, and end them in the background; return whether any was new."""
         new = [container for container in chosen if container.id not in self._ending]
         self._ending |= {container.id for container in new}
         found = {container.id: _members(container) for container in new}
@@ -112,19 +119,22 @@ class Stalls:
         await asyncio.sleep(_SECOND_LOOK_SECONDS)
         for container in new:
             container.status.stall = _kind(first[container.id], _states(found[container.id]))
-            log.warning("container.stalled", container=container.id, what=_NAMES[container.status.stall], why=why)
+            log.warning("container.stalled", container=container.id, what=WHAT[container.status.stall], why=why)
             # This launcher may be killed before the order: the deadline outlives it.
             self._containers.kill_at(container, STACKS_SECONDS + self._grace_seconds)
             task = asyncio.create_task(self._end(container, found[container.id], why))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+        return bool(new)
 
     async def _end(self, container: Container, processes: Sequence[ProcessId], why: str) -> None:
-        path = _stacks_path(container)
+        path = stacks_path(container)
         try:
             for process in processes:
                 process.signal(signal.SIGCONT)
-            writing = asyncio.to_thread(write_stacks, path, container.folder, processes, f"{container.id}: {why}")
+            system = self._containers.node.system
+            head = f"{container.id}: {why}"
+            writing = asyncio.to_thread(write_stacks, path, container.folder, processes, head, system=system)
             await asyncio.wait_for(writing, STACKS_SECONDS)
         except (OSError, TimeoutError) as error:
             log.warning("container.no_stacks", container=container.id, why=str(error) or "it took too long")
@@ -132,10 +142,9 @@ class Stalls:
             self._containers.stop(container, self._grace_seconds, why)
             if container.worker is not None:  # it may hear its signals, though not its socket
                 container.worker.signal(signal.SIGTERM)
-            self._ending.discard(container.id)
 
 
-def _stacks_path(container: Container) -> Path:
+def stacks_path(container: Container) -> Path:
     """Return the file for the stacks of a worker, in its run folder, or of an app master, in its own."""
     folder = container.folder
     run = folder.parent if container.status.slot == NO_SLOT else folder.parent.parent
@@ -144,7 +153,7 @@ def _stacks_path(container: Container) -> Path:
 
 def _members(container: Container) -> list[ProcessId]:
     """Return the processes of a container, the worker first."""
-    found = members(container.mark, container.worker, container.shepherd)
+    found = processes_of(container)
     first = -1 if container.worker is None else container.worker.pid
     return sorted(found, key=lambda process: (process.pid != first, process.pid))
 

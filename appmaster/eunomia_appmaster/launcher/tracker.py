@@ -5,7 +5,9 @@ the registration, so the node registers again with all its containers.
 """
 
 import asyncio
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any
 
 import grpc
 import structlog
@@ -61,6 +63,7 @@ class Tracker:
         self._arbiter = rpc.ResourceTrackerStub(self._channel)
         self._heartbeat_seconds = 5.0
         self._registration_id = ""
+        self._tasks: set[asyncio.Task[None]] = set()
         self._acknowledged: dict[str, int] = {}  # versions, by container id and "master <app>"
 
     async def run(self) -> None:
@@ -224,6 +227,8 @@ class Tracker:
             self._containers.tune(tune.slot, tune.epoch, tune.cpus, tune.memory_gib)
         for stop in answer.stop_app_masters:
             self._app_masters.stop(stop)
+        for stalled in answer.stalled_app_masters:
+            self._spawn(self._app_masters.end_stalled(stalled))
         for order in answer.start_app_masters:
             try:
                 self._app_masters.start(order)
@@ -231,6 +236,12 @@ class Tracker:
                 log.error("app_master.refused", app=order.app, error=str(error))
                 obeyed &= not isinstance(error, OSError)
         return obeyed
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Carry out an order that takes a while; a repeated one does nothing."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def _fence(self, fence: pb.Fence) -> None:
         self._node.epochs.close(fence.slot, fence.epoch)

@@ -12,6 +12,7 @@ from eunomia.errors import EunomiaError
 from eunomia.logs import configure_logs
 from eunomia_appmaster.node.machine_faults import MACHINE_FAULT, is_machine_fault
 from eunomia_appmaster.node.process_name import name_process
+from eunomia_appmaster.node.stack_signal import write_stacks_on_signal
 
 FAULT = 3
 """Exit code after an unexpected exception."""
@@ -39,7 +40,9 @@ def _run() -> int:
     configure_logs()
     from eunomia_appmaster.master.process import AppMaster, Settings  # a full machine refuses imports
 
-    master = AppMaster(Settings.read(arguments.app_dir))
+    settings = Settings.read(arguments.app_dir)
+    write_stacks_on_signal(settings.app_dir / "appmaster" / str(settings.attempt))
+    master = AppMaster(settings)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: master.stop())
     return master.run()

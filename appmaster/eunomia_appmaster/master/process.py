@@ -48,6 +48,8 @@ log = structlog.get_logger()
 
 TICK_SECONDS = 0.2
 """Longest sleep of the main thread, in seconds."""
+BUSY_SECONDS = 10.0
+"""Time that one turn of the main thread may take before heartbeats wait for it."""
 WATCH_SECONDS = 20.0
 """Seconds for which one watch of the containers waits for changes."""
 SAVE_SECONDS = 1.0
@@ -158,6 +160,7 @@ class AppMaster:
         self._settings = settings
         self._clock = SteadyClock(system)
         self._saved_at = 0.0
+        self._turned_at = system.uptime()
         self._inbox = system.mailbox()
         self.stopped = system.flag()
         self._hung_up = system.flag()
@@ -255,6 +258,7 @@ class AppMaster:
         """Process the inbox until the app has ended."""
         registered = heard_all = False
         while not self.stopped.is_set():
+            self._turned_at = self._system.uptime()
             for news in self._news():
                 if isinstance(news, Ended):
                     # Nothing is written here: a later attempt may have the app's folder by now.
@@ -433,6 +437,9 @@ class AppMaster:
             plugins = plugins_here(default_registry())
             self._register(plugins)
             while not self.stopped.is_set():
+                if self._system.uptime() - self._turned_at > BUSY_SECONDS:
+                    self.stopped.wait(TICK_SECONDS)  # it hangs: the arbiter must not take this thread's word for it
+                    continue
                 try:
                     answer = self._link.exchange()
                 except Resync:

@@ -51,6 +51,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--heartbeat-seconds", type=float, default=1.0)
     options.add_argument("--node-silence-seconds", type=float, default=30.0)
+    options.add_argument("--app-master-silence-seconds", type=float, default=30.0)
     options.add_argument("--step-limit-seconds", type=float, default=30.0)
     options.add_argument("--checkpoint-steps", type=int, default=200)
     options.add_argument("--journal-keep", choices=[keep.value for keep in Keep], default=Keep.ARCHIVE.value)
@@ -72,6 +73,7 @@ def settings_of(options: argparse.Namespace) -> Settings:
         seed=options.seed,
         heartbeat=Seconds(options.heartbeat_seconds),
         node_silence=Seconds(options.node_silence_seconds),
+        app_master_silence=Seconds(options.app_master_silence_seconds),
         step_limit=Seconds(options.step_limit_seconds),
         checkpoint_steps=options.checkpoint_steps,
         retention=Retention(keep=Keep(options.journal_keep), segment_steps=options.journal_segment_steps),

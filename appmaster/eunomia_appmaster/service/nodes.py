@@ -15,6 +15,7 @@ from eunomia.arbiter import ClusterView
 from eunomia.contract.events import MachineBack, MachineLost, Released, Retuned
 from eunomia.model.leases import GpuState
 from eunomia.units import NONE, Epoch, LeaseId, Seconds
+from eunomia_appmaster.node.loop_clock import LoopClock
 from eunomia_appmaster.node.system import MACHINE, System
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.service.layout import Layout
@@ -53,7 +54,8 @@ class Node:
         self.slot_states: dict[int, pb.SlotState] = {}
         self.containers: dict[str, pb.ContainerStatus] = {}
         self.app_masters: dict[str, pb.AppMasterStatus] = {}
-        self.heard_at = self._system.monotonic()
+        self.heard_at = self._system.uptime()
+        """Uptime of its last call."""
         self.lost = False
         self.fence: int | None = None
         """The last epoch given: all processes up to it must have ended before the node counts as back."""
@@ -70,7 +72,7 @@ class Node:
     @property
     def silent_seconds(self) -> float:
         """Return the seconds since the node's last call."""
-        return self._system.monotonic() - self.heard_at
+        return self._system.uptime() - self.heard_at
 
     @property
     def registered(self) -> bool:
@@ -99,7 +101,7 @@ class Node:
         if draining is not None and draining != self.draining:
             self.draining = draining
             log.warning("node.draining" if draining else "node.back_from_draining", node=self.name)
-        self.heard_at = self._system.monotonic()
+        self.heard_at = self._system.uptime()
         for status in containers:
             known = self.containers.get(status.container_id)
             if known is None or status.version > known.version:
@@ -182,6 +184,8 @@ class Nodes:
         self._system = system
         self.layout = layout
         self.silence = silence
+        self.clock = LoopClock(system.uptime)
+        """Counts silence while the arbiter's loop runs; each look at the machines ticks it."""
         self.deadlines: dict[int, float] = {}
         """By GPU that is leaving: when it is killed, by ``System.monotonic``."""
         self._nodes = {name: Node(name, system=system) for name in (layout.nodes if layout is not None else ())}
@@ -215,6 +219,7 @@ class Nodes:
 
     def events(self, view: ClusterView) -> "list[Released | MachineLost | MachineBack | Retuned]":
         """Return the events of the machines' last reports: slots given back or retuned, machines lost and back."""
+        self.clock.tick()
         if self.layout is None:
             return []
         layout = self.layout
@@ -247,8 +252,9 @@ class Nodes:
 
     def _lost(self, view: ClusterView, layout: Layout) -> Iterator[MachineLost]:
         for node in self:
-            if not node.lost and node.silent_seconds > self.silence:
-                log.warning("machine.lost", node=node.name, silent_seconds=round(node.silent_seconds, 1))
+            silent = self.clock.silence(node.heard_at)
+            if not node.lost and silent > self.silence:
+                log.warning("machine.lost", node=node.name, silent_seconds=round(silent, 1))
                 node.lost = True
                 node.registration_id = ""  # it has to register again, and is fenced then
                 node.fence = view.last_epoch

@@ -34,6 +34,7 @@ from eunomia_appmaster.service.journaled import LOST_NOTE, apps_of, kept_of, wit
 from eunomia_appmaster.service.nodes import Node, Nodes, OrderKey
 from eunomia_appmaster.service.sessions import NewsWriter, Session
 from eunomia_appmaster.service.settings import Settings
+from eunomia_appmaster.service.stalled_masters import MOST_HEARTBEATS, StalledMasters
 from eunomia_appmaster.service.standings import Standings
 from eunomia_appmaster.service.suspended import unused
 from eunomia_appmaster.service.tokens import Tokens
@@ -95,6 +96,8 @@ class Service:
             settings.apps, apps_of(journal), keep=settings.keep_apps, archive=EndedApps(journal.path)
         )
         self.sessions: dict[str, Session] = {}
+        least = MOST_HEARTBEATS * float(settings.heartbeat)
+        self.stalled_masters = StalledMasters(max(float(settings.app_master_silence), least), self.nodes.clock)
         self.news_writer = NewsWriter(self.nodes, self.tokens.container_secret)
         self.standings = Standings(lambda: self.driver.arbiter, system=system)
         self.ready = asyncio.Event()
@@ -288,7 +291,12 @@ class Service:
             ],
             fences=self.nodes.fences(node),
             tunes=self._tunes(node),
+            stalled_app_masters=self._stalled(node),
         )
+
+    def _stalled(self, node: Node) -> list[launcher.StalledAppMaster]:
+        mine = [app for app in self.apps.live if app.node == node.name]
+        return list(self.stalled_masters.on(node, mine, self.sessions))
 
     def _tunes(self, node: Node) -> list[launcher.Tune]:
         return [] if self._driver is None else self.nodes.tunes(node, self.view)
@@ -303,6 +311,7 @@ class Service:
         """Return keys that identify the node's present orders; remaining seconds are not part of a key."""
         keys: set[OrderKey] = {("revoke", order.slot, order.epoch) for order in self._revocations(node)}
         keys |= {("start", app.name, attempt) for app, attempt in self._to_start(node)}
+        keys |= {("stalled", order.app, order.attempt) for order in self._stalled(node)}
         keys |= {("stop", app.name) for app in self._to_stop(node)}
         keys |= {("fence", fence.slot, fence.epoch) for fence in self.nodes.fences(node)}
         keys |= {("tune", tune.slot, tune.epoch, tune.cpus) for tune in self._tunes(node)}

@@ -66,7 +66,8 @@ class Session:
         self.unacknowledged: list[Started] = []
         """Leases of the last answer, which count as started once it is acknowledged."""
         self._next_turn = 0.0
-        self._heard_at = self._system.monotonic()
+        self.heard_at = self._system.uptime()
+        """Uptime of its last call."""
         self._leases: dict[int, _Sent] = {}
         self._leaving: dict[int, int] = {}
         """By GPU: the epoch of the order to leave that was sent."""
@@ -76,11 +77,11 @@ class Session:
     @property
     def silent_seconds(self) -> float:
         """Returns the seconds since the app master's last call."""
-        return self._system.monotonic() - self._heard_at
+        return self._system.uptime() - self.heard_at
 
     async def take_turn(self) -> None:
         """Delay an app master's call if it follows too soon, so that frequent calls do not fill the journal."""
-        self._heard_at = self._system.monotonic()
+        self.heard_at = self._system.uptime()
         loop = asyncio.get_running_loop()
         turn = max(loop.time(), self._next_turn)
         self._next_turn = turn + LEAST_SECONDS

@@ -34,6 +34,9 @@ class Settings:
     """Seconds after which a launcher's heartbeat without news is answered."""
     node_silence: Seconds = Seconds(30.0)
     """Seconds of silence after which a machine is lost."""
+    app_master_silence: Seconds = Seconds(30.0)
+    """Seconds without a call of an app master, while its launcher answers, after which it is ended as one that hangs;
+    at least ten heartbeats."""
     step_limit: Seconds = Seconds(30.0)
     """A step that takes longer ends the process; its supervisor starts another, which replays the journal and
     attributes a fault to the plugin that had not returned."""
