@@ -55,10 +55,12 @@ def checked(flags: ServeFlags) -> "Serving":
     """Check all settings before anything starts, and return them."""
     from eunomia.platform.profiles import Profile
     from eunomia_appmaster.node.supervisor import Serving
+    from eunomia_appmaster.node.writable import check_writable
     from eunomia_appmaster.service.certificates import Certificates
     from eunomia_appmaster.service.ports import check_free
     from eunomia_appmaster.service.server import check_address
 
+    check_writable(flags.home)
     certificates = Certificates.of(flags.tls_cert, flags.tls_key, flags.tls_ca)
     if flags.make_certificates:
         certificates = _made(flags.home / "tls", flags.address, given=certificates is not None)

@@ -25,6 +25,7 @@ from eunomia_appmaster.node import local_machine
 from eunomia_appmaster.node.gpu_locks import GpuLocks, Holder
 from eunomia_appmaster.node.kept_files import read_kept
 from eunomia_appmaster.node.parent_death import with_death_signal
+from eunomia_appmaster.node.writable import check_writable
 from eunomia_appmaster.service.settings import DEFAULT_ADDRESS, run_dir
 
 if TYPE_CHECKING:
@@ -261,6 +262,7 @@ class Supervisor:
             EunomiaError: one of them gave up, or it took too long.
         """
         os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # gRPC remarks on every start of a process otherwise
+        check_writable(self.state_dir)
         Journal.open(self.state_dir / "journal.sqlite").close()
         self._address = self._left_address() or self._address
         (self.run_dir / "address").unlink(missing_ok=True)

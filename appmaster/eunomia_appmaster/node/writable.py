@@ -1,0 +1,42 @@
+"""Checks that a state folder can be written, before anything in it is changed."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from eunomia.errors import InputError
+
+RULE = (
+    "a state folder and the folders in it must be writable for the user of `eunomia serve` "
+    "(give that user the right, mount its disk for writing, or take another --state-dir)"
+)
+
+
+def check_writable(state: Path) -> None:
+    """Check that files of a state folder can be replaced; nothing is written for that.
+
+    Raises:
+        InputError: the folder, one that is made in it, or the one that it would be made in cannot be written.
+    """
+    for folder in _folders(state):
+        if os.access(folder, os.W_OK | os.X_OK):
+            continue
+        read_only = bool(os.statvfs(folder).f_flag & os.ST_RDONLY)
+        why = "a read-only file system" if read_only else f"no right to write for user {os.geteuid()}"
+        raise InputError(RULE, value=why, place=str(folder))
+
+
+def _folders(state: Path) -> Iterator[Path]:
+    """Yield the folders in which processes of Eunomia replace files; of a new state folder, the one to make it in."""
+    try:
+        if not state.is_dir():
+            yield next(above for above in state.resolve().parents if above.is_dir())
+            return
+        yield state
+        for name in ("run", "tls", "launcher", "launcher/live", "launcher/app_masters", "apps", "journal.archive"):
+            if (state / name).is_dir():
+                yield state / name
+        if (state / "apps").is_dir():
+            yield from sorted(folder for folder in (state / "apps").iterdir() if folder.is_dir())
+    except PermissionError as error:
+        raise InputError(RULE, value="no right to read it", place=str(error.filename)) from None
