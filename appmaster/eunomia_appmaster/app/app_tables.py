@@ -49,6 +49,15 @@ def _whole(what: str, least: int, most: int) -> BeforeValidator:
     return BeforeValidator(check)
 
 
+def _truth(what: str) -> BeforeValidator:
+    def check(given: object) -> object:
+        if not isinstance(given, bool):
+            raise ValueError(f"{what} must be true or false")
+        return given
+
+    return BeforeValidator(check)
+
+
 def _number(given: object) -> float:
     if isinstance(given, bool) or not isinstance(given, int | float):
         raise ValueError("low, high and step must be finite numbers")
@@ -185,6 +194,8 @@ class JobTable(_Table):
     """Seconds without progress after which a job is ended as stalled; 0: never; None: after ``stall_steps`` steps."""
     stall_steps: Annotated[float, BeforeValidator(_stall_steps)] = DEFAULT_STEPS
     """A job is ended as stalled after this many times its step time without progress, and at least a minute."""
+    trust_checkpoints: Annotated[bool, _truth("trust_checkpoints")] = False
+    """Whether its checkpoints may hold any class of the script, and run code when they are read."""
     kind: Annotated[str, _name("kind")] | None = None
     """Jobs of one kind, of any app, share their measured rates; None: the app's own kind."""
     epochs: Annotated[int, _whole("epochs", 1, MOST_ITERATIONS)] | None = None

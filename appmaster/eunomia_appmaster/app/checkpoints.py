@@ -139,6 +139,10 @@ class CheckpointStore:
                 return checkpoint
         return None
 
+    def good(self) -> list[Checkpoint]:
+        """Return all checkpoints whose data fit their record, newest first; corrupt ones are set aside."""
+        return [found for record in list(self._records()) if (found := self._verify(record)) is not None]
+
     def steps(self) -> list[int]:
         """Return the steps that have a checkpoint, ascending; not verified."""
         return sorted(int(record.stem) for record in self._record_paths())

@@ -239,6 +239,8 @@ class Gangs:
         env["EUNOMIA_SEED"] = str(job.seed)
         if file.search.max_iterations is not None:
             env["EUNOMIA_MAX_ITERATIONS"] = str(file.search.max_iterations)
+        if file.job.trust_checkpoints:
+            env["EUNOMIA_TRUST_CHECKPOINTS"] = "1"
         if file.job.checkpoint_every is not None:
             env["EUNOMIA_CHECKPOINT_EVERY_SECONDS"] = str(file.job.checkpoint_every)
         if file.search.metric is not None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from eunomia.errors import InputError
 from eunomia_appmaster.app.checkpoints import Checkpoint, CheckpointError, CheckpointStore
 from eunomia_appmaster.training.keeper import FORMAT, Keeper, Snapshot
 
@@ -67,8 +68,9 @@ class BestKeeper:
         if self._store is None or self._unsaved is None:
             return
         snapshot, value = self._unsaved
-        payload = self._keeper.alone(snapshot) | {"format": FORMAT, "metric": {self._metric: value}}
         try:
+            payload = self._keeper.plain(self._keeper.alone(snapshot))
+            payload |= {"format": FORMAT, "metric": {self._metric: value}}
             with self._writes:
                 self._store.save(
                     snapshot.step,
@@ -76,7 +78,7 @@ class BestKeeper:
                     incarnation=self._keeper.incarnation,
                     metric=value,
                 )
-        except (OSError, RuntimeError, CheckpointError) as error:
+        except (OSError, RuntimeError, CheckpointError, InputError) as error:
             sys.stderr.write(f"eunomia: the best checkpoint was not written: {error}\n")
         self._unsaved = None
 

@@ -27,6 +27,8 @@ class Environment:
     metric: str | None = None
     """The tuner's metric, whose best checkpoint is kept."""
     metric_mode: str = "max"
+    trust_checkpoints: bool = False
+    """Whether checkpoints may hold any class of the script, and run code when they are read."""
     params: Mapping[str, Any] = field(default_factory=dict)
     rank: int = 0
     local_rank: int = 0
@@ -57,6 +59,7 @@ class Environment:
             micro_batch_size=reader.get("EUNOMIA_MICRO_BATCH_SIZE", _positive, "a positive whole number"),
             metric=reader.get("EUNOMIA_METRIC", str, "a tag"),
             metric_mode=reader.get("EUNOMIA_METRIC_MODE", _mode, '"max" or "min"') or "max",
+            trust_checkpoints=bool(reader.get("EUNOMIA_TRUST_CHECKPOINTS", _truth, "1 or 0")),
             params=reader.get("EUNOMIA_PARAMS", _json_object, "a JSON object") or {},
             rank=reader.get("RANK", int, "a whole number") or 0,
             local_rank=reader.get("LOCAL_RANK", int, "a whole number") or 0,
@@ -84,6 +87,12 @@ def _positive(text: str) -> int:
     if number < 1:
         raise ValueError(text)
     return number
+
+
+def _truth(text: str) -> bool:
+    if text not in ("0", "1"):
+        raise ValueError(text)
+    return text == "1"
 
 
 def _mode(text: str) -> str:

@@ -1,6 +1,7 @@
 """Captures the state of a run at a step boundary, saves it, and restores it from the last good checkpoint."""
 
 import copy
+import pickle
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ from eunomia_appmaster.training import randomness
 from eunomia_appmaster.training.gang import Gang
 from eunomia_appmaster.training.kept import Kept, State
 from eunomia_appmaster.training.place import Place
+from eunomia_appmaster.training.plain import plain
 
 FORMAT = 1
 
@@ -45,11 +47,18 @@ class Snapshot:
 
 
 class Keeper:
-    """Holds what `prepare` registered, in order, and the place in the loops."""
+    """Holds what `prepare` registered, in order, and the place in the loops.
 
-    def __init__(self, gang: Gang, store: CheckpointStore | None) -> None:
+    Args:
+        gang: of this worker.
+        store: of the job's checkpoints; None: there are none.
+        trusted: whether checkpoints may hold any class of the script, and run code when they are read.
+    """
+
+    def __init__(self, gang: Gang, store: CheckpointStore | None, *, trusted: bool = False) -> None:
         self.gang = gang
         self.store = store
+        self._trusted = trusted
         self.incarnation = 1
         self.seed: int | None = None
         self.place = Place()
@@ -65,8 +74,7 @@ class Keeper:
             return 0
         path, before = found
         self.incarnation = before + 1
-        # The job's own file, whose SHA-256 was verified: states may hold any class of the script.
-        loaded: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=False)
+        loaded = self._read(path)
         if loaded["format"] != FORMAT:
             raise EunomiaError(f"a checkpoint must have format {FORMAT}", value=str(loaded["format"]), place=str(path))
         self.seed = loaded["seed"]
@@ -83,8 +91,39 @@ class Keeper:
         if self._loaded is not None:
             self._go_to({**self._loaded, **self._loaded["redo"], "redo": None})
 
+    def _read(self, path: Path) -> dict[str, Any]:
+        """Read a checkpoint, without running code in it unless the app trusts its own."""
+        try:
+            loaded: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=not self._trusted)
+        except pickle.UnpicklingError as error:
+            how = "python -m eunomia_appmaster.training.convert FOLDER makes those of an earlier version so"
+            rule = f"a checkpoint must hold tensors and plain values only ({how})"
+            raise EunomiaError(rule, value=str(error).partition("\n")[0][:200], place=str(path)) from None
+        return loaded
+
+    def plain(self, payload: dict[str, Any]) -> dict[str, Any]:
+        """Return what a checkpoint holds as plain values.
+
+        Raises:
+            InputError: something in it is not plain, and checkpoints are not trusted.
+        """
+        if self._trusted:
+            return payload
+        kinds = [kept.kind for kept in self._kept]
+        objects = [plain(state, kind) for state, kind in zip(payload["objects"], kinds, strict=True)]
+        redo = payload.get("redo")
+        made = {"objects": objects, "state": plain(payload["state"], "run.state")}
+        made["place"] = plain(payload["place"], "the state of a loader's generator")
+        return payload | made | ({"redo": self.plain(redo)} if redo else {})
+
     def add(self, kept: Kept) -> None:
-        """Register an object and restore it."""
+        """Register an object and restore it.
+
+        Raises:
+            InputError: its state is not plain, so that no checkpoint could hold it.
+        """
+        if self.store is not None and not self._trusted:
+            plain(kept.capture()(), kept.kind)
         self._kept.append(kept)
         if self._loaded is not None:
             kept.restore(self._loaded_state(len(self._kept) - 1, kept.kind))
@@ -147,6 +186,7 @@ class Keeper:
         payload |= self._state_of(snapshot)
         payload["redo"] = None if snapshot.redo is None else self._state_of(snapshot.redo)
         if self.gang.rank == 0:
+            payload = self.plain(payload)
             self.store.save(snapshot.step, lambda path: torch.save(payload, path), incarnation=self.incarnation)
         self.gang.highest([0])
         snapshot.saved = True

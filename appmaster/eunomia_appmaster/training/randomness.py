@@ -17,9 +17,18 @@ def capture(device: torch.device) -> dict[str, Any]:
         "python": random.getstate(),
         "numpy": np.random.get_state(),
     }
+    states = as_plain(states)
     if device.type == "cuda":
         states["cuda"] = torch.cuda.get_rng_state(device)
     return states
+
+
+def as_plain(states: dict[str, Any]) -> dict[str, Any]:
+    """Return states with NumPy's as plain values; those of earlier versions have an array in it."""
+    if not isinstance(states["numpy"], tuple):
+        return states
+    name, keys, position, has_gauss, gauss = states["numpy"]
+    return states | {"numpy": (str(name), np.asarray(keys).tolist(), int(position), int(has_gauss), float(gauss))}
 
 
 def restore(states: dict[str, Any], device: torch.device) -> None:

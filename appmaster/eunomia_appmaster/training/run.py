@@ -73,7 +73,7 @@ class Run:
         store = None if folder is None else CheckpointStore(folder / "checkpoints")
         if store is not None and self.gang.rank == 0:
             store.check_writable()
-        self._keeper = Keeper(self.gang, store)
+        self._keeper = Keeper(self.gang, store, trusted=environment.trust_checkpoints)
         self.device = self.gang.device
         self.rank = self.gang.rank
         self.world_size = self.gang.size
