@@ -287,6 +287,14 @@ class Client:
         """Return to the chosen profile after a fallback."""
         return self._call(self._stub.Resume, pb.ResumeRequest())
 
+    def accept_loss(self) -> pb.AcceptLossResponse:
+        """Let the arbiter decide without the steps that its journal has lost; ``health().question`` says which.
+
+        Raises:
+            InputError: none are.
+        """
+        return self._call(self._stub.AcceptLoss, pb.AcceptLossRequest(), retry=False)
+
     def import_profile(self, path: Path | str) -> pb.SetProfileResponse:
         """Replace the rates of a kind of job that the arbiter keeps by those of a file.
 

@@ -92,6 +92,7 @@ def facts(answer: pb.ListResponse) -> dict[str, Any]:
         "at": now_utc(),
         "apps": [_facts(app) for app in answer.apps],
         "missing_slots": missing_facts(answer.missing_slots),
+        "question": answer.question,
     }
 
 
@@ -139,7 +140,7 @@ def lines(answer: pb.ListResponse, *, over: Sequence[pb.App] = (), verbose: bool
         shown += [text for app in answer.apps if verbose and (text := _parameters(app))]
         shown += [f"{app.app}: {text}" for app in answer.apps for text in _troubles(app)]
         shown += [line for app in answer.apps for line in _notices(app)]
-    return [*shown, *filter(None, [missing(answer.missing_slots)])]
+    return [*shown, *filter(None, [missing(answer.missing_slots), answer.question])]
 
 
 def _last_ended(over: Sequence[pb.App]) -> str:

@@ -55,17 +55,32 @@ def salvage(
     Before the replacement, a trial run checks that an arbiter can start from the new file. Exit code 2 if it
     cannot; nothing is changed then.
     """
-    from eunomia_appmaster.explaining.dry_recovery import try_recovery
-    from eunomia_appmaster.service.salvage import lines as words
-    from eunomia_appmaster.service.salvage import salvage as save
+    typer.echo("\n".join(save(journal_of(folder))))
+    typer.echo("an arbiter begins with it: start `eunomia serve`")
 
-    path = journal_of(folder)
+
+def save(path: Path) -> list[str]:
+    """Replace a journal by its undamaged part, and accept the steps that are lost by it; returns what was done.
+
+    Raises:
+        InputError: there is no journal, an arbiter holds it, or none begins with what is good; nothing was changed.
+    """
+    from eunomia.journal.journal import Journal
+    from eunomia_appmaster.explaining.dry_recovery import try_recovery
+    from eunomia_appmaster.node.mark_file import MARK
+    from eunomia_appmaster.service.marks import Marks
+    from eunomia_appmaster.service.salvage import lines as words
+    from eunomia_appmaster.service.salvage import salvage as salvaged
+
     if not os.path.isfile(path):  # noqa: PTH113 - also under a name that no disk takes
         raise InputError("a journal must exist to be saved from", value="no such file", place=str(path))
-    done = save(path, check=functools.partial(_check_begins, path))
-    dry = try_recovery(path)
-    typer.echo("\n".join([*words(path, done), *dry.lines()]))
-    typer.echo("an arbiter begins with it: start `eunomia serve`")
+    done = salvaged(path, check=functools.partial(_check_begins, path))
+    with Journal.open(path) as journal:
+        marks = Marks(journal, path.with_name(MARK))
+        if (loss := marks.lost()) is not None:
+            marks.accept(loss, loss.words())
+        marks.close()
+    return [*words(path, done), *try_recovery(path).lines()]
 
 
 def _check_begins(path: Path, fresh: Path) -> None:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from eunomia_appmaster.service.certificates import Certificates
 
 INTERRUPTED = 130
+ANSWER_SECONDS = 5.0
+"""Seconds in which an arbiter that serves the state folder already must answer."""
 
 
 def serve(flags: ServeFlags) -> int:
@@ -33,6 +35,9 @@ def serve(flags: ServeFlags) -> int:
     from eunomia_appmaster.node.supervisor import Supervisor
 
     configure_logs()
+    if flags.accept_loss and (accepted := _accepted(flags.home)):
+        typer.echo(f"accepted: {accepted}; the arbiter of {flags.home} decides")
+        return 0
     serving = checked(flags)
     machine = local_machine.detect(flags.slots, use_gpus=not flags.cpu_only, slot_types=flags.slot_types)
     groups = choose(flags.home, flags.control_groups, paced=machine.is_paced)
@@ -88,7 +93,8 @@ def _facts(
     supervisor: "Supervisor", policy: str, machine: "LocalMachine", groups: "ControlGroups"
 ) -> tuple[dict[str, Any], list[str]]:
     """Describe the running service as a JSON object, with notes for people on missing slots and shared CPUs."""
-    gone, others = _missing(supervisor), supervisor.shares_cpus_with
+    health, others = _health(supervisor), supervisor.shares_cpus_with
+    gone = health.missing_slots
     facts = {
         "schema": "eunomia/serve@1",
         "address": supervisor.address,
@@ -100,9 +106,10 @@ def _facts(
         "token_file": str(supervisor.token_file),
         "pid": os.getpid(),
         "missing_slots": missing_facts(gone),
+        "question": health.question,
         "shares_cpus_with": [{"pid": other.pid, "state_dir": other.state_dir} for other in others],
     }
-    notes = [groups.describe(), missing(gone)]
+    notes = [health.question, groups.describe(), missing(gone)]
     return facts, [*notes, *(f"these CPUs are also used by the arbiter of {other.words()}" for other in others)]
 
 
@@ -120,12 +127,24 @@ def _made(folder: Path, address: str, *, given: bool) -> "Certificates":
     return make(folder, () if host in ANY_HOST or not host else (host,))
 
 
-def _missing(supervisor: "Supervisor") -> "Sequence[pb.MissingSlot]":
-    """Return slots that the journal knows and this machine does not have now."""
+def _health(supervisor: "Supervisor") -> "pb.HealthResponse":
+    """Return the arbiter's health: slots that the journal knows and this machine lacks now, and what it asks."""
     from eunomia_appmaster.client import Client
 
     with Client(supervisor.address, token_file=supervisor.token_file) as client:
-        return client.health().missing_slots
+        return client.health()
+
+
+def _accepted(home: Path) -> str:
+    """Answer the question of an arbiter that serves a state folder; returns what was accepted, empty: none asks."""
+    from eunomia.errors import UnreachableError
+    from eunomia_appmaster.client import Client
+
+    try:
+        with Client(state_dir=home, timeout_seconds=ANSWER_SECONDS) as client:
+            return client.accept_loss().accepted if client.health().question else ""
+    except UnreachableError:
+        return ""
 
 
 def _lines(machine: str, facts: dict[str, Any], notes: "Sequence[str]") -> list[str]:

@@ -11,6 +11,7 @@ from eunomia.journal.files import DEFAULT_RETENTION, Keep, Retention
 from eunomia.units import parse_duration
 from eunomia_appmaster.commands.console import AsJson
 from eunomia_appmaster.node.own_ends_limit import DEFAULT_LIMIT
+from eunomia_appmaster.node.supervisor import ACCEPT_LOSS
 from eunomia_appmaster.service.settings import DEFAULT_ADDRESS, KEPT_APPS, default_state_dir
 
 
@@ -72,6 +73,9 @@ class ServeFlags(BaseModel):
     app_master_silence: Annotated[
         str, typer.Option("--app-master-silence", metavar="TIME", help="Without a heartbeat, until one is replaced.")
     ] = "30s"
+    accept_loss: Annotated[
+        bool, typer.Option("--accept-loss", help="Go on without steps that the journal has lost.")
+    ] = False
     seed: Annotated[int, typer.Option("--seed", metavar="N")] = 0
     as_json: AsJson = False
 
@@ -105,4 +109,5 @@ class ServeFlags(BaseModel):
         retention = Retention(keep=self.journal_keep, segment_steps=self.journal_segment_steps)
         options = ["--journal-keep", retention.keep.value, "--journal-segment-steps", str(retention.segment_steps)]
         options += ["--keep-apps", str(self.keep_apps), "--app-master-silence-seconds", str(float(silence))]
+        options += [ACCEPT_LOSS] if self.accept_loss else []
         return (*options, *(() if self.metrics is None else ("--metrics", self.metrics)))

@@ -7,6 +7,7 @@ from pathlib import Path
 from eunomia_appmaster.journal_check.cluster import Cluster
 from eunomia_appmaster.journal_check.containers import EPOCHS, Files, check_alone, read_containers, read_epochs
 from eunomia_appmaster.journal_check.findings import Finding, Report, Rule
+from eunomia_appmaster.journal_check.mark import check_mark, read_mark
 from eunomia_appmaster.journal_check.reading import JournalStep, Rows, Saved, is_held
 from eunomia_appmaster.journal_check.saved import begin_from, compare
 from eunomia_appmaster.journal_check.slots import Slots
@@ -30,18 +31,21 @@ def check_folder(folder: Path, *, over: bool = False) -> Report:
     """
     path = folder / JOURNAL if os.path.isdir(folder) else folder  # noqa: PTH112 - also under a name that no disk takes
     report = Report(running=is_held(path))
+    mark = read_mark(path.parent)
     with Rows(path, lambda _: None) as rows:
         cluster = _cluster(rows, path, report)
     if cluster is None:
         with Rows(path, report.add) as rows:
             rows.check_pages()
             rows.check_values()
+            check_mark(mark, rows, report.add)
         return report
     # The workers' files come first: what they carried out is in a journal that is read later.
     files = Files(containers=read_containers(path.parent, cluster), epochs=read_epochs(path.parent))
     with Rows(path, report.add) as rows:
         rows.check_pages()
         rows.check_values()
+        check_mark(mark, rows, report.add)
         _Check(rows=rows, folder=path.parent, cluster=cluster, files=files, report=report).run(over=over)
     return report
 

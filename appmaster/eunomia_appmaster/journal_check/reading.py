@@ -119,6 +119,28 @@ class Rows:
             return found[0] if isinstance(found[0], int) else 0
         return 0
 
+    @property
+    def history(self) -> int:
+        """Return the number of the journal's history: 1, or that of its last accepted loss."""
+        numbers = [1]
+        with contextlib.suppress(sqlite3.DatabaseError, ValueError, TypeError, KeyError):
+            for (text,) in self._database.execute("SELECT value FROM notes WHERE kind = 'loss'"):
+                numbers.append(int(json.loads(text)["history"]))
+        return max(numbers)
+
+    @property
+    def notes_written(self) -> int:
+        """Return how often notes were written; 0 in a journal of version 3."""
+        known = self.meta("notes")
+        return known[1] if isinstance(known, list) and len(known) == 3 and isinstance(known[1], int) else 0
+
+    def sum_of(self, number: int) -> int:
+        """Return the checksum of a step that is not archived; -1: it is not there."""
+        with contextlib.suppress(sqlite3.DatabaseError):
+            found = self._database.execute("SELECT crc FROM steps WHERE id = ?", (number,)).fetchone()
+            return -1 if found is None or not isinstance(found[0], int) else found[0]
+        return -1
+
     def dropped(self) -> int:
         """Return the number of the last step dropped by retention; 0 if none was."""
         return max((last for _, last, file in self._segments() if file is None), default=0)
@@ -230,7 +252,7 @@ class Rows:
         if self.version > 2:
             self._check_table("segments", ("first", "last", "at", "file"))
             known = self.meta("notes")
-            count, _, summed = known if isinstance(known, list) else (known, 0, None)
+            count, _, summed = known if isinstance(known, list) and len(known) == 3 else (known, 0, None)
             if isinstance(count, int) and count != notes:
                 self._unreadable(f"{count} notes were written, but {notes} are there", "table notes")
             elif summed not in (None, self._sum_of_notes()):

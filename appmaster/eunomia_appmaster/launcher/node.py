@@ -15,6 +15,7 @@ from eunomia_appmaster.launcher.errors import ClosedEpochError, NotRegisteredErr
 from eunomia_appmaster.launcher.files import CURE, put_aside, read_json, read_kept_json, write_json
 from eunomia_appmaster.launcher.numbering import numbered
 from eunomia_appmaster.node.local_machine import LocalMachine
+from eunomia_appmaster.node.mark_file import MARK, MarkFile
 from eunomia_appmaster.node.system import MACHINE, System
 
 log = structlog.get_logger()
@@ -52,6 +53,7 @@ class Node:
             raise
         self._secret = _read_secret(self.folder / SECRET)
         self._published: dict[str, Any] = {}
+        self._mark = MarkFile(self.folder / MARK)
 
     @property
     def secret(self) -> bytes:
@@ -65,6 +67,18 @@ class Node:
         if secret != self._secret:
             write_json(self.folder / SECRET, {"hex": secret.hex()})
             self._secret = secret
+
+    @property
+    def mark(self) -> str:
+        """How far the arbiter's journal was written by its last answer; empty: not known."""
+        return self._mark.text
+
+    @mark.setter
+    def mark(self, mark: str) -> None:
+        try:
+            self._mark.write(mark or self._mark.text)
+        except (OSError, ValueError) as error:
+            log.warning("mark.refused", why=str(error))
 
     @property
     def home(self) -> str:

@@ -120,6 +120,7 @@ class Tracker:
                 slot_states=containers.slot_states(),
                 launcher_id=self._node.launcher_id,
                 home=self._node.home,
+                mark=self._node.mark,
                 draining=self._app_masters.draining,
             )
             try:
@@ -132,6 +133,7 @@ class Tracker:
             await asyncio.sleep(pause)
             pause = min(2 * pause, self._max_pause_seconds)
         self._node.secret = answer.container_secret
+        self._node.mark = answer.mark
         self._heartbeat_seconds = answer.heartbeat_seconds or 5.0
         self._registration_id = answer.registration_id
         self._acknowledged = version
@@ -161,6 +163,7 @@ class Tracker:
                 pause = min(2 * pause, self._max_pause_seconds)
                 continue
             self._acknowledge(news)
+            self._node.mark = answer.mark
             if self._obey(answer):
                 response_id, pause = answer.response_id, 0.1
             else:  # the arbiter repeats orders that do not count as heard

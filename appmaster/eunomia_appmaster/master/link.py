@@ -76,6 +76,7 @@ class ArbiterLink:
         self._channel: grpc.Channel | None = None
         self._response_id = 0
         self._heartbeat_seconds = 1.0
+        self._mark = ""
 
     def register(self, plugins: Sequence[tuple[str, str]]) -> pb.RegisterApplicationMasterResponse:
         """Register this app master; waits as long as the arbiter is away.
@@ -86,12 +87,16 @@ class ArbiterLink:
             UnreachableError: ``stopped`` was set meanwhile.
         """
         request = pb.RegisterApplicationMasterRequest(
-            host="127.0.0.1", app=self._app, attempt=self._attempt, agent_plugins=plugins_message(plugins)
+            host="127.0.0.1",
+            app=self._app,
+            attempt=self._attempt,
+            agent_plugins=plugins_message(plugins),
+            mark=self._mark,
         )
         answer: pb.RegisterApplicationMasterResponse = self._insist(
             lambda stub, metadata: stub.RegisterApplicationMaster(request, metadata=metadata, timeout=CALL_SECONDS)
         )
-        self._response_id = 0
+        self._response_id, self._mark = 0, answer.mark
         self._heartbeat_seconds = answer.heartbeat_seconds or 1.0
         return answer
 
@@ -186,6 +191,7 @@ class ArbiterLink:
         if answer.a_m_command == pb.AM_SHUTDOWN:
             raise OverError(answer.diagnostics or "the app is over, or a later attempt of its master is there")
         self._response_id = answer.response_id
+        self._mark = answer.mark or self._mark
         return answer
 
     def _after(self, error: grpc.RpcError) -> None:

@@ -24,8 +24,10 @@ from eunomia.model.shapes import value
 from eunomia_appmaster.node import local_machine
 from eunomia_appmaster.node.gpu_locks import GpuLocks, Holder
 from eunomia_appmaster.node.kept_files import read_kept
+from eunomia_appmaster.node.mark_file import MARK
 from eunomia_appmaster.node.parent_death import with_death_signal
 from eunomia_appmaster.node.writable import check_writable
+from eunomia_appmaster.service.marks import Marks
 from eunomia_appmaster.service.settings import DEFAULT_ADDRESS, run_dir
 
 if TYPE_CHECKING:
@@ -43,6 +45,8 @@ END_SECONDS = 60.0
 """Seconds that a launcher may take to end what an earlier one left."""
 BAD_INPUT = 2
 NOT_STARTED = 126
+ACCEPT_LOSS: Final = "--accept-loss"
+"""An option of the arbiter's first process; a restarted one asks again."""
 
 
 class Child:
@@ -255,15 +259,16 @@ class Supervisor:
         return self.run_dir / "token"
 
     def start(self, *, ready_seconds: float = 60.0) -> None:
-        """Start both, and wait until the arbiter has its machine.
+        """Start both, and wait until the arbiter has its machine; it may ask whether steps may be lost.
 
         Raises:
-            InputError: another arbiter holds the journal, or a GPU.
+            InputError: another arbiter holds the journal, or a GPU; or the journal is empty and was not.
             EunomiaError: one of them gave up, or it took too long.
         """
         os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # gRPC remarks on every start of a process otherwise
         check_writable(self.state_dir)
-        Journal.open(self.state_dir / "journal.sqlite").close()
+        with Journal.open(self.state_dir / "journal.sqlite") as journal:
+            Marks(journal, self.state_dir / MARK).check_begun(accepted=ACCEPT_LOSS in self._serving.arbiter_options)
         self._address = self._left_address() or self._address
         (self.run_dir / "address").unlink(missing_ok=True)
         try:
@@ -273,7 +278,7 @@ class Supervisor:
             self._await(lambda: (self.run_dir / "address").exists(), ready_seconds)
             # a port that was free once is kept over restarts
             self._address = f"{self._address.rpartition(':')[0]}:{self.address.rpartition(':')[2]}"
-            self.arbiter.command = self._arbiter_command()
+            self.arbiter.command = [option for option in self._arbiter_command() if option != ACCEPT_LOSS]
             self.launcher = self._make("launcher", self._launcher_command(), signal.SIGHUP)
             self.launcher.pass_fds = self.locks.fds
             self.launcher.start()
@@ -338,7 +343,8 @@ class Supervisor:
 
         try:
             with Client(self.address, token_file=self.token_file, timeout_seconds=2.0) as client:
-                return bool(client.health().ready)
+                health = client.health()
+                return health.ready or bool(health.question)
         except (EunomiaError, OSError):
             return False
 

@@ -126,12 +126,15 @@ class RegisterApplicationMasterRequest(_message.Message):
     APP_FIELD_NUMBER: _builtins.int
     ATTEMPT_FIELD_NUMBER: _builtins.int
     AGENT_PLUGINS_FIELD_NUMBER: _builtins.int
+    MARK_FIELD_NUMBER: _builtins.int
     host: _builtins.str
     rpc_port: _builtins.int
     tracking_url: _builtins.str
     app: _builtins.str
     attempt: _builtins.int
     """EUNOMIA_ATTEMPT"""
+    mark: _builtins.str
+    """that of the last answer; see AllocateResponse"""
     @_builtins.property
     def agent_plugins(self) -> _containers.RepeatedCompositeFieldContainer[Global___PluginVersion]:
         """of its agent; without the valuation's, the arbiter values the app"""
@@ -145,10 +148,11 @@ class RegisterApplicationMasterRequest(_message.Message):
         app: _builtins.str = ...,
         attempt: _builtins.int = ...,
         agent_plugins: _abc.Iterable[Global___PluginVersion] | None = ...,
+        mark: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_plugins", b"agent_plugins", "app", b"app", "attempt", b"attempt", "host", b"host", "rpc_port", b"rpc_port", "tracking_url", b"tracking_url"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_plugins", b"agent_plugins", "app", b"app", "attempt", b"attempt", "host", b"host", "mark", b"mark", "rpc_port", b"rpc_port", "tracking_url", b"tracking_url"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -255,6 +259,7 @@ class RegisterApplicationMasterResponse(_message.Message):
     JOBS_FIELD_NUMBER: _builtins.int
     MAX_BID_ROWS_FIELD_NUMBER: _builtins.int
     MAX_BID_PARTS_FIELD_NUMBER: _builtins.int
+    MARK_FIELD_NUMBER: _builtins.int
     queue: _builtins.str
     """name of the profile"""
     agent_bids: _builtins.bool
@@ -269,6 +274,8 @@ class RegisterApplicationMasterResponse(_message.Message):
     max_bid_rows: _builtins.int
     max_bid_parts: _builtins.int
     """of one row"""
+    mark: _builtins.str
+    """see AllocateResponse"""
     @_builtins.property
     def maximum_capability(self) -> Global___Resource:
         """of one container"""
@@ -315,10 +322,11 @@ class RegisterApplicationMasterResponse(_message.Message):
         jobs: _abc.Iterable[Global___JobView] | None = ...,
         max_bid_rows: _builtins.int = ...,
         max_bid_parts: _builtins.int = ...,
+        mark: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "elasticity", b"elasticity", "maximum_capability", b"maximum_capability", "valuation", b"valuation"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_bids", b"agent_bids", "arrived_at", b"arrived_at", "cluster", b"cluster", "containers_from_previous_attempts", b"containers_from_previous_attempts", "elasticity", b"elasticity", "heartbeat_seconds", b"heartbeat_seconds", "jobs", b"jobs", "leases", b"leases", "max_bid_parts", b"max_bid_parts", "max_bid_rows", b"max_bid_rows", "maximum_capability", b"maximum_capability", "node_tokens", b"node_tokens", "now", b"now", "queue", b"queue", "seed", b"seed", "user", b"user", "user_weight", b"user_weight", "valuation", b"valuation", "weight", b"weight"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_bids", b"agent_bids", "arrived_at", b"arrived_at", "cluster", b"cluster", "containers_from_previous_attempts", b"containers_from_previous_attempts", "elasticity", b"elasticity", "heartbeat_seconds", b"heartbeat_seconds", "jobs", b"jobs", "leases", b"leases", "mark", b"mark", "max_bid_parts", b"max_bid_parts", "max_bid_rows", b"max_bid_rows", "maximum_capability", b"maximum_capability", "node_tokens", b"node_tokens", "now", b"now", "queue", b"queue", "seed", b"seed", "user", b"user", "user_weight", b"user_weight", "valuation", b"valuation", "weight", b"weight"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1352,12 +1360,15 @@ class AllocateResponse(_message.Message):
     BID_ERROR_FIELD_NUMBER: _builtins.int
     REFUSED_FIELD_NUMBER: _builtins.int
     NODE_TOKENS_FIELD_NUMBER: _builtins.int
+    MARK_FIELD_NUMBER: _builtins.int
     a_m_command: Global___AMCommand.ValueType
     response_id: _builtins.int
     now: _builtins.float
     diagnostics: _builtins.str
     """of a command, or of a report that was refused"""
     bid_error: _builtins.str
+    mark: _builtins.str
+    """how far the journal is written; kept, and returned with the next registration"""
     @_builtins.property
     def allocated_leases(self) -> _containers.RepeatedCompositeFieldContainer[Global___Lease]:
         """YARN: allocated_containers. New or changed leases, gangs whole; see Lease"""
@@ -1402,10 +1413,11 @@ class AllocateResponse(_message.Message):
         bid_error: _builtins.str = ...,
         refused: _abc.Iterable[_builtins.str] | None = ...,
         node_tokens: _abc.Iterable[Global___NodeToken] | None = ...,
+        mark: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["preempt", b"preempt"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["a_m_command", b"a_m_command", "allocated_leases", b"allocated_leases", "bid_error", b"bid_error", "closed_offers", b"closed_offers", "diagnostics", b"diagnostics", "ended_leases", b"ended_leases", "node_tokens", b"node_tokens", "now", b"now", "offers", b"offers", "preempt", b"preempt", "refused", b"refused", "renewed", b"renewed", "response_id", b"response_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["a_m_command", b"a_m_command", "allocated_leases", b"allocated_leases", "bid_error", b"bid_error", "closed_offers", b"closed_offers", "diagnostics", b"diagnostics", "ended_leases", b"ended_leases", "mark", b"mark", "node_tokens", b"node_tokens", "now", b"now", "offers", b"offers", "preempt", b"preempt", "refused", b"refused", "renewed", b"renewed", "response_id", b"response_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2031,11 +2043,14 @@ class ListResponse(_message.Message):
     ROUND_FIELD_NUMBER: _builtins.int
     NEXT_ROUND_IN_SECONDS_FIELD_NUMBER: _builtins.int
     MISSING_SLOTS_FIELD_NUMBER: _builtins.int
+    QUESTION_FIELD_NUMBER: _builtins.int
     now: _builtins.float
     serving: _builtins.str
     """profile that serves"""
     round: _builtins.int
     next_round_in_seconds: _builtins.float
+    question: _builtins.str
+    """what the operator has to answer before the arbiter decides; empty: nothing"""
     @_builtins.property
     def apps(self) -> _containers.RepeatedCompositeFieldContainer[Global___App]: ...
     @_builtins.property
@@ -2055,10 +2070,11 @@ class ListResponse(_message.Message):
         round: _builtins.int = ...,
         next_round_in_seconds: _builtins.float | None = ...,
         missing_slots: _abc.Iterable[Global___MissingSlot] | None = ...,
+        question: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_next_round_in_seconds", b"_next_round_in_seconds", "next_round_in_seconds", b"next_round_in_seconds"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_next_round_in_seconds", b"_next_round_in_seconds", "apps", b"apps", "jobs", b"jobs", "missing_slots", b"missing_slots", "next_round_in_seconds", b"next_round_in_seconds", "now", b"now", "round", b"round", "serving", b"serving", "slots", b"slots"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_next_round_in_seconds", b"_next_round_in_seconds", "apps", b"apps", "jobs", b"jobs", "missing_slots", b"missing_slots", "next_round_in_seconds", b"next_round_in_seconds", "now", b"now", "question", b"question", "round", b"round", "serving", b"serving", "slots", b"slots"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__next_round_in_seconds: _TypeAlias = _typing.Literal["next_round_in_seconds"]  # noqa: Y015
     _WhichOneofArgType__next_round_in_seconds: _TypeAlias = _typing.Literal["_next_round_in_seconds", b"_next_round_in_seconds"]  # noqa: Y015
@@ -2669,6 +2685,7 @@ class HealthResponse(_message.Message):
     STARTED_AT_UNIX_FIELD_NUMBER: _builtins.int
     CLUSTER_FIELD_NUMBER: _builtins.int
     MISSING_SLOTS_FIELD_NUMBER: _builtins.int
+    QUESTION_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     pid: _builtins.int
     host: _builtins.str
@@ -2690,6 +2707,8 @@ class HealthResponse(_message.Message):
     started_at_unix: _builtins.float
     cluster: _builtins.str
     """in words"""
+    question: _builtins.str
+    """what the operator has to answer before the arbiter decides; empty: nothing"""
     @_builtins.property
     def faults(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """the last ones"""
@@ -2720,14 +2739,50 @@ class HealthResponse(_message.Message):
         started_at_unix: _builtins.float = ...,
         cluster: _builtins.str = ...,
         missing_slots: _abc.Iterable[Global___MissingSlot] | None = ...,
+        question: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["apps", b"apps", "cluster", b"cluster", "fallback", b"fallback", "faults", b"faults", "free_slots", b"free_slots", "host", b"host", "missing_slots", b"missing_slots", "nodes", b"nodes", "now", b"now", "pid", b"pid", "profile", b"profile", "ready", b"ready", "round", b"round", "serving", b"serving", "slots", b"slots", "started_at_unix", b"started_at_unix", "state_dir", b"state_dir", "steps", b"steps", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["apps", b"apps", "cluster", b"cluster", "fallback", b"fallback", "faults", b"faults", "free_slots", b"free_slots", "host", b"host", "missing_slots", b"missing_slots", "nodes", b"nodes", "now", b"now", "pid", b"pid", "profile", b"profile", "question", b"question", "ready", b"ready", "round", b"round", "serving", b"serving", "slots", b"slots", "started_at_unix", b"started_at_unix", "state_dir", b"state_dir", "steps", b"steps", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___HealthResponse: _TypeAlias = HealthResponse  # noqa: Y015
+
+@_typing.final
+class AcceptLossRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AcceptLossRequest: _TypeAlias = AcceptLossRequest  # noqa: Y015
+
+@_typing.final
+class AcceptLossResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ACCEPTED_FIELD_NUMBER: _builtins.int
+    accepted: _builtins.str
+    """what is gone, in words"""
+    def __init__(
+        self,
+        *,
+        accepted: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AcceptLossResponse: _TypeAlias = AcceptLossResponse  # noqa: Y015
 
 @_typing.final
 class NodeHealth(_message.Message):

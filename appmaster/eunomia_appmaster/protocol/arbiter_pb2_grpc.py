@@ -258,6 +258,11 @@ class ClientProtocolStub:
                 request_serializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.SetProfileRequest.SerializeToString,
                 response_deserializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.SetProfileResponse.FromString,
                 _registered_method=True)
+        self.AcceptLoss = channel.unary_unary(
+                '/eunomia.arbiter.ClientProtocol/AcceptLoss',
+                request_serializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.AcceptLossRequest.SerializeToString,
+                response_deserializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.AcceptLossResponse.FromString,
+                _registered_method=True)
 
 
 class ClientProtocolServicer:
@@ -332,6 +337,13 @@ class ClientProtocolServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AcceptLoss(self, request, context):
+        """Goes on without steps that the journal has lost; HealthResponse.question says which. INVALID_ARGUMENT: none are.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ClientProtocolServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -379,6 +391,11 @@ def add_ClientProtocolServicer_to_server(servicer, server):
                     servicer.SetProfile,
                     request_deserializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.SetProfileRequest.FromString,
                     response_serializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.SetProfileResponse.SerializeToString,
+            ),
+            'AcceptLoss': grpc.unary_unary_rpc_method_handler(
+                    servicer.AcceptLoss,
+                    request_deserializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.AcceptLossRequest.FromString,
+                    response_serializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.AcceptLossResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -627,6 +644,33 @@ class ClientProtocol:
             '/eunomia.arbiter.ClientProtocol/SetProfile',
             eunomia__appmaster_dot_protocol_dot_arbiter__pb2.SetProfileRequest.SerializeToString,
             eunomia__appmaster_dot_protocol_dot_arbiter__pb2.SetProfileResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AcceptLoss(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/eunomia.arbiter.ClientProtocol/AcceptLoss',
+            eunomia__appmaster_dot_protocol_dot_arbiter__pb2.AcceptLossRequest.SerializeToString,
+            eunomia__appmaster_dot_protocol_dot_arbiter__pb2.AcceptLossResponse.FromString,
             options,
             channel_credentials,
             insecure,

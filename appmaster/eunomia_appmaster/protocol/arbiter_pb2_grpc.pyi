@@ -176,6 +176,8 @@ class ClientProtocolStub:
     """Replaces the rates that are known of a kind of job, or drops the kind. Answers when that is journaled.
     INVALID_ARGUMENT: the file has holes, or is another cluster's, or nothing is known of the kind to drop; nothing was changed.
     """
+    AcceptLoss: _grpc.UnaryUnaryMultiCallable[_arbiter_pb2.AcceptLossRequest, _arbiter_pb2.AcceptLossResponse]
+    """Goes on without steps that the journal has lost; HealthResponse.question says which. INVALID_ARGUMENT: none are."""
 
 @_typing.type_check_only
 class ClientProtocolAsyncStub(ClientProtocolStub):
@@ -210,6 +212,8 @@ class ClientProtocolAsyncStub(ClientProtocolStub):
     """Replaces the rates that are known of a kind of job, or drops the kind. Answers when that is journaled.
     INVALID_ARGUMENT: the file has holes, or is another cluster's, or nothing is known of the kind to drop; nothing was changed.
     """
+    AcceptLoss: _aio.UnaryUnaryMultiCallable[_arbiter_pb2.AcceptLossRequest, _arbiter_pb2.AcceptLossResponse]  # type: ignore[assignment]
+    """Goes on without steps that the journal has lost; HealthResponse.question says which. INVALID_ARGUMENT: none are."""
 
 class ClientProtocolServicer(metaclass=_abc_1.ABCMeta):
     """------------------------------------------------------------------------------------------------------- for people
@@ -295,5 +299,13 @@ class ClientProtocolServicer(metaclass=_abc_1.ABCMeta):
         """Replaces the rates that are known of a kind of job, or drops the kind. Answers when that is journaled.
         INVALID_ARGUMENT: the file has holes, or is another cluster's, or nothing is known of the kind to drop; nothing was changed.
         """
+
+    @_abc_1.abstractmethod
+    def AcceptLoss(
+        self,
+        request: _arbiter_pb2.AcceptLossRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_arbiter_pb2.AcceptLossResponse, _abc.Awaitable[_arbiter_pb2.AcceptLossResponse]]:
+        """Goes on without steps that the journal has lost; HealthResponse.question says which. INVALID_ARGUMENT: none are."""
 
 def add_ClientProtocolServicer_to_server(servicer: ClientProtocolServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -178,6 +178,7 @@ class RegisterNodeRequest(_message.Message):
     LAUNCHER_ID_FIELD_NUMBER: _builtins.int
     HOME_FIELD_NUMBER: _builtins.int
     DRAINING_FIELD_NUMBER: _builtins.int
+    MARK_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     """node id, [A-Za-z0-9][A-Za-z0-9._-]*; stable over restarts"""
     host: _builtins.str
@@ -194,6 +195,8 @@ class RegisterNodeRequest(_message.Message):
     """the same home replaces an earlier one at once
     it was ordered to end, and ends its containers first
     """
+    mark: _builtins.str
+    """that of the last answer; see NodeHeartbeatResponse"""
     @_builtins.property
     def slots(self) -> _containers.RepeatedCompositeFieldContainer[Global___Slot]: ...
     @_builtins.property
@@ -219,10 +222,11 @@ class RegisterNodeRequest(_message.Message):
         launcher_id: _builtins.str = ...,
         home: _builtins.str = ...,
         draining: _builtins.bool = ...,
+        mark: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["app_masters", b"app_masters", "container_manager_address", b"container_manager_address", "containers", b"containers", "cpus", b"cpus", "draining", b"draining", "home", b"home", "host", b"host", "launcher_id", b"launcher_id", "memory_gib", b"memory_gib", "node", b"node", "slot_states", b"slot_states", "slots", b"slots"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app_masters", b"app_masters", "container_manager_address", b"container_manager_address", "containers", b"containers", "cpus", b"cpus", "draining", b"draining", "home", b"home", "host", b"host", "launcher_id", b"launcher_id", "mark", b"mark", "memory_gib", b"memory_gib", "node", b"node", "slot_states", b"slot_states", "slots", b"slots"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -235,21 +239,25 @@ class RegisterNodeResponse(_message.Message):
     CONTAINER_SECRET_FIELD_NUMBER: _builtins.int
     HEARTBEAT_SECONDS_FIELD_NUMBER: _builtins.int
     REGISTRATION_ID_FIELD_NUMBER: _builtins.int
+    MARK_FIELD_NUMBER: _builtins.int
     container_secret: _builtins.bytes
     """at least 16 bytes"""
     heartbeat_seconds: _builtins.float
     """how long an empty heartbeat takes to be answered; 0 means 5"""
     registration_id: _builtins.str
+    mark: _builtins.str
+    """see NodeHeartbeatResponse"""
     def __init__(
         self,
         *,
         container_secret: _builtins.bytes = ...,
         heartbeat_seconds: _builtins.float = ...,
         registration_id: _builtins.str = ...,
+        mark: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["container_secret", b"container_secret", "heartbeat_seconds", b"heartbeat_seconds", "registration_id", b"registration_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["container_secret", b"container_secret", "heartbeat_seconds", b"heartbeat_seconds", "mark", b"mark", "registration_id", b"registration_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -398,7 +406,10 @@ class NodeHeartbeatResponse(_message.Message):
     FENCES_FIELD_NUMBER: _builtins.int
     TUNES_FIELD_NUMBER: _builtins.int
     STALLED_APP_MASTERS_FIELD_NUMBER: _builtins.int
+    MARK_FIELD_NUMBER: _builtins.int
     response_id: _builtins.int
+    mark: _builtins.str
+    """how far the arbiter's journal is written; kept, and returned with the next registration"""
     @_builtins.property
     def revocations(self) -> _containers.RepeatedCompositeFieldContainer[Global___Revocation]: ...
     @_builtins.property
@@ -421,10 +432,11 @@ class NodeHeartbeatResponse(_message.Message):
         fences: _abc.Iterable[Global___Fence] | None = ...,
         tunes: _abc.Iterable[Global___Tune] | None = ...,
         stalled_app_masters: _abc.Iterable[Global___StalledAppMaster] | None = ...,
+        mark: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fences", b"fences", "response_id", b"response_id", "revocations", b"revocations", "stalled_app_masters", b"stalled_app_masters", "start_app_masters", b"start_app_masters", "stop_app_masters", b"stop_app_masters", "tunes", b"tunes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fences", b"fences", "mark", b"mark", "response_id", b"response_id", "revocations", b"revocations", "stalled_app_masters", b"stalled_app_masters", "start_app_masters", b"start_app_masters", "stop_app_masters", b"stop_app_masters", "tunes", b"tunes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -57,6 +57,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--journal-keep", choices=[keep.value for keep in Keep], default=Keep.ARCHIVE.value)
     options.add_argument("--journal-segment-steps", type=int, default=DEFAULT_RETENTION.segment_steps)
     options.add_argument("--keep-apps", type=int, default=KEPT_APPS, help="apps that are over and kept in memory")
+    options.add_argument("--accept-loss", action="store_true", help="go on without steps that the journal has lost")
     options.add_argument("--not-durable", action="store_true", help="no fsync a step; for tests")
     return options
 
@@ -79,6 +80,7 @@ def settings_of(options: argparse.Namespace) -> Settings:
         retention=Retention(keep=Keep(options.journal_keep), segment_steps=options.journal_segment_steps),
         keep_apps=options.keep_apps,
         durable=not options.not_durable,
+        accept_loss=options.accept_loss,
     )
 
 

@@ -49,7 +49,7 @@ class ClientProtocol(rpc.ClientProtocolServicer):
     async def Submit(self, request: pb.SubmitRequest, context: Context) -> pb.SubmitResponse:  # noqa: N802
         """Check an app file, store it, and start its app master."""
         await self._submissions.ask(peer_of(context), asyncio.get_running_loop().time(), context)
-        await self._ready(request, context)
+        await self._decides(request, context)
         try:
             file = await asyncio.to_thread(_parsed, request, self._service.view.cluster.gpus)
             # The caller may disconnect meanwhile: the submission is completed all the same.
@@ -75,6 +75,7 @@ class ClientProtocol(rpc.ClientProtocolServicer):
                 round=service.view.round,
                 next_round_in_seconds=service.driver.next_round_in,
                 missing_slots=views.missing_slots(),
+                question=service.question,
             )
 
     async def Explain(self, request: pb.ExplainRequest, context: Context) -> pb.ExplainResponse:  # noqa: N802
@@ -102,7 +103,7 @@ class ClientProtocol(rpc.ClientProtocolServicer):
 
     async def Cancel(self, request: pb.CancelRequest, context: Context) -> pb.CancelResponse:  # noqa: N802
         """End an app, and take its slots back."""
-        await self._ready(request, context)
+        await self._decides(request, context)
         service = self._service
         app = service.apps.get(request.app)
         if app is None:
@@ -135,7 +136,8 @@ class ClientProtocol(rpc.ClientProtocolServicer):
                 )
                 for node in service.nodes
             ],
-            ready=service.away is None,
+            ready=service.away is None and not service.question,
+            question=service.question,
             started_at_unix=service.started_at,
         )
         if answer.ready:
@@ -147,7 +149,7 @@ class ClientProtocol(rpc.ClientProtocolServicer):
 
     async def Resume(self, request: pb.ResumeRequest, context: Context) -> pb.ResumeResponse:  # noqa: N802
         """Return from the fallback to the chosen profile."""
-        await self._ready(request, context)
+        await self._decides(request, context)
         await self._service.driver.fold([ProfileChanged(profile=self._service.profile.name)])
         return pb.ResumeResponse(serving=self._service.driver.arbiter.serving.profile)
 
@@ -155,7 +157,7 @@ class ClientProtocol(rpc.ClientProtocolServicer):
         self, request: pb.ResumeAppRequest, context: Context
     ) -> pb.ResumeAppResponse:
         """Try a suspended app at once, or resume one that failed since its app master ended."""
-        await self._ready(request, context)
+        await self._decides(request, context)
         app = self._service.apps.get(request.app)
         if app is None:
             error = no_such_app(request.app, await self._names())
@@ -173,7 +175,7 @@ class ClientProtocol(rpc.ClientProtocolServicer):
         self, request: pb.MoreTrialsRequest, context: Context
     ) -> pb.MoreTrialsResponse:
         """Let an app that has ended go on with further trials."""
-        await self._ready(request, context)
+        await self._decides(request, context)
         if self._service.apps.get(request.app) is None:
             error = no_such_app(request.app, await self._names())
             await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
@@ -189,12 +191,21 @@ class ClientProtocol(rpc.ClientProtocolServicer):
         self, request: pb.SetProfileRequest, context: Context
     ) -> pb.SetProfileResponse:
         """Replace or drop the rates that are known of a kind of job."""
-        await self._ready(request, context)
+        await self._decides(request, context)
         try:
             return await set_profile(self._service, request)
         except InputError as error:
             await _refuse(context, error)
             raise
+
+    async def AcceptLoss(  # noqa: N802
+        self, request: pb.AcceptLossRequest, context: Context
+    ) -> pb.AcceptLossResponse:
+        """Decide from now on, without the steps that the journal has lost."""
+        await self._ready(request, context)
+        if self._service.loss is None:
+            await _refuse(context, InputError("a loss must be asked about before it is accepted", value="none is"))
+        return pb.AcceptLossResponse(accepted=self._service.accept_loss())
 
     # --- parts -----------------------------------------------------------------------------------------------------
 
@@ -205,6 +216,12 @@ class ClientProtocol(rpc.ClientProtocolServicer):
             await _refuse(context, error)
         if (why := self._service.away) is not None:
             await context.abort(grpc.StatusCode.UNAVAILABLE, why)
+
+    async def _decides(self, request: Message, context: Context) -> None:
+        """Refuse what needs a decision while the operator has not answered whether steps may be lost."""
+        await self._ready(request, context)
+        if question := self._service.question:
+            await _refuse(context, InputError("the arbiter must have all its steps to decide", value=question))
 
     def _chosen(self, request: pb.ListRequest) -> list[App]:
         """Return the requested apps, without archived ones that are not named."""

@@ -85,6 +85,8 @@ class Driver:
         self.wake_at: Seconds = Seconds(0.0)
         self.disk_error: str | None = None
         """Why the disk refuses the last step; its decision is not carried out before it is journaled."""
+        self.follow: Callable[[], None] = lambda: None
+        """Called after each commit to the journal, in the thread that made it."""
         self._journal = journal
         self._after = after
         self._observers = observers
@@ -132,6 +134,7 @@ class Driver:
         now = Seconds(max(self.clock.now(), self.arbiter.view.now))
         decision = self.arbiter.abandon(now, fault)
         self._journal.append(now, [], decision)
+        self.follow()
         self._watchdog.forget()
         self.wake_at = decision.wake_at
         self._note(decision)
@@ -168,6 +171,7 @@ class Driver:
             return
         try:
             self._fold_rest()
+            self.follow()
             self._journal.checkpoint(self.arbiter.save())
         except JournalWriteError as error:  # the steps that it would have spared the next arbiter are there
             log.error("journal.no_checkpoint", why=str(error))
@@ -229,6 +233,7 @@ class Driver:
             self._journal.append(now, events, decision, notes=notes)
         except JournalWriteError as error:
             return str(error)
+        self.follow()
         self._unwritten = False
         return None
 

@@ -4,7 +4,8 @@ Damaged data that exist nowhere else are an error that names the remedy; data th
 rewritten; a damaged note affects its app alone.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import structlog
@@ -17,6 +18,7 @@ from eunomia.journal.sums import UNREADABLE
 from eunomia.model.shapes import value
 from eunomia_appmaster.service.app_record import NOTE, App, read_app
 from eunomia_appmaster.service.layout import Layout
+from eunomia_appmaster.service.nodes import Node
 from eunomia_appmaster.service.salvage import NOWHERE_ELSE
 from eunomia_appmaster.service.tokens import new_secret
 
@@ -122,6 +124,14 @@ def apps_of(journal: Journal | JournalReader) -> dict[str, App]:
         else:
             apps[name] = app
     return apps
+
+
+def unknown_apps(folder: Path, nodes: Iterable[Node], known: Callable[[str], App | None]) -> set[str]:
+    """Return apps that are not in the journal, by the folders of apps and by the launchers' reports."""
+    names = {path.name for path in folder.iterdir() if path.is_dir()} if folder.is_dir() else set()
+    for node in nodes:
+        names |= {*node.app_masters, *(status.app for status in node.containers.values())}
+    return {name for name in names if not name.startswith(".") and known(name) is None}
 
 
 def without_note(view: ClusterView, known: Callable[[str], App | None]) -> Iterator[App]:

@@ -83,6 +83,7 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
             before.calls += 1
             before.changed.set()
         log.info("app_master.registered", app=app.name, attempt=request.attempt, bids=session.bids)
+        service.hear_mark(f"the app master of {app.name}", request.mark)
         async with service.driver.lock:
             return self._welcome(session, app)
 
@@ -151,7 +152,7 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
         if app is None:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f'no app "{name}" is here')
             raise InputError("an app must be here", value=name)
-        if (why := self._service.away) is not None:
+        if why := self._service.away or self._service.question:
             await context.abort(grpc.StatusCode.UNAVAILABLE, why)
         return app
 
@@ -194,6 +195,7 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
             jobs=[] if row == NONE else job_views(view, row),
             max_bid_rows=MOST_BID_ROWS,
             max_bid_parts=MOST_BID_PARTS,
+            mark=service.marks.present,
         )
 
     # --- reports ---------------------------------------------------------------------------------------------------
@@ -321,6 +323,7 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
                 session.response_id += 1
                 answer.response_id = session.response_id
                 answer.now = service.driver.clock.now()
+                answer.mark = service.marks.present
                 session.last = answer
                 return answer
 

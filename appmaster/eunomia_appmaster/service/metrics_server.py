@@ -96,6 +96,8 @@ class MetricsServer:
         stalled: list[dict[str, Any]] = []
         missing = [{"node": node.name, "slot": slot} for node in service.nodes for slot in service.nodes.missing(node)]
         async with self._reading():
+            if service.question:
+                wrong.append(service.question)
             if ready and service.view.fallen_back:
                 wrong.append("the fallback serves")
             if ready:

@@ -61,6 +61,8 @@ class Node:
         """The last epoch given: all processes up to it must have ended before the node counts as back."""
         self.asked: dict[str, int] = {}
         """By app: the attempt of its app master that a user asked for."""
+        self.mark = ""
+        """How far the journal was written when its launcher last heard of it; empty: not known."""
         self.draining = False
         """Whether its launcher was ordered to end, and ends its containers first."""
         self.response_id = 1
@@ -82,7 +84,7 @@ class Node:
     def register(self, request: pb.RegisterNodeRequest) -> None:
         """Apply a registration, which contains the node's whole state."""
         self.registration_id = uuid.uuid4().hex
-        self.launcher_id, self.home = request.launcher_id, request.home
+        self.launcher_id, self.home, self.mark = request.launcher_id, request.home, request.mark
         self.container_manager_address = request.container_manager_address
         self.slots = frozenset(slot.index for slot in request.slots)
         self.slot_states, self.containers, self.app_masters = {}, {}, {}

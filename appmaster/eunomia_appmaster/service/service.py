@@ -1,6 +1,7 @@
 """The arbiter's service: the state that its three protocols share, from the recovery of the journal to the end."""
 
 import asyncio
+import functools
 import json
 import os
 import socket
@@ -30,7 +31,8 @@ from eunomia_appmaster.service.apps import SubmittedApps
 from eunomia_appmaster.service.clock import Clock
 from eunomia_appmaster.service.driver import Driver
 from eunomia_appmaster.service.ended_apps import EndedApps
-from eunomia_appmaster.service.journaled import LOST_NOTE, apps_of, kept_of, without_note
+from eunomia_appmaster.service.journaled import LOST_NOTE, apps_of, kept_of, unknown_apps, without_note
+from eunomia_appmaster.service.marks import UNTIL, Loss, Marks
 from eunomia_appmaster.service.nodes import Node, Nodes, OrderKey
 from eunomia_appmaster.service.sessions import NewsWriter, Session
 from eunomia_appmaster.service.settings import Settings
@@ -87,6 +89,11 @@ class Service:
         self.meters: Meters | None = None
         """The counters of ``--metrics``; to be set before the service runs."""
         self._fallback = fallback
+        self.marks = Marks(journal, settings.mark)
+        self.marks.check_begun(accepted=settings.accept_loss)
+        self.loss: Loss | None = None
+        """Steps that are gone, until the operator has accepted that; nothing is decided meanwhile."""
+        self._accepted = asyncio.Event()
         kept = kept_of(journal, settings.seed)
         self.seed = kept.seed
         self.tokens = Tokens(kept.secret)
@@ -127,6 +134,16 @@ class Service:
         return self.driver.disk_error
 
     @property
+    def question(self) -> str:
+        """Returns what the operator has to answer before the arbiter decides; empty: nothing."""
+        return f"{gone}; {UNTIL}" if (gone := self._gone()) else ""
+
+    @property
+    def decides(self) -> bool:
+        """Returns whether the arbiter has its machines, and no question is open."""
+        return self._driver is not None and self.loss is None
+
+    @property
     def view(self) -> ClusterView:
         """What the arbiter knows; to be read under ``driver.lock``."""
         return self.driver.arbiter.view
@@ -135,6 +152,9 @@ class Service:
         """Wait for the machines, recover, and step until cancelled."""
         await self._await_machines()
         self._begin()
+        if self.loss is not None:
+            self.ready.set()
+            await self._accepted.wait()
         self._tasks = [asyncio.create_task(self.driver.run()), asyncio.create_task(self._look())]
         self.ready.set()
         log.info("arbiter.ready", address=self.address, profile=self.profile.name, slots=self.view.cluster.gpus)
@@ -145,8 +165,9 @@ class Service:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._driver is not None:
+        if self._driver is not None and self.loss is None:
             await self._driver.close()
+        self.marks.close()
         self.journal.close()
 
     async def _await_machines(self) -> None:
@@ -180,6 +201,27 @@ class Service:
             checkpoint_steps=self.settings.checkpoint_steps,
             system=self.system,
         )
+        self.driver.follow = self.marks.follow
+        self._go_on = functools.partial(self._begin_deciding, arbiter, steps, clock, last)
+        self.loss = self.marks.lost((f"the launcher of {node.name}", node.mark) for node in self.nodes)
+        if self.loss is None or self.settings.accept_loss:
+            self.accept_loss()
+        else:
+            log.error("journal.steps_gone", what=self.question)
+
+    def accept_loss(self) -> str:
+        """Decide from now on, without the steps that are gone; returns what was accepted, empty: nothing was gone."""
+        words = self._gone()
+        if self.loss is not None:
+            self.marks.accept(self.loss, words)
+            self.driver.faults.append(f"accepted: {words}")
+            self.loss = None
+        self._go_on()
+        self._accepted.set()
+        return words
+
+    def _begin_deciding(self, arbiter: Arbiter, steps: Sequence[Step], clock: Clock, last: Step | None) -> None:
+        self.marks.follow()
         self.driver.recall_hang()
         self._recall(steps, clock)
         self.nodes.restore(arbiter.view)
@@ -192,6 +234,19 @@ class Service:
             log.info(
                 "arbiter.recovered", steps=len(steps), apps=len(self.apps.live), leases=len(list(arbiter.view.leases()))
             )
+
+    def _gone(self) -> str:
+        """Return what the journal has lost and is not accepted, in words; empty: nothing."""
+        if self.loss is None:
+            return ""
+        return self.loss.words(unknown_apps(self.settings.apps, self.nodes, self.apps.get))
+
+    def hear_mark(self, by: str, mark: str) -> None:
+        """Report a mark that the journal does not reach though it decides already."""
+        if self.decides and self.marks.is_behind(mark):
+            log.error("journal.behind_mark", by=by, mark=mark, journal=self.marks.present)
+            if (fault := f"the journal lacks steps that {by} has heard of") not in self.driver.faults:
+                self.driver.faults.append(fault)
 
     def _end_lost(self, view: ClusterView) -> None:
         """Fail apps without a note: their app files are unknown, so their workers are ended."""
@@ -239,7 +294,7 @@ class Service:
 
     async def look(self) -> None:
         """Queue the events of the machines' last reports."""
-        if self._driver is None:
+        if self._driver is None or not self.decides:
             return
         async with self._driver.lock:
             self._driver.put(self.nodes.events(self.view))
@@ -260,6 +315,8 @@ class Service:
 
     def refresh(self) -> None:
         """Answer the heartbeats of all machines and app masters that have news."""
+        if self._driver is not None and not self.decides:
+            return
         self._judge_masters()
         for node in self.nodes:
             node.order(self._order_keys(node))
@@ -284,6 +341,7 @@ class Service:
         """Return all present orders of a node."""
         return launcher.NodeHeartbeatResponse(
             response_id=node.response_id,
+            mark=self.marks.present,
             revocations=self._revocations(node),
             start_app_masters=[self._start_order(node, app, attempt) for app, attempt in self._to_start(node)],
             stop_app_masters=[

@@ -6,6 +6,7 @@ from pathlib import Path
 from eunomia.journal.files import DEFAULT_RETENTION, Retention
 from eunomia.model.shapes import value
 from eunomia.units import Seconds
+from eunomia_appmaster.node.mark_file import MARK
 from eunomia_appmaster.service.certificates import Certificates
 
 DEFAULT_ADDRESS = "127.0.0.1:7720"
@@ -48,11 +49,18 @@ class Settings:
     """Ended apps that are kept in memory; those that ended earlier are looked up in the journal."""
     durable: bool = True
     """See ``Journal.open``."""
+    accept_loss: bool = False
+    """Go on without steps that the journal has lost, instead of asking."""
 
     @property
     def journal(self) -> Path:
         """The journal's file."""
         return self.state_dir / "journal.sqlite"
+
+    @property
+    def mark(self) -> Path:
+        """The file that says how far the journal was written."""
+        return self.state_dir / MARK
 
     @property
     def apps(self) -> Path:

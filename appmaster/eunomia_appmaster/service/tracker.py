@@ -50,11 +50,13 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
                 log.error("node.refused", node=request.node, why=str(error))
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         log.info("node.registered", node=node.name, slots=len(request.slots), containers=len(request.containers))
+        service.hear_mark(f"the launcher of {node.name}", request.mark)
         await self._service.look()
         return pb.RegisterNodeResponse(
             container_secret=service.tokens.container_secret,
             heartbeat_seconds=self._heartbeat_seconds,
             registration_id=node.registration_id,
+            mark=service.marks.present,
         )
 
     async def NodeHeartbeat(  # noqa: N802
@@ -76,8 +78,8 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
         finally:
             node.waiting -= 1
         node.hear((), (), ())
-        if node.response_id == request.response_id or self._service._driver is None:
-            return pb.NodeHeartbeatResponse(response_id=node.response_id)
+        if node.response_id == request.response_id or not self._service.decides:
+            return pb.NodeHeartbeatResponse(response_id=node.response_id, mark=self._service.marks.present)
         async with self._service.driver.lock:
             return self._service.orders(node)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from chaos.damage.damages import damage
 from chaos.damage.file_damages import damage_files
 from chaos.damage.outcome import Begun, End, Outcome, begin, judge
-from chaos.damage.world import JOURNAL, build, build_killed
+from chaos.damage.world import JOURNAL, backup, build, build_killed
 
 BAD = (End.SILENT, End.CRASHED, End.UNSEEN)
 
@@ -23,12 +23,14 @@ def run(damages: int, seed: int) -> Iterator[tuple[int, str, Outcome]]:
         folder = Path(place) / "state"
         build(closed)
         build_killed(killed, earlier)
+        saved = Path(place) / "backup.sqlite"
+        backup(earlier, saved)
         whole = {source: _begun(source, folder) for source in (closed, killed)}
         for number in range(seed, seed + damages):
             source = killed if number % 2 else closed
             _copy(source, folder)
             what = damage_files(folder, earlier, number) if number % 2 else damage(folder / JOURNAL, number)
-            yield number, what, judge(folder, whole[source])
+            yield number, what, judge(folder, whole[source], saved)
 
 
 def _begun(source: Path, folder: Path) -> Begun:

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from chaos.damage.world import JOURNAL, MARK
+from chaos.damage.world import JOURNAL
+from eunomia_appmaster.node.mark_file import MARK
 
 WAL, SHM = f"{JOURNAL}-wal", f"{JOURNAL}-shm"
 WAL_HEADER_BYTES, FRAME_HEADER_BYTES = 32, 24

@@ -1,36 +1,45 @@
-"""What becomes of a damaged journal: the arbiter's start is tried as it is, and compared with that of a whole one."""
+"""What becomes of a damaged journal: the arbiter's start is tried as it is, and compared with that of a whole one.
+
+A start that is refused, or that asks, must name what a user can do, and each of these ways must lead to a start.
+"""
 
 import dataclasses
+import shutil
 import time
 import traceback
+from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
 import structlog
 
+from chaos.damage.world import JOURNAL, LAYOUT
 from eunomia.errors import EunomiaError, InputError
 from eunomia.journal.journal import Journal
 from eunomia.model.shapes import value
 from eunomia.platform.profiles import Profile
 from eunomia.units import Seconds
+from eunomia_appmaster.commands.journal import save
 from eunomia_appmaster.explaining.dry_recovery import try_recovery
 from eunomia_appmaster.journal_check import check_folder
-from eunomia_appmaster.service.salvage import salvage
+from eunomia_appmaster.service.marks import ACCEPT
 from eunomia_appmaster.service.service import Service
 from eunomia_appmaster.service.settings import Settings
 
-CURES = ("estore a backup", "eunomia journal salvage", "begin a new one")
+BACKUP, SALVAGE, ANEW = "estore a backup", "eunomia journal salvage", "begin a new one"
+CURES = (BACKUP, SALVAGE, ANEW, ACCEPT)
 CLOCK_SECONDS = 60.0
 
 
 class End(Enum):
     """What a damage came to."""
 
-    REFUSED = "refused with a cure"
+    REFUSED = "refused, the cure works"
+    ASKED = "asked, the answer works"
     HARMLESS = "harmless"
     ONE_APP = "one app lost, named"
-    SILENT = "silent"
+    SILENT = "silent, or no cure works"
     CRASHED = "crashed"
     UNSEEN = "not found by check"
 
@@ -53,38 +62,67 @@ class Begun:
     ahead: float
     """The arbiter's clock before Unix time."""
     said: list[str]
+    question: str
+    """What it asks; empty: it decides."""
 
 
-def begin(folder: Path) -> Begun:
-    """Start a service as its process does, up to the moment at which it would serve, and write a step.
+def begin(folder: Path, *, accept: bool = False) -> Begun:
+    """Start a service as its process does, up to the moment at which it would serve, and write a step unless it asks.
+
+    Args:
+        folder: the state folder.
+        accept: whether lost steps are accepted.
 
     Raises:
         InputError: it refuses the journal.
     """
-    settings = Settings(state_dir=folder, durable=False)
+    settings = Settings(state_dir=folder, durable=False, accept_loss=accept)
     with structlog.testing.capture_logs() as logs:
         journal = Journal.open(settings.journal, durable=False)
         try:
             service = Service(settings, journal, Profile.load("default"), Profile.fallback())
+            if service.nodes.layout is None:  # a launcher registers
+                service.nodes.layout = LAYOUT
+                journal.set_meta(layout=LAYOUT.encoded())
             service._begin()
-            state, now = service.driver.arbiter.save(), float(service.driver.clock.now())
-            ahead = now - time.time()
-            apps = {app.name: dataclasses.asdict(app) for app in (*service.apps, *service.apps.archived())}
-            layout = None if service.nodes.layout is None else service.nodes.layout.encoded()
-            kept = (service.seed, service.tokens.container_secret, layout)
-            later = Seconds(max(now, float(service.view.now)) + 1.0)
-            journal.append(later, [], service.driver.arbiter.step(later, []))
-            journal.checkpoint(service.driver.arbiter.save())
+            begun = _state(service)
+            if not service.question:
+                later = Seconds(max(float(service.driver.clock.now()), float(service.view.now)) + 1.0)
+                journal.append(later, [], service.driver.arbiter.step(later, []))
+                service.marks.follow()
+                journal.checkpoint(service.driver.arbiter.save())
+            service.marks.close()
         finally:
             journal.close()
-    said = [str(line) for line in logs if line["log_level"] in ("error", "warning")]
-    return Begun(state=state, apps=apps, kept=kept, ahead=ahead, said=said)
+    begun.said = [str(line) for line in logs if line["log_level"] in ("error", "warning")]
+    return begun
 
 
-def judge(folder: Path, whole: Begun) -> Outcome:
-    """Try check, start and salvage on a damaged folder (which is changed)."""
+def _state(service: Service) -> Begun:
+    return Begun(
+        state=service.driver.arbiter.save(),
+        apps={app.name: dataclasses.asdict(app) for app in (*service.apps, *service.apps.archived())},
+        kept=(
+            service.seed,
+            service.tokens.container_secret,
+            None if service.nodes.layout is None else service.nodes.layout.encoded(),
+        ),
+        ahead=float(service.driver.clock.now()) - time.time(),
+        said=[],
+        question=service.question,
+    )
+
+
+def judge(folder: Path, whole: Begun, backup: Path) -> Outcome:
+    """Try check, start and cures on a damaged folder (which is changed).
+
+    Args:
+        folder: the damaged one.
+        whole: the start of the undamaged one.
+        backup: an older copy of the journal.
+    """
     try:
-        found = check_folder(folder).found > 0 or try_recovery(folder / "journal.sqlite").lines() != []
+        found = check_folder(folder).found > 0 or try_recovery(folder / JOURNAL).lines() != []
     except InputError:
         found = True
     except Exception:
@@ -92,30 +130,80 @@ def judge(folder: Path, whole: Begun) -> Outcome:
     try:
         begun = begin(folder)
     except InputError as error:
-        return _refused(folder, error)
+        return _cured(folder, End.REFUSED, str(error), backup)
     except Exception:
         return Outcome(end=End.CRASHED, what=traceback.format_exc())
-    made = _compared(begun, whole)
-    if made.end is End.ONE_APP and not found:
+    made = _asked(folder, begun, whole, backup) if begun.question else _compared(begun, whole)
+    if made.end in (End.ONE_APP, End.ASKED) and not found:
         return Outcome(end=End.UNSEEN, what=made.what)
     return made
 
 
-def _refused(folder: Path, error: InputError) -> Outcome:
-    """A refusal must name a cure, and saving what is good must end well or be refused with a cure of its own."""
-    if not any(cure in str(error) for cure in CURES):
-        return Outcome(end=End.SILENT, what=f"no cure: {error}")
+def _asked(folder: Path, begun: Begun, whole: Begun, backup: Path) -> Outcome:
+    unnamed = [app for app in whole.apps.keys() - begun.apps.keys() if app not in begun.question]
+    if unnamed:
+        return Outcome(end=End.SILENT, what=f"{unnamed} are gone, and it asks: {begun.question}")
+    return _cured(folder, End.ASKED, begun.question, backup)
+
+
+def _cured(folder: Path, end: End, said: str, backup: Path) -> Outcome:
+    """Try each way out that is named on a copy of the folder: an arbiter must begin, and decide."""
+    ways: dict[str, Callable[[Path], bool]] = {
+        BACKUP: lambda copy: _begins_with(copy, backup),
+        SALVAGE: _begins_salvaged,
+        ANEW: _begins_anew,
+        ACCEPT: lambda copy: not begin(copy, accept=True).question,
+    }
+    named = [cure for cure in CURES if cure in said]
+    if not named:
+        return Outcome(end=End.SILENT, what=f"no cure: {said}")
+    for cure in named:
+        copy = folder.with_name("cured")
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(folder, copy)
+        try:
+            with structlog.testing.capture_logs():
+                works = ways[cure](copy) and not begin(copy).question
+            if not works:
+                return Outcome(end=End.SILENT, what=f"after the cure ({cure}) it asks still: {said}")
+        except EunomiaError as error:
+            return Outcome(end=End.SILENT, what=f"no cure ({cure}): {error}; it said {said}")
+        except Exception:
+            return Outcome(end=End.CRASHED, what=f"{cure}: {traceback.format_exc()}")
+    return Outcome(end=end, what=said)
+
+
+def _without_journal(folder: Path) -> None:
+    for name in (JOURNAL, f"{JOURNAL}-wal", f"{JOURNAL}-shm"):
+        (folder / name).unlink(missing_ok=True)
+
+
+def _begins_with(folder: Path, backup: Path) -> bool:
+    """Restore a backup; the arbiter asks for the steps since, if it knows of some."""
+    _without_journal(folder)
+    shutil.copyfile(backup, folder / JOURNAL)
+    begun = begin(folder)
+    return not begun.question or not begin(folder, accept=True).question
+
+
+def _begins_anew(folder: Path) -> bool:
+    """Move the journal away; the arbiter names the option with which it begins a new one."""
+    _without_journal(folder)
     try:
-        salvage(folder / "journal.sqlite")
-        dry = try_recovery(folder / "journal.sqlite")
-        if dry.refused is not None and not any(cure in dry.refused for cure in CURES):
-            return Outcome(end=End.SILENT, what=f"no cure after salvage: {dry.refused}")
-    except EunomiaError as second:
-        if not any(cure in str(second) for cure in CURES):
-            return Outcome(end=End.SILENT, what=f"no cure by salvage: {second}")
-    except Exception:
-        return Outcome(end=End.CRASHED, what=f"salvage: {traceback.format_exc()}")
-    return Outcome(end=End.REFUSED, what=str(error))
+        return not begin(folder).question
+    except InputError as error:
+        return ACCEPT in str(error) and not begin(folder, accept=True).question
+
+
+def _begins_salvaged(folder: Path) -> bool:
+    """Save what is good; where nothing can be saved, the refusal names another way, and nothing was changed."""
+    try:
+        save(folder / JOURNAL)
+    except InputError as error:
+        if ANEW in str(error):
+            return _begins_anew(folder)
+        return BACKUP in str(error)
+    return not begin(folder).question
 
 
 def _compared(begun: Begun, whole: Begun) -> Outcome:

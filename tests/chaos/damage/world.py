@@ -1,8 +1,10 @@
 """A state folder whose journal has all there is: apps that live and that are over, checkpoints, archived segments."""
 
 import shutil
+import sqlite3
 import tempfile
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -24,8 +26,10 @@ from eunomia.model.cluster import Cluster, Machine
 from eunomia.model.leases import LeaseState
 from eunomia.platform.profiles import Profile
 from eunomia.units import AppId, JobId, Seconds, UserId
+from eunomia_appmaster.node.mark_file import MARK
 from eunomia_appmaster.service.app_record import App
 from eunomia_appmaster.service.layout import Layout, Place
+from eunomia_appmaster.service.marks import Marks
 
 SLOTS: Final = 4
 APPS: Final = ("ana", "bob", "cy", "dora", "eve", "fay")
@@ -33,13 +37,21 @@ OVER: Final = ("ana", "bob")
 LEASE_EPOCH_SECONDS: Final = 7.0
 BEGAN: Final = 1_700_000_000.0
 JOURNAL: Final = "journal.sqlite"
-MARK: Final = "journal.mark"
+LAYOUT: Final = Layout(
+    cluster=Cluster.build(
+        (Machine(name="box", gpu_type="cpu", gpus=SLOTS, cpus=8.0, memory_gib=16.0),), place="damage"
+    ),
+    places=tuple(Place(node="box", slot=slot) for slot in range(SLOTS)),
+)
 
 
 def build(folder: Path) -> None:
     """Make the folder: a run of some fifty steps that stopped with four apps alive."""
     with _opened(folder) as journal:
-        _Run(journal).run()
+        run = _Run(journal)
+        run.come()
+        run.go()
+        run.marks.close()
 
 
 def build_killed(folder: Path, earlier: Path) -> None:
@@ -55,6 +67,13 @@ def build_killed(folder: Path, earlier: Path) -> None:
         shutil.copytree(journal.path.parent, earlier)
         run.go()
         shutil.copytree(journal.path.parent, folder)
+        run.marks.close()
+
+
+def backup(folder: Path, target: Path) -> None:
+    """Copy a folder's journal as the how-to says."""
+    with closing(sqlite3.connect(folder / JOURNAL)) as journal, closing(sqlite3.connect(target)) as copy:
+        journal.backup(copy)
 
 
 def _opened(folder: Path) -> Journal:
@@ -68,20 +87,15 @@ class _Run:
     """Steps an arbiter, and does at once what it orders."""
 
     def __init__(self, journal: Journal) -> None:
-        machine = Machine(name="box", gpu_type="cpu", gpus=SLOTS, cpus=8.0, memory_gib=16.0)
-        cluster = Cluster.build((machine,), place="damage")
-        places = tuple(Place(node="box", slot=slot) for slot in range(SLOTS))
+        cluster = LAYOUT.cluster
         profile = Profile.load("default")
-        layout = Layout(cluster=cluster, places=places).encoded()
+        layout = LAYOUT.encoded()
         journal.set_meta(secret="5a" * 32, seed=7, layout=layout, profile=profile.resolved(), policy="default")
         journal.set_meta(cluster=["box"], boot={"id": "of another run", "after_step": 0})
         self._journal = journal
+        self.marks = Marks(journal, journal.path.with_name(MARK))
         self._arbiter = Arbiter(cluster, profile.stages(cluster), Profile.fallback().stages(cluster), seed=7)
         self._now = 0.0
-
-    def run(self) -> None:
-        self.come()
-        self.go()
 
     def come(self) -> None:
         """All apps come, and their jobs start."""
@@ -111,6 +125,7 @@ class _Run:
             self._now += LEASE_EPOCH_SECONDS
             decision = self._arbiter.step(Seconds(self._now), list(events))
             self._journal.append(Seconds(self._now), list(events), decision, at=BEGAN + self._now, notes=notes)
+            self.marks.follow()
             notes = []
             events = self._follow(decision)
 

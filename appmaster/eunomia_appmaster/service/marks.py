@@ -1,0 +1,198 @@
+"""How far a journal was written when others last heard of it, kept outside of SQLite; and what is gone since.
+
+After each commit, never before, the arbiter writes a mark into ``journal.mark``, and its answers carry it to launchers
+and app masters, which return it when they register. A journal that does not reach a mark has lost steps that somebody
+has acted upon: SQLite takes a damaged frame of its log for the end of the log and says nothing.
+"""
+
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from eunomia.errors import InputError
+from eunomia.journal.journal import Journal
+from eunomia.journal.values import Note
+from eunomia.model.shapes import value
+from eunomia_appmaster.node.mark_file import MARK, MarkFile
+
+log = structlog.get_logger()
+
+LOSS: Final = "loss"
+"""The kind of the notes about accepted losses."""
+ACCEPT: Final = "eunomia serve --accept-loss"
+UNTIL: Final = f"nothing is decided before a backup is restored, or this accepted: `{ACCEPT}`"
+SYNC_STEPS: Final = 200
+"""Steps after which the mark is brought to the disk; a mark that is older than the journal is no fault."""
+_FIELDS: Final = ("history", "step", "sum", "notes")
+_UNKNOWN: Final = -1
+
+
+@value
+class Mark:
+    """How far a journal was written.
+
+    Attributes:
+        history: begins with 1 and grows with each accepted loss, after which numbers of steps are used again.
+        step: number of the last step.
+        sum: of that step, which is chained to all before it; -1: not known.
+        notes: how often notes were written; -1: not known.
+    """
+
+    history: int
+    step: int
+    sum: int
+    notes: int
+
+    def text(self) -> str:
+        """Return it as a text for files and messages."""
+        return " ".join(f"{name}={getattr(self, name)}" for name in _FIELDS)
+
+    @classmethod
+    def of(cls, text: str) -> "Mark | None":
+        """Return the mark of a text; None: it is none."""
+        names, _, numbers = zip(*(part.partition("=") for part in text.split(" ")), strict=True)
+        if names != _FIELDS or not all(number.removeprefix("-").isdecimal() for number in numbers):
+            return None
+        read = dict(zip(_FIELDS, map(int, numbers), strict=True))
+        return cls(**read) if all(_UNKNOWN <= number < 2**62 for number in read.values()) else None
+
+
+@value
+class Loss:
+    """What a journal lacks.
+
+    Attributes:
+        mark: how far the journal was written.
+        by: where the mark was kept.
+        last: the journal's last step.
+        what: the loss as a part of a sentence.
+    """
+
+    mark: Mark
+    by: str
+    last: int
+    what: str
+
+    def words(self, apps: Iterable[str] = ()) -> str:
+        """Return the loss as a sentence without a full stop; ``apps``: those that the journal does not know."""
+        named = sorted(apps)
+        lost = f": app{'s' if len(named) > 1 else ''} {', '.join(named)}" if named else ""
+        return f"{self.what}{lost} (the journal ends with step {self.last}; {self.by} has step {self.mark.step})"
+
+
+class Marks:
+    """The mark of a journal that is open for writing.
+
+    Args:
+        journal: of one arbiter.
+        path: of the file, see ``MARK``.
+    """
+
+    def __init__(self, journal: Journal, path: Path) -> None:
+        self._journal = journal
+        self._file = MarkFile(path)
+        self._history = _history_of(journal)
+        self._refused = False
+        self._synced = 0
+        self.present = ""
+        """The mark as a text, for launchers and app masters; empty: none is written yet."""
+        if self._file.damage:
+            log.error("journal.mark_damaged", what=self._file.damage)
+        elif not self._file.text and journal.last_step:
+            log.warning("journal.mark_missing", what=f"there is no {path.name}: a loss of steps would not be noticed")
+
+    def check_begun(self, *, accepted: bool) -> None:
+        """Refuse a journal without a step, a note or a secret where there was one before.
+
+        Args:
+            accepted: whether the operator has accepted the loss.
+
+        Raises:
+            InputError: with the way out.
+        """
+        kept = Mark.of(self._file.text)
+        empty = not self._journal.meta.get("secret") and not self._journal.last_step
+        if kept is None or not empty or accepted or max(kept.step, kept.notes) <= 0:
+            return
+        rule = f"a journal must hold the steps that {MARK} tells of; restore a backup, or begin a new one: `{ACCEPT}`"
+        value = f"an empty one, and {kept.step} steps are gone"
+        raise InputError(rule, value=value, place=str(self._journal.path))
+
+    def follow(self) -> None:
+        """Write the mark of what was committed; a disk that refuses leaves the older one."""
+        reached = self._journal.reached
+        mark = Mark(
+            history=self._history,
+            step=reached.step,
+            sum=_UNKNOWN if reached.sum is None else reached.sum,
+            notes=_UNKNOWN if reached.notes is None else reached.notes,
+        )
+        self.present = mark.text()
+        try:
+            self._file.write(self.present)
+            if mark.step >= self._synced + SYNC_STEPS:
+                self._file.sync()
+                self._synced = mark.step
+        except OSError as error:
+            if not self._refused:
+                log.warning("journal.mark_refused", why=str(error))
+            self._refused = True
+        else:
+            self._refused = False
+
+    def lost(self, kept: Iterable[tuple[str, str]] = ()) -> Loss | None:
+        """Return what the journal lacks by its own file or by others, the largest loss; None: nothing.
+
+        Args:
+            kept: where a mark was kept, and its text.
+        """
+        found = [loss for by, text in ((MARK, self._file.text), *kept) if (loss := self._against(by, text)) is not None]
+        return max(found, key=lambda loss: (loss.mark.history, loss.mark.step), default=None)
+
+    def is_behind(self, text: str) -> bool:
+        """Return whether a mark is ahead of the present one; reads no file, so it may be called at any time."""
+        kept, here = Mark.of(text), Mark.of(self.present)
+        return kept is not None and here is not None and (kept.history, kept.step) > (here.history, here.step)
+
+    def accept(self, loss: Loss, what: str) -> None:
+        """Journal a loss; from then on the steps have a new history, and older marks do not count.
+
+        Args:
+            loss: see ``lost``.
+            what: the loss in words.
+        """
+        self._history = max(self._history, loss.mark.history) + 1
+        noted = {"history": self._history, "what": what, "step": loss.mark.step, "last": loss.last, "at": time.time()}
+        self._journal.note(Note(kind=LOSS, key=str(self._history), value=noted))
+        log.warning("journal.loss_accepted", what=what)
+        self.follow()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _against(self, by: str, text: str) -> Loss | None:
+        kept = Mark.of(text)
+        if kept is None or kept.history < self._history:
+            return None
+        reached = self._journal.reached
+        gone, here = kept.step - reached.step, self._journal.sum_of(kept.step)
+        what = ""
+        if gone > 0:
+            what = f"{gone} steps are gone" if gone > 1 else "1 step is gone"
+        elif kept.history > self._history:
+            what = "the journal is older than a loss that was accepted"
+        elif here is not None and kept.sum not in (_UNKNOWN, here):
+            what = f"step {kept.step} is another one than before"
+        elif reached.notes is not None and kept.notes > reached.notes:
+            what = "what was noted of apps after the last step is gone"
+        return Loss(mark=kept, by=by, last=reached.step, what=what) if what else None
+
+
+def _history_of(journal: Journal) -> int:
+    """Return the number of the journal's history, by its last accepted loss."""
+    noted = (loss.get("history") for loss in journal.notes(LOSS).values() if isinstance(loss, dict))
+    return max((number for number in noted if isinstance(number, int)), default=1)
