@@ -22,6 +22,7 @@ from eunomia.journal.journal import read_journal
 from eunomia.logs import configure_logs
 from eunomia_appmaster import Client
 from eunomia_appmaster.client import SubmittedApp
+from eunomia_appmaster.journal_check import check_folder
 from eunomia_appmaster.node.supervisor import Child, Supervisor
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
@@ -90,6 +91,49 @@ def test_killed_arbiters_and_launchers_are_restarted_and_jobs_go_on(tmp_path: Pa
     epochs = [order.epoch for step in steps for order in (*step.decision.orders, *step.decision.transitions)]
     assert len(set(epochs)) == len(epochs)
     assert all(early.now <= late.now for early, late in itertools.pairwise(steps))
+
+
+def test_a_bad_frame_of_the_log_is_asked_about_and_an_answer_ends_no_work(
+    tmp_path: Path, run: Callable[..., str]
+) -> None:
+    state = ("--state-dir", str(tmp_path / "state"))
+    with supervisor(tmp_path) as made, client(made) as arbiter:
+        assert made.arbiter is not None
+        arbiter.submit(work(tmp_path))
+        stdout = made.state_dir / "apps" / "ana" / "1" / "stdout.log"
+        eventually(lambda: stdout.exists() and stdout.read_text().count("up") == 2)
+        log = made.state_dir / "journal.sqlite-wal"
+        eventually(lambda: log.stat().st_size > 0)
+        whole = list(made.arbiter.command)
+        made.arbiter.command = [sys.executable, "-c", "import time; time.sleep(0.5)"]
+        before = made.arbiter.pid
+        kill(before)
+        eventually(lambda: made.arbiter is not None and made.arbiter.pid not in (None, before))
+        content = bytearray(log.read_bytes())
+        content[len(content) // 2] ^= 1
+        log.write_bytes(content)
+        made.arbiter.command = whole
+        eventually(lambda: _question(arbiter), "the question")
+        shown = run("apps", *state)
+        assert "gone (the journal ends with step" in shown
+        assert "`eunomia serve --accept-loss`" in shown
+        assert "ana" in shown
+        assert json.loads(run("apps", "--json", *state))["question"] in shown
+        assert "the arbiter must have all its steps to decide" in run("submit", "ana.toml", *state, check=2)
+        assert [finding.place for finding in check_folder(made.state_dir).findings] == ["journal.mark"]
+        assert "the arbiter of" in run("serve", "--accept-loss", *state)
+        assert not _question(arbiter)
+        assert stdout.read_text().count("up") == 2  # the workers never noticed
+        (tmp_path / "end").touch()
+        eventually(lambda: arbiter.app("ana").state == "finished")
+        assert "nothing found" in run("journal", "check", str(made.state_dir))
+
+
+def _question(arbiter: Client) -> str:
+    try:
+        return arbiter.health().question
+    except UnreachableError:
+        return ""
 
 
 def test_a_log_that_cannot_be_written_prevents_no_restart(tmp_path: Path) -> None:

@@ -10,15 +10,33 @@ import pytest
 
 from chaos.damage.__main__ import BAD, run
 from chaos.damage.outcome import End, begin, judge
-from chaos.damage.world import build
+from chaos.damage.world import JOURNAL, backup, build, build_killed
 from eunomia.journal.journal import Journal, read_journal
+from eunomia_appmaster.node.mark_file import MARK
 
 
 @pytest.mark.parametrize("damages,seed", [(40, 20_000), pytest.param(300, 1000, marks=pytest.mark.slow)])
 def test_random_damage_is_neither_silent_nor_a_crash(damages: int, seed: int) -> None:
     found = list(run(damages, seed))
     assert [one for one in found if one[2].end in BAD] == []
-    assert {outcome.end for _, _, outcome in found} >= {End.REFUSED, End.HARMLESS, End.ONE_APP}
+    assert {outcome.end for _, _, outcome in found} >= {End.REFUSED, End.ASKED, End.HARMLESS, End.ONE_APP}
+
+
+def test_a_bad_frame_of_the_log_is_asked_about_as_sqlite_itself_says_nothing(tmp_path: Path) -> None:
+    build_killed(tmp_path / "state", tmp_path / "earlier")
+    shutil.copytree(tmp_path / "state", tmp_path / "whole")
+    backup(tmp_path / "earlier", tmp_path / "backup.sqlite")
+    log = tmp_path / "state" / f"{JOURNAL}-wal"
+    content = bytearray(log.read_bytes())
+    content[len(content) // 2] ^= 1
+    log.write_bytes(content)
+    shutil.copytree(tmp_path / "state", tmp_path / "unmarked")
+    (tmp_path / "unmarked" / MARK).unlink()
+    whole = begin(tmp_path / "whole")
+    outcome = judge(tmp_path / "state", whole, tmp_path / "backup.sqlite")
+    assert outcome.end is End.ASKED, outcome.what
+    assert "steps are gone" in outcome.what
+    assert judge(tmp_path / "unmarked", whole, tmp_path / "backup.sqlite").end is End.SILENT
 
 
 DAMAGES = {
@@ -64,17 +82,19 @@ def test_each_damage_is_refused_harmless_or_limited_to_one_app_as_expected(
 ) -> None:
     build(tmp_path / "whole")
     shutil.copytree(tmp_path / "whole", tmp_path / "state")
+    backup(tmp_path / "whole", tmp_path / "backup.sqlite")
     whole = begin(tmp_path / "whole")
     with closing(sqlite3.connect(tmp_path / "state" / "journal.sqlite", isolation_level=None)) as database:
         database.execute(statement)
-    outcome = judge(tmp_path / "state", whole)
+    outcome = judge(tmp_path / "state", whole, tmp_path / "backup.sqlite")
     assert outcome.end is end, outcome.what
     assert re.search(said, outcome.what), outcome.what
 
 
 def test_a_journal_of_version_2_is_brought_up_with_sums_and_a_note_that_is_no_json_is_named(tmp_path: Path) -> None:
     build(tmp_path)
-    path = tmp_path / "journal.sqlite"
+    (tmp_path / MARK).unlink()
+    path = tmp_path / JOURNAL
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
         for table in ("notes", "meta", "segments"):
             database.execute(f"ALTER TABLE {table} DROP COLUMN crc")

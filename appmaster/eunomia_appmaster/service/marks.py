@@ -153,9 +153,13 @@ class Marks:
         return max(found, key=lambda loss: (loss.mark.history, loss.mark.step), default=None)
 
     def is_behind(self, text: str) -> bool:
-        """Return whether a mark is ahead of the present one; reads no file, so it may be called at any time."""
+        """Return whether a mark is ahead of the present one, or of another step; no file is read."""
         kept, here = Mark.of(text), Mark.of(self.present)
-        return kept is not None and here is not None and (kept.history, kept.step) > (here.history, here.step)
+        if kept is None or here is None:
+            return False
+        if (kept.history, kept.step) != (here.history, here.step):
+            return (kept.history, kept.step) > (here.history, here.step)
+        return _UNKNOWN not in (kept.sum, here.sum) and kept.sum != here.sum
 
     def accept(self, loss: Loss, what: str) -> None:
         """Journal a loss; from then on the steps have a new history, and older marks do not count.

@@ -157,10 +157,11 @@ def write_notes(database: sqlite3.Connection, notes: Iterable[Note]) -> None:
 
 def counted(database: sqlite3.Connection) -> Counted | None:
     """Return the row on notes, which in version 3 is their number alone; None: it is missing or damaged."""
-    known = dict(whole(database, META)).get((NOTES,))
-    if isinstance(known, list):
-        return Counted(*known)
-    return Counted(known, 0, _sum_of_notes(database)) if isinstance(known, int) else None
+    row = database.execute("SELECT * FROM meta WHERE key = ?", (NOTES,)).fetchone()
+    if row is None or len(row) < 3 or row[2] != row_sum(NOTES, row[1]):
+        return None
+    known = json.loads(row[1])
+    return Counted(*known) if isinstance(known, list) else Counted(known, 0, _sum_of_notes(database))
 
 
 def _sum_of_notes(database: sqlite3.Connection) -> int:
