@@ -59,7 +59,7 @@ crash-points: setup
 	$(CHAOS).crash_points --processes 2
 
 damage: setup
-	$(CHAOS).damage --damages 300
+	$(CHAOS).damage --damages 1000
 
 # The pages that say which plugins go together; after a new plugin.
 combinations: setup
