@@ -121,7 +121,7 @@ def test_a_bad_frame_of_the_log_is_asked_about_and_an_answer_ends_no_work(
         assert json.loads(run("apps", "--json", *state))["question"] in shown
         assert "the arbiter must have all its steps to decide" in run("submit", "ana.toml", *state, check=2)
         assert [finding.place for finding in check_folder(made.state_dir).findings] == ["journal.mark"]
-        assert "the arbiter of" in run("serve", "--accept-loss", *state)
+        assert "the arbiter decides from now on" in run("serve", "--accept-loss", *state)
         assert not _question(arbiter)
         assert stdout.read_text().count("up") == 2  # the workers never noticed
         (tmp_path / "end").touch()

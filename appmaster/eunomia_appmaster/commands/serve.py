@@ -36,7 +36,7 @@ def serve(flags: ServeFlags) -> int:
 
     configure_logs()
     if flags.accept_loss and (accepted := _accepted(flags.home)):
-        typer.echo(f"accepted: {accepted}; the arbiter of {flags.home} decides")
+        typer.echo(f"accepted: {accepted}; the arbiter decides from now on")
         return 0
     serving = checked(flags)
     machine = local_machine.detect(flags.slots, use_gpus=not flags.cpu_only, slot_types=flags.slot_types)
