@@ -42,13 +42,13 @@ class Kind(Enum):
     LOG = "a sum for each entry; a damaged entry is left out and said; what is missing at the end was never written"
     CHECKPOINT = "a SHA-256; the checkpoint before it is taken and said, or the job starts again"
     FREE = "nothing that is decided follows from it"
-    JOURNAL = "the journal's own, see tests/chaos/damage"
+    JOURNAL = "the journal's own, see tests/chaos/damage and test_marks.py"
 
 
 JOB = rf"apps/{APP}/\d+"
 CONTAINER = rf"({JOB}/containers/[^/]+|apps/{APP}/appmaster/\d+)"
 TABLE: dict[str, Kind] = {
-    r"journal\.sqlite(-wal|-shm|\.lock)?|journal\.archive/.*": Kind.JOURNAL,
+    r"journal\.sqlite(-wal|-shm|\.lock)?|journal\.archive/.*|(launcher/)?journal\.mark": Kind.JOURNAL,
     r"asking\.json|hung\.txt": Kind.FREE,
     r"run/(address|token|launcher\.token)": Kind.AGAIN,
     r"launcher/lock": Kind.FREE,

@@ -54,6 +54,8 @@ class Node:
         self._secret = _read_secret(self.folder / SECRET)
         self._published: dict[str, Any] = {}
         self._mark = MarkFile(self.folder / MARK)
+        if self._mark.damage:
+            log.error("launcher.mark_damaged", what=self._mark.damage)
 
     @property
     def secret(self) -> bytes:
