@@ -94,7 +94,7 @@ class JobInfo:
     """One job of a phase, Themis' ``JobInfo``; its time by iteration is filled in by ``forecast``."""
 
     trial: int | None
-    """None: not chosen yet, so the median trial represents it."""
+    """Number of the trial; None: not chosen yet, so the median trial represents it."""
     iterations_left: float
     """Iterations that the job has left in this phase."""
     least: int

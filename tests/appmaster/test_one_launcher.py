@@ -78,7 +78,7 @@ def test_a_launcher_takes_the_place_of_one_that_is_gone(made: Supervisor, tmp_pa
         other.wait(PATIENCE_SECONDS)
 
 
-def test_a_launcher_with_slots_that_the_journal_does_not_know_ends(made: Supervisor, tmp_path: Path) -> None:
+def test_a_launcher_ends_if_the_journal_does_not_know_its_slots(made: Supervisor, tmp_path: Path) -> None:
     assert made.launcher is not None
     made.launcher.stop()
     node = socket.gethostname().split(".")[0]

@@ -149,7 +149,7 @@ def test_a_checkpoint_of_a_grown_cluster_names_its_machines() -> None:
             arbiter_of(other, "fifo").load(before)
 
 
-def test_an_older_checkpoint_which_names_no_machines_is_of_the_whole_cluster() -> None:
+def test_an_older_checkpoint_without_names_of_machines_stands_for_the_whole_cluster() -> None:
     arbiter = arbiter_of(Cluster.build(FIRST), "fifo")
     arbiter.step(Seconds(0.0), arrival(1, 5))
     old = json.loads(arbiter.save())

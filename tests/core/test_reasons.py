@@ -32,7 +32,7 @@ def test_the_page_of_reasons_says_what_the_code_says(reason: Reason) -> None:
     assert rows("reason")[reason.word] == [words.meaning, words.said_by, words.frees]
 
 
-def test_the_page_has_every_reason_and_every_way_and_no_other() -> None:
+def test_the_page_of_reasons_lists_exactly_the_reasons_and_remedies_of_the_code() -> None:
     assert list(rows("reason")) == [reason.word for reason in Reason]
     assert list(rows("what")) == list(REMEDIES)
 

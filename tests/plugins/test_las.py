@@ -79,7 +79,7 @@ def test_seconds_can_be_counted_instead_of_gpu_seconds() -> None:
     assert queues(world, value(world, now=100.0, attained="seconds", queues=[50.0]))["a/1"] == 1.0
 
 
-def test_holds_gives_the_time_a_rank_is_valid_once_a_job_starts() -> None:
+def test_the_field_holds_has_the_time_for_which_a_rank_stays_valid_once_a_job_starts() -> None:
     world = World("1x4 V100").job("a/1", gpus=4, received=60.0).job("b/1", received=5000.0)
     holds = value(world, now=0.0, promote=False).holds
     assert holds is not None

@@ -163,7 +163,7 @@ def test_a_gang_is_never_of_two_types(plugin: Packed | Spread) -> None:
 
 
 @BOTH
-def test_cpus_and_memory_that_jobs_ask_for_are_there(plugin: Packed | Spread) -> None:
+def test_jobs_are_placed_where_the_cpus_and_memory_that_they_ask_for_are_free(plugin: Packed | Spread) -> None:
     world = World("2x4 V100 16cpu 64GiB").job("a/1", gpus=2, cpus=8.0).job("b/1", gpus=2, memory_gib=40.0)
     world.job("c/1", gpus=6, cpus=1.0).job("d/1", gpus=3, cpus=6.0)
     gpus, said, placement = placed(world, plugin, grant(world, {"b/1": 2, "a/1": 2, "d/1": 3, "c/1": 6}))
@@ -182,7 +182,7 @@ def test_cpus_that_other_jobs_hold_are_not_given_out() -> None:
     assert placed(world, Packed(), grant(world, {"b/1": 1}))[1] == {"b/1": Reason.CPUS_SHORT}
 
 
-def test_a_grants_least_of_cpus_is_for_all_its_gpus_together() -> None:
+def test_the_least_cpus_of_a_grant_are_for_all_its_gpus_together() -> None:
     world = World("2x4 V100 8cpu").job("a/1", gpus=2)
     cpus = AmountRange(least=np.array([12.0]), most=np.array([16.0]))
     gpus, _, placement = placed(world, Packed(), grant(world, {"a/1": 2}, cpus=cpus))

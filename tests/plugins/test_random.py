@@ -75,7 +75,7 @@ def test_gpus_are_drawn_by_round_and_a_claim_that_can_stay_stays() -> None:
     assert placed(world, {"a/1": 4, "b/1": 2})["b/1"] == [5, 9]
 
 
-def test_cpus_that_a_job_asks_for_are_there() -> None:
+def test_a_job_is_placed_where_the_cpus_that_it_asks_for_are_free() -> None:
     world = World("2x4 V100 8cpu").job("a/1", gpus=4, cpus=4.0)
     for number in range(1, 10):
         gpus = placed(world, {"a/1": 4}, round=number)["a/1"]

@@ -70,7 +70,7 @@ _JOBS = st.lists(st.tuples(st.integers(1, 8), st.integers(1, 500), st.floats(0.1
 
 
 @given(_JOBS)
-def test_orders_of_whole_columns_equal_those_computed_job_by_job(jobs: list[tuple[int, int, float]]) -> None:
+def test_seconds_left_computed_for_all_jobs_equal_those_of_each_job(jobs: list[tuple[int, int, float]]) -> None:
     world = World("1x8 V100")
     for number, (gpus, iterations, seconds) in enumerate(jobs):
         world.job(

@@ -1,1 +1,1 @@
-"""What became of a run and its apps: the arbiter replayed, periods of jobs, why a job waits, results and errors."""
+"""Explains runs and their apps: replays the arbiter, derives periods of jobs, reasons of waits, results and errors."""

@@ -18,7 +18,7 @@ from eunomia_appmaster.node.local_machine import LocalMachine
 log = structlog.get_logger()
 
 ANSWERS = ("warn", "end")
-"""What is done about a worker on a GPU that is not its gang's."""
+"""Reactions to a worker on a GPU that is not its gang's: a warning, or its end."""
 PidsByGpu = Mapping[str, Sequence[int]]
 """Pids of processes that have a context on a GPU, by the GPU's UUID."""
 _SECONDS = 5.0
@@ -40,7 +40,7 @@ def pids_by_gpu() -> PidsByGpu:
 
 
 class ForeignGpus:
-    """Looks every few seconds which workers are on which GPUs.
+    """Checks every few seconds which workers run on which GPUs.
 
     Args:
         machine: its slots.
@@ -70,7 +70,7 @@ class ForeignGpus:
             self.look(await asyncio.to_thread(self._read))
 
     def look(self, found: PidsByGpu) -> None:
-        """Name workers on GPUs of other slots, and end them where that is asked for."""
+        """Log workers on GPUs of other slots, and end them if the option asks for it."""
         pids = {
             pid: slot for uuid, there in found.items() if (slot := self._slots.get(uuid)) is not None for pid in there
         }

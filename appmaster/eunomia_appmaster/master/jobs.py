@@ -108,12 +108,12 @@ class Job:
     adapted_at: float | None = None
     """Unix time of the last announced batch size."""
     stalls: int = 0
-    """Gangs of the job that were ended since they had stalled."""
+    """Number of gangs of the job that were ended as stalled."""
     last_stall: str = ""
     suspensions: int = 0
     why: str = ""
     notice: str = ""
-    """What was last lost of its checkpoints, to be shown to users; empty: nothing."""
+    """Notice for users on the last loss of its checkpoints; empty: none was lost."""
 
     def interrupt(self, now: float) -> int:
         """Note an end that the machine, or a signal from outside, caused; returns how many there were in the window."""

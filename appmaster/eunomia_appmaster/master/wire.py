@@ -16,7 +16,7 @@ from eunomia_appmaster.protocol import arbiter_pb2 as pb
 
 
 def cluster_of(description: pb.ClusterDescription) -> Cluster:
-    """Build the arbiter's cluster."""
+    """Build the arbiter's cluster from its message."""
     return Cluster.build(
         [
             Machine(

@@ -23,7 +23,7 @@ class DamagedTokenError(UnreachableError):
 
 @value
 class KeptContent:
-    """What a file holds, or its older copy.
+    """The content of a file or of its older copy.
 
     Attributes:
         content: without the sum; None: there is no file.

@@ -151,11 +151,11 @@ class ContainerStatus:
     out_of_memory: bool = False
     """Whether it was killed while the kernel killed for lack of memory."""
     phase: Phase = Phase.UNKNOWN
-    """What it does, as its helper and the launcher say."""
+    """Phase of the worker, as its helper and the launcher report it."""
     pulses: int = 0
     """Signs of life of its helper so far."""
     stall: StallKind | None = None
-    """What it did when it was ended as stalled; None: it was not."""
+    """State of the worker when it was ended as stalled; None: it was not."""
 
     @property
     def completed(self) -> bool:

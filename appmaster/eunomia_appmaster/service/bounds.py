@@ -117,7 +117,7 @@ BOUNDS: Final[Mapping[str, Bound]] = {
     "Exit.code": Bound(least=-(2.0**31)),
     "Exit.signal": Bound(least=-(2.0**31)),
 }
-"""By ``Message.field``, where it differs from the defaults of ``Bound``."""
+"""Bounds by ``Message.field``, for fields that differ from the defaults of ``Bound``."""
 
 Check = Callable[[Any, str], None]
 

@@ -49,8 +49,8 @@ class Node:
         self.slots: frozenset[int] = frozenset()
         """Slots that the node's launcher found at its start."""
         self.down: dict[int, int] = {}
-        """By slot that is down while the machine is not lost: the epoch up to which everything there must be dead
-        before the slot counts as back."""
+        """By slot that is down on a machine that responds: every process up to this epoch must have ended before the
+        slot counts as back."""
         self.slot_states: dict[int, pb.SlotState] = {}
         self.containers: dict[str, pb.ContainerStatus] = {}
         self.app_masters: dict[str, pb.AppMasterStatus] = {}

@@ -50,10 +50,10 @@ class Grants:
     """By claim: whether it keeps GPUs of another type where these are still free after all other claims are served: its
     type was chosen for want of room alone. None: no claim does."""
     cpus: AmountRange | None = None
-    """None: the job's request, or a part of the machine in proportion to GPUs."""
+    """Range of CPUs; None: the job's request, or a part of the machine in proportion to GPUs."""
     memory_gib: AmountRange | None = None
     pins: Pins | None = None
-    """None: the placement chooses the machines."""
+    """Machines of claims; None: the placement chooses the machines."""
 
 
 @builds

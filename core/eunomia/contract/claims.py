@@ -12,9 +12,9 @@ class Claims(LazyFields):
     rows: Rows
     """Rows of jobs, apps or users; for GROUP rows of users, distinguished by ``job_kind``."""
     job_kind: Rows | None = None
-    """With GROUP: each claim's kind of job."""
+    """Kind of job of each claim, for claims of groups."""
     weight: Reals | None = None
-    """None: every claim has weight 1."""
+    """Weight of each claim; None: every claim has weight 1."""
 
 
 lazy(Claims, "rows")

@@ -98,7 +98,7 @@ class ProbeOrder:
     iterations: int
     """Steps that the job makes there."""
     until: Seconds
-    """When the job goes back at the latest."""
+    """Latest time at which the job goes back to its own GPUs."""
 
 
 @builds
@@ -110,7 +110,7 @@ class Transition:
     epoch: Epoch
     app: AppId
     job: JobId | None
-    """None: the app divides the lease among its jobs."""
+    """Job of the lease; None: the app divides the lease among its jobs."""
     gpus: Ints
     cpus: Reals
     """CPUs of each GPU of ``gpus``."""
@@ -148,7 +148,7 @@ class Waiting:
 
     job: JobId
     reason: Reason | None
-    """None: the job waits no longer."""
+    """Reason for which the job waits; None: it waits no longer."""
     stage: Stage | None = None
     plugin: str = ""
 

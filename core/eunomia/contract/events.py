@@ -190,7 +190,7 @@ class RateMeasured:
     gpus: int
     locality: Locality
     rate: float
-    """0: the job does not run there."""
+    """Measured rate; 0: the job does not run there."""
     gpu_type: str
     batch_size: float = math.nan
     """Global batch size at which the rate was measured; NaN: the rate holds at any."""

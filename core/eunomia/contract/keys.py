@@ -94,7 +94,7 @@ class Sizes:
 
 
 def line_of(key: Key, facts: Facts, row: int) -> Linear:
-    """Return the key of a row; a key that is NaN now is that of a row that is served last.
+    """Return the key of a row; where the key is NaN now, return the key of rows that are served last.
 
     Raises:
         LinearKeyError: the function fails, or returns something else than a line of numbers.

@@ -139,7 +139,7 @@ class Stages:
     contracts: dict[Stage, Contracts]
     """By stage, all contracts of its plugin."""
     explain: dict[str, ExplainStage]
-    """By plugin name."""
+    """The ``eunomia_explain`` of each plugin, by the plugin's name."""
     rounds: Rounds
     memo_types: tuple[tuple[str, Stage, type[Memo]], ...] = ()
     """Memo types by plugin and stage, to restore memos from a journal."""

@@ -52,7 +52,7 @@ class Kind(NamedTuple):
     kind: int
     gpus: int
     batch_size: float
-    """-1: not known."""
+    """Batch size of the jobs; -1: not known."""
     gpu_type: int
 
 

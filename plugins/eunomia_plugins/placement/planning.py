@@ -32,7 +32,7 @@ class Ask(NamedTuple):
 
     gpus: int
     gpu_type: int
-    """-1: any."""
+    """GPU type that the claim gets; -1: any."""
     cpus: float
     """CPUs per GPU that it must get; NaN: none named."""
     memory_gib: float

@@ -121,7 +121,7 @@ def upper_bound(instance: Instance, steps: Steps, longest: Reals, price: float |
 SWEEP = 40
 """Greatest number of levels that a search visits; each narrows the interval of the best one by the golden section."""
 FINE = 1e-3
-"""Fraction of a round to which the best level is determined."""
+"""Precision of the best level, as a fraction of a round."""
 _GOLDEN = 0.6180339887498949
 
 

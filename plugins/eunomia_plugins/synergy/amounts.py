@@ -17,10 +17,10 @@ class Wanted:
     """The claims of a round."""
 
     jobs: Ints
-    """By claim: its row."""
+    """Row of each claim's job or app."""
     gpus: Ints
     gpu_type: Ints
-    """-1: any."""
+    """GPU type of each claim; -1: any."""
     served: Bools
     """Whether the claim takes part in the programme; a claim on standby, or one that gets nothing, does not."""
 

@@ -21,7 +21,7 @@ TURNS: Final = 4
 
 
 def arranged(need: Reals, room: Reals, scale: Reals, start: Sequence[Counts]) -> list[Counts]:
-    """Return by job its machines with GPUs on each; empty: it does not fit together with the others.
+    """Return the machines of each job with its GPUs on each; empty: the job does not fit besides the others.
 
     A job that fits on no machine together with the others takes its GPUs one by one, each with its part of the CPUs and
     memory; a job of one GPU is never divided. Jobs stay where they start, unless more GPUs find room otherwise.
@@ -30,7 +30,7 @@ def arranged(need: Reals, room: Reals, scale: Reals, start: Sequence[Counts]) ->
         need: [job, 3] GPUs, CPUs and GiB.
         room: [machine, 3] what is left.
         scale: [3] what the largest machine has, to compare the three.
-        start: by job, machines with GPUs on each, in all those of the job; empty: none.
+        start: by job, the machines on which it starts, with all its GPUs divided among them; empty: none.
     """
     found = _from(need, room, scale, start)
     if all(found) or not any(start):

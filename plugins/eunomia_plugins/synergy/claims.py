@@ -21,9 +21,9 @@ class Claim:
     index: int
     gpus: int
     gpu_type: int
-    """-1: any."""
+    """GPU type that the claim asks for; -1: any."""
     least: Vector
-    """CPUs and GiB per GPU."""
+    """Least CPUs and GiB per GPU."""
     most: Vector
     held: Ints
     """GPUs of the offer that the claim holds."""

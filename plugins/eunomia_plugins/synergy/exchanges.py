@@ -30,7 +30,7 @@ class Exchangeable:
     """For all its GPUs together, in ascending order: the first point is the least that it may have."""
     gpus: int
     gpu_type: int
-    """-1: any."""
+    """GPU type that the job asks for; -1: any."""
     machine: int
     moves: bool
     """Whether it may go to another machine."""

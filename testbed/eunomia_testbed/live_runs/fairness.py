@@ -17,8 +17,8 @@ def contention(app: AppLife, apps: Mapping[str, AppLife], until: float) -> float
 def final_rho(app: AppLife, apps: Mapping[str, AppLife], slots: int) -> float | None:
     """Return T_sh / T_id of an ended app (Themis eq. 1 and 2); None: it has not ended, or never reported its work.
 
-    T_id is the app's whole work, as last reported, on all slots that it could use, times N_avg. Of an app that went on
-    after an end, both count from then on.
+    T_id is the app's whole work, as last reported, on all slots that it could use, times N_avg. For an app that was
+    resumed after an end, both count from its resumption.
     """
     if app.ended_at is None or app.forecast is None or app.forecast.total_gpu_seconds <= 0.0 or not slots:
         return None

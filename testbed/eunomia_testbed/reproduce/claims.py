@@ -71,7 +71,7 @@ class RowPaper(Generic[G, C, F]):
     notes: Mapping[str, Callable[[Mapping[str, Sequence[F]]], str]] = dataclasses.field(default_factory=dict)
     """By the name that a row's ``note`` gives: words about its cells, which come by label, one a seed."""
     group: Callable[[C], str] | None = None
-    """Names the group of a cell in the file's ``[seconds]``; None: the file has no times."""
+    """Returns the name of a cell's group in the file's ``[seconds]``; None: the file has no times."""
 
     def seconds(self, cell: C) -> float | None:
         """Return the CPU seconds that such a cell took where it was measured; None: none like it was."""

@@ -22,7 +22,7 @@ class GridKey:
 
     name: str
     default: str
-    """As ``--set`` takes it; empty: no value."""
+    """Default value as ``--set`` takes it; empty: no value."""
     meaning: str
     """One line; empty: the paper gives none."""
 

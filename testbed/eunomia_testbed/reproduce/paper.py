@@ -77,7 +77,7 @@ class Runs(Generic[G, C, F]):
 
     grid: G
     done: Mapping[str, F]
-    """By key of the cell."""
+    """Figures by key of the cell."""
     stale: frozenset[str] = frozenset()
     """Keys of cells that other code than this has run."""
 

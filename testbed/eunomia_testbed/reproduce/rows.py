@@ -83,7 +83,7 @@ class ClaimRow(_Part):
     beyond: str = "a weaker baseline than the paper's is the likely reason"
     """The likely reason where the gain is more than 1.5 times the printed one."""
     construction: str = ""
-    """Why the number is so by construction; empty: it is not."""
+    """Reason why the number holds by construction; empty: it does not."""
     contrast: str = ""
     """What one policy of the row knows beforehand, since the claim is about it; empty: rows with such knowledge have a
     twin."""

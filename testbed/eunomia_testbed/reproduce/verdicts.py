@@ -34,7 +34,7 @@ class Measured:
     values: tuple[float, ...] = ()
     """The numbers behind it."""
     by_seed: Mapping[str, tuple[float, ...]] = dataclasses.field(default_factory=dict)
-    """By name, a number for each seed that has been run, in order of seeds."""
+    """Numbers by name, one for each seed that has been run, in order of seeds."""
     beside: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """By another setting of the paper, such as another model of S, the verdict and the result under it."""
     depends_on: str = ""

@@ -29,7 +29,7 @@ class HeldByType:
 
     app: Ints
     job: Ints
-    """-1: leases of several jobs, or of none."""
+    """Index of the job; -1: leases of several jobs, or of none."""
     kind: Ints
     """Index into the cluster's GPU types."""
     slot_seconds: Reals

@@ -22,7 +22,7 @@ class Leases:
 
     app: Ints
     job: Ints
-    """-1: no single job (the app's division changed meanwhile, or no job ran on it)."""
+    """Index of the job; -1: no single job (the app's division changed meanwhile, or no job ran on it)."""
     gpu: Ints
     lease: Ints
     start_seconds: Reals
@@ -87,7 +87,7 @@ class Activity:
     """Activities of GPUs, one row for each period: ``start``, ``restore``, ``run``, ``save`` or ``idle``."""
 
     job: Ints
-    """-1: no single job."""
+    """Index of the job; -1: no single job."""
     app: Ints
     gpu: Ints
     start_seconds: Reals

@@ -33,7 +33,7 @@ class ReadKeywords(TypedDict, total=False):
     strict: bool
     """Whether the first row that would be dropped is an error."""
     models: Sequence[str]
-    """To draw from, by a hash of id and seed, where the trace gives no model."""
+    """Models to draw from, by a hash of id and seed, for jobs whose trace gives no model."""
     drawn_models: bool
     """Models to draw from, by a hash of id and seed, for jobs whose trace gives no model."""
     seed: int

@@ -9,7 +9,7 @@ class Dropped:
 
     file: str
     line: int
-    """From 1, including the header; 0: the whole file."""
+    """Line number from 1, including the header; 0: the whole file."""
     rule: str
     """The broken rule, as in an error: ``num_gpus must be at least 1``."""
     value: str

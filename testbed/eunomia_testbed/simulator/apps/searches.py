@@ -102,7 +102,7 @@ def _check_search(workload: Workload, app: int, jobs: Sequence[int]) -> None:
 
 
 class _Looked(NamedTuple):
-    """Where the trials of a search were when its forecast was last made."""
+    """The progress of a search's trials when its forecast was last made."""
 
     done: Mapping[int, float]
     """By trial, iterations done."""

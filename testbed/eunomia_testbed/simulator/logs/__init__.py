@@ -1,1 +1,1 @@
-"""What a run leaves: steps counted and logged, and its results as columns."""
+"""The output of a run: its steps, counted and logged, and its results as columns."""

@@ -44,7 +44,7 @@ class JobResults:
     start_seconds: Reals
     """When the job first held GPUs; NaN: never."""
     finish_seconds: Reals
-    """NaN: the job did not finish."""
+    """Time when the job finished; NaN: it did not finish."""
     state: Words
     """``finished``, ``failed``, ``rejected``, ``stopped`` (ended early by its tuner), or its state at the end:
     ``waiting``, ``running``, ``paused``, ``awaited`` (had not arrived)."""
