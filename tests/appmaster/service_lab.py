@@ -17,6 +17,7 @@ from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
 from eunomia_appmaster.protocol import launcher_pb2 as lpb
 from eunomia_appmaster.protocol import launcher_pb2_grpc as lrpc
+from eunomia_appmaster.service.connections import watch
 from eunomia_appmaster.service.server import start_server
 from eunomia_appmaster.service.service import Service
 from eunomia_appmaster.service.settings import Settings
@@ -56,6 +57,7 @@ class Arbiter:
         profile = Profile.load(self.settings.policy, settings=self.settings.overrides)
         service = Service(self.settings, journal, profile, Profile.fallback())
         server, service.address = await start_server(service, self.settings.address)
+        self._watching = asyncio.create_task(watch(service.connections))
         return service, server, asyncio.create_task(service.run())
 
     def call(self, function: Callable[[], T]) -> T:
@@ -79,7 +81,8 @@ class Arbiter:
 
     async def _close(self, checkpoint: bool) -> None:
         self._work.cancel()
-        await asyncio.gather(self._work, return_exceptions=True)
+        self._watching.cancel()
+        await asyncio.gather(self._work, self._watching, return_exceptions=True)
         await self._server.stop(0)
         if not checkpoint and self.service._driver is not None:
             self.service.journal.checkpoint = lambda state: None  # type: ignore[method-assign,misc,assignment]

@@ -22,6 +22,7 @@ from eunomia.platform.profiles import Profile
 from eunomia.units import Seconds
 from eunomia_appmaster.node.process_name import name_process
 from eunomia_appmaster.service.certificates import Certificates
+from eunomia_appmaster.service.connections import raise_descriptors, watch
 from eunomia_appmaster.service.server import check_address, mend, publish, publish_ca, start_server
 from eunomia_appmaster.service.service import Service
 from eunomia_appmaster.service.settings import DEFAULT_ADDRESS, KEPT_APPS, Settings, run_dir
@@ -91,6 +92,7 @@ async def run(settings: Settings, folder: Path) -> None:
     fallback = Profile.fallback()
     journal = Journal.open(settings.journal, durable=settings.durable, retention=settings.retention)
     service = Service(settings, journal, profile, fallback)
+    raise_descriptors()
     server, service.address = await start_server(service, settings.address)
     publish(service, folder)
     try:
@@ -102,10 +104,11 @@ async def run(settings: Settings, folder: Path) -> None:
     log.info("arbiter.listening", address=service.address, state_dir=str(settings.state_dir))
     work = asyncio.create_task(service.run())
     mending = asyncio.create_task(_mend(service, folder))
+    watching = asyncio.create_task(watch(service.connections))
     signalled = asyncio.create_task(_signalled())
     await asyncio.wait([work, signalled], return_when=asyncio.FIRST_COMPLETED)
     failed = work.exception() if work.done() else None
-    tasks = (work, signalled, mending)
+    tasks = (work, signalled, mending, watching)
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

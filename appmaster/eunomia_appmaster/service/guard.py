@@ -22,10 +22,12 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
 
     Args:
         tokens: of this arbiter.
+        vouch: takes gRPC's name of a connection on which a call with a valid token came.
     """
 
-    def __init__(self, tokens: Tokens) -> None:
+    def __init__(self, tokens: Tokens, vouch: Callable[[str], None] = lambda peer: None) -> None:
         self._tokens = tokens
+        self._vouch = vouch
         self.faults = 0
         """Calls that ended with an unexpected exception."""
 
@@ -46,7 +48,7 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
 
     def refusal(self, method: str, metadata: Any) -> tuple[grpc.StatusCode, str] | None:
         """Return why a caller may not call a method; None if it may."""
-        service = method.strip("/").partition("/")[0]
+        service = _service(method)
         if service == HEALTH:
             return None
         caller = self._tokens.caller(metadata)
@@ -60,7 +62,13 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
 
     def reading(self, method: str, handler: Handler) -> Handler:
         """Return a handler that answers messages that cannot be read, and faults, with an error of one line."""
-        call = self.reader(method, handler)
+        read, needs_token = self.reader(method, handler), _service(method) != HEALTH
+
+        async def call(content: bytes, context: Context) -> Any:
+            if needs_token:
+                self._vouch(context.peer())
+            return await read(content, context)
+
         return grpc.unary_unary_rpc_method_handler(call, None, handler.response_serializer)
 
     def reader(self, method: str, handler: Handler) -> Method:
@@ -86,6 +94,10 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         return call
 
 
+def _service(method: str) -> str:
+    return method.strip("/").partition("/")[0]
+
+
 def _unknown(method: str) -> tuple[grpc.StatusCode, str]:
     return grpc.StatusCode.UNIMPLEMENTED, f'a method must be one of the arbiter\'s, but got "{method[:200]}"'
 
@@ -95,4 +107,5 @@ def _turn_away(code: grpc.StatusCode, why: str) -> Handler:
         await context.abort(code, why)
         return None
 
-    return grpc.unary_unary_rpc_method_handler(refuse)
+    # As of a stream, so that the refusal does not wait for a message, which a silent caller never sends.
+    return grpc.stream_unary_rpc_method_handler(refuse)

@@ -12,6 +12,7 @@ from eunomia_appmaster.protocol.connecting import ADDRESS_FILE, LOOPBACK, Addres
 from eunomia_appmaster.service.bounds import MAX_REQUEST_BYTES
 from eunomia_appmaster.service.certificates import CA_FILE, Certificates, ServedCertificates
 from eunomia_appmaster.service.clients import ClientProtocol
+from eunomia_appmaster.service.connections import Connections, most_connections
 from eunomia_appmaster.service.guard import Guard
 from eunomia_appmaster.service.masters import ApplicationMasterProtocol
 from eunomia_appmaster.service.service import Service
@@ -56,12 +57,15 @@ async def start_server(service: Service, address: str) -> tuple[grpc.aio.Server,
     """
     certificates = service.settings.certificates
     host, port = check_address(address, certificates)
+    most, patience = service.settings.connections or most_connections(), service.settings.connection_patience
+    connections = service.connections = Connections(most, patience_seconds=patience, system=service.system)
     server = grpc.aio.server(
-        interceptors=[Guard(service.tokens)],
+        interceptors=[Guard(service.tokens, connections.vouch)],
         options=[
             ("grpc.so_reuseport", 0),
             ("grpc.max_receive_message_length", MAX_REQUEST_BYTES),
             ("grpc.max_concurrent_streams", 1000),
+            ("grpc.max_allowed_incoming_connections", most),
         ],
         maximum_concurrent_rpcs=MOST_CALLS,
     )
@@ -78,6 +82,7 @@ async def start_server(service: Service, address: str) -> tuple[grpc.aio.Server,
     except RuntimeError as error:
         raise InputError("an address must be free to be served", value=f'"{address}"', place="--address") from error
     await server.start()
+    connections.port = bound
     return server, f"{host if certificates is None else certificates.reached_at(host)}:{bound}"
 
 

@@ -44,6 +44,7 @@ from eunomia_appmaster.service.watchdog import Watchdog
 
 if TYPE_CHECKING:
     from eunomia_appmaster.service.certificates import ServedCertificates
+    from eunomia_appmaster.service.connections import Connections
     from eunomia_appmaster.service.metrics import Meters
 
 log = structlog.get_logger()
@@ -86,6 +87,8 @@ class Service:
         """The CA with which app masters check the arbiter's certificate."""
         self.certificates: ServedCertificates | None = None
         """The served certificate under TLS; set once the service is served."""
+        self.connections: Connections | None = None
+        """The connections of the server; set once the service is served."""
         self.meters: Meters | None = None
         """The counters of ``--metrics``; to be set before the service runs."""
         self._fallback = fallback

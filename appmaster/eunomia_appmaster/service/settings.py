@@ -47,6 +47,10 @@ class Settings:
     """Retention of the journal's old steps."""
     keep_apps: int = KEPT_APPS
     """Ended apps that are kept in memory; those that ended earlier are looked up in the journal."""
+    connections: int | None = None
+    """Most connections to the arbiter; None: as the limit of open files has it."""
+    connection_patience: Seconds = Seconds(20.0)
+    """Seconds after which a connection without a valid token is closed."""
     durable: bool = True
     """See ``Journal.open``."""
     accept_loss: bool = False
