@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from eunomia_appmaster.service.more_trials import add_trials
 from eunomia_appmaster.service.profiling import set_profile
 from eunomia_appmaster.service.rates import Rate, peer_of
 from eunomia_appmaster.service.resuming import resume
-from eunomia_appmaster.service.service import Service, host
+from eunomia_appmaster.service.service import Service
 from eunomia_appmaster.service.views import Views
 
 log = structlog.get_logger()
@@ -123,7 +124,7 @@ class ClientProtocol(rpc.ClientProtocolServicer):
         answer = pb.HealthResponse(
             version=__version__,
             pid=os.getpid(),
-            host=host(),
+            host=_host(),
             profile=service.profile.name,
             state_dir=str(service.settings.state_dir.resolve()),
             nodes=[
@@ -363,3 +364,8 @@ async def _refuse(context: Context, error: InputError) -> None:
     await context.abort(
         grpc.StatusCode.INVALID_ARGUMENT, str(error)[:4000], ((ERRORS_KEY, message.SerializeToString()[:6000]),)
     )
+
+
+def _host() -> str:
+    """Return the machine's name, shown to users."""
+    return socket.gethostname().split(".")[0] or "localhost"

@@ -4,7 +4,6 @@ import asyncio
 import functools
 import json
 import os
-import socket
 import sys
 import tomllib
 from collections.abc import Iterable, Sequence
@@ -499,8 +498,3 @@ class Service:
         use = str(tables.get(name, {}).get("use", name))
         version = self.profile.registry.listed(use).found.version
         return pb.StagePlugin(name=use, version=version, options_json=json.dumps(options))
-
-
-def host() -> str:
-    """Return the machine's name, shown to users."""
-    return socket.gethostname().split(".")[0] or "localhost"
