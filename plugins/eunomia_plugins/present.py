@@ -60,14 +60,14 @@ def present_after(old: Memo | None, snapshot: Snapshot) -> Present:
 
 
 def stretch(snapshot: Snapshot, offer: Offer, jobs: Rows, memo: Present | None, given: float = 0.0) -> Reals:
-    """Return by job its run time under a fair share over its own, at least 1.
+    """Return for each job N_avg: its run time under a fair share over its run time alone, at least 1.
 
     Args:
         snapshot: the current state.
         offer: the offer of the round.
         jobs: job rows.
-        memo: counts what a job has shared the cluster with; None: the average of equation (9).
-        given: that value for all jobs; 0: counted.
+        memo: counts of arrivals and departures; None: N_avg is the average of equation (9).
+        given: a fixed N_avg for all jobs; 0: it is computed.
     """
     if given > 0.0:
         return np.full(jobs.size, given)

@@ -41,7 +41,7 @@ def test_a_rate_is_that_of_the_point_with_the_most_cpus_that_the_job_gets(cpus: 
     assert menus().rate(0, 1, cpus=cpus) == rate
 
 
-def test_a_size_that_needs_more_has_no_rate() -> None:
+def test_a_size_that_needs_more_cpus_or_memory_than_given_has_no_rate() -> None:
     assert menus().rate(0, 2, cpus=8.0, memory_gib=64.0) == 4.0
     assert np.isnan(menus().rate(0, 2, cpus=8.0, memory_gib=63.0))
     assert np.isnan(menus().rate(1, 2, cpus=8.0))

@@ -149,7 +149,7 @@ cases = st.builds(
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(cases)
-def test_a_queue_serves_as_ranking_all_jobs_does(case: Case) -> None:
+def test_a_queue_serves_the_same_jobs_as_a_ranking_of_all_jobs(case: Case) -> None:
     incremental, ranked = run(case, plain=False), run(case, plain=True)
     for one, other in zip(incremental, ranked, strict=False):
         assert one == other

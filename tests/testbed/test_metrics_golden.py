@@ -202,7 +202,7 @@ def test_serial_times_that_do_not_scale_enter_themis_rho_and_the_cluster_efficie
     assert frames.tables["queue"]["efficiency"].to_list() == pytest.approx([0.75, 1.0, 0.5, 0.0])
 
 
-def test_jobs_that_could_not_run_here_count_nowhere() -> None:
+def test_jobs_that_cannot_run_on_the_cluster_count_in_no_metric() -> None:
     import dataclasses
 
     refused = dataclasses.replace(

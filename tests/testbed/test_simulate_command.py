@@ -568,7 +568,7 @@ def test_failures_of_machines_that_are_not_there_are_refused(capsys: pytest.Capt
         ({"tuner": "none", "curves": [[1, 2, 3], [1, 2, 3]]}, "a search must have a curve for each trial, but got 2"),
     ],
 )
-def test_a_search_that_cannot_be_is_refused_by_its_app(
+def test_an_invalid_search_is_refused_with_the_name_of_its_app(
     search: dict[str, object], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = json.dumps(search).replace('"', '""')

@@ -1,8 +1,8 @@
-"""The operating system as the live half uses it: clocks, threads, connections, files, the end of a process.
+"""The interface to the operating system for live processes: clocks, threads, connections, files, the end of a process.
 
 Service, launcher and app master reach these only through a ``System`` that is passed to them. Every process uses
-``MACHINE``; a test passes one of its own, in which time, threads and network are simulated. What waits in an event loop
-(``asyncio.sleep``) follows the loop's clock, so the loop itself is the other half of a simulated machine.
+``MACHINE``; a test passes one of its own, in which time, threads and network are simulated. Code that waits in an event
+loop (``asyncio.sleep``) follows the loop's clock, so a simulated machine needs a simulated loop too.
 
 Left out are the parents and forks of workers (``launcher.shepherd``, ``launcher.zygote``): they run alone in a process
 of the operating system, before or without the packages of this one.

@@ -77,7 +77,7 @@ CHANGED = tuple(past for past in COUNTED if past not in _STARTED)
 
 
 def kind_of_resize(before: Collection[int], after: Collection[int], lost: Collection[int]) -> TransitionKind:
-    """Return the kind of an order that replaces the GPUs ``before`` of a job by ``after``; ``lost`` it gives back."""
+    """Return the kind of an order that replaces a job's GPUs ``before`` by ``after``; ``lost`` are given back."""
     if not after:
         return TransitionKind.SUSPEND
     if set(after) <= set(before):

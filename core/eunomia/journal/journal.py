@@ -375,9 +375,9 @@ class Journal(_Tables):
         self.empty_log()
 
     def empty_log(self) -> None:
-        """Move SQLite's write-ahead log into the file, where a reader or the disk does not stand in the way.
+        """Move SQLite's write-ahead log into the file, unless a reader or the disk prevents that.
 
-        A damaged frame of the log ends it for SQLite, which drops the transactions after it without a word.
+        A damaged frame of the log ends it for SQLite, which drops the transactions after it without an error.
         """
         with contextlib.suppress(sqlite3.OperationalError):
             self._database.execute("PRAGMA busy_timeout=0")

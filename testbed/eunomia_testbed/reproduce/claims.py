@@ -256,7 +256,7 @@ class _RowClaim(Generic[G, C, F]):
         return dataclasses.replace(NOT_RUN, reason=f"{NOT_RUN.reason}: {words}{remark}")
 
     def _figures(self, runs: Runs[G, C, F], variant: Variant, whole: Sequence[int]) -> dict[str, list[F]]:
-        """Return the figures of the others' cells by label, one a seed."""
+        """Return the figures of the other policies' cells by label, with one entry for each seed."""
         return {
             f"{name} {setting}".strip(): [
                 runs.done[self._cell({**self._own, **changed, **fields, **variant.fields}, seed).key] for seed in whole

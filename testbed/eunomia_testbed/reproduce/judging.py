@@ -18,7 +18,7 @@ from eunomia_testbed.reproduce.rule import (
 from eunomia_testbed.reproduce.verdicts import Measured, Verdict
 
 MOST_SHOWN = 3
-"""Comparisons that are shown in the result itself; of more the least favourable one is."""
+"""Greatest number of comparisons that a result shows; of more it shows the least favourable one."""
 
 
 def measured_row(

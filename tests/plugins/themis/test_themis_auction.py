@@ -181,7 +181,7 @@ def test_a_stopped_integer_programme_states_its_gap() -> None:
     assert exact.gap == 0.0
 
 
-def test_too_many_counts_are_left_to_the_integer_programme() -> None:
+def test_an_auction_with_too_many_counts_is_solved_by_the_integer_programme() -> None:
     many = [4] * 40
     classes = MachineClasses.of(machine=range(40), free=many, gpu_type=[0] * 40, rack=range(40))
     bids = [[Bundle(0.5, (Part(kind, 1),)) for kind in range(40)] for _ in range(5)]
