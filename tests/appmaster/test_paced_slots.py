@@ -98,13 +98,14 @@ def _node(**speeds: float) -> pb.RegisterNodeRequest:
 
 
 @pytest.mark.timeout(180)
-def test_a_live_policy_for_several_types_gives_apps_slots_of_both_speeds(tmp_path: Path) -> None:
+@pytest.mark.parametrize("policy", ["oef_cooperative", "gandiva_fair"])
+def test_a_live_policy_for_several_types_gives_apps_slots_of_both_speeds(tmp_path: Path, policy: str) -> None:
     types = "1x fast:0.4, 1x slow:0.2"
     groups = choose(tmp_path / "state")
     groups.close()
     if "cpu" not in groups.controllers or usable_cpus() < 1.1:
         pytest.skip(f"no pace can be kept here: {groups.describe()}")
-    with supervisor(tmp_path, slots=None, slot_types=types, policy="oef_cooperative") as made, client(made) as arbiter:
+    with supervisor(tmp_path, slots=None, slot_types=types, policy=policy) as made, client(made) as arbiter:
         for name in ("ana", "bob"):
             arbiter.submit(tiny_app(tmp_path, name, iterations=100_000, seconds=0.05))
         eventually(lambda: [arbiter.app(name).slots for name in ("ana", "bob")] == [1, 1])

@@ -60,6 +60,19 @@ for _ in range(1000):
 Path("bombed").write_text(str(_))
 time.sleep(600)
 """.replace("SECONDS", SECONDS)
+MULTIPLIES = """
+import os, signal
+from pathlib import Path
+shepherd = os.getppid()
+Path("bombed").write_text("x")
+while True:
+    try:
+        if os.fork() == 0:
+            os.setsid()
+            os.kill(shepherd, signal.SIGKILL)
+    except OSError:
+        pass
+"""
 HOG_IN_A_CHILD = """
 import os, time
 if os.fork() == 0:
@@ -153,7 +166,8 @@ def test_a_job_whose_child_runs_out_of_memory_ends_as_out_of_memory(labs: Labs, 
 
 def test_a_retune_sets_quota_and_memory_or_reports_the_memory_in_use(labs: Labs, tmp_path: Path) -> None:
     opened = labs()
-    _needs(tmp_path, "memory", opened.kind)
+    for controller in ("memory", "cpu"):
+        _needs(tmp_path, controller, opened.kind)
     with opened as made:
         made.runtime().start(made.gang(1, script=HOLDER, epoch=5))
         eventually((tmp_path / "holds").exists)
@@ -180,6 +194,17 @@ def test_a_container_has_no_more_processes_than_its_slot(labs: Labs, tmp_path: P
         made.runtime().start(made.gang(1, script=FORK_BOMB))
         eventually((tmp_path / "bombed").exists)
         eventually(lambda: len(_sleepers()) == 49)  # and the worker
+
+
+def test_processes_that_multiply_have_gone_before_their_slot_is_free(labs: Labs, tmp_path: Path) -> None:
+    opened = labs("--slot-processes", "200")
+    _needs(tmp_path, "pids", opened.kind)  # else they would take the machine
+    with opened as made:
+        made.runtime().start(made.gang(1, script=MULTIPLIES))
+        eventually((tmp_path / "bombed").exists)
+        assert made.completed("ana-1.r1.1").exit.signal is None  # unknown: its shepherd was lost
+        paths = Path("/proc").glob("[0-9]*/cmdline")
+        assert [path for path in paths if _read(path).endswith(b"ana-1.py\0") and _cwd(path) == str(tmp_path)] == []
 
 
 def test_a_killed_launchers_successor_finds_the_group_of_a_container(labs: Labs, tmp_path: Path) -> None:
@@ -244,6 +269,13 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError:
         return b""
+
+
+def _cwd(path: Path) -> str:
+    try:
+        return str(path.with_name("cwd").readlink())
+    except OSError:
+        return ""
 
 
 def _group_of(made: Any, container_id: str) -> dict[str, Path]:

@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 import tomllib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -38,14 +39,22 @@ def demo(flags: DemoFlags) -> int:
     configure_logs(level="warning")
     settings, seed = flags.settings or [], flags.seed
     profile = Profile.load(flags.policy, settings=settings)
-    machine = local_machine.detect(flags.slots)
+    machine = local_machine.detect(flags.slots, slot_types=flags.slot_types)
     name = flags.out or Path("eunomia-out") / new_folder_name("demo", datetime.now(UTC))
     folder = ResultFolder.create(name, overwrite=flags.overwrite)
-    on_gpus = machine.slots[0].gpu_type != local_machine.CPU_TYPE
+    on_gpus = bool(machine.slots[0].uuid)
     sources = fitted(app_sources(seed), slots=len(machine.slots), on_gpus=on_gpus)
     facts = _facts(profile, machine, sources, seed)
     folder.write_facts(facts)
-    run = LiveRun(folder.path, sources, policy=flags.policy, settings=settings, slots=flags.slots, seed=seed)
+    run = LiveRun(
+        folder.path,
+        sources,
+        policy=flags.policy,
+        settings=settings,
+        slots=flags.slots,
+        slot_types=flags.slot_types,
+        seed=seed,
+    )
     view = _View(profile=profile, machine=machine, seed=seed, run=run, shown=flags.progress and not flags.quiet)
     ended = _watch(run, view)
     facts = dataclasses.replace(facts, ended_at=_utc(), ended=ended)
@@ -183,12 +192,16 @@ def _tell(run: Any, folder: ResultFolder, facts: RunFacts, *, as_json: bool, qui
 
 def cluster_text(machine: local_machine.LocalMachine) -> str:
     """Return this machine as the text of a cluster file."""
-    slots = machine.slots
-    gpus = f"{len(slots)}x{slots[0].gpu_type}"
-    return (
-        f'machines = [\n  {{ names = ["{machine.host}"], gpus = "{gpus}", '
-        f'cpus = {machine.cpus:g}, memory = "{machine.memory_gib:.1f}GiB" }},\n]\n'
-    )
+    types = list(dict.fromkeys(slot.gpu_type for slot in machine.slots))
+    lines = []
+    for name in types:
+        slots = [slot for slot in machine.slots if slot.gpu_type == name]
+        host = machine.host if len(types) == 1 else f"{machine.host}-{name}"  # as the arbiter names them
+        cpus = sum(slot.cpus for slot in slots) if machine.is_paced else machine.cpus * len(slots) / len(machine.slots)
+        memory_gib = machine.memory_gib * len(slots) / len(machine.slots)
+        gpus = f'gpus = "{len(slots)}x{name}", cpus = {cpus:g}, memory = "{memory_gib:.1f}GiB"'
+        lines.append(f'  {{ names = ["{host}"], {gpus} }},\n')
+    return f"machines = [\n{''.join(lines)}]\n"
 
 
 def _heading(profile: Any, machine: local_machine.LocalMachine, seed: int) -> str:
@@ -196,7 +209,8 @@ def _heading(profile: Any, machine: local_machine.LocalMachine, seed: int) -> st
     knobs = [f"f {options['fairness_knob']:g}" for options in plugins.values() if "fairness_knob" in options]
     lease = [] if profile.rounds.lease is None else [f"lease {profile.rounds.lease:g} s"]
     settings = ", ".join([*dict.fromkeys(profile.plugins.values()), *knobs, *lease])
-    slots = f"{len(machine.slots)} {machine.slots[0].gpu_type} slots on this machine"
+    kinds = Counter(slot.gpu_type for slot in machine.slots)
+    slots = f"{' and '.join(f'{count} {kind}' for kind, count in kinds.items())} slots on this machine"
     return f"Eunomia demo    profile {profile.name} ({settings})    {slots}    seed {seed}"
 
 

@@ -19,6 +19,7 @@ class DemoFlags(BaseModel):
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Another value in the profile.")
     ] = None
     slots: Annotated[int | None, typer.Option(help="CPU slots where no GPU is found; 4 by default.")] = None
+    slot_types: Annotated[str, typer.Option(help="Paced CPU slots, as in '2x fast:0.5, 2x slow:0.25'.")] = ""
     seed: Annotated[int, typer.Option(help="All randomness of arbiter and searches follows from it.")] = SEED
     out: Annotated[Path | None, typer.Option(help="The folder to leave; a new one in ./eunomia-out by default.")] = None
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the folder of an earlier run.")] = False

@@ -51,6 +51,7 @@ class LiveRun:
         policy: preset, profile file or plugin.
         settings: ``KEY=VALUE`` settings of the profile.
         slots: number of CPU slots if no GPU is found.
+        slot_types: paced CPU slots, as ``2x fast:0.5, 2x slow:0.25``; empty: none.
         seed: seed of the arbiter.
         cpu_only: use CPU slots even on a machine with GPUs.
     """
@@ -63,6 +64,7 @@ class LiveRun:
         policy: str = "demo",
         settings: Sequence[str] = (),
         slots: int | None = None,
+        slot_types: str = "",
         seed: int = 0,
         cpu_only: bool = False,
     ) -> None:
@@ -80,6 +82,7 @@ class LiveRun:
                 policy=policy,
                 settings=settings,
                 slots=slots,
+                slot_types=slot_types,
                 cpu_only=cpu_only,
                 seed=seed,
                 address="127.0.0.1:0",

@@ -139,10 +139,12 @@ class Version1Groups:
         self.controllers = frozenset(self._homes) - {UNIFIED}
 
     def describe(self) -> str:
-        """Return the controllers, and how a group is killed."""
+        """Return the controllers, how a group is killed, and the controllers that are missing."""
         trees = ", ".join(tree for tree in (*CONTROLLERS, DEVICES) if tree in self.controllers)
         kill = "killed by the unified tree" if UNIFIED in self._homes else "killed process by process"
-        return f"each container has a control group, v1 ({trees}; {kill})"
+        missing = ", ".join(tree for tree in CONTROLLERS if tree not in self.controllers)
+        without = f"; without {missing}, not mounted" if missing else ""
+        return f"each container has a control group, v1 ({trees}; {kill}{without})"
 
     def make(self, name: str, limits: GroupLimits) -> ControlGroup:
         """Make the folder in each tree, and set the limits."""

@@ -142,7 +142,7 @@ class Version2Groups:
     def describe(self) -> str:
         """Return the controllers, and those that are missing."""
         missing = [one for one in CONTROLLERS if one not in self.controllers]
-        without = f"; without {', '.join(missing)}, which is not delegated" if missing else ""
+        without = f"; without {', '.join(missing)}, not delegated" if missing else ""
         return f"each container has a control group, v2 ({', '.join(self._passed_on) or 'kill alone'}{without})"
 
     def make(self, name: str, limits: GroupLimits) -> ControlGroup:
