@@ -11,12 +11,14 @@ from typing import Any
 
 import grpc
 import pytest
+import structlog
 
 from eunomia_appmaster.master.clock import SteadyClock, forget_future
 from eunomia_appmaster.master.jobs import Gang, Job
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2 as lpb
 from eunomia_appmaster.service import driver
+from eunomia_appmaster.service.server import mend, publish
 
 spec = importlib.util.spec_from_file_location("service_lab", Path(__file__).with_name("service_lab.py"))
 assert spec is not None
@@ -167,3 +169,45 @@ def test_times_noted_under_a_later_clock_are_corrected() -> None:
     job = Job(number=1, parameters={}, seed=1, retry_at=5000.0, gang=gang)
     forget_future([job], 1000.0)
     assert (job.retry_at, gang.began_at) == (1060.0, 1000.0)
+
+
+def test_an_observer_that_fails_is_named_in_the_health_answer_once(tmp_path: Path) -> None:
+    def fails(_: object) -> None:
+        raise ValueError("no such folder")
+
+    with lab(tmp_path) as made:
+        made.ready()
+        made.arbiter.service.driver._observers = [("plots", fails)]
+        for name in ("ana", "bob"):
+            made.submit(name)
+            master = made.master(name, "2")
+            master.register()
+            job = pb.JobAdded(job=f"{name}/1", least=2, most=2, iterations=100.0)
+            master.beat_until(lambda on=master: on.leases, jobs_added=[job])
+        health = made.client().Health(pb.HealthRequest(), metadata=made.operator, timeout=service_lab.PATIENCE_SECONDS)
+        (fault,) = [fault for fault in health.faults if "plots (observer)" in fault]
+        assert fault.endswith("ValueError('no such folder')")
+
+
+def test_the_files_by_which_the_arbiter_is_reached_are_written_again(tmp_path: Path) -> None:
+    with lab(tmp_path) as made:
+        made.ready()
+        service, folder = made.arbiter.service, tmp_path / "run"
+        publish(service, folder)
+        good = {path.name: path.read_bytes() for path in folder.iterdir()}
+        assert set(good) == {"address", "token", "launcher.token"}
+        for name, content in good.items():
+            for damaged in (content[:5], b"", b"\xff", content[:-1] + b"0", None):
+                (folder / name).unlink()
+                if damaged is not None:
+                    (folder / name).write_bytes(damaged)
+                with structlog.testing.capture_logs() as logs:
+                    mend(service, folder)
+                assert [(line["event"], line["file"]) for line in logs] == [
+                    ("run_file.written_again", str(folder / name))
+                ]
+                assert (folder / name).read_bytes() == content
+                assert (folder / name).stat().st_mode & 0o777 == 0o600
+        with structlog.testing.capture_logs() as logs:
+            mend(service, folder)
+        assert logs == []
