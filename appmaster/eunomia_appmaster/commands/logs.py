@@ -15,6 +15,7 @@ from eunomia.model.shapes import value
 from eunomia_appmaster.app.names import in_order, no_such_job
 from eunomia_appmaster.client import OVER, Client
 from eunomia_appmaster.commands.console import Address, StateDir
+from eunomia_appmaster.launcher.output_limit import first_byte
 
 LOOK_SECONDS = 0.3
 CHUNK = 1 << 16
@@ -147,12 +148,14 @@ def _write_end(file: Path, lines: int, out: BinaryIO) -> int:
 def _start_of_last(file: Path, lines: int, size: int) -> int:
     """Return where the last lines begin, searching backwards."""
     with file.open("rb") as stream:
-        seen, place = 0, size
-        while place > 0:
-            step = min(CHUNK, place)
+        seen, place, begin = 0, size, first_byte(stream.fileno())
+        while place > begin:
+            step = min(CHUNK, place - begin)
             place -= step
             stream.seek(place)
             chunk = stream.read(step)
+            if not chunk.strip(b"\0"):
+                return place + step  # a hole that the script made
             for index in _newlines_backwards(chunk):
                 if place + index == size - 1:
                     continue  # the last line's own end
@@ -173,6 +176,7 @@ def _write_from(file: Path, place: int, out: BinaryIO, *, until: int | None = No
     if not os.path.exists(file):  # noqa: PTH110 - also under a name that no disk takes
         return place
     with file.open("rb") as stream:
+        place = max(place, first_byte(stream.fileno()))
         stream.seek(place)
         while until is None or place < until:
             chunk = stream.read(CHUNK if until is None else min(CHUNK, until - place))

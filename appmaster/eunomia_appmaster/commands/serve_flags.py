@@ -37,6 +37,9 @@ class ServeFlags(BaseModel):
     foreign_gpus: Annotated[
         str, typer.Option("--foreign-gpus", metavar="WHAT", help="About a worker on another slot's GPU: warn or end.")
     ] = "warn"
+    log_mib: Annotated[
+        int, typer.Option("--log-mib", metavar="N", min=0, help="MiB of a job's stdout, and of its stderr; 0: any.")
+    ] = 64
     cpu_only: Annotated[bool, typer.Option("--cpu-only", help="CPU slots even where there are GPUs.")] = False
     address: Annotated[
         str, typer.Option("--address", metavar="HOST:PORT", help="Beyond loopback only with certificates.")
@@ -96,7 +99,7 @@ class ServeFlags(BaseModel):
         if self.foreign_gpus not in ("warn", "end"):
             raise InputError("--foreign-gpus must be warn or end", value=self.foreign_gpus)
         slots = ("--control-groups", self.control_groups, "--slot-processes", str(self.slot_processes))
-        return (*options, *slots, "--foreign-gpus", self.foreign_gpus)
+        return (*options, *slots, "--foreign-gpus", self.foreign_gpus, "--log-mib", str(self.log_mib))
 
     @property
     def arbiter_options(self) -> tuple[str, ...]:

@@ -25,6 +25,7 @@ from eunomia_appmaster.launcher.containers import Containers
 from eunomia_appmaster.launcher.foreign_gpus import ANSWERS, ForeignGpus
 from eunomia_appmaster.launcher.node import Node, default_name
 from eunomia_appmaster.launcher.orphans import Orphans
+from eunomia_appmaster.launcher.output_limit import DEFAULT_MIB, MIB, watch_output
 from eunomia_appmaster.launcher.server import serve
 from eunomia_appmaster.launcher.stalls import DEFAULT_GRACE_SECONDS, Stalls
 from eunomia_appmaster.launcher.tracker import Tracker
@@ -71,6 +72,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument(
         "--slot-processes", type=int, default=MOST_PROCESSES, help="processes and threads of one container"
     )
+    options.add_argument("--log-mib", type=int, default=DEFAULT_MIB, help="of each file of a job's output; 0: any")
     options.add_argument("--foreign-gpus", choices=ANSWERS, default="warn", help="about a worker on another slot's GPU")
     options.add_argument("--gpu-locks", default="", metavar="FD,FD", help="open files that hold locks of GPUs")
     options.add_argument("--end", action="store_true", help="end what an earlier launcher left, without serving")
@@ -108,6 +110,7 @@ async def run(options: argparse.Namespace) -> None:
     tracker = Tracker(node, containers, masters, options.arbiter, options.token_file)
     lives = (tracker.run(), _tidy(node, containers, options.keep_seconds), stalls.run(), _watch_memory(containers))
     tasks = [asyncio.create_task(life) for life in lives]
+    tasks.append(asyncio.create_task(watch_output(lambda: _run_folders(containers), options.log_mib * MIB)))
     if DEVICES not in groups.controllers:
         foreign = ForeignGpus(node.machine, containers.on_slots, end=options.foreign_gpus == "end")
         tasks.append(asyncio.create_task(foreign.run()))
@@ -123,6 +126,11 @@ async def run(options: argparse.Namespace) -> None:
     confinement.close()
     if isinstance(ends[0], Exception):
         raise ends[0]
+
+
+def _run_folders(containers: Containers) -> set[Path]:
+    """Return the folders with the output of jobs that run."""
+    return {one.folder.parent.parent for one in containers.on_slots() if not one.completed}
 
 
 def _signalled() -> "asyncio.Future[int]":

@@ -1,0 +1,116 @@
+"""Bounds what a job writes to stdout and stderr: the oldest part of a file that is too long is given back to the disk.
+
+A worker appends to its file through its own descriptor, so the file can neither be renamed nor cut without the loss of
+lines. The kernel can take blocks out of its middle, though (``fallocate`` with a hole): the worker writes on at the
+same place, the kept lines stay where they are, and the part in front of them takes no space and reads as zeros.
+"""
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import stat
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+log = structlog.get_logger()
+
+DEFAULT_MIB: Final = 64
+"""MiB that each of the two files of a job may take."""
+MIB: Final = 1 << 20
+LOOK_SECONDS: Final = 1.0
+NAMES: Final = ("stdout.log", "stderr.log")
+_KEEP_SIZE, _PUNCH_HOLE = 1, 2
+_LONGEST_LINE: Final = 1 << 16
+_NOTE: Final = "[eunomia: {removed} bytes of earlier output were removed here, since a file may take {most} bytes]\n"
+_fallocate = ctypes.CDLL(None, use_errno=True).fallocate
+_fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+
+
+async def watch_output(folders: Callable[[], Iterable[Path]], most: int) -> None:
+    """Keep the output of running jobs within its bound until cancelled.
+
+    Args:
+        folders: returns the run folders of the jobs that run now.
+        most: bytes of each file; 0: no bound.
+    """
+    before: set[Path] = set()
+    refused: set[Path] = set()
+    while most:
+        await asyncio.sleep(LOOK_SECONDS)
+        now = set(folders())
+        for path in (folder / name for folder in now | before for name in NAMES):
+            try:
+                removed = await asyncio.to_thread(shorten, path, most)
+                if removed:
+                    log.info("output.shortened", file=str(path), removed=removed)
+            except OSError as error:
+                if path not in refused and not isinstance(error, FileNotFoundError):
+                    log.warning("output.unbounded", file=str(path), why=str(error))
+                    refused.add(path)
+        before = now  # once more after the end of a job: its last second
+
+
+def shorten(path: Path, most: int) -> int:
+    """Remove the oldest part of a file that takes more than ``most`` bytes, but for about the last half of ``most``.
+
+    The file keeps its size, and reads as zeros up to a line that says what is gone. A link is not followed.
+
+    Returns:
+        Bytes that are gone by this call.
+
+    Raises:
+        OSError: no such file, no plain file, or a file system without holes.
+    """
+    with contextlib.closing(_Opened(path)) as file:
+        taken = file.state.st_blocks * 512
+        if not stat.S_ISREG(file.state.st_mode) or taken <= most:
+            return 0
+        size = file.state.st_size
+        cut = file.line_start(max(0, size - most // 2))
+        start = first_byte(file.number)
+        note = _NOTE.format(removed=cut, most=most).encode()
+        if cut - start <= len(note):
+            return 0
+        _punch(file.number, cut)
+        os.pwrite(file.number, note, cut - len(note))
+        return cut - start
+
+
+def first_byte(number: int) -> int:
+    """Return where the content of an open file begins that may begin with a hole."""
+    try:
+        place = os.lseek(number, 0, os.SEEK_DATA)
+    except OSError:  # nothing but a hole, or no file system that knows
+        return 0
+    if place == 0 and os.pread(number, 1, 0) != b"\0":
+        return 0
+    while chunk := os.pread(number, _LONGEST_LINE, place):
+        rest = chunk.lstrip(b"\0")
+        if rest:
+            return place + len(chunk) - len(rest)
+        place += len(chunk)
+    return place
+
+
+class _Opened:
+    def __init__(self, path: Path) -> None:
+        self.number = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        self.state = os.fstat(self.number)
+
+    def close(self) -> None:
+        os.close(self.number)
+
+    def line_start(self, place: int) -> int:
+        """Return where the next line begins, if one begins within 64 KiB."""
+        after = place + os.pread(self.number, _LONGEST_LINE, place).find(b"\n") + 1
+        return after if place < after < self.state.st_size else place
+
+
+def _punch(number: int, end: int) -> None:
+    if _fallocate(number, _KEEP_SIZE | _PUNCH_HOLE, 0, end):
+        error = ctypes.get_errno()
+        raise OSError(error, os.strerror(error))

@@ -1,0 +1,130 @@
+"""A job's output is bounded while its worker writes on: no kept line is lost, and ``eunomia logs`` reads the rest."""
+
+import io
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from appmaster.launcher_lab import eventually, lab
+from eunomia_appmaster.commands.logs import _write_end, _write_from
+from eunomia_appmaster.launcher.output_limit import MIB, shorten
+
+MOST = MIB
+WRITER = """
+import sys
+with open(sys.argv[1], "a") as file:
+    for number in range(int(sys.argv[2])):
+        file.write(f"line {number} " + "x" * 200 + chr(10))
+        file.flush()
+"""
+
+
+def blocks(path: Path) -> int:
+    return path.stat().st_blocks * 512
+
+
+def shown(path: Path, lines: int) -> str:
+    out = io.BytesIO()
+    _write_end(path, lines, out)
+    return out.getvalue().decode()
+
+
+def numbers(text: str) -> list[int]:
+    return [int(line.split()[1]) for line in text.splitlines() if line.startswith("line ")]
+
+
+def test_a_worker_that_writes_on_loses_no_line_after_the_gap(tmp_path: Path) -> None:
+    path, count = tmp_path / "stdout.log", 60_000
+    path.touch()
+    with subprocess.Popen([sys.executable, "-c", WRITER, str(path), str(count)]) as writer:
+        removed = 0
+        while writer.poll() is None:
+            removed += shorten(path, MOST)
+            time.sleep(0.002)
+    removed += shorten(path, MOST)
+    assert removed > 0 and blocks(path) <= MOST + 8192 < path.stat().st_size
+    text = shown(path, 0)
+    first, *_ = text.splitlines()
+    kept = numbers(text)
+    assert first.startswith("[eunomia: ") and " bytes of earlier output were removed here" in first
+    assert int(first.split()[1]) + len(text) - len(first) - 1 == path.stat().st_size
+    assert kept == list(range(kept[0], count)) and "\0" not in text
+
+
+def test_logs_show_last_lines_over_the_gap_and_follow_beyond_it(tmp_path: Path) -> None:
+    path = tmp_path / "stdout.log"
+    subprocess.run([sys.executable, "-c", WRITER, str(path), "20000"], check=True)
+    place = 100
+    assert shorten(path, MOST) > 0
+    assert numbers(shown(path, 3)) == [19997, 19998, 19999]
+    assert len(shown(path, 10**9).splitlines()) == len(shown(path, 0).splitlines())
+    out = io.BytesIO()
+    assert _write_from(path, place, out) == path.stat().st_size
+    assert out.getvalue().startswith(b"[eunomia: ")
+
+
+def test_what_fits_is_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "stdout.log"
+    path.write_bytes(b"a\n" * 1000)
+    assert shorten(path, MOST) == 0
+    assert path.read_bytes() == b"a\n" * 1000
+
+
+def test_one_line_without_an_end_is_shortened_too(tmp_path: Path) -> None:
+    path = tmp_path / "stdout.log"
+    path.write_bytes(b"y" * (3 * MOST))
+    assert shorten(path, MOST) > 0
+    assert blocks(path) <= MOST and shown(path, 0).endswith("y" * 1000)
+
+
+def test_a_huge_hole_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "stdout.log"
+    path.write_bytes(b"first\n")
+    os.truncate(path, 100 << 30)
+    with path.open("ab") as file:
+        file.write(b"last\n")
+    shorten(path, 4096)
+    assert shown(path, 0).startswith("[eunomia: ") and shown(path, 0).endswith("last\n")
+    assert len(shown(path, 100)) < 1 << 20
+
+
+def test_last_lines_are_found_although_the_script_left_a_hole_of_100_gib(tmp_path: Path) -> None:
+    path = tmp_path / "stdout.log"
+    path.write_bytes(b"first\n")
+    os.truncate(path, 100 << 30)
+    with path.open("ab") as file:
+        file.write(b"one\ntwo\n")
+    assert shown(path, 5).lstrip("\0") == "one\ntwo\n"
+
+
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
+    target, link = tmp_path / "precious", tmp_path / "stdout.log"
+    target.write_bytes(b"z\n" * MOST)
+    link.symlink_to(target)
+    with pytest.raises(OSError, match="symbolic"):
+        shorten(link, MOST)
+    assert target.read_bytes() == b"z\n" * MOST
+    fifo = tmp_path / "stderr.log"
+    os.mkfifo(fifo)
+    assert shorten(fifo, 1) == 0
+
+
+def test_a_launcher_bounds_what_a_worker_prints_while_it_runs(tmp_path: Path) -> None:
+    script = (
+        "import pathlib, time\n"
+        "for number in range(40000): print(f'line {number} ' + 'x' * 200, flush=True)\n"
+        "while not pathlib.Path('go').exists(): time.sleep(0.05)\n"
+        "print('line 40000', flush=True)\n"
+    )
+    with lab(tmp_path, "--log-mib", "1") as made:
+        made.runtime().start(made.gang(1, script=script))
+        path = made.run_folder() / "stdout.log"
+        eventually(lambda: path.exists() and path.stat().st_size > 8 * MIB and blocks(path) <= MIB, "shortened")
+        (tmp_path / "go").touch()
+        made.completed("ana-1.r1.1")
+        kept = numbers(shown(path, 0))
+        assert kept == list(range(kept[0], 40001)) and len(kept) > 1000
