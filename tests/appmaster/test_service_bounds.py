@@ -3,11 +3,13 @@
 import importlib.util
 import json
 import math
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import grpc
 import pytest
@@ -21,6 +23,7 @@ from eunomia_appmaster.protocol import launcher_pb2 as lpb
 from eunomia_appmaster.service import bounds, sessions
 from eunomia_appmaster.service.app_record import App
 from eunomia_appmaster.service.rates import MOST_NAMES, RETRY_KEY, Rate
+from eunomia_appmaster.service.refusals import ERRORS_KEY, TEXT_BYTES, header_text
 
 _spec = importlib.util.spec_from_file_location("service_lab", Path(__file__).parent / "service_lab.py")
 lab_module = sys.modules.setdefault("service_lab", importlib.util.module_from_spec(_spec))
@@ -301,3 +304,39 @@ def test_the_number_of_jobs_of_an_app_is_bounded(lab: Any, monkeypatch: pytest.M
     assert [one.job for one in lab.seen().jobs] == before
     master.beat(jobs_added=[job("ana/3")])
     assert "ana/3" in [one.job for one in lab.seen().jobs]
+
+
+HEAD = '[app]\nname = "x"\nuser = "ana"\n[job]\ncommand = "python train.py"\nslots = 1\n'
+WIDE = "".join(f'p{number} = {{type = "int", low = 0, high = {2**53}}}\n' for number in range(300))
+LONG = '"' + "k" * 180_000 + '"'
+LARGE = {
+    "a grid of 300 parameters of 2^53 values": (f'{HEAD}[space]\n{WIDE}[tuner]\nsampler = "grid"\n', "about 1e4786"),
+    "a quoted key of 180,000 letters": (f"{LONG} = 1\n{HEAD}", "at most 1000 characters, but got 180000 characters"),
+    "a quoted table": (f"{HEAD}[{LONG}]\n", "at most 1000 characters, but got 180000 characters"),
+    "a quoted variable": (f'{HEAD}[job.env]\n{LONG} = "3"\n', "at most 1000 characters, but got 180000 characters"),
+    "a quoted key in a list": (f"{HEAD}[[x]]\ny = [{{{LONG} = 1}}]\n", "at most 1000 characters, but got 180000"),
+    "a text beyond ASCII": (HEAD.replace('"ana"', '"' + "漢" * 60_000 + '"'), "user must be 1 to 64 letters"),
+    "many errors": (f"{HEAD}[space]\n" + "".join(f'"{"é" * 200}{n}" = 3\n' for n in range(300)), "a parameter must be"),
+}
+
+
+@pytest.mark.parametrize("text,words", LARGE.values(), ids=LARGE)
+def test_an_app_file_of_any_size_is_refused_with_its_errors_and_no_fault(lab: Any, text: str, words: str) -> None:
+    with pytest.raises(grpc.RpcError) as caught:
+        lab.submit("x", app_file=text)
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT, caught.value.details()
+    assert words in caught.value.details()
+    (packed,) = (value for key, value in caught.value.trailing_metadata() if key == ERRORS_KEY)
+    errors = pb.Errors.FromString(packed).errors
+    assert any(words.partition(",")[0] in f"{error.rule} {error.value}" for error in errors)
+    assert len(errors) == 1 or re.fullmatch(r"and \d+ more errors", errors[-1].rule)
+    assert lab.seen().apps == []
+
+
+@pytest.mark.parametrize("letter", ["k", "é", "漢", "\N{GRINNING FACE}", "%", "\n"])
+def test_the_text_of_a_status_fits_its_header_whatever_its_letters(letter: str) -> None:
+    for length in (10, 250, 999, 1001, 3000, 100_000):
+        shown = header_text(letter * length)
+        assert len(quote(shown, safe=" ", errors="replace")) <= TEXT_BYTES
+        assert shown == letter * length or shown.endswith("...")
+    assert header_text("short") == "short"

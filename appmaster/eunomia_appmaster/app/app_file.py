@@ -4,6 +4,7 @@ Every error names the rule, the value and the place; all errors of a file are re
 module imports pydantic, so that code that rarely needs it imports it inside a function.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -332,9 +333,9 @@ class _Reader:
             self.note(error.rule, key="[space]", value=error.value)
             return None
         if points > MOST_TRIALS:
-            self.note(
-                f"a grid must have at most {MOST_TRIALS} points, or trials be given", key="[space]", value=str(points)
-            )
+            # Python does not print a number of thousands of digits
+            shown = str(points) if points < 10**15 else f"about 1e{math.log10(points):.0f}"
+            self.note(f"a grid must have at most {MOST_TRIALS} points, or trials be given", key="[space]", value=shown)
             return None
         return points
 

@@ -27,6 +27,7 @@ from eunomia_appmaster.service.apps import in_order
 from eunomia_appmaster.service.more_trials import add_trials
 from eunomia_appmaster.service.profiling import set_profile
 from eunomia_appmaster.service.rates import Rate, peer_of
+from eunomia_appmaster.service.refusals import refuse
 from eunomia_appmaster.service.resuming import resume
 from eunomia_appmaster.service.service import Service
 from eunomia_appmaster.service.views import Views
@@ -34,7 +35,6 @@ from eunomia_appmaster.service.views import Views
 log = structlog.get_logger()
 
 Context = grpc.aio.ServicerContext[Any, Any]
-ERRORS_KEY = "eunomia-errors-bin"
 SUBMITTERS_ENV = ("PATH", "HOME", "LANG", "VIRTUAL_ENV")
 
 
@@ -56,7 +56,7 @@ class ClientProtocol(rpc.ClientProtocolServicer):
             # The caller may disconnect meanwhile: the submission is completed all the same.
             app = await asyncio.shield(asyncio.ensure_future(self._admit_once(request, file)))
         except InputError as error:
-            await _refuse(context, error)
+            await refuse(context, error)
             raise
         return await self._accepted(app, str(file.app.name))
 
@@ -168,7 +168,7 @@ class ClientProtocol(rpc.ClientProtocolServicer):
             # A caller that disconnects does not cancel it halfway.
             attempt, unfinished = await asyncio.shield(asyncio.ensure_future(self._resume_once(request.app)))
         except InputError as error:
-            await _refuse(context, error)
+            await refuse(context, error)
             raise
         return pb.ResumeAppResponse(app=app.name, attempt=attempt, unfinished=unfinished)
 
@@ -185,7 +185,7 @@ class ClientProtocol(rpc.ClientProtocolServicer):
             # A caller that disconnects does not cancel it halfway.
             return await asyncio.shield(asyncio.ensure_future(self._more_trials_once(request)))
         except InputError as error:
-            await _refuse(context, error)
+            await refuse(context, error)
             raise
 
     async def SetProfile(  # noqa: N802
@@ -196,7 +196,7 @@ class ClientProtocol(rpc.ClientProtocolServicer):
         try:
             return await set_profile(self._service, request)
         except InputError as error:
-            await _refuse(context, error)
+            await refuse(context, error)
             raise
 
     async def AcceptLoss(  # noqa: N802
@@ -205,7 +205,7 @@ class ClientProtocol(rpc.ClientProtocolServicer):
         """Decide from now on, without the steps that the journal has lost."""
         await self._ready(request, context)
         if self._service.loss is None:
-            await _refuse(context, InputError("a loss must be asked about before it is accepted", value="none is"))
+            await refuse(context, InputError("a loss must be asked about before it is accepted", value="none is"))
         return pb.AcceptLossResponse(accepted=self._service.accept_loss())
 
     # --- parts -----------------------------------------------------------------------------------------------------
@@ -214,7 +214,7 @@ class ClientProtocol(rpc.ClientProtocolServicer):
         try:
             bounds.check(request)
         except InputError as error:
-            await _refuse(context, error)
+            await refuse(context, error)
         if (why := self._service.away) is not None:
             await context.abort(grpc.StatusCode.UNAVAILABLE, why)
 
@@ -222,7 +222,7 @@ class ClientProtocol(rpc.ClientProtocolServicer):
         """Refuse what needs a decision while the operator has not answered whether steps may be lost."""
         await self._ready(request, context)
         if question := self._service.question:
-            await _refuse(context, InputError("the arbiter must have all its steps to decide", value=question))
+            await refuse(context, InputError("the arbiter must have all its steps to decide", value=question))
 
     def _chosen(self, request: pb.ListRequest) -> list[App]:
         """Return the requested apps, without archived ones that are not named."""
@@ -355,15 +355,6 @@ def _parsed(request: pb.SubmitRequest, slots: int) -> Any:
         value = f"a gang of {gang} where {slots} slots exist"
         raise InputErrors([InputError("slots must fit the cluster", value=value, place=f"{name}, [job].slots")])
     return file
-
-
-async def _refuse(context: Context, error: InputError) -> None:
-    """Answer with all errors, as text and one by one."""
-    several = error.errors if isinstance(error, InputErrors) else [error]
-    message = pb.Errors(errors=[pb.Error(rule=one.rule, value=one.value, place=one.place) for one in several])
-    await context.abort(
-        grpc.StatusCode.INVALID_ARGUMENT, str(error)[:4000], ((ERRORS_KEY, message.SerializeToString()[:6000]),)
-    )
 
 
 def _host() -> str:

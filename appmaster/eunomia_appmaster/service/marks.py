@@ -26,6 +26,8 @@ ACCEPT: Final = "eunomia serve --accept-loss"
 UNTIL: Final = f"nothing is decided before a backup is restored, or this accepted: `{ACCEPT}`"
 SYNC_STEPS: Final = 200
 """Steps after which the mark is brought to the disk; a mark that is older than the journal is no fault."""
+MOST_NAMED: Final = 10
+"""Most apps that a loss names."""
 _FIELDS: Final = ("history", "step", "sum", "notes")
 _UNKNOWN: Final = -1
 
@@ -79,7 +81,8 @@ class Loss:
     def words(self, apps: Iterable[str] = ()) -> str:
         """Return the loss as a sentence without a full stop; ``apps``: those that the journal does not know."""
         named = sorted(apps)
-        lost = f": app{'s' if len(named) > 1 else ''} {', '.join(named)}" if named else ""
+        more = f" and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
+        lost = f": app{'s' if len(named) > 1 else ''} {', '.join(named[:MOST_NAMED])}{more}" if named else ""
         return f"{self.what}{lost} (the journal ends with step {self.last}; {self.by} has step {self.mark.step})"
 
 

@@ -39,6 +39,7 @@ from eunomia_appmaster.service.driver import QUIET
 from eunomia_appmaster.service.messages import bid_of, cluster_message, events_of, job_views
 from eunomia_appmaster.service.nodes import wait_for_change
 from eunomia_appmaster.service.rates import Rate, exhausted, peer_of
+from eunomia_appmaster.service.refusals import header_text
 from eunomia_appmaster.service.service import Service
 from eunomia_appmaster.service.sessions import LEAST_SECONDS, Session
 from eunomia_appmaster.service.tokens import Role
@@ -333,7 +334,7 @@ async def _check(request: OwnRequest, context: Context) -> None:
     try:
         bounds.check(request)
     except InputError as error:
-        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error)[:2000])
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, header_text(str(error)))
 
 
 def _check_rate(view: ClusterView, event: RateMeasured) -> None:

@@ -13,6 +13,7 @@ from eunomia_appmaster.service import bounds
 from eunomia_appmaster.service.layout import Layout
 from eunomia_appmaster.service.nodes import Node, wait_for_change
 from eunomia_appmaster.service.rates import Rate, peer_of
+from eunomia_appmaster.service.refusals import header_text
 from eunomia_appmaster.service.service import Service
 
 log = structlog.get_logger()
@@ -48,7 +49,7 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
                 node = self._take(request)
             except InputError as error:
                 log.error("node.refused", node=request.node, why=str(error))
-                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, header_text(str(error)))
         log.info("node.registered", node=node.name, slots=len(request.slots), containers=len(request.containers))
         service.hear_mark(f"the launcher of {node.name}", request.mark)
         await self._service.look()
@@ -129,7 +130,7 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
         try:
             bounds.check(request)
         except InputError as error:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, header_text(str(error)))
         node = self._service.nodes.get(request.node)
         if node is None or not node.registered or node.registration_id != request.registration_id:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "a node must register first")

@@ -63,7 +63,7 @@ def parse_toml(text: str, what: str, *, place: str | None, bounds: Bounds = SMAL
         tree = tomllib.loads(text)
     except ValueError as error:  # some numbers and dates are refused by Python rather than by TOML
         raise InputError(f"{what} must be TOML", value=str(error), place=place) from error
-    _check_depth(tree, what, place)
+    _check_tree(tree, what, place)
     return tree
 
 
@@ -78,10 +78,14 @@ def check_size(size: int, what: str, *, place: str | None, bounds: Bounds = SMAL
         raise InputError(rule, value=f"{size / 1024:.0f} KiB", place=place)
 
 
-def _check_depth(tree: dict[str, Any], what: str, place: str | None) -> None:
-    """Refuse a tree that nests headers, keys and values too deeply."""
+def _check_tree(tree: dict[str, Any], what: str, place: str | None) -> None:
+    """Refuse a tree that nests headers, keys and values too deeply, or whose quoted keys are too long."""
     level: list[Any] = [tree]
     for _ in range(DEEPEST + 1):
+        longest = max((len(key) for item in level if isinstance(item, dict) for key in item), default=0)
+        if longest > LONGEST:
+            rule = f"{what} must have names and numbers of at most {LONGEST} characters"
+            raise InputError(rule, value=f"{longest} characters", place=place)
         insides = (item.values() if isinstance(item, dict) else item for item in level)
         level = [item for inside in insides for item in inside if isinstance(item, dict | list)]
         if not level:
