@@ -16,6 +16,7 @@ from typing import Any
 import typer
 
 from eunomia_appmaster.node import local_machine
+from eunomia_appmaster.node.control_groups import choose
 from eunomia_testbed.demo.apps_of_demo import AppSource, app_sources, fitted
 from eunomia_testbed.demo.flags import DemoFlags
 from eunomia_testbed.results import InputFile, ResultFolder, RunFacts, new_folder_name
@@ -41,6 +42,7 @@ def demo(flags: DemoFlags) -> int:
     profile = Profile.load(flags.policy, settings=settings)
     machine = local_machine.detect(flags.slots, slot_types=flags.slot_types)
     name = flags.out or Path("eunomia-out") / new_folder_name("demo", datetime.now(UTC))
+    choose(name, paced=machine.is_paced).close()  # refused before anything is written; v2 moves this process
     folder = ResultFolder.create(name, overwrite=flags.overwrite)
     on_gpus = bool(machine.slots[0].uuid)
     sources = fitted(app_sources(seed), slots=len(machine.slots), on_gpus=on_gpus)

@@ -30,9 +30,9 @@ def choose(state: Path, wanted: str = "auto", *, paced: bool = False, root: Path
     """
     groups = _chosen(state, wanted, root)
     if paced and CPU not in groups.controllers:
-        rule = "paced slots need control groups with the controller cpu"
+        rule = f"paced slots need control groups with the controller cpu ({groups.describe()})"
         groups.close()
-        raise InputError(rule, value=groups.describe(), place="--slot-types")
+        raise InputError(rule, value=groups.kind, place="--slot-types")
     return groups
 
 
