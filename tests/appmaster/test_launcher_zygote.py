@@ -201,3 +201,26 @@ def test_python_means_this_one_unless_another_environment_is_named(tmp_path: Pat
     other.chmod(0o755)
     assert interpreter("python", {"PATH": str(tmp_path), "VIRTUAL_ENV": str(tmp_path)}) == str(other)
     assert interpreter("no-such-command", {"PATH": str(tmp_path)}) == "no-such-command"
+
+
+def test_a_stopped_zygote_is_replaced_and_the_worker_that_waits_for_it_starts_by_exec(tmp_path: Path) -> None:
+    def forked(lab: Any, name: str) -> bool:
+        return bool(run(lab, f"{name}{time.monotonic_ns()}", 0, script="pass")[0].forked)
+
+    with lab_module.lab(tmp_path, "--zygote-wait-seconds", "10", zygote=True) as lab:
+        eventually(lambda: forked(lab, "early"))
+        (zygote,) = [pid for pid in children(lab.launcher.pid) if "zygote" in name_of(pid)]
+        os.kill(zygote, signal.SIGSTOP)
+        (status,) = run(lab, "waits", 0, script="print('up')")
+        assert (status.forked, status.exit) == (False, Exit(code=0))
+        assert lab.stdout("waits") == "up\n"
+        assert not alive(zygote)
+        eventually(lambda: forked(lab, "late"))
+
+
+def children(parent: int) -> list[int]:
+    return list(map(int, Path(f"/proc/{parent}/task/{parent}/children").read_text().split()))
+
+
+def name_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_text() if alive(pid) else ""

@@ -7,10 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.appmaster import serving_lab
 from tests.appmaster.serving_lab import activity, eventually, live, supervisor, tiny_app, went_on
 
 from eunomia_appmaster import Client
+from eunomia_appmaster.node.pulse import NAME, PulseWriter, read_pulse
+from eunomia_appmaster.node.stall_watch import Phase
 from eunomia_appmaster.node.supervisor import Supervisor
 
 _floors = serving_lab.floors
@@ -71,13 +74,49 @@ def test_a_script_without_the_helper_is_ended_only_where_the_app_file_says_so(tm
         supervisor(tmp_path, launcher_options=QUICK) as made,
         Client(made.address, token_file=made.token_file) as arbiter,
     ):
-        plain = {"iterations": 400, "seconds": 0.005, "more": " --plain --hang-at 100"}
+        plain: dict[str, Any] = {"iterations": 400, "seconds": 0.005, "more": " --plain --hang-at 100"}
         watched = arbiter.submit(watched_app(tmp_path, "ana", **plain))
         arbiter.submit(tiny_app(tmp_path, "bob", **plain))
         assert watched.wait("90s").state == "finished"
         assert arbiter.app("ana").standing.stalls == 1
         assert arbiter.app("bob").standing.stalls == 0
         assert arbiter.app("bob").state == "running"
+
+
+SLEEPS = """
+import signal, sys, time
+if "eunomia_appmaster.launcher" in sys.orig_argv:
+    signal.signal(signal.SIGUSR2, lambda *_: time.sleep(10_000))
+"""
+"""Is imported by each Python of a test: the launcher's main thread, in which its loop turns, sleeps on a signal."""
+
+
+@pytest.mark.parametrize(
+    ("number", "what"), [(signal.SIGUSR2, "its loop hung"), (signal.SIGSTOP, "its process was stopped")]
+)
+def test_a_launcher_whose_loop_hangs_is_replaced_and_adopts_its_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, what: str
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(SLEEPS)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ['PYTHONPATH']}")
+    with (
+        supervisor(tmp_path, launcher_options=QUICK, launcher_silence=4.0) as made,
+        Client(made.address, token_file=made.token_file) as arbiter,
+    ):
+        app = arbiter.submit(tiny_app(tmp_path, "ana", iterations=3000, seconds=0.005))
+        eventually(lambda: went_on(made, "ana"), "steps")
+        workers = live(made, masters=False)
+        launcher = made.launcher
+        assert launcher is not None
+        assert launcher.pid is not None
+        os.kill(launcher.pid, number)
+        (why,) = eventually(lambda: list(launcher.hangs), "the hang")
+        assert what in why
+        eventually(lambda: arbiter.health().nodes[0].alive)
+        assert live(made, masters=False) == workers
+        (found,) = (made.state_dir / "launcher" / "stacks").glob("launcher-*.txt")
+        assert "most recent call first" in found.read_text()
+        assert app.wait("90s").state == "finished"
 
 
 def master_pid(made: Supervisor) -> int:
@@ -130,3 +169,24 @@ def test_a_pause_of_app_master_launcher_or_arbiter_is_not_counted_as_silence_of_
         eventually(lambda: arbiter.app("ana").done > 0.9, "its end is near")
         assert arbiter.app("ana").standing.stalls == 0
         assert app.wait("60s").state == "finished"
+
+
+def test_a_pulse_is_read_as_it_was_written_and_what_a_worker_puts_in_its_place_is_none(tmp_path: Path) -> None:
+    writer = PulseWriter(tmp_path)
+    writer.beat(Phase.STEPS)
+    writer.beat(Phase.CHECKPOINT)
+    pulse = read_pulse(tmp_path)
+    assert pulse is not None
+    assert (pulse.count, pulse.phase) == (2, Phase.CHECKPOINT)
+    file = tmp_path / NAME
+    kept = file.read_bytes()
+    for damage in (b"", kept[:10], kept[:16] + b"\xff" * 8, kept[:8] + b"\xff" * 8 + kept[16:]):
+        file.write_bytes(damage)
+        assert read_pulse(tmp_path) is None
+    file.unlink()
+    os.mkfifo(file)  # reading it would wait for ever
+    assert read_pulse(tmp_path) is None
+    file.unlink()
+    (tmp_path / "other").write_bytes(kept)
+    file.symlink_to(tmp_path / "other")
+    assert read_pulse(tmp_path) is None

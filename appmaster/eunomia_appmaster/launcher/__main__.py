@@ -31,6 +31,7 @@ from eunomia_appmaster.launcher.stalls import DEFAULT_GRACE_SECONDS, Stalls
 from eunomia_appmaster.launcher.tracker import Tracker
 from eunomia_appmaster.launcher.zygote_client import ZygoteClient
 from eunomia_appmaster.node import local_machine
+from eunomia_appmaster.node.beats import beat
 from eunomia_appmaster.node.control_groups import DEVICES, KINDS, choose
 from eunomia_appmaster.node.gpu_locks import GpuLocks, inherited
 from eunomia_appmaster.node.own_ends_limit import DEFAULT_LIMIT, OwnEndsLimit
@@ -82,6 +83,7 @@ def parser() -> argparse.ArgumentParser:
 async def run(options: argparse.Namespace) -> None:
     """Adopt containers, serve app masters and carry out the arbiter's orders until a signal ends the launcher."""
     end = _signalled()
+    beats = asyncio.create_task(beat())
     machine = local_machine.detect(options.slots, use_gpus=not options.cpu_only, slot_types=options.slot_types)
     if not options.end:  # one that only ends what is left offers nothing
         locks = GpuLocks(inherited(options.gpu_locks))
@@ -122,6 +124,7 @@ async def run(options: argparse.Namespace) -> None:
     for task in tasks:
         task.cancel()
     ends = await asyncio.gather(*tasks, return_exceptions=True)
+    beats.cancel()
     await zygote.close()
     confinement.close()
     if isinstance(ends[0], Exception):

@@ -188,7 +188,7 @@ class Containers:
                 self._start_plainly(container, write_end)
         finally:
             os.close(write_end)
-        await _read_to_end(report)
+        await (self._zygote.answer(_read_to_end(report), self._zygote_wait_seconds) if forked else _read_to_end(report))
         container.status.forked = forked
         return container.read_worker()
 

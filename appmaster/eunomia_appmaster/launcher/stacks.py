@@ -101,9 +101,12 @@ def _own_words(folder: Path, process: ProcessId, system: System) -> str:
         system.sleep(0.02)
         if (grown := _size(file)) != size:
             size, since = grown, now
-    with contextlib.suppress(OSError), file.open("rb") as content:
-        content.seek(before)
-        return content.read(MOST_BYTES).decode(errors="replace")
+    with contextlib.suppress(OSError):
+        fd = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)  # it is the worker's
+        try:
+            return os.pread(fd, MOST_BYTES, before).decode(errors="replace")
+        finally:
+            os.close(fd)
     return ""
 
 

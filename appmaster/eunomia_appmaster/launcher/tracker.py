@@ -5,6 +5,7 @@ the registration, so the node registers again with all its containers.
 """
 
 import asyncio
+import os
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from eunomia.errors import EunomiaError, InputError
 from eunomia_appmaster.launcher.app_masters import AppMasters
 from eunomia_appmaster.launcher.containers import Containers
 from eunomia_appmaster.launcher.node import Node
+from eunomia_appmaster.node.beats import HANGS, LAST_HANG
 from eunomia_appmaster.node.kept_files import DamagedTokenError, read_token
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2_grpc as rpc
@@ -122,6 +124,8 @@ class Tracker:
                 home=self._node.home,
                 mark=self._node.mark,
                 draining=self._app_masters.draining,
+                hangs=int(os.environ.get(HANGS, "0")),
+                last_hang=os.environ.get(LAST_HANG, ""),
             )
             try:
                 answer = await self._arbiter.RegisterNode(request, timeout=_REGISTER_SECONDS, metadata=self._metadata())

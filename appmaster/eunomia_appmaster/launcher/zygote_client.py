@@ -8,18 +8,22 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import structlog
 
 from eunomia_appmaster.launcher.processes import MARK
+from eunomia_appmaster.launcher.stacks import process_state
 from eunomia_appmaster.launcher.zygote import MARK_BYTES
 
 log = structlog.get_logger()
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+READY_SECONDS = 300.0
+"""Time for a zygote to import what workers need, before it is replaced."""
+_ENDED_SECONDS = 5.0  # from the end of a zygote that hung to the end of what it had begun
 _HARMLESS = frozenset({"PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"})
 _AT_START = ("PYTHON", "LD_", "MALLOC_", "KMP_", "GOMP_")  # read when a process starts or torch is imported
 
@@ -112,6 +116,28 @@ class ZygoteClient:
             return False
         return True
 
+    async def answer(self, report: Coroutine[Any, Any, bytes], wait_seconds: float) -> None:
+        """Wait for a report that the zygote was asked for; one that does not answer is killed, and its request with it.
+
+        Args:
+            report: reads it to its end.
+            wait_seconds: time for the answer.
+        """
+        reading = asyncio.create_task(report)
+        done, _ = await asyncio.wait({reading}, timeout=wait_seconds)
+        if not done:
+            self.end_hung()
+            await asyncio.wait({reading}, timeout=_ENDED_SECONDS)
+            reading.cancel()
+            await asyncio.wait({reading})
+
+    def end_hung(self) -> None:
+        """Kill a zygote that does not answer; the next one is started."""
+        process = self._process
+        if process is not None and process.poll() is None:
+            log.warning("zygote.hung", pid=process.pid, state=process_state(process.pid))
+            process.kill()
+
     async def _keep(self) -> None:
         pause = 0.1
         while not self._unavailable:
@@ -140,8 +166,16 @@ class ZygoteClient:
                 stderr=output,
                 start_new_session=True,
             )
-        while message := await asyncio.get_running_loop().sock_recv(ours, 65536):
-            self._heard(json.loads(message))
+        loop = asyncio.get_running_loop()
+        late = loop.call_later(READY_SECONDS, self.end_hung)
+        try:
+            while message := await loop.sock_recv(ours, 65536):
+                late.cancel()
+                self._heard(json.loads(message))
+        except ConnectionResetError:  # it ended with a request that it had not read
+            pass
+        finally:
+            late.cancel()
 
     def _heard(self, message: dict[str, Any]) -> None:
         if "error" in message:

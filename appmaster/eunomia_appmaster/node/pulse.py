@@ -60,11 +60,20 @@ class PulseWriter:
 
 
 def read_pulse(folder: Path) -> Pulse | None:
-    """Read the pulse of the worker of a container; None: it has none, or the file holds something else."""
+    """Read the pulse of the worker of a container; None: it has none, or the file holds something else.
+
+    The file is the worker's, which may put a pipe or a link there: neither is read, and the reader never waits.
+    """
     try:
-        content = (folder / NAME).read_bytes()
+        fd = os.open(folder / NAME, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return None
+    try:
+        content = os.pread(fd, _LAYOUT.size, 0)
+    except OSError:  # a pipe
+        return None
+    finally:
+        os.close(fd)
     if len(content) < _LAYOUT.size:
         return None
     count, since, phase = _LAYOUT.unpack_from(content)

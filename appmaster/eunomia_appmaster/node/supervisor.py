@@ -22,10 +22,12 @@ from eunomia.errors import EunomiaError, InputError
 from eunomia.journal.journal import Journal
 from eunomia.model.shapes import value
 from eunomia_appmaster.node import local_machine
+from eunomia_appmaster.node.beats import DEFAULT_SILENCE_SECONDS, HANGS, LAST_HANG, STACKS, VARIABLE, Beats, end_hung
 from eunomia_appmaster.node.gpu_locks import GpuLocks, Holder
 from eunomia_appmaster.node.kept_files import read_kept
 from eunomia_appmaster.node.mark_file import MARK
 from eunomia_appmaster.node.parent_death import with_death_signal
+from eunomia_appmaster.node.stack_signal import STACKS_FOLDER
 from eunomia_appmaster.node.writable import check_writable
 from eunomia_appmaster.service.marks import Marks
 from eunomia_appmaster.service.settings import DEFAULT_ADDRESS, run_dir
@@ -58,6 +60,8 @@ class Child:
         log_file: where its stderr and stdout go; None: to this process's.
         env: its environment.
         orphaned: the signal that it gets if the supervisor itself is killed.
+        stacks: folder for its stacks if its loop hangs; None: it sends no beats, and is not watched.
+        most_silence: seconds without a beat after which its loop hangs.
     """
 
     def __init__(
@@ -68,8 +72,14 @@ class Child:
         log_file: Path | None,
         env: Mapping[str, str],
         orphaned: signal.Signals,
+        stacks: Path | None = None,
+        most_silence: float = DEFAULT_SILENCE_SECONDS,
     ) -> None:
         self.name = name
+        self.hangs: list[str] = []
+        """Why its processes were killed, of those whose loop hung, oldest first."""
+        self._stacks = stacks
+        self._most_silence = most_silence
         self.command = list(command)
         self.restarts = 0
         self.process: subprocess.Popen[bytes] | None = None
@@ -171,17 +181,36 @@ class Child:
             yield out
 
     def _run_once(self) -> int:
+        """Run the process to its end; one whose loop hangs is killed."""
+        if self._stacks is None:
+            return self._start({}, ()).wait()
+        beats = Beats(self._most_silence)
+        try:
+            hangs = {HANGS: str(len(self.hangs)), LAST_HANG: self.hangs[-1]} if self.hangs else {}
+            process = self._start({VARIABLE: str(beats.write), STACKS: str(self._stacks), **hangs}, (beats.write,))
+            silent = beats.wait(process.pid)
+            if silent is not None:
+                what = end_hung(process.pid, self.name, silent, self._stacks)
+                self.hangs.append(what)
+                with _unheard():
+                    log.error("process.hung", name=self.name, why=what)
+                process.kill()
+            return process.wait()
+        finally:
+            beats.close()
+
+    def _start(self, env: Mapping[str, str], fds: Sequence[int]) -> "subprocess.Popen[bytes]":
         with self._output() as out:
             self.process = subprocess.Popen(
                 with_death_signal(self.command, self._orphaned),
-                env=self._env,
+                env={**self._env, **env},
                 stdin=subprocess.DEVNULL,
                 stdout=out if out is not None else sys.stderr.fileno(),
                 stderr=out,
                 start_new_session=True,  # only the supervisor handles Ctrl-C of the terminal
-                pass_fds=tuple(self.pass_fds),
+                pass_fds=(*self.pass_fds, *fds),
             )
-        return self.process.wait()
+        return self.process
 
 
 @value
@@ -206,6 +235,8 @@ class Serving:
     """Folder of arbiter.log and launcher.log; None: both write to stderr."""
     arbiter_options: Sequence[str] = ()
     """Further options of ``eunomia_appmaster.service``."""
+    launcher_silence: float = DEFAULT_SILENCE_SECONDS
+    """Seconds without a turn of the launcher's loop after which the launcher is killed and replaced."""
     launcher_options: Sequence[str] = ()
     """Further options of ``eunomia_appmaster.launcher``."""
     certificates: "Certificates | None" = None
@@ -380,7 +411,15 @@ class Supervisor:
     def _make(self, name: str, command: Sequence[str], orphaned: signal.Signals) -> Child:
         log_file = None if self._serving.log_dir is None else self._serving.log_dir / f"{name}.log"
         env = {key: setting for key, setting in os.environ.items() if not key.startswith("EUNOMIA_STATE")}
-        return Child(name, command, log_file=log_file, env=env, orphaned=orphaned)
+        return Child(
+            name,
+            command,
+            log_file=log_file,
+            env=env,
+            orphaned=orphaned,
+            stacks=self.state_dir / "launcher" / STACKS_FOLDER if name == "launcher" else None,
+            most_silence=self._serving.launcher_silence,
+        )
 
     def _arbiter_command(self) -> list[str]:
         command = [sys.executable, "-m", "eunomia_appmaster.service", "--state-dir", str(self.state_dir)]

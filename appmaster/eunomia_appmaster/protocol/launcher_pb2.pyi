@@ -179,6 +179,8 @@ class RegisterNodeRequest(_message.Message):
     HOME_FIELD_NUMBER: _builtins.int
     DRAINING_FIELD_NUMBER: _builtins.int
     MARK_FIELD_NUMBER: _builtins.int
+    HANGS_FIELD_NUMBER: _builtins.int
+    LAST_HANG_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     """node id, [A-Za-z0-9][A-Za-z0-9._-]*; stable over restarts"""
     host: _builtins.str
@@ -197,6 +199,10 @@ class RegisterNodeRequest(_message.Message):
     """
     mark: _builtins.str
     """that of the last answer; see NodeHeartbeatResponse"""
+    hangs: _builtins.int
+    """launchers before this one that their supervisor killed since their loop hung"""
+    last_hang: _builtins.str
+    """why the last of them was killed, in words"""
     @_builtins.property
     def slots(self) -> _containers.RepeatedCompositeFieldContainer[Global___Slot]: ...
     @_builtins.property
@@ -223,10 +229,12 @@ class RegisterNodeRequest(_message.Message):
         home: _builtins.str = ...,
         draining: _builtins.bool = ...,
         mark: _builtins.str = ...,
+        hangs: _builtins.int = ...,
+        last_hang: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["app_masters", b"app_masters", "container_manager_address", b"container_manager_address", "containers", b"containers", "cpus", b"cpus", "draining", b"draining", "home", b"home", "host", b"host", "launcher_id", b"launcher_id", "mark", b"mark", "memory_gib", b"memory_gib", "node", b"node", "slot_states", b"slot_states", "slots", b"slots"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app_masters", b"app_masters", "container_manager_address", b"container_manager_address", "containers", b"containers", "cpus", b"cpus", "draining", b"draining", "hangs", b"hangs", "home", b"home", "host", b"host", "last_hang", b"last_hang", "launcher_id", b"launcher_id", "mark", b"mark", "memory_gib", b"memory_gib", "node", b"node", "slot_states", b"slot_states", "slots", b"slots"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -103,6 +103,8 @@ class MetricsServer:
             if ready:
                 stalled = [{"app": app.name, "jobs": jobs, "app_master": master, "last": app.standing.get("last_stall")}
                            for app, jobs, master in stalls_of(service) if jobs or master]  # fmt: skip
+                stalled += [{"machine": node.name, "launchers": node.hangs, "last": node.last_hang}
+                            for node in service.nodes if node.hangs]  # fmt: skip
             if ready and not any(node.registered and not node.lost for node in service.nodes):
                 wrong.append("no machine answers")
         health: dict[str, Any] = {"schema": "eunomia/health@1", "ready": ready, "healthy": not wrong, "wrong": wrong}

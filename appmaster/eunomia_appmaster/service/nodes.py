@@ -41,6 +41,8 @@ class Node:
         self.registration_id = ""
         self.launcher_id = ""
         self.home = ""
+        self.hangs, self.last_hang = 0, ""
+        """How many of its launchers were killed since their loop hung, and why the last was."""
         self.calls = 0
         """Number of heartbeats and reports so far."""
         self.waiting = 0
@@ -85,6 +87,7 @@ class Node:
         """Apply a registration, which contains the node's whole state."""
         self.registration_id = uuid.uuid4().hex
         self.launcher_id, self.home, self.mark = request.launcher_id, request.home, request.mark
+        self.hangs, self.last_hang = request.hangs, request.last_hang[:500]
         self.container_manager_address = request.container_manager_address
         self.slots = frozenset(slot.index for slot in request.slots)
         self.slot_states, self.containers, self.app_masters = {}, {}, {}

@@ -1,0 +1,124 @@
+"""The beats of a process' event loop: a byte each second through a pipe, whose other end its supervisor reads.
+
+A loop that hangs cannot say so, and its process lives on: only what a loop itself must send shows that it turns. A pipe
+needs neither a disk nor the arbiter.
+"""
+
+import asyncio
+import contextlib
+import os
+import select
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from eunomia.units import format_duration
+from eunomia_appmaster.node.loop_clock import LoopClock
+from eunomia_appmaster.node.stack_signal import write_stacks_on_signal
+from eunomia_appmaster.node.system import MACHINE
+
+VARIABLE: Final = "EUNOMIA_BEAT_FD"
+"""Names the pipe's end in the environment of the process."""
+STACKS: Final = "EUNOMIA_STACKS_DIR"
+"""Names the folder in which the process writes its stacks on a signal."""
+HANGS: Final = "EUNOMIA_HANGS"
+LAST_HANG: Final = "EUNOMIA_LAST_HANG"
+"""How many processes before this one were killed since their loop hung, and why the last of them was."""
+DEFAULT_SILENCE_SECONDS: Final = 30.0
+BEAT_SECONDS: Final = 1.0
+START_LIMITS: Final = 4.0
+"""Limits that a process has to its first beat: it imports and adopts."""
+
+
+async def beat() -> None:
+    """Send a beat each second until cancelled; a process without a supervisor sends none."""
+    if folder := os.environ.pop(STACKS, ""):
+        Path(folder).mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_stacks_on_signal(folder)
+    given = os.environ.pop(VARIABLE, "")
+    if not given.isdecimal():
+        return
+    fd = int(given)
+    os.set_inheritable(fd, False)
+    os.set_blocking(fd, False)
+    while True:
+        with contextlib.suppress(BlockingIOError):  # a supervisor that was stopped finds enough of them
+            try:
+                os.write(fd, b".")
+            except OSError:  # it has gone
+                return
+        await asyncio.sleep(BEAT_SECONDS)
+
+
+class Beats:
+    """The supervisor's side: waits for the end of a process, or for its silence.
+
+    Args:
+        limit: seconds without a beat after which a loop hangs.
+        clock: uptime of the machine in seconds.
+    """
+
+    def __init__(self, limit: float, clock: Callable[[], float] = MACHINE.uptime) -> None:
+        self._limit = limit
+        self._clock = LoopClock(clock)
+        self._read, self.write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._heard_at = clock()
+        self._began = False
+
+    def wait(self, pid: int) -> float | None:
+        """Wait until a process has ended, or its loop hangs: returns the seconds of silence, else None."""
+        ended = os.pidfd_open(pid)
+        try:
+            poll = select.poll()
+            poll.register(ended, select.POLLIN)
+            poll.register(self._read, select.POLLIN)
+            while True:
+                ready = {fd for fd, _ in poll.poll(1000.0 * BEAT_SECONDS)}
+                if ended in ready:
+                    return None
+                if self._read in ready:
+                    self._take(poll)
+                if (silent := self._silence()) is not None:
+                    return silent
+        finally:
+            os.close(ended)
+
+    def close(self) -> None:
+        """Close both ends."""
+        os.close(self._read)
+        os.close(self.write)
+
+    def _take(self, poll: select.poll) -> None:
+        if os.read(self._read, 4096):
+            self._heard_at, self._began = self._clock.now(), True
+        else:
+            poll.unregister(self._read)
+
+    def _silence(self) -> float | None:
+        self._clock.tick()
+        silent = self._clock.silence(self._heard_at)
+        return silent if silent >= (self._limit if self._began else START_LIMITS * self._limit) else None
+
+
+def end_hung(pid: int, name: str, silent: float, stacks: Path) -> str:
+    """Write down the stacks of a process whose loop hangs, and return what happened; the caller kills it.
+
+    Args:
+        pid: of the process, which has not been waited for.
+        name: what it is.
+        silent: seconds without a beat.
+        stacks: the folder for its stacks.
+    """
+    from eunomia_appmaster.launcher.processes import identify
+    from eunomia_appmaster.launcher.stacks import process_state, write_stacks
+
+    stopped = process_state(pid) in frozenset("Tt")
+    what = "its process was stopped" if stopped else "its loop hung"
+    why = f"no turn of its loop for {format_duration(round(silent))}; {what}; stacks are in {stacks}"
+    process = identify(pid)
+    if process is not None:
+        process.signal(signal.SIGCONT)  # a stopped process writes nothing
+        with contextlib.suppress(OSError):
+            write_stacks(stacks / f"{name}-{pid}.txt", stacks, [process], f"{name}: {why}")
+    return why
