@@ -147,6 +147,12 @@ BUILT_IN: Final = (
         needs=_CLIENT,
     ),
     Command(
+        name="clean",
+        help="Remove the folders of apps that ended long ago.",
+        target="eunomia_appmaster.commands.clean:clean",
+        needs=_CLIENT,
+    ),
+    Command(
         name="resume",
         help="Resume an app that failed because its app master ended.",
         target="eunomia_appmaster.commands.resume:resume",

@@ -1,0 +1,122 @@
+"""``eunomia clean`` removes folders of ended apps, never of running ones, and follows no link."""
+
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from appmaster.service_lab import Lab, eventually
+from eunomia.cli import run
+from eunomia.errors import EunomiaError
+from eunomia_appmaster.app.checkpoints import CheckpointStore
+from eunomia_appmaster.app.cleaning import bytes_of, remove_all_but_best, remove_app
+from eunomia_appmaster.protocol import arbiter_pb2 as pb
+
+
+def _write(path: Path) -> None:
+    path.write_bytes(b"state")
+
+
+def trial(folder: Path) -> None:
+    (folder / "logs").mkdir(parents=True)
+    (folder / "logs" / "events").write_bytes(b"x" * 10_000)
+    for name in ("best", "checkpoints"):
+        CheckpointStore(folder / name, keep=1).save(3, _write, incarnation=1)
+
+
+@pytest.fixture
+def apps(tmp_path: Path) -> Path:
+    for number in ("1", "2"):
+        trial(tmp_path / "apps" / "ana" / number)
+    (tmp_path / "apps" / "ana" / "trials.csv").write_text("job\n")
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "thesis").write_text("mine")
+    (tmp_path / "apps" / "ana" / "1" / "logs" / "link").symlink_to(precious)
+    (tmp_path / "apps" / "ana" / "3").symlink_to(precious)
+    return tmp_path / "apps"
+
+
+def names(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_folder_is_removed_and_what_its_links_name_stays(apps: Path) -> None:
+    assert bytes_of(apps / "ana") >= 20_000
+    remove_app(apps, "ana")
+    assert not (apps / "ana").exists()
+    assert (apps.parent / "precious" / "thesis").read_text() == "mine"
+    remove_app(apps, "ana")  # gone already
+
+
+def test_all_but_the_best_checkpoint_is_removed(apps: Path) -> None:
+    remove_all_but_best(apps, "ana", "ana/2")
+    assert names(apps / "ana") - {"3/thesis"} == {"trials.csv", "2/best/000003.pt", "2/best/000003.json"}
+    assert (apps.parent / "precious" / "thesis").read_text() == "mine"
+    remove_all_but_best(apps, "ana", "")
+    assert names(apps / "ana") - {"3/thesis"} == {"trials.csv"}
+
+
+def test_an_app_folder_that_is_a_link_is_not_followed(apps: Path) -> None:
+    (apps / "bob").symlink_to(apps.parent / "precious")
+    with pytest.raises(EunomiaError, match="a folder must be a folder, no link"):
+        remove_all_but_best(apps, "bob", "bob/1")
+    remove_app(apps, "bob")
+    assert not (apps / "bob").is_symlink()
+    assert (apps.parent / "precious" / "thesis").read_text() == "mine"
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    one = Lab(tmp_path).ready()
+    try:
+        yield one
+    finally:
+        one.close()
+
+
+class Command:
+    """``eunomia clean`` in this process, with the lab's address and token."""
+
+    def __init__(self, lab: Lab, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        token = lab.folder / "operator"
+        token.write_text(lab.arbiter.service.tokens.operator)
+        monkeypatch.setenv("EUNOMIA_ADDRESS", lab.arbiter.address)
+        monkeypatch.setenv("EUNOMIA_TOKEN_FILE", str(token))
+        monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+        self._capsys = capsys
+
+    def __call__(self, *words: str) -> tuple[int, str]:
+        code = run(["clean", *words])
+        shown = self._capsys.readouterr()
+        return code, shown.out + shown.err
+
+
+def test_the_command_lists_then_removes_ended_apps_alone(
+    lab: Lab, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clean = Command(lab, capsys, monkeypatch)
+    lab.submit("over")
+    lab.submit("runs")
+    lab.client().Cancel(pb.CancelRequest(app="over"), metadata=lab.operator)
+    eventually(lambda: lab.app("over").state == "cancelled", "cancelled")
+    folders = lab.folder / "state" / "apps"
+    assert (folders / "over").is_dir() and (folders / "runs").is_dir()
+
+    code, text = clean("--older-than", "0s", "--dry-run", "--json")
+    listed = json.loads(next(line for line in text.splitlines() if line.startswith("{")))  # beside the arbiter's log
+    assert code == 0 and [row["app"] for row in listed["apps"]] == ["over"]
+    assert "no folder of an app" in clean("--older-than", "30d", "--yes")[1]
+    code, text = clean("runs", "--older-than", "0s", "--yes")
+    assert code == 2 and "an app must have ended to be removed, but got runs is " in text
+    assert clean("--older-than", "0s")[0] == 0  # answered with no
+    wrong = (("--older-than", "30"), ("--older-than", "-1d"), ("--older-than", "0s", "--keep", "all"), ("nosuch",))
+    assert [clean(*words, "--yes")[0] for words in wrong] == [2] * len(wrong)
+    assert (folders / "over").is_dir()
+    assert clean("--older-than", "0s")[0] != 0  # no more input: not removed
+    assert (folders / "over").is_dir()
+    code, text = clean("--older-than", "0s", "--yes")
+    assert code == 0 and "1 folders" in text
+    assert not (folders / "over").exists() and (folders / "runs").is_dir()
