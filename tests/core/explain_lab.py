@@ -167,7 +167,7 @@ class Lab:
 
     def _slots(self, app: int) -> int:
         leases = self.arbiter.state.leases.values()
-        return sum(lease.gpus.size for lease in leases if lease.app == app and lease.job == NONE)
+        return sum(len(lease.gpus) for lease in leases if lease.app == app and lease.job == NONE)
 
     def do(self, why: Why, remedy: Remedy) -> None:
         """Do what is said to free the job."""

@@ -1,7 +1,5 @@
 """Orders about CPUs and memory around a lease that waits for its machine."""
 
-import numpy as np
-
 from eunomia.model.cluster import Cluster
 from eunomia.model.columns import Table
 from eunomia.model.leases import GpuState, Lease, LeaseState
@@ -22,7 +20,7 @@ def _growing() -> tuple[Amounts, Table[GpuRows], Lease]:
     held = holdings.live
     held.lease[:3], held.state[:3] = [1, 1, 2], GpuState.HELD
     held.cpus[:3], held.cpus_in_use[:3] = [1.0, 6.0, 4.0], [4.0, 0.0, 4.0]
-    lease = Lease(id=1, epoch=5, app=0, job=0, gpus=np.array([0, 1]), ends_at=Seconds(60.0), granted_at=Seconds(0.0))
+    lease = Lease(id=1, epoch=5, app=0, job=0, gpus=[0, 1], ends_at=Seconds(60.0), granted_at=Seconds(0.0))
     return Amounts(cluster, holdings, Counters(seed=0, last_epoch=5)), holdings, lease
 
 

@@ -69,7 +69,7 @@ def ends(arbiter: Arbiter, luck: random.Random) -> list[Event]:
         if lease.state is LeaseState.ACTIVE and luck.random() < 0.3:
             job, app = state.job_id(lease.job), state.app_id(lease.app)
             epoch = Epoch(lease.epoch - (luck.random() < 0.1))
-            gpus = tuple(lease.gpus.tolist())
+            gpus = tuple(lease.gpus)
             found.append(SingleJobEnded(app=app, job=job, lease=LeaseId(lease.id), epoch=epoch, gpus=gpus))
     return found
 

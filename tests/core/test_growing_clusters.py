@@ -72,7 +72,7 @@ def ends(arbiter: Arbiter, luck: random.Random) -> list[Event]:
             job=state.job_id(lease.job),
             lease=LeaseId(lease.id),
             epoch=lease.epoch,  # type: ignore[arg-type]
-            gpus=tuple(lease.gpus.tolist()),
+            gpus=tuple(lease.gpus),
         )
         for lease in list(state.leases.values())
         if lease.state is LeaseState.ACTIVE and luck.random() < 0.2

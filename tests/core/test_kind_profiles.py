@@ -75,7 +75,7 @@ def test_a_rate_that_comes_while_its_job_gives_back_its_gpus_is_kept_with_their_
     made.step(Seconds(0.5), [Started(lease=LeaseId(lease.id), epoch=Epoch(lease.epoch))])
     made.step(Seconds(1.0), [JobPaused(job=JobId("a/1"))])
     (lease,) = made.state.leases.values()
-    assert (lease.state, lease.gpus.size) == (LeaseState.LEAVING, 0)
+    assert (lease.state, len(lease.gpus)) == (LeaseState.LEAVING, 0)
     made.step(Seconds(1.5), [measured("a", 1, 3.0)])
     (point,) = profile_of(made, "resnet")
     assert (point.rate, point.machine) == (3.0, made.state.cluster.machines[0].name)

@@ -3,7 +3,6 @@
 import dataclasses
 import random
 
-import numpy as np
 import pytest
 
 from eunomia.arbiter import Arbiter
@@ -19,7 +18,7 @@ from eunomia.units import NEVER, AppId, Cause, JobId, Seconds, UserId
 
 
 def a_lease(number: int, ends_at: float, protected_until: float = 0.0) -> Lease:
-    gpus = np.array([number])
+    gpus = [number]
     terms = {"ends_at": Seconds(ends_at), "protected_until": Seconds(protected_until)}
     return Lease(id=number, epoch=number, app=0, gpus=gpus, state=LeaseState.ACTIVE, **terms)
 

@@ -124,7 +124,7 @@ class Run:
         lease = self.lease
         if lease is not None:
             self.seen.append(
-                (float(decision.now), lease.gpus.tolist(), None if lease.probe is None else lease.probe.gpus.tolist())
+                (float(decision.now), lease.gpus, None if lease.probe is None else lease.probe.gpus.tolist())
             )
 
     @property
@@ -206,7 +206,7 @@ def test_a_job_that_ends_meanwhile_ends() -> None:
 def test_a_machine_that_is_lost_meanwhile_ends_the_measurement() -> None:
     run = Run(Asking(2), cluster="2x4 V100", jobs=((1, 4),)).until(30.0, (8.0, MachineLost(machine="m01")))
     assert run.faults == []
-    assert run.arbiter.state.leases[2].gpus.tolist() == [4, 5, 6, 7]
+    assert run.arbiter.state.leases[2].gpus == [4, 5, 6, 7]
 
 
 def test_a_lease_that_is_renewed_in_the_round_of_the_order_is_protected_until_the_limit() -> None:
@@ -250,7 +250,7 @@ def test_a_job_that_has_ended_is_refused_and_the_others_keep_their_places() -> N
     run = Run(Asking(2), jobs=((1, 2), (1, 2))).until(12.0, (2.0, JobFinished(job=JobId("a0/0"))))
     assert "a probe must be of a job that has not ended, but got row 0" in run.faults[0]
     leases = run.arbiter.state.leases
-    assert [(lease.gpus.tolist(), lease.probe) for lease in leases.values()] == [([2, 3], None)]
+    assert [(lease.gpus, lease.probe) for lease in leases.values()] == [([2, 3], None)]
 
 
 BAD: list[tuple[dict[str, Any], str, str]] = [

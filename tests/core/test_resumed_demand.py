@@ -42,7 +42,7 @@ def paused() -> Arbiter:
 
 
 def granted(arbiter: Arbiter) -> list[int]:
-    return [lease.gpus.size for lease in arbiter.state.leases.values()]
+    return [len(lease.gpus) for lease in arbiter.state.leases.values()]
 
 
 @pytest.mark.parametrize(("most", "gpus"), [(None, 2), (1, 1), (5, 5), (100, 8)])

@@ -181,5 +181,5 @@ def test_a_retune_within_the_range_is_accepted() -> None:
     assert drive.in_use[0][0] == 6.0
     assert state.jobs.live.starts[:2].tolist() == [1, 1]  # no restart
     lease = state.leases[1]
-    assert (lease.epoch, lease.gpus.tolist()) == (1, [0])
+    assert (lease.epoch, lease.gpus) == (1, [0])
     assert (state.holdings.live.least_cpus[0], state.holdings.live.most_cpus[0]) == (2.0, 8.0)

@@ -224,7 +224,7 @@ def facts_of(arbiter: Arbiter, row: int, reason: Reason | None, decision: Decisi
         ahead_names=ahead,
         received=float(state.app_ledger.gpu_seconds[jobs.app[row]]),
         planned_in=float(state.reports.starts_at.get(row, math.nan)) - float(state.now),
-        granted=0 if lease is None else int(lease.gpus.size),
+        granted=0 if lease is None else len(lease.gpus),
         pending=pending,
         again_in=max(0.0, float(state.jobs.live.ready_at[row]) - float(state.now)),
         offered=0 if opened is None else int(opened.offer.gpus.size),

@@ -35,7 +35,7 @@ class Holders:
             lease
             for lease in self._state.leases.values()
             if lease.state is not LeaseState.LEAVING
-            and lease.gpus.size
+            and lease.gpus
             and lease.job != self._row
             and (lease.job != NONE or lease.app != self._app)
             and (self._gpu_type == NONE or (self._state.cluster.gpu_type[lease.gpus] == self._gpu_type).any())
@@ -73,7 +73,7 @@ class Holders:
 
     def gpus_gained(self, leases: Sequence[int]) -> int:
         """Return the number of further GPUs of its type that would become free."""
-        gpus = np.concatenate([self._state.leases[number].gpus for number in leases])
+        gpus = np.array([gpu for number in leases for gpu in self._state.leases[number].gpus], np.int64)
         return (
             gpus.size if self._gpu_type == NONE else int((self._state.cluster.gpu_type[gpus] == self._gpu_type).sum())
         )

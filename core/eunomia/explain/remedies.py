@@ -109,7 +109,7 @@ class Remedies:
         lease = self.state.leases[int(self.state.jobs.live.lease[self.row])]
         held = self.state.holdings.live
         latest = max(0.0, lease.granted_at + longest_release(self.arbiter) - self.now)
-        for gpu in lease.gpus.tolist():
+        for gpu in lease.gpus:
             if held.lease[gpu] != lease.id and held.app[gpu] != NONE:
                 text = f"{self.state.app_id(int(held.app[gpu]))} gives it back"
                 yield Remedy(what="release", slots=(gpu,), text=text, in_seconds=latest)
@@ -217,7 +217,7 @@ class Remedies:
 
     def _done(self, leases: Sequence[int], seconds: float | None) -> Remedy:
         """Return the remedy that the work on all these leases is done."""
-        gpus = tuple(sorted(gpu for one in leases for gpu in self.state.leases[one].gpus.tolist()))
+        gpus = tuple(sorted(gpu for one in leases for gpu in self.state.leases[one].gpus))
         text = f"{names_of([self.holders.name(one) for one in leases])} done"
         return Remedy(what="release", slots=gpus, text=text, in_seconds=seconds)
 
@@ -268,7 +268,7 @@ class Remedies:
         names = names_of([self.holders.name(number) for number in numbers])
         if not self.now < until <= start.at:
             return Remedy(what="round", text=f"its turn before {names}", in_seconds=self._ahead_in)
-        slots = tuple(sorted(gpu for number in numbers for gpu in self.state.leases[number].gpus.tolist()))
+        slots = tuple(sorted(gpu for number in numbers for gpu in self.state.leases[number].gpus))
         ends = f"protected part of the lease of {names} ends"
         if len(numbers) > 1:
             ends = f"protected parts of the leases of {names} end"

@@ -138,7 +138,7 @@ class Trials:
         """Make a round after these leases end; with ``only``, after only that many GPUs of the job's type come back."""
         state = self.copy().state
         events = [event for lease in leases for event in done_with(state, state.leases[lease])]
-        gpus = np.concatenate([state.leases[lease].gpus for lease in leases])
+        gpus = np.array([gpu for lease in leases for gpu in state.leases[lease].gpus], np.int64)
         kind = int(state.jobs.live.gpu_type[state.job_row(job)])
         gpus = gpus if kind == NONE else gpus[state.cluster.gpu_type[gpus] == kind]
         return self.round_after(job, events, without=gpus[:0] if only is None else gpus[only:])
@@ -258,8 +258,9 @@ def done_with(state: State, lease: Lease) -> list[Event]:
         return [JobFinished(job=state.job_id(lease.job))]
     on = np.unique(state.holdings.live.job[lease.gpus])
     events: list[Event] = [JobFinished(job=state.job_id(job)) for job in on[on != NONE].tolist()]
-    mine = lease.gpus[state.holdings.live.app[lease.gpus] == lease.app]
-    return [*events, GpusReturned(app=state.app_id(lease.app), gpus=tuple(mine.tolist()))]
+    app = state.holdings.cells.app
+    mine = tuple(gpu for gpu in lease.gpus if app[gpu] == lease.app)
+    return [*events, GpusReturned(app=state.app_id(lease.app), gpus=mine)]
 
 
 def finishes_at(state: State, row: int) -> float:
@@ -290,7 +291,7 @@ def _divided(state: State, app: int) -> Event | None:
     """Return the event by which an app assigns idle GPUs to its waiting jobs, by arrival, or gives them back."""
     held, jobs = state.holdings.live, state.jobs.live
     shared = [lease for lease in state.app_leases(app) if lease.job == NONE and lease.state is LeaseState.ACTIVE]
-    gpus = np.concatenate([lease.gpus for lease in shared])
+    gpus = np.array([gpu for lease in shared for gpu in lease.gpus], np.int64)
     gpus = gpus[(held.app[gpus] == app) & (held.state[gpus] != GpuState.LEAVING)]
     free = gpus[held.job[gpus] == NONE].tolist()
     given = {int(job): gpus[held.job[gpus] == job].tolist() for job in np.unique(held.job[gpus]) if job != NONE}

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from eunomia.contract.decisions import Decision, ProbeOrder, Renewal, Transition, TransitionKind, Waiting
 from eunomia.contract.offers import Offer
 from eunomia.contract.verdicts import Reason
@@ -28,8 +30,8 @@ def adopt(state: State, decision: Decision) -> None:
         if order.kind is _START:
             app, job = names.apps[order.app], NONE if order.job is None else names.jobs[order.job]
             number, epoch = int(order.lease), int(order.epoch)
-            lease = leases[number] = Lease(id=number, epoch=epoch, app=app, job=job, gpus=order.gpus, granted_at=now)
-            lease.ends_at, lease.protected_until = order.ends_at, order.protected_until
+            lease = leases[number] = Lease(id=number, epoch=epoch, app=app, job=job, gpus=order.gpus.tolist())
+            lease.granted_at, lease.ends_at, lease.protected_until = now, order.ends_at, order.protected_until
             counters.last_lease = number if number > counters.last_lease else counters.last_lease
             counters.last_epoch = epoch if epoch > counters.last_epoch else counters.last_epoch
             if job != NONE:
@@ -68,7 +70,7 @@ def _take_gpus(state: State, transitions: Sequence[Transition]) -> None:
         if kind is _START or kind is _RETUNE:
             continue
         lease = state.leases[order.lease]
-        lost = without(lease.gpus, order.gpus).tolist()
+        lost = without(lease.gpus, order.gpus.tolist())
         if not kind.effect.releases:
             leave(state, lease, lost, order.fence)
             continue
@@ -106,7 +108,7 @@ def close_offer(state: State) -> None:
 def _resize(state: State, order: Transition) -> None:
     lease = state.leases[order.lease]
     probe = None if order.probe is None else _probing(state, lease, order.probe)
-    lease.gpus = order.gpus
+    lease.gpus = order.gpus.tolist()
     confirm_again(state, lease, order, probe)
 
 
@@ -119,7 +121,7 @@ def _probing(state: State, lease: Lease, order: ProbeOrder) -> Probing:
         memory_gib=order.memory_gib,
         iterations=order.iterations,
         until=order.until,
-        home=lease.gpus,
+        home=np.array(lease.gpus, np.int64),
         home_cpus=held.cpus[lease.gpus],
         home_memory_gib=held.memory_gib[lease.gpus],
         protected_until=lease.protected_until,
@@ -137,7 +139,7 @@ def confirm_again(state: State, lease: Lease, order: Transition, probe: Probing 
     job, jobs = lease.job, state.jobs.cells
     if job != NONE and order.kind.effect.keeps_running:
         now_is = jobs.state[job]
-        state.waiting_jobs.moved(job, now_is, now_is, jobs.most[job], lease.home.size)
+        state.waiting_jobs.moved(job, now_is, now_is, jobs.most[job], len(lease.home))
     elif job != NONE:
         # The job stops on its old GPUs before it starts on the new ones, unless it keeps running until these are ready.
         halt(state, job)
@@ -159,7 +161,8 @@ def _retune(state: State, order: Transition) -> None:
 def _renew(state: State, renewal: Renewal) -> None:
     lease = state.leases[renewal.lease]
     lease.ends_at, lease.protected_until = renewal.ends_at, renewal.protected_until
-    mine = lease.gpus[state.holdings.live.lease[lease.gpus] == lease.id]
+    holder = state.holdings.cells.lease
+    mine = [gpu for gpu in lease.gpus if holder[gpu] == lease.id]
     state.holdings.set(mine, ends_at=lease.ends_at, protected_until=lease.protected_until)
     state.lease_ends.granted(lease, state.now)
     state.touch(job=lease.job, app=lease.app)

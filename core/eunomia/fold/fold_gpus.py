@@ -55,7 +55,7 @@ def single_job_ended(fold: Folding, event: SingleJobEnded) -> bool:
     if state.apps.cells.ended[app] or (owners.shared_by.get(app)):
         return False
     gpus, held, epoch, number = sorted(event.gpus), state.holdings.cells, event.epoch, lease.id
-    if not gpus or (owners.leaving.get(number)) or gpus != lease.gpus.tolist():
+    if not gpus or (owners.leaving.get(number)) or gpus != lease.gpus:
         return False
     if [gpu for gpu in gpus if held.lease[gpu] != number or held.epoch[gpu] > epoch]:
         return False  # late
@@ -72,7 +72,7 @@ def _all_back(state: State, lease: Lease, event: Released) -> list[int]:
     if lease.state is _LEAVING:
         theirs = leaving == set(gpus) and (lease.job != NONE or {held.job[gpu] for gpu in gpus} == {NONE})
     else:
-        theirs = lease.job != NONE and not leaving and gpus == lease.gpus.tolist()
+        theirs = lease.job != NONE and not leaving and gpus == lease.gpus
     if not theirs:
         return []
     # A late release counts no more: one of the GPUs has a newer order or another holder.
@@ -84,7 +84,7 @@ def _end(fold: Folding, lease: Lease, gpus: list[int], at: Seconds) -> None:
     """End a lease and return all its GPUs at once."""
     state, job = fold.state, lease.job
     state.touch(job=job, app=lease.app)
-    lease.gpus = lease.gpus[:0]
+    lease.gpus = []
     release(state, lease, gpus, at)
     drop_lease(state, lease)
     if job != NONE and state.jobs.cells.state[job] in _ON_GPUS and not fold.ends(state.job_id(job)):
@@ -99,10 +99,10 @@ def come_back(fold: Folding, gpu: int, at: Seconds) -> None:
     if gpu in lease.gpus and held.state[gpu] != GpuState.LEAVING:
         # The GPU came back without an order, and the rest of a gang cannot run without it.
         leave(state, lease, [gpu], held.epoch[gpu])
-        lease.gpus = lease.gpus[lease.gpus != gpu]
-        if lease.job != NONE and lease.gpus.size:
+        lease.gpus = [one for one in lease.gpus if one != gpu]
+        if lease.job != NONE and lease.gpus:
             fold.leave(lease, lease.gpus)
-        elif lease.gpus.size == 0:
+        elif not lease.gpus:
             leave_all(state, lease)
             if lease.job != NONE and state.jobs.cells.state[lease.job] in (JobState.RUNNING, JobState.STARTING):
                 move(state, lease.job, JobState.STOPPING)
@@ -110,7 +110,7 @@ def come_back(fold: Folding, gpu: int, at: Seconds) -> None:
         _lose_division(fold, job)
     state.touch(job=lease.job, app=lease.app)
     release(state, lease, [gpu], at)
-    if lease.gpus.size == 0 and not state.owners.leaving.get(lease.id):
+    if not lease.gpus and not state.owners.leaving.get(lease.id):
         stopped = lease.job
         drop_lease(state, lease)
         if stopped != NONE and state.jobs.cells.state[stopped] == JobState.STOPPING:
@@ -130,12 +130,12 @@ def returned(fold: Folding, event: GpusReturned) -> None:
     """Order an app to leave the GPUs that it returns; it holds them until executors confirm that nothing runs there."""
     state, held = fold.state, fold.state.holdings.live
     app = fold.app(event.app)
-    gpus = np.array(sorted(set(event.gpus)), dtype=np.int64)
-    if gpus.size and (gpus[0] < 0 or gpus[-1] >= state.cluster.gpus or np.any(held.app[gpus] != app)):
+    named = set(event.gpus)
+    if any(not 0 <= gpu < state.cluster.gpus or held.app[gpu] != app for gpu in named):
         raise EventError("an app must return GPUs that it holds", value=str(event.gpus), place=event.app)
     for lease in state.app_leases(app):
-        mine = np.intersect1d(lease.gpus, gpus)
-        if mine.size:
+        mine = [gpu for gpu in lease.gpus if gpu in named]
+        if mine:
             # A gang that returns one GPU gives back all of them.
             fold.leave(lease, mine if lease.job == NONE else lease.gpus)
 
@@ -152,8 +152,8 @@ def started(fold: Folding, event: Started | Resized) -> None:
     if fold.state.amounts.are_known:
         fold.state.amounts.begun(lease)
     if lease.job != NONE:
-        state, gpus = fold.state, lease.gpus if lease.probe is None else lease.probe.gpus
-        move(state, lease.job, _RUNNING, event.at if event.at < state.now else state.now, gpus=gpus.size)
+        state, gpus = fold.state, lease.gpus if lease.probe is None else lease.running
+        move(state, lease.job, _RUNNING, event.at if event.at < state.now else state.now, gpus=len(gpus))
         state.changes.rows += (lease.job, ~lease.app)
 
 
@@ -222,7 +222,7 @@ def lost(fold: Folding, event: MachineLost) -> None:
     for gpu in _gpus_of(state, event).tolist():
         promised = state.leases.get(int(held.successor[gpu]))
         if promised is not None:
-            fold.leave(promised, promised.gpus if promised.job != NONE else np.array([gpu], dtype=np.int64))
+            fold.leave(promised, promised.gpus if promised.job != NONE else [gpu])
         if held.lease[gpu] != NONE:
             come_back(fold, gpu, state.now)
         mark(state, [gpu], GpuState.DOWN)

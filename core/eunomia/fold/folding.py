@@ -13,7 +13,7 @@ from eunomia.model.leases import Lease, LeaseState
 from eunomia.model.workload import JobState
 from eunomia.store.state import State
 from eunomia.store.writers import close_app, divide, drop_job, move, set_verdict
-from eunomia.units import NONE, AppId, Cause, Ints, JobId, Seconds
+from eunomia.units import NONE, AppId, Cause, JobId, Seconds
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -60,7 +60,7 @@ class Folding:
         now = self.state.now
         return at if at < now else now  # NaN: the event carries no time
 
-    def leave(self, lease: Lease, gpus: Ints, *, kind: TransitionKind = TransitionKind.SUSPEND) -> None:
+    def leave(self, lease: Lease, gpus: list[int], *, kind: TransitionKind = TransitionKind.SUSPEND) -> None:
         """Make a lease give GPUs back, and add the order for executors."""
         order = revoke(self.state, lease, gpus, kind=kind, deadline=Seconds(self.state.now + self.grace))
         if order is not None:

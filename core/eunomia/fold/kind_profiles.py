@@ -54,6 +54,6 @@ def _machine(state: State, job: int) -> str:
     lease = state.leases.get(state.jobs.cells.lease[job])
     if lease is None:
         return ""
-    gpus = {*lease.gpus.tolist(), *state.owners.leaving.get(lease.id, ())}
+    gpus = {*lease.gpus, *state.owners.leaving.get(lease.id, ())}
     machines = {int(state.cluster.machine[gpu]) for gpu in gpus}
     return state.cluster.machines[machines.pop()].name if len(machines) == 1 else ""

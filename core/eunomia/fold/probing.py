@@ -48,10 +48,10 @@ def _is_asked_for(state: State, probe: Probing, event: RateMeasured) -> bool:
 def _go_back(fold: Folding, lease: Lease, probe: Probing) -> None:
     """Order a job back to its own GPUs: its lease gives the other GPUs back and is confirmed again."""
     state, job = fold.state, lease.job
-    fence, leaving = Epoch(0), without(lease.gpus, probe.home)
-    if leaving.size:
+    fence, leaving = Epoch(0), without(lease.gpus, lease.home)
+    if leaving:
         fence = state.counters.next_epoch()
-        leaving = np.array(shed(state, lease, leaving.tolist(), fence, fence), np.int64)
+        leaving = shed(state, lease, leaving, fence, fence)
     order = Transition(
         kind=TransitionKind.PROBE,
         lease=LeaseId(lease.id),
@@ -63,10 +63,10 @@ def _go_back(fold: Folding, lease: Lease, probe: Probing) -> None:
         memory_gib=probe.home_memory_gib,
         ends_at=lease.ends_at,
         protected_until=probe.protected_until,
-        leaving=leaving,
+        leaving=np.array(leaving, np.int64),
         fence=fence,
         after=NO_GPUS,
-        deadline=Seconds(state.now + fold.grace) if leaving.size else NEVER,
+        deadline=Seconds(state.now + fold.grace) if leaving else NEVER,
     )
     halt(state, job)
     confirm_again(state, lease, order)

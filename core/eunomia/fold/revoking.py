@@ -9,31 +9,33 @@ from eunomia.model.leases import Lease
 from eunomia.model.workload import JobState
 from eunomia.store.state import State
 from eunomia.store.writers import drop_lease, forget_probe, halt, leave, leave_all, move
-from eunomia.units import NONE, Ints, LeaseId, Seconds
+from eunomia.units import NONE, LeaseId, Seconds
 
 _ON_GPUS = (int(JobState.RUNNING), int(JobState.STARTING))
 _STOPS, _WAITS = JobState.STOPPING, JobState.WAITING
 _AWAITING_ROUND = int(Reason.AWAITING_ROUND)
 
 
-def revoke(state: State, lease: Lease, gpus: Ints, *, kind: TransitionKind, deadline: Seconds) -> Transition | None:
+def revoke(
+    state: State, lease: Lease, gpus: list[int], *, kind: TransitionKind, deadline: Seconds
+) -> Transition | None:
     """Take GPUs from a lease: GPUs that it holds become LEAVING, GPUs that it was only promised are given up at once.
 
     Returns:
         The order for executors, with a new epoch; None if the lease held none of these GPUs.
     """
     epoch = state.counters.next_epoch()
-    mine = shed(state, lease, gpus.tolist(), epoch, epoch)
+    mine = shed(state, lease, gpus, epoch, epoch)
     if not mine:
         return None
     held = state.holdings.live
     return Transition(
-        kind=kind if lease.gpus.size == 0 else TransitionKind.SHRINK,
+        kind=kind if not lease.gpus else TransitionKind.SHRINK,
         lease=LeaseId(lease.id),
         epoch=epoch,
         app=state.app_id(lease.app),
         job=None if lease.job == NONE else state.job_id(lease.job),
-        gpus=lease.gpus,
+        gpus=np.array(lease.gpus, np.int64),
         cpus=held.cpus[lease.gpus],
         memory_gib=held.memory_gib[lease.gpus],
         ends_at=lease.ends_at,
@@ -52,8 +54,8 @@ def shed(state: State, lease: Lease, gpus: list[int], fence: int, epoch: int) ->
     """
     mine = leave(state, lease, gpus, fence)
     lost = set(gpus)
-    kept = [gpu for gpu in lease.gpus.tolist() if gpu not in lost]
-    lease.gpus, lease.epoch = np.array(kept, np.int64) if kept else NO_GPUS, int(epoch)
+    kept = [gpu for gpu in lease.gpus if gpu not in lost]
+    lease.gpus, lease.epoch = kept, int(epoch)
     if epoch > state.counters.last_epoch:
         state.counters.last_epoch = int(epoch)
     if kept:

@@ -1,38 +1,18 @@
-"""Set operations on short ascending arrays of GPUs; numpy's own set functions are slower for the sizes of gangs."""
+"""Set operations on short ascending lists of GPUs."""
+
+from collections.abc import Iterable, Sequence
 
 import numpy as np
-
-from eunomia.units import Ints
 
 NO_GPUS = np.empty(0, np.int64)
 
 
-def without(gpus: Ints, others: Ints) -> Ints:
+def without(gpus: Sequence[int], others: Iterable[int]) -> list[int]:
     """GPUs of the first set that are not in the other."""
-    if gpus.size == 0 or others.size == 0:
-        return gpus
-    if gpus is others:
-        return NO_GPUS
-    gone = set(others.tolist())
-    return _kept(gpus, [gpu not in gone for gpu in gpus.tolist()])
+    gone = set(others)
+    return [gpu for gpu in gpus if gpu not in gone]
 
 
-def within(gpus: Ints, others: Ints) -> Ints:
-    """GPUs of the first set that are also in the other."""
-    if gpus.size == 0 or others.size == 0:
-        return NO_GPUS
-    there = set(others.tolist())
-    return _kept(gpus, [gpu in there for gpu in gpus.tolist()])
-
-
-def joined(one: Ints, other: Ints) -> Ints:
+def joined(one: Iterable[int], other: Iterable[int]) -> list[int]:
     """GPUs of either set, ascending."""
-    if one.size == 0 or other.size == 0:
-        return other if one.size == 0 else one
-    return np.array(sorted({*one.tolist(), *other.tolist()}), dtype=np.int64)
-
-
-def _kept(gpus: Ints, keep: list[bool]) -> Ints:
-    if all(keep):
-        return gpus
-    return gpus[keep] if any(keep) else NO_GPUS
+    return sorted({*one, *other})

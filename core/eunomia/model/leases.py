@@ -94,7 +94,7 @@ class Lease:
     """App row."""
     job: int = NONE
     """Job row; -1: the app divides the lease among its jobs."""
-    gpus: Ints
+    gpus: list[int]
     """GPUs that the lease holds or is promised, ascending; GPUs that it is giving back are not included."""
     ends_at: Seconds = NEVER
     protected_until: Seconds = ZERO
@@ -106,11 +106,11 @@ class Lease:
     """The measurement under way; None: the job runs on all GPUs of the lease."""
 
     @property
-    def running(self) -> Ints:
+    def running(self) -> list[int]:
         """GPUs on which the lease's job runs, or is to run."""
-        return self.gpus if self.probe is None else self.probe.gpus
+        return self.gpus if self.probe is None else self.probe.gpus.tolist()
 
     @property
-    def home(self) -> Ints:
+    def home(self) -> list[int]:
         """GPUs of the lease without those on which its job is only measured."""
-        return self.gpus if self.probe is None else self.probe.home
+        return self.gpus if self.probe is None else self.probe.home.tolist()

@@ -33,7 +33,7 @@ def check_sizes(state: State, menus: Menus, offer: Offer, jobs: list[int], gpus:
         offered = set(offer.gpus.tolist())
         leases = [state.leases.get(number[job]) for job in jobs]
         sizes = [
-            size if lease is None else size + sum(gpu not in offered for gpu in lease.gpus.tolist())
+            size if lease is None else size + sum(gpu not in offered for gpu in lease.gpus)
             for size, lease in zip(gpus, leases, strict=True)
         ]
     if menus.have(jobs, sizes):
@@ -147,7 +147,7 @@ def check_state(state: State) -> None:
     held, jobs = state.holdings.live, state.jobs.live
     promised: set[int] = set()
     for lease in state.leases.values():
-        for gpu in lease.gpus.tolist():
+        for gpu in lease.gpus:
             if gpu in promised:
                 raise StateError("a GPU must be promised once", value=f"GPU {gpu}")
             promised.add(gpu)
@@ -222,16 +222,16 @@ def _check_gang(state: State, lease: Lease) -> None:
     """Check the GPUs on which a lease's job runs, and those to which it goes back after a measurement."""
     gangs, probe = [lease.running], lease.probe
     if probe is not None:
-        gangs.append(probe.home)
-        if not np.array_equal(joined(probe.home, probe.gpus), lease.gpus):
+        gangs.append(lease.home)
+        if joined(lease.home, lease.running) != lease.gpus:
             raise StateError(
                 "a lease must hold what its job is measured on and goes back to", value=f"lease {lease.id}"
             )
     if (probe is not None) != (lease.id in state.owners.probing):
         raise StateError("the leases that measure must be those listed", value=f"lease {lease.id}")
     for gpus in gangs:
-        if lease.job != NONE and gpus.size and not _gang(state, lease.job, int(gpus.size)):
-            raise StateError("a gang must be whole", value=f"{gpus.size} GPUs", place=state.job_id(lease.job))
+        if lease.job != NONE and gpus and not _gang(state, lease.job, len(gpus)):
+            raise StateError("a gang must be whole", value=f"{len(gpus)} GPUs", place=state.job_id(lease.job))
 
 
 def _gang(state: State, job: int, gpus: int) -> bool:

@@ -24,7 +24,7 @@ def anything(state: State, offer: Offer) -> bool:
     if offer.whole and offer.scope is Scope.ALL:
         held, now = state.holdings.cells, state.now
         for lease in itertools.islice(state.leases.values(), OLDEST):
-            for gpu in lease.gpus[:1].tolist():
+            for gpu in lease.gpus[:1]:
                 if held.successor[gpu] == NONE and held.state[gpu] != _DOWN and held.protected_until[gpu] <= now:
                     return True
     return offer.gpus.size > 0

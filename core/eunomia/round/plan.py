@@ -256,7 +256,7 @@ class Planner:
         if claim is None or not self.is_job or lease.job == NONE or self.state.owners.leaving.get(lease.id):
             return False
         gpus = self.placed.get(claim)
-        if gpus is None or gpus != lease.gpus.tolist():
+        if gpus is None or gpus != lease.gpus:
             return False
         served[claim] = set(gpus)
         self.tune(lease, gpus)
@@ -279,7 +279,7 @@ class Planner:
         for job in retunes.jobs.tolist():
             lease = self.state.leases[self.state.jobs.cells.lease[job]]
             if lease.probe is None and self.changed(lease):
-                gpus: list[int] = lease.gpus.tolist()
+                gpus: list[int] = lease.gpus
                 self.order(TransitionKind.RETUNE, lease, gpus, [], (lease.ends_at, lease.protected_until))
 
     def on_offer(self, changing: list[tuple[Lease, int | None]]) -> Iterable[tuple[Lease, int | None, list[int]]]:
@@ -287,7 +287,7 @@ class Planner:
         if not changing:
             return
         leaving = self.state.owners.leaving
-        parts = [(lease, claim, lease.gpus.tolist(), sorted(leaving.get(lease.id, ()))) for lease, claim in changing]
+        parts = [(lease, claim, lease.gpus, sorted(leaving.get(lease.id, ()))) for lease, claim in changing]
         gpus = [gpu for _, _, mine, back in parts for gpu in (*mine, *back)]
         if not gpus:
             return
@@ -311,7 +311,7 @@ class Planner:
 
     def give_up(self, lease: Lease, lost: list[int]) -> None:
         """Take GPUs from an app's lease, or from a lease without a claim; a gang that loses one GPU loses all."""
-        mine: list[int] = lease.gpus.tolist()
+        mine: list[int] = lease.gpus
         gone = set(lost)
         rest = [] if lease.job != NONE else [gpu for gpu in mine if gpu not in gone]
         kind = TransitionKind.SHRINK if rest else TransitionKind.SUSPEND
@@ -319,7 +319,7 @@ class Planner:
 
     def resize(self, lease: Lease, claim: int, reach: set[int], lost: list[int]) -> None:
         """Give a job's lease the GPUs of its placement; it keeps its GPUs that are not on the offer."""
-        mine: list[int] = lease.gpus.tolist()
+        mine: list[int] = lease.gpus
         target = sorted({*(gpu for gpu in mine if gpu not in reach), *self.placed.get(claim, ())})
         if target == mine:
             self.tune(lease, mine)

@@ -138,13 +138,14 @@ class Prober:
     def _order(self, row: _Row) -> Transition | None:
         state, (job, size, kind, locality, cpus, memory_gib) = self._state, row
         lease = self._ready(job)
-        gpus = None if lease is None else self._gpus(lease.gpus, size, kind, locality)
+        own = NO_GPUS if lease is None else np.array(lease.gpus, np.int64)
+        gpus = None if lease is None else self._gpus(own, size, kind, locality)
         if lease is None or gpus is None:
             return None
-        if np.array_equal(gpus, lease.gpus) and math.isnan(cpus) and math.isnan(memory_gib):
+        if np.array_equal(gpus, own) and math.isnan(cpus) and math.isnan(memory_gib):
             return None  # its app master measures it where it is
-        whole = joined(lease.gpus, gpus)
-        amounts = self._given(lease.gpus, gpus, (cpus, memory_gib))
+        whole = np.array(joined(own.tolist(), gpus.tolist()), np.int64)
+        amounts = self._given(own, gpus, (cpus, memory_gib))
         if amounts is None:
             return None
         self._free[whole] = False
@@ -217,7 +218,7 @@ class Prober:
         """
         cluster, made = self._state.cluster, []
         limits = (cluster.machine_cpus, cluster.machine_memory_gib)
-        shares, more = self._state.amounts.shares.by_gpu, without(gpus, own)
+        shares, more = self._state.amounts.shares.by_gpu, without(gpus.tolist(), own.tolist())
         for column, share, wanted, limit in zip(self._amounts, shares, asked, limits, strict=True):
             new = column.copy()
             new[more] = share[more]

@@ -44,9 +44,9 @@ def check_retunes(state: State, offer: Offer, placement: Placement, given_up: In
         if lease is None or lease.state is LeaseState.LEAVING or found is not JobState.RUNNING:
             rule = "a job that is retuned must run on a lease of its own"
             raise PlanError(_PLACEMENT, rule, value=found.name.lower(), place=place)
-        if not taken.isdisjoint(lease.gpus.tolist()):
+        if not taken.isdisjoint(lease.gpus):
             rule = "a job that is retuned must not be placed in the same round, nor lose GPUs in it"
-            raise PlanError(_PLACEMENT, rule, value=f"GPUs {lease.gpus.tolist()[:8]}", place=place)
+            raise PlanError(_PLACEMENT, rule, value=f"GPUs {lease.gpus[:8]}", place=place)
 
 
 def _check_form(state: State, retunes: Retunes) -> None:
@@ -96,15 +96,15 @@ def check_ranges(state: State, allocation: Allocation, placement: Placement, tar
     held, retunes = state.holdings.live, placement.retunes
     for job in () if retunes is None else retunes.jobs.tolist():
         lease = state.leases[state.jobs.cells.lease[job]]
-        gpus = lease.gpus
+        held_gpus = lease.gpus
         if lease.probe is not None:
             continue
         for what, least, most, target in (
             ("CPUs", held.least_cpus, held.most_cpus, targets[0]),
             ("GiB", held.least_memory_gib, held.most_memory_gib, targets[1]),
         ):
-            limits = float(least[gpus].sum()), float(most[gpus].sum())
-            _within(what, float(target[gpus].sum()), limits, state.job_id(job))
+            limits = float(least[held_gpus].sum()), float(most[held_gpus].sum())
+            _within(what, float(target[held_gpus].sum()), limits, state.job_id(job))
 
 
 def _kept(state: State, app: int, gpus: Ints) -> Bools:

@@ -131,7 +131,7 @@ class _StateIndex(Index):
 
     def gpus_of(self, job: Row) -> list[int]:
         lease = self._state.leases.get(self._state.jobs.cells.lease[job])
-        return [] if lease is None else lease.gpus.tolist()
+        return [] if lease is None else [*lease.gpus]
 
     def protected_until(self, job: Row) -> float:
         lease = self._state.leases.get(self._state.jobs.cells.lease[job])
@@ -149,8 +149,8 @@ class _StateIndex(Index):
         if lease is None:
             return (True, 0, 0, kind == NONE, jobs.order[row], -math.inf) if state in _ON else None
         gpus, cluster = lease.gpus, self._state.cluster
-        home = 0 if len(cluster.gpu_types) == 1 or not gpus.size else cluster.gpu_type.item(gpus.item(0))
-        return True, gpus.size, home, kind == NONE, jobs.order[row], lease.protected_until
+        home = 0 if len(cluster.gpu_types) == 1 or not gpus else cluster.gpu_type.item(gpus[0])
+        return True, len(gpus), home, kind == NONE, jobs.order[row], lease.protected_until
 
     def _app(self, row: int) -> Ranked | None:
         return None if self._state.apps.cells.ended[row] else super()._app(row)

@@ -36,7 +36,7 @@ def target_amounts(state: State, allocation: Allocation, placement: Placement) -
             for job, total in zip(retunes.jobs.tolist(), tuned.tolist(), strict=True):
                 lease = state.leases[state.jobs.cells.lease[job]]
                 if lease.probe is None:  # else it keeps what it has, and is retuned by a later round
-                    amount[lease.gpus] = total / lease.gpus.size
+                    amount[lease.gpus] = total / len(lease.gpus)
         made.append(amount)
     return made[0], made[1]
 

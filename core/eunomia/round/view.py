@@ -60,12 +60,12 @@ _values = operator.attrgetter(*_SAME)
 
 def _seen(lease: Lease) -> LeaseView:
     gpus = _read_only(lease.gpus)
-    running = gpus if lease.probe is None else _read_only(lease.probe.gpus)
+    running = gpus if lease.probe is None else _read_only(lease.running)
     return LeaseView(gpus=gpus, running=running, **dict(zip(_SAME, _values(lease), strict=True)))
 
 
-def _read_only(gpus: Ints) -> Ints:
-    made = gpus.view()
+def _read_only(gpus: list[int]) -> Ints:
+    made = np.array(gpus, np.int64)
     made.flags.writeable = False
     return made
 

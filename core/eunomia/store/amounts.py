@@ -5,7 +5,7 @@ kept next to them: it rises when an order is handed to executors, and falls only
 """
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -80,12 +80,12 @@ class Amounts:
         self.shares = MachineShares(cluster)
         self.uneven = False
 
-    def in_use(self, gpus: Ints) -> tuple[Reals, Reals]:
+    def in_use(self, gpus: Sequence[int] | Ints) -> tuple[Reals, Reals]:
         """CPUs and memory in GiB that executors may use on these GPUs."""
         held = self._holdings.live
         return held.cpus_in_use[gpus], held.memory_gib_in_use[gpus]
 
-    def ordered(self, gpus: Ints) -> tuple[Reals, Reals]:
+    def ordered(self, gpus: Sequence[int] | Ints) -> tuple[Reals, Reals]:
         """CPUs and memory in GiB that the leases of these GPUs are to have."""
         held = self._holdings.live
         return held.cpus[gpus], held.memory_gib[gpus]
@@ -103,7 +103,7 @@ class Amounts:
         if lease.state is not _PENDING:
             return
         held, number = self._holdings.cells, lease.id
-        for gpu in lease.gpus.tolist():
+        for gpu in lease.gpus:
             # A GPU that the lease itself is giving back counts again only after it has come back.
             if held.lease[gpu] != number or held.state[gpu] == _LEAVING:
                 return
@@ -187,7 +187,7 @@ class Amounts:
         """Return the leases that wait for CPUs or memory, computed from the tables."""
         if not self.are_known:
             return set()
-        return {number for number, lease in leases.items() if lease.gpus.size and self._waits(lease)}
+        return {number for number, lease in leases.items() if lease.gpus and self._waits(lease)}
 
     def _waits(self, lease: Lease) -> bool:
         held = self._holdings.live
@@ -203,7 +203,7 @@ class Amounts:
 
     def _raise(self, lease: Lease) -> bool:
         """Reserve the greater of the amounts in use and ordered, if the machines have that much free."""
-        gpus, held, machine = lease.gpus, self._holdings.live, self._cluster.machine
+        gpus, held, machine = np.array(lease.gpus, np.int64), self._holdings.live, self._cluster.machine
         columns = ((held.cpus_in_use, held.cpus), (held.memory_gib_in_use, held.memory_gib))
         wanted = [np.maximum(used[gpus], ordered[gpus]) for used, ordered in columns]
         starts = self._cluster.machine_start
@@ -220,7 +220,7 @@ class Amounts:
 
     def _lower(self, lease: Lease) -> None:
         held = self._holdings.live
-        gpus = lease.gpus[held.lease[lease.gpus] == lease.id]
+        gpus = [gpu for gpu in lease.gpus if held.lease[gpu] == lease.id]
         cpus = np.minimum(held.cpus_in_use[gpus], held.cpus[gpus])
         memory_gib = np.minimum(held.memory_gib_in_use[gpus], held.memory_gib[gpus])
         self._holdings.set(gpus, cpus_in_use=cpus, memory_gib_in_use=memory_gib)

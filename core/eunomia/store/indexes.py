@@ -81,7 +81,7 @@ class WaitingJobs:
         made, cells = type(self)(self._jobs, self._leases), self._jobs.cells
         for row in np.flatnonzero(self._jobs.live.state[: self._jobs.used]).tolist():
             lease = self._leases.get(cells.lease[row])
-            size = cells.gpus[row] if lease is None else lease.home.size
+            size = cells.gpus[row] if lease is None else len(lease.home)
             made.moved(row, 0, cells.state[row], cells.most[row], size)
             if cells.reason[row] == Reason.BACKING_OFF:
                 made.backing_off[row] = cells.ready_at[row]

@@ -5,8 +5,6 @@ import json
 from base64 import b64decode, b64encode
 from typing import Any
 
-import numpy as np
-
 from eunomia.contract.codec import decode, encode
 from eunomia.contract.memos import Memo, read_memo
 from eunomia.contract.snapshot import Measured
@@ -148,9 +146,7 @@ def _lease(lease: Lease) -> dict[str, Any]:
 
 def _kept_lease(made: dict[str, Any]) -> Lease:
     probe = made.get("probe")
-    gpus = np.array(made["gpus"], dtype=np.int64)
     kept: dict[str, Any] = {
-        "gpus": gpus,
         "state": LeaseState(made["state"]),
         "probe": None if probe is None else decode(probe),
     }
@@ -160,7 +156,7 @@ def _kept_lease(made: dict[str, Any]) -> Lease:
 def _plain(item: Any) -> Any:
     if isinstance(item, Probing):
         return encode(item)
-    return item.tolist() if isinstance(item, np.ndarray) else int(item) if isinstance(item, LeaseState) else item
+    return int(item) if isinstance(item, LeaseState) else item
 
 
 def _rates(made: list[list[dict[str, Any]]]) -> dict[int, tuple[Measured, ...]]:

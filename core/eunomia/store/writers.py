@@ -50,7 +50,8 @@ def move(
     size = 0
     if to in _ON_GPUS:
         lease = state.leases.get(jobs.lease[job])
-        size = jobs.gpus[job] if lease is None else (lease.gpus if lease.probe is None else lease.probe.home).size
+        begun = gpus != NONE and lease is not None and lease.probe is None
+        size = jobs.gpus[job] if lease is None or begun else len(lease.gpus if lease.probe is None else lease.home)
     state.waiting_jobs.moved(job, before, to, jobs.most[job], size)
     if gpus != NONE:
         jobs.since[job] = at
@@ -157,8 +158,8 @@ def drop_app(state: State, app: int) -> None:
 
 
 def grant(state: State, lease: Lease, order: Transition) -> None:
-    """Give a lease the GPUs of an order: it holds those that no lease holds, and is the successor on the others."""
-    held, gpus, number = state.holdings.cells, order.gpus.tolist(), lease.id
+    """Let a lease hold those of its GPUs that no lease holds; it is the successor on the others."""
+    held, gpus, number = state.holdings.cells, lease.gpus, lease.id
     holder = held.lease
     free = [gpu for gpu in gpus if holder[gpu] == NONE]
     all_free = free == gpus

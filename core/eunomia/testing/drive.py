@@ -196,7 +196,7 @@ class Drive:
             if lease.state is LeaseState.ORDERED and (lease.id, lease.epoch) not in self._handed:
                 self._handed.add((lease.id, lease.epoch))
                 job = None if lease.job == NONE else state.job_id(lease.job)
-                gpus = tuple(lease.gpus.tolist())
+                gpus = tuple(lease.gpus)
                 start = _Start(LeaseId(lease.id), Epoch(lease.epoch), job, gpus, _amounts(state, lease), lease.probe)
                 self._later(now + self._some(self.delays.order), lambda then, s=start: self._begin(s, then))  # type: ignore[misc]
 
@@ -344,7 +344,7 @@ class Drive:
         shared: dict[int, list[int]] = {}
         for lease in state.leases.values():
             if lease.job == NONE and lease.state is LeaseState.ACTIVE:
-                good = [gpu for gpu in lease.gpus.tolist() if self.holders.get(gpu) == lease.id]
+                good = [gpu for gpu in lease.gpus if self.holders.get(gpu) == lease.id]
                 shared.setdefault(lease.app, []).extend(good)
         for app in sorted(set(shared) | {int(state.jobs.live.app[state.job_row(job)]) for job in self._shared_jobs()}):
             self._divide_app(app, set(shared.get(app, [])), now)
@@ -388,7 +388,7 @@ class Drive:
 
 def _amounts(state: State, lease: Lease) -> Amounts:
     cpus, memory_gib = state.amounts.given(lease)
-    return dict(zip(lease.gpus.tolist(), zip(cpus.tolist(), memory_gib.tolist(), strict=True), strict=True))
+    return dict(zip(lease.gpus, zip(cpus.tolist(), memory_gib.tolist(), strict=True), strict=True))
 
 
 def drive(

@@ -45,25 +45,20 @@ def place_on_free(snapshot: Snapshot, offer: Offer, allocation: Allocation) -> P
         the type that they hold, GPU types to choose from, an offer that leaves GPUs out.
     """
     live, grants = snapshot.index, allocation.amount
-    if not offer.whole or not live.proportional or not isinstance(grants, Grants):
+    if not (offer.whole and live.proportional and isinstance(grants, Grants)) or snapshot.cluster.has_islands:
         return None
     if allocation.claims.unit is not Unit.JOB or allocation.rest is not Rest.KEEP or allocation.standby is not None:
         return None
-    if (
-        grants.cpus is not None
-        or grants.memory_gib is not None
-        or grants.pins is not None
-        or snapshot.cluster.has_islands
-    ):
+    if grants.cpus is not None or grants.memory_gib is not None or grants.pins is not None:
         return None
     rows, order, waiting = allocation.claims.rows.tolist(), allocation.order.tolist(), live.waiting
     if not rows:
         return Placement(claim=NO_CLAIMS, gpus=NO_GPUS, start=_all(0)[:1])
-    wanted = snapshot.jobs.gpu_type[rows].tolist()
+    wanted, sizes = snapshot.jobs.gpu_type[rows].tolist(), grants.gpus.tolist()
     one_type = len(snapshot.cluster.gpu_types) == 1  # which a job gets that asks for none
     kinds = [kind + 1 if kind < NONE else 0 for kind in wanted] if one_type else _kinds(grants, wanted)
-    if len(rows) == 1 and order == [0] and offer.scope is Scope.FREE and rows[0] in waiting and kinds[0] >= 0:
-        size = grants.gpus.item(0)
+    if order == [0] and not rows[1:] and offer.scope is Scope.FREE and rows[0] in waiting and kinds[0] >= 0:
+        size = sizes[0]
         gpus = _choose(snapshot.cluster, live.free, kinds[0], size) if size > 0 else None
         if gpus is not None:
             return Placement(claim=FIRST, gpus=np.array(gpus), start=_all(size))
@@ -72,21 +67,28 @@ def place_on_free(snapshot: Snapshot, offer: Offer, allocation: Allocation) -> P
         return None  # GPUs that jobs are leaving are offered too
     if order and min([kinds[claim] for claim in order]) < 0:
         return None
-    stay = _staying(snapshot, offer, allocation, kinds, held)
+    stay = _staying(snapshot, offer, (rows, sizes, order), kinds, held)
     if stay is None:
         return None
     leave = {claim: gpus for claim, gpus in held.items() if claim not in stay} if stay else held
     space = live.free.copy()
     for gpus in leave.values():
         space.give(gpus)
-    return _packed(snapshot.cluster, space, allocation, kinds, leave, stay)
+    return _packed(snapshot.cluster, space, allocation, (sizes, order), kinds, leave, stay)
 
 
 def _staying(
-    snapshot: Snapshot, offer: Offer, allocation: Allocation, kinds: list[int], held: dict[int, list[int]]
+    snapshot: Snapshot,
+    offer: Offer,
+    claims: tuple[list[int], list[int], list[int]],
+    kinds: list[int],
+    held: dict[int, list[int]],
 ) -> dict[int, list[int]] | None:
-    """Return claims that keep their GPUs, in order of service; None: a claim needs other GPUs of the type it holds."""
-    grants, types = allocation.amount.gpus.tolist(), snapshot.cluster.gpu_type  # type: ignore[union-attr]
+    """Return claims that keep their GPUs, in order of service; None: a claim needs other GPUs of the type it holds.
+
+    ``claims``: by claim its row and its GPUs, and the order of service.
+    """
+    (rows, grants, order), types = claims, snapshot.cluster.gpu_type
     one_type = len(snapshot.cluster.gpu_types) == 1
     stay: set[int] = set()
     for claim, gpus in held.items():
@@ -99,10 +101,10 @@ def _staying(
             return None
     if not stay:
         return {}
-    rows, live = allocation.claims.rows, snapshot.index
-    if offer.scope is not Scope.ALL or any(live.protected_until(int(rows[claim])) > snapshot.now for claim in stay):
+    live = snapshot.index
+    if offer.scope is not Scope.ALL or any(live.protected_until(rows[claim]) > snapshot.now for claim in stay):
         return None
-    kept = {claim: held[claim] for claim in allocation.order.tolist() if claim in stay}
+    kept = {claim: held[claim] for claim in order if claim in stay}
     return kept if len(kept) == len(stay) else None
 
 
@@ -122,13 +124,14 @@ def _packed(
     cluster: Cluster,
     space: Space,
     allocation: Allocation,
+    served: tuple[list[int], list[int]],
     kinds: list[int],
     leave: dict[int, list[int]],
     stay: dict[int, list[int]],
 ) -> Placement | None:
-    grants, chosen = allocation.amount.gpus.tolist(), dict(stay)  # type: ignore[union-attr]
+    (grants, order), chosen = served, dict(stay)
     refused: dict[int, Reason] = {}
-    order = [claim for claim in allocation.order.tolist() if grants[claim] > 0 and claim not in stay]
+    order = [claim for claim in order if grants[claim] > 0 and claim not in stay]
     evicted = [claim for claim in leave if not grants[claim]]
     for turn, claim in enumerate(order):
         if claim in leave:

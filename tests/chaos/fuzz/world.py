@@ -304,8 +304,7 @@ class World:
             facts += [None if state.open is None else encode(state.open.bids.get(row))]
             if slots:
                 facts += [
-                    (lease.id, lease.epoch, lease.job, lease.gpus.tolist(), lease.state.name)
-                    for lease in state.app_leases(row)
+                    (lease.id, lease.epoch, lease.job, lease.gpus, lease.state.name) for lease in state.app_leases(row)
                 ]
                 held = state.holdings.live
                 facts += [(held.app == row).nonzero()[0].tolist(), held.epoch[held.app == row].tolist()]

@@ -97,7 +97,7 @@ def test_the_plain_implementation_decides_the_same(
 
 def sizes(found: Arbiter) -> dict[str, int]:
     state = found.state
-    return {str(state.job_id(lease.job)): int(lease.gpus.size) for lease in state.leases.values() if lease.gpus.size}
+    return {str(state.job_id(lease.job)): len(lease.gpus) for lease in state.leases.values() if lease.gpus}
 
 
 def test_jobs_grow_and_shrink_at_each_arrival_and_end() -> None:

@@ -58,7 +58,7 @@ def test_plans_at_the_bounds_of_the_options_are_finite_and_use_all_gpus(
     (columns,) = [record.columns for record in made.records if record.table == "shockwave"]
     assert all(map(math.isfinite, (columns["objective"][0], columns["bound"][0], columns["makespan_bound"][0])))
     assert columns["objective"][0] <= columns["bound"][0] * (1.0 + math.copysign(1e-9, columns["bound"][0]))
-    assert sum(int(lease.gpus.size) for lease in lab.arbiter.state.leases.values()) == 2
+    assert sum(len(lease.gpus) for lease in lab.arbiter.state.leases.values()) == 2
 
 
 def test_announced_regimes_of_more_than_all_work_change_no_plan() -> None:

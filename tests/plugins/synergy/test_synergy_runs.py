@@ -78,7 +78,7 @@ def test_no_job_is_ever_below_its_proportional_rate(
         assert not decision.faults
         state = drive.arbiter.state
         for lease in state.leases.values():
-            if lease.job >= 0 and lease.gpus.size:
+            if lease.job >= 0 and len(lease.gpus):
                 cpus, memory_gib = (part.mean() for part in state.amounts.ordered(lease.gpus))
                 matrix = matrices[kind_of[state.job_id(lease.job)]]
                 assert matrix.at(cpus, memory_gib) >= matrix.at(*SHARE) * (1.0 - 1e-6)
