@@ -34,6 +34,7 @@ import types
 from typing import Any, NoReturn
 
 from eunomia_appmaster.launcher import shepherd
+from eunomia_appmaster.node.lenient_output import be_lenient
 from eunomia_appmaster.node.process_name import name_process, name_worker
 from eunomia_appmaster.node.stack_signal import write_stacks_on_signal
 
@@ -137,6 +138,7 @@ def run_python(start: dict[str, Any]) -> NoReturn:
         _unbuffer()
     elif os.environ.get("PYTHONUNBUFFERED"):
         _unbuffer()
+    be_lenient()
     try:
         if arguments[0] == "-m":
             _run_module(arguments[1:])

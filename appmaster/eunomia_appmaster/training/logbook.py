@@ -4,18 +4,24 @@ import socket
 import statistics
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import structlog
 import torch
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
+log = structlog.get_logger()
+
 STEP_SECONDS_TAG = "eunomia/step_seconds"
 FLUSH_SECONDS = 5
+PAUSE_SECONDS = 30.0
+"""Seconds without logs after the disk has refused some."""
 _WINDOW_SECONDS = 0.25
 _WINDOWS = 9
 
@@ -35,6 +41,7 @@ class Logbook:
         self._suffix = suffix
         self._active = active
         self._writer: SummaryWriter | None = None
+        self._again_at = 0.0
 
     @property
     def is_open(self) -> bool:
@@ -45,20 +52,34 @@ class Logbook:
         """Write scalars at ``step``; NaN and infinity are written as such."""
         if not self._active:
             return
-        writer = self._opened()
-        for tag, value in values.items():
-            writer.add_scalar(tag, value, step)
+        if time.monotonic() < self._again_at:
+            return
+        with self._lenient():
+            writer = self._opened()
+            for tag, value in values.items():
+                writer.add_scalar(tag, value, step)
 
     def flush(self) -> None:
         """Flush written lines to the disk."""
         if self._writer is not None:
-            self._writer.flush()
+            with self._lenient():
+                self._writer.flush()
 
     def close(self) -> None:
         """Flush and close; a later `write` opens a further file."""
         if self._writer is not None:
-            self._writer.close()
+            with self._lenient():
+                self._writer.close()
         self._writer = None
+
+    @contextmanager
+    def _lenient(self) -> Iterator[None]:
+        """Drop the file that the disk refuses to take, and try a further one after a pause: training goes on."""
+        try:
+            yield
+        except OSError as error:
+            self._writer, self._again_at = None, time.monotonic() + PAUSE_SECONDS
+            log.warning("logs.refused", folder=str(self.folder), why=str(error))
 
     def _opened(self) -> "SummaryWriter":
         if self._writer is None:

@@ -13,6 +13,7 @@ import torch
 from eunomia.errors import InputError
 from eunomia.model.adaptations import MOST_BATCH_SIZE, is_batch_size
 from eunomia_appmaster.app.checkpoints import BEST_FOLDER, CheckpointStore
+from eunomia_appmaster.node.lenient_output import be_lenient
 from eunomia_appmaster.node.process_name import name_worker
 from eunomia_appmaster.training.best import BestKeeper
 from eunomia_appmaster.training.commands import Commands, Directive
@@ -48,6 +49,8 @@ class Supervision:
     ) -> None:
         name_worker()
         container = environment.container_dir
+        if container is not None:
+            be_lenient()
         self._gang = gang
         self._keeper = keeper
         self._logbook = logbook
