@@ -229,8 +229,8 @@ def read_all(state: Path) -> Seen:
 
 
 def each(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
-    """Yield each file and damage, with the folder restored and damaged so."""
-    for file in files_of(snapshot.copy):
+    """Yield each file but the journal's, and damage, with the folder restored and damaged so."""
+    for file in (file for file in files_of(snapshot.copy) if kind_of(file) is not Kind.JOURNAL):
         for name, how in DAMAGES.items():
             snapshot.restore()
             if damage(snapshot.state / file, how):

@@ -49,8 +49,6 @@ def test_each_damage_to_each_file_is_reported_and_no_damaged_content_is_read(sna
     silent = []
     for file, how in state_folder.each(snapshot):
         kind, name = kind_of(file), Path(file).name
-        if kind is Kind.JOURNAL:
-            continue
         seen = read_all(snapshot.state)
         if kind in (Kind.FREE, Kind.COPY):
             assert not seen.errors, (file, how)
