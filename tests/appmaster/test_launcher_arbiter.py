@@ -308,6 +308,7 @@ def test_only_the_app_masters_that_ended_last_are_remembered(tmp_path: Path, mon
         masters = app_masters.AppMasters(
             node, Containers(node, ZygoteClient(node.folder, enabled=False)), "127.0.0.1:1"
         )
+        masters.registered.set()
         for app in ("ana", "bob", "cid"):
             masters.start(pb.AppMasterOrder(app=app, attempt=1, command=command, folder=str(tmp_path)))
             while any(master.status.state != pb.APP_MASTER_COMPLETED for master in masters):
@@ -325,6 +326,7 @@ def masters_of(node: Node, *, pause_seconds: float = 0.01) -> app_masters.AppMas
     masters = app_masters.AppMasters(node, containers, "127.0.0.1:1", pause_seconds=pause_seconds)
     containers.adopt()
     masters.adopt()
+    masters.registered.set()
     return masters
 
 

@@ -145,6 +145,8 @@ class AppMasters:
         self._limit = limit
         self.draining = False
         """Whether this launcher was ordered to end, so that it starts nothing more."""
+        self.registered = asyncio.Event()
+        """Set once the arbiter has accepted this launcher: one with a copy of the state folder starts no app master."""
         self._all: dict[str, AppMasterRecord] = {}
         self._lives: set[asyncio.Task[None]] = set()
 
@@ -280,6 +282,9 @@ class AppMasters:
         if master.status.state in PAUSES:  # adopted in a pause, or suspended from the beginning
             await self._pause(master)
         while not (master.stopped.is_set() and master.container is None):
+            if master.container is None and not self.registered.is_set():
+                await self._first_of(self.registered, master.stopped)
+                continue
             await self._attempt(master)
             if master.final:
                 break
@@ -341,15 +346,19 @@ class AppMasters:
         seconds, status = master.pause_seconds(self._pause_seconds), master.status
         if status.HasField("again_at"):  # whatever was done to the machine's clock meanwhile
             seconds = min(seconds, max(0.0, status.again_at - self._node.system.unix_time()))
-        waits = [asyncio.ensure_future(event.wait()) for event in (master.stopped, master.hurried)]
-        await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        for wait in waits:
-            wait.cancel()
+        await self._first_of(master.stopped, master.hurried, seconds=seconds)
         master.hurried.clear()
         status.ClearField("again_at")
         if not master.stopped.is_set():
             status.attempt = max(status.attempt + 1, master.order.attempt)
             status.state = pb.APP_MASTER_STATE_UNSPECIFIED
+
+    @staticmethod
+    async def _first_of(*events: asyncio.Event, seconds: float | None = None) -> None:
+        waits = [asyncio.ensure_future(event.wait()) for event in events]
+        await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
 
     def _changed(self, master: AppMasterRecord, state: "pb.AppMasterState.ValueType") -> None:
         master.status.state = state

@@ -2,7 +2,6 @@
 
 import dataclasses
 import signal
-import time
 from pathlib import Path
 
 import structlog
@@ -13,6 +12,7 @@ from eunomia_appmaster.launcher.processes import ProcessId, identify, kill, memb
 from eunomia_appmaster.node.control_groups import ControlGroups, GroupLimits
 from eunomia_appmaster.node.local_machine import GIB, LocalMachine
 from eunomia_appmaster.node.machine_faults import out_of_memory_kills
+from eunomia_appmaster.node.system import MACHINE, System
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 
 log = structlog.get_logger()
@@ -29,11 +29,18 @@ class Confinement:
         groups: of this machine.
         machine: its slots, whose CPUs and memory a lease has unless the arbiter orders others.
         most_processes: processes and threads of one container.
+        system: the clock of the machine.
     """
 
-    def __init__(self, groups: ControlGroups, machine: LocalMachine, *, most_processes: int = MOST_PROCESSES) -> None:
-        self._groups = groups
-        self._machine = machine
+    def __init__(
+        self,
+        groups: ControlGroups,
+        machine: LocalMachine,
+        *,
+        most_processes: int = MOST_PROCESSES,
+        system: System = MACHINE,
+    ) -> None:
+        self._groups, self._machine, self._system = groups, machine, system
         self._most_processes = most_processes
         self.refusals: dict[int, str] = {}
         """By slot: why the last order about its CPUs and memory was refused."""
@@ -92,13 +99,14 @@ class Confinement:
         """Kill what is left in groups of containers that are over or unknown, for instance after a lost record."""
         known = {container.mark for container in containers if not container.completed}
         left = {name: group for name, group in self._groups.left().items() if name not in known}
-        deadline = time.monotonic() + _SWEEP_SECONDS
+        clock = self._system
+        deadline = clock.monotonic() + _SWEEP_SECONDS
         for name, group in left.items():
             if not group.is_empty():
                 log.warning("group.killed", group=name, processes=len(group.processes()))
-            while not group.is_empty() and time.monotonic() < deadline:
+            while not group.is_empty() and clock.monotonic() < deadline:
                 group.kill()
-                time.sleep(0.01)
+                clock.sleep(0.01)
             group.remove()
 
     def close(self) -> None:

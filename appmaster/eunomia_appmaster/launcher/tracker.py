@@ -141,6 +141,7 @@ class Tracker:
         self._heartbeat_seconds = answer.heartbeat_seconds or 5.0
         self._registration_id = answer.registration_id
         self._acknowledged = version
+        self._app_masters.registered.set()
         log.info("node.registered", node=self._node.name, slots=len(slots))
 
     async def _beat(self) -> None:

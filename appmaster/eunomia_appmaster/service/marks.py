@@ -5,7 +5,6 @@ and app masters, which return it when they register. A journal that does not rea
 has acted upon: SQLite takes a damaged frame of its log for the end of the log and says nothing.
 """
 
-import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
@@ -17,6 +16,7 @@ from eunomia.journal.journal import Journal
 from eunomia.journal.values import Note
 from eunomia.model.shapes import value
 from eunomia_appmaster.node.mark_file import MARK, MarkFile
+from eunomia_appmaster.node.system import MACHINE, System
 
 log = structlog.get_logger()
 
@@ -92,10 +92,11 @@ class Marks:
     Args:
         journal: of one arbiter.
         path: of the file, see ``MARK``.
+        system: the clock of the machine.
     """
 
-    def __init__(self, journal: Journal, path: Path) -> None:
-        self._journal = journal
+    def __init__(self, journal: Journal, path: Path, *, system: System = MACHINE) -> None:
+        self._journal, self._system = journal, system
         self._file = MarkFile(path)
         self._history = _history_of(journal)
         self._refused = False
@@ -172,7 +173,8 @@ class Marks:
             what: the loss in words.
         """
         self._history = max(self._history, loss.mark.history) + 1
-        noted = {"history": self._history, "what": what, "step": loss.mark.step, "last": loss.last, "at": time.time()}
+        at = self._system.unix_time()
+        noted = {"history": self._history, "what": what, "step": loss.mark.step, "last": loss.last, "at": at}
         self._journal.note(Note(kind=LOSS, key=str(self._history), value=noted))
         log.warning("journal.loss_accepted", what=what)
         self.follow()

@@ -18,6 +18,7 @@ from eunomia.journal.journal import Journal, SavedState, read_step
 from eunomia.journal.schema import check_version, columns_of, prepare, version_of
 from eunomia.journal.sums import NOTES, as_json, check_follows, checkpoint_sum, is_checkpoint_whole, row_sum, write_meta
 from eunomia.journal.values import META, NOTED, Note, name_of, segment_rows, values, write_notes, write_step
+from eunomia_appmaster.node.system import MACHINE
 
 T = TypeVar("T")
 
@@ -186,7 +187,7 @@ def _copy_segments(database: sqlite3.Connection, damaged: sqlite3.Connection, dr
         return
     for first, last, file, good in _until_damage(segment_rows(damaged), "segments", dropped):
         if good:
-            segment = (first, last, time.time(), file)
+            segment = (first, last, MACHINE.unix_time(), file)
             database.execute("INSERT OR REPLACE INTO segments VALUES (?, ?, ?, ?, ?)", (*segment, row_sum(*segment)))
         else:
             dropped.append(f"segment {name_of(first)}")
@@ -202,7 +203,7 @@ def _until_damage(rows: Iterable[T], table: str, dropped: list[str]) -> Iterator
 
 def _swap(path: Path, fresh: Path) -> Path:
     """Rename the damaged file and its parts, and put the new file in its place."""
-    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(MACHINE.unix_time()))
     kept = path.with_name(f"{path.stem}.damaged-{stamp}{path.suffix}")
     for end in ("-wal", "-shm", ""):
         part = path.with_name(path.name + end)

@@ -91,7 +91,7 @@ class Service:
         self.meters: Meters | None = None
         """The counters of ``--metrics``; to be set before the service runs."""
         self._fallback = fallback
-        self.marks = Marks(journal, settings.mark)
+        self.marks = Marks(journal, settings.mark, system=system)
         self.marks.check_begun(accepted=settings.accept_loss)
         self.loss: Loss | None = None
         """Steps that are gone, until the operator has accepted that; nothing is decided meanwhile."""
