@@ -71,9 +71,9 @@ class Run:
         for lease in list(self.arbiter.state.leases.values()):
             if lease.state is LeaseState.ORDERED:
                 job = str(self.arbiter.state.job_id(lease.job))
-                for rank, slot in enumerate(lease.gpus.tolist()):
+                for rank, slot in enumerate(lease.gpus):
                     self._end(slot)
-                    self._container(job, slot, lease.epoch, rank, lease.gpus.size)
+                    self._container(job, slot, lease.epoch, rank, len(lease.gpus))
                 self._incarnations[job] = self._incarnations.get(job, 1) + 1
                 begun.append(Started(lease=lease.id, epoch=lease.epoch))
         return begun

@@ -34,6 +34,7 @@ def nvmlDeviceGetCount(): return len(_uuids)
 def nvmlDeviceGetHandleByIndex(index): return index
 def nvmlDeviceGetName(index): return "NVIDIA A100-SXM4-80GB"
 def nvmlDeviceGetUUID(index): return _uuids[index]
+def nvmlDeviceGetMinorNumber(index): raise NVMLError
 def nvmlDeviceGetP2PStatus(one, other, which): return 0
 """
 
