@@ -54,6 +54,7 @@ TABLE: dict[str, Kind] = {
     r"launcher/lock": Kind.FREE,
     r"launcher/(epochs|launcher)\.json|launcher/secret": Kind.KEPT,
     rf"launcher/app_masters/{APP}\.json": Kind.KEPT,
+    r"launcher/stacks/stacks\.txt": Kind.FREE,  # of a launcher that hung
     r"launcher/live/[^/]+": Kind.FREE,  # of an ended container; test_the_link_of_a_running_container_is_made_again
     rf"apps/{APP}/(app\.toml|submission\.json|master\.json)": Kind.KEPT,
     rf"apps/{APP}/trials\.csv": Kind.LEFT_OUT,

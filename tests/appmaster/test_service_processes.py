@@ -23,6 +23,7 @@ from eunomia.logs import configure_logs
 from eunomia_appmaster import Client
 from eunomia_appmaster.client import SubmittedApp
 from eunomia_appmaster.journal_check import check_folder
+from eunomia_appmaster.node.kept_files import read_token
 from eunomia_appmaster.node.supervisor import Child, Supervisor
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
@@ -205,7 +206,7 @@ def test_a_step_over_its_limit_ends_the_process_and_is_not_journaled(tmp_path: P
     try:
         eventually(lambda: (state / "run" / "address").exists() or process.poll() is not None)
         address = (state / "run" / "address").read_text()
-        _register(address, (state / "run" / "launcher.token").read_text())
+        _register(address, read_token(state / "run" / "launcher.token"))
         with Client(address, token_file=state / "run" / "token") as arbiter:
             eventually(lambda: arbiter.health().ready)
             name = arbiter.submit(file).name
@@ -342,7 +343,7 @@ LONG = "x" * 300
             2,
             "slots must be from 1 to 65536, but got 1000000000 (--slots)",
         ),
-        (("serve", "--cpu-only", "--make-certificates", "--state-dir", LONG), 2, "a folder that can be written"),
+        (("serve", "--cpu-only", "--make-certificates", "--state-dir", LONG), 2, "but got File name too long"),
     ],
 )
 def test_meaningless_input_is_refused_in_one_line(

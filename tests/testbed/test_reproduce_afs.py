@@ -182,7 +182,7 @@ def test_rows_without_costly_policies_and_rows_with_tiresias_have_clusters_of_th
 def test_a_cluster_or_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r'^clusters must be some of 0e4a51, .* but got "2869cf" \(--set clusters\)'):
         PAPER.claims(AfsGrid(clusters="b436b2, 2869cf"))
-    with pytest.raises(InputError, match=r"^trace must be a file of Philly's trace with models, .*\(reproduce afs\)"):
+    with pytest.raises(InputError, match=r"^trace must be the file of Philly's trace with models .*\(reproduce afs\)"):
         run_cell(cell(AfsGrid(trace=str(tmp_path / "none.csv")), "srtf"))
 
 

@@ -40,3 +40,5 @@ def _folders(state: Path) -> Iterator[Path]:
             yield from sorted(folder for folder in (state / "apps").iterdir() if folder.is_dir())
     except PermissionError as error:
         raise InputError(RULE, value="no right to read it", place=str(error.filename)) from None
+    except OSError as error:  # such as a name that is too long
+        raise InputError(RULE, value=error.strerror or str(error), place=str(error.filename)) from None
