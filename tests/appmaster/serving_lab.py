@@ -25,7 +25,7 @@ T = TypeVar("T")
 SCRIPT = """
 import os, signal, sys, time
 signal.signal(15, lambda *_: sys.exit(75))
-print("up", os.environ["EUNOMIA_JOB"], flush=True)
+print(f"up {os.environ['EUNOMIA_JOB']}", flush=True)
 print("careful", file=sys.stderr, flush=True)
 while not os.path.exists("end"):
     time.sleep(0.02)
