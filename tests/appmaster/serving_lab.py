@@ -26,7 +26,7 @@ SCRIPT = """
 import os, signal, sys, time
 signal.signal(15, lambda *_: sys.exit(75))
 print(f"up {os.environ['EUNOMIA_JOB']}", flush=True)
-print("careful", file=sys.stderr, flush=True)
+sys.stderr.write("careful\\n")
 while not os.path.exists("end"):
     time.sleep(0.02)
 """
