@@ -1,4 +1,4 @@
-"""A data-parallel training script that hangs, as it is told, in its first incarnation."""
+"""A data-parallel training script that hangs in its first incarnation, in the way that an argument names."""
 
 import argparse
 import os

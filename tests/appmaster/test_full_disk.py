@@ -29,6 +29,21 @@ def test_what_is_printed_on_a_full_disk_is_dropped(tmp_path: Path, flags: list[s
     assert (tmp_path / "stdout.log").stat().st_size <= 4096
 
 
+@pytest.mark.parametrize("flags", [[], ["-u"]])
+def test_lines_of_workers_that_share_a_file_stay_whole(tmp_path: Path, flags: list[str]) -> None:
+    script = (
+        "import sys\n"
+        "from eunomia_appmaster.node.lenient_output import be_lenient\n"
+        "be_lenient()\n"
+        "for number in range(3000): print('rank', 'at', 'step', number, flush=True)\n"
+    )
+    with (tmp_path / "stdout.log").open("a") as out:
+        workers = [subprocess.Popen([sys.executable, *flags, "-c", script], stdout=out) for _ in range(2)]
+        assert [worker.wait(60) for worker in workers] == [0, 0]
+    lines = (tmp_path / "stdout.log").read_text().splitlines()
+    assert sorted(lines) == sorted(2 * [f"rank at step {number}" for number in range(3000)])
+
+
 def test_scalars_that_the_disk_refuses_end_no_training_and_go_on_later(tmp_path: Path) -> None:
     script = (
         "import resource, time\n"

@@ -4,10 +4,10 @@ import json
 import random
 
 import pytest
+from tests.core.test_compound_events import acknowledged
 
 from eunomia.arbiter import Arbiter
 from eunomia.contract.codec import encode
-from eunomia.contract.decisions import Decision
 from eunomia.contract.events import (
     AppArrived,
     Event,
@@ -15,10 +15,8 @@ from eunomia.contract.events import (
     MachineBack,
     MachineLost,
     ProfileChanged,
-    Released,
     SingleJobArrived,
     SingleJobEnded,
-    Started,
 )
 from eunomia.contract.stages import Rounds
 from eunomia.errors import InputError
@@ -77,17 +75,6 @@ def ends(arbiter: Arbiter, luck: random.Random) -> list[Event]:
         for lease in list(state.leases.values())
         if lease.state is LeaseState.ACTIVE and luck.random() < 0.2
     ]
-
-
-def acknowledged(decision: Decision, now: Seconds) -> list[Event]:
-    found: list[Event] = []
-    for order in (*decision.orders, *decision.transitions):
-        if order.leaving.size:
-            gpus = tuple(order.leaving.tolist())
-            found.append(Released(lease=order.lease, epoch=order.fence, gpus=gpus, at=now))
-        if order.gpus.size:
-            found.append(Started(lease=order.lease, epoch=order.epoch, at=now))
-    return found
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -29,7 +29,8 @@ class ServeFlags(BaseModel):
         str, typer.Option("--slot-types", metavar="TYPES", help="Paced CPU slots: '2x fast:1.0, 2x slow:0.5'.")
     ] = ""
     control_groups: Annotated[
-        str, typer.Option("--control-groups", metavar="KIND", help="That enforce slots: auto, v2, v1 or none.")
+        str,
+        typer.Option("--control-groups", metavar="KIND", help="Groups that enforce slots: auto, v2, v1 or none."),
     ] = "auto"
     slot_processes: Annotated[
         int, typer.Option("--slot-processes", metavar="N", min=16, help="Processes and threads of one worker's group.")

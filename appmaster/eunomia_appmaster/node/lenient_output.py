@@ -26,7 +26,7 @@ class LenientFile(io.FileIO):
 def be_lenient() -> None:
     """Let ``print``, and what else writes to this process's own stdout and stderr, outlive a full disk.
 
-    Streams that the script has put in their place are left alone.
+    Where Python is unbuffered, a line is written whole at its end. Streams that the script has replaced are left alone.
     """
     for name, number in (("stdout", 1), ("stderr", 2)):
         old = getattr(sys, name)
@@ -37,10 +37,8 @@ def be_lenient() -> None:
                 continue
             old.flush()
         raw = LenientFile(number, "w", closefd=False)
-        unbuffered = old.write_through
-        new = io.TextIOWrapper(
-            raw if unbuffered else io.BufferedWriter(raw),  # as Python starts with -u
-            encoding=old.encoding, errors=old.errors, line_buffering=old.line_buffering, write_through=unbuffered,
-        )  # fmt: skip
+        # With -u each argument of a print would be a write of its own, and lines of ranks that share a file would mix.
+        by_line = old.line_buffering or old.write_through
+        new = io.TextIOWrapper(io.BufferedWriter(raw), encoding=old.encoding, errors=old.errors, line_buffering=by_line)
         setattr(sys, name, new)
         setattr(sys, f"__{name}__", new)

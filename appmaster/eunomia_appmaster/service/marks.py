@@ -1,8 +1,8 @@
 """How far a journal was written when others last heard of it, kept outside of SQLite; and what is gone since.
 
 After each commit, never before, the arbiter writes a mark into ``journal.mark``, and its answers carry it to launchers
-and app masters, which return it when they register. A journal that does not reach a mark has lost steps that somebody
-has acted upon: SQLite takes a damaged frame of its log for the end of the log and says nothing.
+and app masters, which return it when they register. A journal that does not reach a mark has lost steps on which
+a machine or an app has acted: SQLite takes a damaged frame of its log for the end of the log and says nothing.
 """
 
 from collections.abc import Iterable

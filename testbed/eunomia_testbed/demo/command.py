@@ -42,7 +42,8 @@ def demo(flags: DemoFlags) -> int:
     profile = Profile.load(flags.policy, settings=settings)
     machine = local_machine.detect(flags.slots, slot_types=flags.slot_types)
     name = flags.out or Path("eunomia-out") / new_folder_name("demo", datetime.now(UTC))
-    choose(name, paced=machine.is_paced).close()  # refused before anything is written; v2 moves this process
+    if machine.is_paced:
+        choose(name, paced=True).close()  # refused before anything is written; v2 moves this process
     folder = ResultFolder.create(name, overwrite=flags.overwrite)
     on_gpus = bool(machine.slots[0].uuid)
     sources = fitted(app_sources(seed), slots=len(machine.slots), on_gpus=on_gpus)

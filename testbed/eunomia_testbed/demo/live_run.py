@@ -42,6 +42,11 @@ class Look:
     news: News
 
 
+def _slots(slot_types: str) -> tuple[str, str]:
+    """Return the option of the launcher about control groups: jobs on slots without a pace may borrow idle cores."""
+    return "--control-groups", "auto" if slot_types else "none"
+
+
 class LiveRun:
     """One run of some apps in its own folder; a context manager that ends all its processes.
 
@@ -87,7 +92,7 @@ class LiveRun:
                 seed=seed,
                 address="127.0.0.1:0",
                 log_dir=folder / "logs",
-                launcher_options=[word for module in PRELOAD for word in ("--preload", module)],
+                launcher_options=[*_slots(slot_types), *(word for module in PRELOAD for word in ("--preload", module))],
             ),
         )
 

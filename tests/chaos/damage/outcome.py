@@ -27,8 +27,8 @@ from eunomia_appmaster.service.marks import ACCEPT
 from eunomia_appmaster.service.service import Service
 from eunomia_appmaster.service.settings import Settings
 
-BACKUP, SALVAGE, ANEW = "estore a backup", "eunomia journal salvage", "begin a new one"
-CURES = (BACKUP, SALVAGE, ANEW, ACCEPT)
+BACKUP, SALVAGE, NEW_JOURNAL = "estore a backup", "eunomia journal salvage", "begin a new one"
+CURES = (BACKUP, SALVAGE, NEW_JOURNAL, ACCEPT)
 CLOCK_SECONDS = 60.0
 
 
@@ -151,7 +151,7 @@ def _cured(folder: Path, end: End, said: str, backup: Path) -> Outcome:
     ways: dict[str, Callable[[Path], bool]] = {
         BACKUP: lambda copy: _begins_with(copy, backup),
         SALVAGE: _begins_salvaged,
-        ANEW: _begins_anew,
+        NEW_JOURNAL: _begins_a_new_one,
         ACCEPT: lambda copy: not begin(copy, accept=True).question,
     }
     named = [cure for cure in CURES if cure in said]
@@ -186,7 +186,7 @@ def _begins_with(folder: Path, backup: Path) -> bool:
     return not begun.question or not begin(folder, accept=True).question
 
 
-def _begins_anew(folder: Path) -> bool:
+def _begins_a_new_one(folder: Path) -> bool:
     """Move the journal away; the arbiter names the option with which it begins a new one."""
     _without_journal(folder)
     try:
@@ -200,8 +200,8 @@ def _begins_salvaged(folder: Path) -> bool:
     try:
         save(folder / JOURNAL)
     except InputError as error:
-        if ANEW in str(error):
-            return _begins_anew(folder)
+        if NEW_JOURNAL in str(error):
+            return _begins_a_new_one(folder)
         return BACKUP in str(error)
     return not begin(folder).question
 
