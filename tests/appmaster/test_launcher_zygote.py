@@ -203,6 +203,7 @@ def test_python_means_this_one_unless_another_environment_is_named(tmp_path: Pat
     assert interpreter("no-such-command", {"PATH": str(tmp_path)}) == "no-such-command"
 
 
+@pytest.mark.slow
 def test_a_stopped_zygote_is_replaced_and_the_worker_that_waits_for_it_starts_by_exec(tmp_path: Path) -> None:
     def forked(lab: Any, name: str) -> bool:
         return bool(run(lab, f"{name}{time.monotonic_ns()}", 0, script="pass")[0].forked)

@@ -37,6 +37,7 @@ def went_on_after(made: Supervisor, arbiter: Client, file: Path) -> tuple[str, s
     return stalled, stacks(made, "hang")
 
 
+@pytest.mark.slow
 def test_a_worker_that_sleeps_in_backward_is_ended_with_its_stacks(tmp_path: Path) -> None:
     with (
         supervisor(tmp_path, launcher_options=QUICK) as made,

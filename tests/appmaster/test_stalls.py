@@ -69,6 +69,7 @@ def test_a_stopped_worker_is_woken_and_loses_neither_work_nor_a_retry(tmp_path: 
         assert next(step for event, step in steps if event == "resumed") == left > 0  # it saved as it left
 
 
+@pytest.mark.slow
 def test_a_script_without_the_helper_is_ended_only_where_the_app_file_says_so(tmp_path: Path) -> None:
     with (
         supervisor(tmp_path, launcher_options=QUICK) as made,
@@ -92,7 +93,11 @@ if "eunomia_appmaster.launcher" in sys.orig_argv:
 
 
 @pytest.mark.parametrize(
-    ("number", "what"), [(signal.SIGUSR2, "its loop hung"), (signal.SIGSTOP, "its process was stopped")]
+    ("number", "what"),
+    [
+        (signal.SIGUSR2, "its loop hung"),
+        pytest.param(signal.SIGSTOP, "its process was stopped", marks=pytest.mark.slow),
+    ],
 )
 def test_a_launcher_whose_loop_hangs_is_replaced_and_adopts_its_workers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, what: str
@@ -146,6 +151,7 @@ def test_an_app_master_that_hangs_is_replaced_and_its_worker_trains_on(tmp_path:
         assert app.wait("30s").state == "cancelled"
 
 
+@pytest.mark.slow
 def test_a_pause_of_app_master_launcher_or_arbiter_is_not_counted_as_silence_of_a_worker(tmp_path: Path) -> None:
     """App master, launcher and arbiter are stopped for longer than the limit, one after another; nothing is ended."""
     with (

@@ -52,10 +52,10 @@ def single_job_ended(fold: Folding, event: SingleJobEnded) -> bool:
     job, app, owners = state.names.jobs.get(event.job, NONE), state.names.apps.get(event.app, NONE), state.owners
     if lease is None or job == NONE or lease.job != job or lease.app != app or owners.jobs_of[app] != {job}:
         return False
-    if state.apps.cells.ended[app] or (owners.shared_by.get(app)):
+    if state.apps.cells.ended[app] or owners.shared_by.get(app):
         return False
     gpus, held, epoch, number = sorted(event.gpus), state.holdings.cells, event.epoch, lease.id
-    if not gpus or (owners.leaving.get(number)) or gpus != lease.gpus:
+    if not gpus or owners.leaving.get(number) or gpus != lease.gpus:
         return False
     if [gpu for gpu in gpus if held.lease[gpu] != number or held.epoch[gpu] > epoch]:
         return False  # late
