@@ -208,7 +208,7 @@ def test_a_stopped_zygote_is_replaced_and_the_worker_that_waits_for_it_starts_by
     def forked(lab: Any, name: str) -> bool:
         return bool(run(lab, f"{name}{time.monotonic_ns()}", 0, script="pass")[0].forked)
 
-    with lab_module.lab(tmp_path, "--zygote-wait-seconds", "10", zygote=True) as lab:
+    with lab_module.lab(tmp_path, "--zygote-wait-seconds", "6", zygote=True) as lab:
         eventually(lambda: forked(lab, "early"))
         (zygote,) = [pid for pid in children(lab.launcher.pid) if "zygote" in name_of(pid)]
         os.kill(zygote, signal.SIGSTOP)

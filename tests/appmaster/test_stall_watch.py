@@ -110,7 +110,18 @@ def test_a_stopped_worker_has_the_limit_of_a_step_in_every_phase() -> None:
     lab.step_seconds = 0.1
     lab.run(30.0, Phase.EVALUATION)
     lab.phases = (Phase.STEPS, Phase.STOPPED)  # the other one waits for it
-    assert stalled_after(lab, 100.0) == pytest.approx(LEAST_SECONDS - 30.0, abs=2 * TICK)
+    assert stalled_after(lab, 100.0) == pytest.approx(LEAST_SECONDS, abs=2 * TICK)
+
+
+def test_the_time_in_which_a_worker_was_stopped_does_not_count_once_it_goes_on() -> None:
+    lab = Lab()
+    lab.step_seconds = 0.1
+    lab.run(40.0, Phase.STEPS)
+    for _ in range(3):
+        lab.run(45.0, Phase.STOPPED)
+        lab.run(5.0, Phase.STEPS)
+    assert lab.stalls == []  # 55 s of silence while it ran, 135 s while it was stopped
+    assert stalled_after(lab, 20.0) == pytest.approx(LEAST_SECONDS - 55.0, abs=4 * TICK)
 
 
 def test_a_gang_waits_for_the_worker_that_may_take_longest() -> None:

@@ -218,12 +218,14 @@ class AppMasters:
             self._containers.stop(master.container, order.deadline_seconds, "the arbiter stopped it")
 
     async def end_stalled(self, order: pb.StalledAppMaster) -> None:
-        """End an attempt that hangs, once; the next one follows."""
+        """End an attempt that hangs, once; the next one follows. One that is stopped, or was, has time left."""
         master = self._all.get(order.app)
         runs = master is not None and master.status.state == pb.APP_MASTER_RUNNING
         if master is None or not runs or master.status.attempt != order.attempt or master.container is None:
             return
         container = master.container
+        if not self._stalls.app_master_hangs(container, order.limit_seconds):
+            return
         if not await self._stalls.end_now([container], f"it hung: {order.why}"):
             return
         what = WHAT[container.status.stall]

@@ -31,11 +31,6 @@ _UNKNOWN: Final = "its Python stacks are not known (py-spy is not installed)"
 _WORDS: Final = {"T": "stopped", "t": "stopped by a debugger", "D": "waits for storage or a device", "Z": "ended"}
 
 
-def process_state(pid: int) -> str:
-    """Return the state of a process, a letter as ``/proc`` has it; empty: it has ended."""
-    return (_read(f"/proc/{pid}/stat").rpartition(")")[2].split() or [""])[0]
-
-
 def thread_states(pid: int) -> str:
     """Return the states of a process' threads, one letter each, as ``/proc`` has them; empty: it has ended."""
     return "".join(state for _, _, state in _threads(pid))

@@ -12,11 +12,12 @@ from eunomia_appmaster.launcher.confinement import processes_of
 from eunomia_appmaster.launcher.container import NO_SLOT, Container
 from eunomia_appmaster.launcher.containers import Containers
 from eunomia_appmaster.launcher.processes import ProcessId
-from eunomia_appmaster.launcher.stacks import process_state, thread_states, write_stacks
+from eunomia_appmaster.launcher.stacks import thread_states, write_stacks
 from eunomia_appmaster.node.loop_clock import LoopClock
 from eunomia_appmaster.node.pulse import read_pulse
 from eunomia_appmaster.node.stack_signal import STACKS_FOLDER
 from eunomia_appmaster.node.stall_watch import Phase
+from eunomia_appmaster.node.stopped_processes import STOPPED, StoppedTime, process_state
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 
 log = structlog.get_logger()
@@ -31,7 +32,7 @@ _SECOND_LOOK_SECONDS: Final = 0.3
 PHASES: Final = dict(zip(Phase, pb.Phase.values(), strict=True))
 _MARGIN: Final = 0.9
 """Fraction of the silence counted by the app master that the launcher must have seen itself."""
-_STOPPED, _STORAGE = frozenset("Tt"), "D"
+_STORAGE = "D"
 WHAT: Final = {
     pb.STALL_HUNG: "it hung",
     pb.STALL_STOPPED: "its process was stopped",
@@ -53,6 +54,8 @@ class Stalls:
         self._clock = LoopClock(containers.node.system.uptime, most_gap=_MOST_GAP_SECONDS)
         self._heard: dict[str, tuple[object, float]] = {}
         """By container: the last sign of life of its worker, and when it was seen."""
+        self._stops: dict[str, StoppedTime] = {}
+        """By container of an app master."""
         self._ending: set[str] = set()
         """Containers that are ended, or were."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -72,6 +75,25 @@ class Stalls:
                 self._heard.pop(container.id, None)
             elif self._read(container):
                 container.status.version = self._containers.news.announce(urgent=False)
+        self._look_at_masters()
+
+    def _look_at_masters(self) -> None:
+        running = (one for one in self._containers if one.status.slot == NO_SLOT and not one.completed)
+        masters = {one.id: one.worker for one in running if one.worker is not None}
+        self._stops = {known: self._stops.get(known) or StoppedTime(self._clock) for known in masters}
+        for known, process in masters.items():
+            self._stops[known].look(process_state(process.pid))
+
+    def app_master_hangs(self, container: Container, limit: float) -> bool:
+        """Return whether an app master that the arbiter does not hear hangs, by the state of its process.
+
+        Args:
+            container: of the app master.
+            limit: seconds of silence; while it is stopped, and after it was, they are counted here.
+        """
+        self.look()
+        stops = self._stops.get(container.id)
+        return stops is not None and stops.overdue(0.0, limit) is not None
 
     def _read(self, container: Container) -> bool:
         """Read the pulse of a worker; return whether its status changed."""
@@ -82,7 +104,7 @@ class Stalls:
             status.pulses = pulse.count
             settled = now - pulse.since >= _LOOK_SECONDS
             status.phase = PHASES[pulse.phase] if settled else pb.PHASE_STEPS
-        if container.worker is not None and process_state(container.worker.pid) in _STOPPED:
+        if container.worker is not None and process_state(container.worker.pid) in STOPPED:
             status.phase = pb.PHASE_STOPPED
         elif pulse is None:
             status.phase = pb.PHASE_UNKNOWN
@@ -164,7 +186,7 @@ def _states(processes: Sequence[ProcessId]) -> list[str]:
 
 def _kind(first: Sequence[str], second: Sequence[str]) -> "pb.Stall.ValueType":
     """Return what processes do, by the states of their threads at two moments."""
-    if any(_STOPPED & set(states) for states in (*first, *second)):
+    if any(STOPPED & set(states) for states in (*first, *second)):
         return pb.STALL_STOPPED
     if any(_STORAGE in early and _STORAGE in late for early, late in zip(first, second, strict=True)):
         return pb.STALL_STORAGE

@@ -15,14 +15,18 @@ from typing import Any
 import structlog
 
 from eunomia_appmaster.launcher.processes import MARK
-from eunomia_appmaster.launcher.stacks import process_state
 from eunomia_appmaster.launcher.zygote import MARK_BYTES
+from eunomia_appmaster.node.loop_clock import LoopClock
+from eunomia_appmaster.node.stopped_processes import StoppedTime, process_state
 
 log = structlog.get_logger()
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 READY_SECONDS = 300.0
 """Time for a zygote to import what workers need, before it is replaced."""
+STOPPED_WAITS = 3.0
+"""Waits for an answer that a stopped zygote has until it is replaced."""
+_LOOK_SECONDS = 1.0
 _ENDED_SECONDS = 5.0  # from the end of a zygote that hung to the end of what it had begun
 _HARMLESS = frozenset({"PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"})
 _AT_START = ("PYTHON", "LD_", "MALLOC_", "KMP_", "GOMP_")  # read when a process starts or torch is imported
@@ -121,11 +125,17 @@ class ZygoteClient:
 
         Args:
             report: reads it to its end.
-            wait_seconds: time for the answer.
+            wait_seconds: time for the answer, while the zygote is not stopped.
         """
         reading = asyncio.create_task(report)
-        done, _ = await asyncio.wait({reading}, timeout=wait_seconds)
-        if not done:
+        clock = LoopClock()
+        stops, asked = StoppedTime(clock), clock.now()
+        while not (await asyncio.wait({reading}, timeout=min(wait_seconds, _LOOK_SECONDS)))[0]:
+            clock.tick()
+            stops.look("" if self._process is None else process_state(self._process.pid))
+            if stops.overdue(asked, wait_seconds, STOPPED_WAITS * wait_seconds) is not None:
+                break
+        if not reading.done():
             self.end_hung()
             await asyncio.wait({reading}, timeout=_ENDED_SECONDS)
             reading.cancel()

@@ -16,6 +16,7 @@ from typing import Final
 from eunomia.units import format_duration
 from eunomia_appmaster.node.loop_clock import LoopClock
 from eunomia_appmaster.node.stack_signal import write_stacks_on_signal
+from eunomia_appmaster.node.stopped_processes import STOPPED, STOPPED_LIMITS, StoppedTime, process_state
 from eunomia_appmaster.node.system import MACHINE
 
 VARIABLE: Final = "EUNOMIA_BEAT_FD"
@@ -55,7 +56,7 @@ class Beats:
     """The supervisor's side: waits for the end of a process, or for its silence.
 
     Args:
-        limit: seconds without a beat after which a loop hangs.
+        limit: seconds without a beat after which a loop hangs; a stopped process has ``STOPPED_LIMITS`` of them.
         clock: uptime of the machine in seconds.
     """
 
@@ -65,6 +66,7 @@ class Beats:
         self._read, self.write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._heard_at = clock()
         self._began = False
+        self._stops = StoppedTime(self._clock)
 
     def wait(self, pid: int) -> float | None:
         """Wait until a process has ended, or its loop hangs: returns the seconds of silence, else None."""
@@ -79,7 +81,9 @@ class Beats:
                     return None
                 if self._read in ready:
                     self._take(poll)
-                if (silent := self._silence()) is not None:
+                self._clock.tick()
+                self._stops.look(process_state(pid))
+                if (silent := self._overdue()) is not None:
                     return silent
         finally:
             os.close(ended)
@@ -95,10 +99,10 @@ class Beats:
         else:
             poll.unregister(self._read)
 
-    def _silence(self) -> float | None:
-        self._clock.tick()
-        silent = self._clock.silence(self._heard_at)
-        return silent if silent >= (self._limit if self._began else START_LIMITS * self._limit) else None
+    def _overdue(self) -> float | None:
+        """Return the seconds of silence of a loop that hangs; None: it has time left."""
+        limit = self._limit if self._began else START_LIMITS * self._limit
+        return self._stops.overdue(self._heard_at, limit, STOPPED_LIMITS * self._limit)
 
 
 def end_hung(pid: int, name: str, silent: float, stacks: Path) -> str:
@@ -111,9 +115,9 @@ def end_hung(pid: int, name: str, silent: float, stacks: Path) -> str:
         stacks: the folder for its stacks.
     """
     from eunomia_appmaster.launcher.processes import identify
-    from eunomia_appmaster.launcher.stacks import process_state, write_stacks
+    from eunomia_appmaster.launcher.stacks import write_stacks
 
-    stopped = process_state(pid) in frozenset("Tt")
+    stopped = process_state(pid) in STOPPED
     what = "its process was stopped" if stopped else "its loop hung"
     why = f"no turn of its loop for {format_duration(round(silent))}; {what}; stacks are in {stacks}"
     process = identify(pid)

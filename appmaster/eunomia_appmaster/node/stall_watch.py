@@ -157,6 +157,9 @@ class _Known:
     news: Hashable
     phase: Phase
     at: float
+    """When progress was seen; the time in which a worker was stopped is added to it."""
+    stopped_at: float = 0.0
+    """When a worker was stopped, in ``Phase.STOPPED``."""
 
 
 class StallWatch:
@@ -180,15 +183,18 @@ class StallWatch:
     def look(self, job: int, seen: Observed) -> Stall | None:
         """Return the stall of a running job; None: it makes progress, or has time left.
 
-        A new phase is progress, except one that only says that a process was stopped or goes on.
+        A new phase is progress, except one that only says that a process was stopped or goes on: a stopped worker's
+        silence is counted from the stop, and does not count once it goes on.
         """
-        known, phase = self._known.get(job), seen.phase
+        known, phase, now = self._known.get(job), seen.phase, self._clock.now()
         if known is None or known.news != seen.news or self._is_new(known.phase, phase):
-            known = _Known(news=seen.news, phase=phase, at=self._clock.now())
+            known = _Known(news=seen.news, phase=phase, at=now, stopped_at=now)
         elif phase is not known.phase:
-            known = _Known(news=seen.news, phase=phase, at=known.at)
+            stopped = now - known.stopped_at if known.phase is Phase.STOPPED else 0.0
+            known = _Known(news=seen.news, phase=phase, at=known.at + stopped, stopped_at=now)
         self._known[job] = known
-        limit, silent = self._limit(seen), self._clock.silence(known.at)
+        since = known.stopped_at if phase is Phase.STOPPED else known.at
+        limit, silent = self._limit(seen), self._clock.silence(since)
         if limit is None or silent < limit:
             return None
         return Stall(phase=phase, silent_seconds=silent, limit_seconds=limit)

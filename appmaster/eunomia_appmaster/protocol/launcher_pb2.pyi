@@ -725,19 +725,23 @@ class StalledAppMaster(_message.Message):
     APP_FIELD_NUMBER: _builtins.int
     ATTEMPT_FIELD_NUMBER: _builtins.int
     WHY_FIELD_NUMBER: _builtins.int
+    LIMIT_SECONDS_FIELD_NUMBER: _builtins.int
     app: _builtins.str
     attempt: _builtins.int
     why: _builtins.str
+    limit_seconds: _builtins.float
+    """of its silence; its launcher sees whether it was stopped meanwhile"""
     def __init__(
         self,
         *,
         app: _builtins.str = ...,
         attempt: _builtins.int = ...,
         why: _builtins.str = ...,
+        limit_seconds: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["app", b"app", "attempt", b"attempt", "why", b"why"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app", b"app", "attempt", b"attempt", "limit_seconds", b"limit_seconds", "why", b"why"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

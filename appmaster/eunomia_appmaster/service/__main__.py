@@ -51,7 +51,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--set", action="append", default=[], dest="overrides", metavar="KEY=VALUE")
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--heartbeat-seconds", type=float, default=1.0)
-    options.add_argument("--node-silence-seconds", type=float, default=30.0)
+    options.add_argument("--node-silence-seconds", type=float, default=90.0)
     options.add_argument("--app-master-silence-seconds", type=float, default=30.0)
     options.add_argument("--step-limit-seconds", type=float, default=30.0)
     options.add_argument("--checkpoint-steps", type=int, default=200)

@@ -33,8 +33,8 @@ class Settings:
     """Seconds after which a heartbeat without news is answered."""
     node_heartbeat: Seconds = Seconds(5.0)
     """Seconds after which a launcher's heartbeat without news is answered."""
-    node_silence: Seconds = Seconds(30.0)
-    """Seconds of silence after which a machine is lost."""
+    node_silence: Seconds = Seconds(90.0)
+    """Seconds of silence after which a machine is lost: its launcher may be stopped for 60 s, and is replaced then."""
     app_master_silence: Seconds = Seconds(30.0)
     """Seconds without a call of an app master, while its launcher answers, after which it is ended as one that hangs;
     at least ten heartbeats."""

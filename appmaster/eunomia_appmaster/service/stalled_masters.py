@@ -47,7 +47,7 @@ class StalledMasters:
             silent, limit = self._silence(app, status.attempt, sessions.get(app.name))
             if silent >= limit:
                 why = f"no heartbeat for {format_duration(round(silent))} (limit {format_duration(limit)})"
-                yield launcher.StalledAppMaster(app=app.name, attempt=status.attempt, why=why)
+                yield launcher.StalledAppMaster(app=app.name, attempt=status.attempt, why=why, limit_seconds=limit)
 
     def _silence(self, app: App, attempt: int, session: Session | None) -> tuple[float, float]:
         """Return for how long an attempt has been silent, and for how long it may be."""

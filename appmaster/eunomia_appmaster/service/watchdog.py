@@ -1,8 +1,9 @@
 """Ends a process with a step that takes too long, and records the plugin that did not return.
 
-``faulthandler`` needs no Python to run: it writes the stack of every thread, and exits, also if a plugin holds the
-interpreter's lock. The plugin is noted before each call, without waiting for the disk: the note has to outlive the
-process, not the machine.
+A thread counts the time of a step while the process runs: one that was stopped (SIGSTOP, a machine that slept) has a
+whole limit again. The thread cannot run while a plugin holds the interpreter's lock. So ``faulthandler``, which needs
+no Python to run, ends the process where the thread has not run for two limits. The plugin is noted before each call,
+without waiting for the disk: the note has to outlive the process, not the machine.
 """
 
 import contextlib
@@ -10,18 +11,32 @@ import faulthandler
 import json
 import os
 import re
+import threading
+import time
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+import structlog
+
 from eunomia.contract.decisions import Fault
 from eunomia.units import Stage
+from eunomia_appmaster.node.loop_clock import MOST_GAP_SECONDS, LoopClock
+from eunomia_appmaster.node.stopped_processes import STOPPED_LIMITS
+
+log = structlog.get_logger()
 
 HUNG_FILE: Final = "hung.txt"
 ASKING_FILE: Final = "asking.json"
 NOTE_BYTES: Final = 256
+_TIME_BYTES: Final = 32
+"""Behind the note: Unix time of the last look."""
 _WRITTEN: Final = "Timeout ("
 """Text that every report of ``faulthandler`` contains."""
+_LOOK_SECONDS: Final = 1.0
+_OWN = re.compile(r"^  File .* in _watch$", re.MULTILINE)
+"""A line of the stack of the thread that counts."""
 _FRAME = re.compile(r'^  File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>\S+)', re.MULTILINE)
 
 
@@ -37,6 +52,12 @@ class Watchdog:
         self.limit = float(limit)
         self._hung = (folder / HUNG_FILE).open("a+", encoding="utf-8", errors="replace")
         self._note = os.open(folder / ASKING_FILE, os.O_RDWR | os.O_CREAT, 0o600)
+        self._look_seconds = min(_LOOK_SECONDS, self.limit / 8.0)
+        self._clock = LoopClock(most_gap=min(MOST_GAP_SECONDS, self.limit / 4.0))
+        self._lock = threading.Lock()
+        self._began: float | None = None
+        """When the step began, by the clock; None: there is none."""
+        self._watched = False
 
     def asking(self, plugin: str, stage: Stage) -> None:
         """Note the plugin that is called next."""
@@ -47,11 +68,38 @@ class Watchdog:
     def step(self) -> Iterator[None]:
         """End the process if the body takes too long."""
         os.pwrite(self._note, b" " * NOTE_BYTES, 0)  # no plugin is called yet
-        faulthandler.dump_traceback_later(self.limit, exit=True, file=self._hung)
+        if not self._watched:
+            self._watched = True
+            threading.Thread(target=_watch, args=(weakref.ref(self),), name="step watchdog", daemon=True).start()
+        with self._lock:
+            self._began = self._clock.now()
+            self._arm()
         try:
             yield
         finally:
-            faulthandler.cancel_dump_traceback_later()
+            with self._lock:
+                self._began = None
+                faulthandler.cancel_dump_traceback_later()
+
+    def _arm(self) -> None:
+        os.pwrite(self._note, f"{time.time():.1f}".encode().ljust(_TIME_BYTES), NOTE_BYTES)
+        faulthandler.dump_traceback_later(STOPPED_LIMITS * self.limit, exit=True, file=self._hung)
+
+    def look(self) -> float:
+        """End the process if its step takes too long; return the seconds to the next look."""
+        self._clock.tick()
+        with self._lock:
+            if self._began is not None:
+                if self._clock.silence(self._began) >= self.limit:
+                    self._end()
+                self._arm()
+        return self._look_seconds
+
+    def _end(self) -> None:
+        self._hung.write(f"{_WRITTEN}{self.limit:g} s)!\n")
+        self._hung.flush()
+        faulthandler.dump_traceback(self._hung, all_threads=True)
+        os._exit(1)
 
     def fault(self) -> Fault | None:
         """Return the fault for which the watchdog ended the former process; None if it did not."""
@@ -60,10 +108,23 @@ class Watchdog:
         if _WRITTEN not in trace:
             self.forget()  # damage, if there is anything
             return None
+        if self._was_stopped():
+            log.warning("step.stopped", why="the former process was stopped while a step ran; no plugin is at fault")
+            self.forget()
+            return None
         plugin, stage = self._asked()
         return Fault(
             plugin=plugin, stage=stage, what=f"the step was over {self.limit:g} s and abandoned{_where(trace)}"
         )
+
+    def _was_stopped(self) -> bool:
+        """Return whether the end came long after it was due: the former process was stopped until then."""
+        try:
+            looked_at = float(os.pread(self._note, _TIME_BYTES, NOTE_BYTES))
+        except ValueError:
+            return False
+        late = os.fstat(self._hung.fileno()).st_mtime - looked_at - STOPPED_LIMITS * self.limit
+        return late > MOST_GAP_SECONDS
 
     def forget(self) -> None:
         """Drop the fault of the former process."""
@@ -79,8 +140,17 @@ class Watchdog:
             return "", Stage.ALLOCATION
 
 
+def _watch(watched: "weakref.ref[Watchdog]") -> None:
+    """Look until the watchdog is gone."""
+    while (watchdog := watched()) is not None:
+        seconds = watchdog.look()
+        del watchdog
+        time.sleep(seconds)
+
+
 def _where(trace: str) -> str:
     """Return the position of the hook: its innermost frame, else the innermost of all."""
+    trace = "\n\n".join(stack for stack in trace.split("\n\n") if not _OWN.search(stack))
     frames = list(_FRAME.finditer(trace))
     hooks = [frame for frame in frames if frame["function"].startswith("eunomia_")]
     if not frames:
