@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: setup demo test lint types imports unit bench kills fuzz crash-points damage combinations slow protocol picture clean
+.PHONY: setup demo test lint types imports unit bench gpu kills fuzz crash-points damage combinations slow protocol picture clean
 
 setup: $(STAMP)
 
@@ -45,6 +45,10 @@ unit: setup
 # Slower, and apart from `make test`.
 bench: setup
 	@for file in tests/benchmarks/bench_*.py; do echo "== $$file"; $(BIN)/python $$file; done
+
+# What only an NVIDIA GPU can show; without one it says so and ends with 0.
+gpu: setup
+	PYTHONPATH=tests $(BIN)/python -m gpu_checks
 
 # What breaks a running system on purpose is no part of the package; each of these takes minutes.
 CHAOS := PYTHONPATH=tests $(BIN)/python -m chaos

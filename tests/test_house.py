@@ -18,7 +18,7 @@ ROOTS = [package.parts[0] for package in PACKAGES]
 MARKET = Path("market") / "eunomia_market"
 """A package of its own, which the extra ``market`` installs."""
 TESTS = ROOT / "tests"
-TOOLS = ("chaos", "combinations", "curves")
+TOOLS = ("chaos", "combinations", "curves", "gpu_checks")
 """Packages in tests with commands of their own."""
 # Known exceptions to the limits of `house.py`. The list only shrinks: an entry that is no longer needed fails the test.
 EXCEPTIONS = {

@@ -23,6 +23,7 @@ from eunomia_appmaster.launcher.app_masters import AppMasters
 from eunomia_appmaster.launcher.confinement import MOST_PROCESSES, Confinement, kill_short_of_memory
 from eunomia_appmaster.launcher.containers import Containers
 from eunomia_appmaster.launcher.foreign_gpus import ANSWERS, ForeignGpus
+from eunomia_appmaster.launcher.gpu_faults import GpuFaults, NvmlFaults
 from eunomia_appmaster.launcher.node import Node, default_name
 from eunomia_appmaster.launcher.orphans import Orphans
 from eunomia_appmaster.launcher.output_limit import DEFAULT_MIB, MIB, watch_output
@@ -113,6 +114,8 @@ async def run(options: argparse.Namespace) -> None:
     lives = (tracker.run(), _tidy(node, containers, options.keep_seconds), stalls.run(), _watch_memory(containers))
     tasks = [asyncio.create_task(life) for life in lives]
     tasks.append(asyncio.create_task(watch_output(lambda: _run_folders(containers), options.log_mib * MIB)))
+    gpus = {slot.uuid: slot.index for slot in node.machine.slots if slot.uuid}
+    tasks.append(asyncio.create_task(GpuFaults(gpus, tracker.lose, NvmlFaults(list(gpus))).run()))
     if DEVICES not in groups.controllers:
         foreign = ForeignGpus(node.machine, containers.on_slots, end=options.foreign_gpus == "end")
         tasks.append(asyncio.create_task(foreign.run()))

@@ -1,5 +1,6 @@
 """The machine's identity, and its persistent state: lock, secret, address, epochs of its slots."""
 
+import dataclasses
 import fcntl
 import os
 import socket
@@ -112,6 +113,11 @@ class Node:
             if content and read_json(path) != content:
                 write_json(path, content)
                 log.warning("launcher.written_again", file=str(path))
+
+    def lose(self, slot: int) -> None:
+        """Take a slot out of the machine, until the next launcher finds it."""
+        left = tuple(one for one in self.machine.slots if one.index != slot)
+        self.machine = dataclasses.replace(self.machine, slots=left)
 
     def app_folder(self, app: str) -> Path:
         """Return the folder in which all of an app's runs stand."""

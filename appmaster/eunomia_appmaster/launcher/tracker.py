@@ -66,6 +66,7 @@ class Tracker:
         self._heartbeat_seconds = 5.0
         self._registration_id = ""
         self._tasks: set[asyncio.Task[None]] = set()
+        self._other_slots = asyncio.Event()
         self._acknowledged: dict[str, int] = {}  # versions, by container id and "master <app>"
 
     async def run(self) -> None:
@@ -79,9 +80,22 @@ class Tracker:
                 await self._register()
                 beats = asyncio.create_task(self._beat())
                 reports = asyncio.create_task(self._report())
-                await self._first_end(beats, reports)
+                await self._first_end(beats, reports, asyncio.create_task(self._changed_slots()))
         finally:
             await self._channel.close(None)
+
+    def lose(self, slot: int, why: str) -> None:
+        """Take a slot away from the arbiter: it hears of it by a new registration, and what runs there is killed."""
+        self._node.lose(slot)
+        holder = self._containers.holder(slot)
+        if holder is not None:
+            self._containers.stop(holder, 0.0, why)
+        self._other_slots.set()
+
+    async def _changed_slots(self) -> None:
+        """Return when the node must register again, since a slot is gone."""
+        await self._other_slots.wait()
+        self._other_slots.clear()
 
     async def _first_end(self, *tasks: "asyncio.Task[None]") -> None:
         try:

@@ -175,7 +175,10 @@ def find_gpus() -> tuple[FoundGpu, ...]:
     except pynvml.NVMLError:
         return ()
     try:
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        handles = []
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            with contextlib.suppress(pynvml.NVMLError):  # lost, or in need of a reset: a missing slot
+                handles.append(pynvml.nvmlDeviceGetHandleByIndex(index))
         islands = group(len(handles), [pair for pair in _pairs(handles) if _joined_by_nvlink(pynvml, handles, pair)])
         return tuple(
             FoundGpu(

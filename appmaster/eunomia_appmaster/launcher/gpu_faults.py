@@ -1,0 +1,103 @@
+"""GPUs that break while the launcher runs: their slots are lost, and the jobs on them go on elsewhere.
+
+NVML reports a fault as an Xid. Those of a program leave the GPU usable and are skipped; any other one, an uncorrected
+error of its memory (ECC), and a GPU that does not answer any more take the slot away until the launcher's next start.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import structlog
+
+log = structlog.get_logger()
+
+OF_PROGRAMS: Final = frozenset({13, 31, 43, 45, 68, 109})
+"""Xids of a program's own faults, as NVIDIA's device plugin for Kubernetes has them (``health.go``)."""
+FaultsByGpu = Mapping[str, str]
+"""Why a GPU is broken, by its UUID."""
+_SECONDS = 5.0
+
+
+class NvmlFaults:
+    """Asks NVML for faults since the last question; nothing where there is no driver.
+
+    Args:
+        uuids: of the GPUs.
+    """
+
+    def __init__(self, uuids: Sequence[str]) -> None:
+        self._uuids = uuids
+        self._nvml: Any = None
+        self._handles: dict[str, Any] = {}
+        self._events: Any = None
+        self._errors: dict[str, int] = {}
+
+    def __call__(self) -> FaultsByGpu:
+        """Return new faults."""
+        if self._nvml is None:
+            self._begin()
+        found = {uuid: why for uuid, handle in self._handles.items() if (why := self._state(uuid, handle))}
+        return self._xids() | found
+
+    def _begin(self) -> None:
+        import pynvml  # loads the driver's library
+
+        self._nvml = pynvml
+        with contextlib.suppress(pynvml.NVMLError):
+            pynvml.nvmlInit()
+            self._events = pynvml.nvmlEventSetCreate()
+        for uuid in self._uuids:
+            with contextlib.suppress(pynvml.NVMLError):
+                self._handles[uuid] = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+                self._state(uuid, self._handles[uuid])
+                pynvml.nvmlDeviceRegisterEvents(self._handles[uuid], pynvml.nvmlEventTypeXidCriticalError, self._events)
+
+    def _state(self, uuid: str, handle: Any) -> str:
+        """Return why a GPU is broken by what it answers; uncorrected errors of before the first question are old."""
+        nvml = self._nvml
+        try:
+            kinds = (nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC)
+            errors = int(nvml.nvmlDeviceGetTotalEccErrors(handle, *kinds))
+        except nvml.NVMLError as error:
+            gone = error.value in (nvml.NVML_ERROR_GPU_IS_LOST, nvml.NVML_ERROR_RESET_REQUIRED)
+            return f"it does not answer: {error}" if gone else ""  # else it has no ECC
+        more = errors - self._errors.setdefault(uuid, errors)
+        return f"{more} uncorrected ECC errors" if more > 0 else ""
+
+    def _xids(self) -> dict[str, str]:
+        nvml, found = self._nvml, {}
+        with contextlib.suppress(nvml.NVMLError):  # no further event
+            while self._events is not None:
+                event = nvml.nvmlEventSetWait_v2(self._events, 1)
+                xid = int(event.eventData)
+                if xid not in OF_PROGRAMS:
+                    uuid = nvml.nvmlDeviceGetUUID(event.device)
+                    found[uuid if isinstance(uuid, str) else uuid.decode()] = f"Xid {xid}"
+        return found
+
+
+class GpuFaults:
+    """Looks every few seconds for broken GPUs.
+
+    Args:
+        slots: numbers of the slots, by the UUID of their GPU.
+        lose: takes a slot away, with the reason.
+        read: returns new faults.
+    """
+
+    def __init__(self, slots: Mapping[str, int], lose: Callable[[int, str], None], read: Callable[[], FaultsByGpu]):
+        self._slots = dict(slots)
+        self._lose = lose
+        self._read = read
+
+    async def run(self) -> None:
+        """Look until cancelled; returns once no GPU is left."""
+        while self._slots:
+            for uuid, why in (await asyncio.to_thread(self._read)).items():
+                slot = self._slots.pop(uuid, None)
+                if slot is not None:
+                    log.error("gpu.lost", slot=slot, gpu=uuid, why=why)
+                    self._lose(slot, f"its GPU broke: {why}")
+            await asyncio.sleep(_SECONDS)

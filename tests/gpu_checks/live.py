@@ -1,0 +1,96 @@
+"""Checks with an arbiter and a launcher: memory is free before a slot is; the demo's report beside NVML."""
+
+import csv
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from statistics import fmean
+
+from eunomia_appmaster.client import Client
+from eunomia_appmaster.node.supervisor import Serving, Supervisor
+from gpu_checks.check import must
+from gpu_checks.devices import Gpu, GpuReader, sampled, wait_until
+
+HOLDING = Path(__file__).parent / "workers" / "holding.py"
+MIB = 1 << 20
+HELD_MIB = 1024
+SPARE_BYTES = 64 * MIB
+"""The driver's own use may differ by so much from before."""
+
+
+def memory_is_free_first(folder: Path) -> str:
+    """End a job that holds memory, five times; the memory must be free by the time that the slot is."""
+    return freed(folder, Gpu(), device="cuda", times=5)
+
+
+def freed(folder: Path, gpu: GpuReader, *, device: str, times: int) -> str:
+    """Cancel apps that hold memory of a device, and look at it as soon as the arbiter says that the slot is free.
+
+    Args:
+        folder: for the state of arbiter and launcher.
+        gpu: is asked for memory and processes.
+        device: cuda, or cpu for a test of this check.
+        times: so many apps, one after the other.
+    """
+    made = Supervisor(
+        folder / "state",
+        Serving(
+            slots=1,
+            cpu_only=device == "cpu",
+            address="127.0.0.1:0",
+            log_dir=folder / "log",
+            arbiter_options=("--heartbeat-seconds", "0.3"),
+        ),
+    )
+    made.start()
+    try:
+        with Client(made.address, token_file=made.token_file) as client:
+            wait_until(lambda: client.health().ready, "the arbiter has its machine")
+            waits = [_one_end(client, folder, gpu, f"holder{number}", device) for number in range(times)]
+    finally:
+        made.stop()
+    return f"{times} ends: memory free before the slot; {fmean(waits):.2f} s from cancel to a free slot"
+
+
+def _one_end(client: Client, folder: Path, gpu: GpuReader, name: str, device: str) -> float:
+    before, strangers = gpu.used_bytes(), gpu.process_ids()
+    mark = folder / f"{name}.holds"
+    file = folder / f"{name}.toml"
+    command = f"{sys.executable} {HOLDING} --device {device} --mib {HELD_MIB if device == 'cuda' else 8} --file {mark}"
+    file.write_text(f'[app]\nname = "{name}"\n[job]\ncommand = "{command}"\nslots = 1\n')
+    client.submit(file)
+    wait_until(mark.exists, f"{name} holds memory")
+    if device == "cuda":
+        held = gpu.used_bytes() - before
+        must(held >= HELD_MIB * MIB, "a job's memory must show in NVML", f"{held / MIB:.0f} MiB more than before")
+    began = time.monotonic()
+    client.cancel(name)
+    while any(slot.state != "free" for slot in client.list(slots=True).slots):
+        must(time.monotonic() < began + 60.0, "a slot must get free", "not within 60 s")
+    used, there = gpu.used_bytes(), gpu.process_ids()
+    seconds = time.monotonic() - began
+    must(
+        used <= before + SPARE_BYTES, "memory must be free before the slot is", f"{(used - before) / MIB:.0f} MiB held"
+    )
+    must(there <= strangers, "no process may be left on the GPU of a free slot", sorted(there - strangers))
+    return seconds
+
+
+def demo(folder: Path) -> str:
+    """Run the demo on the GPUs, and compare the use that its report states with NVML's."""
+    gpu, place = Gpu(), folder / "demo"
+    command = [sys.executable, "-m", "eunomia", "demo", "--out", str(place), "--no-progress", "--json"]
+    with sampled(gpu.utilization) as samples:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    print(done.stderr)
+    must(done.returncode == 0, "the demo must end with 0", f"{done.returncode}: {done.stderr[-200:]}")
+    said = json.loads(done.stdout)
+    row = next(csv.DictReader((place / "summary.csv").open(newline="")))
+    must((place / "report.html").exists(), "the demo must leave its report", "none")
+    must(fmean(samples) > 0.0, "the demo's jobs must use the GPU", "NVML saw no kernel")
+    return (
+        f"{len(said.get('apps', []))} apps ended; report: steps in {float(row['utilization']):.0%} of the slots' time;"
+        f" NVML: kernels in {fmean(samples):.0%} of it"
+    )
