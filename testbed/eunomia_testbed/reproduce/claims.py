@@ -10,7 +10,7 @@ from eunomia.errors import InputError
 from eunomia.model.shapes import builds, value
 from eunomia_testbed.reproduce.comparison_tables import TableLine, filled_table
 from eunomia_testbed.reproduce.estimates import estimated
-from eunomia_testbed.reproduce.files import NeededFile
+from eunomia_testbed.reproduce.files import NeededFile, Reading
 from eunomia_testbed.reproduce.judging import measured_row
 from eunomia_testbed.reproduce.measures import (
     EACH,
@@ -362,7 +362,7 @@ def paper_of(
     facts: Callable[[G], Mapping[str, str]],
     shows: Mapping[str, str],
     hidden: Sequence[str] = (),
-    files: Callable[[C], Iterable[NeededFile]] = lambda cell: (),
+    files: Callable[[C], Iterable[NeededFile | Reading]] = lambda cell: (),
 ) -> Paper[G, C, F]:
     """Return the paper of some rows.
 
@@ -375,7 +375,8 @@ def paper_of(
         shows: numbers that a line about a finished cell shows, with their units; NaN, for what the cell does not
             measure, is left out.
         hidden: fields of a cell that such a line leaves out, such as paths of files.
-        files: returns the files of others that a cell reads, which a run looks for before its first simulation.
+        files: returns the files of others that a cell reads, and what it makes of them first; a run looks for the files
+            and makes each reading before its first simulation.
     """
 
     def fixed(settings: G) -> list[str]:

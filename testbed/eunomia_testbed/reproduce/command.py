@@ -105,7 +105,7 @@ def _run(
         EunomiaError: a cell failed, or the folder belongs to another run.
     """
     from eunomia_testbed.reproduce.estimates import to_come
-    from eunomia_testbed.reproduce.files import check_files
+    from eunomia_testbed.reproduce.files import check_files_and_content
     from eunomia_testbed.reproduce.paper import Runs, cells_of
     from eunomia_testbed.reproduce.run_lock import LOCK
     from eunomia_testbed.reproduce.running import processes_here, run_cells
@@ -123,7 +123,8 @@ def _run(
     interrupted, processes = False, flags.processes or processes_here()
     try:
         if seconds > 0.0:
-            check_files([one for cell in missing for one in paper.files(cell)], f"reproduce {flags.paper}")
+            given = [one for cell in missing for one in paper.files(cell)]
+            check_files_and_content(given, f"reproduce {flags.paper}")
         says([f"{paper.title}, {len(claims)} claims. Fixed before the first run:", *fixed_lines(fixed)])
         if len(missing) < len(cells):
             says([to_come(paper.seconds, cells, missing)])

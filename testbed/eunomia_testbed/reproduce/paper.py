@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 
 from eunomia.model.shapes import builds
-from eunomia_testbed.reproduce.files import NeededFile
+from eunomia_testbed.reproduce.files import NeededFile, Reading
 from eunomia_testbed.reproduce.verdicts import Measured
 
 MEANING: Final = "meaning"
@@ -130,8 +130,9 @@ class Paper(Generic[G, C, F]):
     """Estimates the CPU seconds of a cell; None: they are not known beforehand."""
     tables: Callable[[Runs[G, C, F]], list[dict[str, Any]]] = lambda runs: []
     """Returns tables of levels from the finished cells, as plain values."""
-    files: Callable[[C], Iterable[NeededFile]] = lambda cell: ()
-    """Returns the files of others that a cell reads; a run that lacks one is refused before its first simulation."""
+    files: Callable[[C], Iterable[NeededFile | Reading]] = lambda cell: ()
+    """Returns the files of others that a cell reads, and what it makes of them first: a run that lacks a file, or whose
+    files have wrong content, is refused before its first simulation."""
 
 
 def cells_of(seeds: Iterable[int], claims: Sequence[Claim[Any, C, Any]]) -> tuple[C, ...]:

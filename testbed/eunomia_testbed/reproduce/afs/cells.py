@@ -14,13 +14,14 @@ from eunomia.units import Reals
 from eunomia_testbed.generators import generate_workload
 from eunomia_testbed.metrics.frames import frames_of
 from eunomia_testbed.metrics.serial import serial_seconds
-from eunomia_testbed.performance import read_performance
-from eunomia_testbed.reproduce.files import NeededFile, check_files
+from eunomia_testbed.performance import AfsScaling, read_performance
+from eunomia_testbed.reproduce.files import NeededFile, Reading, check_files
 from eunomia_testbed.reproduce.paper import cell_key
 from eunomia_testbed.reproduce.recipes import Recipe, run_profile
 from eunomia_testbed.reproduce.rows import read_policies
 from eunomia_testbed.results.counting import time_mean
 from eunomia_testbed.simulator import Costs, Keep, Reports, SimulatedRun, SimulationOptions, simulate_one
+from eunomia_testbed.traces import read_trace
 from eunomia_testbed.workload import Workload
 
 VERSION = 2
@@ -88,6 +89,29 @@ def files_of(trace: str, scaling: str) -> tuple[NeededFile, ...]:
         NeededFile(path=trace, rule="trace must be the file of Philly's trace with models (--set trace=FILE)"),
         NeededFile(path=scaling, rule="scaling must be the file of the authors' seconds per step (--set scaling=FILE)"),
     )
+
+
+def readings_of(cell: AfsCell) -> tuple[Reading, ...]:
+    """Return what a cell makes of these files first: the curves, all rows of the trace, and its jobs."""
+    jobs = (cell.trace, cell.scaling, cell.cluster, cell.seed, POLICIES[cell.policy].sizes)
+    return (
+        Reading(read=AfsScaling.read, arguments=(cell.scaling,)),
+        Reading(read=read_strictly, arguments=(cell.trace, cell.seed == 0)),
+        Reading(read=make_workload, arguments=jobs),
+    )
+
+
+def read_strictly(trace: str, told_models: bool) -> Workload:
+    """Read the whole trace; a row that the generator would drop is an error, since jobs would be missing.
+
+    Args:
+        trace: path of the trace.
+        told_models: whether jobs have the models of the trace.
+
+    Raises:
+        InputError: wrong content, by line.
+    """
+    return read_trace(trace, drawn_models=told_models, strict=True)
 
 
 @lru_cache(maxsize=4)

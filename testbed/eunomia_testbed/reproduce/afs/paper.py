@@ -14,6 +14,7 @@ from eunomia_testbed.reproduce.afs.cells import (
     AfsCell,
     AfsFigures,
     files_of,
+    readings_of,
     recipe_of,
     run_cell,
 )
@@ -181,5 +182,5 @@ PAPER: Final = paper_of(
     },
     shows={"mean JCT": "h", "restarts": ""},
     hidden=("trace", "scaling"),
-    files=lambda cell: files_of(cell.trace, cell.scaling),
+    files=lambda cell: (*files_of(cell.trace, cell.scaling), *readings_of(cell)),
 )

@@ -9,7 +9,7 @@ from typing import Any, Final
 from eunomia.model.shapes import value
 from eunomia_testbed.reproduce.claims import RowPaper, Variant, paper_of
 from eunomia_testbed.reproduce.oef.cells import COMPLETION, OVERHEAD, RESTART, OefCell, OefFigures, recipe_of, run_cell
-from eunomia_testbed.reproduce.oef.tenants import FOUR, GAVEL, JOBS, PRINTED, files_of
+from eunomia_testbed.reproduce.oef.tenants import FOUR, GAVEL, JOBS, PRINTED, files_of, readings_of
 from eunomia_testbed.reproduce.paper import setting
 from eunomia_testbed.reproduce.rows import Fields, read_rows
 
@@ -99,5 +99,5 @@ PAPER: Final = paper_of(
     },
     shows={"throughput": "GPUs of the slowest type", "mean JCT": "h"},
     hidden=("throughputs",),
-    files=lambda cell: files_of(cell.throughputs),
+    files=lambda cell: (*files_of(cell.throughputs), *readings_of(cell.drawn)),
 )

@@ -16,7 +16,7 @@ from eunomia_testbed.generators import generate_workload
 from eunomia_testbed.generators.oef import BANDWIDTH, MODELS, oef_speeds
 from eunomia_testbed.performance import DeclaredModel, DeclaredSpeeds, GavelThroughputs, PerformanceModel, Setting
 from eunomia_testbed.performance.declared import NETWORK_INTENSIVE
-from eunomia_testbed.reproduce.files import NeededFile, check_files
+from eunomia_testbed.reproduce.files import NeededFile, Reading, check_files
 from eunomia_testbed.workload import Workload
 from eunomia_testbed.workload.workload import AppColumns, JobColumns, UserColumns
 
@@ -102,6 +102,25 @@ def files_of(throughputs: str) -> tuple[NeededFile, ...]:
     """Return the files of others that a simulation reads; none with printed speeds, which have no path."""
     rule = "throughputs must be the file of Gavel's measured rates (--set throughputs=FILE)"
     return (NeededFile(path=throughputs, rule=rule),) if throughputs else ()
+
+
+def readings_of(tenants: Tenants) -> tuple[Reading, ...]:
+    """Return what a simulation makes of such files first; nothing with printed speeds, which have no file."""
+    if not tenants.throughputs:
+        return ()
+    return (
+        Reading(read=speeds_of, arguments=(tenants.speeds, tenants.throughputs)),
+        Reading(read=speedups_of_all, arguments=(tenants,)),
+    )
+
+
+def speedups_of_all(tenants: Tenants) -> Reals:
+    """Return the speedups of the tenants' models and of tenant 1's second one, [row, type].
+
+    Raises:
+        InputError: the throughputs lack a model or a GPU type.
+    """
+    return tenants.speedups([*tenants.models, SECOND[tenants.speeds]])
 
 
 @lru_cache(maxsize=4)

@@ -12,7 +12,7 @@ from eunomia.model.shapes import value
 from eunomia_testbed.generators import generate_workload
 from eunomia_testbed.metrics.judged import judge
 from eunomia_testbed.performance import GavelThroughputs
-from eunomia_testbed.reproduce.files import NeededFile, check_files
+from eunomia_testbed.reproduce.files import NeededFile, Reading, check_files
 from eunomia_testbed.reproduce.paper import cell_key
 from eunomia_testbed.reproduce.recipes import Recipe, run_profile
 from eunomia_testbed.reproduce.rows import read_policies
@@ -108,6 +108,14 @@ def files_of(throughputs: str) -> tuple[NeededFile, ...]:
     return (NeededFile(path=throughputs, rule=rule),)
 
 
+def readings_of(cell: ShockwaveCell) -> tuple[Reading, ...]:
+    """Return what a cell makes of these files first: the rates, and its trace."""
+    return (
+        Reading(read=make_rates, arguments=(cell.throughputs,)),
+        Reading(read=make_workload, arguments=(trace_of(cell),)),
+    )
+
+
 @lru_cache(maxsize=2)
 def make_rates(throughputs: str) -> GavelThroughputs:
     """Read the measured rates; they do not depend on the placement of a job's GPUs.
@@ -117,6 +125,24 @@ def make_rates(throughputs: str) -> GavelThroughputs:
     """
     check_files(files_of(throughputs), "reproduce shockwave")
     return GavelThroughputs.read(throughputs, placement=False)
+
+
+def trace_of(cell: ShockwaveCell) -> ShockwaveCell:
+    """Return the cell without what does not change its trace, so that a trace is drawn once for all policies."""
+    return dataclasses.replace(
+        cell,
+        policy="",
+        seed=0,
+        gpus=0,
+        know="measured",
+        error=0.0,
+        least_between_seconds=0.0,
+        regularizer=None,
+        k=None,
+        forecast=True,
+        contention=False,
+        until_seconds=0.0,
+    )
 
 
 @lru_cache(maxsize=8)
@@ -160,7 +186,7 @@ def recipe_of(cell: ShockwaveCell) -> Recipe:
 
 def run_cell(cell: ShockwaveCell) -> ShockwaveFigures:
     """Simulate a cell."""
-    workload = make_workload(dataclasses.replace(cell, policy="", seed=0, k=None, regularizer=None, contention=False))
+    workload = make_workload(trace_of(cell))
     cluster = Cluster.parse(f"{cell.gpus}x1 V100")
     rules = dataclasses.replace(SHOCKWAVE, least_between_seconds=cell.least_between_seconds)
     know = cell.know if cell.know in ("declared", "measured", "oracle") else (cell.know,)

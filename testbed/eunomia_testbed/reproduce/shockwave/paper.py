@@ -20,6 +20,7 @@ from eunomia_testbed.reproduce.shockwave.cells import (
     ShockwaveCell,
     ShockwaveFigures,
     files_of,
+    readings_of,
     recipe_of,
     run_cell,
 )
@@ -124,5 +125,5 @@ PAPER: Final = paper_of(
     facts=lambda grid: {"canonical": str(CANONICAL_SEED), "last_fresh": str(grid.fresh_seed + 4)},
     shows={"makespan": "s", "mean JCT": "s", "worst ρ": ""},
     hidden=("throughputs", "trace_seed"),
-    files=lambda cell: files_of(cell.throughputs),
+    files=lambda cell: (*files_of(cell.throughputs), *readings_of(cell)),
 )

@@ -9,7 +9,7 @@ import numpy as np
 
 from eunomia.model.cluster import Cluster
 from eunomia.model.shapes import value
-from eunomia_testbed.reproduce.files import NeededFile
+from eunomia_testbed.reproduce.files import NeededFile, Reading
 from eunomia_testbed.reproduce.paper import cell_key
 from eunomia_testbed.reproduce.recipes import Recipe, run_profile
 from eunomia_testbed.reproduce.rows import read_policies
@@ -109,19 +109,33 @@ def files_of(cell: SynergyCell) -> tuple[NeededFile, ...]:
     return philly_files(cell.trace, cell.data) if cell.trace else profile_files(cell.data)
 
 
+def readings_of(cell: SynergyCell) -> tuple[Reading, ...]:
+    """Return what a cell makes of these files first: the profiles, and its jobs."""
+    return Reading(read=read_profiles, arguments=(cell.data,)), _jobs(cell)
+
+
 def make_workload(cell: SynergyCell) -> Workload:
     """Read or draw the jobs of a cell; its scheme and order do not matter.
 
     Raises:
-        InputErrors: the authors' files, or Philly's trace, are not at the grid's path.
+        InputError: the authors' files, or Philly's trace, are not at the grid's path, or have wrong content.
     """
+    jobs = _jobs(cell)
+    made: Workload = jobs.read(*jobs.arguments)
+    return made
+
+
+def _jobs(cell: SynergyCell) -> Reading:
+    """Return the function that reads or draws the jobs of a cell, with its arguments."""
     if cell.static:
-        return static(cell.data)
+        return Reading(read=static, arguments=(cell.data,))
     if cell.trace:
-        return of_philly(cell.trace, cell.data, range(cell.first, cell.first + cell.jobs), cell.split, cell.seed)
+        jobs = range(cell.first, cell.first + cell.jobs)
+        return Reading(read=of_philly, arguments=(cell.trace, cell.data, jobs, cell.split, cell.seed))
     gpu_split = (0.70, 0.10, 0.15, 0.05, 0.0) if cell.multi else (1.0, 0.0, 0.0, 0.0, 0.0)
     count = cell.warmup_jobs + cell.jobs
-    return drawn(cell.data, count, cell.jobs_per_hour, cell.split, gpu_split, cell.times, cell.seed)
+    drawing = (cell.data, count, cell.jobs_per_hour, cell.split, gpu_split, cell.times, cell.seed)
+    return Reading(read=drawn, arguments=drawing)
 
 
 def recipe_of(cell: SynergyCell) -> Recipe:

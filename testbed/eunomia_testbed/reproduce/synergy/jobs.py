@@ -12,6 +12,7 @@ from eunomia_testbed.generators import generate_workload
 from eunomia_testbed.generators.derived import TASKS
 from eunomia_testbed.generators.drawing import picked, stream
 from eunomia_testbed.performance import SynergyProfiles
+from eunomia_testbed.performance.reading import unknown
 from eunomia_testbed.reproduce.files import NeededFile, check_files
 from eunomia_testbed.traces import read_trace
 from eunomia_testbed.workload import Workload
@@ -60,10 +61,15 @@ def static(data: str) -> Workload:
     """Return the jobs of the authors' static trace.
 
     Raises:
-        InputErrors: it is not at the grid's path.
+        InputError: it is not at the grid's path, has wrong content, or a job's model is not profiled.
     """
     check_files(static_files(data), PLACE)
-    return read_trace(Path(data) / STATIC, strict=True)
+    path, known = Path(data) / STATIC, read_profiles(data).models
+    jobs = read_trace(path, strict=True)
+    for model in jobs.models:
+        if model not in known:
+            raise unknown("model", model, known, str(path))
+    return jobs
 
 
 @lru_cache(maxsize=4)
@@ -73,7 +79,7 @@ def drawn(
     """Return jobs of the generator ``synergy``; ``times`` is a factor on their durations.
 
     Raises:
-        InputErrors: the authors' profiles are not at the grid's path.
+        InputError: the authors' profiles are not at the grid's path, or lack a model.
     """
     read_profiles(data)
     options = {

@@ -17,6 +17,7 @@ from eunomia_testbed.reproduce.synergy.cells import (
     SynergyCell,
     SynergyFigures,
     files_of,
+    readings_of,
     recipe_of,
     run_cell,
 )
@@ -206,5 +207,5 @@ PAPER: Final = paper_of(
     facts=facts,
     shows={"makespan": "h", "mean JCT": "h"},
     hidden=("data", "trace", "jobs", "warmup_jobs"),
-    files=files_of,
+    files=lambda cell: (*files_of(cell), *readings_of(cell)),
 )
