@@ -48,7 +48,7 @@ class Kind(Enum):
 JOB = rf"apps/{APP}/\d+"
 CONTAINER = rf"({JOB}/containers/[^/]+|apps/{APP}/appmaster/\d+)"
 TABLE: dict[str, Kind] = {
-    r"journal\.sqlite(-wal|-shm|\.lock)?|journal\.archive/.*|(launcher/)?journal\.mark": Kind.JOURNAL,
+    r"journal\.sqlite(-wal|-shm|\.lock)?|journal\.archive/.*|(launcher/)?journal\.mark|journal\.reserve": Kind.JOURNAL,
     r"asking\.json|hung\.txt": Kind.FREE,
     r"run/(address|token|launcher\.token)": Kind.AGAIN,
     r"launcher/lock": Kind.FREE,
@@ -62,7 +62,7 @@ TABLE: dict[str, Kind] = {
     rf"apps/{APP}/appmaster\.(out|err)\.log|{JOB}/std(out|err)\.log": Kind.FREE,
     rf"apps/{APP}/appmaster/(token|node_token)": Kind.AGAIN,
     rf"{CONTAINER}/container\.json": Kind.KEPT,
-    rf"{CONTAINER}/(claim|start\.json|exit\.json|pulse|stacks\.txt)": Kind.FREE,  # not read after its end
+    rf"{CONTAINER}/(claim|start\.json|exit\.json(\.new)?|pulse|stacks\.txt)": Kind.FREE,  # not read after its end
     rf"{CONTAINER}/worker\.json": Kind.KEPT,  # container.json has it, too
     rf"{JOB}/checkpoints/\d+\.(json|pt)": Kind.CHECKPOINT,
     rf"{JOB}/logs/events\.out\.tfevents\..*": Kind.LOG,

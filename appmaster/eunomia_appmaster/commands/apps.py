@@ -93,6 +93,7 @@ def facts(answer: pb.ListResponse) -> dict[str, Any]:
         "apps": [_facts(app) for app in answer.apps],
         "missing_slots": missing_facts(answer.missing_slots),
         "question": answer.question,
+        "warnings": list(answer.warnings),
     }
 
 
@@ -140,7 +141,7 @@ def lines(answer: pb.ListResponse, *, over: Sequence[pb.App] = (), verbose: bool
         shown += [text for app in answer.apps if verbose and (text := _parameters(app))]
         shown += [f"{app.app}: {text}" for app in answer.apps for text in _troubles(app)]
         shown += [line for app in answer.apps for line in _notices(app)]
-    return [*shown, *filter(None, [missing(answer.missing_slots), answer.question])]
+    return [*shown, *filter(None, [missing(answer.missing_slots), answer.question, *answer.warnings])]
 
 
 def _last_ended(over: Sequence[pb.App]) -> str:

@@ -12,6 +12,7 @@ from eunomia.units import parse_duration
 from eunomia_appmaster.commands.console import AsJson
 from eunomia_appmaster.node.own_ends_limit import DEFAULT_LIMIT
 from eunomia_appmaster.node.supervisor import ACCEPT_LOSS
+from eunomia_appmaster.service.reserve import DEFAULT_MIB
 from eunomia_appmaster.service.settings import DEFAULT_ADDRESS, KEPT_APPS, default_state_dir
 
 
@@ -65,6 +66,9 @@ class ServeFlags(BaseModel):
     journal_segment_steps: Annotated[
         int, typer.Option("--journal-segment-steps", metavar="N", help="Steps that leave the journal at once.")
     ] = DEFAULT_RETENTION.segment_steps
+    reserve_mib: Annotated[
+        int, typer.Option("--reserve-mib", metavar="N", min=0, help="MiB of disk kept for the journal; 0: none.")
+    ] = DEFAULT_MIB
     keep_apps: Annotated[
         int, typer.Option("--keep-apps", metavar="N", min=0, help="Apps that are over and kept in memory.")
     ] = KEPT_APPS
@@ -113,5 +117,6 @@ class ServeFlags(BaseModel):
         retention = Retention(keep=self.journal_keep, segment_steps=self.journal_segment_steps)
         options = ["--journal-keep", retention.keep.value, "--journal-segment-steps", str(retention.segment_steps)]
         options += ["--keep-apps", str(self.keep_apps), "--app-master-silence-seconds", str(float(silence))]
+        options += ["--reserve-mib", str(self.reserve_mib)]
         options += [ACCEPT_LOSS] if self.accept_loss else []
         return (*options, *(() if self.metrics is None else ("--metrics", self.metrics)))

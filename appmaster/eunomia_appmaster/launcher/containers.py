@@ -297,7 +297,7 @@ class Containers:
     def suspend(self, container: Container, deadline_seconds: float, reason: str) -> None:
         """Order to suspend, once, without a deadline that kills; no order where there is no time to obey."""
         if container.completed or container.status.state == pb.STOPPING:
-            container.save()
+            self._changed(container)
             return
         container.status.stop_reason = reason
         self._changed(container, pb.STOPPING)
@@ -311,7 +311,7 @@ class Containers:
         kill_at = self.node.system.uptime() + deadline_seconds
         if container.kill_at is None or kill_at < container.kill_at:
             container.kill_at = kill_at
-            container.save()
+            self._changed(container)
             self._watch_deadline(container)
 
     def order(self, container: Container, order: dict[str, Any]) -> bool:

@@ -1,14 +1,17 @@
 """The refusals of a launcher; each maps to one gRPC status code (server.py)."""
 
 from eunomia.errors import EunomiaError, InputError
+from eunomia_appmaster.node.lenient_output import FULL
 
 __all__ = [
     "ClosedEpochError",
     "InputError",
+    "NoRoomError",
     "NotOwnError",
     "NotRegisteredError",
     "SlotBusyError",
     "UnknownContainerError",
+    "not_written",
 ]
 
 
@@ -18,6 +21,16 @@ class ClosedEpochError(EunomiaError):
 
 class SlotBusyError(EunomiaError):
     """The slot's last process group has not gone yet: try again."""
+
+
+class NoRoomError(EunomiaError):
+    """The disk takes nothing more: try again."""
+
+
+def not_written(rule: str, error: OSError) -> EunomiaError:
+    """Return the refusal for a file that could not be written; on a full disk the same call may be made again."""
+    kind = NoRoomError if error.errno in FULL else EunomiaError
+    return kind(rule, value=str(error))
 
 
 class NotOwnError(EunomiaError):

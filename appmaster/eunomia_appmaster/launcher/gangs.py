@@ -6,10 +6,9 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from eunomia.errors import EunomiaError
 from eunomia_appmaster.launcher.container import Container
 from eunomia_appmaster.launcher.containers import ContainerCommand, Containers
-from eunomia_appmaster.launcher.errors import InputError, NotOwnError, SlotBusyError
+from eunomia_appmaster.launcher.errors import InputError, NotOwnError, SlotBusyError, not_written
 from eunomia_appmaster.launcher.node import Node
 from eunomia_appmaster.launcher.processes import MARK
 from eunomia_appmaster.launcher.zygote_client import THREADS, can_fork, interpreter
@@ -165,7 +164,7 @@ def _launch(request: pb.StartContainersRequest, node: Node, containers: Containe
         except OSError as error:
             for started in new[:local_rank]:
                 containers.stop(started, 0.0, "its gang could not be started whole")
-            raise EunomiaError("folders of a container must be writable", value=str(error)) from error
+            raise not_written("folders of a container must be writable", error) from error
     return [container.status for container in new]
 
 

@@ -173,7 +173,10 @@ class Epochs:
         if epoch > known.closed:
             known.closed = epoch
             known.highest = max(known.highest, epoch)
-            self._save()
+            try:
+                self._save()
+            except OSError as error:  # a full disk must not keep a lease from ending: the next write has it
+                log.error("epochs.not_saved", slot=slot, epoch=epoch, error=str(error))
 
     def _save(self) -> None:
         record = {str(slot): {"highest": known.highest, "closed": known.closed} for slot, known in self._slots.items()}

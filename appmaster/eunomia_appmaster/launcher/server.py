@@ -13,10 +13,12 @@ from eunomia_appmaster.launcher.containers import Containers
 from eunomia_appmaster.launcher.errors import (
     ClosedEpochError,
     InputError,
+    NoRoomError,
     NotOwnError,
     NotRegisteredError,
     SlotBusyError,
     UnknownContainerError,
+    not_written,
 )
 from eunomia_appmaster.launcher.gangs import MAX_WAIT_SECONDS, parse_stop_at, start_gang
 from eunomia_appmaster.launcher.node import Node
@@ -33,6 +35,7 @@ CODES: dict[type[EunomiaError], grpc.StatusCode] = {
     NotOwnError: grpc.StatusCode.PERMISSION_DENIED,
     ClosedEpochError: grpc.StatusCode.FAILED_PRECONDITION,
     NotRegisteredError: grpc.StatusCode.UNAVAILABLE,
+    NoRoomError: grpc.StatusCode.UNAVAILABLE,
     SlotBusyError: grpc.StatusCode.UNAVAILABLE,
     UnknownContainerError: grpc.StatusCode.NOT_FOUND,
 }
@@ -58,6 +61,8 @@ class ContainerManager(rpc.ContainerManagerServicer):
         """Start the containers of one incarnation: all or none."""
         try:
             started = await start_gang(request, self._node, self._containers)
+        except OSError as error:
+            await _refuse(context, not_written("a start must be written down first", error))
         except EunomiaError as error:
             await _refuse(context, error)
         return pb.StartContainersResponse(containers=started)

@@ -48,6 +48,7 @@ def tend(folder: str, report_fd: int) -> dict[str, Any]:
     with open(f"{folder}/start.json", encoding="utf-8") as file:
         start: dict[str, Any] = json.load(file)
     groups = [os.open(path, os.O_WRONLY) for path in start.get("groups", ())]  # no worker without its group
+    _keep_room(folder)
     worker = os.fork()
     if worker == 0:
         os.close(report_fd)
@@ -178,9 +179,19 @@ def _exit_record(status: int) -> dict[str, float]:
 
 
 def _write(folder: str, name: str, record: dict[str, Any]) -> None:
-    with open(f"{folder}/{name}.new", "w", encoding="utf-8") as file:
-        file.write(sealed(record))
+    text = sealed(record).encode()
+    fd = os.open(f"{folder}/{name}.new", os.O_WRONLY | os.O_CREAT, 0o644)  # not emptied: its block may be kept for it
+    os.write(fd, text)
+    os.ftruncate(fd, len(text))
+    os.close(fd)
     os.replace(f"{folder}/{name}.new", f"{folder}/{name}")
+
+
+def _keep_room(folder: str) -> None:
+    """Take the block of exit.json before the worker starts, so that a full disk does not lose its exit code."""
+    fd = os.open(f"{folder}/exit.json.new", os.O_WRONLY | os.O_CREAT, 0o644)
+    os.write(fd, b" " * 512)
+    os.close(fd)
 
 
 def sealed(record: dict[str, Any]) -> str:

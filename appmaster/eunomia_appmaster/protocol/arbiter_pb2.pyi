@@ -2044,6 +2044,7 @@ class ListResponse(_message.Message):
     NEXT_ROUND_IN_SECONDS_FIELD_NUMBER: _builtins.int
     MISSING_SLOTS_FIELD_NUMBER: _builtins.int
     QUESTION_FIELD_NUMBER: _builtins.int
+    WARNINGS_FIELD_NUMBER: _builtins.int
     now: _builtins.float
     serving: _builtins.str
     """profile that serves"""
@@ -2059,6 +2060,10 @@ class ListResponse(_message.Message):
     def slots(self) -> _containers.RepeatedCompositeFieldContainer[Global___SlotView]: ...
     @_builtins.property
     def missing_slots(self) -> _containers.RepeatedCompositeFieldContainer[Global___MissingSlot]: ...
+    @_builtins.property
+    def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """what the operator has to see to, such as a full disk"""
+
     def __init__(
         self,
         *,
@@ -2071,10 +2076,11 @@ class ListResponse(_message.Message):
         next_round_in_seconds: _builtins.float | None = ...,
         missing_slots: _abc.Iterable[Global___MissingSlot] | None = ...,
         question: _builtins.str = ...,
+        warnings: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_next_round_in_seconds", b"_next_round_in_seconds", "next_round_in_seconds", b"next_round_in_seconds"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_next_round_in_seconds", b"_next_round_in_seconds", "apps", b"apps", "jobs", b"jobs", "missing_slots", b"missing_slots", "next_round_in_seconds", b"next_round_in_seconds", "now", b"now", "question", b"question", "round", b"round", "serving", b"serving", "slots", b"slots"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_next_round_in_seconds", b"_next_round_in_seconds", "apps", b"apps", "jobs", b"jobs", "missing_slots", b"missing_slots", "next_round_in_seconds", b"next_round_in_seconds", "now", b"now", "question", b"question", "round", b"round", "serving", b"serving", "slots", b"slots", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__next_round_in_seconds: _TypeAlias = _typing.Literal["next_round_in_seconds"]  # noqa: Y015
     _WhichOneofArgType__next_round_in_seconds: _TypeAlias = _typing.Literal["_next_round_in_seconds", b"_next_round_in_seconds"]  # noqa: Y015
@@ -2686,6 +2692,7 @@ class HealthResponse(_message.Message):
     CLUSTER_FIELD_NUMBER: _builtins.int
     MISSING_SLOTS_FIELD_NUMBER: _builtins.int
     QUESTION_FIELD_NUMBER: _builtins.int
+    WARNINGS_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     pid: _builtins.int
     host: _builtins.str
@@ -2717,6 +2724,10 @@ class HealthResponse(_message.Message):
     def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeHealth]: ...
     @_builtins.property
     def missing_slots(self) -> _containers.RepeatedCompositeFieldContainer[Global___MissingSlot]: ...
+    @_builtins.property
+    def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """what the operator has to see to, such as a full disk"""
+
     def __init__(
         self,
         *,
@@ -2740,10 +2751,11 @@ class HealthResponse(_message.Message):
         cluster: _builtins.str = ...,
         missing_slots: _abc.Iterable[Global___MissingSlot] | None = ...,
         question: _builtins.str = ...,
+        warnings: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["apps", b"apps", "cluster", b"cluster", "fallback", b"fallback", "faults", b"faults", "free_slots", b"free_slots", "host", b"host", "missing_slots", b"missing_slots", "nodes", b"nodes", "now", b"now", "pid", b"pid", "profile", b"profile", "question", b"question", "ready", b"ready", "round", b"round", "serving", b"serving", "slots", b"slots", "started_at_unix", b"started_at_unix", "state_dir", b"state_dir", "steps", b"steps", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["apps", b"apps", "cluster", b"cluster", "fallback", b"fallback", "faults", b"faults", "free_slots", b"free_slots", "host", b"host", "missing_slots", b"missing_slots", "nodes", b"nodes", "now", b"now", "pid", b"pid", "profile", b"profile", "question", b"question", "ready", b"ready", "round", b"round", "serving", b"serving", "slots", b"slots", "started_at_unix", b"started_at_unix", "state_dir", b"state_dir", "steps", b"steps", "version", b"version", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

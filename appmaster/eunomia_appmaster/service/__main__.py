@@ -23,6 +23,7 @@ from eunomia.units import Seconds
 from eunomia_appmaster.node.process_name import name_process
 from eunomia_appmaster.service.certificates import Certificates
 from eunomia_appmaster.service.connections import raise_descriptors, watch
+from eunomia_appmaster.service.reserve import DEFAULT_MIB, MIB, Reserve
 from eunomia_appmaster.service.server import check_address, mend, publish, publish_ca, start_server
 from eunomia_appmaster.service.service import Service
 from eunomia_appmaster.service.settings import DEFAULT_ADDRESS, KEPT_APPS, Settings, run_dir
@@ -58,6 +59,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--journal-keep", choices=[keep.value for keep in Keep], default=Keep.ARCHIVE.value)
     options.add_argument("--journal-segment-steps", type=int, default=DEFAULT_RETENTION.segment_steps)
     options.add_argument("--keep-apps", type=int, default=KEPT_APPS, help="apps that are over and kept in memory")
+    options.add_argument("--reserve-mib", type=int, default=DEFAULT_MIB, help="of disk kept for the journal; 0: none")
     options.add_argument("--accept-loss", action="store_true", help="go on without steps that the journal has lost")
     options.add_argument("--not-durable", action="store_true", help="no fsync a step; for tests")
     return options
@@ -81,6 +83,7 @@ def settings_of(options: argparse.Namespace) -> Settings:
         retention=Retention(keep=Keep(options.journal_keep), segment_steps=options.journal_segment_steps),
         keep_apps=options.keep_apps,
         durable=not options.not_durable,
+        reserve=options.reserve_mib * MIB,
         accept_loss=options.accept_loss,
     )
 
@@ -90,6 +93,7 @@ async def run(settings: Settings, folder: Path) -> None:
     check_address(settings.address, settings.certificates)
     profile = Profile.load(settings.policy, settings=settings.overrides)
     fallback = Profile.fallback()
+    Reserve(settings.journal, settings.reserve).room_to_start()
     journal = Journal.open(settings.journal, durable=settings.durable, retention=settings.retention)
     service = Service(settings, journal, profile, fallback)
     raise_descriptors()
@@ -121,8 +125,9 @@ async def run(settings: Settings, folder: Path) -> None:
 
 
 async def _mend(service: Service, folder: Path) -> None:
-    """Look now and then whether the files of ``publish`` are as they were written."""
+    """Look now and then whether the files of ``publish`` are as they were written, and the reserve is whole."""
     while True:
+        await asyncio.to_thread(service.reserve.refill)
         await asyncio.sleep(MEND_SECONDS)
         with contextlib.suppress(OSError):  # a full disk: later
             mend(service, folder)

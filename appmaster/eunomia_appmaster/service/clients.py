@@ -77,6 +77,7 @@ class ClientProtocol(rpc.ClientProtocolServicer):
                 next_round_in_seconds=service.driver.next_round_in,
                 missing_slots=views.missing_slots(),
                 question=service.question,
+                warnings=filter(None, [service.reserve.words()]),
             )
 
     async def Explain(self, request: pb.ExplainRequest, context: Context) -> pb.ExplainResponse:  # noqa: N802
@@ -139,6 +140,7 @@ class ClientProtocol(rpc.ClientProtocolServicer):
             ],
             ready=service.away is None and not service.question,
             question=service.question,
+            warnings=filter(None, [service.reserve.words()]),
             started_at_unix=service.started_at,
         )
         if answer.ready:
@@ -261,6 +263,8 @@ class ClientProtocol(rpc.ClientProtocolServicer):
         """Create the app's folder and submit it to the arbiter."""
         service = self._service
         service.apps.check_room()
+        if full := service.reserve.words():
+            raise InputError("a new app must find room on the disk", value=full)
         node = next(node.name for node in service.nodes)
         name = service.apps.unique(str(file.app.name))
         now = float(service.driver.clock.now())

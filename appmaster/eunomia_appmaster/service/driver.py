@@ -87,6 +87,8 @@ class Driver:
         """Why the disk refuses the last step; its decision is not carried out before it is journaled."""
         self.follow: Callable[[], None] = lambda: None
         """Called after each commit to the journal, in the thread that made it."""
+        self.make_room: Callable[[JournalWriteError], bool] = lambda error: False
+        """Called when the disk refuses a step; True: there is more room, and the step is written again at once."""
         self._journal = journal
         self._after = after
         self._observers = observers
@@ -229,10 +231,13 @@ class Driver:
 
     def _write(self, now: Seconds, events: list[Event], decision: Decision, notes: list[Note]) -> str | None:
         """Journal a step; return why the disk refuses it, if it does."""
-        try:
-            self._journal.append(now, events, decision, notes=notes)
-        except JournalWriteError as error:
-            return str(error)
+        while True:
+            try:
+                self._journal.append(now, events, decision, notes=notes)
+                break
+            except JournalWriteError as error:
+                if not self.make_room(error):
+                    return str(error)
         self.follow()
         self._unwritten = False
         return None

@@ -93,6 +93,7 @@ class MetricsServer:
         """200 if the arbiter makes steps by the chosen profile on at least one machine, else 503 with the reasons."""
         service, ready = self._service, self._service.ready.is_set()
         wrong = [] if ready else ["waiting for machines"]
+        wrong += [full] if (full := service.reserve.words()) else []
         stalled: list[dict[str, Any]] = []
         missing = [{"node": node.name, "slot": slot} for node in service.nodes for slot in service.nodes.missing(node)]
         async with self._reading():

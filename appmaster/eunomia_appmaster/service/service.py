@@ -33,6 +33,7 @@ from eunomia_appmaster.service.ended_apps import EndedApps
 from eunomia_appmaster.service.journaled import LOST_NOTE, apps_of, kept_of, unknown_apps, without_note
 from eunomia_appmaster.service.marks import UNTIL, Loss, Marks
 from eunomia_appmaster.service.nodes import Node, Nodes, OrderKey
+from eunomia_appmaster.service.reserve import Reserve
 from eunomia_appmaster.service.sessions import NewsWriter, Session
 from eunomia_appmaster.service.settings import Settings
 from eunomia_appmaster.service.stalled_masters import MOST_HEARTBEATS, StalledMasters
@@ -77,9 +78,7 @@ class Service:
         system: System = MACHINE,
     ) -> None:
         self.system = system
-        self.settings = settings
-        self.journal = journal
-        self.profile = profile
+        self.settings, self.journal, self.profile = settings, journal, profile
         self.started_at = system.unix_time()
         self.address = settings.address
         self.ca_file: Path | None = None
@@ -91,6 +90,7 @@ class Service:
         self.meters: Meters | None = None
         """The counters of ``--metrics``; to be set before the service runs."""
         self._fallback = fallback
+        self.reserve = Reserve(settings.journal, settings.reserve)
         self.marks = Marks(journal, settings.mark, system=system)
         self.marks.check_begun(accepted=settings.accept_loss)
         self.loss: Loss | None = None
@@ -203,7 +203,7 @@ class Service:
             checkpoint_steps=self.settings.checkpoint_steps,
             system=self.system,
         )
-        self.driver.follow = self.marks.follow
+        self.driver.follow, self.driver.make_room = self.marks.follow, self.reserve.give
         self._go_on = functools.partial(self._begin_deciding, arbiter, steps, clock, last)
         self.loss = self.marks.lost((f"the launcher of {node.name}", node.mark) for node in self.nodes)
         if self.loss is None or self.settings.accept_loss:

@@ -53,6 +53,8 @@ class Settings:
     """Seconds after which a connection without a valid token is closed."""
     durable: bool = True
     """See ``Journal.open``."""
+    reserve: int = 0
+    """Bytes of the disk that are kept for the journal; 0: none."""
     accept_loss: bool = False
     """Go on without steps that the journal has lost, instead of asking."""
 
