@@ -105,6 +105,7 @@ class Launcher:
         self.stopped: set[str] = set()
         self.fenced: dict[int, int] = {}
         self.tuned: dict[int, int] = {}
+        self.not_tuned: dict[int, str] = {}
         self.registration_id = ""
         self.response_id = 0
         self.version = 0
@@ -123,6 +124,7 @@ class Launcher:
                 closed_epoch=self.closed.get(slot, 0),
                 busy=slot in self.busy,
                 tuned_epoch=self.tuned.get(slot, 0),
+                not_tuned=self.not_tuned.get(slot, ""),
             )
             for slot in range(self.slots)
         ]

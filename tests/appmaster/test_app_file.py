@@ -107,6 +107,24 @@ def test_python_in_a_command_is_the_submitters_interpreter(folder: Path, tmp_pat
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
+        ("slots = 2", 'slots = 2\nstall_after = "4s"', 'stall_after must be at least "5s", or "off", but got "4s"'),
+        *(
+            (
+                "slots = 2",
+                f"slots = 2\nstall_after = {given}",
+                'stall_after must be a positive duration with a unit, such as "10m", or "off", '
+                f"but got {given} (resnet.toml, [job].stall_after)",
+            )
+            for given in ('"0s"', '"-5s"', '"never"', "90")
+        ),
+        *(
+            (
+                "slots = 2",
+                f"slots = 2\nstall_steps = {given}",
+                "stall_steps must be a number from 3 to 1000000, but got ",
+            )
+            for given in ("2", "-1", "0", "nan", "1e7", '"many"', "true")
+        ),
         (
             "slots = 2",
             "slots = 0",

@@ -84,6 +84,7 @@ def test_an_arbiter_without_its_machines_reports_that_it_waits_for_them(town: To
             "healthy": False,
             "wrong": ["waiting for machines"],
             "missing_slots": [],
+            "suspended": [],
             "stalled": [],
         },
     )

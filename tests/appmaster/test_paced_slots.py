@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from eunomia.errors import InputError
+from eunomia_appmaster.commands.apps import facts, lines
 from eunomia_appmaster.node.control_groups import choose
 from eunomia_appmaster.node.local_machine import detect, usable_cpus
 from eunomia_appmaster.node.slot_types import SlotType, parse_slot_types
+from eunomia_appmaster.protocol import arbiter_pb2 as arbiter_pb
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.service.layout import Layout
 
@@ -113,6 +115,7 @@ def test_a_live_policy_for_several_types_gives_apps_slots_of_both_speeds(tmp_pat
         assert quotas == [0.2, 0.4]
         held = {slot.gpu_type: slot.app for slot in arbiter.list(slots=True).slots}
         assert (set(held), set(held.values())) == ({"fast", "slow"}, {"ana", "bob"})
+        assert [dict(arbiter.app(held[kind]).slots_by_type) for kind in held] == [{kind: 1} for kind in held]
 
 
 def _quotas(folder: Path) -> list[float]:
@@ -127,3 +130,11 @@ def _quotas(folder: Path) -> list[float]:
             quota, period = Path(one["unified"], "cpu.max").read_text().split()
         shares.append(int(quota) / int(period))
     return sorted(shares) if len(shares) == 2 else []
+
+
+def test_the_table_of_apps_names_the_types_of_held_slots() -> None:
+    alone = arbiter_pb.App(app="ana", state="running", slots=2, max_slots=4)
+    types = arbiter_pb.App(app="bob", state="running", slots=3, max_slots=4, slots_by_type={"slow": 1, "fast": 2})
+    shown = "\n".join(lines(arbiter_pb.ListResponse(apps=[alone, types])))
+    assert "2 of 4" in shown and "2 fast, 1 slow of 4" in shown
+    assert facts(arbiter_pb.ListResponse(apps=[types]))["apps"][0]["slots_by_type"] == {"fast": 2, "slow": 1}

@@ -90,3 +90,17 @@ def test_an_app_that_is_not_there_cannot_be_cancelled_and_the_one_that_was_meant
         lab.client().Cancel(pb.CancelRequest(app="cnn-tpe"), metadata=lab.operator)
     said = 'no app is named "cnn-tpe"; there are: CNN-tpe; did you mean "CNN-tpe"?'
     assert refused.value.details() == said
+
+
+def test_an_explanation_says_why_a_machine_refuses_what_a_policy_gave(lab: Any) -> None:
+    master = lab.master("ana", "1")
+    master.register()
+    master.beat_until(lambda: master.leases, jobs_added=[job("ana/1", 1)])
+    (slot,) = lab.slots("held")
+    lab.launcher.not_tuned[slot] = "a limit of 1.00 GiB is below the 1.50 GiB that ana-1 uses"
+    lab.launcher.report()
+    words = f"slot {slot} of box7 keeps its CPUs and memory: a limit of 1.00 GiB is below the 1.50 GiB that ana-1 uses"
+    lab_module.eventually(lambda: words in explained(lab, "ana/1")[0].text, "the reason")
+    lab.launcher.not_tuned.clear()
+    lab.launcher.report()
+    lab_module.eventually(lambda: "keeps its CPUs" not in explained(lab, "ana/1")[0].text, "no reason any more")

@@ -24,6 +24,7 @@ from eunomia_appmaster.commands.console import (
 )
 from eunomia_appmaster.explaining.best_jobs import best_facts, best_job
 from eunomia_appmaster.explaining.failures import (
+    MOST_PAUSE_SECONDS,
     failure_facts,
     failure_text,
     notices_of,
@@ -105,6 +106,7 @@ def _facts(app: pb.App) -> dict[str, Any]:
         "tuner": app.tuner,
         "rho": given(app, "rho"),
         "slots": app.slots,
+        "slots_by_type": dict(app.slots_by_type),
         "max_slots": app.max_slots,
         "jobs": {"running": app.running, "waiting": app.waiting, "paused": app.paused, "ended": app.ended},
         "done": given(app, "done"),
@@ -120,7 +122,11 @@ def _facts(app: pb.App) -> dict[str, Any]:
     if app.state in OVER:
         made |= {"jct_seconds": given(app, "jct_seconds"), "why": app.why}
     if app.state == SUSPENDED:
-        made |= {"why": app.why, "tried_again_in_seconds": given(app, "tried_again_in_seconds")}
+        again = given(app, "tried_again_in_seconds")
+        made |= {
+            "why": app.why,
+            "tried_again_in_seconds": None if again is None or again > MOST_PAUSE_SECONDS else again,
+        }
     return made
 
 
@@ -193,6 +199,11 @@ def _parameters(app: pb.App) -> str:
     return f"{best.job}: {app.standing.metric} {number(best.metric, 4)}{at}: {best.settings}"
 
 
+def _slots(app: pb.App) -> str:
+    """Return the held slots: ``2``, or ``1 fast, 1 slow`` where the cluster has several types."""
+    return ", ".join(f"{held} {kind}" for kind, held in sorted(app.slots_by_type.items())) or str(app.slots)
+
+
 def _row(app: pb.App) -> tuple[str, ...]:
     """Return the cells of ``HEADERS`` and ``MORE_HEADERS``."""
     done, ends_in = given(app, "done"), given(app, "ends_in_seconds")
@@ -203,7 +214,7 @@ def _row(app: pb.App) -> tuple[str, ...]:
         app.state,
         app.tuner,
         number(given(app, "rho")),
-        f"{app.slots} of {app.max_slots}",
+        f"{_slots(app)} of {app.max_slots}",
         f"{app.ended} of {_trials(app)}",
         _best(app),
         duration(app.jct_seconds if over else app.age_seconds),

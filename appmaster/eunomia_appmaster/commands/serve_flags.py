@@ -42,6 +42,9 @@ class ServeFlags(BaseModel):
     log_mib: Annotated[
         int, typer.Option("--log-mib", metavar="N", min=0, help="MiB of a job's stdout, and of its stderr; 0: any.")
     ] = 64
+    app_gib: Annotated[
+        float, typer.Option("--app-gib", metavar="N", min=0.0, help="GiB of disk for each app's folder; 0: any.")
+    ] = 0.0
     cpu_only: Annotated[bool, typer.Option("--cpu-only", help="CPU slots even where there are GPUs.")] = False
     address: Annotated[
         str, typer.Option("--address", metavar="HOST:PORT", help="Beyond loopback only with certificates.")
@@ -104,7 +107,16 @@ class ServeFlags(BaseModel):
         if self.foreign_gpus not in ("warn", "end"):
             raise InputError("--foreign-gpus must be warn or end", value=self.foreign_gpus)
         slots = ("--control-groups", self.control_groups, "--slot-processes", str(self.slot_processes))
-        return (*options, *slots, "--foreign-gpus", self.foreign_gpus, "--log-mib", str(self.log_mib))
+        return (
+            *options,
+            *slots,
+            "--foreign-gpus",
+            self.foreign_gpus,
+            "--log-mib",
+            str(self.log_mib),
+            "--app-gib",
+            str(self.app_gib),
+        )
 
     @property
     def arbiter_options(self) -> tuple[str, ...]:

@@ -27,6 +27,7 @@ from eunomia_appmaster.launcher.gpu_faults import GpuFaults, NvmlFaults
 from eunomia_appmaster.launcher.node import Node, default_name
 from eunomia_appmaster.launcher.orphans import Orphans
 from eunomia_appmaster.launcher.output_limit import DEFAULT_MIB, MIB, watch_output
+from eunomia_appmaster.launcher.quotas import GIB, Quotas
 from eunomia_appmaster.launcher.server import serve
 from eunomia_appmaster.launcher.stalls import DEFAULT_GRACE_SECONDS, Stalls
 from eunomia_appmaster.launcher.tracker import Tracker
@@ -75,6 +76,7 @@ def parser() -> argparse.ArgumentParser:
         "--slot-processes", type=int, default=MOST_PROCESSES, help="processes and threads of one container"
     )
     options.add_argument("--log-mib", type=int, default=DEFAULT_MIB, help="of each file of a job's output; 0: any")
+    options.add_argument("--app-gib", type=float, default=0.0, help="of disk that each app's folder may take; 0: any")
     options.add_argument("--foreign-gpus", choices=ANSWERS, default="warn", help="about a worker on another slot's GPU")
     options.add_argument("--gpu-locks", default="", metavar="FD,FD", help="open files that hold locks of GPUs")
     options.add_argument("--end", action="store_true", help="end what an earlier launcher left, without serving")
@@ -114,6 +116,8 @@ async def run(options: argparse.Namespace) -> None:
     lives = (tracker.run(), _tidy(node, containers, options.keep_seconds), stalls.run(), _watch_memory(containers))
     tasks = [asyncio.create_task(life) for life in lives]
     tasks.append(asyncio.create_task(watch_output(lambda: _run_folders(containers), options.log_mib * MIB)))
+    quotas = Quotas(node, containers, masters, round(options.app_gib * GIB))
+    tasks.append(asyncio.create_task(quotas.run()))
     gpus = {slot.uuid: slot.index for slot in node.machine.slots if slot.uuid}
     tasks.append(asyncio.create_task(GpuFaults(gpus, tracker.lose, NvmlFaults(list(gpus))).run()))
     if DEVICES not in groups.controllers:

@@ -24,6 +24,10 @@ from eunomia_appmaster.protocol.tokens import node_token
 
 log = structlog.get_logger()
 
+NO_TIME = 1e12
+"""Unix seconds of the next attempt of an app master that waits for something other than time."""
+HELD_BACK_SECONDS = 20.0
+"""Seconds in which an app master that is held back may leave."""
 HASTY_SECONDS = 10.0
 """An attempt shorter than this doubles the next pause."""
 MOST_PAUSE_SECONDS = 30.0
@@ -44,6 +48,7 @@ class AppMasterRecord:
         hasty: attempts in a row that ended within ``HASTY_SECONDS``.
         stopped: set when no further attempt may follow.
         hurried: set when the next attempt is not to wait.
+        held_back: why no attempt may run, such as a quota that is exceeded; empty: one may.
     """
 
     def __init__(self, order: pb.AppMasterOrder, status: pb.AppMasterStatus, path: Path) -> None:
@@ -54,7 +59,13 @@ class AppMasterRecord:
         self.container: Container | None = None
         self.stopped = asyncio.Event()
         self.hurried = asyncio.Event()
+        self.held_back = ""
         self._path = path
+
+    @property
+    def lives(self) -> bool:
+        """Whether a further attempt may follow, or one runs."""
+        return self.status.state not in (pb.APP_MASTER_STOPPING, pb.APP_MASTER_COMPLETED)
 
     @property
     def final(self) -> bool:
@@ -290,7 +301,10 @@ class AppMasters:
             await self._attempt(master)
             if master.final:
                 break
-            if master.own_ends.suspended:
+            if master.held_back:
+                master.status.again_at = NO_TIME
+                self._say_suspended(master, master.held_back)
+            elif master.own_ends.suspended:
                 self._suspend(master, last_words(self._error_log(master)))
             else:
                 self._changed(master, pb.APP_MASTER_BACKING_OFF)
@@ -303,9 +317,23 @@ class AppMasters:
         """Suspend an app master that has ended by itself too often; ``said``: the last line of its log."""
         status, ends = master.status, master.own_ends
         status.again_at = self._node.system.unix_time() + ends.pause_seconds
-        status.diagnostics = ends.words(master.limit(self._limit), status.exit, said)
+        self._say_suspended(master, ends.words(master.limit(self._limit), status.exit, said))
+
+    def _say_suspended(self, master: AppMasterRecord, why: str) -> None:
+        master.status.diagnostics = why
         self._changed(master, pb.APP_MASTER_SUSPENDED)
-        log.warning("app_master.suspended", app=status.app, attempt=status.attempt, why=status.diagnostics)
+        log.warning("app_master.suspended", app=master.status.app, attempt=master.status.attempt, why=why)
+
+    def hold_back(self, app: str, why: str) -> None:
+        """Suspend an app without an attempt to come, or let it go on at once where ``why`` is empty."""
+        master = self._all.get(app)
+        if master is None or not master.lives:
+            return
+        before, master.held_back = master.held_back, why
+        if why and master.container is not None:
+            self._containers.stop(master.container, HELD_BACK_SECONDS, why)
+        elif before and not why:
+            master.hurried.set()
 
     def _forget_oldest(self) -> None:
         """Drop the app master that ended longest ago, with its record."""
@@ -345,9 +373,12 @@ class AppMasters:
 
     async def _pause(self, master: AppMasterRecord) -> None:
         """Wait until the next attempt is due, ordered by the arbiter, or forbidden."""
-        seconds, status = master.pause_seconds(self._pause_seconds), master.status
-        if status.HasField("again_at"):  # whatever was done to the machine's clock meanwhile
-            seconds = min(seconds, max(0.0, status.again_at - self._node.system.unix_time()))
+        status = master.status
+        seconds: float | None = master.pause_seconds(self._pause_seconds)
+        if master.held_back:
+            seconds = None
+        elif status.HasField("again_at"):  # whatever was done to the machine's clock meanwhile
+            seconds = min(seconds or 0.0, max(0.0, status.again_at - self._node.system.unix_time()))
         await self._first_of(master.stopped, master.hurried, seconds=seconds)
         master.hurried.clear()
         status.ClearField("again_at")

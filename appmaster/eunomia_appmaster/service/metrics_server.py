@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from eunomia.errors import InputError
+from eunomia_appmaster.service.app_record import SUSPENDED
 from eunomia_appmaster.service.gauges import stalls_of
 from eunomia_appmaster.service.metrics import Meters
 from eunomia_appmaster.service.server import check_address
@@ -110,6 +111,7 @@ class MetricsServer:
                 wrong.append("no machine answers")
         health: dict[str, Any] = {"schema": "eunomia/health@1", "ready": ready, "healthy": not wrong, "wrong": wrong}
         health["missing_slots"] = missing  # the others serve, so this alone is no 503
+        health["suspended"] = [{"app": app.name, "why": app.why} for app in service.apps if app.state == SUSPENDED]
         health["stalled"] = stalled  # nor is this: what stalls is ended, and goes on
         status = HTTPStatus.SERVICE_UNAVAILABLE if wrong else HTTPStatus.OK
         return status, "application/json", (json.dumps(health) + "\n").encode()

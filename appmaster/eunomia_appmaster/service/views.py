@@ -1,6 +1,7 @@
 """The views of apps, jobs and slots for users: the arbiter's state as messages."""
 
 import math
+from collections import Counter
 
 import numpy as np
 
@@ -55,6 +56,7 @@ class Views:
             tuner=app.tuner,
             rho=self._service.standings.rho(app),
             slots=held.size,
+            slots_by_type=self._by_type(held.astype(int).tolist()),
             max_slots=min(most, view.cluster.gpus),
             running=counts["running"],
             waiting=counts["waiting"],
@@ -85,6 +87,12 @@ class Views:
         if again is not None:
             message.tried_again_in_seconds = again
         return message
+
+    def _by_type(self, held: list[int]) -> Counter[str]:
+        """Return the number of held slots of each type; empty: the cluster has one type."""
+        cluster = self._view.cluster
+        types = cluster.gpu_types if len(cluster.gpu_types) > 1 else ()
+        return Counter(types[cluster.gpu_type[gpu]] for gpu in held) if types else Counter()
 
     def _tried_again_in(self, app: App) -> float | None:
         """Return the seconds until the next attempt of a suspended app's master; None: it is not suspended."""
@@ -258,8 +266,20 @@ class Views:
         app, _, number = job.rpartition("/")
         return str(self._folder / app / number / "stderr.log")
 
+    def _not_tuned(self, row: int) -> list[str]:
+        """Return why machines refuse CPUs or memory that a policy gave to a job's slots."""
+        nodes, gpus, found = self._service.nodes, np.flatnonzero(self._view.gpus.job == row).tolist(), list[str]()
+        places = [] if nodes.layout is None else [nodes.layout.places[gpu] for gpu in gpus]
+        for place in places:
+            node = nodes.get(place.node)
+            state = None if node is None else node.slot_states.get(place.slot)
+            if state is not None and state.not_tuned:
+                found.append(f"slot {place.slot} of {place.node} keeps its CPUs and memory: {state.not_tuned}")
+        return found
+
     def _described(self, row: int) -> pb.Explanation:
         said = describe(self._view, row, float(self._service.driver.clock.now()), until=self._until(row))
+        said.text = "; ".join(filter(None, [said.text, *self._not_tuned(row)]))
         ago = self._reported_ago(row)
         if ago is not None:
             said.reported_seconds_ago = ago
