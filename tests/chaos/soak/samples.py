@@ -1,0 +1,39 @@
+"""What is sampled of a service: memory, descriptors and threads of its lasting processes, folders, processes."""
+
+import hashlib
+import os
+from pathlib import Path
+
+from chaos.storms.targets import of_folder
+from eunomia_appmaster.launcher.processes import ProcessId
+
+KIB, MIB = 1024, float(1 << 20)
+CONTROL_GROUPS = Path("/sys/fs/cgroup")
+
+
+def of_process(name: str, process: ProcessId) -> dict[str, float]:
+    """Return private memory (MiB), descriptors and threads of a process; empty: it has ended."""
+    base = Path(f"/proc/{process.pid}")
+    try:
+        lines = (base / "smaps_rollup").read_text().splitlines()
+        private = sum(int(line.split()[1]) for line in lines if line.startswith(("Private_", "Swap:")))
+        return {
+            f"{name}: memory, MiB": private * KIB / MIB,
+            f"{name}: descriptors": len(os.listdir(base / "fd")),  # noqa: PTH208 - names only
+            f"{name}: threads": len(os.listdir(base / "task")),  # noqa: PTH208
+        }
+    except (OSError, ValueError):
+        return {}
+
+
+def of_machine(state: Path) -> dict[str, float]:
+    """Return folders of a state folder and control groups, and processes that name the folder."""
+    group = f"eunomia-{hashlib.sha256(str(state.resolve()).encode()).hexdigest()[:12]}"
+    folders = sum(1 for path in state.rglob("*") if path.is_dir() and not path.is_symlink())
+    return {
+        "folders of the state": folders,
+        "folders of control groups": sum(
+            1 for top in CONTROL_GROUPS.glob(f"**/{group}") for path in top.rglob("*") if path.is_dir()
+        ),
+        "processes": len(of_folder(state)),
+    }

@@ -1,0 +1,50 @@
+"""Work that jobs did again after an incarnation ended: time in which a worker was stopped is no work."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from chaos.kills.losses import LOSS
+from eunomia.model.shapes import value
+from eunomia_testbed.live_runs.logged import read_logs
+
+Span = tuple[float, float]
+"""Unix times."""
+
+
+@value
+class Redone:
+    """Steps that ``job`` did again from an earlier incarnation, and the work in them in seconds."""
+
+    job: str
+    steps: int
+    seconds: float
+
+
+def redone(folder: Path, stopped: Mapping[str, Sequence[Span]]) -> Iterator[Redone]:
+    """Yield every resume below a run's folder that did logged steps again.
+
+    Args:
+        folder: of the run.
+        stopped: by job, when one of its workers was stopped.
+    """
+    for run_dir in sorted(folder.glob("apps/*/[0-9]*")):
+        job = f"{run_dir.parent.name}/{run_dir.name}"
+        logs = read_logs(run_dir)
+        before: dict[int, float] = {}
+        for writer in logs.writers():
+            steps = logs.as_written(LOSS, writer=writer)
+            logged = dict(zip(steps.step.tolist(), steps.wall_time.tolist(), strict=True))
+            if not logged:
+                continue
+            again = [step for step in before if step >= min(logged)]
+            if again:
+                spans = stopped.get(job, ())
+                yield Redone(job=job, steps=len(again), seconds=_work(before, min(logged) - 1, spans))
+            before = {step: at for step, at in before.items() if step < min(logged)} | logged
+
+
+def _work(logged: Mapping[int, float], after: int, stopped: Sequence[Span]) -> float:
+    """Return the seconds from the end of step ``after`` to the last logged step."""
+    begun = max((at for step, at in logged.items() if step <= after), default=min(logged.values()))
+    ended = max(logged.values())
+    return ended - begun - sum(max(0.0, min(ended, until) - max(begun, since)) for since, until in stopped)
