@@ -119,6 +119,8 @@ def ended_by(made: Supervisor, number: signal.Signals) -> Iterator[str]:
     """End the only app master with a signal, each time that another attempt of it runs; the attempts' ids."""
     before = ""
     while True:
-        before, pid = eventually(functools.partial(another, made, before), "another attempt")
+        found = eventually(functools.partial(another, made, before), "another attempt")
+        assert found is not None
+        before, pid = found
         os.kill(pid, number)
         yield before

@@ -1,4 +1,8 @@
-"""``python -m chaos.damage --damages N --seed S``: exit code 1 if one is silent, crashes or is not found."""
+"""``python -m chaos.damage --damages N --seed S``: exit code 1 if one is silent, crashes or is not found.
+
+A third of the damages each hits rows of a journal, the files of a journal as a killed arbiter leaves them, and all
+other files of the state folder of a live run; ``--only-journal`` leaves the last out.
+"""
 
 import argparse
 import shutil
@@ -11,7 +15,9 @@ from pathlib import Path
 from chaos.damage.damages import damage
 from chaos.damage.file_damages import damage_files
 from chaos.damage.outcome import Begun, End, Outcome, begin, judge
+from chaos.damage.side_files import run_side_files
 from chaos.damage.world import JOURNAL, backup, build, build_killed
+from eunomia.logs import configure_logs
 
 BAD = (End.SILENT, End.CRASHED, End.UNSEEN)
 
@@ -43,16 +49,27 @@ def _copy(source: Path, folder: Path) -> None:
     shutil.copytree(source, folder)
 
 
+def _all(journal: int, side: int, seed: int, starts: int) -> Iterator[tuple[int, str, Outcome]]:
+    yield from run(journal, seed)
+    if side:
+        with tempfile.TemporaryDirectory() as place:
+            yield from run_side_files(Path(place), side, seed, starts)
+
+
 def main() -> int:
     """Damage, and print what came of it."""
     options = argparse.ArgumentParser(prog="python -m chaos.damage", description=__doc__)
     options.add_argument("--damages", type=int, default=300)
     options.add_argument("--seed", type=int, default=0)
+    options.add_argument("--only-journal", action="store_true", help="damage no other file")
+    options.add_argument("--starts", type=int, default=20, help="of a whole service on damaged side files")
     options.add_argument("--verbose", action="store_true", help="a line a damage")
     chosen = options.parse_args()
+    configure_logs(level="error")
     sys.stdout.write(f"seed {chosen.seed}\n")
     ends: Counter[End] = Counter()
-    for number, what, outcome in run(chosen.damages, chosen.seed):
+    side = 0 if chosen.only_journal else chosen.damages // 3
+    for number, what, outcome in _all(chosen.damages - side, side, chosen.seed, chosen.starts):
         ends[outcome.end] += 1
         if chosen.verbose or outcome.end in BAD:
             sys.stdout.write(f"{number} {what}: {outcome.end.value}: {outcome.what}\n")

@@ -38,6 +38,7 @@ class End(Enum):
     REFUSED = "refused, the cure works"
     ASKED = "asked, the answer works"
     HARMLESS = "harmless"
+    SAID = "said, and gone on"
     ONE_APP = "one app lost, named"
     SILENT = "silent, or no cure works"
     CRASHED = "crashed"
