@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: setup demo test lint types imports unit bench gpu kills fuzz crash-points damage combinations slow protocol picture clean
+.PHONY: setup demo test lint types imports unit bench gpu kills chaos soak fuzz crash-points damage combinations slow protocol picture clean
 
 setup: $(STAMP)
 
@@ -55,6 +55,13 @@ CHAOS := PYTHONPATH=tests $(BIN)/python -m chaos
 
 kills: setup
 	$(CHAOS).kills --kills 9 --runs 3
+
+# A thousand actions take two hours on two idle cores; after a stop, `make chaos` goes on where it was.
+chaos: setup
+	$(CHAOS).storms --actions 1000 --runs 10 --out eunomia-out/chaos
+
+soak: setup
+	$(CHAOS).soak --for 1h
 
 fuzz: setup
 	$(CHAOS).fuzz --messages 50000

@@ -129,8 +129,9 @@ class Arbiter(rpc.ResourceTrackerServicer):
 class Lab:
     """One state folder with its launcher and arbiter."""
 
-    def __init__(self, folder: Path, *options: str, slots: int = 3, zygote: bool = False) -> None:
+    def __init__(self, folder: Path, *options: str, slots: int = 3, zygote: bool = False, more_path: str = "") -> None:
         self.folder = folder
+        self._more_path = more_path
         self.state = folder / "state"
         self.arbiter = Arbiter().start()
         self._options = [*options, *([] if zygote else ["--no-zygote"]), "--slots", str(slots), "--stop-seconds", "0.3"]
@@ -144,7 +145,7 @@ class Lab:
         before = len(self.arbiter.registrations)
         command = [sys.executable, "-m", "eunomia_appmaster.launcher", "--state", str(self.state), "--cpu-only"]
         command += ["--arbiter", f"127.0.0.1:{self.arbiter.port}", "--token-file", str(self.folder / "token")]
-        env = {**os.environ, "PYTHONPATH": f"{ROOT / 'core'}:{ROOT / 'appmaster'}"}
+        env = {**os.environ, "PYTHONPATH": f"{ROOT / 'core'}:{ROOT / 'appmaster'}:{self._more_path}"}
         with (self.folder / "launcher.log").open("ab") as log:
             self.launcher = subprocess.Popen(
                 [*command, "--node", NODE, *self._options], env=env, cwd="/", stdout=log, stderr=log

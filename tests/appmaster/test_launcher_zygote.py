@@ -219,6 +219,29 @@ def test_a_stopped_zygote_is_replaced_and_the_worker_that_waits_for_it_starts_by
         eventually(lambda: forked(lab, "late"))
 
 
+SLEEPS = """
+import signal, sys, time
+if "eunomia_appmaster.launcher.zygote" in sys.orig_argv:
+    signal.signal(signal.SIGUSR2, lambda *_: time.sleep(10_000))
+"""
+"""Is imported by each Python of a test: the zygote sleeps on a signal."""
+
+
+@pytest.mark.slow
+def test_a_zygote_that_hangs_leaves_its_stacks(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(SLEEPS)
+    with lab_module.lab(tmp_path, "--zygote-wait-seconds", "6", zygote=True, more_path=str(tmp_path)) as lab:
+        eventually(lambda: run(lab, f"early{time.monotonic_ns()}", 0, script="pass")[0].forked)
+        (zygote,) = [pid for pid in children(lab.launcher.pid) if "zygote" in name_of(pid)]
+        os.kill(zygote, signal.SIGUSR2)
+        (status,) = run(lab, "waits", 0, script="print('up')")
+        assert (status.forked, status.exit) == (False, Exit(code=0))
+        (file,) = (lab.state / "launcher" / "stacks").glob("zygote-*.txt")
+        found = file.read_text()
+        assert "it did not answer for 6 s" in found
+        assert "in <lambda>" in found  # where it sleeps
+
+
 def children(parent: int) -> list[int]:
     return list(map(int, Path(f"/proc/{parent}/task/{parent}/children").read_text().split()))
 

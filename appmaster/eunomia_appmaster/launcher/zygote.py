@@ -34,6 +34,7 @@ import types
 from typing import Any, NoReturn
 
 from eunomia_appmaster.launcher import shepherd
+from eunomia_appmaster.node.beats import STACKS
 from eunomia_appmaster.node.lenient_output import be_lenient
 from eunomia_appmaster.node.process_name import name_process, name_worker
 from eunomia_appmaster.node.stack_signal import write_stacks_on_signal
@@ -50,6 +51,7 @@ def main() -> None:
     control = socket.socket(fileno=int(sys.argv[1]))
     del sys.path[0]  # the working folder of the launcher is no part of a worker's path
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    write_stacks_on_signal(os.environ.pop(STACKS, None))
     name_process("zygote of workers")
     began = time.monotonic()
     trouble = _prepare(sys.argv[2:])

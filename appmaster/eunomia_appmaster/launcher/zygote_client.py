@@ -14,10 +14,13 @@ from typing import Any
 
 import structlog
 
-from eunomia_appmaster.launcher.processes import MARK
+from eunomia_appmaster.launcher.processes import MARK, identify
+from eunomia_appmaster.launcher.stacks import write_stacks
 from eunomia_appmaster.launcher.zygote import MARK_BYTES
+from eunomia_appmaster.node.beats import STACKS
 from eunomia_appmaster.node.loop_clock import LoopClock
-from eunomia_appmaster.node.stopped_processes import StoppedTime, process_state
+from eunomia_appmaster.node.stack_signal import STACKS_FOLDER
+from eunomia_appmaster.node.stopped_processes import STOPPED, StoppedTime, process_state
 
 log = structlog.get_logger()
 
@@ -27,6 +30,7 @@ READY_SECONDS = 300.0
 STOPPED_WAITS = 3.0
 """Waits for an answer that a stopped zygote has until it is replaced."""
 _LOOK_SECONDS = 1.0
+_STACKS_SECONDS = 15.0
 _ENDED_SECONDS = 5.0  # from the end of a zygote that hung to the end of what it had begun
 _HARMLESS = frozenset({"PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"})
 _AT_START = ("PYTHON", "LD_", "MALLOC_", "KMP_", "GOMP_")  # read when a process starts or torch is imported
@@ -136,17 +140,30 @@ class ZygoteClient:
             if stops.overdue(asked, wait_seconds, STOPPED_WAITS * wait_seconds) is not None:
                 break
         if not reading.done():
-            self.end_hung()
+            await self.end_hung(f"it did not answer for {wait_seconds:g} s")
             await asyncio.wait({reading}, timeout=_ENDED_SECONDS)
             reading.cancel()
             await asyncio.wait({reading})
 
-    def end_hung(self) -> None:
-        """Kill a zygote that does not answer; the next one is started."""
+    async def end_hung(self, why: str) -> None:
+        """Kill a zygote that does not answer; the next one is started. One that is not stopped leaves its stacks."""
         process = self._process
-        if process is not None and process.poll() is None:
-            log.warning("zygote.hung", pid=process.pid, state=process_state(process.pid))
-            process.kill()
+        if process is None or process.poll() is not None:
+            return
+        state, known = process_state(process.pid), identify(process.pid)
+        log.warning("zygote.hung", pid=process.pid, state=state, why=why)
+        if known is not None and state not in STOPPED:
+            folder = self._state / STACKS_FOLDER
+            path = folder / f"zygote-{process.pid}.txt"
+            with contextlib.suppress(OSError, TimeoutError):
+                writing = asyncio.to_thread(write_stacks, path, folder, [known], f"zygote: {why}")
+                await asyncio.wait_for(writing, _STACKS_SECONDS)
+        process.kill()
+
+    async def _end_late(self) -> None:
+        """End a zygote that is not ready in time."""
+        await asyncio.sleep(READY_SECONDS)
+        await self.end_hung(f"it was not ready after {READY_SECONDS:g} s")
 
     async def _keep(self) -> None:
         pause = 0.1
@@ -163,13 +180,19 @@ class ZygoteClient:
 
     async def _one_life(self) -> None:
         """Start a zygote, read its messages, and return when it has ended."""
+        (self._state / STACKS_FOLDER).mkdir(exist_ok=True, mode=0o700)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control = ours
         ours.setblocking(False)
         with theirs, (self._state / "zygote.log").open("ab") as output:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "eunomia_appmaster.launcher.zygote", str(theirs.fileno()), *self._preload],
-                env={**os.environ, **dict.fromkeys(THREADS, "1"), MARK: "-" * MARK_BYTES},
+                env={
+                    **os.environ,
+                    **dict.fromkeys(THREADS, "1"),
+                    MARK: "-" * MARK_BYTES,
+                    STACKS: str(self._state / STACKS_FOLDER),
+                },
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -177,7 +200,7 @@ class ZygoteClient:
                 start_new_session=True,
             )
         loop = asyncio.get_running_loop()
-        late = loop.call_later(READY_SECONDS, self.end_hung)
+        late = asyncio.create_task(self._end_late())
         try:
             while message := await loop.sock_recv(ours, 65536):
                 late.cancel()

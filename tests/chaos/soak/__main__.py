@@ -28,13 +28,16 @@ from eunomia.logs import configure_logs
 from eunomia.units import parse_duration
 from eunomia_appmaster import Client
 from eunomia_appmaster.journal_check import check_folder
-from eunomia_appmaster.launcher.processes import ProcessId, identify
+from eunomia_appmaster.launcher.processes import identify
 from eunomia_appmaster.node.supervisor import Serving, Supervisor
+from eunomia_testbed.demo.live_run import OVER
 
 ROOT: Final = Path(__file__).parent.parent.parent.parent
 WORKER: Final = ROOT / "tests" / "appmaster" / "tiny_worker.py"
 SLOTS: Final = 4
 SAMPLE_SECONDS: Final = 10.0
+SAMPLES: Final = 40
+"""At least, also of a short run."""
 ARRIVALS: Final = (2.0, 8.0)
 """Seconds between two apps."""
 DISTURBANCES: Final = (5.0, 15.0)
@@ -80,11 +83,11 @@ class Soak:
         self.samples: dict[str, tuple[list[float], list[float]]] = defaultdict(lambda: ([], []))
         self.states = Counter[str]()
         self._cancelled: set[str] = set()
-        self._zygote: ProcessId | None = None
+        self._seconds = 0.0
 
     def run(self, seconds: float) -> list[str]:
         """Let it go on for so long; return what is wrong."""
-        began = time.monotonic()
+        self._seconds, began = seconds, time.monotonic()
         due = dict.fromkeys((self._arrive, self._disturb, self._clean, self._sample), 0.0)
         with self._made, Client(self._made.address, token_file=self._made.token_file) as client:
             while (now := time.monotonic() - began) < seconds:
@@ -103,10 +106,10 @@ class Soak:
         spans = {self._arrive: ARRIVALS, self._disturb: DISTURBANCES}
         if work in spans:
             return self._chance.uniform(*spans[work])
-        return CLEAN_SECONDS if work == self._clean else SAMPLE_SECONDS
+        return CLEAN_SECONDS if work == self._clean else min(SAMPLE_SECONDS, self._seconds / SAMPLES)
 
     def _arrive(self, client: Client, now: float) -> None:
-        if len(client.list().apps) >= MOST_LIVE:
+        if len(_live(client)) >= MOST_LIVE:
             return
         plain = " --plain" if self._chance.random() < 0.2 else ""
         text = APP.format(more=plain, iterations=self._chance.randint(*ITERATIONS))
@@ -118,7 +121,7 @@ class Soak:
         live = list(containers(self._made.state_dir))
         what = self._chance.choice(("worker", "app master", "cancel"))
         if what == "cancel":
-            names = sorted(app.app for app in client.list().apps)
+            names = _live(client)
             if names:
                 name = self._chance.choice(names)
                 client.cancel(name)
@@ -150,7 +153,7 @@ class Soak:
         deadline = time.monotonic() + 300.0
         while time.monotonic() < deadline:
             with contextlib.suppress(EunomiaError):
-                if not client.list().apps:
+                if not _live(client):
                     break
             time.sleep(1.0)
         ended = {app.app: app.state for app in client.list(ended=True).apps}
@@ -161,6 +164,10 @@ class Soak:
             for app, state in ended.items()
             if state not in good or (state == "cancelled" and app not in self._cancelled)
         }
+
+
+def _live(client: Client) -> list[str]:
+    return sorted(app.app for app in client.list().apps if app.state not in OVER)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

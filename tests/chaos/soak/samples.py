@@ -29,11 +29,13 @@ def of_process(name: str, process: ProcessId) -> dict[str, float]:
 def of_machine(state: Path) -> dict[str, float]:
     """Return folders of a state folder and control groups, and processes that name the folder."""
     group = f"eunomia-{hashlib.sha256(str(state.resolve()).encode()).hexdigest()[:12]}"
-    folders = sum(1 for path in state.rglob("*") if path.is_dir() and not path.is_symlink())
     return {
-        "folders of the state": folders,
-        "folders of control groups": sum(
-            1 for top in CONTROL_GROUPS.glob(f"**/{group}") for path in top.rglob("*") if path.is_dir()
-        ),
+        "folders of the state": _folders(state),
+        "folders of control groups": sum(map(_folders, CONTROL_GROUPS.glob(f"**/{group}"))),
         "processes": len(of_folder(state)),
     }
+
+
+def _folders(top: Path) -> int:
+    """Return the number of folders below one; those that vanish meanwhile are left out."""
+    return sum(len(folders) for _, folders, _ in os.walk(top))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from chaos.kills.outcome import CHECKPOINT_SECONDS
-from chaos.storms.plan import KINDS, SHEPHERD, WORKER, Scope, Way
+from chaos.storms.plan import KINDS, WORKER, Scope, Way
 from chaos.storms.redone import Span, redone
 from eunomia_appmaster.journal_check import check_folder
 from eunomia_testbed.demo.live_run import LiveRun
@@ -99,7 +99,7 @@ def _stopped(hits: Sequence[Hit]) -> dict[str, list[Span]]:
     """Return by job when one of its workers was stopped."""
     spans: dict[str, list[Span]] = defaultdict(list)
     for hit in hits:
-        if hit.kind in (WORKER, SHEPHERD) and hit.until:
+        if hit.kind == WORKER and hit.until:
             app, job, *_ = hit.name.rsplit(".", 3)
             spans[f"{app}/{job}"].append((hit.at, hit.until))
     return spans

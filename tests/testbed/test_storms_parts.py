@@ -1,0 +1,84 @@
+"""The parts of a storm and of a soak that need no live run: plans, work done again, verdicts, slopes."""
+
+import random
+from collections import Counter
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from chaos.soak.slopes import slope
+from chaos.storms.outcome import Hit, StormRun, _needless, table
+from chaos.storms.plan import KINDS, LONG_STOP_SECONDS, STOP_SECONDS, Scope, Way, plan, shares
+from chaos.storms.redone import _work
+
+
+def test_a_plan_follows_from_its_seed_and_hits_each_kind_alone_in_each_way() -> None:
+    made = list(plan(500, 1))
+    assert made == list(plan(500, 1)) != list(plan(500, 2))
+    assert made[:100] == list(islice(plan(500, 1), 100))  # as a run that goes on takes it
+    alone = Counter((one.kinds, one.ways) for one in made if one.scope is Scope.ONE)
+    for kind in KINDS:
+        assert all(alone[(kind,), (way,)] >= 1 for way in Way)
+    scopes = Counter(one.scope for one in made)
+    assert all(scopes[scope] >= 10 for scope in Scope)
+    for one in made:
+        low, high = (LONG_STOP_SECONDS,) * 2 if Way.LONG_STOP in one.ways else STOP_SECONDS
+        assert low <= one.seconds <= high
+
+
+def test_actions_are_divided_evenly_among_runs() -> None:
+    assert shares(1000, 10) == [100] * 10
+    assert sum(shares(7, 3)) == 7
+
+
+def test_time_in_which_a_worker_was_stopped_is_no_work() -> None:
+    logged = {step: 100.0 + step for step in range(1, 11)} | {11: 141.0}
+    assert _work(logged, 8, [(110.5, 140.5)]) == 141.0 - 108.0 - 30.0
+    assert _work(logged, 8, []) == 33.0
+    assert _work({5: 10.0, 6: 11.0}, 0, []) == 1.0
+
+
+def hit(kind: str, way: Way) -> Hit:
+    return Hit(action=1, scope=Scope.ONE, kind=kind, name="a.1.1.0", pid=1, way=way, at=0.0)
+
+
+def test_what_was_ended_as_hung_must_have_been_stopped_for_long() -> None:
+    hits = [hit("worker", Way.STOP), hit("app master", Way.LONG_STOP)]
+    assert list(_needless(hits, {"worker": 0, "app master": 1})) == []
+    assert len(list(_needless(hits, {"worker": 1, "app master": 2}))) == 2
+
+
+def test_the_outcome_of_a_run_is_kept_in_a_file(tmp_path: Path) -> None:
+    made = StormRun(
+        hits=[hit("worker", Way.KILL)],
+        seconds=10.0,
+        busy=True,
+        states={"a": "finished", "b": "failed"},
+        findings=[],
+        wrong=["b is failed, not finished"],
+        redone=[1.5],
+        stalls={"worker": 0},
+    )
+    made.save(tmp_path / "outcome.json")
+    assert StormRun.load(tmp_path / "outcome.json") == made
+    shown = "\n".join(table([made]))
+    assert "apps finished: 1 of 2" in shown
+    assert "at most 1.50 s" in shown
+
+
+def test_a_slope_that_is_there_is_found_and_noise_has_zero_inside() -> None:
+    chance = random.Random(7)
+    at = [10.0 * number for number in range(360)]
+    noise = [chance.gauss(100.0, 1.0) for _ in at]
+    growing = [value + 5.0 * second / 3600.0 for value, second in zip(noise, at, strict=True)]
+    assert slope(at, [3.0] * len(at)).holds_zero
+    assert slope(at, noise).holds_zero
+    found = slope(at, growing)
+    assert found.grows
+    assert found.low < 5.0 < found.high
+
+
+def test_too_few_samples_for_a_slope_are_refused() -> None:
+    with pytest.raises(ValueError, match="at least 12 samples"):
+        slope([1.0] * 10, [1.0] * 10)
