@@ -153,8 +153,8 @@ def _zygote(folder: Path, made: Supervisor, client: Client) -> Row:
 
 CASES: dict[str, Callable[[Path, Supervisor, Client], Row]] = {
     "a worker": _worker(" --hang-at 100"),
-    "sleep in a backward pass": _worker("--sleep-in-backward 20", torch=True),
-    "rank 1 stopped in an all-reduce": _worker("--stop-rank-1 20", slots=2, torch=True),
+    "sleep in a backward pass": _worker("--sleep-in-backward 20 --seconds 0.5", torch=True),
+    "rank 1 stopped in an all-reduce": _worker("--stop-rank-1 20 --seconds 0.5", slots=2, torch=True),
     "an app master": _app_master,
     "a launcher's loop": _launcher,
     "a zygote": _zygote,
