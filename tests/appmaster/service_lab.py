@@ -13,11 +13,11 @@ import grpc
 from eunomia.journal.journal import Journal
 from eunomia.platform.profiles import Profile
 from eunomia.units import Seconds
+from eunomia_appmaster.node.connections import watch
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
 from eunomia_appmaster.protocol import launcher_pb2 as lpb
 from eunomia_appmaster.protocol import launcher_pb2_grpc as lrpc
-from eunomia_appmaster.service.connections import watch
 from eunomia_appmaster.service.server import start_server
 from eunomia_appmaster.service.service import Service
 from eunomia_appmaster.service.settings import Settings

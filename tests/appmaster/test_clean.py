@@ -1,5 +1,6 @@
 """``eunomia clean`` removes folders of ended apps, never of running ones, and follows no link."""
 
+import dataclasses
 import io
 import json
 from collections.abc import Iterator
@@ -9,10 +10,14 @@ import pytest
 
 from appmaster.service_lab import Lab, eventually
 from eunomia.cli import run
-from eunomia.errors import EunomiaError
+from eunomia.errors import EunomiaError, InputError
+from eunomia.units import Seconds
 from eunomia_appmaster.app.checkpoints import CheckpointStore
 from eunomia_appmaster.app.cleaning import bytes_of, remove_all_but_best, remove_app
+from eunomia_appmaster.commands.serve_flags import ServeFlags
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
+from eunomia_appmaster.protocol import launcher_pb2 as lpb
+from eunomia_appmaster.service.clean_rule import clean_once
 
 
 def _write(path: Path) -> None:
@@ -120,3 +125,47 @@ def test_the_command_lists_then_removes_ended_apps_alone(
     code, text = clean("--older-than", "0s", "--yes")
     assert code == 0 and "1 folders" in text
     assert not (folders / "over").exists() and (folders / "runs").is_dir()
+
+
+@pytest.mark.parametrize("keep_best", [False, True])
+def test_the_rule_of_serve_removes_what_ended_long_ago_and_nothing_else(lab: Lab, keep_best: bool) -> None:
+    service = lab.arbiter.service
+    service.settings = dataclasses.replace(service.settings, clean_keep_best=keep_best, clean_after=Seconds(0.0))
+    for name in ("over", "again", "runs"):
+        lab.submit(name)
+    folders = lab.folder / "state" / "apps"
+    for name in ("over", "runs"):
+        trial(folders / name / "1")
+    for name in ("over", "again"):
+        lab.client().Cancel(pb.CancelRequest(app=name), metadata=lab.operator)
+        lab.launcher.master(name, 1, lpb.APP_MASTER_COMPLETED)
+    lab.launcher.report()
+    assert not any(service.has_master(app) for app in service.apps if app.over)
+    outside = lab.folder / "precious"
+    (folders / "again").rename(outside)
+    (folders / "again").symlink_to(outside)
+    lab.arbiter.run(clean_once(service, 3600.0))
+    assert (folders / "over" / "1").is_dir(), "it ended less than an hour ago"
+    lab.arbiter.run(clean_once(service, 0.0))
+    assert (folders / "over").exists() is keep_best and not (folders / "over" / "1").exists()
+    assert (folders / "over" / "app.toml").exists() is keep_best
+    assert (folders / "runs" / "1").is_dir() and (outside / "app.toml").exists()
+    lab.arbiter.run(clean_once(service, 0.0))
+    assert lab.app("over").state == "cancelled"
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ({"clean_older_than": "30"}, "--clean-older-than must be"),
+        ({"clean_older_than": "-1d"}, "--clean-older-than must be"),
+        ({"clean_older_than": "30d", "clean_keep": "all"}, "--clean-keep must be best"),
+        ({"clean_keep": "best"}, "--clean-keep needs --clean-older-than"),
+    ],
+)
+def test_a_rule_that_cannot_be_meant_is_refused(flags: dict[str, str], said: str) -> None:
+    with pytest.raises(InputError) as refused:
+        assert ServeFlags.model_validate(flags).arbiter_options
+    assert said in str(refused.value)
+    chosen = ServeFlags(clean_older_than="30d", clean_keep="best").arbiter_options
+    assert chosen[chosen.index("--clean-older-than-seconds") + 1] == str(30 * 86400.0) and "--clean-keep-best" in chosen

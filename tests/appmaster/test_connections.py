@@ -13,9 +13,9 @@ import pytest
 
 from appmaster.service_lab import PATIENCE_SECONDS, Lab, eventually
 from eunomia.units import Seconds
+from eunomia_appmaster.node.connections import KEPT, OWN_FILES, most_connections, peer_of_text
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
-from eunomia_appmaster.service.connections import KEPT, OWN_FILES, most_connections, peer_of_text
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
 """HTTP/2's first bytes and empty settings: a connection that could carry calls, and carries none."""
@@ -98,7 +98,7 @@ def test_more_silent_connections_than_the_arbiter_takes_keep_no_operator_out(lab
 
 def test_descriptors_are_raised_to_the_hard_limit_and_some_are_kept() -> None:
     script = (
-        "import resource; from eunomia_appmaster.service.connections import *\n"
+        "import resource; from eunomia_appmaster.node.connections import *\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (256, 700)); low = most_connections()\n"
         "raise_descriptors(); print(low, most_connections(), resource.getrlimit(resource.RLIMIT_NOFILE))"
     )

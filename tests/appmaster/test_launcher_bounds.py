@@ -1,15 +1,19 @@
 """What a worker or an app master tells a launcher stays within what the arbiter takes: it must hear of the machine."""
 
+import json
 import math
+import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.appmaster.launcher_lab import lab
 
 from eunomia_appmaster.launcher.container import MOST_ANNOUNCED, Container
 from eunomia_appmaster.launcher.errors import InputError
 from eunomia_appmaster.launcher.gangs import check_path
 from eunomia_appmaster.protocol import launcher_pb2 as pb
+from eunomia_appmaster.runtimes import WatchPosition
 from eunomia_appmaster.service import bounds
 
 
@@ -47,3 +51,19 @@ def test_a_path_that_no_file_system_accepts_is_refused(path: str) -> None:
 def test_other_paths_are_accepted() -> None:
     for path in ("", "/", "/a/" + "x" * 255, "relative"):
         check_path(path, "a run folder")
+
+
+def test_a_connection_without_a_token_is_closed_and_an_app_master_keeps_its_own(tmp_path: Path) -> None:
+    with lab(tmp_path, "--connection-seconds", "1") as made:
+        runtime = made.runtime()
+        runtime.watch(WatchPosition(), wait_seconds=0)
+        address = json.loads((made.state / "launcher" / "launcher.json").read_text())["address"]
+        host, _, port = address.rpartition(":")
+        silent = [socket.create_connection((host, int(port)), timeout=60.0) for _ in range(30)]
+        for connection in silent:
+            with connection:
+                while connection.recv(4096):  # what HTTP/2 says first; then the end
+                    pass
+        before = runtime._channel
+        runtime.watch(WatchPosition(), wait_seconds=0)
+        assert runtime._channel is before

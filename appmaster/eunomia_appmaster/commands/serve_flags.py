@@ -72,6 +72,12 @@ class ServeFlags(BaseModel):
     reserve_mib: Annotated[
         int, typer.Option("--reserve-mib", metavar="N", min=0, help="MiB of disk kept for the journal; 0: none.")
     ] = DEFAULT_MIB
+    clean_older_than: Annotated[
+        str | None, typer.Option("--clean-older-than", metavar="TIME", help="Remove folders of apps that ended so.")
+    ] = None
+    clean_keep: Annotated[
+        str | None, typer.Option("--clean-keep", metavar="WHAT", help="best: files of the app, its best checkpoint.")
+    ] = None
     keep_apps: Annotated[
         int, typer.Option("--keep-apps", metavar="N", min=0, help="Apps that are over and kept in memory.")
     ] = KEPT_APPS
@@ -119,16 +125,27 @@ class ServeFlags(BaseModel):
         )
 
     @property
+    def _clean_options(self) -> list[str]:
+        if self.clean_keep not in (None, "best"):
+            raise InputError("--clean-keep must be best", value=f'"{self.clean_keep}"')
+        if self.clean_older_than is None:
+            if self.clean_keep is not None:
+                raise InputError("--clean-keep needs --clean-older-than", value="none")
+            return []
+        after = float(parse_duration(self.clean_older_than, name="--clean-older-than", zero=True))
+        return ["--clean-older-than-seconds", str(after), *(["--clean-keep-best"] if self.clean_keep else [])]
+
+    @property
     def arbiter_options(self) -> tuple[str, ...]:
         """Options that the arbiter's process gets unchanged.
 
         Raises:
-            InputError: a segment without steps; no duration.
+            InputError: a segment without steps; no duration; a rule of cleaning that is none.
         """
         silence = parse_duration(self.app_master_silence, name="--app-master-silence")
         retention = Retention(keep=self.journal_keep, segment_steps=self.journal_segment_steps)
         options = ["--journal-keep", retention.keep.value, "--journal-segment-steps", str(retention.segment_steps)]
         options += ["--keep-apps", str(self.keep_apps), "--app-master-silence-seconds", str(float(silence))]
-        options += ["--reserve-mib", str(self.reserve_mib)]
+        options += ["--reserve-mib", str(self.reserve_mib), *self._clean_options]
         options += [ACCEPT_LOSS] if self.accept_loss else []
         return (*options, *(() if self.metrics is None else ("--metrics", self.metrics)))

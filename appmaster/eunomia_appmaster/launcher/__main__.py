@@ -34,6 +34,7 @@ from eunomia_appmaster.launcher.tracker import Tracker
 from eunomia_appmaster.launcher.zygote_client import ZygoteClient
 from eunomia_appmaster.node import local_machine
 from eunomia_appmaster.node.beats import beat
+from eunomia_appmaster.node.connections import PATIENCE_SECONDS, Connections, most_connections, watch
 from eunomia_appmaster.node.control_groups import DEVICES, KINDS, choose
 from eunomia_appmaster.node.gpu_locks import GpuLocks, inherited
 from eunomia_appmaster.node.own_ends_limit import DEFAULT_LIMIT, OwnEndsLimit
@@ -78,6 +79,9 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--log-mib", type=int, default=DEFAULT_MIB, help="of each file of a job's output; 0: any")
     options.add_argument("--app-gib", type=float, default=0.0, help="of disk that each app's folder may take; 0: any")
     options.add_argument("--foreign-gpus", choices=ANSWERS, default="warn", help="about a worker on another slot's GPU")
+    options.add_argument(
+        "--connection-seconds", type=float, default=PATIENCE_SECONDS, help="of a connection without a valid token"
+    )
     options.add_argument("--gpu-locks", default="", metavar="FD,FD", help="open files that hold locks of GPUs")
     options.add_argument("--end", action="store_true", help="end what an earlier launcher left, without serving")
     return options
@@ -111,10 +115,11 @@ async def run(options: argparse.Namespace) -> None:
         confinement.close()
         return
     zygote.start()
-    server = await serve(node, containers, stalls, options.listen)
+    connections = Connections(most_connections(), patience_seconds=options.connection_seconds)
+    server = await serve(node, containers, stalls, options.listen, connections)
     tracker = Tracker(node, containers, masters, options.arbiter, options.token_file)
     lives = (tracker.run(), _tidy(node, containers, options.keep_seconds), stalls.run(), _watch_memory(containers))
-    tasks = [asyncio.create_task(life) for life in lives]
+    tasks = [asyncio.create_task(life) for life in (*lives, watch(connections))]
     tasks.append(asyncio.create_task(watch_output(lambda: _run_folders(containers), options.log_mib * MIB)))
     quotas = Quotas(node, containers, masters, round(options.app_gib * GIB))
     tasks.append(asyncio.create_task(quotas.run()))

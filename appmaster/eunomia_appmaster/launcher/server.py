@@ -1,7 +1,6 @@
 """The service ``ContainerManager``: the calls of app masters to this node, with tokens checked."""
 
 import asyncio
-from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import grpc
@@ -23,6 +22,7 @@ from eunomia_appmaster.launcher.errors import (
 from eunomia_appmaster.launcher.gangs import MAX_WAIT_SECONDS, parse_stop_at, start_gang
 from eunomia_appmaster.launcher.node import Node
 from eunomia_appmaster.launcher.stalls import Stalls
+from eunomia_appmaster.node.connections import Connections
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2_grpc as rpc
 from eunomia_appmaster.protocol.tokens import WrongTokenError, check_node_token
@@ -40,20 +40,26 @@ CODES: dict[type[EunomiaError], grpc.StatusCode] = {
     UnknownContainerError: grpc.StatusCode.NOT_FOUND,
 }
 BUSY_KEY = "eunomia-slot-busy"  # trailing metadata that tells a busy slot from a launcher that is away
+MOST_CALLS = 5000
+"""Most calls of all app masters that may wait at once."""
 MOST_SECONDS = 1e9
 MOST_LETTERS = 500
 """Longest text in a report: the arbiter rejects the whole report of a machine that exceeds it."""
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+OwnContainers = pb.StopContainersRequest | pb.EndStalledRequest | pb.OrderContainersRequest
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class ContainerManager(rpc.ContainerManagerServicer):
     """Serves app masters by the rules in launcher.proto."""
 
-    def __init__(self, node: Node, containers: Containers, stalls: Stalls) -> None:
+    def __init__(
+        self, node: Node, containers: Containers, stalls: Stalls, connections: Connections | None = None
+    ) -> None:
         self._node = node
         self._containers = containers
         self._stalls = stalls
+        self._connections = connections
 
     async def StartContainers(  # noqa: N802
         self, request: pb.StartContainersRequest, context: Context
@@ -61,6 +67,7 @@ class ContainerManager(rpc.ContainerManagerServicer):
         """Start the containers of one incarnation: all or none."""
         try:
             started = await start_gang(request, self._node, self._containers)
+            self._vouch(context)
         except OSError as error:
             await _refuse(context, not_written("a start must be written down first", error))
         except EunomiaError as error:
@@ -72,7 +79,7 @@ class ContainerManager(rpc.ContainerManagerServicer):
     ) -> pb.StopContainersResponse:
         """Order to suspend, and kill at the deadline."""
         try:
-            chosen = self._own(request.app, request.node_token, request.container_ids)
+            chosen = self._own(request, context)
             if not request.deadline_seconds <= MOST_SECONDS:  # NaN is not, either
                 rule = f"a deadline must be at most {MOST_SECONDS:g} s"
                 raise InputError(rule, value=str(request.deadline_seconds))
@@ -88,7 +95,7 @@ class ContainerManager(rpc.ContainerManagerServicer):
     ) -> pb.EndStalledResponse:
         """End the workers of a gang that has stalled, unless one of them has given a sign of life."""
         try:
-            chosen = self._own(request.app, request.node_token, request.container_ids)
+            chosen = self._own(request, context)
             if not 0.0 < request.silent_seconds <= MOST_SECONDS:
                 rule = f"silent_seconds must be above 0, at most {MOST_SECONDS:g}"
                 raise InputError(rule, value=str(request.silent_seconds))
@@ -102,7 +109,7 @@ class ContainerManager(rpc.ContainerManagerServicer):
     ) -> pb.OrderContainersResponse:
         """Send checkpoint or stop_at to workers that are connected."""
         try:
-            chosen = self._own(request.app, request.node_token, request.container_ids)
+            chosen = self._own(request, context)
             if request.WhichOneof("order") is None:
                 raise InputError("an order must be checkpoint or stop_at", value="none")
         except EunomiaError as error:
@@ -119,6 +126,7 @@ class ContainerManager(rpc.ContainerManagerServicer):
             check_node_token(request.node_token, self._node.secret, request.app, self._node.name)
         except EunomiaError as error:
             await _refuse(context, error)
+        self._vouch(context)
         since = request.since_version if request.launcher_id == self._node.launcher_id else -1
         loop = asyncio.get_running_loop()
         deadline = loop.time() + min(max(request.wait_seconds, 0.0), MAX_WAIT_SECONDS)
@@ -132,8 +140,15 @@ class ContainerManager(rpc.ContainerManagerServicer):
         mine = (container.status for container in self._containers.on_slots() if container.status.app == app)
         return [status for status in mine if status.version > since]
 
-    def _own(self, app: str, token: str, ids: Sequence[str]) -> list[Container]:
-        check_node_token(token, self._node.secret, app, self._node.name)
+    def _vouch(self, context: Context) -> None:
+        """Note that a call with a valid token came on a connection."""
+        if self._connections is not None:
+            self._connections.vouch(context.peer())
+
+    def _own(self, request: OwnContainers, context: Context) -> list[Container]:
+        app, ids = request.app, request.container_ids
+        check_node_token(request.node_token, self._node.secret, app, self._node.name)
+        self._vouch(context)
         found = {known.id: known for known in self._containers.on_slots() if known.status.app == app}
         if missing := [container_id for container_id in ids if container_id not in found]:
             raise UnknownContainerError(f"a container must be one of app {app} on {self._node.name}", value=missing[0])
@@ -147,7 +162,9 @@ async def _refuse(context: Context, error: EunomiaError) -> NoReturn:
     await context.abort(code, str(error), trailing)
 
 
-async def serve(node: Node, containers: Containers, stalls: Stalls, listen: str) -> grpc.aio.Server:
+async def serve(
+    node: Node, containers: Containers, stalls: Stalls, listen: str, connections: Connections
+) -> grpc.aio.Server:
     """Serve on ``listen`` (port 0: the last launcher's if it is free, else any) and publish the address."""
     host, _, port = listen.rpartition(":")
     if host not in LOOPBACK:
@@ -156,14 +173,16 @@ async def serve(node: Node, containers: Containers, stalls: Stalls, listen: str)
     last = node.last_address
     wanted = [listen] if port != "0" or last is None else [last, listen]
     for address in wanted:
-        server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
-        rpc.add_ContainerManagerServicer_to_server(ContainerManager(node, containers, stalls), server)
+        most = ("grpc.max_allowed_incoming_connections", connections.most)
+        server = grpc.aio.server(options=[("grpc.so_reuseport", 0), most], maximum_concurrent_rpcs=MOST_CALLS)
+        rpc.add_ContainerManagerServicer_to_server(ContainerManager(node, containers, stalls, connections), server)
         try:
             bound = server.add_insecure_port(address)
         except RuntimeError:  # another process has taken it meanwhile
             bound = 0
         if bound:
             await server.start()
+            connections.port = bound
             node.publish(f"{host}:{bound}")
             return server
     raise InputError("an address to listen on must be free", value=listen, place="--listen")

@@ -20,9 +20,10 @@ from eunomia.journal.journal import Journal
 from eunomia.logs import configure_logs
 from eunomia.platform.profiles import Profile
 from eunomia.units import Seconds
+from eunomia_appmaster.node.connections import raise_descriptors, watch
 from eunomia_appmaster.node.process_name import name_process
 from eunomia_appmaster.service.certificates import Certificates
-from eunomia_appmaster.service.connections import raise_descriptors, watch
+from eunomia_appmaster.service.clean_rule import clean_by_rule
 from eunomia_appmaster.service.reserve import DEFAULT_MIB, MIB, Reserve
 from eunomia_appmaster.service.server import check_address, mend, publish, publish_ca, start_server
 from eunomia_appmaster.service.service import Service
@@ -59,6 +60,8 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--journal-keep", choices=[keep.value for keep in Keep], default=Keep.ARCHIVE.value)
     options.add_argument("--journal-segment-steps", type=int, default=DEFAULT_RETENTION.segment_steps)
     options.add_argument("--keep-apps", type=int, default=KEPT_APPS, help="apps that are over and kept in memory")
+    options.add_argument("--clean-older-than-seconds", type=float, help="folders of apps that ended so long ago go")
+    options.add_argument("--clean-keep-best", action="store_true", help="but for the app's files and best checkpoint")
     options.add_argument("--reserve-mib", type=int, default=DEFAULT_MIB, help="of disk kept for the journal; 0: none")
     options.add_argument("--accept-loss", action="store_true", help="go on without steps that the journal has lost")
     options.add_argument("--not-durable", action="store_true", help="no fsync a step; for tests")
@@ -84,6 +87,8 @@ def settings_of(options: argparse.Namespace) -> Settings:
         keep_apps=options.keep_apps,
         durable=not options.not_durable,
         reserve=options.reserve_mib * MIB,
+        clean_after=None if (after := options.clean_older_than_seconds) is None else Seconds(after),
+        clean_keep_best=options.clean_keep_best,
         accept_loss=options.accept_loss,
     )
 
@@ -109,10 +114,11 @@ async def run(settings: Settings, folder: Path) -> None:
     work = asyncio.create_task(service.run())
     mending = asyncio.create_task(_mend(service, folder))
     watching = asyncio.create_task(watch(service.connections))
+    cleaning = asyncio.create_task(clean_by_rule(service))
     signalled = asyncio.create_task(_signalled())
     await asyncio.wait([work, signalled], return_when=asyncio.FIRST_COMPLETED)
     failed = work.exception() if work.done() else None
-    tasks = (work, signalled, mending, watching)
+    tasks = (work, signalled, mending, watching, cleaning)
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

@@ -6,13 +6,13 @@ import grpc
 import structlog
 
 from eunomia.errors import InputError
+from eunomia_appmaster.node.connections import Connections, most_connections
 from eunomia_appmaster.node.kept_files import sealed_token
 from eunomia_appmaster.protocol import arbiter_pb2_grpc, launcher_pb2_grpc
 from eunomia_appmaster.protocol.connecting import ADDRESS_FILE, LOOPBACK, Address, check_target
 from eunomia_appmaster.service.bounds import MAX_REQUEST_BYTES
 from eunomia_appmaster.service.certificates import CA_FILE, Certificates, ServedCertificates
 from eunomia_appmaster.service.clients import ClientProtocol
-from eunomia_appmaster.service.connections import Connections, most_connections
 from eunomia_appmaster.service.guard import Guard
 from eunomia_appmaster.service.masters import ApplicationMasterProtocol
 from eunomia_appmaster.service.service import Service

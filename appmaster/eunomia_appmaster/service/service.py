@@ -43,8 +43,8 @@ from eunomia_appmaster.service.tokens import Tokens
 from eunomia_appmaster.service.watchdog import Watchdog
 
 if TYPE_CHECKING:
+    from eunomia_appmaster.node.connections import Connections
     from eunomia_appmaster.service.certificates import ServedCertificates
-    from eunomia_appmaster.service.connections import Connections
     from eunomia_appmaster.service.metrics import Meters
 
 log = structlog.get_logger()

@@ -6,6 +6,7 @@ from pathlib import Path
 from eunomia.journal.files import DEFAULT_RETENTION, Retention
 from eunomia.model.shapes import value
 from eunomia.units import Seconds
+from eunomia_appmaster.node.connections import PATIENCE_SECONDS
 from eunomia_appmaster.node.mark_file import MARK
 from eunomia_appmaster.service.certificates import Certificates
 
@@ -49,10 +50,14 @@ class Settings:
     """Ended apps that are kept in memory; those that ended earlier are looked up in the journal."""
     connections: int | None = None
     """Most connections to the arbiter; None: as the limit of open files has it."""
-    connection_patience: Seconds = Seconds(20.0)
+    connection_patience: Seconds = Seconds(PATIENCE_SECONDS)
     """Seconds after which a connection without a valid token is closed."""
     durable: bool = True
     """See ``Journal.open``."""
+    clean_after: Seconds | None = None
+    """Seconds after its end at which an app's folder is removed; None: never."""
+    clean_keep_best: bool = False
+    """Whether the files of such an app and its best checkpoint stay."""
     reserve: int = 0
     """Bytes of the disk that are kept for the journal; 0: none."""
     accept_loss: bool = False

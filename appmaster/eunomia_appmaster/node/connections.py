@@ -30,6 +30,8 @@ KEPT: Final = 64
 OWN_FILES: Final = 128
 """Descriptors that no connection takes: journal, logs, metrics and the process's own."""
 MOST: Final = 100_000
+PATIENCE_SECONDS: Final = 20.0
+"""Seconds that a connection may last without a valid token, by default."""
 LOOK_SECONDS: Final = 1.0
 _DESCRIPTORS: Final = Path("/proc/self/fd")
 
@@ -71,7 +73,8 @@ class Connections:
     def __init__(self, most: int, *, patience_seconds: float, system: System = MACHINE) -> None:
         self.port = 0
         """The port; set once it is bound."""
-        self._most, self._patience, self._system = most, patience_seconds, system
+        self.most = most
+        self._patience, self._system = patience_seconds, system
         self._open: dict[int, _Seen] = {}
         self._with_token: set[Peer] = set()
 
@@ -89,7 +92,7 @@ class Connections:
         here = {number: one for number, one in self._open.items() if one.peer[1]}
         for one in here.values():
             one.has_token = one.has_token or one.peer in noted
-        patience = HURRIED_SECONDS if len(here) > self._most - KEPT else self._patience
+        patience = HURRIED_SECONDS if len(here) > self.most - KEPT else self._patience
         late = [(number, one) for number, one in here.items() if not one.has_token and now - one.since > patience]
         return sum(_shut(number, one.inode) for number, one in late)
 
