@@ -21,6 +21,7 @@ from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
 from eunomia_appmaster.protocol.connecting import ADDRESS_FILE, Address, check_target, tls_error
 from eunomia_appmaster.service.settings import DEFAULT_ADDRESS, default_state_dir, run_dir
+from eunomia_appmaster.user_administration import UserAdministration
 
 A = TypeVar("A")
 
@@ -100,12 +101,12 @@ class SubmittedApp:
         return self._client.best(self.name)
 
 
-class Client:
+class Client(UserAdministration):
     """A connection to an arbiter; a context manager.
 
     Args:
         address: host:port; None: ``EUNOMIA_ADDRESS``, else the running arbiter's.
-        token_file: holds the operator's token; None: ``EUNOMIA_TOKEN_FILE``, else the running arbiter's.
+        token_file: holds the operator's token, or a user's; None: ``EUNOMIA_TOKEN_FILE``, else the running arbiter's.
         state_dir: of the arbiter, to find both; None: the default one.
         timeout_seconds: of one call.
 
@@ -353,6 +354,8 @@ class Client:
         distrust = tls_error(self._address, details)
         if distrust is not None:
             return distrust
+        if "of user " in details and code in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
+            return InputError(details)
         if code is grpc.StatusCode.UNAUTHENTICATED or code is grpc.StatusCode.PERMISSION_DENIED:
             rule = f"the token of the arbiter at {self.address} must be right ({TOKEN_CURE})"
             value = "another one in" if _read(self._token_file) else "none in"

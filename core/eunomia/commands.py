@@ -140,10 +140,11 @@ BUILT_IN: Final = (
         target="eunomia_appmaster.commands.explain:explain",
         needs=_CLIENT,
     ),
+    Command(name="cancel", help="Cancel an app.", target="eunomia_appmaster.commands.cancel:cancel", needs=_CLIENT),
     Command(
-        name="cancel",
-        help="Cancel an app.",
-        target="eunomia_appmaster.commands.cancel:cancel",
+        name="users",
+        help="People who share an arbiter: add, set, list, remove, token.",
+        target="eunomia_appmaster.commands.users:users",
         needs=_CLIENT,
     ),
     Command(

@@ -236,7 +236,8 @@ def _app_token(state: Path, app: str) -> str:
     from eunomia_appmaster.service.tokens import Tokens
 
     with read_journal(state / "journal.sqlite") as journal:
-        return Tokens(bytes.fromhex(journal.meta["secret"])).app(app)
+        issue = journal.notes("app")[app]["issue"]
+        return Tokens(bytes.fromhex(journal.meta["secret"]), issue_of={app: issue}.get).app(app)
 
 
 def _add_job(address: str, token: str, app: str) -> None:

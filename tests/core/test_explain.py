@@ -30,11 +30,11 @@ from eunomia import (
     Verdicts,
     hookimpl,
 )
-from eunomia.contract.events import JobFailed, JobFinished, JobPaused, JobResumed, MachineLost
+from eunomia.contract.events import JobFailed, JobFinished, JobPaused, JobResumed, MachineLost, UserHeld
 from eunomia.explain.explaining import past_waits
 from eunomia.explain.remedies import REMEDIES
 from eunomia.testing.assemble import assemble
-from eunomia.units import JobId, Seconds
+from eunomia.units import JobId, Seconds, UserId
 
 _spec = importlib.util.spec_from_file_location("explain_lab", Path(__file__).parent / "explain_lab.py")
 assert _spec is not None
@@ -535,6 +535,16 @@ CASES = {
         reason=Reason.BACKING_OFF,
         frees=(),
         starts=(20.0, 25.0),
+    ),
+    "its user's GPU hours are used up": Case(
+        build=build(comes("b", 2), happens(UserHeld(user=UserId("ana"), until=Seconds(20.0))), after(5.0)),
+        job="b/0",
+        reason=Reason.GPU_HOURS,
+        frees=("pause_end",),
+        numbers={"again_in": 15},
+        says="The slot-hours that the operator gave its user for this day are used up; it goes on in 15 s.",
+        starts=(15.0, 15.0),
+        plugin="",
     ),
     "came between two rounds": Case(
         build=build(after(5.0), comes("b", 1), site=lambda: lab(make=profile(rounds__every="30s"))),

@@ -6,7 +6,7 @@ import signal
 import threading
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
@@ -26,6 +26,12 @@ if TYPE_CHECKING:
 INTERRUPTED = 130
 ANSWER_SECONDS = 5.0
 """Seconds in which an arbiter that serves the state folder already must answer."""
+
+
+NOT_KEPT_APART: Final = (
+    "users are not kept apart: jobs run under this account and can read its files, the operator's token among them "
+    "(docs/explanation/trust-model.md)"
+)
 
 
 def serve(flags: ServeFlags) -> int:
@@ -107,9 +113,10 @@ def _facts(
         "pid": os.getpid(),
         "missing_slots": missing_facts(gone),
         "question": health.question,
+        "users_kept_apart": False,
         "shares_cpus_with": [{"pid": other.pid, "state_dir": other.state_dir} for other in others],
     }
-    notes = [health.question, groups.describe(), missing(gone)]
+    notes = [health.question, groups.describe(), NOT_KEPT_APART, missing(gone)]
     return facts, [*notes, *(f"these CPUs are also used by the arbiter of {other.words()}" for other in others)]
 
 

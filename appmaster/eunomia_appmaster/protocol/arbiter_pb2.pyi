@@ -17,6 +17,7 @@ TIMES. `now`, `..._at`: seconds of the arbiter's clock, which continues over res
 TOKENS. Metadata authorization = "Bearer <token>". An app master's token is in the file EUNOMIA_TOKEN_FILE (see
 AppMasterOrder in launcher.proto), and is valid for that app alone. UNAUTHENTICATED: the token is missing or wrong;
 PERMISSION_DENIED: it is another app's. A launcher's container token and node token come with Register and Allocate.
+A user's token calls ClientProtocol for the user's own apps; other apps are NOT_FOUND to it.
 
 ERRORS. INVALID_ARGUMENT: the message has rule, value, place; the call changed nothing.
 """
@@ -1826,6 +1827,272 @@ class FinishApplicationMasterResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___FinishApplicationMasterResponse: _TypeAlias = FinishApplicationMasterResponse  # noqa: Y015
+
+@_typing.final
+class UserLimits(_message.Message):
+    """What a user's apps may take. Absent: see `eunomia users add --help` for what holds then; in SetUser, as before."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WEIGHT_FIELD_NUMBER: _builtins.int
+    APPS_FIELD_NUMBER: _builtins.int
+    JOBS_FIELD_NUMBER: _builtins.int
+    GPU_HOURS_FIELD_NUMBER: _builtins.int
+    DISK_BYTES_FIELD_NUMBER: _builtins.int
+    weight: _builtins.float
+    """the highest weight of an app"""
+    apps: _builtins.int
+    """live apps at once"""
+    jobs: _builtins.int
+    """jobs of all live apps that have not ended"""
+    gpu_hours: _builtins.float
+    """slot-hours a day, from midnight to midnight UTC; infinite: no limit"""
+    disk_bytes: _builtins.float
+    """of the folders of all its apps; infinite: no limit"""
+    def __init__(
+        self,
+        *,
+        weight: _builtins.float | None = ...,
+        apps: _builtins.int | None = ...,
+        jobs: _builtins.int | None = ...,
+        gpu_hours: _builtins.float | None = ...,
+        disk_bytes: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_apps", b"_apps", "_disk_bytes", b"_disk_bytes", "_gpu_hours", b"_gpu_hours", "_jobs", b"_jobs", "_weight", b"_weight", "apps", b"apps", "disk_bytes", b"disk_bytes", "gpu_hours", b"gpu_hours", "jobs", b"jobs", "weight", b"weight"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_apps", b"_apps", "_disk_bytes", b"_disk_bytes", "_gpu_hours", b"_gpu_hours", "_jobs", b"_jobs", "_weight", b"_weight", "apps", b"apps", "disk_bytes", b"disk_bytes", "gpu_hours", b"gpu_hours", "jobs", b"jobs", "weight", b"weight"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__apps: _TypeAlias = _typing.Literal["apps"]  # noqa: Y015
+    _WhichOneofArgType__apps: _TypeAlias = _typing.Literal["_apps", b"_apps"]  # noqa: Y015
+    _WhichOneofReturnType__disk_bytes: _TypeAlias = _typing.Literal["disk_bytes"]  # noqa: Y015
+    _WhichOneofArgType__disk_bytes: _TypeAlias = _typing.Literal["_disk_bytes", b"_disk_bytes"]  # noqa: Y015
+    _WhichOneofReturnType__gpu_hours: _TypeAlias = _typing.Literal["gpu_hours"]  # noqa: Y015
+    _WhichOneofArgType__gpu_hours: _TypeAlias = _typing.Literal["_gpu_hours", b"_gpu_hours"]  # noqa: Y015
+    _WhichOneofReturnType__jobs: _TypeAlias = _typing.Literal["jobs"]  # noqa: Y015
+    _WhichOneofArgType__jobs: _TypeAlias = _typing.Literal["_jobs", b"_jobs"]  # noqa: Y015
+    _WhichOneofReturnType__weight: _TypeAlias = _typing.Literal["weight"]  # noqa: Y015
+    _WhichOneofArgType__weight: _TypeAlias = _typing.Literal["_weight", b"_weight"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__apps) -> _WhichOneofReturnType__apps | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__disk_bytes) -> _WhichOneofReturnType__disk_bytes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__gpu_hours) -> _WhichOneofReturnType__gpu_hours | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__jobs) -> _WhichOneofReturnType__jobs | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__weight) -> _WhichOneofReturnType__weight | None: ...
+
+Global___UserLimits: _TypeAlias = UserLimits  # noqa: Y015
+
+@_typing.final
+class AddUserRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    USER_FIELD_NUMBER: _builtins.int
+    LIMITS_FIELD_NUMBER: _builtins.int
+    ENDS_IN_SECONDS_FIELD_NUMBER: _builtins.int
+    user: _builtins.str
+    ends_in_seconds: _builtins.float
+    """of the token; absent: never"""
+    @_builtins.property
+    def limits(self) -> Global___UserLimits: ...
+    def __init__(
+        self,
+        *,
+        user: _builtins.str = ...,
+        limits: Global___UserLimits | None = ...,
+        ends_in_seconds: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_ends_in_seconds", b"_ends_in_seconds", "ends_in_seconds", b"ends_in_seconds", "limits", b"limits"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ends_in_seconds", b"_ends_in_seconds", "ends_in_seconds", b"ends_in_seconds", "limits", b"limits", "user", b"user"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__ends_in_seconds: _TypeAlias = _typing.Literal["ends_in_seconds"]  # noqa: Y015
+    _WhichOneofArgType__ends_in_seconds: _TypeAlias = _typing.Literal["_ends_in_seconds", b"_ends_in_seconds"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__ends_in_seconds) -> _WhichOneofReturnType__ends_in_seconds | None: ...
+
+Global___AddUserRequest: _TypeAlias = AddUserRequest  # noqa: Y015
+
+@_typing.final
+class SetUserRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    USER_FIELD_NUMBER: _builtins.int
+    LIMITS_FIELD_NUMBER: _builtins.int
+    user: _builtins.str
+    @_builtins.property
+    def limits(self) -> Global___UserLimits: ...
+    def __init__(
+        self,
+        *,
+        user: _builtins.str = ...,
+        limits: Global___UserLimits | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits", "user", b"user"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetUserRequest: _TypeAlias = SetUserRequest  # noqa: Y015
+
+@_typing.final
+class RemoveUserRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    USER_FIELD_NUMBER: _builtins.int
+    user: _builtins.str
+    def __init__(
+        self,
+        *,
+        user: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["user", b"user"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RemoveUserRequest: _TypeAlias = RemoveUserRequest  # noqa: Y015
+
+@_typing.final
+class NewTokenRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    USER_FIELD_NUMBER: _builtins.int
+    ENDS_IN_SECONDS_FIELD_NUMBER: _builtins.int
+    user: _builtins.str
+    ends_in_seconds: _builtins.float
+    def __init__(
+        self,
+        *,
+        user: _builtins.str = ...,
+        ends_in_seconds: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_ends_in_seconds", b"_ends_in_seconds", "ends_in_seconds", b"ends_in_seconds"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ends_in_seconds", b"_ends_in_seconds", "ends_in_seconds", b"ends_in_seconds", "user", b"user"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__ends_in_seconds: _TypeAlias = _typing.Literal["ends_in_seconds"]  # noqa: Y015
+    _WhichOneofArgType__ends_in_seconds: _TypeAlias = _typing.Literal["_ends_in_seconds", b"_ends_in_seconds"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__ends_in_seconds) -> _WhichOneofReturnType__ends_in_seconds | None: ...
+
+Global___NewTokenRequest: _TypeAlias = NewTokenRequest  # noqa: Y015
+
+@_typing.final
+class ListUsersRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListUsersRequest: _TypeAlias = ListUsersRequest  # noqa: Y015
+
+@_typing.final
+class ListUsersResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    USERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def users(self) -> _containers.RepeatedCompositeFieldContainer[Global___User]: ...
+    def __init__(
+        self,
+        *,
+        users: _abc.Iterable[Global___User] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["users", b"users"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListUsersResponse: _TypeAlias = ListUsersResponse  # noqa: Y015
+
+@_typing.final
+class UserToken(_message.Message):
+    """A token is in an answer once: the arbiter keeps its hash."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    USER_FIELD_NUMBER: _builtins.int
+    TOKEN_FIELD_NUMBER: _builtins.int
+    token: _builtins.str
+    @_builtins.property
+    def user(self) -> Global___User: ...
+    def __init__(
+        self,
+        *,
+        user: Global___User | None = ...,
+        token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["user", b"user"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["token", b"token", "user", b"user"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UserToken: _TypeAlias = UserToken  # noqa: Y015
+
+@_typing.final
+class User(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    USER_FIELD_NUMBER: _builtins.int
+    LIMITS_FIELD_NUMBER: _builtins.int
+    TOKENS_FIELD_NUMBER: _builtins.int
+    TOKEN_ENDS_IN_SECONDS_FIELD_NUMBER: _builtins.int
+    LIVE_APPS_FIELD_NUMBER: _builtins.int
+    LIVE_JOBS_FIELD_NUMBER: _builtins.int
+    GPU_HOURS_USED_FIELD_NUMBER: _builtins.int
+    WAITS_SECONDS_FIELD_NUMBER: _builtins.int
+    user: _builtins.str
+    tokens: _builtins.int
+    """number of the last token"""
+    token_ends_in_seconds: _builtins.float
+    """absent: never; 0: it has ended"""
+    live_apps: _builtins.int
+    live_jobs: _builtins.int
+    gpu_hours_used: _builtins.float
+    """of this day, UTC"""
+    waits_seconds: _builtins.float
+    """until its jobs may run again; absent: they may run"""
+    @_builtins.property
+    def limits(self) -> Global___UserLimits:
+        """all of them"""
+
+    def __init__(
+        self,
+        *,
+        user: _builtins.str = ...,
+        limits: Global___UserLimits | None = ...,
+        tokens: _builtins.int = ...,
+        token_ends_in_seconds: _builtins.float | None = ...,
+        live_apps: _builtins.int = ...,
+        live_jobs: _builtins.int = ...,
+        gpu_hours_used: _builtins.float = ...,
+        waits_seconds: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_token_ends_in_seconds", b"_token_ends_in_seconds", "_waits_seconds", b"_waits_seconds", "limits", b"limits", "token_ends_in_seconds", b"token_ends_in_seconds", "waits_seconds", b"waits_seconds"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_token_ends_in_seconds", b"_token_ends_in_seconds", "_waits_seconds", b"_waits_seconds", "gpu_hours_used", b"gpu_hours_used", "limits", b"limits", "live_apps", b"live_apps", "live_jobs", b"live_jobs", "token_ends_in_seconds", b"token_ends_in_seconds", "tokens", b"tokens", "user", b"user", "waits_seconds", b"waits_seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__token_ends_in_seconds: _TypeAlias = _typing.Literal["token_ends_in_seconds"]  # noqa: Y015
+    _WhichOneofArgType__token_ends_in_seconds: _TypeAlias = _typing.Literal["_token_ends_in_seconds", b"_token_ends_in_seconds"]  # noqa: Y015
+    _WhichOneofReturnType__waits_seconds: _TypeAlias = _typing.Literal["waits_seconds"]  # noqa: Y015
+    _WhichOneofArgType__waits_seconds: _TypeAlias = _typing.Literal["_waits_seconds", b"_waits_seconds"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__token_ends_in_seconds) -> _WhichOneofReturnType__token_ends_in_seconds | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__waits_seconds) -> _WhichOneofReturnType__waits_seconds | None: ...
+
+Global___User: _TypeAlias = User  # noqa: Y015
 
 @_typing.final
 class Errors(_message.Message):

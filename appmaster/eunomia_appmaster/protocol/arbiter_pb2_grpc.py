@@ -204,7 +204,8 @@ class ApplicationMasterProtocol:
 class ClientProtocolStub:
     """------------------------------------------------------------------------------------------------------- for people
 
-    Served by the arbiter, called by commands. The operator's token is in the arbiter's token file.
+    Served by the arbiter, called by commands with the operator's token, which is in the arbiter's token file, or with a
+    user's. Methods that the operator's token alone may call are marked (operator).
     """
 
     def __init__(self, channel):
@@ -263,12 +264,38 @@ class ClientProtocolStub:
                 request_serializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.AcceptLossRequest.SerializeToString,
                 response_deserializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.AcceptLossResponse.FromString,
                 _registered_method=True)
+        self.AddUser = channel.unary_unary(
+                '/eunomia.arbiter.ClientProtocol/AddUser',
+                request_serializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.AddUserRequest.SerializeToString,
+                response_deserializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.UserToken.FromString,
+                _registered_method=True)
+        self.SetUser = channel.unary_unary(
+                '/eunomia.arbiter.ClientProtocol/SetUser',
+                request_serializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.SetUserRequest.SerializeToString,
+                response_deserializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.User.FromString,
+                _registered_method=True)
+        self.ListUsers = channel.unary_unary(
+                '/eunomia.arbiter.ClientProtocol/ListUsers',
+                request_serializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.ListUsersRequest.SerializeToString,
+                response_deserializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.ListUsersResponse.FromString,
+                _registered_method=True)
+        self.RemoveUser = channel.unary_unary(
+                '/eunomia.arbiter.ClientProtocol/RemoveUser',
+                request_serializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.RemoveUserRequest.SerializeToString,
+                response_deserializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.User.FromString,
+                _registered_method=True)
+        self.NewToken = channel.unary_unary(
+                '/eunomia.arbiter.ClientProtocol/NewToken',
+                request_serializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.NewTokenRequest.SerializeToString,
+                response_deserializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.UserToken.FromString,
+                _registered_method=True)
 
 
 class ClientProtocolServicer:
     """------------------------------------------------------------------------------------------------------- for people
 
-    Served by the arbiter, called by commands. The operator's token is in the arbiter's token file.
+    Served by the arbiter, called by commands with the operator's token, which is in the arbiter's token file, or with a
+    user's. Methods that the operator's token alone may call are marked (operator).
     """
 
     def Submit(self, request, context):
@@ -305,7 +332,7 @@ class ClientProtocolServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Resume(self, request, context):
-        """the chosen profile again, after a fallback
+        """(operator) the chosen profile again, after a fallback
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -330,7 +357,7 @@ class ClientProtocolServicer:
         raise NotImplementedError('Method not implemented!')
 
     def SetProfile(self, request, context):
-        """Replaces the rates that are known of a kind of job, or drops the kind. Answers when that is journaled.
+        """(operator) Replaces the rates that are known of a kind of job, or drops the kind. Answers when that is journaled.
         INVALID_ARGUMENT: the file has holes, or is another cluster's, or nothing is known of the kind to drop; nothing was changed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -338,7 +365,43 @@ class ClientProtocolServicer:
         raise NotImplementedError('Method not implemented!')
 
     def AcceptLoss(self, request, context):
-        """Goes on without steps that the journal has lost; HealthResponse.question says which. INVALID_ARGUMENT: none are.
+        """(operator) Goes on without steps that the journal has lost; HealthResponse.question says which. INVALID_ARGUMENT: none are.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AddUser(self, request, context):
+        """(operator) Adds a user, with limits and a first token. INVALID_ARGUMENT: it is there, or a limit is
+        out of its bounds; nothing was changed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetUser(self, request, context):
+        """(operator) Replaces the limits that are given; the others stay. INVALID_ARGUMENT: there is no such user.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListUsers(self, request, context):
+        """a user's token lists that user alone
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RemoveUser(self, request, context):
+        """(operator) Ends a user's token; its apps go on. INVALID_ARGUMENT: there is no such user.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def NewToken(self, request, context):
+        """(operator) Makes another token of a user, which ends the one before it. INVALID_ARGUMENT: there is no such user.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -397,6 +460,31 @@ def add_ClientProtocolServicer_to_server(servicer, server):
                     request_deserializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.AcceptLossRequest.FromString,
                     response_serializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.AcceptLossResponse.SerializeToString,
             ),
+            'AddUser': grpc.unary_unary_rpc_method_handler(
+                    servicer.AddUser,
+                    request_deserializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.AddUserRequest.FromString,
+                    response_serializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.UserToken.SerializeToString,
+            ),
+            'SetUser': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetUser,
+                    request_deserializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.SetUserRequest.FromString,
+                    response_serializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.User.SerializeToString,
+            ),
+            'ListUsers': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListUsers,
+                    request_deserializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.ListUsersRequest.FromString,
+                    response_serializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.ListUsersResponse.SerializeToString,
+            ),
+            'RemoveUser': grpc.unary_unary_rpc_method_handler(
+                    servicer.RemoveUser,
+                    request_deserializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.RemoveUserRequest.FromString,
+                    response_serializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.User.SerializeToString,
+            ),
+            'NewToken': grpc.unary_unary_rpc_method_handler(
+                    servicer.NewToken,
+                    request_deserializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.NewTokenRequest.FromString,
+                    response_serializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.UserToken.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'eunomia.arbiter.ClientProtocol', rpc_method_handlers)
@@ -408,7 +496,8 @@ def add_ClientProtocolServicer_to_server(servicer, server):
 class ClientProtocol:
     """------------------------------------------------------------------------------------------------------- for people
 
-    Served by the arbiter, called by commands. The operator's token is in the arbiter's token file.
+    Served by the arbiter, called by commands with the operator's token, which is in the arbiter's token file, or with a
+    user's. Methods that the operator's token alone may call are marked (operator).
     """
 
     @staticmethod
@@ -671,6 +760,141 @@ class ClientProtocol:
             '/eunomia.arbiter.ClientProtocol/AcceptLoss',
             eunomia__appmaster_dot_protocol_dot_arbiter__pb2.AcceptLossRequest.SerializeToString,
             eunomia__appmaster_dot_protocol_dot_arbiter__pb2.AcceptLossResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AddUser(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/eunomia.arbiter.ClientProtocol/AddUser',
+            eunomia__appmaster_dot_protocol_dot_arbiter__pb2.AddUserRequest.SerializeToString,
+            eunomia__appmaster_dot_protocol_dot_arbiter__pb2.UserToken.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetUser(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/eunomia.arbiter.ClientProtocol/SetUser',
+            eunomia__appmaster_dot_protocol_dot_arbiter__pb2.SetUserRequest.SerializeToString,
+            eunomia__appmaster_dot_protocol_dot_arbiter__pb2.User.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListUsers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/eunomia.arbiter.ClientProtocol/ListUsers',
+            eunomia__appmaster_dot_protocol_dot_arbiter__pb2.ListUsersRequest.SerializeToString,
+            eunomia__appmaster_dot_protocol_dot_arbiter__pb2.ListUsersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RemoveUser(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/eunomia.arbiter.ClientProtocol/RemoveUser',
+            eunomia__appmaster_dot_protocol_dot_arbiter__pb2.RemoveUserRequest.SerializeToString,
+            eunomia__appmaster_dot_protocol_dot_arbiter__pb2.User.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def NewToken(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/eunomia.arbiter.ClientProtocol/NewToken',
+            eunomia__appmaster_dot_protocol_dot_arbiter__pb2.NewTokenRequest.SerializeToString,
+            eunomia__appmaster_dot_protocol_dot_arbiter__pb2.UserToken.FromString,
             options,
             channel_credentials,
             insecure,

@@ -17,6 +17,7 @@ TIMES. `now`, `..._at`: seconds of the arbiter's clock, which continues over res
 TOKENS. Metadata authorization = "Bearer <token>". An app master's token is in the file EUNOMIA_TOKEN_FILE (see
 AppMasterOrder in launcher.proto), and is valid for that app alone. UNAUTHENTICATED: the token is missing or wrong;
 PERMISSION_DENIED: it is another app's. A launcher's container token and node token come with Register and Allocate.
+A user's token calls ClientProtocol for the user's own apps; other apps are NOT_FOUND to it.
 
 ERRORS. INVALID_ARGUMENT: the message has rule, value, place; the call changed nothing.
 """
@@ -144,7 +145,8 @@ def add_ApplicationMasterProtocolServicer_to_server(servicer: ApplicationMasterP
 class ClientProtocolStub:
     """------------------------------------------------------------------------------------------------------- for people
 
-    Served by the arbiter, called by commands. The operator's token is in the arbiter's token file.
+    Served by the arbiter, called by commands with the operator's token, which is in the arbiter's token file, or with a
+    user's. Methods that the operator's token alone may call are marked (operator).
     """
 
     @_typing.overload
@@ -161,7 +163,7 @@ class ClientProtocolStub:
     Cancel: _grpc.UnaryUnaryMultiCallable[_arbiter_pb2.CancelRequest, _arbiter_pb2.CancelResponse]
     Health: _grpc.UnaryUnaryMultiCallable[_arbiter_pb2.HealthRequest, _arbiter_pb2.HealthResponse]
     Resume: _grpc.UnaryUnaryMultiCallable[_arbiter_pb2.ResumeRequest, _arbiter_pb2.ResumeResponse]
-    """the chosen profile again, after a fallback"""
+    """(operator) the chosen profile again, after a fallback"""
     ResumeApp: _grpc.UnaryUnaryMultiCallable[_arbiter_pb2.ResumeAppRequest, _arbiter_pb2.ResumeAppResponse]
     """Resumes an app that failed because its app master ended: a new attempt goes on from the state of the earlier ones.
     Answers when that is journaled. NOT_FOUND: no such app. INVALID_ARGUMENT: it did not fail for that reason, or its
@@ -173,17 +175,30 @@ class ClientProtocolStub:
     changed.
     """
     SetProfile: _grpc.UnaryUnaryMultiCallable[_arbiter_pb2.SetProfileRequest, _arbiter_pb2.SetProfileResponse]
-    """Replaces the rates that are known of a kind of job, or drops the kind. Answers when that is journaled.
+    """(operator) Replaces the rates that are known of a kind of job, or drops the kind. Answers when that is journaled.
     INVALID_ARGUMENT: the file has holes, or is another cluster's, or nothing is known of the kind to drop; nothing was changed.
     """
     AcceptLoss: _grpc.UnaryUnaryMultiCallable[_arbiter_pb2.AcceptLossRequest, _arbiter_pb2.AcceptLossResponse]
-    """Goes on without steps that the journal has lost; HealthResponse.question says which. INVALID_ARGUMENT: none are."""
+    """(operator) Goes on without steps that the journal has lost; HealthResponse.question says which. INVALID_ARGUMENT: none are."""
+    AddUser: _grpc.UnaryUnaryMultiCallable[_arbiter_pb2.AddUserRequest, _arbiter_pb2.UserToken]
+    """(operator) Adds a user, with limits and a first token. INVALID_ARGUMENT: it is there, or a limit is
+    out of its bounds; nothing was changed.
+    """
+    SetUser: _grpc.UnaryUnaryMultiCallable[_arbiter_pb2.SetUserRequest, _arbiter_pb2.User]
+    """(operator) Replaces the limits that are given; the others stay. INVALID_ARGUMENT: there is no such user."""
+    ListUsers: _grpc.UnaryUnaryMultiCallable[_arbiter_pb2.ListUsersRequest, _arbiter_pb2.ListUsersResponse]
+    """a user's token lists that user alone"""
+    RemoveUser: _grpc.UnaryUnaryMultiCallable[_arbiter_pb2.RemoveUserRequest, _arbiter_pb2.User]
+    """(operator) Ends a user's token; its apps go on. INVALID_ARGUMENT: there is no such user."""
+    NewToken: _grpc.UnaryUnaryMultiCallable[_arbiter_pb2.NewTokenRequest, _arbiter_pb2.UserToken]
+    """(operator) Makes another token of a user, which ends the one before it. INVALID_ARGUMENT: there is no such user."""
 
 @_typing.type_check_only
 class ClientProtocolAsyncStub(ClientProtocolStub):
     """------------------------------------------------------------------------------------------------------- for people
 
-    Served by the arbiter, called by commands. The operator's token is in the arbiter's token file.
+    Served by the arbiter, called by commands with the operator's token, which is in the arbiter's token file, or with a
+    user's. Methods that the operator's token alone may call are marked (operator).
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -197,7 +212,7 @@ class ClientProtocolAsyncStub(ClientProtocolStub):
     Cancel: _aio.UnaryUnaryMultiCallable[_arbiter_pb2.CancelRequest, _arbiter_pb2.CancelResponse]  # type: ignore[assignment]
     Health: _aio.UnaryUnaryMultiCallable[_arbiter_pb2.HealthRequest, _arbiter_pb2.HealthResponse]  # type: ignore[assignment]
     Resume: _aio.UnaryUnaryMultiCallable[_arbiter_pb2.ResumeRequest, _arbiter_pb2.ResumeResponse]  # type: ignore[assignment]
-    """the chosen profile again, after a fallback"""
+    """(operator) the chosen profile again, after a fallback"""
     ResumeApp: _aio.UnaryUnaryMultiCallable[_arbiter_pb2.ResumeAppRequest, _arbiter_pb2.ResumeAppResponse]  # type: ignore[assignment]
     """Resumes an app that failed because its app master ended: a new attempt goes on from the state of the earlier ones.
     Answers when that is journaled. NOT_FOUND: no such app. INVALID_ARGUMENT: it did not fail for that reason, or its
@@ -209,16 +224,29 @@ class ClientProtocolAsyncStub(ClientProtocolStub):
     changed.
     """
     SetProfile: _aio.UnaryUnaryMultiCallable[_arbiter_pb2.SetProfileRequest, _arbiter_pb2.SetProfileResponse]  # type: ignore[assignment]
-    """Replaces the rates that are known of a kind of job, or drops the kind. Answers when that is journaled.
+    """(operator) Replaces the rates that are known of a kind of job, or drops the kind. Answers when that is journaled.
     INVALID_ARGUMENT: the file has holes, or is another cluster's, or nothing is known of the kind to drop; nothing was changed.
     """
     AcceptLoss: _aio.UnaryUnaryMultiCallable[_arbiter_pb2.AcceptLossRequest, _arbiter_pb2.AcceptLossResponse]  # type: ignore[assignment]
-    """Goes on without steps that the journal has lost; HealthResponse.question says which. INVALID_ARGUMENT: none are."""
+    """(operator) Goes on without steps that the journal has lost; HealthResponse.question says which. INVALID_ARGUMENT: none are."""
+    AddUser: _aio.UnaryUnaryMultiCallable[_arbiter_pb2.AddUserRequest, _arbiter_pb2.UserToken]  # type: ignore[assignment]
+    """(operator) Adds a user, with limits and a first token. INVALID_ARGUMENT: it is there, or a limit is
+    out of its bounds; nothing was changed.
+    """
+    SetUser: _aio.UnaryUnaryMultiCallable[_arbiter_pb2.SetUserRequest, _arbiter_pb2.User]  # type: ignore[assignment]
+    """(operator) Replaces the limits that are given; the others stay. INVALID_ARGUMENT: there is no such user."""
+    ListUsers: _aio.UnaryUnaryMultiCallable[_arbiter_pb2.ListUsersRequest, _arbiter_pb2.ListUsersResponse]  # type: ignore[assignment]
+    """a user's token lists that user alone"""
+    RemoveUser: _aio.UnaryUnaryMultiCallable[_arbiter_pb2.RemoveUserRequest, _arbiter_pb2.User]  # type: ignore[assignment]
+    """(operator) Ends a user's token; its apps go on. INVALID_ARGUMENT: there is no such user."""
+    NewToken: _aio.UnaryUnaryMultiCallable[_arbiter_pb2.NewTokenRequest, _arbiter_pb2.UserToken]  # type: ignore[assignment]
+    """(operator) Makes another token of a user, which ends the one before it. INVALID_ARGUMENT: there is no such user."""
 
 class ClientProtocolServicer(metaclass=_abc_1.ABCMeta):
     """------------------------------------------------------------------------------------------------------- for people
 
-    Served by the arbiter, called by commands. The operator's token is in the arbiter's token file.
+    Served by the arbiter, called by commands with the operator's token, which is in the arbiter's token file, or with a
+    user's. Methods that the operator's token alone may call are marked (operator).
     """
 
     @_abc_1.abstractmethod
@@ -266,7 +294,7 @@ class ClientProtocolServicer(metaclass=_abc_1.ABCMeta):
         request: _arbiter_pb2.ResumeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_arbiter_pb2.ResumeResponse, _abc.Awaitable[_arbiter_pb2.ResumeResponse]]:
-        """the chosen profile again, after a fallback"""
+        """(operator) the chosen profile again, after a fallback"""
 
     @_abc_1.abstractmethod
     def ResumeApp(
@@ -296,7 +324,7 @@ class ClientProtocolServicer(metaclass=_abc_1.ABCMeta):
         request: _arbiter_pb2.SetProfileRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_arbiter_pb2.SetProfileResponse, _abc.Awaitable[_arbiter_pb2.SetProfileResponse]]:
-        """Replaces the rates that are known of a kind of job, or drops the kind. Answers when that is journaled.
+        """(operator) Replaces the rates that are known of a kind of job, or drops the kind. Answers when that is journaled.
         INVALID_ARGUMENT: the file has holes, or is another cluster's, or nothing is known of the kind to drop; nothing was changed.
         """
 
@@ -306,6 +334,48 @@ class ClientProtocolServicer(metaclass=_abc_1.ABCMeta):
         request: _arbiter_pb2.AcceptLossRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_arbiter_pb2.AcceptLossResponse, _abc.Awaitable[_arbiter_pb2.AcceptLossResponse]]:
-        """Goes on without steps that the journal has lost; HealthResponse.question says which. INVALID_ARGUMENT: none are."""
+        """(operator) Goes on without steps that the journal has lost; HealthResponse.question says which. INVALID_ARGUMENT: none are."""
+
+    @_abc_1.abstractmethod
+    def AddUser(
+        self,
+        request: _arbiter_pb2.AddUserRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_arbiter_pb2.UserToken, _abc.Awaitable[_arbiter_pb2.UserToken]]:
+        """(operator) Adds a user, with limits and a first token. INVALID_ARGUMENT: it is there, or a limit is
+        out of its bounds; nothing was changed.
+        """
+
+    @_abc_1.abstractmethod
+    def SetUser(
+        self,
+        request: _arbiter_pb2.SetUserRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_arbiter_pb2.User, _abc.Awaitable[_arbiter_pb2.User]]:
+        """(operator) Replaces the limits that are given; the others stay. INVALID_ARGUMENT: there is no such user."""
+
+    @_abc_1.abstractmethod
+    def ListUsers(
+        self,
+        request: _arbiter_pb2.ListUsersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_arbiter_pb2.ListUsersResponse, _abc.Awaitable[_arbiter_pb2.ListUsersResponse]]:
+        """a user's token lists that user alone"""
+
+    @_abc_1.abstractmethod
+    def RemoveUser(
+        self,
+        request: _arbiter_pb2.RemoveUserRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_arbiter_pb2.User, _abc.Awaitable[_arbiter_pb2.User]]:
+        """(operator) Ends a user's token; its apps go on. INVALID_ARGUMENT: there is no such user."""
+
+    @_abc_1.abstractmethod
+    def NewToken(
+        self,
+        request: _arbiter_pb2.NewTokenRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_arbiter_pb2.UserToken, _abc.Awaitable[_arbiter_pb2.UserToken]]:
+        """(operator) Makes another token of a user, which ends the one before it. INVALID_ARGUMENT: there is no such user."""
 
 def add_ClientProtocolServicer_to_server(servicer: ClientProtocolServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -64,6 +64,9 @@ class App:
     """Number of attempts of its app master by its last end."""
     away_seconds: float = 0.0
     """Seconds between its ends and resumptions, summed."""
+    issue: int = 0
+    """Number of its app master's token: microseconds of Unix time, since it is higher for a later app of this name; 0:
+    an app of an earlier version."""
 
     @property
     def over(self) -> bool:
@@ -78,7 +81,8 @@ class App:
     def taken_up(self, now: float) -> "App":
         """Return the record with which it is resumed after its end."""
         away = self.away_seconds + max(0.0, now - (now if self.ended_at is None else self.ended_at))
-        return dataclasses.replace(self, state="live", why="", ended_at=None, gpu_seconds=0.0, away_seconds=away)
+        fresh: dict[str, Any] = {"state": LIVE, "why": "", "ended_at": None, "gpu_seconds": 0.0}
+        return dataclasses.replace(self, **fresh, away_seconds=away, issue=self.issue + 1)
 
     def lived_seconds(self, now: float) -> float:
         """Return the seconds from its arrival to its end, or to now, without those between an end and a resumption."""
@@ -145,7 +149,7 @@ def _finite_or_none(standing: pb.Standing, field: str) -> float | None:
 
 STATES = (LIVE, SUSPENDED, "finished", "failed", "cancelled")
 _NUMBERS = ("weight", "submitted_at", "arrived_at", "ended_at", "progress", "gpu_seconds", "rho", "away_seconds")
-_COUNTS = ("trials", "least", "most", "max_iterations", "attempts")
+_COUNTS = ("trials", "least", "most", "max_iterations", "attempts", "issue")
 _TEXTS = ("name", "user", "tuner", "request_id", "more_request", "node", "state", "why")
 _KINDS: Mapping[str, type | tuple[type, ...]] = {
     **dict.fromkeys(_NUMBERS, (int, float)),
@@ -195,6 +199,7 @@ def app_of(file: Any, *, name: str, submitted_at: float, arrived_at: float, requ
         arrived_at=arrived_at,
         request_id=request_id,
         node=node,
+        issue=int(submitted_at * 1e6),
         standing={"metric": (file.search.metric or "")[:200], "trials": file.search.trials},
     )
 

@@ -75,6 +75,11 @@ class SubmittedApps:
         """Drop an ended app from memory; the journal keeps it."""
         del self._apps[app.name]
 
+    def issue_of(self, name: str) -> int | None:
+        """Return the number of an app's present token; None: there is no such app."""
+        app = self.get(name)
+        return None if app is None else app.issue
+
     @property
     def live(self) -> list[App]:
         """Apps that are not over."""

@@ -43,6 +43,7 @@ _DEFAULT: Final = Bound()
 _ANY: Final = Bound(any_number=True, items=(MOST_BID_PARTS + 1) * MOST_BID_ROWS)
 _JOBS: Final = Bound(items=MOST_JOBS)
 _SECONDS: Final = Bound(most=MOST_SECONDS)
+_TOKEN_LIFE: Final = Bound(most=100 * 366 * 86400.0)
 _GPUS: Final = Bound(most=MOST_SLOTS, items=MOST_SLOTS)
 _TEXT: Final = Bound(letters=10_000)
 
@@ -114,6 +115,9 @@ BOUNDS: Final[Mapping[str, Bound]] = {
     "Announcement.regime_json": _TEXT,
     "ContainerStatus.diagnostics": _TEXT,
     "AppMasterStatus.diagnostics": _TEXT,
+    **{f"UserLimits.{name}": Bound(any_number=True) for name in ("weight", "apps", "jobs", "gpu_hours", "disk_bytes")},
+    "AddUserRequest.ends_in_seconds": _TOKEN_LIFE,
+    "NewTokenRequest.ends_in_seconds": _TOKEN_LIFE,
     "Exit.code": Bound(least=-(2.0**31)),
     "Exit.signal": Bound(least=-(2.0**31)),
 }

@@ -26,10 +26,10 @@ from eunomia_appmaster.service.app_record import App, app_of
 from eunomia_appmaster.service.apps import in_order
 from eunomia_appmaster.service.more_trials import add_trials
 from eunomia_appmaster.service.profiling import set_profile
-from eunomia_appmaster.service.rates import Rate, peer_of
 from eunomia_appmaster.service.refusals import refuse
 from eunomia_appmaster.service.resuming import resume
 from eunomia_appmaster.service.service import Service
+from eunomia_appmaster.service.user_calls import UserCalls
 from eunomia_appmaster.service.views import Views
 
 log = structlog.get_logger()
@@ -38,23 +38,27 @@ Context = grpc.aio.ServicerContext[Any, Any]
 SUBMITTERS_ENV = ("PATH", "HOME", "LANG", "VIRTUAL_ENV")
 
 
-class ClientProtocol(rpc.ClientProtocolServicer):
-    """Accepts apps, and reports the state of apps, jobs and slots with the reasons."""
+class ClientProtocol(UserCalls, rpc.ClientProtocolServicer):
+    """Accepts apps, and reports the state of apps, jobs and slots with the reasons.
+
+    A user's token reaches the user's own apps: others are as if they were not there.
+    """
 
     def __init__(self, service: Service) -> None:
+        super().__init__(service)
         self._service = service
         self._views = Views(service)
         self._submitting = asyncio.Lock()
-        self._submissions = Rate("submissions from one address", 20.0, 200.0)
 
     async def Submit(self, request: pb.SubmitRequest, context: Context) -> pb.SubmitResponse:  # noqa: N802
         """Check an app file, store it, and start its app master."""
-        await self._submissions.ask(peer_of(context), asyncio.get_running_loop().time(), context)
+        await self._ask_rate(context)
         await self._decides(request, context)
+        me = self._user(context)
         try:
-            file = await asyncio.to_thread(_parsed, request, self._service.view.cluster.gpus)
+            file = await asyncio.to_thread(_parsed, request, self._service.view.cluster.gpus, me)
             # The caller may disconnect meanwhile: the submission is completed all the same.
-            app = await asyncio.shield(asyncio.ensure_future(self._admit_once(request, file)))
+            app = await asyncio.shield(asyncio.ensure_future(self._admit_once(request, file, me)))
         except InputError as error:
             await refuse(context, error)
             raise
@@ -66,12 +70,13 @@ class ClientProtocol(rpc.ClientProtocolServicer):
         service, views = self._service, self._views
         older = await asyncio.to_thread(service.apps.archived) if request.ended and not request.app else []
         async with service.driver.lock:
-            here = self._chosen(request)
+            here = self._visible(self._chosen(request), context)
+            older = self._visible(older, context)
             return pb.ListResponse(
                 now=service.driver.clock.now(),
                 apps=[views.app(app) for app in in_order((*older, *here))],
                 jobs=[job for app in here for job in views.jobs(app)] if request.jobs else [],
-                slots=views.slots() if request.slots else [],
+                slots=views.slots(self._user(context)) if request.slots else [],
                 serving=service.driver.arbiter.serving.profile,
                 round=service.view.round,
                 next_round_in_seconds=service.driver.next_round_in,
@@ -83,7 +88,7 @@ class ClientProtocol(rpc.ClientProtocolServicer):
     async def Explain(self, request: pb.ExplainRequest, context: Context) -> pb.ExplainResponse:  # noqa: N802
         """Explain why jobs wait."""
         await self._ready(request, context)
-        app, job = self._find(request.job)
+        app, job = self._find(request.job, context)
         if app is not None:
             async with self._service.driver.lock:
                 found = self._views.explanations(app, job)
@@ -96,7 +101,7 @@ class ClientProtocol(rpc.ClientProtocolServicer):
                     one.missing_slots.extend(missing if one.state == "waiting" else ())
             if found:
                 return pb.ExplainResponse(explanations=found)
-        apps = await self._names()
+        apps = await self._names(context)
         async with self._service.driver.lock:
             jobs = [] if app is None else [one.job for one in self._views.jobs(app)]
         error = no_such_job(request.job, by_number(jobs), apps)
@@ -107,11 +112,7 @@ class ClientProtocol(rpc.ClientProtocolServicer):
         """End an app, and take its slots back."""
         await self._decides(request, context)
         service = self._service
-        app = service.apps.get(request.app)
-        if app is None:
-            error = no_such_app(request.app, await self._names())
-            await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
-            raise error
+        app = await self._named(request.app, context)
         was_over = app.over
         if not was_over:
             async with service.driver.lock:
@@ -145,7 +146,7 @@ class ClientProtocol(rpc.ClientProtocolServicer):
         )
         if answer.ready:
             async with service.driver.lock:
-                self._fill_health(answer)
+                self._fill_health(answer, self._user(context))
         elif service.away is not None and service.ready.is_set():
             answer.faults.append(service.away)
         return answer
@@ -161,12 +162,10 @@ class ClientProtocol(rpc.ClientProtocolServicer):
     ) -> pb.ResumeAppResponse:
         """Try a suspended app at once, or resume one that failed since its app master ended."""
         await self._decides(request, context)
-        app = self._service.apps.get(request.app)
-        if app is None:
-            error = no_such_app(request.app, await self._names())
-            await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
-            raise error
+        app, me = await self._named(request.app, context), self._user(context)
         try:
+            if app.over:
+                self._check_more(me, jobs=max(0, app.trials - len(app.ended_jobs)), app=app.name)
             # A caller that disconnects does not cancel it halfway.
             attempt, unfinished = await asyncio.shield(asyncio.ensure_future(self._resume_once(request.app)))
         except InputError as error:
@@ -179,11 +178,9 @@ class ClientProtocol(rpc.ClientProtocolServicer):
     ) -> pb.MoreTrialsResponse:
         """Let an app that has ended go on with further trials."""
         await self._decides(request, context)
-        if self._service.apps.get(request.app) is None:
-            error = no_such_app(request.app, await self._names())
-            await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
-            raise error
+        app, me = await self._named(request.app, context), self._user(context)
         try:
+            self._check_more(me, jobs=request.trials, app=app.name)
             # A caller that disconnects does not cancel it halfway.
             return await asyncio.shield(asyncio.ensure_future(self._more_trials_once(request)))
         except InputError as error:
@@ -233,14 +230,26 @@ class ClientProtocol(rpc.ClientProtocolServicer):
         asked = list(apps) if not request.app else [] if named is None else [named]
         return [app for app in asked if request.ended or not app.over]
 
-    async def _names(self) -> list[str]:
-        """Names of all apps, those that are not over first."""
-        older = await asyncio.to_thread(self._service.apps.archived)
-        return [app.name for app in sorted((*older, *self._service.apps), key=_is_over)]
+    async def _named(self, name: str, context: Context) -> App:
+        """Return an app that the caller may touch, or answer that there is none of this name."""
+        if (app := self._own(name, context)) is not None:
+            return app
+        error = no_such_app(name, await self._names(context))
+        await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
+        raise error
 
-    async def _admit_once(self, request: pb.SubmitRequest, file: Any) -> App:
+    async def _names(self, context: Context) -> list[str]:
+        """Names of the caller's apps, those that are not over first."""
+        older = await asyncio.to_thread(self._service.apps.archived)
+        return [app.name for app in sorted(self._visible((*older, *self._service.apps), context), key=_is_over)]
+
+    async def _admit_once(self, request: pb.SubmitRequest, file: Any, me: str) -> App:
         async with self._submitting:
-            return self._service.apps.asked_before(request.request_id) or await self._admit(request, file)
+            before = self._service.apps.asked_before(request.request_id)
+            if before is not None and (not me or before.user == me):
+                return before
+            self._check_more(me, jobs=file.search.trials, weight=float(file.app.weight))
+            return await self._admit(request, file)
 
     async def _resume_once(self, name: str) -> tuple[int, int]:
         async with self._submitting:
@@ -312,19 +321,19 @@ class ClientProtocol(rpc.ClientProtocolServicer):
                 auction=service.profile.rounds.bid_deadline is not None,
             )
 
-    def _find(self, name: str) -> tuple[App | None, str | None]:
-        """Return the app and job of a name; the name alone suffices for an app of one job."""
-        app = self._service.apps.get(name)
+    def _find(self, name: str, context: Context) -> tuple[App | None, str | None]:
+        """Return the caller's app and job of a name; the name alone suffices for an app of one job."""
+        app = self._own(name, context)
         if app is not None:
             return app, None
-        return self._service.apps.get(name.rpartition("/")[0]), name
+        return self._own(name.rpartition("/")[0], context), name
 
-    def _fill_health(self, answer: pb.HealthResponse) -> None:
+    def _fill_health(self, answer: pb.HealthResponse, me: str) -> None:
         service, view = self._service, self._service.view
         answer.now = service.driver.clock.now()
         answer.serving = service.driver.arbiter.serving.profile
         answer.fallback = view.fallen_back
-        answer.faults.extend(service.driver.faults)
+        answer.faults.extend(() if me else service.driver.faults)  # they name apps
         answer.apps = len(service.apps.live)
         answer.slots = view.cluster.gpus
         answer.free_slots = int((view.gpus.state == GpuState.FREE).sum())
@@ -339,8 +348,8 @@ def _is_over(app: App) -> bool:
     return app.over
 
 
-def _parsed(request: pb.SubmitRequest, slots: int) -> Any:
-    """Check an app file against its rules and the cluster's size.
+def _parsed(request: pb.SubmitRequest, slots: int, me: str) -> Any:
+    """Check an app file against its rules, the cluster's size, and the user whose token came with it, if one did.
 
     Raises:
         InputErrors: all errors of the file.
@@ -352,8 +361,11 @@ def _parsed(request: pb.SubmitRequest, slots: int) -> Any:
         raise InputError("the folder of an app must be absolute", value=f'"{request.folder}"', place=name)
     env = {key: request.env[key] for key in SUBMITTERS_ENV if key in request.env}
     file = AppFile.parse(
-        request.app_file, place=name, folder=Path(request.folder), env=env or None, user=request.user or None
+        request.app_file, place=name, folder=Path(request.folder), env=env or None, user=me or request.user or None
     )
+    if me and file.user != me:
+        rule = "user must be that of the token, or left out"
+        raise InputErrors([InputError(rule, value=f'"{file.user}" with a token of {me}', place=f"{name}, [app].user")])
     gang = file.job.slots.min
     if gang > slots:
         value = f"a gang of {gang} where {slots} slots exist"

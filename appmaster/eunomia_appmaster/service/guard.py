@@ -7,7 +7,8 @@ import grpc
 import structlog
 from google.protobuf.message import DecodeError
 
-from eunomia_appmaster.service.tokens import HEALTH, SERVICES, Tokens
+from eunomia_appmaster.protocol.arbiter_pb2_grpc import ClientProtocolServicer
+from eunomia_appmaster.service.tokens import HEALTH, SERVICES, USERS_METHODS, Role, Tokens
 
 log = structlog.get_logger()
 
@@ -53,11 +54,16 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
             return None
         caller = self._tokens.caller(metadata)
         if caller is None:
-            return grpc.StatusCode.UNAUTHENTICATED, "a call must carry the arbiter's token, and this does not"
+            why = self._tokens.refusal(metadata)
+            return grpc.StatusCode.UNAUTHENTICATED, why or "a call must carry the arbiter's token, and this does not"
         if service not in SERVICES:
             return _unknown(method)
         if caller.role not in SERVICES[service]:
             return grpc.StatusCode.PERMISSION_DENIED, f"the token of an {caller.role.value} is of no use here"
+        name = method.rpartition("/")[2]
+        if caller.role is Role.USER and name not in USERS_METHODS and hasattr(ClientProtocolServicer, name):
+            why = f"{name} must be called with the operator's token, but got that of user {caller.user}"
+            return grpc.StatusCode.PERMISSION_DENIED, why
         return None
 
     def reading(self, method: str, handler: Handler) -> Handler:

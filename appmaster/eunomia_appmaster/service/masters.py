@@ -43,6 +43,7 @@ from eunomia_appmaster.service.refusals import header_text
 from eunomia_appmaster.service.service import Service
 from eunomia_appmaster.service.sessions import LEAST_SECONDS, Session
 from eunomia_appmaster.service.tokens import Role
+from eunomia_appmaster.service.users import check_jobs
 
 log = structlog.get_logger()
 
@@ -164,7 +165,7 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
         if service.profile.rounds.bid_deadline is None:
             return False
         here = {(plugin.name, plugin.version) for plugin in request.agent_plugins}
-        needed = (service.stage_plugin(Stage.ELASTICITY), service.stage_plugin(Stage.VALUATION))
+        needed = (service.stage_plugins.of(Stage.ELASTICITY), service.stage_plugins.of(Stage.VALUATION))
         return all((plugin.name, plugin.version) in here for plugin in needed)
 
     def _welcome(self, session: Session, app: App) -> pb.RegisterApplicationMasterResponse:
@@ -181,8 +182,8 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
             containers_from_previous_attempts=[container for lease in leases for container in lease.containers],
             queue=service.driver.arbiter.serving.profile,
             cluster=cluster_message(view.cluster),
-            elasticity=service.stage_plugin(Stage.ELASTICITY),
-            valuation=service.stage_plugin(Stage.VALUATION),
+            elasticity=service.stage_plugins.of(Stage.ELASTICITY),
+            valuation=service.stage_plugins.of(Stage.VALUATION),
             agent_bids=session.bids,
             leases=leases,
             now=service.driver.clock.now(),
@@ -238,6 +239,8 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
         if added and added + known + len(app.ended_jobs) > MOST_JOBS:
             value = f"{added} in addition to {known} and {len(app.ended_jobs)} that have ended"
             raise InputError(f"an app must have at most {MOST_JOBS} jobs", value=value, place=app.name)
+        if added and (user := self._service.users.known(app.user)) is not None:
+            check_jobs(user, view, added, place=app.name)
         for event in found:
             if isinstance(event, RateMeasured):
                 _check_rate(view, event)

@@ -2,10 +2,8 @@
 
 import asyncio
 import functools
-import json
 import os
 import sys
-import tomllib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,10 +17,9 @@ from eunomia.errors import InputError
 from eunomia.journal.journal import Journal, Step
 from eunomia.journal.recovery import recover
 from eunomia.platform.profiles import Profile
-from eunomia.units import NEVER, NONE, AppId, Seconds, Stage
+from eunomia.units import NEVER, NONE, AppId, Seconds
 from eunomia_appmaster.app.submission import MORE_TRIALS
 from eunomia_appmaster.node.system import MACHINE, System
-from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2 as launcher
 from eunomia_appmaster.protocol.connecting import CA_VARIABLE
 from eunomia_appmaster.service.app_record import LIVE, SUSPENDED, App
@@ -30,16 +27,20 @@ from eunomia_appmaster.service.apps import SubmittedApps
 from eunomia_appmaster.service.clock import Clock
 from eunomia_appmaster.service.driver import Driver
 from eunomia_appmaster.service.ended_apps import EndedApps
+from eunomia_appmaster.service.gpu_hours import GpuHours
 from eunomia_appmaster.service.journaled import LOST_NOTE, apps_of, kept_of, unknown_apps, without_note
 from eunomia_appmaster.service.marks import UNTIL, Loss, Marks
 from eunomia_appmaster.service.nodes import Node, Nodes, OrderKey
 from eunomia_appmaster.service.reserve import Reserve
 from eunomia_appmaster.service.sessions import NewsWriter, Session
 from eunomia_appmaster.service.settings import Settings
+from eunomia_appmaster.service.stage_plugins import StagePlugins
 from eunomia_appmaster.service.stalled_masters import MOST_HEARTBEATS, StalledMasters
 from eunomia_appmaster.service.standings import Standings
 from eunomia_appmaster.service.suspended import unused
 from eunomia_appmaster.service.tokens import Tokens
+from eunomia_appmaster.service.user_record import USER_NOTE
+from eunomia_appmaster.service.users import Users
 from eunomia_appmaster.service.watchdog import Watchdog
 
 if TYPE_CHECKING:
@@ -98,19 +99,21 @@ class Service:
         self._accepted = asyncio.Event()
         kept = kept_of(journal, settings.seed)
         self.seed = kept.seed
-        self.tokens = Tokens(kept.secret)
         self._served_before = kept.profile
         self.nodes = Nodes(kept.layout, settings.node_silence, system=system)
         self.apps = SubmittedApps(
             settings.apps, apps_of(journal), keep=settings.keep_apps, archive=EndedApps(journal.path)
         )
+        self.users = Users(journal.notes(USER_NOTE), system=system)
+        self.gpu_hours = GpuHours(self.users, self.apps, system=system)
+        self.tokens = Tokens(kept.secret, users=self.users, issue_of=self.apps.issue_of)
         self.sessions: dict[str, Session] = {}
         least = MOST_HEARTBEATS * float(settings.heartbeat)
         self.stalled_masters = StalledMasters(max(float(settings.app_master_silence), least), self.nodes.clock)
         self.news_writer = NewsWriter(self.nodes, self.tokens.container_secret)
         self.standings = Standings(lambda: self.driver.arbiter, system=system)
         self.ready = asyncio.Event()
-        self._stage_plugins: dict[Stage, pb.StagePlugin] = {}
+        self.stage_plugins = StagePlugins(profile)
         self._folder = settings.apps.resolve()
         self._driver: Driver | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -335,6 +338,7 @@ class Service:
             await asyncio.sleep(LOOK_SECONDS)
             await self.look()
             async with self.driver.lock:
+                self.driver.put(*self.gpu_hours.look(self.view, self.driver.clock.now()))
                 self.forget()
 
     # --- orders to machines ----------------------------------------------------------------------------------------
@@ -483,18 +487,3 @@ class Service:
         """Return whether a node reports an app master of the app that has not ended."""
         statuses = [status for node in self.nodes if (status := node.app_masters.get(app.name)) is not None]
         return any(status.state != launcher.APP_MASTER_COMPLETED for status in statuses)
-
-    def stage_plugin(self, stage: Stage) -> pb.StagePlugin:
-        """Return the plugin of a stage as the profile sets it, for agents."""
-        if stage not in self._stage_plugins:
-            self._stage_plugins[stage] = self._stage_plugin(stage)
-        return self._stage_plugins[stage]
-
-    def _stage_plugin(self, stage: Stage) -> pb.StagePlugin:
-        """Resolve a profile once, since that takes tens of milliseconds and every registration needs it."""
-        name = self.profile.plugins[stage]
-        tables = tomllib.loads(self.profile.resolved()).get("plugins", {})
-        options = {key: item for key, item in tables.get(name, {}).items() if key != "use"}
-        use = str(tables.get(name, {}).get("use", name))
-        version = self.profile.registry.listed(use).found.version
-        return pb.StagePlugin(name=use, version=version, options_json=json.dumps(options))

@@ -1,55 +1,74 @@
-"""Access control: the operator's token, the launchers', and one for each app, checked before a call is processed.
+"""Access control: tokens of the operator, the launchers, each user and each app, checked before a call is processed.
 
-Tokens follow from one secret in the journal, so that tokens issued before a restart stay valid.
+Tokens of the operator, of launchers and of apps follow from one secret in the journal, so that tokens issued before a
+restart stay valid. A user's token is random, and the journal has its hash.
 """
 
 import hmac
 import os
 import secrets
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from pathlib import Path
 
 from eunomia.model.shapes import value
+from eunomia_appmaster.service.user_record import TOKEN_BEGIN
+from eunomia_appmaster.service.users import Users
 
 
 class Role(Enum):
     """The role of a caller."""
 
     OPERATOR = "operator"
+    USER = "user"
     LAUNCHER = "launcher"
     APP = "app"
 
 
 @value
 class Caller:
-    """A caller with a valid token; ``app`` is set for app masters."""
+    """A caller with a valid token; ``app`` is set for app masters, ``user`` for users."""
 
     role: Role
     app: str = ""
+    user: str = ""
 
 
 HEALTH = "grpc.health.v1.Health"
 """gRPC's standard health service, which needs no token."""
 REFLECTION = "grpc.reflection.v1alpha.ServerReflection"
+CLIENT = "eunomia.arbiter.ClientProtocol"
 SERVICES = {
-    "eunomia.arbiter.ClientProtocol": frozenset({Role.OPERATOR}),
+    CLIENT: frozenset({Role.OPERATOR, Role.USER}),
     "eunomia.launcher.ResourceTracker": frozenset({Role.LAUNCHER}),
     "eunomia.arbiter.ApplicationMasterProtocol": frozenset({Role.APP}),
     REFLECTION: frozenset({Role.OPERATOR}),
 }
 """Which role may call the methods of a service."""
+USERS_METHODS = frozenset(
+    {"Submit", "List", "Explain", "Cancel", "Health", "ResumeApp", "MoreTrials", "ListUsers"},
+)
+"""The methods of ``CLIENT`` that a user's token may call; the others are the operator's."""
+SIGNED = (Role.OPERATOR, Role.LAUNCHER, Role.APP)
+"""Roles whose tokens are signed with the secret."""
 
 
 class Tokens:
-    """Makes and checks tokens of the form ``role:name:hex``.
+    """Makes and checks tokens of the form ``role:name:hex``, for apps ``app:name:issue:hex``, and those of users.
 
     Args:
         secret: at least 16 bytes.
+        users: of this arbiter; None: there are none.
+        issue_of: returns the number of an app's present token: 0 for an app of an earlier version, None for one that is
+            not here.
     """
 
-    def __init__(self, secret: bytes) -> None:
+    def __init__(
+        self, secret: bytes, *, users: Users | None = None, issue_of: Callable[[str], int | None] = lambda app: 0
+    ) -> None:
         self._secret = secret
+        self._users = users
+        self._issue_of = issue_of
 
     @property
     def operator(self) -> str:
@@ -63,7 +82,7 @@ class Tokens:
 
     def app(self, app: str) -> str:
         """Return the token of one app's master."""
-        return self._token(Role.APP, app)
+        return self._token(Role.APP, _issued(app, self._issue_of(app) or 0))
 
     @property
     def container_secret(self) -> bytes:
@@ -72,20 +91,39 @@ class Tokens:
 
     def caller(self, metadata: "Iterable[tuple[str, str | bytes]] | None") -> Caller | None:
         """Return the sender of this metadata; None if its token is missing or not from this arbiter."""
-        text = next((str(item) for name, item in metadata or () if name == "authorization"), "")
-        role, _, rest = text.removeprefix("Bearer ").partition(":")
-        name, _, _ = rest.partition(":")
-        for known in Role:
-            if known.value == role and hmac.compare_digest(
-                text.encode(), f"Bearer {self._token(known, name)}".encode()
-            ):
-                return Caller(role=known, app=name)
+        text = _bearer(metadata)
+        if text.startswith(TOKEN_BEGIN):
+            user = None if self._users is None else self._users.of_token(text)
+            return None if user is None else Caller(role=Role.USER, user=user.name)
+        role, _, rest = text.partition(":")
+        name, _, _ = rest.rpartition(":")
+        for known in SIGNED:
+            if known.value == role and hmac.compare_digest(text.encode(), self._token(known, name).encode()):
+                app, _, _ = name.partition(":")
+                issue = self._issue_of(app) if known is Role.APP else None
+                if issue is not None and name != _issued(app, issue):
+                    return None  # an earlier token of this app, or one of an app that had its name before
+                return Caller(role=known, app=app)
         return None
+
+    def refusal(self, metadata: "Iterable[tuple[str, str | bytes]] | None") -> str:
+        """Return why a token of this metadata is no longer valid; empty: it never was."""
+        return "" if self._users is None else self._users.refusal(_bearer(metadata))
 
     def _token(self, role: Role, name: str) -> str:
         text = f"{role.value}:{name}"
         signed = hmac.digest(self._secret, text.encode(), "sha256").hex()
         return f"{text}:{signed}"
+
+
+def _issued(app: str, issue: int) -> str:
+    return f"{app}:{issue}" if issue else app
+
+
+def _bearer(metadata: "Iterable[tuple[str, str | bytes]] | None") -> str:
+    text = next((str(item) for name, item in metadata or () if name == "authorization"), "")
+    begin, _, token = text.partition(" ")
+    return token if begin == "Bearer" else ""
 
 
 def new_secret() -> bytes:

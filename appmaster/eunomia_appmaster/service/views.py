@@ -180,9 +180,14 @@ class Views:
         stands = jobs.state[row] == JobState.RUNNING and (jobs.rate[row] == 0.0 or self._until(row) < now)
         return ago if stands and ago > self._bound else None
 
-    def slots(self) -> list[pb.SlotView]:
-        """Return every slot of the cluster."""
-        return [self._slot(gpu) for gpu in range(self._view.cluster.gpus)]
+    def slots(self, user: str = "") -> list[pb.SlotView]:
+        """Return every slot of the cluster; for a user, without the names of other users' apps."""
+        shown = [self._slot(gpu) for gpu in range(self._view.cluster.gpus)]
+        for slot in shown if user else ():
+            app = self._service.apps.get(slot.app) if slot.app else None
+            if slot.app and (app is None or app.user != user):
+                slot.app, slot.job = "", ""
+        return shown
 
     def missing_slots(self) -> list[pb.MissingSlot]:
         """Return the slots that launchers did not find when they started."""

@@ -71,6 +71,15 @@ class KindProfiled:
 
 
 @value
+class UserHeld:
+    """A user has used up its GPU hours of the day: none of its jobs may run before ``until``."""
+
+    user: UserId
+    until: Seconds
+    """Seconds since the start; not later than now: its jobs may run."""
+
+
+@value
 class MachineLost:
     """A machine does not answer, or some of its GPUs are gone: these GPUs are down."""
 
@@ -345,6 +354,7 @@ class SingleJobEnded:
 Event = (
     ProfileChanged
     | KindProfiled
+    | UserHeld
     | MachineLost
     | MachineBack
     | Released
@@ -375,6 +385,7 @@ Event = (
 ORDER: tuple[type, ...] = (
     ProfileChanged,
     KindProfiled,
+    UserHeld,
     MachineLost,
     MachineBack,
     Released,

@@ -37,6 +37,8 @@ class Reason(IntEnum):
     AWAITING_ROUND = 16
     """Arrived since the last round, or an offer is open."""
     PLUGIN_FAULT = 17
+    GPU_HOURS = 18
+    """Its user has used up its GPU hours of the day."""
 
     @property
     def word(self) -> str:

@@ -30,7 +30,7 @@ from eunomia.units import NONE, AppId, JobId, Seconds, Stage
 log = structlog.get_logger()
 
 PART_OF_WAITS = 0.9
-BY_CORE = (Reason.PAUSED_BY_APP, Reason.BACKING_OFF, Reason.AWAITING_RELEASE)
+BY_CORE = (Reason.PAUSED_BY_APP, Reason.BACKING_OFF, Reason.GPU_HOURS, Reason.AWAITING_RELEASE)
 """Reasons that follow from events alone, regardless of earlier verdicts of plugins."""
 
 

@@ -76,7 +76,7 @@ class Facts(GpusForJob):
     pending: int
     """GPUs of the job's lease that their last holders have not given back."""
     again_in: float
-    """Seconds until the job's pause after a failure ends."""
+    """Seconds until the job's pause ends."""
     faults: int
     faults_allowed: int
     fault: str
@@ -169,6 +169,7 @@ _NUMBERS: Mapping[Reason | None, tuple[str, ...]] = {
     Reason.AWAITING_RELEASE: ("granted", "pending"),
     Reason.NOT_PROFILED: ("least",),
     Reason.BACKING_OFF: ("again_in",),
+    Reason.GPU_HOURS: ("again_in",),
     Reason.AWAITING_ROUND: ("least", "free", "offered", "closes_in"),
     Reason.PLUGIN_FAULT: ("faults", "faults_allowed"),
 }

@@ -130,5 +130,11 @@ SENTENCES: Final[Mapping[Reason, Words]] = {
         frees="Another profile; the fallback, which serves after too many failures.",
         said_by="the arbiter",
     ),
+    Reason.GPU_HOURS: Words(
+        meaning="Its user has used up its GPU hours of the day; it was suspended, and nothing of it is lost.",
+        sentence="The slot-hours that the operator gave its user for this day are used up; it goes on in {again_in}.",
+        frees="Midnight UTC; the operator, by another limit.",
+        said_by="the arbiter",
+    ),
 }
 """A sentence for each reason; the text of a plugin follows it."""

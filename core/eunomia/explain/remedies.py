@@ -93,9 +93,10 @@ class Remedies:
             return ()
         if self.reason is Reason.PAUSED_BY_APP:
             return (Remedy(what="resume", text=f"{self.app} resumes it" + _then(self.trials.resumed(self.job))),)
-        if self.reason is Reason.BACKING_OFF:
+        if self.reason in (Reason.BACKING_OFF, Reason.GPU_HOURS):
             again = float(self.state.jobs.live.ready_at[self.row]) - self.now
-            text = "its pause ends" + _then(self.trials.resumed(self.job))
+            text = "its pause ends"
+            text += _then(self.trials.resumed(self.job)) if self.reason is Reason.BACKING_OFF else ""
             return (Remedy(what="pause_end", text=text, in_seconds=max(0.0, again)),)
         if self.reason is Reason.AWAITING_RELEASE:
             return tuple(self._releases())

@@ -10,20 +10,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from eunomia.contract import events as kinds
 from eunomia.contract.decisions import Decision, Transition
-from eunomia.contract.events import (
-    AppFinished,
-    Event,
-    GpusReturned,
-    JobFinished,
-    JobPaused,
-    JobResumed,
-    JobsDivided,
-    MachineBack,
-    RateMeasured,
-    Released,
-    Started,
-)
+from eunomia.contract.events import Event
 from eunomia.contract.stages import Stages
 from eunomia.fold.adopt import close_offer
 from eunomia.fold.fold import fold
@@ -95,44 +84,46 @@ class Trials:
         state = self.copy().state
         row = state.job_row(job)
         mine = state.app_id(int(state.jobs.live.app[row]))
-        events: list[Event] = [AppFinished(app=app) for app, at in state.names.apps.items() if _living(state, at, mine)]
+        events: list[Event] = [
+            kinds.AppFinished(app=app) for app, at in state.names.apps.items() if _living(state, at, mine)
+        ]
         events += [
-            JobFinished(job=other)
+            kinds.JobFinished(job=other)
             for other, at in state.names.jobs.items()
             if other != job and state.jobs.live.app[at] == state.app_row(mine)
         ]
         held = np.flatnonzero(state.holdings.live.app == state.app_row(mine)).tolist()
-        events += [GpusReturned(app=mine, gpus=tuple(held))] if held else []
-        events += [JobResumed(job=job)] if state.jobs.live.state[row] == JobState.PAUSED else []
-        events += [MachineBack(machine=name) for name in down_machines(state)] if machines_back else []
+        events += [kinds.GpusReturned(app=mine, gpus=tuple(held))] if held else []
+        events += [kinds.JobResumed(job=job)] if state.jobs.live.state[row] == JobState.PAUSED else []
+        events += [kinds.MachineBack(machine=name) for name in down_machines(state)] if machines_back else []
         return self.round_after(job, events)
 
     def first(self, job: JobId) -> Start | None:
         """Make a round in which no other job waits."""
         state = self.copy().state
         others = [state.job_id(row) for row in sorted(state.waiting_jobs.rows)]
-        return self.round_after(job, [JobPaused(job=other) for other in others if other != job])
+        return self.round_after(job, [kinds.JobPaused(job=other) for other in others if other != job])
 
     def resumed(self, job: JobId) -> Start | None:
         """Make a round after the app has resumed the job."""
-        return self.round_after(job, [JobResumed(job=job)])
+        return self.round_after(job, [kinds.JobResumed(job=job)])
 
     def measured(self, job: JobId) -> Start | None:
         """Make a round after the job's rate at its smallest size was measured."""
         state = self.copy().state
         row = state.job_row(job)
-        kinds = state.cluster.gpu_types
+        gpu_types = state.cluster.gpu_types
         rates = [
-            RateMeasured(job=job, gpus=gpus, gpu_type=kinds[kind], locality=Locality.ISLAND, rate=1.0)
+            kinds.RateMeasured(job=job, gpus=gpus, gpu_type=gpu_types[kind], locality=Locality.ISLAND, rate=1.0)
             for gpus in {int(state.jobs.live.least[row]), int(state.jobs.live.most[row])}
-            for kind in range(len(kinds))
+            for kind in range(len(gpu_types))
             if int(state.jobs.live.gpu_type[row]) in (NONE, kind)
         ]
         return self.round_after(job, rates)
 
     def machines_back(self, job: JobId) -> Start | None:
         """Make a round after every machine that is down has come back."""
-        return self.round_after(job, [MachineBack(machine=name) for name in down_machines(self.copy().state)])
+        return self.round_after(job, [kinds.MachineBack(machine=name) for name in down_machines(self.copy().state)])
 
     def released(self, job: JobId, leases: Sequence[int], *, only: int | None = None) -> Start | None:
         """Make a round after these leases end; with ``only``, after only that many GPUs of the job's type come back."""
@@ -246,7 +237,7 @@ def coming_back(state: State) -> list[Event]:
     """Return the events by which every leaving GPU is given back."""
     epoch = Epoch(state.counters.last_epoch)
     return [
-        Released(lease=LeaseId(lease), epoch=epoch, gpus=tuple(sorted(gpus)))
+        kinds.Released(lease=LeaseId(lease), epoch=epoch, gpus=tuple(sorted(gpus)))
         for lease, gpus in state.owners.leaving.items()
         if gpus
     ]
@@ -255,12 +246,12 @@ def coming_back(state: State) -> list[Event]:
 def done_with(state: State, lease: Lease) -> list[Event]:
     """Return the events at the end of a lease's work: its job ends, or its app gives the GPUs back."""
     if lease.job != NONE:
-        return [JobFinished(job=state.job_id(lease.job))]
+        return [kinds.JobFinished(job=state.job_id(lease.job))]
     on = np.unique(state.holdings.live.job[lease.gpus])
-    events: list[Event] = [JobFinished(job=state.job_id(job)) for job in on[on != NONE].tolist()]
+    events: list[Event] = [kinds.JobFinished(job=state.job_id(job)) for job in on[on != NONE].tolist()]
     app = state.holdings.cells.app
     mine = tuple(gpu for gpu in lease.gpus if app[gpu] == lease.app)
-    return [*events, GpusReturned(app=state.app_id(lease.app), gpus=mine)]
+    return [*events, kinds.GpusReturned(app=state.app_id(lease.app), gpus=mine)]
 
 
 def finishes_at(state: State, row: int) -> float:
@@ -277,7 +268,7 @@ def _obeyed(state: State) -> list[Event]:
     if events:
         return events
     events += [
-        Started(lease=LeaseId(lease.id), epoch=Epoch(lease.epoch))
+        kinds.Started(lease=LeaseId(lease.id), epoch=Epoch(lease.epoch))
         for lease in state.leases.values()
         if lease.state is LeaseState.ORDERED
     ]
@@ -302,8 +293,8 @@ def _divided(state: State, app: int) -> Event | None:
             many = min(len(free), int(jobs.most[row]))
             given[row], free, fresh = free[:many], free[many:], True
     if not fresh:
-        return GpusReturned(app=state.app_id(app), gpus=tuple(free)) if free else None
-    return JobsDivided(
+        return kinds.GpusReturned(app=state.app_id(app), gpus=tuple(free)) if free else None
+    return kinds.JobsDivided(
         app=state.app_id(app),
         jobs=tuple(state.job_id(row) for row in given),
         gpus=tuple(tuple(part) for part in given.values()),
@@ -321,5 +312,5 @@ def _next(state: State, decision: Decision) -> tuple[Seconds, list[Event]]:
     owners = {row: int(state.jobs.live.app[row]) for row in state.names.jobs.values()}
     left = {app for row, app in owners.items() if row not in over}
     ended = sorted({owners[row] for row in over} - left)
-    events: list[Event] = [JobFinished(job=state.job_id(row)) for row in over]
-    return Seconds(soonest), [*events, *(AppFinished(app=state.app_id(app)) for app in ended)]
+    events: list[Event] = [kinds.JobFinished(job=state.job_id(row)) for row in over]
+    return Seconds(soonest), [*events, *(kinds.AppFinished(app=state.app_id(app)) for app in ended)]

@@ -7,41 +7,10 @@ returned, as are the events that contradict the state and change nothing.
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from eunomia.contract.events import (
-    Adapted,
-    AppArrived,
-    AppCancelled,
-    AppFinished,
-    BidReceived,
-    Event,
-    EventError,
-    ForecastReported,
-    GpusReturned,
-    JobAdded,
-    JobFailed,
-    JobFinished,
-    JobPaused,
-    JobReported,
-    JobResumed,
-    JobsDivided,
-    KindProfiled,
-    MachineBack,
-    MachineLost,
-    ProfileChanged,
-    RateMeasured,
-    RegimesAnnounced,
-    Released,
-    Resized,
-    Retuned,
-    RoundEnded,
-    SingleJobArrived,
-    SingleJobEnded,
-    Started,
-    expanded,
-    in_order,
-)
+from eunomia.contract import events as kinds
+from eunomia.contract.events import Event, EventError, expanded, in_order
 from eunomia.errors import EunomiaError
-from eunomia.fold import fold_gpus, fold_work, kind_profiles, regimes
+from eunomia.fold import fold_gpus, fold_work, holding, kind_profiles, regimes
 from eunomia.fold.folding import Folding, await_round
 from eunomia.fold.probing import end_overdue
 from eunomia.model.workload import JobState
@@ -74,8 +43,8 @@ def fold(state: State, now: Seconds, events: Iterable[Event], *, grace: Seconds)
         state.cause(Cause.LEASE_ENDED)
     if state.amounts.tight:
         state.amounts.give_room(state.leases)
-    if state.waiting_jobs.backing_off:
-        _wake_retries(state)
+    if state.waiting_jobs.backing_off or state.reports.held:
+        _wake_retries(folding)
     return folding
 
 
@@ -88,41 +57,43 @@ def _fold_parts(folding: Folding, event: Event) -> None:
             folding.refuse(part, error)
 
 
-def _wake_retries(state: State) -> None:
-    """Make failed jobs wait again once their back-off has ended."""
-    backing = state.waiting_jobs.backing_off
-    jobs = state.jobs.live
+def _wake_retries(folding: Folding) -> None:
+    """Make failed jobs wait again once their back-off has ended, and pause jobs of held users."""
+    state = folding.state
+    backing, jobs = state.waiting_jobs.backing_off, state.jobs.live
     for job in [job for job in sorted(backing) if backing[job] <= state.now]:
         if jobs.state[job] == JobState.PAUSED and jobs.lease[job] == NONE:
             await_round(state, job)
+    holding.keep_held(folding)
 
 
 FOLDS: dict[type, Callable[[Folding, Any], bool | None]] = {
-    ProfileChanged: fold_work.profile_changed,
-    KindProfiled: kind_profiles.kind_profiled,
-    MachineLost: fold_gpus.lost,
-    MachineBack: fold_gpus.back,
-    Released: fold_gpus.released,
-    GpusReturned: fold_gpus.returned,
-    JobFinished: fold_work.job_finished,
-    JobFailed: fold_work.job_failed,
-    AppFinished: fold_work.app_finished,
-    AppCancelled: fold_work.app_cancelled,
-    Retuned: fold_gpus.retuned,
-    Started: fold_gpus.started,
-    Resized: fold_gpus.started,
-    JobReported: fold_work.job_reported,
-    RateMeasured: regimes.rate_measured,
-    RegimesAnnounced: regimes.regimes_announced,
-    ForecastReported: fold_work.forecast,
-    Adapted: regimes.adapted,
-    RoundEnded: fold_work.round_ended,
-    JobsDivided: fold_gpus.divided,
-    JobPaused: fold_work.paused,
-    JobResumed: fold_work.resumed,
-    AppArrived: fold_work.app_arrived,
-    JobAdded: fold_work.job_added,
-    BidReceived: fold_work.bid,
-    SingleJobArrived: fold_work.single_job_arrived,
-    SingleJobEnded: fold_gpus.single_job_ended,
+    kinds.ProfileChanged: fold_work.profile_changed,
+    kinds.KindProfiled: kind_profiles.kind_profiled,
+    kinds.UserHeld: holding.user_held,
+    kinds.MachineLost: fold_gpus.lost,
+    kinds.MachineBack: fold_gpus.back,
+    kinds.Released: fold_gpus.released,
+    kinds.GpusReturned: fold_gpus.returned,
+    kinds.JobFinished: fold_work.job_finished,
+    kinds.JobFailed: fold_work.job_failed,
+    kinds.AppFinished: fold_work.app_finished,
+    kinds.AppCancelled: fold_work.app_cancelled,
+    kinds.Retuned: fold_gpus.retuned,
+    kinds.Started: fold_gpus.started,
+    kinds.Resized: fold_gpus.started,
+    kinds.JobReported: fold_work.job_reported,
+    kinds.RateMeasured: regimes.rate_measured,
+    kinds.RegimesAnnounced: regimes.regimes_announced,
+    kinds.ForecastReported: fold_work.forecast,
+    kinds.Adapted: regimes.adapted,
+    kinds.RoundEnded: fold_work.round_ended,
+    kinds.JobsDivided: fold_gpus.divided,
+    kinds.JobPaused: fold_work.paused,
+    kinds.JobResumed: fold_work.resumed,
+    kinds.AppArrived: fold_work.app_arrived,
+    kinds.JobAdded: fold_work.job_added,
+    kinds.BidReceived: fold_work.bid,
+    kinds.SingleJobArrived: fold_work.single_job_arrived,
+    kinds.SingleJobEnded: fold_gpus.single_job_ended,
 }

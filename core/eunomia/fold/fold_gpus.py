@@ -4,18 +4,8 @@ import math
 
 import numpy as np
 
-from eunomia.contract.events import (
-    EventError,
-    GpusReturned,
-    JobsDivided,
-    MachineBack,
-    MachineLost,
-    Released,
-    Resized,
-    Retuned,
-    SingleJobEnded,
-    Started,
-)
+from eunomia.contract import events as kinds
+from eunomia.contract.events import EventError
 from eunomia.fold.folding import Folding, await_round
 from eunomia.model.leases import GpuState, Lease, LeaseState
 from eunomia.model.workload import JobState
@@ -28,7 +18,7 @@ _RUNNING = JobState.RUNNING
 _ON_GPUS = (int(JobState.RUNNING), int(JobState.STARTING), int(JobState.STOPPING))
 
 
-def released(fold: Folding, event: Released) -> None:
+def released(fold: Folding, event: kinds.Released) -> None:
     """Take back released GPUs, except those that have a newer order or another holder by now."""
     state, at = fold.state, fold.time(event.at)
     lease = state.leases.get(event.lease)
@@ -46,7 +36,7 @@ def released(fold: Folding, event: Released) -> None:
         come_back(fold, gpu, at)
 
 
-def single_job_ended(fold: Folding, event: SingleJobEnded) -> bool:
+def single_job_ended(fold: Folding, event: kinds.SingleJobEnded) -> bool:
     """End an app with its only job and its only lease; False, with nothing changed: fold the events one by one."""
     state, lease = fold.state, fold.state.leases.get(event.lease)
     job, app, owners = state.names.jobs.get(event.job, NONE), state.names.apps.get(event.app, NONE), state.owners
@@ -66,7 +56,7 @@ def single_job_ended(fold: Folding, event: SingleJobEnded) -> bool:
     return True
 
 
-def _all_back(state: State, lease: Lease, event: Released) -> list[int]:
+def _all_back(state: State, lease: Lease, event: kinds.Released) -> list[int]:
     """Return the GPUs of a release that gives back all GPUs of the lease, ordered or not; empty: it does not."""
     held, gpus, leaving = state.holdings.cells, sorted(event.gpus), state.owners.leaving.get(lease.id)
     if lease.state is _LEAVING:
@@ -126,7 +116,7 @@ def _lose_division(fold: Folding, job: int) -> None:
         await_round(fold.state, job, stopped=True)
 
 
-def returned(fold: Folding, event: GpusReturned) -> None:
+def returned(fold: Folding, event: kinds.GpusReturned) -> None:
     """Order an app to leave the GPUs that it returns; it holds them until executors confirm that nothing runs there."""
     state, held = fold.state, fold.state.holdings.live
     app = fold.app(event.app)
@@ -140,7 +130,7 @@ def returned(fold: Folding, event: GpusReturned) -> None:
             fold.leave(lease, mine if lease.job == NONE else lease.gpus)
 
 
-def started(fold: Folding, event: Started | Resized) -> None:
+def started(fold: Folding, event: kinds.Started | kinds.Resized) -> None:
     """Activate a lease whose start or new size is acknowledged; an acknowledgement of an older order is ignored."""
     lease = fold.state.leases.get(event.lease)
     if lease is not None and lease.id in fold.state.amounts.tight:
@@ -157,7 +147,7 @@ def started(fold: Folding, event: Started | Resized) -> None:
         state.changes.rows += (lease.job, ~lease.app)
 
 
-def retuned(fold: Folding, event: Retuned) -> None:
+def retuned(fold: Folding, event: kinds.Retuned) -> None:
     """Note the CPUs and memory that executors have set; a confirmation of an older order is ignored."""
     lease = fold.state.leases.get(event.lease)
     if lease is not None:
@@ -165,7 +155,7 @@ def retuned(fold: Folding, event: Retuned) -> None:
         fold.state.touch(job=lease.job, app=lease.app)
 
 
-def divided(fold: Folding, event: JobsDivided) -> None:
+def divided(fold: Folding, event: kinds.JobsDivided) -> None:
     """Note which of an app's jobs run on which of its GPUs."""
     state, held = fold.state, fold.state.holdings.live
     app = fold.app(event.app)
@@ -199,7 +189,7 @@ def _run(state: State, job: int, gpus: int) -> None:
     state.touch(job=job)
 
 
-def _check_division(fold: Folding, app: int, jobs: list[int], event: JobsDivided) -> None:
+def _check_division(fold: Folding, app: int, jobs: list[int], event: kinds.JobsDivided) -> None:
     state, held, table = fold.state, fold.state.holdings.live, fold.state.jobs.live
     named = [gpu for gpus in event.gpus for gpu in gpus]
     if len(event.jobs) != len(event.gpus) or len(set(named)) != len(named) or len(set(jobs)) != len(jobs):
@@ -216,7 +206,7 @@ def _check_division(fold: Folding, app: int, jobs: list[int], event: JobsDivided
                 raise EventError("a division must stay within the app's leases", value=f"GPU {gpu}", place=event.app)
 
 
-def lost(fold: Folding, event: MachineLost) -> None:
+def lost(fold: Folding, event: kinds.MachineLost) -> None:
     """Mark GPUs of a machine as down; a gang that had one of them leaves its others."""
     state, held = fold.state, fold.state.holdings.live
     for gpu in _gpus_of(state, event).tolist():
@@ -229,7 +219,7 @@ def lost(fold: Folding, event: MachineLost) -> None:
     state.cause(Cause.CLUSTER_CHANGED)
 
 
-def back(fold: Folding, event: MachineBack) -> None:
+def back(fold: Folding, event: kinds.MachineBack) -> None:
     """Mark GPUs of a machine as free again."""
     gpus = _gpus_of(fold.state, event)
     states = fold.state.holdings.live.state
@@ -238,7 +228,7 @@ def back(fold: Folding, event: MachineBack) -> None:
     fold.state.cause(Cause.CLUSTER_CHANGED)
 
 
-def _gpus_of(state: State, event: MachineLost | MachineBack) -> Ints:
+def _gpus_of(state: State, event: kinds.MachineLost | kinds.MachineBack) -> Ints:
     """Return the GPUs that an event names; all of the machine if it names none."""
     for number, known in enumerate(state.cluster.machines):
         if known.name == event.machine:

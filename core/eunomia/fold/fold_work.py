@@ -2,68 +2,46 @@
 
 import math
 
+from eunomia.contract import events as kinds
 from eunomia.contract.bundles import ByBundle, offer_classes
-from eunomia.contract.events import (
-    AppArrived,
-    AppCancelled,
-    AppFinished,
-    BidReceived,
-    EventError,
-    ForecastReported,
-    JobAdded,
-    JobFailed,
-    JobFinished,
-    JobPaused,
-    JobReported,
-    JobResumed,
-    ProfileChanged,
-    RoundEnded,
-    SingleJobArrived,
-)
+from eunomia.contract.events import EventError
 from eunomia.contract.verdicts import Reason
 from eunomia.errors import InputError
 from eunomia.fold.folding import Folding, await_round
 from eunomia.fold.regimes import check_declared, declares_well, reported_back
 from eunomia.model.workload import JobState
 from eunomia.store.state import State
-from eunomia.store.writers import count, halt, move
+from eunomia.store.writers import count, move
 from eunomia.units import NONE, Cause, UserId
 
 _RUNNING = int(JobState.RUNNING)
 
 
-def job_finished(fold: Folding, event: JobFinished) -> None:
+def job_finished(fold: Folding, event: kinds.JobFinished) -> None:
     """Drop a job that finished; its GPUs have to come back."""
     fold.remove_job(fold.job(event.job))
 
 
-def job_failed(fold: Folding, event: JobFailed) -> None:
+def job_failed(fold: Folding, event: kinds.JobFailed) -> None:
     """Drop a job that failed, or make it back off until it is tried again."""
     job = fold.job(event.job)
     if event.again_in is None:
         fold.remove_job(job)
         return
-    state, ready_at = fold.state, float(fold.state.now + event.again_in)
-    halt(state, job)
-    fold.leave_all(job)
-    fold.undivide(job)
-    move(state, job, JobState.PAUSED)
-    state.jobs.set(job, reason=Reason.BACKING_OFF, verdict_at=state.now, ready_at=ready_at)
-    state.waiting_jobs.backing_off[job] = ready_at
-    state.touch(job=job)
+    fold.pause(job, Reason.BACKING_OFF, until=float(fold.state.now + event.again_in))
 
 
-def app_finished(fold: Folding, event: AppFinished) -> None:
+def app_finished(fold: Folding, event: kinds.AppFinished) -> None:
     """End an app that finished or failed."""
     fold.end_app(fold.app(event.app), "failed" if event.failed else "finished")
 
 
-def app_cancelled(fold: Folding, event: AppCancelled) -> None:
+def app_cancelled(fold: Folding, event: kinds.AppCancelled) -> None:
     """End an app that its user cancelled."""
     fold.end_app(fold.app(event.app), "cancelled")
 
 
-def job_reported(fold: Folding, event: JobReported) -> None:
+def job_reported(fold: Folding, event: kinds.JobReported) -> None:
     """Store a job's progress and rate as reported."""
     job, jobs = fold.job(event.job), fold.state.jobs.cells
     if not (math.isfinite(event.iterations_done) and math.isfinite(event.rate)):
@@ -77,7 +55,7 @@ def job_reported(fold: Folding, event: JobReported) -> None:
     fold.state.touch(job=job)
 
 
-def forecast(fold: Folding, event: ForecastReported) -> None:
+def forecast(fold: Folding, event: kinds.ForecastReported) -> None:
     """Store an app's forecast of its remaining work."""
     app = fold.app(event.app)
     fold.state.reports.forecasts[app] = event.forecast
@@ -85,7 +63,7 @@ def forecast(fold: Folding, event: ForecastReported) -> None:
     fold.state.cause(Cause.REPORTED)
 
 
-def round_ended(fold: Folding, event: RoundEnded) -> None:
+def round_ended(fold: Folding, event: kinds.RoundEnded) -> None:
     """Subtract from the ledger the time for which jobs were idle in their executor's round."""
     if len(event.jobs) != len(event.idle_seconds) or not all(0.0 <= idle < math.inf for idle in event.idle_seconds):
         raise EventError("the end of a round must give the idle seconds of each job", value=str(event.idle_seconds))
@@ -99,19 +77,12 @@ def round_ended(fold: Folding, event: RoundEnded) -> None:
     state.cause(Cause.BOUNDARY)
 
 
-def paused(fold: Folding, event: JobPaused) -> None:
+def paused(fold: Folding, event: kinds.JobPaused) -> None:
     """Make a job leave its GPUs and ask for none."""
-    job, state = fold.job(event.job), fold.state
-    halt(state, job)
-    fold.leave_all(job)
-    fold.undivide(job)
-    move(state, job, JobState.PAUSED)
-    state.waiting_jobs.backing_off.pop(job, None)
-    state.jobs.set(job, reason=Reason.PAUSED_BY_APP, verdict_at=state.now)
-    state.touch(job=job)
+    fold.pause(fold.job(event.job), Reason.PAUSED_BY_APP)
 
 
-def resumed(fold: Folding, event: JobResumed) -> None:
+def resumed(fold: Folding, event: kinds.JobResumed) -> None:
     """Make a paused job wait again, once its last GPUs have come back."""
     job, jobs = fold.job(event.job), fold.state.jobs.live
     if event.most is not None and event.most < jobs.least[job]:
@@ -130,13 +101,13 @@ def resumed(fold: Folding, event: JobResumed) -> None:
             await_round(fold.state, job)
 
 
-def app_arrived(fold: Folding, event: AppArrived) -> None:
+def app_arrived(fold: Folding, event: kinds.AppArrived) -> None:
     """Add an app, and its user if new."""
     _check_new(fold.state, event)
     fold.state.touch(app=_enter_app(fold.state, event))
 
 
-def _enter_app(state: State, event: AppArrived) -> int:
+def _enter_app(state: State, event: kinds.AppArrived) -> int:
     tuner, tuners = event.tuner_kind, state.names.tuner_kinds
     row = state.apps.add(
         id=event.app,
@@ -153,7 +124,7 @@ def _enter_app(state: State, event: AppArrived) -> int:
     return row
 
 
-def single_job_arrived(fold: Folding, event: SingleJobArrived) -> bool:
+def single_job_arrived(fold: Folding, event: kinds.SingleJobArrived) -> bool:
     """Add an app with its first job; False, with nothing changed: the two events have to be folded one by one."""
     state, arrival, job = fold.state, event.arrival, event.job
     app = arrival.app
@@ -165,7 +136,7 @@ def single_job_arrived(fold: Folding, event: SingleJobArrived) -> bool:
     return True
 
 
-def _check_new(state: State, event: AppArrived) -> None:
+def _check_new(state: State, event: kinds.AppArrived) -> None:
     """Refuse an app id that was used before, unless an ended app that has given all its GPUs back goes on."""
     if event.again and event.app not in state.names.apps and event.app in state.names.outcomes:
         del state.names.outcomes[event.app]
@@ -182,7 +153,7 @@ def _user(state: State, user: UserId, weight: float) -> int:
     return row
 
 
-def job_added(fold: Folding, event: JobAdded) -> None:
+def job_added(fold: Folding, event: kinds.JobAdded) -> None:
     """Add a job; it waits for the next round."""
     state = fold.state
     if event.job in state.names.jobs:
@@ -200,7 +171,7 @@ def _usable(state: State, least: int, most: int, gpu_type: int) -> int:
     return most if most <= installed else max(least, installed)
 
 
-def _enter_job(state: State, event: JobAdded, app: int) -> None:
+def _enter_job(state: State, event: kinds.JobAdded, app: int) -> None:
     types, kind, kinds = state.cluster.gpu_types, NONE, state.names.kinds
     if event.gpu_type is not None:
         kind = types.index(event.gpu_type) if event.gpu_type in types else -2
@@ -231,14 +202,14 @@ def _enter_job(state: State, event: JobAdded, app: int) -> None:
     state.changes.rows.append(~app)
 
 
-def profile_changed(fold: Folding, event: ProfileChanged) -> None:
+def profile_changed(fold: Folding, event: kinds.ProfileChanged) -> None:
     """Return to the chosen profile."""
     fold.state.counters.fallen_back = False
     fold.state.counters.faults_in_row = 0
     fold.state.cause(Cause.CLUSTER_CHANGED)
 
 
-def bid(fold: Folding, event: BidReceived) -> None:
+def bid(fold: Folding, event: kinds.BidReceived) -> None:
     """Store a bid, after a check against the open offer."""
     open_offer = fold.state.open
     app = fold.app(event.app)

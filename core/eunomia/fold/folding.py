@@ -12,7 +12,7 @@ from eunomia.fold.revoking import revoke
 from eunomia.model.leases import Lease, LeaseState
 from eunomia.model.workload import JobState
 from eunomia.store.state import State
-from eunomia.store.writers import close_app, divide, drop_job, move, set_verdict
+from eunomia.store.writers import close_app, divide, drop_job, halt, move, set_verdict
 from eunomia.units import NONE, AppId, Cause, JobId, Seconds
 
 
@@ -83,6 +83,21 @@ class Folding:
         if self.state.jobs.live.on[job].any():
             for gpu in np.flatnonzero(self.state.holdings.live.job == job).tolist():
                 divide(self.state, gpu, NONE)
+
+    def pause(self, job: int, reason: Reason, *, until: float | None = None) -> None:
+        """Make a job leave its GPUs and ask for none until that time; None: until its app resumes it."""
+        state, backing_off = self.state, self.state.waiting_jobs.backing_off
+        halt(state, job)
+        self.leave_all(job)
+        self.undivide(job)
+        move(state, job, JobState.PAUSED)
+        ready_at = state.jobs.cells.ready_at[job] if until is None else until
+        state.jobs.set(job, reason=reason, verdict_at=state.now, ready_at=ready_at)
+        if until is None:
+            backing_off.pop(job, None)
+        else:
+            backing_off[job] = until
+        state.touch(job=job)
 
     def remove_job(self, job: int) -> None:
         """Drop a job; its GPUs have to come back."""

@@ -44,6 +44,8 @@ class Reported:
     coming_regimes: dict[int, tuple[ComingRegime, ...]] = dataclasses.field(default_factory=dict)
     starts_at: dict[int, float] = dataclasses.field(default_factory=dict)
     """Planned starts, in seconds."""
+    held: dict[UserId, float] = dataclasses.field(default_factory=dict)
+    """By user: until when its jobs may not run, in seconds."""
     by_job: tuple[dict[int, Any], ...] = dataclasses.field(init=False, repr=False)
     """The dictionaries above that a job's end shortens."""
 

@@ -83,7 +83,7 @@ class WaitingJobs:
             lease = self._leases.get(cells.lease[row])
             size = cells.gpus[row] if lease is None else len(lease.home)
             made.moved(row, 0, cells.state[row], cells.most[row], size)
-            if cells.reason[row] == Reason.BACKING_OFF:
+            if cells.reason[row] in (Reason.BACKING_OFF, Reason.GPU_HOURS):
                 made.backing_off[row] = cells.ready_at[row]
         return made
 

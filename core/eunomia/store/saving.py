@@ -67,6 +67,7 @@ def save_state(state: State) -> bytes:
         "leases": [_lease(lease) for lease in state.leases.values()],
         "leaving": [[lease, sorted(gpus)] for lease, gpus in state.owners.leaving.items()],
         "starts_at": [[job, time] for job, time in state.reports.starts_at.items()],
+        "held": state.reports.held,
         "memos": [
             [plugin, stage.value, memo.version, b64encode(memo.to_bytes()).decode()]
             for (plugin, stage), memo in state.memos.items()
@@ -117,6 +118,7 @@ def load_state(
         adaptations={int(row): decode(kept) for row, kept in made.get("adaptations", ())},
         coming_regimes={int(row): tuple(map(decode, kept)) for row, kept in made.get("coming_regimes", ())},
         starts_at={int(job): float(time) for job, time in made["starts_at"]},
+        held=dict(made.get("held", {})),
     )
     for lease in made["leases"]:
         kept = _kept_lease(lease)

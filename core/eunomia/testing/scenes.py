@@ -4,22 +4,8 @@ import dataclasses
 import math
 from collections.abc import Iterable
 
-from eunomia.contract.events import (
-    Adapted,
-    AppArrived,
-    AppCancelled,
-    Event,
-    ForecastReported,
-    JobAdded,
-    JobFailed,
-    JobPaused,
-    JobReported,
-    JobResumed,
-    MachineBack,
-    MachineLost,
-    RateMeasured,
-    RegimesAnnounced,
-)
+from eunomia.contract import events as kinds
+from eunomia.contract.events import Event
 from eunomia.model.adaptations import Adapts, ComingRegime
 from eunomia.model.forecasts import Forecast, JobForecast, Phase
 from eunomia.testing.drive import Delays
@@ -61,7 +47,7 @@ class _Script:
     work: dict[JobId, float] = dataclasses.field(default_factory=dict)
 
     def app(self, name: str, at: float, *, user: str = "ana", weight: float = 1.0, divides: bool = False) -> None:
-        arrived = AppArrived(app=AppId(name), user=UserId(user), weight=weight, divides=divides)
+        arrived = kinds.AppArrived(app=AppId(name), user=UserId(user), weight=weight, divides=divides)
         self.events.append((at, arrived))
 
     def jobs(self, app: str, at: float, sizes: Iterable[tuple[int, int]], *, work: float = 20.0) -> None:
@@ -69,7 +55,7 @@ class _Script:
             job = JobId(f"{app}/{number}")
             seconds = work * (1.0 + 0.37 * number)
             self.work[job] = seconds
-            added = JobAdded(
+            added = kinds.JobAdded(
                 job=job,
                 app=AppId(app),
                 least=least,
@@ -85,7 +71,7 @@ class _Script:
         """Declare how the jobs added for an app adapt; without a batch size, they declare nothing else."""
         known = batch_size == batch_size
         for row, (time, event) in enumerate(self.events):
-            if isinstance(event, JobAdded) and event.app == app:
+            if isinstance(event, kinds.JobAdded) and event.app == app:
                 epochs, samples = (10.0, 32.0 * event.iterations / 10.0) if known else (math.nan, math.nan)
                 declared = dataclasses.replace(
                     event, adapts=adapts, batch_size=batch_size, epochs=epochs, samples_per_epoch=samples
@@ -95,7 +81,7 @@ class _Script:
     def forecast(self, app: str, at: float, most: int) -> None:
         jobs = (JobForecast(iterations_left=400.0, seconds_per_iteration=0.1, least=1, most=most),)
         report = Forecast(phases=(Phase(jobs=jobs),), total_gpu_seconds=40.0, most=most)
-        self.events.append((at, ForecastReported(app=AppId(app), forecast=report)))
+        self.events.append((at, kinds.ForecastReported(app=AppId(app), forecast=report)))
 
     def at(self, time: float, event: Event) -> None:
         self.events.append((time, event))
@@ -122,15 +108,15 @@ def town(cluster: str = "3x4 V100 16cpu 64GB", *, name: str = "town") -> Scene:
     made.forecast("dee", 2.0, 6)
     made.app("eve", 3.0, user="eve", weight=0.5)
     made.jobs("eve", 3.0, [(12, 12), (1, 8), (64, 64)], work=50.0)
-    made.at(9.0, JobReported(job=JobId("ana/0"), iterations_done=40.0, rate=20.0))
-    made.at(12.0, JobFailed(job=JobId("ben/0"), again_in=Seconds(4.0)))
-    made.at(15.0, JobPaused(job=JobId("ana/2")))
-    made.at(31.0, JobResumed(job=JobId("ana/2")))
-    made.at(40.0, MachineLost(machine="m02"))
-    made.at(55.0, MachineBack(machine="m02"))
+    made.at(9.0, kinds.JobReported(job=JobId("ana/0"), iterations_done=40.0, rate=20.0))
+    made.at(12.0, kinds.JobFailed(job=JobId("ben/0"), again_in=Seconds(4.0)))
+    made.at(15.0, kinds.JobPaused(job=JobId("ana/2")))
+    made.at(31.0, kinds.JobResumed(job=JobId("ana/2")))
+    made.at(40.0, kinds.MachineLost(machine="m02"))
+    made.at(55.0, kinds.MachineBack(machine="m02"))
     made.app("fay", 50.0, user="fay")
     made.jobs("fay", 50.0, [(2, 4), (4, 4)], work=25.0)
-    made.at(90.0, AppCancelled(app=AppId("eve")))
+    made.at(90.0, kinds.AppCancelled(app=AppId("eve")))
     return made.scene(name, cluster, 150.0, lease=20.0)
 
 
@@ -164,8 +150,8 @@ def lost_machine() -> Scene:
         made.app(f"app{number}", 0.3 * number, divides=number % 2 == 0)
         made.jobs(f"app{number}", 0.3 * number, [(1, 4), (2, 2)], work=20.0)
     for time, machine in ((0.9, "m01"), (2.5, "m02"), (4.1, "m03"), (21.0, "m01")):
-        made.at(time, MachineLost(machine=machine))
-        made.at(time + 6.0, MachineBack(machine=machine))
+        made.at(time, kinds.MachineLost(machine=machine))
+        made.at(time + 6.0, kinds.MachineBack(machine=machine))
     delays = Delays(order=0.5, start=1.0, release=1.5, lost=0.2)
     cluster = "3x2 V100 8cpu 32GB"
     return made.scene("a machine lost in mid-round", cluster, 80.0, lease=8.0, deadline=1.0, delays=delays)
@@ -179,10 +165,10 @@ def paused() -> Scene:
         made.jobs(f"app{number}", 0.0, [(1, 1), (2, 4)], work=40.0)
     for number in range(3):
         for job in range(2):
-            made.at(4.0, JobPaused(job=JobId(f"app{number}/{job}")))
-        made.at(20.0, JobResumed(job=JobId(f"app{number}/0")))
-    made.at(10.0, MachineLost(machine="m02"))
-    made.at(12.0, MachineBack(machine="m02"))
+            made.at(4.0, kinds.JobPaused(job=JobId(f"app{number}/{job}")))
+        made.at(20.0, kinds.JobResumed(job=JobId(f"app{number}/0")))
+    made.at(10.0, kinds.MachineLost(machine="m02"))
+    made.at(12.0, kinds.MachineBack(machine="m02"))
     return made.scene("everyone paused", "2x4 V100 16cpu 64GB", 60.0, lease=5.0)
 
 
@@ -199,19 +185,19 @@ def adapting() -> Scene:
         made.declare(app, adapts, batch_size=math.nan if number == 0 else 32.0)
     for number, app in enumerate(("app1", "app2", "app3")):
         coming = (ComingRegime(iterations=90.0, rate=20.0, batch_size=64.0), ComingRegime(iterations=60.0, rate=5.0))
-        made.at(0.9, RegimesAnnounced(job=JobId(f"{app}/{number % 2}"), regimes=coming))
+        made.at(0.9, kinds.RegimesAnnounced(job=JobId(f"{app}/{number % 2}"), regimes=coming))
     for number, batch_size in enumerate((64.0, 128.0, 64.0, 32.0)):
         for turn, job in enumerate(("app0/0", "app2/0", "app2/1", "app3/1", "app4/0")):
             at = 3.0 + 8.0 * number + turn
-            made.at(at, Adapted(job=JobId(job), batch_size=batch_size, iterations_done=10.0 + 5.0 * number))
-        rate = RateMeasured(
+            made.at(at, kinds.Adapted(job=JobId(job), batch_size=batch_size, iterations_done=10.0 + 5.0 * number))
+        rate = kinds.RateMeasured(
             job=JobId("app2/0"), gpus=2, locality=Locality.MACHINE, rate=6.0, gpu_type="V100", batch_size=batch_size
         )
         made.at(4.5 + 8.0 * number, rate)
-    made.at(6.0, JobPaused(job=JobId("app4/0")))
-    made.at(20.0, JobResumed(job=JobId("app4/0")))
-    made.at(26.0, RegimesAnnounced(job=JobId("app3/0"), regimes=()))
-    made.at(30.0, JobReported(job=JobId("app2/1"), iterations_done=200.0, rate=8.0))
+    made.at(6.0, kinds.JobPaused(job=JobId("app4/0")))
+    made.at(20.0, kinds.JobResumed(job=JobId("app4/0")))
+    made.at(26.0, kinds.RegimesAnnounced(job=JobId("app3/0"), regimes=()))
+    made.at(30.0, kinds.JobReported(job=JobId("app2/1"), iterations_done=200.0, rate=8.0))
     return made.scene("jobs that adapt", "2x4 V100 16cpu 64GB", 60.0, lease=6.0)
 
 
@@ -224,5 +210,5 @@ def many(jobs: int = 10_000, apps: int = 100) -> Scene:
         made.jobs(f"app{number:03d}", 0.0, (sizes[turn % len(sizes)] for turn in range(jobs // apps)), work=1e5)
     made.app("late", 1.0)
     made.jobs("late", 1.0, [(1, 1)])
-    made.at(2.0, MachineLost(machine="m02"))
+    made.at(2.0, kinds.MachineLost(machine="m02"))
     return made.scene(f"{jobs} jobs", "8x8 V100 32cpu 128GB", 2.5)

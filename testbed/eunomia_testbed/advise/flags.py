@@ -9,8 +9,8 @@ from pydantic import BeforeValidator
 from eunomia.errors import InputError
 from eunomia.units import parse_duration
 from eunomia.words import did_you_mean, shown
+from eunomia_appmaster.commands.model_flags import FlagType
 from eunomia_testbed.evidence.goals import GOALS
-from eunomia_testbed.spec.flags import FlagType
 from eunomia_testbed.spec.simulation import SimulateFlags
 
 NOT_HERE = ("workload", "seeds", "resample", "windows")

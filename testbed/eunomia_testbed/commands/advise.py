@@ -11,9 +11,9 @@ import typer
 
 from eunomia.errors import EunomiaError, InputError, RunErrors
 from eunomia.own_stdout import own_stdout
+from eunomia_appmaster.commands.model_flags import with_flags
 from eunomia_testbed.advise.flags import AdviseFlags
 from eunomia_testbed.commands.collecting import uncollected
-from eunomia_testbed.spec.flags import with_flags
 
 if TYPE_CHECKING:
     from eunomia_testbed.advise.study import Study

@@ -12,7 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from eunomia.errors import InputError
 from eunomia.own_stdout import own_stdout
-from eunomia_testbed.spec.flags import FlagType, with_flags
+from eunomia_appmaster.commands.model_flags import FlagType, with_flags
 
 if TYPE_CHECKING:
     from eunomia.platform.profiles import Profile

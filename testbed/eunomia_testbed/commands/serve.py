@@ -11,8 +11,8 @@ import typer
 from eunomia.errors import InputError
 from eunomia.journal.files import Keep
 from eunomia_appmaster.commands import serve as serving
+from eunomia_appmaster.commands.model_flags import with_flags
 from eunomia_appmaster.commands.serve_flags import ServeFlags
-from eunomia_testbed.spec.flags import with_flags
 
 
 class ServeAndReportFlags(ServeFlags):

@@ -13,8 +13,8 @@ import typer
 
 from eunomia.errors import InputError, RunErrors
 from eunomia.own_stdout import own_stdout
+from eunomia_appmaster.commands.model_flags import with_flags
 from eunomia_testbed.commands.collecting import uncollected
-from eunomia_testbed.spec.flags import with_flags
 from eunomia_testbed.spec.simulation import SimulateFlags
 
 if TYPE_CHECKING:

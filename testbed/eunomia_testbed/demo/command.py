@@ -15,13 +15,13 @@ from typing import Any
 
 import typer
 
+from eunomia_appmaster.commands.model_flags import with_flags
 from eunomia_appmaster.node import local_machine
 from eunomia_appmaster.node.control_groups import choose
 from eunomia_testbed.demo.apps_of_demo import AppSource, app_sources, fitted
 from eunomia_testbed.demo.flags import DemoFlags
 from eunomia_testbed.results import InputFile, ResultFolder, RunFacts, new_folder_name
 from eunomia_testbed.results.facts import versions_of
-from eunomia_testbed.spec.flags import with_flags
 
 ABOUT_SECONDS = 130.0
 """Expected seconds on two cores, for the progress bar."""

@@ -15,8 +15,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict
 from eunomia.errors import InputError
 from eunomia.own_stdout import own_stdout
 from eunomia.words import did_you_mean, shown
+from eunomia_appmaster.commands.model_flags import FlagType, with_flags
 from eunomia_testbed.reproduce.keys import KeysInHelp, check_numbers
-from eunomia_testbed.spec.flags import FlagType, with_flags
 
 if TYPE_CHECKING:
     from eunomia_testbed.reproduce.paper import Claim, Paper, Row

@@ -10,7 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, SkipValidation, Val
 
 from eunomia.errors import InputError
 from eunomia.words import did_you_mean, shown
-from eunomia_testbed.spec.flags import FlagType, flag_name
+from eunomia_appmaster.commands.model_flags import FlagType, flag_name
 
 if TYPE_CHECKING:
     from eunomia.model.cluster import Cluster

@@ -194,7 +194,7 @@ class World:
         submit = pb.SubmitRequest(app_file=text, file_name="app.toml", folder=str(self.folder), user=name)
         await self.tell(CLIENT + "Submit", submit, self.operator)
         service = self.service
-        plugins = [service.stage_plugin(Stage.ELASTICITY), service.stage_plugin(Stage.VALUATION)]
+        plugins = [service.stage_plugins.of(Stage.ELASTICITY), service.stage_plugins.of(Stage.VALUATION)]
         versions = [pb.PluginVersion(name=plugin.name, version=plugin.version) for plugin in plugins]
         register = pb.RegisterApplicationMasterRequest(app=name, attempt=1, agent_plugins=versions)
         await self.tell(MASTER + "RegisterApplicationMaster", register, self.token(name))

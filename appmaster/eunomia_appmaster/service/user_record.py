@@ -1,0 +1,140 @@
+"""One user that the operator has added: limits, and the hash of the last token; stored as a note of the journal."""
+
+import dataclasses
+import hashlib
+import hmac
+import math
+import re
+import secrets
+from typing import Any, Final, Self
+
+from eunomia.errors import InputError
+from eunomia.journal.values import Note
+from eunomia.model.shapes import value
+from eunomia_appmaster.protocol import arbiter_pb2 as pb
+
+USER_NOTE: Final = "user"
+TOKEN_BEGIN: Final = "eu1."
+NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,31}")
+"""A user's name, as systems allow names of accounts."""
+MOST_WEIGHT: Final = 1e6
+MOST_LIVE_APPS: Final = 1000
+MOST_LIVE_JOBS: Final = 1_000_000
+
+
+@value
+class UserLimits:
+    """What the apps of one user may take."""
+
+    weight: float = 1.0
+    """The highest weight of an app."""
+    apps: int = 20
+    """Live apps at once."""
+    jobs: int = 1000
+    """Jobs of all live apps that have not ended."""
+    gpu_hours: float = math.inf
+    """Slot-hours a day, from midnight to midnight UTC."""
+    disk_bytes: float = math.inf
+    """Bytes of the folders of all its apps."""
+
+    def changed(self, given: pb.UserLimits) -> Self:
+        """Return these limits with those of a message in their place.
+
+        Raises:
+            InputError: a limit out of its bounds.
+        """
+        named = {field.name: getattr(given, field.name) for field, _ in given.ListFields()}
+        made = dataclasses.replace(self, **named)
+        _check(0.0 < made.weight <= MOST_WEIGHT, f"weight must be above 0 and at most {MOST_WEIGHT:,.0f}", made.weight)
+        _check(1 <= made.apps <= MOST_LIVE_APPS, f"apps must be from 1 to {MOST_LIVE_APPS}", made.apps)
+        _check(1 <= made.jobs <= MOST_LIVE_JOBS, f"jobs must be from 1 to {MOST_LIVE_JOBS}", made.jobs)
+        _check(made.gpu_hours > 0.0, "GPU hours a day must be above 0", made.gpu_hours)
+        _check(made.disk_bytes >= 1.0, "disk must be at least 1 byte", made.disk_bytes)
+        return made
+
+    def message(self) -> pb.UserLimits:
+        """Return them as a message."""
+        return pb.UserLimits(**dataclasses.asdict(self))
+
+
+def _check(good: bool, rule: str, got: float) -> None:
+    if not good:  # also NaN
+        raise InputError(f"a user's {rule}", value=str(got))
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class User:
+    """A user; it is never dropped, so that the number of a token is not used twice.
+
+    Attributes:
+        tokens: number of its last token.
+        token_hash: SHA-256 of the last token, as hexadecimal digits.
+        token_ends_at: Unix time; None: never.
+        removed: the operator has removed it.
+        day: the day in UTC of ``used_seconds``, such as "2026-11-27".
+        used_seconds: slot-seconds of its apps on that day, up to the last look at them.
+        seen: slot-seconds of each of its apps at that look.
+        held_day: the last day on which it had used up its GPU hours; empty: none.
+    """
+
+    name: str
+    limits: UserLimits = dataclasses.field(default_factory=UserLimits)
+    tokens: int = 0
+    token_hash: str = ""
+    token_ends_at: float | None = None
+    removed: bool = False
+    day: str = ""
+    used_seconds: float = 0.0
+    seen: dict[str, float] = dataclasses.field(default_factory=dict)
+    held_day: str = ""
+
+    def with_token(self, ends_at: float | None) -> tuple["User", str]:
+        """Return the user with its next token, and that token, which is kept nowhere."""
+        number = self.tokens + 1
+        token = f"{TOKEN_BEGIN}{self.name}.{number}.{secrets.token_hex(24)}"
+        made = dataclasses.replace(self, tokens=number, token_hash=_hash(token), token_ends_at=ends_at)
+        return made, token
+
+    def owns(self, token: str) -> bool:
+        """Return whether a token is the last one of this user, also if it has ended or the user was removed."""
+        return hmac.compare_digest(_hash(token), self.token_hash)
+
+    def note(self) -> Note:
+        """Return its note for the journal; an infinite limit is left out."""
+        plain = dataclasses.asdict(self)
+        plain["limits"] = {name: limit for name, limit in plain["limits"].items() if math.isfinite(limit)}
+        return Note(kind=USER_NOTE, key=self.name, value=plain)
+
+
+def named_in(token: str) -> str:
+    """Return the user that a token names; empty: it is no token of a user."""
+    name, *rest = token.removeprefix(TOKEN_BEGIN).rsplit(".", 2)
+    return name if token.startswith(TOKEN_BEGIN) and len(rest) == 2 else ""
+
+
+def read_user(name: str, values: Any) -> User | None:
+    """Return a user from its note; None if the note is malformed."""
+    try:
+        user = User(**{**values, "limits": UserLimits(**values["limits"])})
+        user.limits.changed(pb.UserLimits())
+    except (TypeError, KeyError, AttributeError, InputError):
+        return None
+    texts = all(isinstance(text, str) for text in (user.token_hash, user.day, user.held_day))
+    numbers = isinstance(user.tokens, int) and isinstance(user.used_seconds, int | float)
+    ends = user.token_ends_at is None or isinstance(user.token_ends_at, int | float)
+    return user if texts and numbers and ends and user.name == name and isinstance(user.seen, dict) else None
+
+
+def check_name(name: str) -> None:
+    """Refuse a name that no account could have.
+
+    Raises:
+        InputError: other letters, or too many.
+    """
+    if not NAME.fullmatch(name):
+        rule = "a user's name must be at most 32 letters, digits, '.', '-' and '_', and begin with a letter or '_'"
+        raise InputError(rule, value=f'"{name[:100]}"')
+
+
+def _hash(token: str) -> str:
+    return hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()

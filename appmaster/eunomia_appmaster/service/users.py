@@ -1,0 +1,210 @@
+"""The users that the operator has added: their tokens, and the limits on what they submit."""
+
+import asyncio
+import dataclasses
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import structlog
+
+from eunomia.arbiter import ClusterView
+from eunomia.errors import InputError
+from eunomia.journal.values import Note
+from eunomia_appmaster.node.system import MACHINE, System
+from eunomia_appmaster.protocol import arbiter_pb2 as pb
+from eunomia_appmaster.service.app_record import App
+from eunomia_appmaster.service.user_record import User, UserLimits, check_name, named_in, read_user
+
+log = structlog.get_logger()
+
+Write = Callable[[Note], Awaitable[object]]
+"""Journals a note, and returns once that is done."""
+
+
+class Users:
+    """Users by name, those that were removed too.
+
+    Args:
+        notes: of an earlier arbiter, by name.
+        system: the machine's clocks.
+    """
+
+    def __init__(
+        self,
+        notes: Mapping[str, Any],
+        *,
+        system: System = MACHINE,
+    ) -> None:
+        self._system = system
+        self._changing = asyncio.Lock()
+        self._users: dict[str, User] = {}
+        for name, values in notes.items():
+            user = read_user(name, values)
+            if user is None:
+                log.error("user.note_unreadable", user=name)
+            else:
+                self._users[name] = user
+
+    def __iter__(self) -> Iterator[User]:
+        return (user for user in self._users.values() if not user.removed)
+
+    @property
+    def any(self) -> bool:
+        """Whether a user was ever added."""
+        return bool(self._users)
+
+    @property
+    def all(self) -> list[User]:
+        """All users, those that were removed too."""
+        return list(self._users.values())
+
+    def get(self, name: str) -> User | None:
+        """Return a user that was not removed."""
+        user = self._users.get(name)
+        return None if user is None or user.removed else user
+
+    def known(self, name: str) -> User | None:
+        """Return a user, also one that was removed: its limits hold for the apps that it left."""
+        return self._users.get(name)
+
+    # --- tokens ----------------------------------------------------------------------------------------------------
+
+    def of_token(self, token: str) -> User | None:
+        """Return the user whose valid token this is."""
+        user = self.get(named_in(token))
+        return user if user is not None and user.owns(token) and not self._has_ended(user) else None
+
+    def refusal(self, token: str) -> str:
+        """Return why a token that was a user's own is no longer valid; empty: it was no user's last token."""
+        user = self._users.get(named_in(token))
+        if user is None or not user.owns(token):
+            return ""
+        if user.removed:
+            return f"the token of user {user.name} must be one of a user that is here, but the operator has removed it"
+        return f"the token of user {user.name} must not have ended; `eunomia users token {user.name}` makes another"
+
+    def _has_ended(self, user: User) -> bool:
+        return user.token_ends_at is not None and self._system.unix_time() >= user.token_ends_at
+
+    # --- changes by the operator -----------------------------------------------------------------------------------
+
+    async def add(self, request: pb.AddUserRequest, write: Write) -> tuple[User, str]:
+        """Add a user with its first token.
+
+        Raises:
+            InputError: it is there, or a limit is out of bounds; nothing was changed.
+        """
+        check_name(request.user)
+        async with self._changing:
+            before = self._users.get(request.user)
+            if before is not None and not before.removed:
+                rule = "a user must be new (`users token` makes another token, `users set` changes limits)"
+                raise InputError(rule, value=f'"{request.user}"')
+            user = User(name=request.user, limits=UserLimits().changed(request.limits))
+            if before is not None:
+                user.tokens, user.day, user.used_seconds = before.tokens, before.day, before.used_seconds
+                user.seen, user.held_day = before.seen, before.held_day
+            made, token = user.with_token(self._ends_at(request))
+            await self._keep(made, write)
+        return made, token
+
+    async def set_limits(self, request: pb.SetUserRequest, write: Write) -> User:
+        """Replace the limits that are given.
+
+        Raises:
+            InputError: there is no such user, or a limit is out of bounds; nothing was changed.
+        """
+        async with self._changing:
+            user = self._named(request.user)
+            made = dataclasses.replace(user, limits=user.limits.changed(request.limits))
+            await self._keep(made, write)
+        return made
+
+    async def remove(self, name: str, write: Write) -> User:
+        """End a user's token; the record stays, for the number of its last token.
+
+        Raises:
+            InputError: there is no such user.
+        """
+        async with self._changing:
+            made = dataclasses.replace(self._named(name), removed=True)
+            await self._keep(made, write)
+        return made
+
+    async def new_token(self, request: pb.NewTokenRequest, write: Write) -> tuple[User, str]:
+        """Make a user's next token; the one before it ends.
+
+        Raises:
+            InputError: there is no such user.
+        """
+        async with self._changing:
+            made, token = self._named(request.user).with_token(self._ends_at(request))
+            await self._keep(made, write)
+        return made, token
+
+    def _named(self, name: str) -> User:
+        user = self.get(name)
+        if user is None:
+            there = ", ".join(one.name for one in self) or "none"
+            raise InputError(f"a user must have been added; there are: {there}", value=f'"{name[:100]}"')
+        return user
+
+    def _ends_at(self, request: pb.AddUserRequest | pb.NewTokenRequest) -> float | None:
+        given = request.HasField("ends_in_seconds")
+        return self._system.unix_time() + request.ends_in_seconds if given else None
+
+    async def _keep(self, user: User, write: Write) -> None:
+        await write(user.note())
+        self._users[user.name] = user
+
+    # --- limits on submissions -------------------------------------------------------------------------------------
+
+    def check_more(self, name: str, live: Iterable[App], *, jobs: int, app: str = "", weight: float = 0.0) -> None:
+        """Check that a user may have one more live app.
+
+        Args:
+            name: of the user.
+            live: all live apps.
+            jobs: of the new app.
+            app: that goes on; empty: it is new.
+            weight: of the new app.
+
+        Raises:
+            InputError: a limit of the user is reached; nothing was changed.
+        """
+        user = self._named(name)
+        mine = [one for one in live if one.user == name and one.name != app]
+        if weight > user.limits.weight:
+            rule = f"the weight of an app of {name} must be at most {user.limits.weight:g}, the operator's limit"
+            raise InputError(rule, value=f"{weight:g}", place="[app].weight")
+        if len(mine) >= user.limits.apps:
+            rule = f"live apps of {name} must be at most {user.limits.apps}, the operator's limit"
+            raise InputError(rule, value=f"{len(mine)} that are not over, and one more")
+        there = live_jobs(mine)
+        if there + jobs > user.limits.jobs:
+            rule = f"jobs of the live apps of {name} must be at most {user.limits.jobs}, the operator's limit"
+            raise InputError(rule, value=f"{there} that have not ended, and {jobs} more")
+
+
+def live_jobs(apps: Iterable[App]) -> int:
+    """Return the number of jobs of live apps that have not ended, those that have not begun included."""
+    return sum(max(0, app.trials - len(app.ended_jobs)) for app in apps)
+
+
+def check_jobs(user: User, view: ClusterView, added: int, *, place: str) -> None:
+    """Refuse jobs that an app master adds beyond its user's limit.
+
+    Args:
+        user: of the app.
+        view: what the arbiter knows.
+        added: number of new jobs.
+        place: the app, for the error.
+
+    Raises:
+        InputError: the user has too many jobs that have not ended.
+    """
+    rows = view.names.apps.values()
+    there = sum(view.jobs_of(app).size for app in rows if view.users.id[view.apps.user[app]] == user.name)
+    if there + added > user.limits.jobs:
+        rule = f"jobs of the live apps of {user.name} must be at most {user.limits.jobs}, the operator's limit"
+        raise InputError(rule, value=f"{there} that have not ended, and {added} more", place=place)

@@ -1,0 +1,66 @@
+"""Calls of a client about users, for the operator."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from eunomia_appmaster.protocol import arbiter_pb2 as pb
+from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
+
+A = TypeVar("A")
+
+
+class UserAdministration:
+    """Adds, lists and removes users; part of ``Client``."""
+
+    _stub: rpc.ClientProtocolStub
+
+    def add_user(
+        self, user: str, *, limits: pb.UserLimits | None = None, ends_in_seconds: float | None = None
+    ) -> pb.UserToken:
+        """Add a user.
+
+        Args:
+            user: its name.
+            limits: those that differ from the defaults.
+            ends_in_seconds: life of its token in seconds; None: it does not end.
+
+        Returns:
+            The user, with its token, which is in no later answer.
+
+        Raises:
+            InputError: it is there, or a value is refused; nothing was changed.
+        """
+        request = pb.AddUserRequest(user=user, limits=limits, ends_in_seconds=ends_in_seconds)
+        return self._call(self._stub.AddUser, request, retry=False)
+
+    def set_user(self, user: str, limits: pb.UserLimits) -> pb.User:
+        """Replace limits of a user; those that are not given stay.
+
+        Raises:
+            InputError: there is none of this name, or a value is refused.
+        """
+        return self._call(self._stub.SetUser, pb.SetUserRequest(user=user, limits=limits), retry=False)
+
+    def users(self) -> Sequence[pb.User]:
+        """Return the users; with a user's token, that user."""
+        return self._call(self._stub.ListUsers, pb.ListUsersRequest()).users
+
+    def remove_user(self, user: str) -> pb.User:
+        """End a user's token; its apps go on.
+
+        Raises:
+            InputError: there is none of this name.
+        """
+        return self._call(self._stub.RemoveUser, pb.RemoveUserRequest(user=user), retry=False)
+
+    def new_token(self, user: str, *, ends_in_seconds: float | None = None) -> pb.UserToken:
+        """Make another token of a user, which ends the one before it.
+
+        Raises:
+            InputError: there is none of this name.
+        """
+        request = pb.NewTokenRequest(user=user, ends_in_seconds=ends_in_seconds)
+        return self._call(self._stub.NewToken, request, retry=False)
+
+    def _call(self, method: Callable[..., A], request: Any, *, retry: bool = True) -> A:
+        raise NotImplementedError

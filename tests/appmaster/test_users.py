@@ -1,0 +1,436 @@
+"""Users with tokens and limits of their own: each reaches its own apps only, and the operator everything."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import grpc
+import numpy as np
+import pytest
+
+from appmaster.service_lab import Lab, Master, lab
+from eunomia.errors import EunomiaError, InputError, UnreachableError
+from eunomia_appmaster.client import Client
+from eunomia_appmaster.protocol import arbiter_pb2 as pb
+from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
+from eunomia_appmaster.service.user_record import USER_NOTE, UserLimits, named_in, read_user
+
+Connect = Callable[[str], Client]
+APP = '[app]\nname = "{name}"\n{more}[job]\ncommand = "python train.py"\nslots = 1\n'
+SEARCH = (
+    APP
+    + """[space]
+lr = { type = "categorical", choices = [0.1, 0.2, 0.3, 0.4] }
+[tuner]
+kind = "none"
+trials = 4
+metric = "loss"
+"""
+)
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Lab]:
+    with lab(tmp_path) as made:
+        yield made.ready()
+
+
+@pytest.fixture
+def connect(served: Lab, tmp_path: Path) -> Iterator[Connect]:
+    """Returns clients by token."""
+    clients: list[Client] = []
+
+    def connected(token: str) -> Client:
+        file = tmp_path / f"token-{len(clients)}"
+        file.write_text(token)
+        clients.append(Client(served.arbiter.address, token_file=file))
+        return clients[-1]
+
+    yield connected
+    for client in clients:
+        client.close()
+
+
+@pytest.fixture
+def operator(served: Lab, connect: Connect) -> Client:
+    return connect(served.arbiter.service.tokens.operator)
+
+
+@pytest.fixture
+def ana(operator: Client, connect: Connect) -> Client:
+    return connect(operator.add_user("ana").token)
+
+
+@pytest.fixture
+def bob(operator: Client, connect: Connect) -> Client:
+    return connect(operator.add_user("bob").token)
+
+
+def submit(client: Client, folder: Path, name: str, more: str = "", text: str = APP) -> str:
+    return client.submit(folder / f"{name}.toml", text=text.replace("{name}", name).replace("{more}", more)).name
+
+
+def test_a_token_is_shown_once_and_kept_as_a_hash(served: Lab, operator: Client) -> None:
+    made = operator.add_user("ana", limits=pb.UserLimits(weight=2.0, apps=4))
+    assert made.token.startswith("eu1.ana.1.")
+    notes = served.arbiter.service.journal.notes(USER_NOTE)
+    assert made.token not in json.dumps(notes)
+    assert made.token.rpartition(".")[2] not in json.dumps(notes)
+    [listed] = operator.users()
+    assert (listed.user, listed.tokens, listed.limits.weight, listed.limits.apps) == ("ana", 1, 2.0, 4)
+    assert listed.limits.jobs == UserLimits().jobs
+    assert not listed.HasField("token_ends_in_seconds")
+
+
+def test_a_user_submits_lists_explains_and_cancels_its_own_app(served: Lab, ana: Client, tmp_path: Path) -> None:
+    name = submit(ana, tmp_path, "net")
+    assert ana.app(name).user == "ana"
+    assert ana.names() == ["net"]
+    assert ana.explain("net").app == "net"
+    assert ana.cancel("net").state == "cancelled"
+    assert [user.user for user in ana.users()] == ["ana"]
+
+
+def test_another_users_app_is_as_if_it_were_not_there(served: Lab, ana: Client, bob: Client, tmp_path: Path) -> None:
+    submit(ana, tmp_path, "net")
+    submit(bob, tmp_path, "own")
+    for call in (bob.cancel, bob.explain, bob.app, bob.resume_app, lambda name: bob.more_trials(name, 1)):
+        with pytest.raises(InputError, match='"net"') as error:
+            call("net")
+        assert "there are: own" in str(error.value)
+    assert bob.names() == ["own"]
+    assert [job.app for job in bob.list(jobs=True).jobs if job.app != "own"] == []
+    assert ana.app("net").state != "cancelled"
+
+
+def test_slots_of_other_users_are_shown_without_a_name(served: Lab, ana: Client, bob: Client, tmp_path: Path) -> None:
+    submit(ana, tmp_path, "net")
+    master = Master(served, "net")
+    master.register()
+    master.beat_until(lambda: master.leases, jobs_added=[pb.JobAdded(job="net/1", least=1, most=1)])
+    assert "net" in {slot.app for slot in ana.list(slots=True).slots}
+    hidden = bob.list(slots=True).slots
+    assert {slot.app for slot in hidden} | {slot.job for slot in hidden} == {""}
+    assert "leased" in {slot.state for slot in hidden} or {slot.state for slot in hidden} != {"free"}
+
+
+def test_the_operator_goes_on_to_do_everything(served: Lab, operator: Client, ana: Client, tmp_path: Path) -> None:
+    submit(ana, tmp_path, "net")
+    assert submit(operator, tmp_path, "big", 'user = "ana"\nweight = 1000\n') == "big"
+    assert set(operator.names()) == {"net", "big"}
+    assert set(ana.names()) == {"net", "big"}
+    assert operator.cancel("net").state == "cancelled"
+
+
+def test_the_user_of_an_app_file_must_be_that_of_the_token(served: Lab, ana: Client, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r'user must be that of the token.*"bob" with a token of ana'):
+        submit(ana, tmp_path, "net", 'user = "bob"\n')
+    with pytest.raises(InputError, match="user must be that of the token"):
+        submit(ana, tmp_path, "net", 'user = "root"\n')
+    assert served.seen().apps == []
+    assert submit(ana, tmp_path, "net", 'user = "ana"\n') == "net"
+    assert (
+        ana.submit(
+            tmp_path / "x.toml", text=APP.replace("{name}", "x").replace("{more}", ""), user="bob"
+        ).submitted.user
+        == "ana"
+    )
+
+
+def test_a_users_token_calls_no_method_of_the_operator(served: Lab, ana: Client) -> None:
+    calls = {
+        "AddUser": lambda: ana.add_user("eve"),
+        "SetUser": lambda: ana.set_user("ana", pb.UserLimits(weight=1e6)),
+        "RemoveUser": lambda: ana.remove_user("ana"),
+        "NewToken": lambda: ana.new_token("ana"),
+        "Resume": ana.resume,
+        "SetProfile": lambda: ana.drop_profile("x"),
+        "AcceptLoss": ana.accept_loss,
+    }
+    for name, call in calls.items():
+        with pytest.raises(InputError, match=f"{name} must be called with the operator's token.*user ana"):
+            call()
+    token = (("authorization", f"Bearer {ana._metadata()[0][1].removeprefix('Bearer ')}"),)
+    for stub in (rpc.ApplicationMasterProtocolStub(served.channel).Allocate,):
+        with pytest.raises(grpc.RpcError) as error:
+            stub(pb.AllocateRequest(app="net"), metadata=token, timeout=10.0)
+        assert error.value.code() is grpc.StatusCode.PERMISSION_DENIED
+
+
+def test_each_method_of_clients_is_a_users_or_the_operators() -> None:
+    from eunomia_appmaster.service.tokens import USERS_METHODS
+
+    methods = {one.name for one in pb.DESCRIPTOR.services_by_name["ClientProtocol"].methods}
+    operators = {"Resume", "SetProfile", "AcceptLoss", "AddUser", "SetUser", "RemoveUser", "NewToken"}
+    assert methods == USERS_METHODS | operators
+
+
+def test_limits_of_a_user_are_refused_with_the_limit(
+    served: Lab, operator: Client, connect: Connect, tmp_path: Path
+) -> None:
+    limits = pb.UserLimits(weight=2.0, apps=2, jobs=5)
+    ana = connect(operator.add_user("ana", limits=limits).token)
+    with pytest.raises(InputError, match=r"weight of an app of ana must be at most 2.*1e[+]06"):
+        submit(ana, tmp_path, "net", "weight = 1000000\n")
+    assert submit(ana, tmp_path, "one", "weight = 2\n", SEARCH) == "one"
+    with pytest.raises(InputError, match=r"jobs of the live apps of ana must be at most 5.*4 that have not ended"):
+        submit(ana, tmp_path, "two", "", SEARCH)
+    assert submit(ana, tmp_path, "two") == "two"
+    with pytest.raises(InputError, match="live apps of ana must be at most 2"):
+        submit(ana, tmp_path, "three")
+    [listed] = operator.users()
+    assert (listed.live_apps, listed.live_jobs) == (2, 5)
+    ana.cancel("one")
+    assert submit(ana, tmp_path, "three") == "three"
+    operator.set_user("ana", pb.UserLimits(apps=3))
+    assert operator.users()[0].limits.weight == 2.0
+    assert submit(ana, tmp_path, "four") == "four"
+
+
+def test_a_forged_app_master_adds_no_jobs_beyond_its_users_limit(
+    served: Lab, operator: Client, connect: Connect, tmp_path: Path
+) -> None:
+    ana = connect(operator.add_user("ana", limits=pb.UserLimits(jobs=3)).token)
+    submit(ana, tmp_path, "net")
+    master = Master(served, "net")
+    master.register()
+    added = [pb.JobAdded(job=f"net/{number}", least=1, most=1) for number in range(1, 6)]
+    answer = master.beat_until(lambda: True, jobs_added=added) and master.call()
+    assert served.app("net").waiting + served.app("net").running == 0, answer
+    master.response_id = answer.response_id
+    master.beat_until(lambda: master.leases, jobs_added=added[:1])
+
+
+def test_ten_thousand_submissions_of_a_user_are_slowed_down_for_that_user_alone(
+    served: Lab, ana: Client, bob: Client, operator: Client, tmp_path: Path
+) -> None:
+    refused = 0
+    for number in range(120):
+        try:
+            submit(bob, tmp_path, f"b{number}")
+        except EunomiaError as error:
+            refused += 1
+            assert "at most" in str(error)
+    assert refused >= 100
+    assert len([app for app in operator.list().apps if app.user == "bob"]) == UserLimits().apps
+    assert submit(ana, tmp_path, "net") == "net"
+
+
+# --- tokens that are no longer valid ----------------------------------------------------------------------------------
+
+
+def test_a_second_add_of_a_user_is_refused(served: Lab, operator: Client, connect: Connect) -> None:
+    first = operator.add_user("ana")
+    with pytest.raises(InputError, match=r'a user must be new .*"ana"'):
+        operator.add_user("ana", limits=pb.UserLimits(apps=1))
+    assert connect(first.token).users()[0].limits.apps == UserLimits().apps
+
+
+def test_a_token_of_a_removed_user_is_refused_and_does_not_come_back_with_its_name(
+    served: Lab, operator: Client, connect: Connect, tmp_path: Path
+) -> None:
+    first = operator.add_user("ana")
+    ana = connect(first.token)
+    submit(ana, tmp_path, "net")
+    assert operator.remove_user("ana").live_apps == 1
+    with pytest.raises(InputError, match=r"of user ana must be one of a user that is here.*removed"):
+        ana.names()
+    assert operator.users() == []
+    assert operator.app("net").state != "cancelled"
+    second = operator.add_user("ana")
+    assert second.token.startswith("eu1.ana.2.")
+    with pytest.raises(UnreachableError):
+        ana.names()
+    assert connect(second.token).names() == ["net"]
+
+
+def test_another_token_ends_the_one_before_it(served: Lab, operator: Client, connect: Connect) -> None:
+    first = connect(operator.add_user("ana").token)
+    second = operator.new_token("ana")
+    assert second.user.tokens == 2
+    with pytest.raises(UnreachableError):
+        first.names()
+    assert connect(second.token).names() == []
+
+
+def test_a_token_with_an_end_is_refused_after_it(served: Lab, operator: Client, connect: Connect) -> None:
+    made = operator.add_user("ana", ends_in_seconds=3600.0)
+    ana = connect(made.token)
+    assert ana.names() == []
+    assert 3500.0 < operator.users()[0].token_ends_in_seconds <= 3600.0
+    users = served.arbiter.service.users
+    served.arbiter.call(lambda: setattr(users.get("ana"), "token_ends_at", 1.0))
+    with pytest.raises(InputError, match="of user ana must not have ended; `eunomia users token ana`"):
+        ana.names()
+
+
+@pytest.mark.parametrize("token", ["eu1.ana.1.00", "eu1.eve.1.00", "eu1.ana", "eu1.", "eu1.ana.1.", "eu1...."])
+def test_a_forged_token_of_a_user_is_refused(served: Lab, ana: Client, connect: Connect, token: str) -> None:
+    with pytest.raises(UnreachableError):
+        connect(token).names()
+
+
+def test_users_and_tokens_outlive_the_arbiter(served: Lab, operator: Client, connect: Connect, tmp_path: Path) -> None:
+    token = operator.add_user("ana", limits=pb.UserLimits(weight=3.0, gpu_hours=20.0)).token
+    operator.remove_user(operator.add_user("bob").user.user)
+    served.restart()
+    served.ready()
+    ana = connect(token)
+    [listed] = ana.users()
+    assert (listed.user, listed.limits.weight, listed.limits.gpu_hours) == ("ana", 3.0, 20.0)
+    assert [user.user for user in connect(served.arbiter.service.tokens.operator).users()] == ["ana"]
+
+
+def test_the_token_of_an_app_master_does_not_come_back_with_the_name(served: Lab, tmp_path: Path) -> None:
+    master = served.master("net")
+    old = master.token
+    master.register()
+    service = served.arbiter.service
+    app = service.apps.get("net")
+    assert app is not None
+    assert app.issue > 0
+    served.arbiter.call(lambda: service.apps.take_up(app.taken_up(0.0)))  # as a resumption, or a later app, has it
+    request = pb.RegisterApplicationMasterRequest(app="net", attempt=2)
+    with pytest.raises(grpc.RpcError) as error:
+        master.stub().RegisterApplicationMaster(request, metadata=old, timeout=10.0)
+    assert error.value.code() is grpc.StatusCode.UNAUTHENTICATED
+    master.attempt = 2
+    assert master.register().user == "ana"
+
+
+def test_an_app_of_an_earlier_version_keeps_its_token(served: Lab) -> None:
+    from eunomia_appmaster.service.tokens import Caller, Role, Tokens
+
+    tokens = Tokens(b"x" * 32, issue_of={"old": 0, "new": 7}.get)
+    before = Tokens(b"x" * 32).app("old")
+    assert tokens.app("old") == before
+    assert tokens.caller((("authorization", f"Bearer {before}"),)) == Caller(role=Role.APP, app="old")
+    assert tokens.caller((("authorization", f"Bearer {Tokens(b'x' * 32).app('new')}"),)) is None
+    assert tokens.caller((("authorization", f"Bearer {tokens.app('new')}"),)) == Caller(role=Role.APP, app="new")
+
+
+# --- bad input --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "limits"),
+    [
+        ("", {}),
+        ("a b", {}),
+        ("-a", {}),
+        ("../a", {}),
+        ("a" * 33, {}),
+        ("ana", {"weight": 0.0}),
+        ("ana", {"weight": float("nan")}),
+        ("ana", {"weight": 2e6}),
+        ("ana", {"apps": 0}),
+        ("ana", {"apps": 1001}),
+        ("ana", {"jobs": -1}),
+        ("ana", {"gpu_hours": -1.0}),
+        ("ana", {"gpu_hours": float("nan")}),
+        ("ana", {"disk_bytes": 0.0}),
+    ],
+)
+def test_a_name_or_limit_out_of_bounds_changes_nothing(
+    served: Lab, operator: Client, name: str, limits: dict[str, float]
+) -> None:
+    with pytest.raises(InputError, match="must be"):
+        operator.add_user(name, limits=pb.UserLimits(**limits))  # type: ignore[arg-type]
+    assert operator.users() == []
+
+
+def test_an_unknown_user_is_named_with_those_that_are_there(served: Lab, operator: Client, ana: Client) -> None:
+    for call in (operator.remove_user, operator.new_token, lambda name: operator.set_user(name, pb.UserLimits())):
+        with pytest.raises(InputError, match=r'there are: ana.*"eve"'):
+            call("eve")
+
+
+def test_a_damaged_note_of_a_user_is_no_user() -> None:
+    from eunomia_appmaster.service.user_record import User
+
+    user, token = User(name="a.b").with_token(None)
+    assert named_in(token) == "a.b"
+    plain = user.note().value
+    assert read_user("a.b", plain) == user
+    for name, content in {"tokens": "1", "token_hash": None, "seen": [], "limits": {"apps": 0}, "name": "x"}.items():
+        assert read_user("a.b", plain | {name: content}) is None
+    assert read_user("a.b", None) is None
+    assert read_user("a.b", {"name": "a.b"}) is None
+
+
+# --- GPU hours --------------------------------------------------------------------------------------------------------
+
+
+def test_a_user_at_its_gpu_hours_waits_until_midnight_and_explain_says_so(
+    served: Lab, operator: Client, connect: Connect, tmp_path: Path
+) -> None:
+    ana = connect(operator.add_user("ana", limits=pb.UserLimits(gpu_hours=1e-9)).token)
+    bob = connect(operator.add_user("bob").token)
+    submit(ana, tmp_path, "net")
+    submit(bob, tmp_path, "own")
+    masters = {name: Master(served, name) for name in ("net", "own")}
+    for name, master in masters.items():
+        master.register()
+        added = [pb.JobAdded(job=f"{name}/1", least=1, most=1)]
+        master.beat_until(lambda master=master: master.leases, jobs_added=added)  # type: ignore[misc]
+    net = masters["net"]
+    net.beat_until(lambda: net.leaving)
+    net.beat_until(lambda: net.ended)
+    assert net.leaving, "it is warned, as for any preemption, not killed"
+    explained = ana.explain("net")
+    assert (explained.job, explained.reason) == ("net/1", "gpu_hours")
+    assert "used up; it goes on in" in explained.text
+    [me] = ana.users()
+    assert me.gpu_hours_used > 0.0
+    assert 0.0 < me.waits_seconds <= 86400.0
+    assert ana.app("net").state == "paused"
+    assert bob.app("own").slots == 1
+    net.beat(jobs_resumed=[pb.JobResumed(job="net/1")])  # its app master asks for it all the same
+    net.beat(jobs_added=[pb.JobAdded(job="net/2", least=1, most=1)])
+    assert ana.app("net").slots == 0
+    operator.set_user("ana", pb.UserLimits(gpu_hours=1000.0))
+    net.ended.clear()
+    net.beat_until(lambda: net.leases)
+    assert not ana.users()[0].HasField("waits_seconds")
+
+
+def test_gpu_hours_are_counted_over_a_restart_and_begin_again_at_midnight(tmp_path: Path) -> None:
+    from types import SimpleNamespace
+    from typing import Any
+
+    from eunomia.units import Seconds
+    from eunomia_appmaster.service.app_record import App
+    from eunomia_appmaster.service.gpu_hours import GpuHours
+    from eunomia_appmaster.service.user_record import User
+    from eunomia_appmaster.service.users import Users
+
+    clock = SimpleNamespace(unix_time=lambda: clock.now, now=86400.0 * 20_000 + 80_000.0)
+    system: Any = clock
+    app = App(name="net", user="ana", weight=1, tuner="none", trials=1, least=1, most=1, submitted_at=0, arrived_at=0)
+    ledger: dict[int, float] = {0: 5000.0}
+    ledgers = SimpleNamespace(gpu_seconds=ledger)
+    holds = SimpleNamespace(app=np.array([-1, -1]))
+    view: Any = SimpleNamespace(app_row=lambda name: 0, app_ledger=ledgers, now=0.0, gpus=holds)
+    apps: Any = SimpleNamespace(live=[app], get={"net": app}.get)
+    note = User(name="ana", limits=UserLimits(gpu_hours=2.0)).note()
+    users = Users({"ana": note.value}, system=system)
+    hours = GpuHours(users, apps, system=system)
+    assert hours.look(view, Seconds(0.0))[0] == []
+    user = users.all[0]
+    assert hours.used_hours(user) == 0.0  # what it had before it was added does not count
+    ledger[0] += 3600.0
+    clock.now += 61.0
+    _, [kept] = hours.look(view, Seconds(61.0))
+    assert hours.used_hours(user) == 1.0
+    users = Users({"ana": json.loads(json.dumps(kept.value))}, system=system)  # the arbiter begins again
+    hours = GpuHours(users, apps, system=system)
+    ledger[0] += 3600.0
+    [held], [note] = hours.look(view, Seconds(100.0))
+    left = 86400.0 - clock.now % 86400.0
+    assert (held.user, float(held.until)) == ("ana", 100.0 + left)
+    assert note.value["held_day"] == "2024-10-04"
+    assert hours.look(view, Seconds(101.0))[0] == []
+    clock.now += left + 1.0
+    assert hours.look(view, Seconds(100.0 + left + 1.0))[0] == []  # the arbiter lets it go by itself
+    assert hours.used_hours(users.all[0]) == 0.0
+    assert hours.waits_seconds(users.all[0]) is None
