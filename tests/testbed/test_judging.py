@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from eunomia_testbed.evidence.draws import NO_DRAWS, DrawKind, Draws
 from eunomia_testbed.evidence.evidence import Evidence
 from eunomia_testbed.evidence.goals import FAIRNESS, MEAN_JCT, Goal, fairness_goals
+from eunomia_testbed.evidence.intervals import end_errors
 from eunomia_testbed.evidence.judging import GoalAnswer, judge, judge_goal
 from eunomia_testbed.evidence.wording import ONE_RUN, lines_of, method
 
@@ -53,6 +54,22 @@ def test_policies_that_the_seeds_do_not_tell_apart_are_all_best_and_the_further_
     assert (found.best, found.decided, found.shows_chance) == (("a", "b"), False, True)
     assert found.factor is not None
     assert found.factor > 1.0
+
+
+@pytest.mark.parametrize(
+    ("errors", "best"), [(-0.5, ("a", "b")), (1.0, ("a", "b")), (4.0, ("a",))], ids=["holds 0", "near 0", "clear of 0"]
+)
+def test_a_policy_whose_interval_ends_within_its_error_of_zero_is_tied(errors: float, best: tuple[str, ...]) -> None:
+    """The lower end of ln(b / a) lies this many of its Monte Carlo errors above 0."""
+    noise = np.random.default_rng(5).normal(0.0, 0.01, 200)
+    low, high = np.percentile(noise, [2.5, 97.5], method="weibull").tolist()
+    ratios = noise - low + errors * end_errors(noise.tolist())[0] * (high - low)
+    given = evidence(DrawKind.RESAMPLES, a=[100.0] * 200, b=(100.0 * np.exp(ratios)).tolist())
+    found = answer(given)
+    assert (found.best, found.decided) == (best, len(best) == 1)
+    told = lines_of(judge(given, ["a", "b"]), given.draws)
+    lines = [line.text for line in told if line.label == "Shortest mean JCT"]
+    assert [line.endswith("further resamples might decide") for line in lines] == [errors == 1.0]
 
 
 def test_one_run_names_the_policy_of_the_least_figure_and_claims_nothing() -> None:

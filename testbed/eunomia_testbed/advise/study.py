@@ -18,7 +18,7 @@ from eunomia_testbed.advise.variations import Variation, variations_of
 from eunomia_testbed.evidence.draws import DrawKind, Draws
 from eunomia_testbed.evidence.evidence import Evidence, evidence_in
 from eunomia_testbed.evidence.goals import MEAN_JCT
-from eunomia_testbed.evidence.intervals import FEWEST_RESAMPLES, end_error, estimate
+from eunomia_testbed.evidence.intervals import FEWEST_RESAMPLES, clear_of_zero, end_error, estimate
 from eunomia_testbed.evidence.judging import Answers, judge, judge_goal
 from eunomia_testbed.evidence.resampling import FEWEST_APPS
 from eunomia_testbed.running.many import Outcome, run_plan
@@ -31,7 +31,7 @@ from eunomia_testbed.workload import Workload
 
 MOST_RESAMPLES: Final = 400
 STILL: Final = 0.1
-"""An interval has converged when the error of its ends is below this part of its width, and no end is as near to 0."""
+"""An interval has converged when the error of its ends is below this part of its width, and no end is near 0."""
 PART_OF_TRACE, PART_OF_VARIATIONS = 0.6, 0.35
 """Parts of the budget: for the trace with its resamples, and for the variations; the rest is for trials."""
 LEAST_TRIAL_SECONDS: Final = 5.0
@@ -242,8 +242,8 @@ def _resampled(plan: Plan, trace: Workload, seed: int, spender: _Spender) -> Out
 def stand_still(rows: pl.DataFrame) -> bool:
     """Return whether the ends of the intervals of mean JCT against the best policy have converged.
 
-    An end does if its Monte Carlo error is under a tenth of the interval's width, and if it does not lie so near to 0
-    that this error may change which policies are told apart.
+    An end does if its Monte Carlo error is under a tenth of the interval's width, and if it lies twice this error or
+    more from 0, so that other resamples would hardly change which policies are told apart.
 
     Args:
         rows: the figures of every policy by resample.
@@ -263,9 +263,9 @@ def _stands_still(ratios: Sequence[float]) -> bool:
     found = estimate(ratios, Draws(kind=DrawKind.RESAMPLES, count=len(ratios)))
     if found is None or found.low is None or found.high is None:
         return False
-    error = end_error(ratios)
-    nearest = min(abs(found.low), abs(found.high))
-    return error <= STILL and (nearest >= error * (found.high - found.low) or nearest == 0.0)
+    if found.low == 0.0 or found.high == 0.0:
+        return end_error(ratios) <= STILL
+    return end_error(ratios) <= STILL and clear_of_zero(ratios, found.low, found.high)
 
 
 def _turns(

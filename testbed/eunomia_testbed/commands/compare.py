@@ -334,6 +334,8 @@ def _verdict(metric: Metric, difference: Estimate, first: str, second: str) -> s
         return "equal"
     if difference.holds_zero:
         return "no difference shown"
+    if difference.near_zero:
+        return "tied, an end is near 0"
     better = second if (difference.value > 0.0) == metric.more_is_better else first
     return f"{better} is better"
 

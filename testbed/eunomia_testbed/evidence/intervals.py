@@ -23,6 +23,8 @@ LOW, HIGH = 2.5, 97.5
 """Percentiles of the ends of an interval."""
 
 
+CLEAR: Final = 2.0
+"""An end is clear of 0 from this many times its Monte Carlo error on: other resamples would hardly move it across."""
 _BOOTSTRAPS: Final = 200
 
 
@@ -35,12 +37,14 @@ class Estimate:
         low: lower end of the interval; None: nothing is known about chance.
         high: upper end.
         count: number of draws.
+        near_zero: whether the interval excludes 0, and not clearly: other resamples of the same trace might include it.
     """
 
     value: float
     low: float | None
     high: float | None
     count: int
+    near_zero: bool = False
 
     @property
     def known(self) -> bool:
@@ -100,23 +104,47 @@ def _percentiles(values: Sequence[float], whole: float | None) -> Estimate:
     if count < FEWEST_RESAMPLES:
         return Estimate(value=mean, low=None, high=None, count=count)
     low, high = np.percentile(np.asarray(values, float), [LOW, HIGH], method="weibull").tolist()
-    return Estimate(value=mean, low=low, high=high, count=count)
+    near = (low > 0.0 or high < 0.0) and not clear_of_zero(values, low, high)
+    return Estimate(value=mean, low=low, high=high, count=count, near_zero=near)
+
+
+def clear_of_zero(values: Sequence[float], low: float, high: float) -> bool:
+    """Return whether the end of a percentile interval that is nearest to 0 would hardly cross it in other resamples.
+
+    Args:
+        values: the figure by resample.
+        low: lower end of their interval.
+        high: upper end.
+    """
+    nearest, width = min(abs(low), abs(high)), high - low
+    if nearest >= width:
+        return True
+    of_low, of_high = end_errors(values)
+    return nearest >= CLEAR * width * (of_low if abs(low) <= abs(high) else of_high)
 
 
 def end_error(values: Sequence[float]) -> float:
-    """Return the Monte Carlo error of the ends of a percentile interval, as a part of its width.
+    """Return the larger error of the two ends, as a part of the interval's width: see ``end_errors``."""
+    return max(end_errors(values))
 
-    Further resamples make this error smaller, and not the interval narrower. It is the larger standard deviation of the
-    two ends over bootstrap samples of the resampled figures, which are drawn with a fixed seed.
+
+def end_errors(values: Sequence[float]) -> tuple[float, float]:
+    """Return the Monte Carlo error of both ends of a percentile interval, as parts of its width.
+
+    Further resamples make these errors smaller, and not the interval narrower. They are the standard deviations of the
+    ends over bootstrap samples of the resampled figures, which are drawn with a fixed seed.
 
     Args:
-        values: the figure by resample; fewer than 39 give no interval, and the error is infinite.
+        values: the figure by resample; fewer than 39 give no interval, and the errors are infinite.
     """
     count = len(values)
     if count < FEWEST_RESAMPLES:
-        return math.inf
+        return math.inf, math.inf
     rng = np.random.default_rng([0xE2D5, count])
     samples = np.asarray(values, float)[rng.integers(count, size=(_BOOTSTRAPS, count))]
     ends = np.percentile(samples, [LOW, HIGH], axis=1, method="weibull")
     width = float(np.diff(np.percentile(values, [LOW, HIGH], method="weibull"))[0])
-    return float(ends.std(axis=1).max()) / width if width > 0.0 else 0.0
+    if width <= 0.0:
+        return 0.0, 0.0
+    low, high = (ends.std(axis=1) / width).tolist()
+    return low, high

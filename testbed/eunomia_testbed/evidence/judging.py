@@ -29,8 +29,8 @@ class GoalAnswer:
 
     Attributes:
         goal: the goal.
-        best: the policies that the runs cannot tell from the best, the best by its own figure first; of one run, the
-            policies of the least figure.
+        best: the policies that the runs cannot tell from the best, the best by its own figure first: an interval holds
+            0, or ends so near to it that other resamples might. Of one run, the policies of the least figure.
         decided: whether intervals show one policy, or several equal ones, to be better than all others.
         figures: by policy, its figure with the interval; policies without a known figure are left out.
         against: by policy other than the best, its difference from the best: of relative goals ln(policy / best).
@@ -149,7 +149,7 @@ def judge_goal(evidence: Evidence, policies: Sequence[str], goal: Goal) -> GoalA
 
 
 def _not_told_apart(found: Estimate | None) -> bool:
-    return found is None or found.holds_zero
+    return found is None or found.holds_zero or found.near_zero
 
 
 def _equal(found: Estimate | None) -> bool:

@@ -121,7 +121,10 @@ def _decided(found: GoalAnswer) -> str:
 
 
 def _further(found: GoalAnswer, draws: Draws, apps: int) -> str:
-    """Return what would decide: a longer trace, more seeds, or nothing of reasonable size."""
+    """Return what would decide: further resamples, a longer trace, more seeds, or nothing of reasonable size."""
+    alike = [found.against[policy] for policy in found.best if policy in found.against]
+    if alike and all(each.near_zero for each in alike):
+        return "tied, as an interval ends near 0; further resamples might decide"
     if found.factor is None:
         return _open(found, draws)
     if draws.kind is DrawKind.RESAMPLES:
