@@ -354,15 +354,20 @@ def forecast(
     def speed(trial: int | None) -> Speed:
         return median if trial is None else speeds.get(trial, median)
 
+    made: dict[tuple[float, Speed, int, int], JobForecast] = {}
+
     def job(info: JobInfo) -> JobForecast:
-        known = speed(info.trial)
-        return JobForecast(
-            iterations_left=info.iterations_left,
-            seconds_per_iteration=known.seconds_per_iteration,
-            least=info.least,
-            most=max(info.least, min(info.most, limits.get(info.trial, info.most))),
-            slowdown=known.slowdown,
-        )
+        known, most = speed(info.trial), max(info.least, min(info.most, limits.get(info.trial, info.most)))
+        key = info.iterations_left, known, info.least, most
+        if key not in made:  # equal jobs are one object: thousands of trials that have not run are equal
+            made[key] = JobForecast(
+                iterations_left=info.iterations_left,
+                seconds_per_iteration=known.seconds_per_iteration,
+                least=info.least,
+                most=most,
+                slowdown=known.slowdown,
+            )
+        return made[key]
 
     limits: dict[int | None, int] = {trial: slots for trial, slots in (useful or {}).items()}  # noqa: C416 - a wider key
     remaining = [tuner.jobs_in_phase(phase, done) for phase in range(tuner.num_phases())]

@@ -199,9 +199,6 @@ def parse_memory(text: object, *, name: str, place: str | None = None) -> float:
     match = _MEMORY.fullmatch(text.strip()) if isinstance(text, str) else None
     scale = _MEMORY_BYTES.get(match.group(2).replace("k", "K", 1)) if match else None
     if match is None or scale is None or float(match.group(1)) <= 0.0:
-        raise InputError(
-            f'{name} must be a positive amount of memory with a unit, such as "768GiB"',
-            value=f'"{text}"' if isinstance(text, str) else repr(text),
-            place=place,
-        )
+        rule = f'{name} must be a positive amount of memory with a unit, such as "768GiB"'
+        raise InputError(rule, value=f'"{text}"' if isinstance(text, str) else repr(text), place=place)
     return float(match.group(1)) * scale / 1024.0**3

@@ -58,7 +58,7 @@ TABLE: dict[str, Kind] = {
     r"launcher/live/[^/]+": Kind.FREE,  # of an ended container; test_the_link_of_a_running_container_is_made_again
     rf"apps/{APP}/(app\.toml|submission\.json|master\.json)": Kind.KEPT,
     rf"apps/{APP}/trials\.csv": Kind.LEFT_OUT,
-    rf"apps/{APP}/activity\.jsonl": Kind.LOG,
+    rf"apps/{APP}/(activity|master\.changes)\.jsonl": Kind.LOG,
     rf"apps/{APP}/appmaster\.(out|err)\.log|{JOB}/std(out|err)\.log": Kind.FREE,
     rf"apps/{APP}/appmaster/(token|node_token)": Kind.AGAIN,
     rf"{CONTAINER}/container\.json": Kind.KEPT,

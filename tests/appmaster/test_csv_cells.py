@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from eunomia_appmaster.csv_cells import csv_rows, csv_text, frame_csv, plain_cell, plain_frame, quoted_cell
 from eunomia_appmaster.explaining.outcomes import trial_rows
-from eunomia_appmaster.master.files import write_trials
+from eunomia_appmaster.master.files import TrialsFile
+from eunomia_appmaster.master.job_index import JobIndex
 from eunomia_appmaster.master.jobs import Job
 from eunomia_testbed.live_runs.logged import read_trials
 
@@ -49,7 +50,7 @@ def test_a_frame_is_read_back() -> None:
 
 def test_trials_of_an_app_are_read_back_by_both_readers(tmp_path: Path) -> None:
     job = Job(number=0, seed=1, parameters={"lr": -0.5}, metric=-0.25, why="=HYPERLINK(1)")
-    write_trials(tmp_path / "trials.csv", "=app", [job])
+    TrialsFile(tmp_path / "trials.csv", "=app", JobIndex([job])).write()
     assert "\n'=app/0," in (tmp_path / "trials.csv").read_text()
     assert ",-0.25," in (tmp_path / "trials.csv").read_text()
     (row,) = trial_rows(tmp_path)

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 import structlog
+from tests.appmaster.state_records import write_whole
 
 from eunomia.errors import InputError
 from eunomia_appmaster.launcher.files import read_kept_json, write_json
 from eunomia_appmaster.launcher.node import Epochs
-from eunomia_appmaster.master.files import KeptState, StateError, put_damaged_state_aside, read_state, write_state
+from eunomia_appmaster.master.files import KeptState, StateError, put_damaged_state_aside, read_state
 from eunomia_appmaster.master.jobs import Job, JobState
 from eunomia_appmaster.node.kept_files import read_kept
 
@@ -101,8 +102,8 @@ def test_an_app_master_goes_on_from_the_older_state_under_new_incarnations(tmp_p
     path = tmp_path / "master.json"
     runs = Job(number=1, parameters={}, seed=0, incarnation=2, state=JobState.RUNNING)
     over = Job(number=2, parameters={}, seed=0, incarnation=3, state=JobState.FINISHED)
-    write_state(path, KeptState({"at": 1}, [runs, over]))
-    write_state(path, KeptState({"at": 2}, [runs, over]))
+    write_whole(path, KeptState({"at": 1}, [runs, over]))
+    write_whole(path, KeptState({"at": 2}, [runs, over]))
     path.write_bytes(path.read_bytes().replace(b'"at": 2', b'"at": 3'))
     with structlog.testing.capture_logs() as logs:
         state = read_state(path)
@@ -116,7 +117,7 @@ def test_an_app_master_goes_on_from_the_older_state_under_new_incarnations(tmp_p
     )
     put_damaged_state_aside(path)
     assert (tmp_path / "master.json.damaged").exists()
-    write_state(path, KeptState({"at": 4}, state.jobs))
+    write_whole(path, KeptState({"at": 4}, state.jobs))
     again = read_state(path)
     assert again is not None
     assert again[0] == {"at": 4}

@@ -186,13 +186,15 @@ def test_a_full_disk_delays_starts_of_jobs_and_ends_no_app(tmp_path: Path) -> No
     with labs.master_lab(tmp_path) as lab:
         app_dir = lab.submit("ana", SINGLE.replace("ARGS", "--seconds 0.01"))
         state, others = app_dir / "master.json", (app_dir / "trials.csv", app_dir / "activity.jsonl")
-        eventually(state.exists, "its state")
-        for path in (state, *others):  # a folder in the way refuses as a full disk does
+        changes = app_dir / "master.changes.jsonl"
+        eventually(changes.exists, "its state")
+        for path in (state, changes, *others):  # a folder in the way refuses as a full disk does
             stand_in_the_way(path)
         lab.arbiter.grant("ana", 1, 0)
         eventually(lambda: "could not be written down" in lab.master_output("ana"), "a start that had to wait")
         assert not list(app_dir.glob("1/containers/*"))
         state.rmdir()
+        changes.rmdir()
         eventually(lambda: list(app_dir.glob("1/containers/*")), "start")
         for path in others:
             path.rmdir()

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.appmaster.state_records import write_whole
 
 from eunomia.errors import EunomiaError
 from eunomia.model.forecasts import Forecast, JobForecast, Phase
@@ -16,10 +17,10 @@ from eunomia_appmaster.master.files import (
     Growth,
     KeptState,
     StateError,
+    TrialsFile,
     read_state,
-    write_state,
-    write_trials,
 )
+from eunomia_appmaster.master.job_index import JobIndex
 from eunomia_appmaster.master.jobs import Gang, Job, JobState
 from eunomia_appmaster.master.outbox import Life, Outbox, Progress, RateReport
 from eunomia_appmaster.master.reporting import differs
@@ -177,10 +178,10 @@ def test_the_state_is_restored_including_nan(tmp_path: Path) -> None:
     job = Job(number=1, parameters={"lr": 0.1}, seed=3, state=JobState.STOPPING, gang=gang, metric=math.nan, best=0.5)
     job.sizes[2] = (2, 0)
     growth = Growth(groups=(8,), before={1: 40})
-    write_state(path, KeptState({"phase": 1}, [job], growth, ("a/1: lost",)))
+    write_whole(path, KeptState({"phase": 1}, [job], growth, ("a/1: lost",)))
     kept = read_state(path)
     assert kept is not None
-    tuner, (again,), grown, notices = kept
+    tuner, (again,), grown, notices, _ = kept
     assert notices == ("a/1: lost",)
     assert grown == growth
     assert grown.grown((8,), [again]) == growth
@@ -200,7 +201,7 @@ def test_files_of_trials_and_activity_are_valid_csv_and_json_lines(tmp_path: Pat
     job = Job(
         number=2, parameters={"lr": 0.1, "note": 'a,"b"'}, seed=3, state=JobState.FAILED, why="line\nbreak", step=7
     )
-    write_trials(tmp_path / "trials.csv", "ana", [job])
+    TrialsFile(tmp_path / "trials.csv", "ana", JobIndex([job])).write()
     import csv
 
     with (tmp_path / "trials.csv").open(newline="") as file:

@@ -25,7 +25,12 @@ def trials_text(rows: Iterable[Sequence[object]]) -> str:
     Args:
         rows: a text or a number for each of ``TRIALS_COLUMNS``; None: not known.
     """
-    return csv_text([(*TRIALS_COLUMNS, SUM), *((*row, _sum([_text(cell) for cell in row])) for row in rows)])
+    return "".join((csv_text([(*TRIALS_COLUMNS, SUM)]), *map(row_text, rows)))
+
+
+def row_text(row: Sequence[object]) -> str:
+    """Return the line of a row with its sum; see ``trials_text``."""
+    return csv_text([(*row, _sum([_text(cell) for cell in row]))])
 
 
 def read_trials_file(app_dir: Path) -> list[dict[str, str]]:

@@ -1,18 +1,23 @@
 """The jobs of an app as its app master knows them: trials of the tuner, with their logs and results."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import structlog
 
 from eunomia.units import JobId
+from eunomia_appmaster.master.cached_tuner import CachedTuner
 from eunomia_appmaster.master.endings import Ending, GangOutcome, last_line
 from eunomia_appmaster.master.gangs import Surroundings
+from eunomia_appmaster.master.job_index import JobIndex
 from eunomia_appmaster.master.jobs import Gang, Job, JobState
 from eunomia_appmaster.master.logs import JobLogs, never_logged
 from eunomia_appmaster.node.stack_signal import STACKS_FOLDER
 from eunomia_appmaster.tuner import TrialRun, Tuner
 
 log = structlog.get_logger()
+
+SOON_SECONDS = 5.0
+"""Seconds for which slots are kept for a failed job before its retry, and for a job that widening may speed up."""
 
 
 class AppJobs:
@@ -26,8 +31,10 @@ class AppJobs:
 
     def __init__(self, around: Surroundings, tuner: Tuner, jobs: Iterable[Job] = ()) -> None:
         self._around = around
-        self.tuner = tuner
-        self.jobs = {job.number: job for job in jobs}
+        self.tuner = CachedTuner(tuner)
+        self.jobs = JobIndex(jobs)
+        self._best: Job | None = None
+        self._with_new_best = self.jobs.follow("best")
         self.new_jobs: list[int] = []
         """Jobs not yet reported to the arbiter; the reporter empties it."""
         self.last = ""
@@ -36,26 +43,28 @@ class AppJobs:
         """The last stall, shown to users; empty: there was none."""
         self.stall_warning = ""
         """What is wrong with the app file's limit on stalls, shown to users."""
+        self._stalls = sum(job.stalls for job in self.jobs.values())
+        self._closed_at = -1
+        """Reports to the tuner when ``_to_close`` was made."""
+        self._to_close: set[int] = set()
+        """Trials that the tuner has ended, and whose jobs were not over then."""
         self._adopted = {number for number, job in self.jobs.items() if job.incarnation}
         self._logs: dict[int, JobLogs] = {}
 
     def add_new_trials(self) -> None:
         """Make a job of each trial that the tuner has added."""
-        for trial in self.tuner.trials():
-            if trial.number not in self.jobs:
-                self.jobs[trial.number] = Job(
-                    number=trial.number,
-                    parameters=dict(trial.parameters),
-                    seed=trial.seed,
-                    rung=self.tuner.rung(trial.number),
-                )
-                self.new_jobs.append(trial.number)
+        for trial in self.tuner.trials()[len(self.jobs) :]:  # they are numbered from 1 without gaps
+            rung = self.tuner.rung(trial.number)
+            self.jobs.add(Job(number=trial.number, parameters=dict(trial.parameters), seed=trial.seed, rung=rung))
+            self.new_jobs.append(trial.number)
 
     def best(self) -> Job | None:
         """Return the job with the best metric at any step, the first of equal ones; None: none logged a finite one."""
         better = self._around.file.search.better_first
-        known = [(better(job.best), job.number) for job in self.jobs.values() if job.best is not None]
-        return self.jobs[min(known)[1]] if known else None
+        candidates = [*self._with_new_best.take(), *([] if self._best is None else [self._best])]
+        known = [(better(job.best), job.number) for job in candidates if job.best is not None]
+        self._best = self.jobs[min(known)[1]] if known else None
+        return self._best
 
     def id_of(self, number: int) -> JobId:
         """Return a job's id: ``app/number``."""
@@ -77,7 +86,7 @@ class AppJobs:
     @property
     def is_over(self) -> bool:
         """Return whether the search has ended and no gang is left."""
-        return self.tuner.is_done() and not any(job.gang for job in self.jobs.values())
+        return self.tuner.is_done() and not self.jobs.with_gang()
 
     def failure(self) -> str | None:
         """Return why the app failed: all its jobs failed, or none has a metric that its tuner could compare."""
@@ -91,6 +100,39 @@ class AppJobs:
     def goal(self, run: TrialRun | None) -> int | None:
         """Return the iteration at which a run ends: its rung, else the whole work; None: not known."""
         return run.stop_at if run is not None and run.stop_at is not None else self._around.file.search.max_iterations
+
+    def _runs_with_gang(self, runs: Mapping[int, TrialRun]) -> list[TrialRun]:
+        """Return the runs of jobs that have a gang, in the tuner's order."""
+        numbers = [job.number for job in self.jobs.with_gang() if job.number in runs]
+        return [runs[number] for number in sorted(numbers, key=self.tuner.rank)]
+
+    def _may_start(self, runs: Mapping[int, TrialRun], named: Collection[int], free: int) -> list[TrialRun]:
+        """Return the first waiting runs in the tuner's order: as many as could get their least of the free GPUs."""
+        waiting, chosen = self.jobs.numbers_in(JobState.WAITING), list[TrialRun]()
+        smallest = self.tuner.smallest
+        for number, run in runs.items() if waiting else ():
+            if free < smallest:
+                break
+            if number in waiting and number not in named and run.least <= free:
+                chosen.append(run)
+                free -= run.least
+        return chosen
+
+    def _back_soon(self, now: float) -> list[Job]:
+        """Return the failed jobs whose retry is near."""
+        return [job for job in self.jobs.in_state(JobState.BACKING_OFF) if job.retry_at - now < SOON_SECONDS]
+
+    def _wake_retries(self, now: float) -> None:
+        for job in self.jobs.in_state(JobState.BACKING_OFF):
+            if now >= job.retry_at:
+                job.state = JobState.WAITING
+
+    def _ended_by_tuner(self) -> list[Job]:
+        """Return the jobs without a gang that are not over though the tuner has ended their trials."""
+        if self._closed_at != self.tuner.reports:
+            self._closed_at, self._to_close = self.tuner.reports, set(self.tuner.ended())
+        self._to_close = {number for number in self._to_close if not self.jobs[number].state.over}
+        return [self.jobs[number] for number in sorted(self._to_close) if self.jobs[number].gang is None]
 
     def _explained(self, job: Job, ending: Ending) -> str:
         errors = self._around.app_dir / str(job.number) / "stderr.log"
@@ -114,6 +156,7 @@ class AppJobs:
     def stalled(self, job: Job, gang: Gang, why: str, now: float) -> None:
         """Record that the runtime ends a job's gang, which has stalled."""
         job.stalls += 1
+        self._stalls += 1
         gang.ordered = why
         job.state = JobState.STOPPING
         self.last_stall = job.last_stall = f"{self.id_of(job.number)} {why}; stacks are in {self._stacks(job)}"
@@ -123,7 +166,7 @@ class AppJobs:
     @property
     def stalls(self) -> int:
         """Number of gangs of the app that were ended as stalled."""
-        return sum(job.stalls for job in self.jobs.values())
+        return self._stalls
 
     def _stacks(self, job: Job) -> str:
         return str(self._around.app_dir / str(job.number) / STACKS_FOLDER)

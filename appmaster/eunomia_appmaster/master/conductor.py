@@ -5,14 +5,14 @@ arbiter into an outbox. It reads no clock of its own; ``now`` is Unix time in se
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import structlog
 
 from eunomia.model.cluster import Cluster
 from eunomia.model.forecasts import ASSUMED_SLOWDOWN
 from eunomia_appmaster.master.announcements import Announcements
-from eunomia_appmaster.master.app_jobs import AppJobs
+from eunomia_appmaster.master.app_jobs import SOON_SECONDS, AppJobs
 from eunomia_appmaster.master.division import Slowdown, Wish, divide, unused
 from eunomia_appmaster.master.endings import GangOutcome, has_failed, judge
 from eunomia_appmaster.master.gangs import Gangs, Surroundings
@@ -39,8 +39,6 @@ GRACE_SECONDS = 30.0
 RETRY_SECONDS = 1.0
 """The pause after a first failure; it doubles with each, up to ``LONGEST_RETRY_SECONDS``."""
 LONGEST_RETRY_SECONDS = 60.0
-SOON_SECONDS = 5.0
-"""Seconds for which slots are kept for a failed job before its retry, and for a job that widening may speed up."""
 SILENT_SECONDS = 3.0
 """Seconds after which a script without the helper that has logged nothing counts as running."""
 IDLE_SECONDS = 1.0
@@ -64,7 +62,7 @@ class Conductor(AppJobs):
 
     def __init__(self, around: Surroundings, tuner: Tuner, jobs: Iterable[Job] = ()) -> None:
         super().__init__(around, tuner, jobs)
-        self.gangs = Gangs(around, self.jobs.values())
+        self.gangs = Gangs(around, self.jobs)
         self.slots = SlotBook()
         self.cluster: Cluster | None = None
         self.slowdowns: dict[int, Slowdown] = {}
@@ -86,7 +84,7 @@ class Conductor(AppJobs):
 
     def hear_logs(self, now: float) -> None:
         """Read the new log points of running jobs."""
-        for job in list(self.jobs.values()):
+        for job in self.jobs.with_gang():
             if job.gang is not None:
                 self._read_logs(job, now)
                 self._mind_rung(job, job.gang, now)
@@ -95,7 +93,7 @@ class Conductor(AppJobs):
 
     def forget_gangs_unknown(self) -> None:
         """Drop gangs that never started, since the runtime's full report after a restart lacks them."""
-        for job in self.jobs.values():
+        for job in self.jobs.with_gang():
             if job.gang is not None and not self.gangs.statuses(job.gang):
                 self._not_started(job, "the runtime does not know it")
 
@@ -247,7 +245,7 @@ class Conductor(AppJobs):
         job.suspensions += 1
         job.state = JobState.WAITING
         self._note("suspended", job, now, gang.gpus)
-        if job.number not in {run.trial for run in self.tuner.runs()}:
+        if job.number not in self.tuner.runs():
             job.state = JobState.PAUSED
             self._around.outbox.put("lives", Life(what="paused"), key=self.id_of(job.number))
 
@@ -286,14 +284,12 @@ class Conductor(AppJobs):
     def _close_ended(self, now: float) -> None:
         """Apply the tuner's decisions: trials that it added, ended or promoted."""
         self.add_new_trials()
-        for number in self.tuner.ended():
-            job = self.jobs[number]
-            if not job.state.over and job.gang is None:
-                self._stopped(job, now)
-        for run in self.tuner.runs():
-            job = self.jobs[run.trial]
-            if job.state is JobState.PAUSED:
-                self._resume(job, run, now)
+        for job in self._ended_by_tuner():
+            self._stopped(job, now)
+        runs = self.tuner.runs()
+        back = [number for number in self.jobs.numbers_in(JobState.PAUSED) if number in runs]
+        for number in sorted(back, key=self.tuner.rank):
+            self._resume(self.jobs[number], runs[number], now)
 
     def _stopped(self, job: Job, now: float, gpus: Sequence[int] = ()) -> None:
         """End a job whose trial the tuner has ended."""
@@ -319,7 +315,7 @@ class Conductor(AppJobs):
         self._close_ended(now)
         self._wake_retries(now)
         slots = self.slots.slots()
-        runs = {run.trial: run for run in self.tuner.runs()}
+        runs = self.tuner.runs()
         self._move_rungs(runs)
         self._leave_lost_slots(slots, runs, now)
         desired = self._desired(slots, runs, now)
@@ -331,20 +327,15 @@ class Conductor(AppJobs):
                 self._confirm(job, job.gang, now)
         self._give_back_idle(slots, runs, now)
 
-    def _wake_retries(self, now: float) -> None:
-        for job in self.jobs.values():
-            if job.state is JobState.BACKING_OFF and now >= job.retry_at:
-                job.state = JobState.WAITING
-
     def _move_rungs(self, runs: Mapping[int, TrialRun]) -> None:
-        for number, run in runs.items():
-            gang = self.jobs[number].gang
+        for run in self._runs_with_gang(runs):
+            gang = self.jobs[run.trial].gang
             if gang is not None and gang.confirmed and gang.stop_at != run.stop_at and not gang.ordered:
                 self.gangs.move_rung(gang, run.stop_at)
 
     def _leave_lost_slots(self, slots: Mapping[int, Slot], runs: Mapping[int, TrialRun], now: float) -> None:
         """Stop jobs that the tuner paused; workers on lost slots are warned by the launcher, with its own deadline."""
-        for job in self.jobs.values():
+        for job in self.jobs.with_gang():
             gang = job.gang
             if gang is None or gang.ordered:
                 continue
@@ -368,21 +359,32 @@ class Conductor(AppJobs):
         for number, gpus in named.items():
             if self._follow_lease(number, tuple(sorted(gpus)), runs, busy, now):
                 desired[number] = tuple(sorted(gpus))
-        return desired | self._divided([run for run in runs.values() if run.trial not in named], busy, slots, now)
+        return desired | self._divided(runs, named, busy, slots, now)
 
     def _divided(
-        self, runs: Sequence[TrialRun], busy: set[int], slots: Mapping[int, Slot], now: float
+        self,
+        runs: Mapping[int, TrialRun],
+        named: Collection[int],
+        busy: set[int],
+        slots: Mapping[int, Slot],
+        now: float,
     ) -> dict[int, tuple[int, ...]]:
-        """Divide the free GPUs of the app's own leases among the jobs; the rest may widen a running one."""
+        """Divide the free GPUs of the app's own leases among the jobs; the rest may widen a running one.
+
+        ``named``: jobs of leases that are for one job alone.
+        """
         here = [gpu for gpu, slot in slots.items() if slot.job is None and slot.node == self._around.node]
         free = [gpu for gpu in here if gpu not in busy]
         if self.cluster is None:
             return {}
-        wishes = [self._wish(run) for run in runs]
+        run_now = [run for run in self._runs_with_gang(runs) if run.trial not in named]
+        may_start = self._may_start(runs, named, len(free))
+        ordered = sorted((*run_now, *may_start), key=lambda run: self.tuner.rank(run.trial))
+        wishes = [self._wish(run) for run in ordered]
         divided = divide([wish for wish in wishes if wish is not None], free, self.cluster)
         left = unused(free, divided)
-        if left and not any(self._comes_back_soon(self.jobs[run.trial], now) for run in runs):
-            self._widen(left, runs, self.cluster, now)
+        if left and not any(job.number in runs and job.number not in named for job in self._back_soon(now)):
+            self._widen(left, run_now, self.cluster, now)
         return divided
 
     def _follow_lease(
@@ -423,7 +425,7 @@ class Conductor(AppJobs):
         """Return, for each running job, the number of slots that it would run on if slots were unlimited."""
         return {
             run.trial: len(gang.gpus) + self._widening.useful(self.jobs[run.trial], run.most, self.goal(run))
-            for run in self.tuner.runs()
+            for run in self._runs_with_gang(self.tuner.runs())
             if (gang := self.jobs[run.trial].gang) is not None and gang.running
         }
 
@@ -470,10 +472,10 @@ class Conductor(AppJobs):
     def _give_back_idle(self, slots: Mapping[int, Slot], runs: Mapping[int, TrialRun], now: float) -> None:
         """Give back slots that no job of the app has been able to use for a while."""
         busy = self.gangs.busy()
-        if any(self._comes_back_soon(self.jobs[number], now) for number in runs):
+        if any(job.number in runs for job in self._back_soon(now)):
             busy |= set(slots)
         idle = {gpu for gpu, slot in slots.items() if gpu not in busy and slot.job is None}
-        stopping = any(job.state is JobState.STOPPING for job in self.jobs.values())
+        stopping = bool(self.jobs.numbers_in(JobState.STOPPING))
         self._idle_since = {gpu: self._idle_since.get(gpu, now) for gpu in idle}
         patience = SOON_SECONDS if self._may_widen_soon(runs) else IDLE_SECONDS
         over = {gpu for gpu in idle if now - self._idle_since[gpu] >= patience or self.tuner.is_done()}
@@ -492,9 +494,6 @@ class Conductor(AppJobs):
         """Whether a job that could use more slots has just started, so that their benefit is not measured yet."""
         return any(
             len(gang.gpus) < run.most and self.jobs[run.trial].seconds_per_step is None
-            for run in runs.values()
+            for run in self._runs_with_gang(runs)
             if (gang := self.jobs[run.trial].gang) is not None
         )
-
-    def _comes_back_soon(self, job: Job, now: float) -> bool:
-        return job.state is JobState.BACKING_OFF and job.retry_at - now < SOON_SECONDS

@@ -11,14 +11,18 @@ import structlog
 
 from eunomia.errors import EunomiaError, InputError
 from eunomia.model.shapes import value
-from eunomia_appmaster.app.trials_file import trials_text
+from eunomia_appmaster.app.trials_file import row_text, trials_text
+from eunomia_appmaster.master.job_index import JobIndex
 from eunomia_appmaster.master.jobs import Job
+from eunomia_appmaster.master.record import CHANGES_FILE, read_log
 from eunomia_appmaster.node.kept_files import OLDER, read_kept, sealed, set_aside
 from eunomia_appmaster.node.system import MACHINE, System
 
 log = structlog.get_logger()
 
-SCHEMA = 1
+SCHEMA = 2
+SCHEMAS = (1, SCHEMA)
+"""Schemas that are read; the first one, of earlier versions, has no log of changes."""
 
 
 class StateError(EunomiaError):
@@ -68,20 +72,20 @@ class KeptState(NamedTuple):
     growth: Growth = Growth()
     notices: tuple[str, ...] = ()
     """What was lost or replaced after damage, to be shown to users."""
+    number: int = 0
+    """The largest number of a state in the files, see ``record``."""
 
 
-def write_state(path: Path, state: KeptState, *, system: System = MACHINE) -> None:
-    """Write ``master.json``: the state that the next attempt resumes from."""
-    plain = {"schema": SCHEMA, "tuner": state.tuner, "jobs": [job.to_json() for job in state.jobs]}
-    plain |= {"more": state.growth.to_json(), "notices": list(state.notices)}
-    system.replace_file(path, sealed(plain), older=True)
+def rest_of(tuner: Any, growth: Growth, notices: Sequence[str]) -> dict[str, Any]:
+    """Return a state but for its jobs, as ``StateRecord.write`` takes it."""
+    return {"schema": SCHEMA, "tuner": tuner, "more": growth.to_json(), "notices": list(notices)}
 
 
 def read_state(path: Path) -> KeptState | None:
-    """Read ``master.json``, or its older copy where it is damaged; None: this is the first attempt.
+    """Read ``master.json``, or its older copy where it is damaged, and the log of changes; None: the first attempt.
 
     Raises:
-        StateError: neither can be read.
+        StateError: neither copy can be read.
     """
     try:
         kept = read_kept(path, cure="restore it from a backup, or submit the app's file again")
@@ -89,21 +93,34 @@ def read_state(path: Path) -> KeptState | None:
             log.warning("master.older_copy", why=kept.damage, taken=f"{path.name}{OLDER}")
         if kept.content is None:
             return None
-        state = _state_of(kept.content, path)
+        _check_schema(kept.content, path)
+        read = read_log(path, kept.content, older=bool(kept.damage))
+        state = _state_of(kept.content, path)._replace(number=read.number)
     except InputError as error:
         raise StateError("the state of an app master must be readable", value=str(error), place=str(path)) from error
-    if not kept.damage:
+    if not (kept.damage or read.damage or read.torn):
         return state
     for job in state.jobs:
-        job.incarnation += not job.state.over  # one may have been started since that copy was written
-    said = f"{kept.damage}; the search goes on from its older copy, which is one write older"
-    return state._replace(notices=(*state.notices, said))
+        job.incarnation += not job.state.over  # one may have been started since what was read was written
+    said = []
+    if kept.damage and read.complete and not read.damage:
+        said.append(f"{kept.damage}; the search goes on from its older copy and all that changed since")
+    elif kept.damage:
+        said.append(f"{kept.damage}; the search goes on from its older copy, which is one write older")
+    if read.damage:
+        log.warning("master.log_damaged", why=read.damage)
+        said.append(f"{read.damage}; the search goes on from that entry")
+    return state._replace(notices=(*state.notices, *said))
+
+
+def _check_schema(state: Mapping[str, Any], path: Path) -> None:
+    if state.get("schema") not in SCHEMAS or not isinstance(state.get("jobs"), list):
+        rule = f"the state must have schema {' or '.join(map(str, SCHEMAS))}, and jobs"
+        raise StateError(rule, value=str(state.get("schema")), place=str(path))
 
 
 def _state_of(state: Mapping[str, Any], path: Path) -> KeptState:
     try:
-        if state["schema"] != SCHEMA:
-            raise StateError(f"the state must have schema {SCHEMA}", value=str(state["schema"]), place=str(path))
         growth = Growth.from_json(state["more"])
         jobs = [Job.from_json(job) for job in state["jobs"]]
         return KeptState(state["tuner"], jobs, growth, tuple(map(str, state.get("notices", ()))))
@@ -111,19 +128,56 @@ def _state_of(state: Mapping[str, Any], path: Path) -> KeptState:
         raise StateError("the state of an app master must be readable", value=repr(error), place=str(path)) from error
 
 
-def put_damaged_state_aside(path: Path) -> None:
-    """Rename a ``master.json`` that is damaged, before the first state of this attempt is written."""
-    if read_kept(path, cure="").damage:
+def put_damaged_state_aside(path: Path) -> bool:
+    """Rename a ``master.json`` that is damaged, and its log, before the first state of this attempt is written.
+
+    Returns:
+        Whether the state was.
+    """
+    kept = read_kept(path, cure="")
+    if kept.content is not None and read_log(path, kept.content).damage:
+        set_aside(path.with_name(CHANGES_FILE))
+    if kept.damage:
         set_aside(path)
+    return bool(kept.damage)
 
 
-def write_trials(path: Path, app: str, jobs: Iterable[Job], *, system: System = MACHINE) -> None:
-    """Write ``trials.csv``, a row a job; unknown values are empty."""
-    rows: list[Sequence[object]] = []
-    for job in jobs:
+class TrialsFile:
+    """``trials.csv``: a row a job; unknown values are empty. A row is made again only when its job has changed.
+
+    Args:
+        path: of the file.
+        app: its name.
+        jobs: of the app.
+        system: files of the machine.
+    """
+
+    def __init__(self, path: Path, app: str, jobs: JobIndex, *, system: System = MACHINE) -> None:
+        self._path, self._app, self._system = path, app, system
+        self._changed = jobs.follow()
+        self._rows: dict[int, str] = {}
+
+    def write(self) -> int:
+        """Write the file, and return the number of its characters; 0: no job has changed since the last time.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        changed = self._changed.take()
+        if not changed:
+            return 0
+        self._rows |= {job.number: row_text(self._row(job)) for job in changed}
+        text = "".join((trials_text([]), *self._rows.values()))
+        try:
+            self._system.replace_file(self._path, text)
+        except OSError:
+            self._changed.add_all(changed)
+            raise
+        return len(text)
+
+    def _row(self, job: Job) -> tuple[object, ...]:
         values = (job.rung, job.step, job.metric, job.best, job.incarnation, job.lost, job.why or job.notice)
-        rows.append([f"{app}/{job.number}", json.dumps(dict(job.parameters)), str(job.state), *values])
-    system.replace_file(path, trials_text(rows))
+        return (f"{self._app}/{job.number}", json.dumps(dict(job.parameters)), str(job.state), *values)
 
 
 class ActivityLog:

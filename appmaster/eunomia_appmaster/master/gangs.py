@@ -1,7 +1,7 @@
 """Gangs of an app: started and stopped through the runtime, adopted after a restart."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -78,10 +78,11 @@ def lost_checkpoints(job: Job, newest: Checkpoint | None, faults: Sequence[Check
 class Gangs:
     """The gangs of all jobs, with the last statuses of their containers."""
 
-    def __init__(self, around: Surroundings, jobs: Iterable[Job]) -> None:
+    def __init__(self, around: Surroundings, jobs: Mapping[int, Job]) -> None:
         self._around = around
+        self._jobs = jobs
         self._statuses: dict[str, ContainerStatus] = {}
-        self._owner = {each: job for job in jobs if job.gang for each in job.gang.containers}
+        self._owner = {each: job for job in jobs.values() if job.gang for each in job.gang.containers}
 
     # -- statuses
 
@@ -90,6 +91,7 @@ class Gangs:
         for status in statuses:
             job = self._owner.get(status.container_id)
             if job is None or job.gang is None:
+                self._skip_incarnation(status)
                 self._refuse_stranger(status)
                 continue
             known = self._statuses.get(status.container_id)
@@ -111,6 +113,13 @@ class Gangs:
             for gpu, container in zip(gang.gpus, gang.containers, strict=True)
             if container not in self._statuses or not self._statuses[container].completed
         }
+
+    def _skip_incarnation(self, status: ContainerStatus) -> None:
+        """Use no incarnation again that the runtime knows, though the state may have lost it."""
+        job = self._jobs.get(status.job)
+        if job is not None and status.incarnation > job.incarnation:
+            log.warning("incarnation.skipped", container=status.container_id)
+            job.incarnation = status.incarnation
 
     def _refuse_stranger(self, status: ContainerStatus) -> None:
         """Stop a live container of an old incarnation; completed ones are ignored."""

@@ -1,7 +1,7 @@
 """The jobs of an app as its master knows them: plain values that survive a restart of the master."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any
 
@@ -61,11 +61,20 @@ class Gang:
     by_logs: bool = False
     """Whether its steps are known from its logs alone, though it uses the helper: nothing that counts was prepared."""
 
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        values = dataclasses.asdict(self)
+        return values | {"gpus": list(self.gpus), "containers": list(self.containers)}
+
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class Job:
     """A trial, or the one job of a single training run."""
 
+    observer: Callable[["Job", str], None] | None = dataclasses.field(
+        default=None, init=False, repr=False, compare=False
+    )
+    """Called after each assignment to an attribute, with its name; see ``JobIndex``."""
     number: int
     parameters: Mapping[str, Parameter]
     seed: int
@@ -115,6 +124,12 @@ class Job:
     notice: str = ""
     """Notice for users on the last loss of its checkpoints; empty: none was lost."""
 
+    def __setattr__(self, name: str, given: Any) -> None:
+        """Assign, and call the observer."""
+        object.__setattr__(self, name, given)
+        if self.observer is not None and name != "observer":
+            self.observer(self, name)
+
     def interrupt(self, now: float) -> int:
         """Note an end that the machine, or a signal from outside, caused; returns how many there were in the window."""
         recent = [time for time in self.interruptions if now - DEFAULT_LIMIT.seconds < time <= now]
@@ -123,7 +138,10 @@ class Job:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values; numbers that are not finite become text, since JSON has no form for them."""
-        values = dataclasses.asdict(self)
+        values: dict[str, Any] = {name: getattr(self, name) for name in _KEPT}
+        values |= {"parameters": dict(self.parameters), "interruptions": list(self.interruptions)}
+        values |= {"sizes": {str(number): list(size) for number, size in self.sizes.items()}}
+        values |= {"gang": None if self.gang is None else self.gang.to_json()}
         values["metric"], values["best"] = _text(self.metric), _text(self.best)
         return values
 
@@ -138,6 +156,9 @@ class Job:
         if gang is not None:
             gang = Gang(**(gang | {"gpus": tuple(gang["gpus"]), "containers": tuple(gang["containers"])}))
         return cls(gang=gang, **plain)
+
+
+_KEPT = tuple(field.name for field in dataclasses.fields(Job) if field.name != "observer")
 
 
 def _text(number: float | None) -> str | None:

@@ -25,15 +25,16 @@ from eunomia_appmaster.master.files import (
     ActivityLog,
     Growth,
     KeptState,
+    TrialsFile,
     put_damaged_state_aside,
     read_state,
-    write_state,
-    write_trials,
+    rest_of,
 )
 from eunomia_appmaster.master.gangs import Surroundings
 from eunomia_appmaster.master.link import ArbiterLink, OverError, Resync
 from eunomia_appmaster.master.notices import Notices
 from eunomia_appmaster.master.outbox import BidReport, Outbox
+from eunomia_appmaster.master.record import StateRecord
 from eunomia_appmaster.master.reporting import Reporter, failed_jobs
 from eunomia_appmaster.master.stalls import StalledJobs
 from eunomia_appmaster.master.wire import cluster_of, lease_of, standing_message
@@ -57,6 +58,8 @@ SAVE_SECONDS = 1.0
 changes, since it remembers the exits of containers."""
 TRIALS_SECONDS = 2.0
 """Seconds between two writes of ``trials.csv``."""
+TRIALS_CHARACTERS_A_SECOND = 25_000
+"""Most characters a second that are written to it: one of many trials is written less often."""
 
 
 @builds
@@ -171,13 +174,21 @@ class AppMaster:
             settings.app, node_token, settings.launcher_file, patience_seconds=1.0, system=system
         )
         kept = read_state(settings.app_dir / "master.json")
-        put_damaged_state_aside(settings.app_dir / "master.json")
+        damaged = put_damaged_state_aside(settings.app_dir / "master.json")
         former = Growth() if kept is None else kept.growth
         self._growth = former.grown(settings.more_trials, () if kept is None else kept.jobs)
         self._notices = Notices(() if kept is None else kept.notices)
         self._around = self._surroundings()
         self._conductor = self._restored(kept)
-        self._reporter = Reporter(self._around, self._conductor, before=self._growth.before)
+        self._record = StateRecord(
+            settings.app_dir / "master.json",
+            self._conductor.jobs,
+            0 if kept is None else kept.number,
+            twice=damaged,
+            system=system,
+        )
+        self._trials = TrialsFile(settings.app_dir / "trials.csv", settings.app, self._conductor.jobs, system=system)
+        self._reporter = Reporter(self._around, self._conductor, before=self._growth.before, clock=system.monotonic)
         self._stalled = StalledJobs(self._around, self._conductor, self._reporter.rate, system.uptime)
         self._agent: Agent | None = None
         self._trials_at = 0.0
@@ -238,9 +249,7 @@ class AppMaster:
 
     def _save(self) -> None:
         self._saved_at = self._clock.now()
-        path = self._settings.app_dir / "master.json"
-        tuner, jobs = self._conductor.tuner.state(), list(self._conductor.jobs.values())
-        write_state(path, KeptState(tuner, jobs, self._growth, self._notices.kept), system=self._system)
+        self._record.write(rest_of(self._conductor.tuner.state(), self._growth, self._notices.kept))
 
     # -- the main thread
 
@@ -301,7 +310,7 @@ class AppMaster:
         self._reporter.changes(now)
         if now - self._saved_at >= SAVE_SECONDS:
             self._keep(self._save)
-        if now - self._trials_at >= TRIALS_SECONDS:
+        if now >= self._trials_at:
             self._keep(self._write_trials)
         return conductor.is_over
 
@@ -339,9 +348,9 @@ class AppMaster:
         self._keep(self._write_trials)
 
     def _write_trials(self) -> None:
-        self._trials_at = self._clock.now()
-        path, jobs = self._settings.app_dir / "trials.csv", self._conductor.jobs.values()
-        write_trials(path, self._settings.app, jobs, system=self._system)
+        now = self._clock.now()
+        self._trials_at = now + TRIALS_SECONDS
+        self._trials_at = now + max(TRIALS_SECONDS, self._trials.write() / TRIALS_CHARACTERS_A_SECOND)
 
     # -- the items of the inbox
 

@@ -1,14 +1,16 @@
 """Reports on an app's jobs to the arbiter: changes only, at a limited rate."""
 
+import itertools
 import json
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from eunomia.contract.events import JobAdded
 from eunomia.model import workload
 from eunomia.model.adaptations import adapts_named
-from eunomia.model.forecasts import Forecast
+from eunomia.model.forecasts import Forecast, Phase
 from eunomia.units import AppId, Locality
 from eunomia_appmaster.app.checkpoints import Checkpoint
 from eunomia_appmaster.master.agent import Known
@@ -31,6 +33,8 @@ RATES_SECONDS = 2.0
 """Seconds between measurements of a running job's rate."""
 FORECAST_CHANGE = 0.005
 """Least change of the remaining work, as a part of the whole, for which a forecast is reported again."""
+FORECAST_SHARE = 0.01
+"""Part of a processor that an app master spends on forecasts at most."""
 RATE_CHANGE = 0.05
 """Least relative change of a measured rate for which it is reported again."""
 UNKNOWN_SPEED = Speed(seconds_per_iteration=0.1)
@@ -48,11 +52,21 @@ class Reporter:
         around: the jobs' environment.
         conductor: runs the jobs.
         before: by trial, iterations done before the app ended and went on; its forecasts leave them out.
+        clock: seconds that pass evenly; what a forecast takes bounds how often one is made.
     """
 
-    def __init__(self, around: Surroundings, conductor: Conductor, before: Mapping[int, int] | None = None) -> None:
+    def __init__(
+        self,
+        around: Surroundings,
+        conductor: Conductor,
+        before: Mapping[int, int] | None = None,
+        *,
+        clock: Callable[[], float],
+    ) -> None:
         self._around = around
         self._conductor = conductor
+        self._clock = clock
+        self._moved = conductor.jobs.follow("state", "gang", "incarnation", "step", "signs")
         self._before = {number: float(step) for number, step in (before or {}).items()}
         fresh = around.file.make_tuner()
         *earlier, _ = around.file.search.groups
@@ -62,6 +76,7 @@ class Reporter:
         self._division: dict[str, tuple[int, ...]] | None = None
         self._division_again_at = math.inf
         self._rates: dict[int, list[Rate]] = {}
+        self._speeds: dict[int, Speed] = {}
         self._rates_sent: dict[RateKey, float] = {}
         self._amounts = AmountsSeen()
         self._measured_at: dict[int, float] = {}
@@ -69,6 +84,7 @@ class Reporter:
         self._pace = Pace()
         self._progress_sent: dict[str, tuple[Progress, int]] = {}
         self._forecast: Forecast | None = None
+        self._forecast_at = -math.inf
         self._standing: StandingReport | None = None
         self._checkpoint: tuple[object, Checkpoint | None] = (None, None)
 
@@ -124,12 +140,12 @@ class Reporter:
         self._division, self._forecast, self._standing = None, None, None
         self._rates_sent, self._progress_sent = {}, {}
         self._amounts.forget_answers()
-        self._progress_at = -math.inf
+        self._progress_at = self._forecast_at = -math.inf
+        self._moved.add_all(self._conductor.jobs.values())
 
     def _added(self, job: Job) -> JobAdded:
         declared = self._around.file.job
-        run = next((run for run in self._conductor.tuner.runs() if run.trial == job.number), None)
-        goal = self._conductor.goal(run)
+        goal = self._conductor.goal(self._conductor.tuner.runs().get(job.number))
         return JobAdded(
             job=self._conductor.id_of(job.number),
             app=AppId(self._around.app),
@@ -161,7 +177,7 @@ class Reporter:
         slots = self._conductor.slots.slots()
         division: dict[str, tuple[int, ...]] = {
             self._conductor.id_of(job.number): tuple(sorted(job.gang.gpus))
-            for job in self._conductor.jobs.values()
+            for job in self._conductor.jobs.with_gang()
             if job.gang is not None
             and job.state is JobState.RUNNING
             and all(gpu in slots and slots[gpu].job is None for gpu in job.gang.gpus)
@@ -176,7 +192,8 @@ class Reporter:
         if now - self._progress_at < PROGRESS_SECONDS:
             return
         self._progress_at = now
-        for job in self._conductor.jobs.values():
+        moved = {job.number: job for job in (*self._moved.take(), *self._conductor.jobs.with_gang())}
+        for _, job in sorted(moved.items()):
             if not job.state.over and (job.gang is not None or (job.incarnation and job.number not in self._rates)):
                 self._measure(job, now)
             name = self._conductor.id_of(job.number)
@@ -210,6 +227,10 @@ class Reporter:
             job.sizes, since=changed_at if job.adapted_at is None else max(changed_at, job.adapted_at)
         )
         speed = speed_of(rates)
+        if speed is None:
+            self._speeds.pop(job.number, None)
+        else:
+            self._speeds[job.number] = _rounded(speed)
         if speed is not None and speed.slowdown is not None:
             self._conductor.slowdowns[job.number] = speed.slowdown
         asked = None if job.gang is None else self._conductor.slots.probe_of(job.number, job.gang.gpus)
@@ -258,20 +279,17 @@ class Reporter:
 
     def speeds(self) -> dict[int, Speed]:
         """Return each trial's known speed: measured from logs, else as its workers reported."""
-        known: dict[int, Speed] = {}
-        for number, job in self._conductor.jobs.items():
-            speed = speed_of(self._rates.get(number, []))
-            if speed is None and job.seconds_per_step and job.gang is not None:
-                speed = Speed(seconds_per_iteration=job.seconds_per_step * len(job.gang.gpus))
-            if speed is not None:
-                known[number] = speed
+        known = dict(self._speeds)
+        for job in self._conductor.jobs.with_gang():
+            if job.number not in known and job.seconds_per_step and job.gang is not None:
+                known[job.number] = _rounded(Speed(seconds_per_iteration=job.seconds_per_step * len(job.gang.gpus)))
         return known
 
     def make_forecast(self) -> Forecast | None:
         """Return the present forecast; None if the work is not known."""
         conductor = self._conductor
         made = forecast(
-            conductor.tuner,
+            conductor.tuner.inner,
             conductor.done(),
             self.speeds(),
             otherwise=UNKNOWN_SPEED,
@@ -279,15 +297,22 @@ class Reporter:
             before=self._before,
         )
         # app_demand_max is the whole app's: an app must not seem better served because most of it is done.
-        return None if made is None else replace(made, most=max(made.most, self._demand))
+        if made is None:
+            return None
+        return replace(made, phases=tuple(map(_grouped, made.phases)), most=max(made.most, self._demand))
 
     def _report_forecast(self) -> None:
+        """Report a forecast that differs; of many trials it is made less often, at a hundredth of a processor."""
+        began = self._clock()
+        if began < self._forecast_at:
+            return
         now = self.make_forecast()
         if now is not None and differs(now, self._forecast):
             self._forecast = now
             self._around.outbox.put("forecast", now, urgent=False)
         if now is not None and now.total_gpu_seconds > 0:
             self._around.outbox.put("done", 1.0 - min(work_left(now) / now.total_gpu_seconds, 1.0), urgent=False)
+        self._forecast_at = began + (self._clock() - began) / FORECAST_SHARE
 
     # -- for users
 
@@ -350,14 +375,46 @@ def work_left(known: Forecast) -> float:
 
 def differs(new: Forecast, old: Forecast | None) -> bool:
     """Return whether a forecast differs from the one before by more than small progress."""
-    if old is None or _shape(new) != _shape(old):
+    if old is None or new.most != old.most or len(new.phases) != len(old.phases):
+        return True
+    if any(_sizes_differ(one, other) for one, other in zip(new.phases, old.phases, strict=True)):
         return True
     scale = FORECAST_CHANGE * max(new.total_gpu_seconds, old.total_gpu_seconds)
     return abs(work_left(new) - work_left(old)) > scale or abs(new.total_gpu_seconds - old.total_gpu_seconds) > scale
 
 
-def _shape(known: Forecast) -> tuple[object, ...]:
-    phases = tuple(
-        tuple((job.iterations_left > 0, job.least, job.most) for job in phase.jobs) for phase in known.phases
-    )
-    return phases, known.most
+def _grouped(phase: Phase) -> Phase:
+    """Return a phase with equal jobs next to each other, the ones with most work first; they run at the same time."""
+    jobs = {id(job): job for job in phase.jobs}
+    counts = Counter(map(id, phase.jobs))
+    ordered = sorted(jobs.values(), key=lambda job: (-job.iterations_left, job.seconds_per_iteration, job.most))
+    return Phase(jobs=tuple(itertools.chain.from_iterable([job] * counts[id(job)] for job in ordered)))
+
+
+def _sizes_differ(new: Phase, old: Phase) -> bool:
+    """Return whether a phase has other numbers of jobs of some size; a small part of many jobs does not count."""
+    now, then = _sizes(new), _sizes(old)
+    return any(abs(now[size] - then[size]) > FORECAST_CHANGE * max(len(new.jobs), len(old.jobs)) for size in now | then)
+
+
+def _sizes(phase: Phase) -> Counter[tuple[bool, int, int]]:
+    """Return the number of jobs by size: whether they have work left, and their least and most GPUs."""
+    sizes: Counter[tuple[bool, int, int]] = Counter()
+    jobs = {id(job): job for job in phase.jobs}
+    for number, count in Counter(map(id, phase.jobs)).items():
+        job = jobs[number]
+        sizes[job.iterations_left > 0, job.least, job.most] += count
+    return sizes
+
+
+def _rounded(speed: Speed) -> Speed:
+    """Return a measured speed with three digits, so that trials of nearly one speed are equal in forecasts."""
+    slowdown = speed.slowdown
+    if slowdown is not None:
+        island, machine, rack, cluster = (_digits(each) for each in slowdown)
+        slowdown = (island, machine, rack, cluster)
+    return Speed(seconds_per_iteration=_digits(speed.seconds_per_iteration), slowdown=slowdown)
+
+
+def _digits(number: float) -> float:
+    return float(f"{number:.3g}")

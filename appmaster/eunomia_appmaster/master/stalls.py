@@ -41,7 +41,7 @@ class StalledJobs:
         if self._watch.tick():
             log.info("stalls.begin_again", why="this app master did not run for a while")
         running = set()
-        for job in self._conductor.jobs.values():
+        for job in self._conductor.jobs.with_gang():
             gang = job.gang
             if gang is None or not gang.confirmed or gang.ordered or job.state is not JobState.RUNNING:
                 continue

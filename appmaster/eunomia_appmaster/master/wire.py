@@ -1,5 +1,6 @@
 """The app master's side of the protocol: converts reports to messages, and messages to leases and clusters."""
 
+import itertools
 import math
 from collections.abc import Iterable
 
@@ -159,8 +160,9 @@ def _phase(phase: Phase) -> pb.Phase:
                 least=job.least,
                 most=job.most,
                 slowdown=job.slowdown or (),
+                count=sum(1 for _ in equal),
             )
-            for job in phase.jobs
+            for job, equal in itertools.groupby(phase.jobs)
         ]
     )
 

@@ -116,8 +116,13 @@ class System(Protocol):
         """
         ...
 
-    def append_line(self, path: Path, line: str) -> None:
+    def append_line(self, path: Path, line: str, *, sync: bool = False) -> None:
         """Append a line to a file.
+
+        Args:
+            path: of the file.
+            line: without its end.
+            sync: wait until it would survive a power cut.
 
         Raises:
             OSError: it cannot be written.
@@ -192,10 +197,13 @@ class MachineSystem:
         if older:
             complete(path, text)
 
-    def append_line(self, path: Path, line: str) -> None:
+    def append_line(self, path: Path, line: str, *, sync: bool = False) -> None:
         """Open, write, close: a killed process loses at most its last line."""
         with path.open("a", encoding="utf-8") as file:
             file.write(line + "\n")
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
 
     def exit(self, code: int) -> NoReturn:
         """See ``os._exit``."""

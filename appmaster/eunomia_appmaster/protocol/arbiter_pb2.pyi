@@ -1061,10 +1061,13 @@ class JobForecast(_message.Message):
     LEAST_FIELD_NUMBER: _builtins.int
     MOST_FIELD_NUMBER: _builtins.int
     SLOWDOWN_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
     iterations_left: _builtins.float
     seconds_per_iteration: _builtins.float
     least: _builtins.int
     most: _builtins.int
+    count: _builtins.int
+    """so many jobs in a row that are equal; 0: one"""
     @_builtins.property
     def slowdown(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """by Locality, four of at least 1; none: not measured"""
@@ -1077,10 +1080,11 @@ class JobForecast(_message.Message):
         least: _builtins.int = ...,
         most: _builtins.int = ...,
         slowdown: _abc.Iterable[_builtins.float] | None = ...,
+        count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["iterations_left", b"iterations_left", "least", b"least", "most", b"most", "seconds_per_iteration", b"seconds_per_iteration", "slowdown", b"slowdown"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "iterations_left", b"iterations_left", "least", b"least", "most", b"most", "seconds_per_iteration", b"seconds_per_iteration", "slowdown", b"slowdown"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

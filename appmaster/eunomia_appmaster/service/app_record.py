@@ -8,6 +8,7 @@ from typing import Any
 
 from eunomia.journal.values import Note
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
+from eunomia_appmaster.service.ended_numbers import compact, expanded
 
 NOTE = "app"
 LIVE, SUSPENDED = "live", "suspended"
@@ -90,7 +91,8 @@ class App:
 
     def note(self) -> Note:
         """Return its note for the journal."""
-        return Note(kind=NOTE, key=self.name, value=dataclasses.asdict(self))
+        values = dataclasses.asdict(dataclasses.replace(self, ended_jobs={}))
+        return Note(kind=NOTE, key=self.name, value=values | {"ended_jobs": compact(self.ended_jobs)})
 
     def standing_message(self) -> pb.Standing:
         """Return the state of its search, shown to users."""
@@ -172,6 +174,10 @@ def read_app(name: str, values: Any) -> App | None:
             continue
         if not isinstance(given, _KINDS.get(field.name, object)) or isinstance(given, bool):
             return None
+    try:
+        app.ended_jobs = expanded(name, app.ended_jobs)
+    except (ValueError, AttributeError, TypeError):
+        return None
     return app if app.name == name and app.state in STATES else None
 
 

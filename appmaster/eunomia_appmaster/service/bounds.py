@@ -80,6 +80,7 @@ BOUNDS: Final[Mapping[str, Bound]] = {
     "JobForecast.most": Bound(any_number=True),
     "JobForecast.iterations_left": Bound(any_number=True),
     "JobForecast.seconds_per_iteration": Bound(any_number=True),
+    "JobForecast.count": Bound(most=MOST_JOBS),
     "JobForecast.slowdown": Bound(any_number=True, items=4),
     "Forecast.total_gpu_seconds": Bound(any_number=True),
     "Forecast.most": Bound(most=MOST_SLOTS),

@@ -1,6 +1,7 @@
 """The arbiter's side of the protocol: converts reports to events, and the arbiter's state to messages."""
 
 import dataclasses
+import itertools
 import json
 import math
 import re
@@ -34,6 +35,7 @@ from eunomia.model.cluster import Cluster, Machine
 from eunomia.model.forecasts import Forecast, JobForecast, Phase
 from eunomia.units import AppId, JobId, Locality, OfferId, Scope, Seconds
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
+from eunomia_appmaster.service.bounds import MOST_JOBS
 
 MOST_NUMBERS = 100_000
 """Most numbers in one column of a bid."""
@@ -160,11 +162,20 @@ def forecast_of(message: pb.Forecast, *, place: str) -> Forecast:
     Raises:
         InputError: a number that is negative or not finite, or a slowdown without four values of at least 1.
     """
-    phases = tuple(Phase(jobs=tuple(_job_forecast(job, place) for job in phase.jobs)) for phase in message.phases)
+    phases = tuple(_phase(phase, place) for phase in message.phases)
     if not 0.0 <= message.total_gpu_seconds < math.inf:
         rule = "total_gpu_seconds of a forecast must be a number of 0 or more"
         raise InputError(rule, value=str(message.total_gpu_seconds), place=place)
     return Forecast(phases=phases, total_gpu_seconds=message.total_gpu_seconds, most=max(1, message.most))
+
+
+def _phase(phase: pb.Phase, place: str) -> Phase:
+    count = sum(max(1, job.count) for job in phase.jobs)
+    if count > MOST_JOBS:
+        rule = f"a phase of a forecast must have at most {MOST_JOBS} jobs"
+        raise InputError(rule, value=str(count), place=place)
+    jobs = ([_job_forecast(job, place)] * max(1, job.count) for job in phase.jobs)
+    return Phase(jobs=tuple(itertools.chain.from_iterable(jobs)))
 
 
 def _job_forecast(job: pb.JobForecast, place: str) -> JobForecast:
@@ -271,7 +282,26 @@ def finite(number: float) -> float | None:
     return float(number) if math.isfinite(number) else None
 
 
-def offer_message(view: ClusterView, offer: Offer, app: int, now: Seconds) -> pb.Offer:
+def shared_offer(offer: Offer) -> pb.Offer:
+    """Write what the messages of an offer to all apps have in common."""
+    return pb.Offer(
+        id=offer.id,
+        scope=pb.ALL if offer.scope is Scope.ALL else pb.FREE,
+        made_at=offer.made_at,
+        gpus=offer.gpus.tolist(),
+        free_gpus=offer.free_gpus,
+        contended=offer.contended,
+        retune=offer.retune,
+        lease_seconds=offer.lease,
+        capacity=offer.capacity.tolist(),
+        named_machines=offer.named.tolist(),
+        now=offer.made_at,
+    )
+
+
+def offer_message(
+    view: ClusterView, offer: Offer, app: int, now: Seconds, *, shared: pb.Offer | None = None
+) -> pb.Offer:
     """Write an offer for one app, with the data of its agent's snapshot.
 
     Args:
@@ -279,34 +309,26 @@ def offer_message(view: ClusterView, offer: Offer, app: int, now: Seconds) -> pb
         offer: open.
         app: the app's row.
         now: time at which the message is sent.
+        shared: ``shared_offer`` of it; None: it is made.
     """
     mine = offer.candidates[view.jobs.app[offer.candidates] == app]
     contention = float(offer.contention[app]) if app < offer.contention.size else math.nan
     held = view.gpus
     closes_at = float(offer.closes_at if offer.closes_at is not None else now)
-    return pb.Offer(
-        id=offer.id,
-        scope=pb.ALL if offer.scope is Scope.ALL else pb.FREE,
-        made_at=offer.made_at,
-        gpus=offer.gpus.tolist(),
+    made = pb.Offer(
         candidates=[view.job_id(int(job)) for job in mine],
-        free_gpus=offer.free_gpus,
-        contended=offer.contended,
-        retune=offer.retune,
         closes_in_seconds=max(0.0, closes_at - now),
         closes_at=closes_at,
-        lease_seconds=offer.lease,
-        capacity=offer.capacity.tolist(),
         contention=contention,
-        named_machines=offer.named.tolist(),
         round=view.round,
         seed=view.seed,
-        now=offer.made_at,
         app_gpu_seconds=float(view.app_ledger.gpu_seconds[app]),
         held=[_held(view, int(gpu)) for gpu in np.flatnonzero(held.app == app)],
         jobs=job_views(view, app),
         causes=sorted(cause.value for cause in view.causes),
     )
+    made.MergeFrom(shared_offer(offer) if shared is None else shared)
+    return made
 
 
 def _held(view: ClusterView, gpu: int) -> pb.HeldSlot:

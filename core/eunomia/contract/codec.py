@@ -7,6 +7,7 @@ Plain values are written as they are; every other value is an object with one ke
 ``{"enum": "A.B"}``    a member of one of the core's enumerations
 ``{"array": "<i8"}``   a numpy array; ``of``: its items, ``shape`` unless it has one dimension
 ``{"tuple": [...]}``   also ``frozenset``, ``dict`` (pairs), ``bytes`` (base64)
+``{"runs": [[n, x]]}`` a tuple with n times x, where one object stands in it many times in a row
 ``{"float": "inf"}``   a float that JSON has no number for
 ====================  =============================================================
 
@@ -15,6 +16,7 @@ Only types of the core can be decoded, so that a hostile value cannot create obj
 
 import dataclasses
 import importlib
+import itertools
 import math
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
@@ -48,6 +50,7 @@ MODULES: Final = (
 )
 """Modules whose types can be encoded; a type's name is unique among them."""
 
+RUN_ITEMS, MOST_RUN_ITEMS = 64, 1_000_000
 _DTYPES: Final = frozenset({"<i4", "<i8", "<f8", "<f4", "|b1", "|O"})
 
 
@@ -116,6 +119,12 @@ def _array(value: Any) -> Json:
     return made if value.ndim == 1 else made | {"shape": list(value.shape)}
 
 
+def _tuple(value: tuple[Any, ...]) -> Json:
+    runs = [list(same) for _, same in itertools.groupby(value, key=id)] if len(value) >= RUN_ITEMS else ()
+    few = 0 < 4 * len(runs) <= len(value)
+    return {"runs": [[len(same), encode(same[0])] for same in runs]} if few else {"tuple": [*map(encode, value)]}
+
+
 def _record(value: Any) -> Json:
     made: dict[str, Json] = {"is": _name(type(value))}
     for field in dataclasses.fields(value):
@@ -140,15 +149,13 @@ def _name(kind: type) -> str:
 
 
 def _unknown(kind: type) -> EunomiaError:
-    return EunomiaError(
-        "an encoded value must be plain, a numpy array, or of a type of eunomia's core",
-        value=f"{kind.__module__}.{kind.__qualname__}",
-    )
+    rule = "an encoded value must be plain, a numpy array, or of a type of eunomia's core"
+    return EunomiaError(rule, value=f"{kind.__module__}.{kind.__qualname__}")
 
 
 _WRITERS: Final[Mapping[type, Callable[[Any], Json]]] = {
     list: lambda value: [encode(item) for item in value],
-    tuple: lambda value: {"tuple": [encode(item) for item in value]},
+    tuple: _tuple,
     frozenset: lambda value: {"frozenset": sorted((encode(item) for item in value), key=str)},
     dict: lambda value: {"dict": [[encode(key), encode(item)] for key, item in value.items()]},
     bytes: lambda value: {"bytes": b64encode(value).decode()},
@@ -192,6 +199,12 @@ def _member(made: dict[str, Json]) -> Enum:
     return found[member]
 
 
+def _runs(made: dict[str, Json]) -> tuple[Any, ...]:
+    if sum(count for count, _ in made["runs"]) > MOST_RUN_ITEMS:
+        raise ValueError("too many items")
+    return tuple(item for count, one in made["runs"] for item in [decode(one)] * count)
+
+
 def _numbers(made: dict[str, Json]) -> Any:
     kind, items = made["array"], made["of"]
     if kind not in _DTYPES:
@@ -207,6 +220,7 @@ def _numbers(made: dict[str, Json]) -> Any:
 _READERS: Final[Mapping[str, Callable[[dict[str, Json]], Any]]] = {
     "array": _numbers,
     "tuple": lambda made: tuple(decode(item) for item in made["tuple"]),
+    "runs": _runs,
     "enum": _member,
     "float": lambda made: float(made["float"]),
     "frozenset": lambda made: frozenset(decode(item) for item in made["frozenset"]),

@@ -158,9 +158,8 @@ def writing(path: Path) -> Iterator[None]:
         rule = "the journal's disk must take what is written"
         raise JournalWriteError(rule, value=str(error), place=str(path)) from error
     except sqlite3.DatabaseError as error:
-        raise InputError(
-            f"a journal must be a readable SQLite file; {BEGIN_ANEW}", value=str(error), place=str(path)
-        ) from error
+        rule = f"a journal must be a readable SQLite file; {BEGIN_ANEW}"
+        raise InputError(rule, value=str(error), place=str(path)) from error
 
 
 # --- the lock ---------------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """The history of a job's adaptations: when its batch size changed, to what, and at how many iterations."""
 
 import math
+from dataclasses import replace
 from enum import IntEnum
 from typing import Final
 
@@ -126,13 +127,7 @@ class Adaptations:
         """Return the history after a report of these iterations: fewer than at the last adaptation lower the floor."""
         if iterations >= self.floor:
             return self
-        return Adaptations(
-            first_batch_size=self.first_batch_size,
-            first_iterations=self.first_iterations,
-            kept=self.kept,
-            dropped=self.dropped,
-            floor=iterations,
-        )
+        return replace(self, floor=iterations)
 
     def regimes(self, iterations_done: float) -> tuple[Regime, ...]:
         """Return the stretches of the work that stands, in order; the last one goes on.

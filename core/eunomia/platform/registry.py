@@ -373,9 +373,8 @@ def _in_file(path: Path) -> list[Found]:
     try:
         module = _file_module(path)
     except (Exception, SystemExit) as error:
-        raise InputError(
-            "a plugin path must name a file that loads", value=_last_line(error), place="--plugin-path"
-        ) from error
+        rule = "a plugin path must name a file that loads"
+        raise InputError(rule, value=_last_line(error), place="--plugin-path") from error
     kinds: list[Any] = [
         item for item in vars(module).values() if isinstance(item, type) and item.__module__ == module.__name__
     ]

@@ -114,9 +114,8 @@ def check_machines(state: State, offer: Offer, allocation: Allocation, placement
         if over.size:
             machine = cluster.machines[int(over[0])].name
             value = f"{total[over[0]]:g} of {limit[over[0]]:g}"
-            raise PlanError(
-                Stage.PLACEMENT, f"{name} of a machine must not be overcommitted", value=value, place=machine
-            )
+            rule = f"{name} of a machine must not be overcommitted"
+            raise PlanError(Stage.PLACEMENT, rule, value=value, place=machine)
     check_ranges(state, allocation, placement, targets)
 
 
@@ -224,9 +223,8 @@ def _check_gang(state: State, lease: Lease) -> None:
     if probe is not None:
         gangs.append(lease.home)
         if joined(lease.home, lease.running) != lease.gpus:
-            raise StateError(
-                "a lease must hold what its job is measured on and goes back to", value=f"lease {lease.id}"
-            )
+            rule = "a lease must hold what its job is measured on and goes back to"
+            raise StateError(rule, value=f"lease {lease.id}")
     if (probe is not None) != (lease.id in state.owners.probing):
         raise StateError("the leases that measure must be those listed", value=f"lease {lease.id}")
     for gpus in gangs:
@@ -247,8 +245,7 @@ def _check_gpu(state: State, gpu: int) -> None:
     if holder != NONE and holder not in state.leases:
         raise StateError("a GPU must be held by a lease that exists", value=f"GPU {gpu}, lease {holder}")
     if successor != NONE and (successor not in state.leases or held.state[gpu] != GpuState.LEAVING):
-        raise StateError(
-            "a successor must be a lease that waits for a leaving GPU", value=f"GPU {gpu}, lease {successor}"
-        )
+        rule = "a successor must be a lease that waits for a leaving GPU"
+        raise StateError(rule, value=f"GPU {gpu}, lease {successor}")
     if held.state[gpu] == GpuState.LEAVING and gpu not in state.owners.leaving.get(holder, set()):
         raise StateError("a leaving GPU must be listed with its lease", value=f"GPU {gpu}")

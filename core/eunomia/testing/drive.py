@@ -240,9 +240,8 @@ class Drive:
             if over.size:
                 value = f"{used[over[0]]:g} of {limits[over[0]]:g}"
                 place = cluster.machines[int(over[0])].name
-                raise TwoHoldersError(
-                    f"{('CPUs', 'memory')[which]} of a machine must be used once", value=value, place=place
-                )
+                rule = f"{('CPUs', 'memory')[which]} of a machine must be used once"
+                raise TwoHoldersError(rule, value=value, place=place)
 
     def _leave(self, order: Transition, now: float) -> None:
         """Stop the processes of a lease; its GPUs become free after a delay."""

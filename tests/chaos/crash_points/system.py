@@ -81,10 +81,10 @@ class VirtualSystem:
         with self._points(path):
             MACHINE.replace_file(path, text, older=older)
 
-    def append_line(self, path: Path, line: str) -> None:
+    def append_line(self, path: Path, line: str, *, sync: bool = False) -> None:
         """Append a line, with a point before and after the write."""
         with self._points(path):
-            MACHINE.append_line(path, line)
+            MACHINE.append_line(path, line, sync=sync)
 
     def exit(self, code: int) -> NoReturn:
         """End the process whose task runs now."""
