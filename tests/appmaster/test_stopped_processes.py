@@ -1,5 +1,6 @@
 """Stopped processes have a longer limit than hung ones, in virtual time and with real processes."""
 
+import faulthandler
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ from tests.appmaster.serving_lab import eventually
 
 from eunomia_appmaster.node.beats import Beats
 from eunomia_appmaster.node.loop_clock import LoopClock
+from eunomia_appmaster.node.stack_signal import STACKS_FILE, STACKS_SIGNAL, catches, write_stacks_on_signal
 from eunomia_appmaster.node.stopped_processes import STOPPED_LIMITS, StoppedTime, process_state
 from eunomia_appmaster.service.watchdog import HUNG_FILE, Watchdog
 
@@ -91,6 +93,24 @@ def test_a_stopped_process_without_beats_is_reported_later_than_a_running_one(sl
         beats.close()
     assert waited[signal.SIGCONT] >= 1.0
     assert waited[signal.SIGSTOP] >= STOPPED_LIMITS
+
+
+def test_a_child_whose_handlers_were_reset_registers_its_stacks_again(tmp_path: Path) -> None:
+    write_stacks_on_signal(tmp_path)
+    child = os.fork()
+    if child == 0:
+        signal.signal(STACKS_SIGNAL, signal.SIG_DFL)  # as a shepherd does
+        write_stacks_on_signal(tmp_path)
+        time.sleep(60.0)
+        os._exit(0)
+    try:
+        eventually(lambda: catches(child), seconds=10.0)
+        os.kill(child, STACKS_SIGNAL)
+        eventually(lambda: "most recent call first" in (tmp_path / STACKS_FILE).read_text(), seconds=10.0)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        faulthandler.unregister(STACKS_SIGNAL)
 
 
 STEP = """

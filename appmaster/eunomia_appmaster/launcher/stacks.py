@@ -23,7 +23,7 @@ MOST_PROCESSES: Final = 16
 MOST_THREADS: Final = 64
 MOST_BYTES: Final = 256 * 1024
 """Greatest length of the stacks that one process writes."""
-WAIT_SECONDS: Final = 2.0
+WAIT_SECONDS: Final = 5.0
 """Time for a process to write its own stacks."""
 _SETTLED_SECONDS: Final = 0.1
 _PY_SPY_SECONDS: Final = 10.0

@@ -25,6 +25,7 @@ def write_stacks_on_signal(folder: str | Path | None) -> None:
         return
     try:
         file = open(os.path.join(folder, STACKS_FILE), "a", encoding="utf-8")  # noqa: SIM115, PTH118, PTH123 - stays open
+        faulthandler.unregister(STACKS_SIGNAL)  # else one that a parent registered, and a shepherd reset, stays away
         faulthandler.register(STACKS_SIGNAL, file=file, all_threads=True, chain=False)
     except (OSError, ValueError, RuntimeError):
         return

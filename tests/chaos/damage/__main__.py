@@ -65,7 +65,7 @@ def main() -> int:
     options.add_argument("--starts", type=int, default=20, help="of a whole service on damaged side files")
     options.add_argument("--verbose", action="store_true", help="a line a damage")
     chosen = options.parse_args()
-    configure_logs(level="error")
+    configure_logs(level="warning")
     sys.stdout.write(f"seed {chosen.seed}\n")
     ends: Counter[End] = Counter()
     side = 0 if chosen.only_journal else chosen.damages // 3

@@ -44,7 +44,7 @@ DAMAGES: Final[Mapping[str, Damaging]] = {
     "cut": lambda content, chance: content[: chance.randrange(len(content) or 1)],
     "empty": lambda content, chance: b"",
     "removed": lambda content, chance: None,
-    "twice": lambda content, chance: content + content,
+    "swapped": lambda content, chance: content[len(content) // 2 :] + content[: len(content) // 2],
     "zeroed": lambda content, chance: bytes(len(content)),
 }
 
@@ -92,6 +92,8 @@ def _judged(snapshot: Snapshot, good: Seen, file: str, how: str, *, both: bool) 
     if not changed:
         return Outcome(end=End.HARMLESS, what=seen.said[:300])
     kind = kind_of(file)
+    if how == "removed" and Path(file).name in ("launcher.json", "secret"):
+        return Outcome(end=End.HARMLESS, what="as in a new folder; the launcher writes it again")
     about = str(Path(file).parent) if kind is Kind.CHECKPOINT else Path(file).name
     if about in seen.said:
         return Outcome(end=End.SAID, what=seen.said[:300])
