@@ -18,6 +18,7 @@ from tests.appmaster.serving_lab import SCRIPT, client, eventually, supervisor
 from eunomia import cli
 from eunomia.errors import InputError
 from eunomia_appmaster.journal_check import check_folder
+from eunomia_appmaster.node.supervisor import left_running
 from eunomia_appmaster.service.reserve import MIB, PART, RESERVE, Reserve
 
 _floors = serving_lab.floors
@@ -176,3 +177,4 @@ def test_a_job_that_fills_the_disk_is_cancelled_and_others_end_meanwhile(
         (work / "end").touch()
         eventually(lambda: arbiter.app("after").state == "finished")
     assert not check_folder(made.state_dir).findings
+    assert not left_running(made.state_dir), "ends that the full disk did not take are written later"

@@ -118,7 +118,12 @@ async def run(options: argparse.Namespace) -> None:
     connections = Connections(most_connections(), patience_seconds=options.connection_seconds)
     server = await serve(node, containers, stalls, options.listen, connections)
     tracker = Tracker(node, containers, masters, options.arbiter, options.token_file)
-    lives = (tracker.run(), _tidy(node, containers, options.keep_seconds), stalls.run(), _watch_memory(containers))
+    lives = (
+        tracker.run(),
+        _tidy(node, containers, masters, options.keep_seconds),
+        stalls.run(),
+        _watch_memory(containers),
+    )
     tasks = [asyncio.create_task(life) for life in (*lives, watch(connections))]
     tasks.append(asyncio.create_task(watch_output(lambda: _run_folders(containers), options.log_mib * MIB)))
     quotas = Quotas(node, containers, masters, round(options.app_gib * GIB))
@@ -172,11 +177,21 @@ async def _end_all(containers: Containers, masters: AppMasters, stop_seconds: fl
             break
         await asyncio.gather(*(container.done.wait() for container in left))
     await masters.ended()
+    _save_again(containers, masters)
 
 
-async def _tidy(node: Node, containers: Containers, keep_seconds: float) -> None:
+def _save_again(containers: Containers, masters: AppMasters) -> None:
+    """Write the records that a full disk refused."""
+    with contextlib.suppress(OSError):  # it is still full: later
+        for one in (*containers, *masters):
+            if one.unsaved:
+                one.save()
+
+
+async def _tidy(node: Node, containers: Containers, masters: AppMasters, keep_seconds: float) -> None:
     while True:
         await asyncio.sleep(min(_TIDY_SECONDS, keep_seconds))
+        _save_again(containers, masters)
         containers.forget(keep_seconds)
         with contextlib.suppress(OSError):  # a full disk: later
             node.mend()

@@ -60,6 +60,8 @@ class AppMasterRecord:
         self.stopped = asyncio.Event()
         self.hurried = asyncio.Event()
         self.held_back = ""
+        self.unsaved = False
+        """Whether the disk refused its last state."""
         self._path = path
 
     @property
@@ -98,7 +100,9 @@ class AppMasterRecord:
             "own_ends": self.own_ends.record(),
             "hasty": self.hasty,
         }
+        self.unsaved = True
         write_json(self._path, record)
+        self.unsaved = False
 
     def drop(self) -> None:
         """Delete the record."""

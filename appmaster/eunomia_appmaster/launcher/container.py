@@ -49,6 +49,7 @@ class Container:
         self.worker: ProcessId | None = None
         self.shepherd: ProcessId | None = None
         self.kill_at: float | None = None
+        self.unsaved = False
         self.stop_at: dict[str, Any] | None = None
         self.orders: OrderSocket | None = None
         self.killer: asyncio.Task[None] | None = None
@@ -101,7 +102,9 @@ class Container:
             "group": record_of(self.group),
             "status": json_format.MessageToDict(status, preserving_proto_field_name=True),
         }
+        self.unsaved = True
         write_json(self.folder / RECORD, record)
+        self.unsaved = False
 
     @classmethod
     def load(cls, folder: Path, *, system: System = MACHINE) -> "Container | None":
