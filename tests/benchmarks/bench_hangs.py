@@ -40,6 +40,8 @@ if "eunomia_appmaster.launcher" in words or "eunomia_appmaster.master" in words:
 """Is imported by each Python: the main thread of launcher, zygote and app masters sleeps on a signal."""
 PATIENCE = 240.0
 STOPPED_SECONDS = 60.0
+READY_SECONDS = 45.0
+"""For a zygote to import torch, on a busy machine too."""
 
 
 def main() -> None:
@@ -138,8 +140,10 @@ def _launcher(folder: Path, made: Supervisor, client: Client) -> Row:
 def _zygote(folder: Path, made: Supervisor, client: Client) -> Row:
     assert made.launcher is not None
     launcher = made.launcher.pid
-    _await(lambda: "zygote.ready" in _texts(folder / "log", "launcher.log"))
-    (pid,) = [int(one) for one in Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()]
+    children = Path(f"/proc/{launcher}/task/{launcher}/children")
+    _await(lambda: children.read_text().split())
+    time.sleep(READY_SECONDS)  # nothing on a screen says that it is ready
+    (pid,) = map(int, children.read_text().split())
     os.kill(pid, signal.SIGUSR2)
     began = time.monotonic()
     client.submit(tiny_app(folder, "hang", iterations=6000, seconds=0.05))

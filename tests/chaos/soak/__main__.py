@@ -7,6 +7,7 @@ interval lies above zero, where an app was lost, or where the journal checker fi
 
 import argparse
 import contextlib
+import csv
 import random
 import secrets
 import shutil
@@ -16,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -174,6 +175,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; 1 where something grows, or is not as it must be."""
     parser = argparse.ArgumentParser(prog="python -m chaos.soak", description=__doc__)
     parser.add_argument("--for", dest="length", default="1h", metavar="TIME")
+    parser.add_argument("--out", type=Path, default=None, help="file for the samples, as CSV")
     parser.add_argument("--seed", type=int, default=None, help="default: a new one, printed")
     chosen = parser.parse_args(arguments)
     seconds = float(parse_duration(chosen.length, name="--for"))
@@ -187,6 +189,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _say(", ".join(f"{count} {what}" for what, count in sorted(soak.counts.items())))
         _say("the last apps: " + ", ".join(f"{count} {state}" for state, count in sorted(soak.states.items())))
         _say(f"{'':28}{'mean':>10}{'an hour':>10}{'95 % interval':>24}")
+        if chosen.out is not None:
+            _save(chosen.out, soak.samples)
         for name, (at, values) in sorted(soak.samples.items()):
             made = slope(at, values)
             said = "GROWS" if made.grows else ("zero is inside" if made.holds_zero else "falls")
@@ -195,6 +199,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for each in wrong:
         _say(f"wrong: {each}")
     return int(bool(wrong))
+
+
+def _save(path: Path, samples: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        out = csv.writer(file)
+        out.writerow(("figure", "seconds", "value"))
+        out.writerows((name, at, value) for name, each in samples.items() for at, value in zip(*each, strict=True))
 
 
 def _say(line: str) -> None:
