@@ -434,3 +434,61 @@ def test_gpu_hours_are_counted_over_a_restart_and_begin_again_at_midnight(tmp_pa
     assert hours.look(view, Seconds(100.0 + left + 1.0))[0] == []  # the arbiter lets it go by itself
     assert hours.used_hours(users.all[0]) == 0.0
     assert hours.waits_seconds(users.all[0]) is None
+
+
+# --- one user's tokens against another's app -----------------------------------------------------------------------
+
+
+def test_a_bid_or_report_for_another_users_app_is_refused(
+    served: Lab, ana: Client, bob: Client, tmp_path: Path
+) -> None:
+    submit(ana, tmp_path, "net")
+    submit(bob, tmp_path, "own")
+    good, evil = Master(served, "net"), Master(served, "own")
+    good.register()
+    evil.register()
+    stub, bid = served.client(), pb.Bid(offer=1)
+    calls: list[Callable[[], object]] = [
+        lambda: evil.stub().Allocate(pb.AllocateRequest(app="net", attempt=1, bid=bid), metadata=evil.token),
+        lambda: evil.stub().RegisterApplicationMaster(
+            pb.RegisterApplicationMasterRequest(app="net", attempt=9), metadata=evil.token
+        ),
+        lambda: evil.stub().FinishApplicationMaster(
+            pb.FinishApplicationMasterRequest(app="net", attempt=9), metadata=evil.token
+        ),
+        lambda: stub.Cancel(pb.CancelRequest(app="net"), metadata=evil.token),
+    ]
+    for call in calls:
+        with pytest.raises(grpc.RpcError) as error:
+            call()
+        assert error.value.code() is grpc.StatusCode.PERMISSION_DENIED
+    added = pb.JobAdded(job="net/7", least=1, most=1)
+    assert "net/7" in " ".join(evil.beat(jobs_added=[added]).refused)
+    assert ana.app("net").state in ("starting", "waiting", "running")
+    good.beat()
+
+
+def test_logs_of_another_users_app_are_those_of_an_app_that_is_not_there(
+    served: Lab,
+    ana: Client,
+    bob: Client,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    from eunomia import cli
+
+    submit(ana, tmp_path, "net")
+    log = Path(ana.app("net").folder) / "1" / "stdout.log"
+    log.parent.mkdir()
+    log.write_text("a secret\n")
+    monkeypatch.setenv("EUNOMIA_ADDRESS", served.arbiter.address)
+    master = Master(served, "net")
+    master.register()
+    master.beat_until(lambda: master.leases, jobs_added=[pb.JobAdded(job="net/1", least=1, most=1)])
+    for client, code, shown in ((ana, 0, "a secret"), (bob, 2, 'no app is named "net"')):
+        monkeypatch.setenv("EUNOMIA_TOKEN_FILE", str(client._token_file))
+        assert cli.run(["logs", "net/1"]) == code
+        said = "".join(capfd.readouterr())
+        assert shown in said
+        assert ("a secret" in said) is (client is ana)

@@ -88,14 +88,14 @@ class Town:
         client = rpc.ClientProtocolStub(self.channels[0])
         while not (await client.Health(pb.HealthRequest(), metadata=self.operator)).ready:
             await asyncio.sleep(0.05)
-        tokens = self._tokens()
         plugins = _plugins()
         work = []
         for number in range(self.masters):
             await self._submit(client, number)
             stub = rpc.ApplicationMasterProtocolStub(self.channels[number % len(self.channels)])
-            token = _bearer(tokens.app(f"app-{number}"))
+            token = _bearer(self._token(f"app-{number}"))
             work.append(asyncio.create_task(self._master(stub, f"app-{number}", token, plugins)))
+        await self._disturb(client)
         await asyncio.sleep(WARM_SECONDS)
         process, me = psutil.Process(self.process.pid), psutil.Process()
         before, mine, began = process.cpu_times(), me.cpu_times(), time.monotonic()
@@ -143,11 +143,15 @@ class Town:
             self.process.kill()
             self.process.wait()
 
-    def _tokens(self) -> Tokens:
+    async def _disturb(self, client: Any) -> None:
+        """Begin what is to go on beside the heartbeats: here nothing."""
+
+    def _token(self, app: str) -> str:
         from eunomia.journal.journal import read_journal
 
         with read_journal(self.folder / "state" / "journal.sqlite") as journal:
-            return Tokens(bytes.fromhex(str(journal.meta["secret"])))
+            note: Any = journal.note_of("app", app)
+            return Tokens(bytes.fromhex(str(journal.meta["secret"])), issue_of={app: note["issue"]}.get).app(app)
 
     async def _submit(self, client: Any, number: int) -> None:
         text = f'[app]\nname = "app-{number}"\n[job]\ncommand = "python train.py"\nslots = {{ min = 1, max = 4 }}\n'
@@ -195,7 +199,7 @@ class Town:
             return
         for offer in answer.offers:
             self.heard[offer.id].append(time.monotonic())
-        plain = pb.AllocateResponse(response_id=answer.response_id, now=answer.now)
+        plain = pb.AllocateResponse(response_id=answer.response_id, now=answer.now, mark=answer.mark)
         if answer == plain:
             self.delays.append(delay)
         else:
@@ -248,7 +252,7 @@ class Town:
 
 
 def _bearer(token: str) -> tuple[tuple[str, str], ...]:
-    return (("authorization", f"Bearer {token.strip()}"),)
+    return (("authorization", f"Bearer {token.split()[0]}"),)
 
 
 def _plugins() -> list[pb.PluginVersion]:
