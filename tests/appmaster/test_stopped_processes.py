@@ -15,7 +15,7 @@ from tests.appmaster.serving_lab import eventually
 from eunomia_appmaster.node.beats import Beats
 from eunomia_appmaster.node.loop_clock import LoopClock
 from eunomia_appmaster.node.stack_signal import STACKS_FILE, STACKS_SIGNAL, catches, write_stacks_on_signal
-from eunomia_appmaster.node.stopped_processes import STOPPED_LIMITS, StoppedTime, process_state
+from eunomia_appmaster.node.stopped_processes import STOPPED_LIMITS, StoppedTime, process_state, waited_seconds
 from eunomia_appmaster.service.watchdog import HUNG_FILE, Watchdog
 
 LIMIT = 30.0
@@ -93,6 +93,33 @@ def test_a_stopped_process_without_beats_is_reported_later_than_a_running_one(sl
         beats.close()
     assert waited[signal.SIGCONT] >= 1.0
     assert waited[signal.SIGSTOP] >= STOPPED_LIMITS
+
+
+@pytest.fixture
+def crowded() -> Iterator[int]:
+    """The pid of a busy process that shares one core with seven others."""
+    core = min(os.sched_getaffinity(0))
+    made = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(8)]
+    for each in made:
+        os.sched_setaffinity(each.pid, {core})
+    yield made[0].pid
+    for each in made:
+        each.kill()
+        each.wait()
+
+
+def test_the_time_in_which_a_process_waits_for_a_core_is_known(crowded: int) -> None:
+    eventually(lambda: waited_seconds(crowded) > 0.5, seconds=60.0)
+    assert waited_seconds(2**22 + 1) == 0.0
+
+
+@pytest.mark.slow
+def test_a_process_that_waits_for_a_core_is_not_taken_for_a_hung_one(crowded: int) -> None:
+    beats, began = Beats(1.0), time.monotonic()
+    os.write(beats.write, b".")
+    assert beats.wait(crowded) is not None
+    assert time.monotonic() - began > 3.0  # a second of its own takes some eight
+    beats.close()
 
 
 def test_a_child_whose_handlers_were_reset_registers_its_stacks_again(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from typing import Final
 from eunomia.units import format_duration
 from eunomia_appmaster.node.loop_clock import LoopClock
 from eunomia_appmaster.node.stack_signal import write_stacks_on_signal
-from eunomia_appmaster.node.stopped_processes import STOPPED, STOPPED_LIMITS, StoppedTime, process_state
+from eunomia_appmaster.node.stopped_processes import STOPPED, STOPPED_LIMITS, StoppedTime, process_state, waited_seconds
 from eunomia_appmaster.node.system import MACHINE
 
 VARIABLE: Final = "EUNOMIA_BEAT_FD"
@@ -67,10 +67,13 @@ class Beats:
         self._heard_at = clock()
         self._began = False
         self._stops = StoppedTime(self._clock)
+        self._waited = 0.0
+        """Seconds for which the process had waited for a core at its last beat."""
 
     def wait(self, pid: int) -> float | None:
         """Wait until a process has ended, or its loop hangs: returns the seconds of silence, else None."""
         ended = os.pidfd_open(pid)
+        self._waited = waited_seconds(pid)
         try:
             poll = select.poll()
             poll.register(ended, select.POLLIN)
@@ -80,10 +83,10 @@ class Beats:
                 if ended in ready:
                     return None
                 if self._read in ready:
-                    self._take(poll)
+                    self._take(poll, pid)
                 self._clock.tick()
                 self._stops.look(process_state(pid))
-                if (silent := self._overdue()) is not None:
+                if (silent := self._overdue(pid)) is not None:
                     return silent
         finally:
             os.close(ended)
@@ -93,16 +96,21 @@ class Beats:
         os.close(self._read)
         os.close(self.write)
 
-    def _take(self, poll: select.poll) -> None:
+    def _take(self, poll: select.poll, pid: int) -> None:
         if os.read(self._read, 4096):
+            self._waited = waited_seconds(pid)
             self._heard_at, self._began = self._clock.now(), True
         else:
             poll.unregister(self._read)
 
-    def _overdue(self) -> float | None:
-        """Return the seconds of silence of a loop that hangs; None: it has time left."""
+    def _overdue(self, pid: int) -> float | None:
+        """Return the seconds of silence of a loop that hangs; None: it has time left.
+
+        The time in which its process waits for a core, on a machine with too few, does not count.
+        """
+        heard_at = self._heard_at + waited_seconds(pid) - self._waited
         limit = self._limit if self._began else START_LIMITS * self._limit
-        return self._stops.overdue(self._heard_at, limit, STOPPED_LIMITS * self._limit)
+        return self._stops.overdue(heard_at, limit, STOPPED_LIMITS * self._limit)
 
 
 def end_hung(pid: int, name: str, silent: float, stacks: Path) -> str:

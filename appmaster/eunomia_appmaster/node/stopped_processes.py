@@ -24,6 +24,14 @@ def process_state(pid: int) -> str:
     return (text.rpartition(")")[2].split() or [""])[0]
 
 
+def waited_seconds(pid: int) -> float:
+    """Return for how long a process' first thread was ready to run and had no core; 0 where the kernel counts none."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
+
+
 class StoppedTime:
     """The time in which one process was stopped, as a loop has seen it that looks once a second.
 
