@@ -49,7 +49,9 @@ class LimitFlags(BaseModel):
     ] = None
     disk: Annotated[
         str | None,
-        typer.Option("--disk", metavar="SIZE", help="Of its apps' folders: 100GiB; none: no limit, at first."),
+        typer.Option(
+            "--disk", metavar="SIZE", help="Of its apps' folders: 100GiB; kept, not enforced; none: no limit."
+        ),
     ] = None
     as_json: AsJson = False
     address: Address = None
