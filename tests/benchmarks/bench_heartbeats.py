@@ -1,7 +1,7 @@
 """How long heartbeats take to be answered while many app masters call and auctions go on.
 
     python tests/benchmarks/bench_heartbeats.py 300
-    python tests/benchmarks/bench_heartbeats.py 50 100 200 300 500 1000
+    python tests/benchmarks/bench_heartbeats.py 300 1000 --beside OLDER_CHECKOUT
 
 The arbiter is a process of its own; this one plays the launcher and all app masters, over real gRPC on loopback. Each
 master has one elastic job, reports progress with every heartbeat, and bids for every offer. Prints; asserts no timing.
@@ -16,6 +16,7 @@ own share of waiting for a processor.
 import argparse
 import asyncio
 import contextlib
+import itertools
 import os
 import signal
 import statistics
@@ -35,12 +36,13 @@ from eunomia.contract.bundles import MachineClasses
 from eunomia.platform.profiles import Profile
 from eunomia.units import Stage
 from eunomia_appmaster.master.wire import cluster_of
+from eunomia_appmaster.node.kept_files import read_token
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
 from eunomia_appmaster.protocol import launcher_pb2 as lpb
 from eunomia_appmaster.protocol import launcher_pb2_grpc as lrpc
-from eunomia_appmaster.service.tokens import Tokens
 
+ROOT = Path(__file__).parent.parent.parent
 SLOTS = 64
 WARM_SECONDS = 5.0
 OVERRIDES = ("rounds.lease=10s", "rounds.bid_deadline=1s", "rounds.suspend_grace=100ms")
@@ -50,8 +52,9 @@ FLOORS = ("core", "plugins", "appmaster", "hpo_adapters", "testbed")
 class Town:
     """An arbiter's process, and the launcher and app masters that call it."""
 
-    def __init__(self, folder: Path, masters: int, *, durable: bool) -> None:
+    def __init__(self, folder: Path, masters: int, *, durable: bool, root: Path = ROOT) -> None:
         self.folder = folder
+        self._name = root.name
         self.masters = masters
         self.delays: list[float] = []
         self.news = 0
@@ -60,7 +63,8 @@ class Town:
         self.measuring = False
         self._classes: dict[int, MachineClasses] = {}
         self._ending = False
-        root = Path(__file__).parent.parent.parent
+        self._tokens: dict[str, str] = {}
+        self._registered: set[str] = set()
         command = [sys.executable, "-m", "eunomia_appmaster.service", "--state-dir", str(folder / "state")]
         command += ["--address", "127.0.0.1:0", "--policy", "themis"]
         for override in OVERRIDES:
@@ -83,18 +87,21 @@ class Town:
         address = (run_dir / "address").read_text().strip()
         self.channels = [grpc.aio.insecure_channel(address, options=options) for _ in range(8)]
         self.operator = _bearer((run_dir / "token").read_text())
-        launcher = asyncio.create_task(self._launch(_bearer((run_dir / "launcher.token").read_text())))
+        launcher = asyncio.create_task(self._launch(_bearer(read_token(run_dir / "launcher.token"))))
         (self.folder / "train.py").write_text("")
         client = rpc.ClientProtocolStub(self.channels[0])
         while not (await client.Health(pb.HealthRequest(), metadata=self.operator)).ready:
             await asyncio.sleep(0.05)
         plugins = _plugins()
         work = []
-        for number in range(self.masters):
-            await self._submit(client, number)
-            stub = rpc.ApplicationMasterProtocolStub(self.channels[number % len(self.channels)])
-            token = _bearer(self._token(f"app-{number}"))
-            work.append(asyncio.create_task(self._master(stub, f"app-{number}", token, plugins)))
+        for begin in range(0, self.masters, 50):
+            numbers = range(begin, min(begin + 50, self.masters))
+            await asyncio.gather(*(self._submit(client, number) for number in numbers))
+            for number in numbers:
+                stub = rpc.ApplicationMasterProtocolStub(self.channels[number % len(self.channels)])
+                work.append(asyncio.create_task(self._master(stub, f"app-{number}", plugins)))
+        while len(self._registered) < self.masters:
+            await asyncio.sleep(0.1)
         await self._disturb(client)
         await asyncio.sleep(WARM_SECONDS)
         process, me = psutil.Process(self.process.pid), psutil.Process()
@@ -117,6 +124,7 @@ class Town:
         own = (mine_after.user + mine_after.system - mine.user - mine.system) / wall
         spreads = [1000.0 * (max(times) - min(times)) for times in self.heard.values() if len(times) > 1]
         cells = [
+            self._name,
             f"{self.masters}",
             f"{len(self.delays) / wall:.0f}",
             f"{self.news / wall:.0f}",
@@ -127,6 +135,7 @@ class Town:
             f"{(health.steps - steps) / wall:.1f}",
             f"{100.0 * share:.0f} %",
             f"{100.0 * own:.0f} %",
+            f"{process.memory_info().rss / 1e6:.0f}",
             f"{os.getloadavg()[0]:.1f}",
         ]
         notes = [str(failed[0])[:200]] if failed else []
@@ -146,13 +155,6 @@ class Town:
     async def _disturb(self, client: Any) -> None:
         """Begin what is to go on beside the heartbeats: here nothing."""
 
-    def _token(self, app: str) -> str:
-        from eunomia.journal.journal import read_journal
-
-        with read_journal(self.folder / "state" / "journal.sqlite") as journal:
-            note: Any = journal.note_of("app", app)
-            return Tokens(bytes.fromhex(str(journal.meta["secret"])), issue_of={app: note["issue"]}.get).app(app)
-
     async def _submit(self, client: Any, number: int) -> None:
         text = f'[app]\nname = "app-{number}"\n[job]\ncommand = "python train.py"\nslots = {{ min = 1, max = 4 }}\n'
         request = pb.SubmitRequest(app_file=text, file_name="app.toml", folder=str(self.folder), user=f"u{number % 20}")
@@ -167,9 +169,13 @@ class Town:
 
     # --- app masters -----------------------------------------------------------------------------------------------
 
-    async def _master(self, stub: Any, app: str, token: Any, plugins: list[pb.PluginVersion]) -> None:
+    async def _master(self, stub: Any, app: str, plugins: list[pb.PluginVersion]) -> None:
+        while app not in self._tokens:
+            await asyncio.sleep(0.1)
+        token = _bearer(self._tokens[app])
         request = pb.RegisterApplicationMasterRequest(app=app, attempt=1, agent_plugins=plugins)
         welcome = await stub.RegisterApplicationMaster(request, metadata=token, timeout=120.0)
+        self._registered.add(app)
         cluster = cluster_of(welcome.cluster)
         heartbeat, number, done, bid = welcome.heartbeat_seconds, 0, 0.0, None
         job = f"{app}/1"
@@ -245,6 +251,7 @@ class Town:
             number = answer.response_id
             for order in answer.revocations:
                 states[order.slot].closed_epoch = max(order.epoch, states[order.slot].closed_epoch)
+            self._tokens |= {start.app: start.token for start in answer.start_app_masters}
             started = [
                 lpb.AppMasterStatus(app=start.app, attempt=start.attempt, state=lpb.APP_MASTER_RUNNING, version=1)
                 for start in answer.start_app_masters
@@ -266,6 +273,7 @@ def _percentile(seconds: list[float], part: float) -> float:
 
 
 HEADERS = (
+    "code",
     "app masters",
     "empty answers/s",
     "answers with news/s",
@@ -276,6 +284,7 @@ HEADERS = (
     "steps/s",
     "arbiter CPU",
     "this process CPU",
+    "arbiter MB",
     "load",
 )
 
@@ -285,13 +294,15 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("masters", type=int, nargs="*", default=[300])
     options.add_argument("--seconds", type=float, default=15.0, help="measured, after a warm-up")
+    options.add_argument("--beside", type=Path, help="root of another checkout, measured before each figure")
     options.add_argument("--not-durable", action="store_true", help="no fsync a step")
     chosen = options.parse_args()
     print(f"| {' | '.join(HEADERS)} |")
     print("|---" * len(HEADERS) + "|", flush=True)
-    for masters in chosen.masters:
+    roots = [*([chosen.beside.resolve()] if chosen.beside else []), ROOT]
+    for masters, root in itertools.product(chosen.masters, roots):
         with tempfile.TemporaryDirectory(prefix="eunomia-beats-") as folder:
-            town = Town(Path(folder), masters, durable=not chosen.not_durable)
+            town = Town(Path(folder), masters, durable=not chosen.not_durable, root=root)
             with contextlib.ExitStack() as stack:
                 stack.callback(town.close)
                 print(asyncio.run(town.run(chosen.seconds)), flush=True)

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
+SWITCH_SECONDS = 0.0005
+"""Seconds after which the thread of a step gives the interpreter to the event loop, which answers heartbeats."""
+
 MEND_SECONDS = 5.0
 """Seconds between two looks at the files by which this machine's processes reach the arbiter."""
 
@@ -182,6 +185,7 @@ def main() -> None:
     options = parser().parse_args()
     name_process("arbiter")
     configure_logs()
+    sys.setswitchinterval(SWITCH_SECONDS)
     try:
         with contextlib.suppress(KeyboardInterrupt):
             asyncio.run(run(settings_of(options), options.run_dir or run_dir(options.state_dir)))

@@ -51,6 +51,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 OwnRequest = pb.RegisterApplicationMasterRequest | pb.AllocateRequest | pb.FinishApplicationMasterRequest
 MOST_CALLS = 8
 """Most heartbeats of one app master that may be outstanding at once."""
+_QUIET_FIELDS = frozenset(("app", "attempt", "response_id", "progress", "jobs_progress", "forecast", "standing"))
 _LATE = (JobReported, RateMeasured, Adapted, JobFinished, JobFailed, JobPaused, JobResumed)
 """Events that are ignored for a job that is over: repeated reports, or reports that crossed its end."""
 _LATE_NAMES = frozenset(kind.__name__ for kind in _LATE)
@@ -205,6 +206,9 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
     async def _take(self, session: Session, app: App, request: pb.AllocateRequest, *, acknowledges: bool) -> None:
         """Apply the reports of a request; the next answer lists the refused ones."""
         events: list[Event] = list(session.take_acknowledged()) if acknowledges else []
+        if not events and _is_quiet(request):
+            self._put_quiet(session, app, request)
+            return
         bid: BidReceived | None = None
         async with self._service.driver.lock:
             view = self._service.view
@@ -224,6 +228,21 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
             decision = await self._service.driver.fold(events, notes)
             _store_refusals(session, decision, bid)
         elif events or notes:
+            self._service.driver.put(events, notes)
+
+    def _put_quiet(self, session: Session, app: App, request: pb.AllocateRequest) -> None:
+        """Queue reports that need nothing of the arbiter's state, so that they do not wait for a step.
+
+        Those of jobs that are over are dropped by the step.
+        """
+        try:
+            bounds.check(request)
+            events = list(events_of(request))
+        except InputError as error:
+            session.refused.append(str(error))
+            return
+        notes = [app.note()] if self._note(app, request, events) else []
+        if events or notes:
             self._service.driver.put(events, notes)
 
     def _bounded(self, view: ClusterView, app: App, events: Iterable[Event]) -> list[Event]:
@@ -303,7 +322,7 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
     ) -> pb.AllocateResponse:
         """Wait for news, for the heartbeat's end, or for a later call that supersedes this one.
 
-        An answer without news does not take the driver's lock, so it does not wait for a step.
+        Only where there may be news the driver's lock is taken, so no other answer waits for a step.
         """
         service = self._service
         while True:
@@ -314,10 +333,13 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
             if command is not None:
                 return command
             left = due - float(service.driver.clock.now())
-            async with service.driver.lock:
-                if session.calls != call:
-                    continue
-                answer = service.news_writer.news(session, service.view, service.driver.clock.now())
+            answer = None
+            if session.may_have_news():
+                async with service.driver.lock:
+                    if session.calls != call:
+                        continue
+                    session.looked()
+                    answer = service.news_writer.news(session, service.view, service.driver.clock.now())
             if answer is None and left <= 0.0:
                 answer = pb.AllocateResponse()
             if answer is None:
@@ -364,6 +386,11 @@ def _command(app: App, session: Session | None, request: pb.AllocateRequest) -> 
         why = "a later attempt of this app's master is there"
         return pb.AllocateResponse(a_m_command=pb.AM_SHUTDOWN, response_id=request.response_id, diagnostics=why)
     return None
+
+
+def _is_quiet(request: pb.AllocateRequest) -> bool:
+    """Return whether a request has no other reports than progress, a forecast and what is for users."""
+    return all(field.name in _QUIET_FIELDS for field, _ in request.ListFields())
 
 
 def _end_of(app: App) -> str:

@@ -327,7 +327,7 @@ class Service:
             node.order(self._order_keys(node))
         stirred = None if self._driver is None else self.news_writer.stirred(self.view)
         for session in list(self.sessions.values()) if stirred is None else self._sessions_of(stirred):
-            session.changed.set()
+            session.stir()
 
     def _sessions_of(self, apps: Iterable[str]) -> list[Session]:
         return [session for name in apps if (session := self.sessions.get(name)) is not None]

@@ -13,18 +13,21 @@ import numpy as np
 
 from eunomia.arbiter import ClusterView, LeaseView
 from eunomia.contract.events import Started
+from eunomia.contract.offers import Offer
 from eunomia.model.leases import GpuState, LeaseState
 from eunomia.units import NONE, AppId, Epoch, LeaseId, Seconds
 from eunomia_appmaster.node.system import MACHINE, System
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol.tokens import container_token, node_token
-from eunomia_appmaster.service.messages import finite, offer_message
+from eunomia_appmaster.service.messages import finite, offer_message, shared_offer
 from eunomia_appmaster.service.nodes import Nodes
 from eunomia_appmaster.service.tuned import amounts_of
 
 READY = (LeaseState.ORDERED, LeaseState.ACTIVE)
 MOST_REFUSALS = 100
 """Most refused reports that wait for the next answer."""
+LOOK_AGAIN_SECONDS = 10.0
+"""Seconds after which news are looked for without a change."""
 LEAST_SECONDS = 0.01
 """Least seconds between two calls of an app master that are processed."""
 
@@ -61,6 +64,9 @@ class Session:
         self.waiting = 0
         """Calls that wait for the calls before them."""
         self.changed = asyncio.Event()
+        self.stale = True
+        """Whether there may be news since they were looked for last."""
+        self._looked_at = 0.0
         self.bid_error = ""
         self.refused: deque[str] = deque(maxlen=MOST_REFUSALS)
         self.unacknowledged: list[Started] = []
@@ -92,6 +98,23 @@ class Session:
             finally:
                 self.waiting -= 1
 
+    def stir(self) -> None:
+        """Note that there may be news, and wake the call that waits for them."""
+        self.stale = True
+        self.changed.set()
+
+    def may_have_news(self) -> bool:
+        """Return whether news are to be looked for, which waits for a step that is under way.
+
+        Without a change they are looked for again now and then: it costs little, and forgives a change that was missed.
+        """
+        aged = asyncio.get_running_loop().time() - self._looked_at > LOOK_AGAIN_SECONDS
+        return self.stale or aged or bool(self.refused or self.bid_error)
+
+    def looked(self) -> None:
+        """Note that all news up to now are in an answer."""
+        self.stale, self._looked_at = False, asyncio.get_running_loop().time()
+
     def take_acknowledged(self) -> list[Started]:
         """Return the leases that start with the answer that is acknowledged now."""
         started, self.unacknowledged = self.unacknowledged, []
@@ -111,6 +134,8 @@ class NewsWriter:
         self._secret = secret
         self._marks: dict[int, list[tuple[float, ...]]] = {}
         self._seen: tuple[object, ...] = ()
+        self._offer: tuple[Offer, pb.Offer] | None = None
+        """The open offer, and what its messages to all apps have in common."""
 
     def stirred(self, view: ClusterView) -> list[str] | None:
         """Return the apps that may have news since the last call, in the order of their rows; None: all apps.
@@ -219,7 +244,9 @@ class NewsWriter:
             return
         if offer.apps is None or row in offer.apps:
             session._offer = int(offer.id)
-            answer.offers.append(offer_message(view, offer, row, now))
+            if self._offer is None or self._offer[0] is not offer:
+                self._offer = offer, shared_offer(offer)
+            answer.offers.append(offer_message(view, offer, row, now, shared=self._offer[1]))
 
     def _lease(self, app: str, view: ClusterView, lease: LeaseView) -> pb.Lease:
         return pb.Lease(

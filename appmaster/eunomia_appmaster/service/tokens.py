@@ -49,6 +49,8 @@ USERS_METHODS = frozenset(
     {"Submit", "List", "Explain", "Cancel", "Health", "ResumeApp", "MoreTrials", "ListUsers"},
 )
 """The methods of ``CLIENT`` that a user's token may call; the others are the operator's."""
+MOST_SIGNED = 10_000
+"""Most tokens of which it is kept that their signature is right."""
 SIGNED = (Role.OPERATOR, Role.LAUNCHER, Role.APP)
 """Roles whose tokens are signed with the secret."""
 
@@ -67,6 +69,8 @@ class Tokens:
         self, secret: bytes, *, users: Users | None = None, issue_of: Callable[[str], int | None] = lambda app: 0
     ) -> None:
         self._secret = secret
+        self._signed: set[str] = set()
+        """Tokens whose signature was right."""
         self._users = users
         self._issue_of = issue_of
 
@@ -98,7 +102,7 @@ class Tokens:
         role, _, rest = text.partition(":")
         name, _, _ = rest.rpartition(":")
         for known in SIGNED:
-            if known.value == role and hmac.compare_digest(text.encode(), self._token(known, name).encode()):
+            if known.value == role and self._is_signed(known, name, text):
                 app, _, _ = name.partition(":")
                 issue = self._issue_of(app) if known is Role.APP else None
                 if issue is not None and name != _issued(app, issue):
@@ -109,6 +113,20 @@ class Tokens:
     def refusal(self, metadata: "Iterable[tuple[str, str | bytes]] | None") -> str:
         """Return why a token of this metadata is no longer valid; empty: it never was."""
         return "" if self._users is None else self._users.refusal(_bearer(metadata))
+
+    def _is_signed(self, role: Role, name: str, text: str) -> bool:
+        """Return whether a token has the secret's signature, which is computed once for each token that has it.
+
+        That says nothing about its app or user, which the caller looks up at each call, also on a living connection.
+        """
+        if text in self._signed:
+            return True
+        if not hmac.compare_digest(text.encode(), self._token(role, name).encode()):
+            return False
+        if len(self._signed) >= MOST_SIGNED:
+            self._signed.clear()
+        self._signed.add(text)
+        return True
 
     def _token(self, role: Role, name: str) -> str:
         text = f"{role.value}:{name}"
