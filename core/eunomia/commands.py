@@ -168,7 +168,7 @@ BUILT_IN: Final = (
     Command(
         name="plugins",
         help="List plugins and profiles, or resolve a profile.",
-        target="eunomia.platform.listing:plugins",
+        target="eunomia_testbed.commands.plugins:plugins",
     ),
 )
 

@@ -71,7 +71,7 @@ class RandomProbes:
         luck, jobs, cluster = snapshot.rng(self.name), snapshot.jobs, snapshot.cluster
         menus: Menus = self._range.eunomia_elasticity(snapshot)
         rows = [row for row in snapshot.active.tolist() if luck.random() < 0.5]
-        counts = {kind: int((cluster.gpu_type == kind).sum()) for kind in range(len(cluster.gpu_types))}
+        counts = dict(enumerate(cluster.capacity.tolist()))
         rows = [row for row in rows if jobs.least[row] <= min(counts.values())]
         gpus = [int(luck.integers(jobs.least[row], jobs.most[row] + 1)) for row in rows]
         return dataclasses.replace(

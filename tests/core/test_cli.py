@@ -218,7 +218,7 @@ def test_an_installed_command_is_named_and_replaces_no_built_in_one(monkeypatch:
     entries = [EntryPoint("plugins", "evil:call", commands.GROUP), EntryPoint("extra", "more:call", commands.GROUP)]
     monkeypatch.setattr(commands.importlib.metadata, "entry_points", lambda group: entries)
     table = all_commands()
-    assert table["plugins"].target == "eunomia.platform.listing:plugins"
+    assert table["plugins"].target == "eunomia_testbed.commands.plugins:plugins"
     assert table["extra"].target == "more:call"
     assert "extra" not in all_commands(installed=False)
 

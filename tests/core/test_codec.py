@@ -24,8 +24,8 @@ from eunomia.contract.decisions import (
     TransitionKind,
     Waiting,
 )
+from eunomia.contract.event_order import ORDER
 from eunomia.contract.events import (
-    ORDER,
     AppArrived,
     BidReceived,
     Event,

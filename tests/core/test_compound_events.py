@@ -8,6 +8,7 @@ import pytest
 from eunomia.arbiter import Arbiter
 from eunomia.contract.codec import encode
 from eunomia.contract.decisions import Decision
+from eunomia.contract.event_order import count_of, expanded, in_order
 from eunomia.contract.events import (
     AppArrived,
     AppFinished,
@@ -20,9 +21,6 @@ from eunomia.contract.events import (
     SingleJobArrived,
     SingleJobEnded,
     Started,
-    count_of,
-    expanded,
-    in_order,
 )
 from eunomia.contract.stages import Rounds
 from eunomia.fold.fold import FOLDS

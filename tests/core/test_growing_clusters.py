@@ -1,5 +1,6 @@
 """A cluster that gets machines decides as one that had these from the start, and had lost them until then."""
 
+import dataclasses
 import json
 import random
 
@@ -13,6 +14,7 @@ from eunomia.contract.events import (
     Event,
     JobAdded,
     MachineBack,
+    MachineJoined,
     MachineLost,
     ProfileChanged,
     SingleJobArrived,
@@ -34,14 +36,19 @@ LATER = (
 )
 
 
-def arbiter_of(cluster: Cluster, order: str, *, preemptive: bool = False, deadline: float | None = None) -> Arbiter:
+def arbiter_of(
+    cluster: Cluster, order: str, *, preemptive: bool = False, deadline: float | None = None, lease: float | None = None
+) -> Arbiter:
     registry = default_registry()
     stages = assemble(
         elasticity=registry.make("fixed", {}, alias="fixed", place=str),
         valuation=registry.make(order, {}, alias=order, place=str),
         allocation=registry.make("ordered", {"preemptive": preemptive}, alias="ordered", place=str),
         placement=registry.make("packed", {}, alias="packed", place=str),
-        rounds=Rounds(bid_deadline=None if deadline is None else Seconds(deadline)),
+        rounds=Rounds(
+            bid_deadline=None if deadline is None else Seconds(deadline),
+            lease=None if lease is None else Seconds(lease),
+        ),
     )
     arbiter = Arbiter(cluster, stages, stages)
     arbiter.strict = True
@@ -77,6 +84,10 @@ def ends(arbiter: Arbiter, luck: random.Random) -> list[Event]:
     ]
 
 
+def joining(machine: Machine) -> MachineJoined:
+    return MachineJoined(machine=machine.name, gpu_type=machine.gpu_type, gpus=machine.gpus, rack=machine.rack)
+
+
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(("order", "preemptive"), [("fifo", False), ("srtf", True), ("las", True)])
 def test_a_cluster_that_grows_decides_as_one_that_gets_its_machines_back(
@@ -101,15 +112,18 @@ def test_a_cluster_that_grows_decides_as_one_that_gets_its_machines_back(
         back: list[Event] = []
         if at in joins:
             back = [MachineBack(machine=joins[at].name)]
-            grows.grow([joins[at]])
         decision = waits.step(now, [*events, *back])
-        assert encode(grows.step(now, events)) == encode(decision)
+        came = [joining(joins[at])] if at in joins else []
+        assert encode(grows.step(now, [*events, *came])) == encode(decision)
         late = acknowledged(decision, now)
         held |= {gpu for transition in decision.transitions for gpu in transition.gpus.tolist()}
     used = waits.state.jobs.used
     assert (grows.state.jobs.live.received[:used] == waits.state.jobs.live.received[:used]).all()
     assert held >= set(range(11))  # the last GPU is alone of its type
     assert json.loads(grows.save()) == json.loads(waits.save()) | {"machines": json.loads(grows.save())["machines"]}
+    again = arbiter_of(Cluster.build(FIRST), order, preemptive=preemptive)
+    again.load(grows.save())
+    assert again.save() == grows.save()
 
 
 def test_the_numbers_of_machines_gpus_types_and_racks_stay() -> None:
@@ -125,15 +139,20 @@ def test_a_checkpoint_of_a_grown_cluster_names_its_machines() -> None:
     arbiter = arbiter_of(Cluster.build(FIRST), "fifo")
     arbiter.step(Seconds(0.0), arrival(1, 5))
     before = arbiter.save()
-    arbiter.grow(LATER)
+    arbiter.step(Seconds(1.0), [joining(machine) for machine in LATER])
     again = arbiter_of(arbiter.state.cluster, "fifo")
-    again.load(arbiter.save())
-    assert again.save() == arbiter.save()
     again.load(before)  # of the first machines
     assert again.state.capacity.in_service.tolist() == [7, 4, 1]
     for other in (Cluster.build(FIRST[:1]), Cluster.build((*LATER, *FIRST))):
         with pytest.raises(InputError, match="a checkpoint must be of this cluster"):
-            arbiter_of(other, "fifo").load(before)
+            arbiter_of(other, "fifo").load(older(before))
+
+
+def older(checkpoint: bytes) -> bytes:
+    """Return a checkpoint as versions wrote it that named a machine, its type and its GPUs alone."""
+    made = json.loads(checkpoint)
+    made["machines"] = [row[:3] for row in made["machines"]]
+    return json.dumps(made).encode()
 
 
 def test_an_older_checkpoint_without_names_of_machines_stands_for_the_whole_cluster() -> None:
@@ -148,18 +167,41 @@ def test_an_older_checkpoint_without_names_of_machines_stands_for_the_whole_clus
 
 def test_a_name_that_the_cluster_has_is_refused_and_changes_nothing() -> None:
     arbiter = arbiter_of(Cluster.build(FIRST), "fifo")
-    before = arbiter.save()
-    with pytest.raises(InputError, match="machine names must be unique"):
-        arbiter.grow(FIRST[:1])
-    assert arbiter.save() == before
+    arbiter.step(Seconds(0.0), arrival(1, 5))
+    before = json.loads(arbiter.save())
+    decision = arbiter.step(Seconds(0.0), [joining(FIRST[0])])
+    assert [fault.what for fault in decision.faults] == [
+        'MachineJoined: machine names must be unique, but got "a1" twice (a1)'
+    ]
+    assert json.loads(arbiter.save())["tables"] == before["tables"]
+    assert not decision.causes
 
 
 def test_an_open_offer_is_closed_and_the_next_round_offers_the_new_gpus_too() -> None:
     arbiter = arbiter_of(Cluster.build(FIRST), "fifo", deadline=60.0)
     opened = arbiter.step(Seconds(0.0), arrival(1, 1, divides=True))
     assert [offer.gpus.tolist() for offer in opened.offers] == [[0, 1, 2, 3, 4]]
-    arbiter.grow(LATER[:1])
-    assert arbiter.state.open is None
-    (offer,) = arbiter.step(Seconds(1.0)).offers
+    (offer,) = arbiter.step(Seconds(1.0), [joining(LATER[0])]).offers
     assert offer.gpus.tolist() == list(range(9))
     assert offer.closes_at == 61.0 != NEVER
+
+
+def test_a_job_gets_the_type_and_the_gpus_that_it_asked_for_once_they_join() -> None:
+    arbiter = arbiter_of(Cluster.build(FIRST), "fifo")
+    (alone,) = arrival(1, 1)
+    absent = dataclasses.replace(alone, job=dataclasses.replace(alone.job, gpu_type="A100"))
+    (wide,) = arrival(2, 3)
+    wide = dataclasses.replace(wide, job=dataclasses.replace(wide.job, most=20))
+    decision = arbiter.step(Seconds(0.0), [absent, wide])
+    started = {order.job: order.gpus.tolist() for order in decision.transitions}
+    assert started == {"app2/0": [0, 1, 2, 3, 4]}, "a job of an absent type waits, one with room to grow starts"
+    again = arbiter_of(Cluster.build(FIRST), "fifo")
+    again.load(arbiter.save())
+    for one in (arbiter, again):
+        decision = one.step(Seconds(1.0), [joining(LATER[0])])
+        assert [(order.job, order.gpus.tolist()) for order in decision.transitions] == [("app1/0", [5])]
+        jobs = one.state.jobs.cells
+        assert jobs.most[one.state.job_row(JobId("app2/0"))] == 9
+        one.step(Seconds(2.0), [joining(LATER[1])])
+        assert jobs.most[one.state.job_row(JobId("app2/0"))] == 11
+        assert list(one.state.reports.wishes.values()) == [(None, 20)]

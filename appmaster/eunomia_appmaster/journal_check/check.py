@@ -111,6 +111,8 @@ class _Check:
                 work.take(step)
                 slots.take(step)
                 work.check_divisions(step, {slot: hold.app for slot, hold in slots.held.items()})
+                if slots.cluster_changed:
+                    self._offer = None
                 self._follow_offers(step)
                 for saved in [saved for saved in self._saved if saved.after_step == step.number]:
                     compare(saved, step, slots, work, self._offer, self.report.add)

@@ -1,6 +1,6 @@
 """The machines and slots of a journal, from its layout."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 
@@ -12,13 +12,15 @@ class Machine:
     slots: range
     cpus: float | None
     memory_gib: float | None
+    left: bool = False
+    """Whether it is no longer part of the cluster; its slots keep their numbers."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Cluster:
     """All machines; ``places`` has the cluster's number of a slot by node and number on the node."""
 
-    machines: tuple[Machine, ...]
+    machines: list[Machine]
     places: dict[tuple[str, int], int]
 
     @property
@@ -29,6 +31,21 @@ class Cluster:
     def machine_of(self, slot: int) -> Machine | None:
         """Return the machine of a slot; None if there is no such slot."""
         return next((machine for machine in self.machines if slot in machine.slots), None)
+
+    def named(self, name: str) -> Machine | None:
+        """Return the machine of a name; None if there is none, or it has left."""
+        return next((machine for machine in self.machines if machine.name == name and not machine.left), None)
+
+    def join(self, event: dict[str, Any]) -> None:
+        """Add the machine of a ``MachineJoined``."""
+        start = self.slots
+        slots = range(start, start + int(event["gpus"]))
+        cpus, memory_gib = event.get("cpus"), event.get("memory_gib")
+        self.machines.append(Machine(name=str(event["machine"]), slots=slots, cpus=cpus, memory_gib=memory_gib))
+
+    def leave(self, machine: Machine) -> None:
+        """Note that a machine has left."""
+        self.machines[self.machines.index(machine)] = replace(machine, left=True)
 
     @classmethod
     def read(cls, layout: Any) -> "Cluster":
@@ -51,6 +68,6 @@ class Cluster:
             )
             start += count
         return cls(
-            machines=tuple(machines),
+            machines=machines,
             places={(str(node), int(slot)): number for number, (node, slot) in enumerate(places)},
         )

@@ -64,7 +64,7 @@ def compare(saved: Saved, step: JournalStep, slots: Slots, work: Work, offer: in
         differs("the number of slots", len(columns.lease), slots.cluster.slots)
         return
     for slot, hold, promise in slots.state():
-        _compare_slot(slot, columns, hold, promise, slot in slots.down, differs)
+        _compare_slot(slot, columns, hold, promise, slots.is_down(slot), differs)
     for app in sorted(set(work.live) - apps):
         differs(f"app {app}", "missing", "that it is live")
 
@@ -95,6 +95,12 @@ def begin_from(saved: Saved, slots: Slots, work: Work, at: float) -> None:
         KeyError, TypeError, ValueError: a part of it is missing.
     """
     columns, state = Columns.read(saved.state), saved.state
+    for row in state.get("machines", ())[len(slots.cluster.machines) :]:
+        slots.cluster.join({"machine": row[0], "gpus": row[2], "cpus": row[5], "memory_gib": row[6]})
+    for number in state.get("left", ()):
+        slots.cluster.leave(slots.cluster.machines[number])
+    slots.draining = {int(slot) for slot, _ in state.get("draining", ())}
+    drained = set(state.get("drained", ()))
     apps = {int(row): str(app) for app, row in state["maps"]["app_rows"].items()}
     jobs = {int(row): str(job) for job, row in state["maps"]["job_rows"].items()}
     leases = {int(lease["id"]): lease for lease in state["leases"]}
@@ -114,7 +120,7 @@ def begin_from(saved: Saved, slots: Slots, work: Work, at: float) -> None:
             slots.held[slot] = hold(lease, columns.epoch[slot], slot, leaving=columns.state[slot] == LEAVING)
         if columns.successor[slot] >= 0:
             slots.promised[slot] = hold(columns.successor[slot], int(leases[columns.successor[slot]]["epoch"]), slot)
-        if columns.state[slot] == DOWN:
+        if columns.state[slot] == DOWN and slot not in drained:
             slots.down.add(slot)
     slots.last_epoch = int(state["scalars"]["last_epoch"])
     work.whole = False

@@ -10,6 +10,8 @@ from eunomia_appmaster.journal_check.reading import JournalStep, kind_of
 from eunomia_appmaster.journal_check.work import Work
 from eunomia_appmaster.journal_check.workers import Workers
 
+_MACHINES = ("MachineLeft", "MachineJoined", "MachineLost", "MachineBack", "MachineDraining", "MachineKept")
+"""Events about machines, in the order in which those of one step are folded."""
 _LEASES_KEPT = 32
 """Number of former leases of a slot whose late answers are still recognised."""
 
@@ -46,7 +48,8 @@ class Slots:
     Attributes:
         held: by slot: its holder.
         promised: by slot: the lease that gets it when its holder has left.
-        down: slots of machines that do not answer.
+        down: slots of machines that do not answer, or have left.
+        draining: slots on which no lease may begin.
         last_epoch: the greatest that an order had.
         begun: leases that hold slots, or to which slots are promised.
     """
@@ -58,9 +61,12 @@ class Slots:
     held: dict[int, Hold] = field(default_factory=dict)
     promised: dict[int, Hold] = field(default_factory=dict)
     down: set[int] = field(default_factory=set)
+    draining: set[int] = field(default_factory=set)
     last_epoch: int = 0
     orders: int = 0
     machine_was_lost: bool = False
+    cluster_changed: bool = False
+    """Whether the last step's events closed an open offer, since a machine joined, left or drains."""
     _taken_away: dict[int, int] = field(default_factory=dict)
     """By slot: the lease that held it when its machine was lost; its release may be reported later."""
     _given_back: dict[int, dict[int, tuple[int, int]]] = field(default_factory=dict)
@@ -76,13 +82,19 @@ class Slots:
         """Return the numbers of all leases that hold slots or are promised some."""
         return {hold.lease for holds in (self.held, self.promised) for hold in holds.values()}
 
+    def is_down(self, slot: int) -> bool:
+        """Return whether a slot's machine does not answer, has left, or drains and nothing runs on the slot."""
+        return slot in self.down or (slot in self.draining and slot not in self.held)
+
     def take(self, step: JournalStep) -> None:
         """Replay one step; ``work`` has replayed it already."""
         self._place, self._at, self._number = f"step {step.number}", step.at, step.number
         events = step.events
-        for event in events:
-            if event["is"] in ("MachineLost", "MachineBack"):
-                self._machine(event, lost=event["is"] == "MachineLost")
+        self.cluster_changed = False
+        for kind in _MACHINES:
+            for event in events:
+                if event["is"] == kind:
+                    self._machine(event)
         for event in sorted((event for event in events if event["is"] == "Released"), key=lambda event: event["lease"]):
             self._released(event)
         for event in events:
@@ -118,16 +130,43 @@ class Slots:
 
     # -- events
 
-    def _machine(self, event: dict[str, Any], *, lost: bool) -> None:
-        name = event["machine"]
-        machine = next((machine for machine in self.cluster.machines if machine.name == name), None)
+    def _machine(self, event: dict[str, Any]) -> None:
+        name, kind = event["machine"], event["is"]
+        machine = self.cluster.named(name)
+        if kind == "MachineJoined":
+            if machine is None:
+                self.cluster.join(event)
+                self.cluster_changed = True
+            return  # another machine of that name is there: the arbiter refuses the event
+        if machine is None and any(one.name == name for one in self.cluster.machines):
+            return  # it has left: the arbiter refuses the event
         if machine is None:
             self._find(Rule.NO_SUCH_SLOT, f'the cluster has no machine "{name}"')
             return
         slots = set(event.get("gpus", ())) & set(machine.slots) or set(machine.slots)
-        if not lost:
-            self.down -= slots
-            return
+        match kind:
+            case "MachineBack":
+                self.down -= slots
+                return
+            case "MachineDraining":
+                self.cluster_changed = True
+                self.draining |= slots
+                for slot in sorted(slots):
+                    promise = self.promised.pop(slot, None)
+                    if promise is not None and promise.job is not None:
+                        self._drop_promises(promise.lease)
+                return
+            case "MachineKept":
+                self.draining -= slots
+                return
+            case "MachineLeft":
+                if sum(not machine.left for machine in self.cluster.machines) == 1:
+                    return  # the arbiter refuses it
+                self.cluster.leave(machine)
+                self.draining -= slots
+                self.cluster_changed = True
+            case _:
+                pass
         self.machine_was_lost = True
         self.down |= slots
         for slot in sorted(slots):
@@ -212,6 +251,9 @@ class Slots:
             if slot in self.down:
                 what = f"{_words(order)} gives slot {slot}, whose machine does not answer"
                 self._find(Rule.NO_SUCH_SLOT, what, order, slot=slot)
+            hold = self.held.get(slot)
+            if slot in self.draining and (hold is None or hold.lease != int(order["lease"])):
+                self._find(Rule.NO_SUCH_SLOT, f"{_words(order)} gives slot {slot}, which drains", order, slot=slot)
         if len(set(slots)) < len(slots):
             self._find(Rule.TOO_MUCH, f"{_words(order)} names a slot more than once", order)
         lease = int(order["lease"])

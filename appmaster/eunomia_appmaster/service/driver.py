@@ -18,9 +18,9 @@ import structlog
 
 from eunomia.arbiter import Arbiter
 from eunomia.contract.decisions import Decision
+from eunomia.contract.event_order import ORDER
 from eunomia.contract.events import (
     JOB_ENDED,
-    ORDER,
     Event,
     ForecastReported,
     JobAdded,

@@ -1,24 +1,22 @@
 """Events: all input of the arbiter, as values that the journal keeps.
 
-Events of one instant form one step and are folded in the order of ``ORDER``, within a kind by id. An event takes place
-at the step's time unless it gives an earlier one. The end of a lease is no event: it follows from the time. A compound
-event stands for several events that often come together; the journal keeps those.
+Events of one instant form one step and are folded in the order of ``event_order.ORDER``, within a kind by id. An event
+takes place at the step's time unless it gives an earlier one. The end of a lease is no event: it follows from the time.
+A compound event stands for several events that often come together; the journal keeps those.
 """
 
 import dataclasses
 import math
-import operator
-from collections.abc import Iterable
 from typing import Final
 
 from eunomia.contract.valuations import Form
 from eunomia.errors import InputError
 from eunomia.model.adaptations import Adapts, ComingRegime
-from eunomia.model.cluster import Cluster
+from eunomia.model.cluster import Cluster, Machine
 from eunomia.model.forecasts import Forecast
 from eunomia.model.kind_profiles import MOST_POINTS, KnownRate
 from eunomia.model.shapes import builds, value
-from eunomia.units import AppId, Epoch, JobId, LeaseId, Locality, OfferId, Seconds, UserId
+from eunomia.units import NEVER, AppId, Epoch, JobId, LeaseId, Locality, OfferId, Seconds, UserId
 
 NOW: Final = Seconds(math.nan)
 """The time of the step in which an event is folded."""
@@ -77,6 +75,48 @@ class UserHeld:
     user: UserId
     until: Seconds
     """Seconds since the start; not later than now: its jobs may run."""
+
+
+@value
+class MachineJoined:
+    """A machine is part of the cluster from now on; its GPUs get the numbers behind all numbers given before."""
+
+    machine: str
+    """A name that no machine of the cluster has; one that left may have had it."""
+    gpu_type: str
+    gpus: int
+    rack: str = "r1"
+    island: int | None = None
+    cpus: float | None = None
+    memory_gib: float | None = None
+
+    def described(self) -> Machine:
+        """Return the machine."""
+        names = [field.name for field in dataclasses.fields(Machine) if field.name != "name"]
+        return Machine(name=self.machine, **{name: getattr(self, name) for name in names})
+
+
+@value
+class MachineLeft:
+    """A machine is no longer part of the cluster, and nothing runs on it; numbers of its GPUs are not given again."""
+
+    machine: str
+
+
+@value
+class MachineDraining:
+    """No lease begins on a machine from now on; those on it end with their term, and at the latest before ``until``."""
+
+    machine: str
+    until: Seconds = NEVER
+    """Time in seconds by which the last process on it has ended."""
+
+
+@value
+class MachineKept:
+    """A machine that was draining stays: leases begin on it again."""
+
+    machine: str
 
 
 @value
@@ -355,8 +395,12 @@ Event = (
     ProfileChanged
     | KindProfiled
     | UserHeld
+    | MachineLeft
+    | MachineJoined
     | MachineLost
     | MachineBack
+    | MachineDraining
+    | MachineKept
     | Released
     | GpusReturned
     | JobFinished
@@ -381,110 +425,3 @@ Event = (
     | SingleJobArrived
     | SingleJobEnded
 )
-
-ORDER: tuple[type, ...] = (
-    ProfileChanged,
-    KindProfiled,
-    UserHeld,
-    MachineLost,
-    MachineBack,
-    Released,
-    GpusReturned,
-    JobFinished,
-    JobFailed,
-    AppFinished,
-    AppCancelled,
-    Retuned,
-    Started,
-    Resized,
-    JobReported,
-    Adapted,
-    RoundEnded,
-    JobsDivided,
-    JobPaused,
-    AppArrived,
-    JobAdded,
-    JobResumed,
-    RateMeasured,
-    RegimesAnnounced,
-    ForecastReported,
-    BidReceived,
-)
-"""The order in which events of one instant are folded."""
-
-_RANK = {kind: rank for rank, kind in enumerate(ORDER)}
-_SPAN = {kind: (rank, rank) for kind, rank in _RANK.items()} | {
-    SingleJobEnded: (_RANK[Released], _RANK[AppFinished]),
-    SingleJobArrived: (_RANK[AppArrived], _RANK[JobAdded]),
-}
-"""By kind of event: the first and the last place in the order; a compound event takes all places between."""
-
-
-_COMPOUND: tuple[type, ...] = (SingleJobEnded, SingleJobArrived)
-_PARTS = dict.fromkeys(_RANK, 1) | {SingleJobEnded: 3, SingleJobArrived: 2}
-
-
-def expanded(events: "Iterable[Event]") -> "list[Event]":
-    """Replace each compound event by the events that it stands for, which are what the journal keeps."""
-    single: list[Event] = []
-    for event in events:
-        if type(event) is SingleJobArrived:
-            single += (event.arrival, event.job)
-        elif type(event) is SingleJobEnded:
-            single.append(Released(lease=event.lease, epoch=event.epoch, gpus=event.gpus))
-            single += (JobFinished(job=event.job), AppFinished(app=event.app))
-        else:
-            single.append(event)
-    return single
-
-
-def count_of(events: "Iterable[Event]") -> int:
-    """Return the number of events, where a compound event counts as the events that it stands for."""
-    count = 0
-    for event in events:
-        count += _PARTS[type(event)]
-    return count
-
-
-def in_order(events: "tuple[Event, ...] | list[Event]") -> "list[Event]":
-    """Sort events of one instant into the fixed order: by kind, then by id; events of one id keep their order.
-
-    A compound event stays whole only where no other event of the instant comes between the events that it stands for.
-    """
-    before = -1
-    for event in events:
-        first, last = _SPAN[type(event)]
-        if first <= before:
-            break
-        before = last
-    else:
-        return list(events)  # at most one event of each kind, and in order already
-    return _by_kind(events)
-
-
-def _by_kind(events: "Iterable[Event]") -> "list[Event]":
-    kinds: dict[type, list[Event]] = {}
-    for event in events:
-        kinds.setdefault(type(event), []).append(event)
-    for kind in _COMPOUND:
-        first, last = _SPAN[kind]
-        if kind in kinds and (len(kinds[kind]) > 1 or any(first <= _SPAN[at][0] <= last for at in kinds if at != kind)):
-            for event in expanded(kinds.pop(kind)):
-                kinds.setdefault(type(event), []).append(event)
-    ordered: list[Event] = []
-    for kind in sorted(kinds, key=_SPAN.__getitem__):
-        theirs = kinds[kind]
-        if len(theirs) > 1 and kind in _SUBJECT:
-            theirs.sort(key=_SUBJECT[kind])
-        ordered += theirs
-    return ordered
-
-
-def _subject_of(kind: type) -> str:
-    """Return the field with the id of an event's machine, job, app or lease; empty: the event has none."""
-    names = {field.name for field in dataclasses.fields(kind)}
-    return next((name for name in ("machine", "job", "app", "lease") if name in names), "")
-
-
-_SUBJECT = {kind: operator.attrgetter(_subject_of(kind)) for kind in ORDER if _subject_of(kind)}
-"""By kind of event: reads the id of the event's machine, job, app or lease."""

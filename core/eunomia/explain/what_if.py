@@ -228,9 +228,14 @@ def what_is_down(state: State) -> list[str]:
 
 def _down_by_machine(state: State) -> dict[int, int]:
     """Return the number of GPUs that are down by machine."""
-    down = np.flatnonzero(state.holdings.live.state[: state.cluster.gpus] == GpuState.DOWN)
-    numbers, counts = np.unique(state.cluster.machine[down], return_counts=True)
-    return dict(zip(numbers.tolist(), counts.tolist(), strict=True))
+    cluster = state.cluster
+    down = np.flatnonzero(state.holdings.live.state[: cluster.gpus] == GpuState.DOWN)
+    numbers, counts = np.unique(cluster.machine[np.setdiff1d(down, [*state.capacity.drained])], return_counts=True)
+    return {
+        number: count
+        for number, count in zip(numbers.tolist(), counts.tolist(), strict=True)
+        if number not in cluster.left
+    }
 
 
 def coming_back(state: State) -> list[Event]:

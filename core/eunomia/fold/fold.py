@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from eunomia.contract import events as kinds
-from eunomia.contract.events import Event, EventError, expanded, in_order
+from eunomia.contract.event_order import expanded, in_order
+from eunomia.contract.events import Event, EventError
 from eunomia.errors import EunomiaError
-from eunomia.fold import fold_gpus, fold_work, holding, kind_profiles, regimes
+from eunomia.fold import fold_gpus, fold_machines, fold_work, holding, kind_profiles, regimes
 from eunomia.fold.folding import Folding, await_round
 from eunomia.fold.probing import end_overdue
 from eunomia.model.workload import JobState
@@ -41,6 +42,8 @@ def fold(state: State, now: Seconds, events: Iterable[Event], *, grace: Seconds)
         end_overdue(folding)
     if state.lease_ends.ends and state.lease_ends.take_ended(state.now):
         state.cause(Cause.LEASE_ENDED)
+    if state.capacity.draining:
+        fold_machines.end_drained(folding)
     if state.amounts.tight:
         state.amounts.give_room(state.leases)
     if state.waiting_jobs.backing_off or state.reports.held:
@@ -71,8 +74,12 @@ FOLDS: dict[type, Callable[[Folding, Any], bool | None]] = {
     kinds.ProfileChanged: fold_work.profile_changed,
     kinds.KindProfiled: kind_profiles.kind_profiled,
     kinds.UserHeld: holding.user_held,
-    kinds.MachineLost: fold_gpus.lost,
-    kinds.MachineBack: fold_gpus.back,
+    kinds.MachineLeft: fold_machines.left,
+    kinds.MachineJoined: fold_machines.joined,
+    kinds.MachineLost: fold_machines.lost,
+    kinds.MachineBack: fold_machines.back,
+    kinds.MachineDraining: fold_machines.drains,
+    kinds.MachineKept: fold_machines.kept,
     kinds.Released: fold_gpus.released,
     kinds.GpusReturned: fold_gpus.returned,
     kinds.JobFinished: fold_work.job_finished,

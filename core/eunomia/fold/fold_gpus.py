@@ -10,8 +10,8 @@ from eunomia.fold.folding import Folding, await_round
 from eunomia.model.leases import GpuState, Lease, LeaseState
 from eunomia.model.workload import JobState
 from eunomia.store.state import State
-from eunomia.store.writers import close_app, divide, drop_job, drop_lease, halt, leave, leave_all, mark, move, release
-from eunomia.units import NONE, Cause, Ints, Seconds
+from eunomia.store.writers import close_app, divide, drop_job, drop_lease, halt, leave, leave_all, move, release
+from eunomia.units import NONE, Seconds
 
 _ACTIVE, _ORDERED, _LEAVING = LeaseState.ACTIVE, LeaseState.ORDERED, LeaseState.LEAVING
 _RUNNING = JobState.RUNNING
@@ -204,39 +204,3 @@ def _check_division(fold: Folding, app: int, jobs: list[int], event: kinds.JobsD
             lease = state.leases.get(int(held.lease[gpu])) if 0 <= gpu < state.cluster.gpus else None
             if lease is None or lease.app != app or lease.job != NONE:
                 raise EventError("a division must stay within the app's leases", value=f"GPU {gpu}", place=event.app)
-
-
-def lost(fold: Folding, event: kinds.MachineLost) -> None:
-    """Mark GPUs of a machine as down; a gang that had one of them leaves its others."""
-    state, held = fold.state, fold.state.holdings.live
-    for gpu in _gpus_of(state, event).tolist():
-        promised = state.leases.get(int(held.successor[gpu]))
-        if promised is not None:
-            fold.leave(promised, promised.gpus if promised.job != NONE else [gpu])
-        if held.lease[gpu] != NONE:
-            come_back(fold, gpu, state.now)
-        mark(state, [gpu], GpuState.DOWN)
-    state.cause(Cause.CLUSTER_CHANGED)
-
-
-def back(fold: Folding, event: kinds.MachineBack) -> None:
-    """Mark GPUs of a machine as free again."""
-    gpus = _gpus_of(fold.state, event)
-    states = fold.state.holdings.live.state
-    gpus = gpus[states[gpus] == GpuState.DOWN]
-    mark(fold.state, gpus.tolist(), GpuState.FREE)
-    fold.state.cause(Cause.CLUSTER_CHANGED)
-
-
-def _gpus_of(state: State, event: kinds.MachineLost | kinds.MachineBack) -> Ints:
-    """Return the GPUs that an event names; all of the machine if it names none."""
-    for number, known in enumerate(state.cluster.machines):
-        if known.name == event.machine:
-            start = state.cluster.machine_start
-            whole = np.arange(start[number], start[number + 1], dtype=np.int64)
-            named = np.array(sorted(set(event.gpus)), dtype=np.int64)
-            if not np.isin(named, whole).all():
-                rule = f"an event must name GPUs of its machine, {start[number]} to {start[number + 1] - 1}"
-                raise EventError(rule, value=str(event.gpus), place=event.machine)
-            return named if named.size else whole
-    raise EventError("an event must name a machine of the cluster", value=f'"{event.machine}"')

@@ -177,6 +177,7 @@ def _enter_job(state: State, event: kinds.JobAdded, app: int) -> None:
         kind = types.index(event.gpu_type) if event.gpu_type in types else -2
     name = event.kind if event.kind is not None else event.app
     state.counters.arrivals += 1
+    most = _usable(state, event.least, event.most, kind)
     row = state.names.jobs[event.job] = state.jobs.add(
         id=event.job,
         app=app,
@@ -184,7 +185,7 @@ def _enter_job(state: State, event: kinds.JobAdded, app: int) -> None:
         job_kind=kinds[name] if name in kinds else kinds.setdefault(name, len(kinds)),
         gpu_type=kind,
         least=event.least,
-        most=_usable(state, event.least, event.most, kind),
+        most=most,
         cpus=event.cpus_per_gpu,
         memory_gib=event.memory_gib_per_gpu,
         iterations=event.iterations,
@@ -195,6 +196,8 @@ def _enter_job(state: State, event: kinds.JobAdded, app: int) -> None:
         samples_per_epoch=event.samples_per_epoch,
         order=state.counters.arrivals,
     )
+    if kind < NONE or most < event.most:
+        state.reports.wishes[row] = event.gpu_type, event.most
     state.owners.jobs_of.setdefault(app, set()).add(row)
     if -math.inf < event.cpus_per_gpu < math.inf or -math.inf < event.memory_gib_per_gpu < math.inf:  # NaN: not given
         state.amounts.uneven = True

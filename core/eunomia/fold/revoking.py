@@ -59,6 +59,8 @@ def shed(state: State, lease: Lease, gpus: list[int], fence: int, epoch: int) ->
     if epoch > state.counters.last_epoch:
         state.counters.last_epoch = int(epoch)
     if kept:
+        if lease.job == NONE:
+            state.amounts.refresh(lease)  # an app's lease may hold all that it still waits for
         return mine
     forget_probe(state, lease)
     leave_all(state, lease)

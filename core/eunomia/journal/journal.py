@@ -27,7 +27,8 @@ import structlog
 
 from eunomia.contract.codec import Json, decode, encode
 from eunomia.contract.decisions import Decision
-from eunomia.contract.events import AppArrived, Event, expanded
+from eunomia.contract.event_order import expanded
+from eunomia.contract.events import AppArrived, Event
 from eunomia.errors import InputError
 from eunomia.journal.files import (
     ARCHIVE,

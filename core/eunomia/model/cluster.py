@@ -1,14 +1,14 @@
 """The cluster: racks, machines, islands and GPUs, as columns with one row per GPU; and its short textual form."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Self
 
 import numpy as np
 
 from eunomia.errors import InputError
 from eunomia.model.shapes import reads, value
-from eunomia.units import Ints, Locality, Reals, Rows, parse_memory
+from eunomia.units import NONE, Ints, Locality, Reals, Rows, parse_memory
 
 MAX_GPUS = 1_000_000
 Strings = tuple[str, ...]
@@ -42,7 +42,7 @@ class Cluster:
     machine_rack: Rows
     machine_type: Rows
     machine_cpus: Reals
-    """By machine; NaN: unknown."""
+    """By machine; NaN: unknown; 0: the machine has left."""
     machine_memory_gib: Reals
     gpus: int
     """Number of GPUs."""
@@ -53,17 +53,28 @@ class Cluster:
     machines: tuple[Machine, ...]
     gpu_types: tuple[str, ...]
     racks: tuple[str, ...]
+    left: frozenset[int]
+    """Numbers of machines that are no longer part of the cluster; numbers of their GPUs are not given again."""
 
     @classmethod
     def build(
-        cls, machines: Sequence[Machine], *, types: Strings = (), racks: Strings = (), place: str | None = None
+        cls,
+        machines: Sequence[Machine],
+        *,
+        types: Strings = (),
+        racks: Strings = (),
+        left: Iterable[int] = (),
+        place: str | None = None,
     ) -> Self:
         """Make a cluster of these machines; GPU types and racks that are given keep their places.
+
+        ``left``: numbers of machines that have left it.
 
         Raises:
             InputError: there is no machine, a duplicate name, or a machine without GPUs.
         """
-        _check(machines, place)
+        left = frozenset(left)
+        _check([machine for number, machine in enumerate(machines) if number not in left], place)
         types += tuple(sorted({machine.gpu_type for machine in machines} - {*types}))
         racks += tuple(sorted({machine.rack for machine in machines} - {*racks}))
         counts = np.array([machine.gpus for machine in machines], dtype=np.int64)
@@ -71,7 +82,9 @@ class Cluster:
         of_gpu = np.repeat(np.arange(len(machines), dtype=np.int32), counts)
         rack = np.array([racks.index(machine.rack) for machine in machines], dtype=np.int32)
         kind = np.array([types.index(machine.gpu_type) for machine in machines], dtype=np.int32)
-        island, capacity = _islands(machines), np.bincount(kind[of_gpu], minlength=len(types)).astype(np.int64)
+        gone = np.isin(np.arange(len(machines)), [*left])
+        present = kind[of_gpu[~gone[of_gpu]]]
+        island, capacity = _islands(machines), np.bincount(present, minlength=len(types)).astype(np.int64)
         capacity.flags.writeable = False
         return cls(
             machine=of_gpu,
@@ -81,14 +94,15 @@ class Cluster:
             machine_start=start,
             machine_rack=rack,
             machine_type=kind,
-            machine_cpus=np.array([np.nan if m.cpus is None else m.cpus for m in machines]),
-            machine_memory_gib=np.array([np.nan if m.memory_gib is None else m.memory_gib for m in machines]),
+            machine_cpus=np.array([m.cpus for m in machines], float) * ~gone,  # NaN stays
+            machine_memory_gib=np.array([m.memory_gib for m in machines], float) * ~gone,
             gpus=of_gpu.size,
             capacity=capacity,
             has_islands=island.item(-1) + 1 != len(machines),
             machines=tuple(machines),
             gpu_types=types,
             racks=racks,
+            left=left,
         )
 
     def grown(self, machines: Sequence[Machine], *, place: str | None = None) -> Self:
@@ -97,7 +111,30 @@ class Cluster:
         Raises:
             InputError: as ``build``; a name of the cluster's machines is used again.
         """
-        return self.build((*self.machines, *machines), types=self.gpu_types, racks=self.racks, place=place)
+        return self._with((*self.machines, *machines), self.left, place)
+
+    def without(self, machines: Iterable[int]) -> Self:
+        """Return the cluster after machines of these numbers have left it.
+
+        Raises:
+            InputError: no machine is left over.
+        """
+        return self._with(self.machines, self.left.union(machines), None)
+
+    def _with(self, machines: Sequence[Machine], left: Iterable[int], place: str | None) -> Self:
+        return self.build(machines, types=self.gpu_types, racks=self.racks, left=left, place=place)
+
+    def number_of(self, machine: str) -> int:
+        """Return the number of a machine of the cluster by its name; -1: there is none, or it has left."""
+        return next((at for at, one in enumerate(self.machines) if one.name == machine and at not in self.left), NONE)
+
+    def present(self) -> Ints:
+        """Return the numbers of the GPUs of all machines that have not left, ascending."""
+        return np.flatnonzero(~np.isin(self.machine, [*self.left]))
+
+    def gpus_on(self, machine: int) -> range:
+        """Return the numbers of a machine's GPUs."""
+        return range(int(self.machine_start[machine]), int(self.machine_start[machine + 1]))
 
     @classmethod
     def parse(cls, text: str, *, place: str = "--cluster") -> Self:

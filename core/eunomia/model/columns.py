@@ -112,6 +112,14 @@ class Table(Generic[C]):
                 self.set(tuple(map(slice, made.shape)), **{field.name: made})
         self._show()
 
+    def widen(self, widths: dict[str, int]) -> None:
+        """Give matrix fields other widths, at least the present ones; the table grows if one changes."""
+        if widths != self._widths:
+            content, self._widths = self.state(), widths
+            self._layout = self._lay_out()
+            self.restore(content, rows=2 * self.capacity)
+            self.used = content["used"]
+
     def _width(self, field: "dataclasses.Field[Any]") -> int | None:
         width = field.metadata["width"]
         return None if width is None else self._widths[width]

@@ -1,7 +1,7 @@
 """The arbiter: a pure state machine without clock, threads or I/O; drivers pass in time and events."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from eunomia.contract.decisions import Decision, Fault, MemoChange
@@ -13,7 +13,7 @@ from eunomia.contract.valuations import Valuations
 from eunomia.fold.adopt import adopt, close_offer
 from eunomia.fold.fold import fold
 from eunomia.fold.folding import Folding
-from eunomia.model.cluster import Cluster, Machine
+from eunomia.model.cluster import Cluster
 from eunomia.round.bids import Closing, closing_of
 from eunomia.round.invariants import check_state
 from eunomia.round.round import Observer, Round, renewals
@@ -59,7 +59,7 @@ class Arbiter:
         if self.strict:
             check_queues(self.state)
         self._serving = stages
-        self.timing = Timing(stages)
+        self.timing = Timing(stages, cluster)
         """When rounds are due under the stages in use."""
         self.calls = 0
         """Number of stage calls so far."""
@@ -89,7 +89,8 @@ class Arbiter:
         """
         state, closing = self.state, None
         folded = fold(state, now, events, grace=self._serving.rounds.suspend_grace)  # 1. fold: events, ends of leases
-        if state.counters.fallen_back is not (self._serving is self.fallback):
+        moved = state.cluster is not self.timing.cluster
+        if moved or state.counters.fallen_back is not (self._serving is self.fallback):
             self._serve()
         if state.open is not None:  # an offer is open to app masters
             closing = closing_of(state)
@@ -160,27 +161,11 @@ class Arbiter:
         """Encode the whole state, for a checkpoint."""
         return save_state(self.state)
 
-    def load(self, data: bytes, cluster: Cluster | None = None) -> None:
-        """Restore the state from a checkpoint of the same cluster, or of the first machines of ``cluster``."""
-        self.state = load_state(data, cluster or self.state.cluster, self._memo_types(), plain=self.state.plain)
+    def load(self, data: bytes) -> None:
+        """Restore the state from a checkpoint of this cluster, which may have grown since the journal began."""
+        self.state = load_state(data, self.state.cluster, self._memo_types(), plain=self.state.plain)
         self.view = view_of(self.state)
-        if self.strict:
-            check_queues(self.state)
         self._serve()
-
-    def grow(self, machines: Sequence[Machine]) -> None:
-        """Add machines to the cluster between two steps: no number of a machine, GPU or GPU type changes.
-
-        An open offer is closed without bids, and the next step makes a round. ``view`` is another one.
-
-        Raises:
-            InputError: see ``Cluster.grown``; nothing has changed.
-        """
-        cluster = self.state.cluster.grown(machines)
-        close_offer(self.state)
-        self.load(self.save(), cluster)
-        self.timing = Timing(self._serving)  # triggers may depend on the cluster
-        self.state.cause(Cause.CLUSTER_CHANGED)
 
     def skip_epochs(self, last: int) -> None:
         """Give later orders epochs above ``last``, since machines have seen an order of that epoch."""
@@ -206,8 +191,10 @@ class Arbiter:
     def _serve(self) -> None:
         """Use the stages of the chosen profile, or the fallback's, and their timing."""
         self._serving = self.fallback if self.state.counters.fallen_back else self.chosen
-        if self.timing.stages is not self._serving:
-            self.timing = Timing(self._serving)
+        if self.timing.cluster is not self.state.cluster and self.strict:
+            check_queues(self.state)
+        if self.timing.stages is not self._serving or self.timing.cluster is not self.state.cluster:
+            self.timing = Timing(self._serving, self.state.cluster)
 
     def _is_quiet(self, causes: frozenset[Cause]) -> bool:
         """Return whether the round needs no stage: no job wants more GPUs, or there is no GPU to grant.

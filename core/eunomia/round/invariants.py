@@ -244,6 +244,10 @@ def _check_gpu(state: State, gpu: int) -> None:
         raise StateError("a GPU that is free or down must have no holder and no successor", value=f"GPU {gpu}")
     if holder != NONE and holder not in state.leases:
         raise StateError("a GPU must be held by a lease that exists", value=f"GPU {gpu}, lease {holder}")
+    if held.state[gpu] in (GpuState.FREE, GpuState.OFFERED) and gpu in state.capacity.draining:
+        raise StateError("a GPU on which no lease may begin must not be free", value=f"GPU {gpu}")
+    if held.state[gpu] != GpuState.DOWN and state.cluster.machine.item(gpu) in state.cluster.left:
+        raise StateError("a GPU of a machine that has left must be down", value=f"GPU {gpu}")
     if successor != NONE and (successor not in state.leases or held.state[gpu] != GpuState.LEAVING):
         rule = "a successor must be a lease that waits for a leaving GPU"
         raise StateError(rule, value=f"GPU {gpu}, lease {successor}")

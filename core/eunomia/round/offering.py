@@ -25,7 +25,8 @@ def anything(state: State, offer: Offer) -> bool:
         held, now = state.holdings.cells, state.now
         for lease in itertools.islice(state.leases.values(), OLDEST):
             for gpu in lease.gpus[:1]:
-                if held.successor[gpu] == NONE and held.state[gpu] != _DOWN and held.protected_until[gpu] <= now:
+                may = held.successor[gpu] == NONE and held.state[gpu] != _DOWN and held.protected_until[gpu] <= now
+                if may and gpu not in state.capacity.draining:
                     return True
     return offer.gpus.size > 0
 
@@ -49,6 +50,8 @@ def may_change(state: State, scope: Scope, gpus: Ints | slice) -> Bools:
     held, now = state.holdings.live, state.now
     states, successors = held.state[gpus], held.successor[gpus]
     may: Bools = held.protected_until[gpus] <= now
+    if state.capacity.draining:
+        may &= ~np.isin(np.arange(state.cluster.gpus)[gpus], list(state.capacity.draining))
     if scope is Scope.FREE:
         may &= (states == _HELD) & (held.ends_at[gpus] <= now) & (successors == NONE)
         may |= states == _FREE

@@ -70,6 +70,14 @@ class Round:
         unit: of the claims of the last valuation or allocation.
     """
 
+    opened: Offer | None = None
+    considered: Offer | None = None
+    unit = Unit.JOB
+    starts_at: tuple[tuple[int, float], ...] = ()
+    wake_at: Seconds = NEVER
+    calls = 0
+    at: tuple[str, Stage] | None = None
+
     def __init__(
         self,
         state: State,
@@ -83,18 +91,11 @@ class Round:
         self.snapshot = show(state, causes, stages.needs)
         self.transitions: list[Transition] = []
         self.renewals: list[Renewal] = []
-        self.opened: Offer | None = None
-        self.considered: Offer | None = None
-        self.unit = Unit.JOB
         self.verdicts: list[StageVerdicts] = []
         self.memos: dict[tuple[str, Stage], Memo] = {}
         self.records: list[tuple[str, Stage, Record]] = []
-        self.starts_at: tuple[tuple[int, float], ...] = ()
         self.memo_changes: list[MemoChange] = []
         self.tables: list[RecordTable] = []
-        self.wake_at: Seconds = NEVER
-        self.calls = 0
-        self.at: tuple[str, Stage] | None = None
 
     # --- the steps of a round, by their numbers in ``Arbiter.step`` ---------------------------------------------------
 

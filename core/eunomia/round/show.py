@@ -89,7 +89,7 @@ def make_offer(state: State, scope: Scope, lease: Seconds, *, retune: bool = Fal
         free_gpus=sum(free) if only_free else Deferred(lambda: int(may_change(state, scope, every).sum())),  # type: ignore[arg-type]
         contended=state.waiting_jobs.asked > min(free),
         retune=retune,
-        whole=True,
+        whole=not state.capacity.draining or len(state.capacity.draining) == len(state.capacity.drained),
         lease=lease,
         capacity=state.capacity.in_service,
         contention=Deferred(lambda: state.app_ledger.contention[: max(1, state.apps.used)].copy()),  # type: ignore[arg-type]

@@ -4,6 +4,7 @@ import math
 
 from eunomia.contract.contracts import Feature, Triggers
 from eunomia.contract.stages import DEFAULT_TRIGGERS, Stages
+from eunomia.model.cluster import Cluster
 from eunomia.round.answers import StageFaultError, ask
 from eunomia.store.state import State
 from eunomia.units import NEVER, Cause, Seconds, Stage
@@ -16,12 +17,13 @@ class Timing:
 
     Args:
         stages: the stages in use.
+        cluster: the cluster, on which the triggers may depend.
     """
 
-    __slots__ = ("known", "lease", "probes", "retunes", "stages")
+    __slots__ = ("cluster", "known", "lease", "probes", "retunes", "stages")
 
-    def __init__(self, stages: Stages) -> None:
-        self.stages, self.lease = stages, lease_of(stages)
+    def __init__(self, stages: Stages, cluster: Cluster) -> None:
+        self.stages, self.cluster, self.lease = stages, cluster, lease_of(stages)
         self.known: Triggers | None = None
         """The triggers; None: the allocation has not been asked yet."""
         self.probes = Feature.PROBES in stages.contract(Stage.ELASTICITY).gives
@@ -39,7 +41,7 @@ class Timing:
             declare, declared = self.stages.triggers, DEFAULT_TRIGGERS
             if declare is not None:
                 name = self.stages.names.get(Stage.ALLOCATION, Stage.ALLOCATION.value)
-                declared = ask(name, Stage.ALLOCATION, Triggers, declare, state.cluster)
+                declared = ask(name, Stage.ALLOCATION, Triggers, declare, self.cluster)
             self.known = self.stages.rounds.triggers(declared)
         return self.known
 
@@ -78,11 +80,9 @@ class Timing:
                 wake_at = _sooner(Seconds(state.counters.last_boundary + triggers.every), now, wake_at)
             if triggers.when_unprotected and jobs.rows and ends.guards:
                 wake_at = _sooner(ends.next_guard(), now, wake_at)
-        if state.owners.probing:
-            for until in state.owners.probing.values():
-                wake_at = _sooner(until, now, wake_at)
-        if jobs.backing_off:
-            for time in jobs.backing_off.values():
+        if state.capacity.draining or state.owners.probing or jobs.backing_off:
+            ordered = [until - self.stages.rounds.suspend_grace for until in state.capacity.draining.values()]
+            for time in (*ordered, *state.owners.probing.values(), *jobs.backing_off.values()):
                 wake_at = _sooner(Seconds(time), now, wake_at)
         return wake_at
 

@@ -151,7 +151,6 @@ class AmountsView:
 class ClusterView:
     """What the arbiter knows; ``Arbiter.view`` hands it out. Columns have a row for each user, app, job or GPU."""
 
-    cluster: Cluster
     users: Users
     apps: Apps
     jobs: Jobs
@@ -163,6 +162,8 @@ class ClusterView:
 
     # --- the run -----------------------------------------------------------------------------------------------------
 
+    cluster: ClassVar[Cluster] = _read("cluster")
+    """The machines and GPUs; another object once a machine has joined or left."""
     now: ClassVar[Seconds] = _read("now")
     """Time of the last step, in seconds since the start."""
     round: ClassVar[int] = _read("counters.round")
@@ -260,7 +261,6 @@ class ClusterView:
 def view_of(state: State) -> ClusterView:
     """Return the view of a state."""
     return ClusterView(
-        cluster=state.cluster,
         users=state.users.view,
         apps=state.apps.shown,
         jobs=state.jobs.shown,

@@ -71,14 +71,18 @@ class Amounts:
     """
 
     def __init__(self, cluster: Cluster, holdings: Table[GpuRows], counters: Counters) -> None:
-        self._cluster, self._holdings, self._counters = cluster, holdings, counters
+        self._holdings, self._counters = holdings, counters
+        self.tight: set[int] = set()
+        self.tuning: set[int] = set()
+        self.uneven = False
+        self.follow(cluster)
+
+    def follow(self, cluster: Cluster) -> None:
+        """Keep to the limits of a cluster that has grown, or that machines have left."""
+        self._cluster, self.shares = cluster, MachineShares(cluster)
         limits = (cluster.machine_cpus, cluster.machine_memory_gib)
         self._limits = [np.where(np.isnan(limit), np.inf, limit) * _ROUNDING for limit in limits]
         self.are_known = not all(np.isinf(limit).all() for limit in self._limits)
-        self.tight: set[int] = set()
-        self.tuning: set[int] = set()
-        self.shares = MachineShares(cluster)
-        self.uneven = False
 
     def in_use(self, gpus: Sequence[int] | Ints) -> tuple[Reals, Reals]:
         """CPUs and memory in GiB that executors may use on these GPUs."""

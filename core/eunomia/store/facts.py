@@ -46,12 +46,14 @@ class Reported:
     """Planned starts, in seconds."""
     held: dict[UserId, float] = dataclasses.field(default_factory=dict)
     """By user: until when its jobs may not run, in seconds."""
+    wishes: dict[int, tuple[str | None, int]] = dataclasses.field(default_factory=dict)
+    """The GPU type and the most GPUs that a job asked for, where the cluster had less when it arrived."""
     by_job: tuple[dict[int, Any], ...] = dataclasses.field(init=False, repr=False)
     """The dictionaries above that a job's end shortens."""
 
     def __post_init__(self) -> None:
         rates = self.measured, self.measured_at_others
-        self.by_job = *rates, self.adaptations, self.coming_regimes, self.starts_at
+        self.by_job = *rates, self.adaptations, self.coming_regimes, self.starts_at, self.wishes
 
 
 @dataclasses.dataclass(slots=True)

@@ -248,7 +248,7 @@ class LeaseEnds:
 
 
 class Capacity:
-    """Numbers of GPUs by type.
+    """Numbers of GPUs by type, and the GPUs that are about to leave the cluster.
 
     Args:
         cluster: with the GPUs and their types.
@@ -258,21 +258,30 @@ class Capacity:
         type_of: by GPU, the number of its type.
         types: numbers of all types.
         in_service: number of GPUs by type, without those that are down; read only.
+        draining: GPUs on which no lease begins, and the time by which the last process on each has ended.
+        drained: those of them on which nothing runs: they are down for no other reason.
     """
 
-    __slots__ = ("_by_type", "_cluster", "_gpus", "in_service", "type_of", "types")
+    __slots__ = ("_by_type", "_cluster", "_gpus", "drained", "draining", "in_service", "type_of", "types")
 
     def __init__(self, cluster: Cluster, gpus: Table[GpuRows]) -> None:
-        self._cluster, self._gpus = cluster, gpus
+        self._gpus = gpus
+        self.draining: dict[int, Seconds] = {}
+        self.drained: set[int] = set()
+        self.in_service: Ints
+        self.follow(cluster)
+
+    def follow(self, cluster: Cluster) -> None:
+        """Count the GPUs of a cluster that has grown, or that machines have left."""
+        self._cluster = cluster
         self.type_of: list[int] = cluster.gpu_type.tolist()
         self.types = range(len(cluster.gpu_types))
-        self._by_type: list[int] = np.bincount(cluster.gpu_type, minlength=len(cluster.gpu_types)).tolist()
-        self.in_service: Ints
+        self._by_type: list[int] = [*cluster.capacity.tolist(), int(cluster.capacity.sum())]
         self.count()
 
     def installed(self, gpu_type: int) -> int:
-        """Return the number of the cluster's GPUs of a type, down ones included; -1: of all types."""
-        return self._by_type[gpu_type] if gpu_type >= 0 else self._cluster.gpus
+        """Return the number of the cluster's GPUs of a type, down ones included; below 0: of all types."""
+        return self._by_type[gpu_type if gpu_type >= 0 else -1]
 
     def count(self) -> None:
         """Count the GPUs in service, after some went down or came back."""

@@ -9,7 +9,7 @@ from eunomia.contract.codec import decode, encode
 from eunomia.contract.memos import Memo, read_memo
 from eunomia.contract.snapshot import Measured
 from eunomia.errors import InputError
-from eunomia.model.cluster import Cluster
+from eunomia.model.cluster import Cluster, Machine
 from eunomia.model.leases import Lease, LeaseState, Probing
 from eunomia.store.facts import Reported
 from eunomia.store.saved_tables import restore_tables, saved_tables
@@ -44,12 +44,22 @@ MAPS = {
 """Attributes of ``Names`` by their names in a checkpoint."""
 
 
+_MACHINE = [field.name for field in dataclasses.fields(Machine)]
+_NAMED = 3
+"""Older checkpoints have the first so many fields of a machine: name, type and number of GPUs."""
+
+
 def save_state(state: State) -> bytes:
     """Encode the state as bytes; each memo is written by its plugin."""
     made: dict[str, Any] = {
         "format": FORMAT,
         "gpus": state.cluster.gpus,
-        "machines": [[one.name, one.gpu_type, one.gpus] for one in state.cluster.machines],
+        "machines": [_row(machine) for machine in state.cluster.machines],
+        "types": state.cluster.gpu_types,
+        "racks": state.cluster.racks,
+        "left": sorted(state.cluster.left),
+        "draining": sorted(state.capacity.draining.items()),
+        "drained": sorted(state.capacity.drained),
         "tables": saved_tables(state),
         "scalars": {"now": state.now} | {name: getattr(state.counters, name) for name in SCALARS},
         "maps": {name: dict(getattr(state.names, own)) for name, own in MAPS.items()},
@@ -68,6 +78,7 @@ def save_state(state: State) -> bytes:
         "leaving": [[lease, sorted(gpus)] for lease, gpus in state.owners.leaving.items()],
         "starts_at": [[job, time] for job, time in state.reports.starts_at.items()],
         "held": state.reports.held,
+        "wishes": [[job, *wish] for job, wish in state.reports.wishes.items()],
         "memos": [
             [plugin, stage.value, memo.version, b64encode(memo.to_bytes()).decode()]
             for (plugin, stage), memo in state.memos.items()
@@ -86,7 +97,10 @@ def save_state(state: State) -> bytes:
 def load_state(
     data: bytes, cluster: Cluster, memo_types: dict[tuple[str, Stage], type[Memo]], *, plain: bool = False
 ) -> State:
-    """Decode a state from its bytes; machines of the cluster behind those of the checkpoint are new, and free.
+    """Decode a state from its bytes.
+
+    The cluster gets the machines that had joined it when the checkpoint was written. Machines that the cluster has
+    beyond those of the checkpoint are new, and free.
 
     A memo whose plugin is not loaded is dropped: its stage starts without a memo.
 
@@ -96,13 +110,10 @@ def load_state(
     made = json.loads(data)
     if made["format"] != FORMAT:
         raise InputError(f"a checkpoint must be of format {FORMAT}", value=str(made["format"]))
-    known = made.get("machines")  # None: an older checkpoint, which is of the whole cluster
-    first = cluster.machines if known is None else cluster.machines[: len(known)]
-    same = known is None or known == [[one.name, one.gpu_type, one.gpus] for one in first]
-    if not same or made["gpus"] != sum(one.gpus for one in first):
-        raise InputError(f"a checkpoint must be of this cluster of {cluster.gpus} GPUs", value=str(made["gpus"]))
-    state = State(cluster, plain=plain)
+    state = State(_cluster_of(made, cluster), plain=plain)
     restore_tables(state, made["tables"])
+    state.capacity.draining = {int(gpu): Seconds(until) for gpu, until in made.get("draining", ())}
+    state.capacity.drained = set(made.get("drained", ()))
     state.now = Seconds(made["scalars"]["now"])
     for name in SCALARS:
         setattr(state.counters, name, made["scalars"][name])
@@ -119,6 +130,7 @@ def load_state(
         coming_regimes={int(row): tuple(map(decode, kept)) for row, kept in made.get("coming_regimes", ())},
         starts_at={int(job): float(time) for job, time in made["starts_at"]},
         held=dict(made.get("held", {})),
+        wishes={int(job): (gpu_type, most) for job, gpu_type, most in made.get("wishes", ())},
     )
     for lease in made["leases"]:
         kept = _kept_lease(lease)
@@ -140,6 +152,28 @@ def load_state(
         )
     state.rebuild()
     return state
+
+
+def _row(machine: Machine) -> list[Any]:
+    return [getattr(machine, field.name) for field in dataclasses.fields(machine)]
+
+
+def _cluster_of(made: dict[str, Any], cluster: Cluster) -> Cluster:
+    """Return the cluster of a checkpoint; one without names of machines is older, and of the whole cluster."""
+    known = made.get("machines", [_row(machine) for machine in cluster.machines])
+    both = min(len(known), len(cluster.machines))
+    same = [row[:_NAMED] for row in known[:both]] == [_row(machine)[:_NAMED] for machine in cluster.machines[:both]]
+    if (
+        not same
+        or made["gpus"] != sum(row[_NAMED - 1] for row in known)
+        or any(len(row) == _NAMED for row in known[both:])
+    ):
+        raise InputError(f"a checkpoint must be of this cluster of {cluster.gpus} GPUs", value=str(made["gpus"]))
+    machines = [*cluster.machines, *(Machine(**dict(zip(_MACHINE, row, strict=True))) for row in known[both:])]
+    types, racks = (tuple(made.get(name, ())) for name in ("types", "racks"))
+    return Cluster.build(
+        machines, types=types or cluster.gpu_types, racks=racks or cluster.racks, left=made.get("left", ())
+    )
 
 
 def _lease(lease: Lease) -> dict[str, Any]:

@@ -98,6 +98,19 @@ class State:
         self.open: OpenOffer | None = None
         self.shown: object = None
 
+    def follow(self, cluster: Cluster) -> None:
+        """Keep the state of a cluster that has grown, or that machines have left; tables and their views stay.
+
+        ``rebuild`` must follow.
+        """
+        self.cluster = cluster
+        if cluster.gpus > self.holdings.used:
+            self.holdings.restore(self.holdings.state(), rows=cluster.gpus)
+        self.jobs.widen({"gpu_types": len(cluster.gpu_types)})
+        self.capacity.follow(cluster)
+        self.amounts.follow(cluster)
+        self.service = Service(self.jobs, self.apps, self.holdings)
+
     def rebuild(self) -> None:
         """Build the indexes from the tables, after something other than the writers has filled these."""
         self.lease_ends = self.lease_ends.rebuild(self.now)

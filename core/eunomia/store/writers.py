@@ -256,6 +256,8 @@ def release(state: State, lease: Lease, gpus: Sequence[int], at: Seconds) -> Non
     if free:
         state.holdings.clear(free)
         state.free_gpus.give(free)
+        if state.capacity.draining:
+            withdraw(state, free)
         state.cause(Cause.FREED)
     for number in promised:
         state.amounts.refresh(state.leases[number])
@@ -277,6 +279,14 @@ def mark(state: State, gpus: Sequence[int], to: int) -> None:
         state.free_gpus.give(came)
     if gone:
         state.free_gpus.take(gone)
+
+
+def withdraw(state: State, gpus: Iterable[int]) -> None:
+    """Take free GPUs that are draining out of service."""
+    draining, states = state.capacity.draining, state.holdings.cells.state
+    gone = [gpu for gpu in gpus if gpu in draining and states[gpu] == _FREE]
+    state.capacity.drained.update(gone)
+    mark(state, gone, _DOWN)
 
 
 def divide(state: State, gpu: int, job: int) -> None:

@@ -18,6 +18,7 @@ from eunomia.contract.events import (
     Event,
     JobFinished,
     JobsDivided,
+    MachineLeft,
     MachineLost,
     RateMeasured,
     Released,
@@ -172,16 +173,16 @@ class Drive:
         return float(delay * self.luck.uniform(0.5, 1.0)) if delay else 0.0
 
     def _happens(self, event: Event, now: float) -> Event | None:
-        if isinstance(event, MachineLost):
+        if isinstance(event, MachineLost | MachineLeft):
             cluster = self.arbiter.state.cluster
-            for gpu in range(cluster.gpus):
-                if cluster.machines[cluster.machine[gpu]].name == event.machine:
-                    # Fenced before it counts as lost: orders on their way find a newer epoch.
-                    self.holders.pop(gpu, None)
-                    self.in_use.pop(gpu, None)
-                    self._fence[gpu] = self.arbiter.state.counters.last_epoch + 1
-                    for job in [job for job, run in self._runs.items() if gpu in run.gpus]:
-                        self._stop(job, now)
+            number = cluster.number_of(event.machine)
+            for gpu in () if number == NONE else cluster.gpus_on(number):
+                # Fenced before it counts as lost: orders on their way find a newer epoch.
+                self.holders.pop(gpu, None)
+                self.in_use.pop(gpu, None)
+                self._fence[gpu] = self.arbiter.state.counters.last_epoch + 1
+                for job in [job for job, run in self._runs.items() if gpu in run.gpus]:
+                    self._stop(job, now)
         return event
 
     # --- orders ----------------------------------------------------------------------------------------------------

@@ -157,6 +157,25 @@ def lost_machine() -> Scene:
     return made.scene("a machine lost in mid-round", cluster, 80.0, lease=8.0, deadline=1.0, delays=delays)
 
 
+def changing_cluster(new_type: str = "A100") -> Scene:
+    """Return a scene in which machines join, one of them of ``new_type``, drain, leave and return."""
+    made = _Script()
+    for number in range(4):
+        made.app(f"app{number}", 0.3 * number, divides=number % 2 == 0)
+        made.jobs(f"app{number}", 0.3 * number, [(1, 4), (2, 2), (2, 6)], work=30.0)
+    made.at(1.0, kinds.MachineDraining(machine="m03", until=Seconds(6.0)))
+    made.at(4.0, kinds.MachineJoined(machine="m04", gpu_type="V100", gpus=2, cpus=8.0, memory_gib=32.0))
+    made.at(6.5, kinds.MachineLeft(machine="m03"))
+    made.at(9.0, kinds.MachineJoined(machine="m05", gpu_type=new_type, gpus=2, rack="r2", cpus=8.0, memory_gib=32.0))
+    made.at(12.0, kinds.MachineDraining(machine="m02"))
+    made.at(20.0, kinds.MachineKept(machine="m02"))
+    made.at(24.0, kinds.MachineLeft(machine="m04"))
+    made.at(30.0, kinds.MachineJoined(machine="m03", gpu_type="V100", gpus=2, cpus=8.0, memory_gib=32.0))
+    delays = Delays(order=0.2, start=0.5, release=0.5)
+    cluster = "3x2 V100 8cpu 32GB"
+    return made.scene("machines that join, drain and leave", cluster, 80.0, lease=8.0, deadline=1.0, delays=delays)
+
+
 def paused() -> Scene:
     """Return a scene in which all jobs are paused by their apps, and half of them resumed."""
     made = _Script()

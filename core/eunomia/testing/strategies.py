@@ -15,10 +15,21 @@ import dataclasses
 import numpy as np
 from hypothesis import strategies as st
 
-from eunomia.contract.events import AppArrived, Event, JobAdded, JobFailed, MachineBack, MachineLost
+from eunomia.contract.events import (
+    AppArrived,
+    Event,
+    JobAdded,
+    JobFailed,
+    MachineBack,
+    MachineDraining,
+    MachineJoined,
+    MachineKept,
+    MachineLeft,
+    MachineLost,
+)
 from eunomia.model.cluster import Cluster, Machine
 from eunomia.testing.drive import Delays
-from eunomia.units import AppId, JobId, Seconds, UserId
+from eunomia.units import NEVER, AppId, JobId, Seconds, UserId
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -96,7 +107,7 @@ def delays() -> st.SearchStrategy[Delays]:
 
 @st.composite
 def scenarios(draw: st.DrawFn) -> Scenario:
-    """Draw a cluster, a workload, failures of jobs, lost machines that come back, and delays."""
+    """Draw a cluster, a workload, failures of jobs, delays, and machines that are lost, drain, leave and join."""
     machines = tuple(draw(st.lists(st.integers(1, 4), min_size=1, max_size=4)))
     seed = draw(st.integers(0, 2**16))
     luck = np.random.default_rng(seed)
@@ -112,7 +123,26 @@ def scenarios(draw: st.DrawFn) -> Scenario:
             (time, MachineLost(machine=machine)),
             (time + float(luck.uniform(1, 30)), MachineBack(machine=machine)),
         ]
+    for number, time in enumerate(luck.uniform(5, 80, size=draw(st.integers(0, 3))).tolist()):
+        machine, later = f"n{luck.integers(len(machines))}", time + float(luck.uniform(1, 30))
+        size, kind = int(luck.integers(1, 5)), ("V100", "A100")[int(luck.integers(2))]
+        cpus, memory_gib = 8.0 * size, 32.0 * size
+        until = NEVER if luck.random() < 0.5 else Seconds(later)
+        leaves = MachineLeft(machine=machine) if luck.random() < 0.7 else MachineKept(machine=machine)
+        script += [
+            (time, MachineJoined(machine=f"late{number}", gpu_type=kind, gpus=size, cpus=cpus, memory_gib=memory_gib)),
+            (time, MachineDraining(machine=machine, until=until)),
+            (later, leaves),
+            (later + 5.0, _again(cluster_of(machines), machine)),
+        ]
     return Scenario(machines, tuple(script), tuple(work.items()), draw(delays()), seed)
+
+
+def _again(cluster: Cluster, name: str) -> MachineJoined:
+    """Return the event with which a machine of the cluster joins again; it is refused where the machine has stayed."""
+    machine = cluster.machines[cluster.number_of(name)]
+    same = {field.name: getattr(machine, field.name) for field in dataclasses.fields(machine) if field.name != "name"}
+    return MachineJoined(machine=name, **same)
 
 
 def _app(

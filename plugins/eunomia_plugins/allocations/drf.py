@@ -92,7 +92,7 @@ class Totals(NamedTuple):
     def of(cls, snapshot: Snapshot) -> "Totals":
         """Return the totals of the whole cluster."""
         cluster = snapshot.cluster
-        sums = np.array([cluster.gpus, cluster.machine_cpus.sum(), cluster.machine_memory_gib.sum()])
+        sums = np.array([cluster.capacity.sum(), cluster.machine_cpus.sum(), cluster.machine_memory_gib.sum()])
         return cls(np.where(np.isnan(sums), np.inf, sums))
 
     def per_gpu(self) -> Reals:

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 from collections import Counter
-from itertools import pairwise
 from typing import Annotated, ClassVar, Literal, Self
 
 import numpy as np
@@ -102,7 +101,8 @@ class Isolated:
         claims = Claims(unit=Unit.JOB, rows=jobs)
         least, kind = menus.span(jobs)[0], snapshot.jobs.gpu_type[jobs]
         part, parts, memo = self._parts(snapshot, jobs)
-        start = np.arange(parts + 1) * snapshot.cluster.gpus // parts
+        present = snapshot.cluster.present()
+        start = np.append(present[np.arange(parts) * present.size // parts], snapshot.cluster.gpus)
         why = _reasons(snapshot, offer, least, kind, part, start)
         serving = _Serving(snapshot, menus, claims, usable(snapshot, offer, claims))
         for number in sorted(set(part.tolist())):
@@ -124,7 +124,7 @@ class Isolated:
         rows = apps if among_apps else snapshot.apps.user[apps]
         ids = (snapshot.apps if among_apps else snapshot.users).id
         owners = list(dict.fromkeys(str(ids[row]) for row in rows.tolist()))
-        parts = max(1, min(self.options.parts or len(owners), snapshot.cluster.gpus))
+        parts = max(1, min(self.options.parts or len(owners), int(snapshot.cluster.capacity.sum())))
         old = snapshot.memos.of(self.name, Stage.ALLOCATION)
         tenants = (old if isinstance(old, Tenants) else Tenants({})).settled(owners, parts)
         of_row = np.zeros(ids.size, np.int64)
@@ -138,7 +138,9 @@ def _reasons(snapshot: Snapshot, offer: Offer, least: Ints, kind: Rows, part: In
     """Return reasons as for the whole cluster; a job too large for its owner's part gets ``NO_SIZE_FITS``."""
     why = reasons(least, kind, offer.capacity)
     types = len(snapshot.cluster.gpu_types)
-    spans = [np.bincount(snapshot.cluster.gpu_type[a:b], minlength=types) for a, b in pairwise(start.tolist())]
+    present, of_type = snapshot.cluster.present(), snapshot.cluster.gpu_type
+    parted = np.split(present, np.searchsorted(present, start[1:-1]))
+    spans = [np.bincount(of_type[gpus], minlength=types) for gpus in parted]
     limit = np.array([[*span, span.max()] for span in spans])[part, kind]
     why[(why == int(Reason.OUTRANKED)) & (least > limit)] = int(Reason.NO_SIZE_FITS)
     return why

@@ -41,7 +41,7 @@ class _Asking:
         self._gpus[running] = count
         self._type = np.maximum(jobs.gpu_type, 0)
         self._type[running] = cluster.gpu_type[np.flatnonzero(on != NONE)[first]]
-        self._of_type = np.bincount(cluster.gpu_type, minlength=len(cluster.gpu_types))
+        self._of_type = cluster.capacity
         self._shared = self._shared_kinds()
         self._shares = np.isin(jobs.job_kind[active], list(self._shared))
 

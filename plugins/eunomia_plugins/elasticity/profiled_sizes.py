@@ -172,7 +172,7 @@ def _within_fair_share(snapshot: Snapshot, menus: Menus, measuring: set[int]) ->
     jobs, active, points = snapshot.jobs, snapshot.active, menus.points
     if active.size == 0:
         return menus
-    share = snapshot.cluster.gpus // active.size
+    share = int(snapshot.cluster.capacity.sum()) // active.size
     curves, first = np.unique(menus.curve[active], return_index=True)
     limit = np.full(points.start.size, np.iinfo(np.int64).max)
     for curve, job in zip(curves.tolist(), active[first].tolist(), strict=True):

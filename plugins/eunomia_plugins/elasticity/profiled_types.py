@@ -131,7 +131,7 @@ class _Kinds:
         held = snapshot.holdings.job[: cluster.gpus]
         running, first = np.unique(held, return_index=True)
         self.on = dict(zip(running.tolist(), cluster.gpu_type[first].tolist(), strict=True))
-        self._of_type: list[int] = np.bincount(cluster.gpu_type, minlength=len(cluster.gpu_types)).tolist()
+        self._of_type: list[int] = cluster.capacity.tolist()
         self._rates = {kind: self._known(kind, rows) for kind, rows in self.jobs.items()}
 
     def first(self, jobs: Rows) -> int:

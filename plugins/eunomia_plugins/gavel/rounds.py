@@ -34,6 +34,7 @@ from eunomia.units import Bools, Ints, Reals, Rows
 from eunomia_plugins.gavel.instance import among
 from eunomia_plugins.gavel.served import Served
 from eunomia_plugins.type_rates import rates_by_type
+from eunomia_plugins.type_rows import widened
 
 GRAIN = 1e-6
 """Times in seconds that differ by less count as equal, so that rounding errors do not rank equal jobs."""
@@ -90,6 +91,8 @@ class GavelRounds:
             given = f"{type(shares).__name__} of {allocation.claims.unit.value}s"
             raise PluginError(f"{self.name} must get time shares of jobs", value=given)
         last = snapshot.memos.of(self.name, Stage.REFINE)
+        if isinstance(last, Served):
+            last = widened(last, len(snapshot.cluster.gpu_types), "share", "received", "deficit")
         state = _state(snapshot, menus, allocation.claims.rows, shares)
         served = last if isinstance(last, Served) and last.at == float(shares.since) else _new_solution(last, state)
         claims = np.flatnonzero(among(offer.candidates, state.jobs))

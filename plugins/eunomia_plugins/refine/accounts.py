@@ -9,9 +9,7 @@ import numpy as np
 from eunomia import Claims, Snapshot, Unit
 from eunomia.units import Reals
 from eunomia_plugins.refine.turns import owner_of
-
-Row = tuple[float, ...]
-"""Values by GPU type."""
+from eunomia_plugins.type_rows import Row, wide, widened
 
 
 class Seen(NamedTuple):
@@ -52,6 +50,16 @@ class Account:
         at, ideal, owed, jobs = json.loads(data)
         seen = {job: Seen(claim, tuple(received), tuple(granted)) for job, (claim, received, granted) in jobs.items()}
         return cls(at=at, ideal=_rows(ideal), owed=_rows(owed), jobs=seen)
+
+    def widened(self, types: int) -> Self:
+        """Return the account with rows of so many GPU types: some may have joined the cluster since."""
+        jobs = {
+            job: Seen(seen.claim, wide(seen.received, types), wide(seen.granted, types))
+            for job, seen in self.jobs.items()
+            if len(seen.received) < types
+        }
+        made = widened(self, types, "ideal", "owed")
+        return dataclasses.replace(made, jobs=self.jobs | jobs) if jobs else made
 
     def owed_now(self, snapshot: Snapshot, claims: Claims) -> Reals:
         """Return [claim, type] GPU-seconds promised and not received, up to now.

@@ -91,7 +91,8 @@ class Rounding:
         if not isinstance(shares, DeviceShares):
             raise PluginError(f"{self.name} must get device shares", value=type(shares).__name__)
         last = snapshot.memos.of(self.name, Stage.REFINE)
-        account = last if isinstance(last, Account) else Account.opened(float(snapshot.now))
+        types = len(snapshot.cluster.gpu_types)
+        account = last.widened(types) if isinstance(last, Account) else Account.opened(float(snapshot.now))
         view = view_of(snapshot, menus, offer, allocation.claims)
         owed = account.owed_now(snapshot, allocation.claims)
         ideal = usable(shares.gpus, view)

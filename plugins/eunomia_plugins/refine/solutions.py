@@ -4,8 +4,7 @@ import dataclasses
 import json
 from typing import ClassVar, Self
 
-Row = tuple[float, ...]
-"""Values by GPU type."""
+from eunomia_plugins.type_rows import Row
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

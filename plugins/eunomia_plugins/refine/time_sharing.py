@@ -31,6 +31,7 @@ from eunomia.contract.contracts import Contracts
 from eunomia.units import Ints, Reals, Rows
 from eunomia_plugins.refine.solutions import Solution
 from eunomia_plugins.refine.turns import free_by_type, turn
+from eunomia_plugins.type_rows import widened
 
 
 class TimeSharingOptions(PluginOptions):
@@ -97,6 +98,8 @@ class TimeSharing:
     def _solution(self, snapshot: Snapshot, jobs: Rows, share: Reals) -> Solution:
         """Return the solution to serve: the previous one until it is old enough and the shares change."""
         last = snapshot.memos.of(self.name, Stage.REFINE)
+        if isinstance(last, Solution):
+            last = widened(last, len(snapshot.cluster.gpu_types), "shares", "received")
         names = [str(name) for name in snapshot.jobs.id[jobs]]
         shares = dict(zip(names, map(tuple, share.tolist()), strict=True))
         if isinstance(last, Solution) and (

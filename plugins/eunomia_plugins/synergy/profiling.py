@@ -64,7 +64,7 @@ class Profiling:
         self._needed = Feature.CPU_POINTS in snapshot.needs
         cluster = snapshot.cluster
         self._machines, self._running = Machines(cluster), Running(snapshot)
-        self._of_type: list[int] = np.bincount(cluster.gpu_type, minlength=len(cluster.gpu_types)).tolist()
+        self._of_type: list[int] = cluster.capacity.tolist()
         self.kinds = kinds_of(snapshot)
 
     # --- what is asked for -------------------------------------------------------------------------------------------

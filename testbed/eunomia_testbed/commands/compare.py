@@ -65,7 +65,7 @@ NOTHING: Final = 0.0005
 
 
 WORLD: Final = (
-    *("speeds", "unknown_models", "throughputs", "rules", "rule", "cost", "failures"),
+    *("speeds", "unknown_models", "throughputs", "rules", "rule", "cost", "failures", "machines_plan"),
     *("know", "error", "lie", "agents", "until", "loads", "options"),
 )
 """Fields of the spec that must be equal in a comparison of policies."""

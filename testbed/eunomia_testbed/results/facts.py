@@ -60,6 +60,8 @@ class RunFacts:
     cluster: str = ""
     machine: str = ""  # in words, as `local:` says it
     slots: int | None = None
+    slot_changes: tuple[tuple[float, int], ...] = ()
+    """By how many slots the cluster grows or shrinks, each with the time in seconds."""
     clock: str = "wall"
     rho: str = "themis"  # the kind of rho that fairness is judged by: one of metrics.fairness.KINDS
     unfair_above: float = 1.05  # rho above which an app counts as treated unfairly
@@ -89,6 +91,7 @@ class RunFacts:
         known["command"] = tuple(known["command"])
         known["seeds"] = tuple(known.get("seeds", (0,)))
         known["draws"] = _draws(found.get("draws"), known["seeds"])
+        known["slot_changes"] = tuple(map(tuple, known.get("slot_changes", ())))
         known["notes"] = tuple(known.get("notes", ()))
         known["inputs"] = tuple(InputFile(**each) for each in known.get("inputs", ()))
         known["assumptions"] = tuple(SpeedAssumption.from_mapping(each) for each in known.get("assumptions", ()))

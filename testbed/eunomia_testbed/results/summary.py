@@ -277,7 +277,9 @@ def _rho_figures(rho: pl.Series, limit: float) -> dict[str, float | None]:
 def _usage(run: RunData, held: float) -> dict[str, object]:
     """Return the fields about GPU time, given the GPU-seconds held."""
     slots, horizon = slot_count(run), counting.horizon_seconds(run)
-    capacity = slots * horizon if slots and horizon else None
+    changes = () if run.facts is None else run.facts.slot_changes
+    there = sum(slots * max(0.0, horizon - at) for at, slots in ((0.0, slots or 0), *changes)) if horizon else 0.0
+    capacity = there or None
     spent = _spent(run, held)
     return {
         "slots": slots,

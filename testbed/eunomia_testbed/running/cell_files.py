@@ -24,6 +24,7 @@ from eunomia_testbed.running.memory import hand_back
 from eunomia_testbed.running.plan import Cell, Plan
 from eunomia_testbed.running.resamples import ResampleFile, read_row, row_of
 from eunomia_testbed.simulator import Progress, simulate_one
+from eunomia_testbed.simulator.machine_changes import slot_changes, with_all
 
 CELLS: Final = ".cells"
 """The folder within a result folder that holds finished cells while others run."""
@@ -80,10 +81,9 @@ def run_cell(
         hand_back()
     serial = serial_seconds(workload, plan.cluster, plan.models)
     metrics = _noted(metrics_of(plan.profiles[cell.policy].registry), watch.notes)
-    speeds = type_speeds(workload, plan.cluster, plan.models)
-    frames = frames_of(
-        run, workload, plan.cluster, serial_seconds=serial, speeds=speeds, label=cell.label, metrics=metrics
-    )
+    whole = with_all(plan.cluster, plan.options.machines)
+    speeds = type_speeds(workload, whole, plan.models)
+    frames = frames_of(run, workload, whole, serial_seconds=serial, speeds=speeds, label=cell.label, metrics=metrics)
     dropped: list[dict[str, object]] = [
         {
             "file": workload.name,
@@ -102,6 +102,7 @@ def run_cell(
 
 def _write_figures(plan: Plan, cell: Cell, frames: Frames, path: Path) -> None:
     facts = {"rho": plan.rho, "unfair_above": plan.unfair_above, "slots": plan.cluster.gpus}
+    facts |= {"slot_changes": slot_changes(plan.cluster, plan.options.machines)}
     write_row(path, row_of(frames, policy=cell.label, number=cell.seed, facts=facts, counted=plan.counted(cell)))
 
 

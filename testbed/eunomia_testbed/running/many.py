@@ -37,6 +37,7 @@ from eunomia_testbed.running.plan import Cell, FailedCell, Plan, labels_by_load
 from eunomia_testbed.running.pool import processes_for, run_cells, without_late
 from eunomia_testbed.running.resamples import ResampleFile
 from eunomia_testbed.running.watching import Silent, Watch
+from eunomia_testbed.simulator.machine_changes import slot_changes
 
 if TYPE_CHECKING:
     import polars as pl
@@ -373,6 +374,7 @@ def _facts(plan: Plan) -> RunFacts:
         cluster=plan.cluster_text,
         machine=f"{plan.cluster.gpus} GPUs on {len(plan.cluster.machines)} machines, simulated",
         slots=plan.cluster.gpus,
+        slot_changes=slot_changes(plan.cluster, plan.options.machines),
         clock="virtual",
         rho=plan.rho,
         unfair_above=plan.unfair_above,

@@ -144,6 +144,8 @@ class SimulationKeywords(TypedDict, total=False):
     cost: Sequence[str]
     """Costs of changes such as ``["start=20s"]``; by default every change is free."""
     failures: str | None
+    machines_plan: str | None
+    """A CSV file of machines that join the cluster, drain and leave it."""
     know: str | None
     error: float
     lie: Sequence[str]

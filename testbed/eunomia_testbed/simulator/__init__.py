@@ -4,6 +4,7 @@ from eunomia_testbed.simulator.assembly import assemble
 from eunomia_testbed.simulator.engine import Engine
 from eunomia_testbed.simulator.logs.observers import RunObserver
 from eunomia_testbed.simulator.logs.run import SimulatedRun, Unfit
+from eunomia_testbed.simulator.machine_changes import MachineChange
 from eunomia_testbed.simulator.options import (
     Costs,
     Delays,
@@ -24,6 +25,7 @@ __all__ = [
     "Engine",
     "Failures",
     "Keep",
+    "MachineChange",
     "Outage",
     "Progress",
     "Reports",

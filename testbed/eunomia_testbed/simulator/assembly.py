@@ -34,8 +34,9 @@ from eunomia_testbed.simulator.logs.logs import Logs
 from eunomia_testbed.simulator.logs.observers import Observers
 from eunomia_testbed.simulator.logs.step_log import StepLog
 from eunomia_testbed.simulator.logs.timing import Timings
+from eunomia_testbed.simulator.machine_changes import with_all
 from eunomia_testbed.simulator.machine_faults import MachineFaults
-from eunomia_testbed.simulator.options import SimulationOptions
+from eunomia_testbed.simulator.options import Failures, SimulationOptions
 from eunomia_testbed.simulator.progress.states import REJECTED, JobStates
 from eunomia_testbed.simulator.progress.truth import Speeds
 from eunomia_testbed.simulator.progress.work import Work
@@ -74,9 +75,11 @@ def assemble(
     """
     options.check()
     check_plugins(profile)
-    arbiter = _arbiter(cluster, profile, registry, options, seed)
+    whole = with_all(cluster, options.machines)
+    arbiter = _arbiter(cluster, whole, profile, registry, options, seed)
     timings = Timings(arbiter.spent) if options.keep.timings else None
-    sim = _state(workload, arbiter, profile, options, Speeds(workload, cluster, models), seed)
+    sim = _state(workload, whole, arbiter, profile, options, Speeds(workload, whole, models), seed)
+    sim.gpus.there = cluster.gpus
     unfit = sim.speeds.unfit()
     for job in unfit:
         sim.jobs.state[job.job] = REJECTED
@@ -84,32 +87,40 @@ def assemble(
     masters = Masters(sim, SimulatedDesk(sim))
     apps = SimulatedApps(sim, masters, AppDivision(sim, executor.runs, masters))
     failures = None
-    if options.failures is not None:
+    if options.failures is not None or options.machines:
         machines = MachineFaults(sim, executor, apps)
-        failures = FailurePlan(options.failures, cluster, seed, machines.lose, machines.repair)
+        failures = FailurePlan(options.failures or Failures(), whole, seed, machines.lose, machines.repair)
+        for change in options.machines:
+            failures.plan(change.time_seconds, partial(machines.change, change.event))
     drive = Engine.run_freely if options.rules is None else partial(run_in_rounds, rules=options.rules)
     known = "amounts" in options.reports.facts
-    arrivals = Arrivals(sim, apps, masters, AmountReports(workload, cluster, sim.speeds, known=known))
+    arrivals = Arrivals(sim, apps, masters, AmountReports(workload, whole, sim.speeds, known=known))
     log = StepLog(sim, unfit, timings, tuple(observers))
     return Engine(sim, executor, apps, arrivals, Bidders(sim, masters), failures, log, drive)
 
 
 def _arbiter(
     cluster: Cluster,
+    whole: Cluster,
     profile: Profile,
     registry: Registry | None,
     options: SimulationOptions,
     seed: int,
 ) -> Arbiter:
-    stages = profile.stages(cluster)
-    fallback = Profile.fallback(registry=registry or profile.registry).stages(cluster)
+    stages = profile.stages(whole)  # refuses a machine that joins later, too
+    fallback = Profile.fallback(registry=registry or profile.registry).stages(whole)
     return Arbiter(cluster, stages, fallback, seed=seed, plain=options.plain)
 
 
 def _state(
-    workload: Workload, arbiter: Arbiter, profile: Profile, options: SimulationOptions, speeds: Speeds, seed: int
+    workload: Workload,
+    cluster: Cluster,
+    arbiter: Arbiter,
+    profile: Profile,
+    options: SimulationOptions,
+    speeds: Speeds,
+    seed: int,
 ) -> SimulationState:
-    cluster = arbiter.view.cluster
     batches = {row: tuple(one.batch_size for one in regimes) for row, regimes in workload.regimes.items()}
     logs = Logs(options.keep, cluster, workload.size, batches)
     agenda = Agenda()
@@ -118,7 +129,7 @@ def _state(
         workload,
         speeds,
         agenda,
-        checkpoint_every=math.inf if options.failures is None else options.failures.checkpoint_every_seconds,
+        checkpoint_every=options.unpaid_checkpoints_seconds,
         saves=_saves(options, workload.size),
         segments=logs.segments,
     )

@@ -74,7 +74,7 @@ class Engine:
         self._has_masters = False
         self._wake_at = math.inf
         self._calls = sim.notes.numbers
-        self._carry_out, self._gpus = executor.carry_out, sim.cluster.gpus
+        self._carry_out = executor.carry_out
 
     def note(self, notes: CallNotes) -> None:
         """Note the calls of plugins elsewhere than before."""
@@ -116,9 +116,10 @@ class Engine:
             soon = self.arrivals.next_time
         if sim.agenda.heap and sim.agenda.heap[0][0] < soon:
             soon = min(soon, sim.agenda.next_time(sim.work.turn))
-        if self._failures is None or (soon == math.inf and not sim.jobs.running and not self._failures.down):
-            return soon  # a machine that comes back does not help a job that waits now
-        return min(soon, self._failures.next_time())
+        plan = self._failures
+        if plan is None or (soon == math.inf and not sim.jobs.running and not plan.down and not plan.planned):
+            return soon  # no machine that comes back or joins helps a job that waits now
+        return min(soon, plan.next_time())
 
     def step_at(self, time_seconds: float, *, admits: bool = True) -> None:
         """Step at the boundary of a peer's round, with all consequences of this time or only the given events."""
@@ -132,7 +133,7 @@ class Engine:
         sim.now = now
         events = self._events(now, admits=admits)
         arbiter, jobs, log, timings = sim.arbiter, sim.jobs, self.log, self.log.timings
-        before = self._gpus - sim.gpus.busy, jobs.running, jobs.waiting, arbiter.calls
+        before = sim.gpus.there - sim.gpus.busy, jobs.running, jobs.waiting, arbiter.calls
         began = 0 if timings is None else time.perf_counter_ns()
         decision = arbiter.step(now, events)
         self._calls[0] = 0  # no plugin is called until the next step

@@ -1,4 +1,4 @@
-"""Schedules failures and repairs of machines, from a list or drawn from the seed."""
+"""Schedules failures, repairs and planned changes of machines, from lists or drawn from the seed."""
 
 import math
 from collections.abc import Callable
@@ -39,6 +39,8 @@ class FailurePlan:
         self._agenda = Agenda()
         self.down: set[int] = set()
         """Machines that are down."""
+        self.planned = 0
+        """Changes of the cluster that are still to come."""
         numbers = {machine.name: number for number, machine in enumerate(cluster.machines)}
         for outage in failures.outages:
             if outage.machine not in numbers:
@@ -51,12 +53,22 @@ class FailurePlan:
             for number in range(len(cluster.machines)):
                 self._next(number, Seconds(0.0))
 
+    def plan(self, time_seconds: float, happens: Callable[[Seconds], None]) -> None:
+        """Schedule a change of the cluster."""
+
+        def then(now: Seconds) -> None:
+            self.planned -= 1
+            happens(now)
+
+        self.planned += 1
+        self._agenda.call(time_seconds, then)
+
     def next_time(self) -> float:
-        """Return the time of the next failure or repair."""
+        """Return the time of the next failure, repair or change."""
         return self._agenda.next_time([])
 
     def happen(self, now: Seconds) -> None:
-        """Carries out the failures and repairs that are due."""
+        """Carries out the failures, repairs and changes that are due."""
         while self.next_time() <= now:
             happens = heappop(self._agenda.heap)[2]
             if happens is not None:

@@ -3,7 +3,15 @@
 from collections.abc import Sequence
 
 from eunomia.contract.decisions import Decision
-from eunomia.contract.events import Event, MachineBack, MachineLost
+from eunomia.contract.events import (
+    Event,
+    MachineBack,
+    MachineDraining,
+    MachineJoined,
+    MachineKept,
+    MachineLeft,
+    MachineLost,
+)
 from eunomia.errors import EunomiaError
 from eunomia.units import Seconds
 
@@ -13,7 +21,7 @@ STUCK_STEPS = 200_000
 """Most consecutive steps without a start, an end or an arrival of a job."""
 INSTANT_STEPS = 1_000
 """Most consecutive steps at one time."""
-_MACHINES = frozenset({MachineLost, MachineBack})
+_MACHINES = frozenset({MachineLost, MachineBack, MachineJoined, MachineLeft, MachineDraining, MachineKept})
 
 
 class LivelockGuard:

@@ -7,6 +7,7 @@ from typing import Final, Literal
 
 from eunomia.errors import InputError
 from eunomia.model.shapes import value
+from eunomia_testbed.simulator.machine_changes import MachineChange
 from eunomia_testbed.simulator.rules import Rules
 
 
@@ -211,6 +212,8 @@ class SimulationOptions:
     costs: Costs = Costs()
     delays: Delays = Delays()
     failures: Failures | None = None
+    machines: tuple[MachineChange, ...] = ()
+    """Machines that join, drain and leave, in order of time."""
     reports: Reports = Reports()
     rules: Rules | None = None
     """A peer's round rules; None: rounds run when the profile says."""
@@ -226,6 +229,13 @@ class SimulationOptions:
     tolerate_faults: bool = False
     """Whether a run continues after a plugin's fault: that round changes nothing, and after several faults in a row the
     fallback decides."""
+
+    @property
+    def unpaid_checkpoints_seconds(self) -> float:
+        """Seconds between the checkpoints that cost nothing, which matter where machines fail or leave; inf: none."""
+        if self.failures is None and not self.machines:
+            return math.inf
+        return (self.failures or Failures()).checkpoint_every_seconds
 
     def check(self) -> None:
         """Refuses invalid options.

@@ -16,11 +16,13 @@ from eunomia_testbed.performance.speeds import PerformanceModel
 from eunomia_testbed.results.assumptions import assumption_sentences
 from eunomia_testbed.running.peers import Peer
 from eunomia_testbed.running.plan import Plan
-from eunomia_testbed.simulator import Costs, Failures, Keep, SimulationOptions
+from eunomia_testbed.simulator import Costs, Failures, Keep, MachineChange, SimulationOptions
+from eunomia_testbed.simulator.machine_changes import with_all
 from eunomia_testbed.simulator.options import FACTS, Fact
 from eunomia_testbed.spec.cluster_file import ClusterFile, cluster_toml, read_cluster
 from eunomia_testbed.spec.elastic import sizes_of, with_sizes
 from eunomia_testbed.spec.fitting import LeftOut, fitted, size_notes
+from eunomia_testbed.spec.machines_plan import machines_plan_of
 from eunomia_testbed.spec.meaning import Question, settled
 from eunomia_testbed.spec.outages import check_machines, failures_of
 from eunomia_testbed.spec.reports import reports_of
@@ -33,7 +35,7 @@ from eunomia_testbed.workload import Workload
 
 SEGMENTS_UP_TO: Final = 2_000
 """Jobs of a workload up to which each stretch of running is kept, for the report's drawing of who held what."""
-OPTION_FIELDS: Final = ("cost", "failures", "know", "error", "lie", "agents", "until")
+OPTION_FIELDS: Final = ("cost", "failures", "machines_plan", "know", "error", "lie", "agents", "until")
 """Fields of a spec that ``options`` replaces."""
 
 
@@ -45,7 +47,8 @@ def plan_of(spec: SimulationSpec) -> tuple[Plan, list[str]]:
     """
     where = _cluster(spec)
     peer = _peer(spec)
-    profiles, unfit = _fitted(spec, _profiles(spec, peer), where.cluster)
+    changes = () if spec.machines_plan is None else machines_plan_of(spec.machines_plan, where.cluster)
+    profiles, unfit = _fitted(spec, _profiles(spec, peer), with_all(where.cluster, changes))
     source = _source(spec, where)
     models = source.models if spec.models is None else spec.models
     meaning = settled(source.workloads, _question(spec, where, models))
@@ -59,7 +62,7 @@ def plan_of(spec: SimulationSpec) -> tuple[Plan, list[str]]:
         loads=loads,
         resampling=resampling(spec, workloads, loads),
         budget_seconds=budget_seconds(spec),
-        options=_options(spec, source, where.cluster),
+        options=_options(spec, source, where.cluster, changes),
         peer=peer,
         models=models,
         rho=_kind(spec, by_rules=peer is not None),
@@ -108,7 +111,8 @@ def _check_plan(plan: Plan, spec: SimulationSpec) -> None:
         rule, place = "unfair must be a positive number", spec.place("unfair_above")
         raise InputError(rule, value=str(spec.unfair_above), place=place)
     if spec.failures is not None:
-        check_machines(plan.options.failures, (machine.name for machine in plan.cluster.machines), spec.failures)
+        there = with_all(plan.cluster, plan.options.machines).machines
+        check_machines(plan.options.failures, (machine.name for machine in there), spec.failures)
     _check_searches(plan)
     for workload in {id(each): each for each in plan.workloads.values()}.values() if plan.peer is not None else ():
         plan.options_of(workload)  # the peer's rules refuse workloads that they cannot run
@@ -281,11 +285,16 @@ def _peer(spec: SimulationSpec) -> Peer | None:
     return Peer.named(spec.rules, lambda kind: filled(kind, spec.rule, spec.place("rule")))
 
 
-def _options(spec: SimulationSpec, source: Source, where: Cluster) -> SimulationOptions:
+def _options(
+    spec: SimulationSpec, source: Source, where: Cluster, machines: tuple[MachineChange, ...]
+) -> SimulationOptions:
     if spec.options is not None:
         return _given_options(spec, spec.options)
-    if spec.rules is not None and (spec.cost or spec.failures):
+    if spec.rules is not None and (spec.cost or spec.failures or spec.machines_plan):
         given, flag = (spec.cost[0], "--cost") if spec.cost else (spec.failures, "--failures")
+        if not given:
+            rule = "--machines-plan must stand without --rules: these know no machine that joins or leaves"
+            raise InputError(rule, value=spec.machines_plan, place="--machines-plan")
         rule = f"{flag} must stand without --rules: these have their own cost of a restart (--rule restart=20s)"
         raise InputError(rule, value=given, place=flag)
     until = spec.place("until")
@@ -293,6 +302,7 @@ def _options(spec: SimulationSpec, source: Source, where: Cluster) -> Simulation
     options = SimulationOptions(
         costs=filled(Costs, spec.cost, spec.place("cost"), durations=True),
         failures=None if spec.failures is None else failures_of(spec.failures),
+        machines=machines,
         reports=reports_of(spec, apps, where.gpu_types),
         agents=spec.agents,
         plain=spec.plain,

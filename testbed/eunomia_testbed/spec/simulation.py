@@ -181,6 +181,9 @@ class SimulationSpec(BaseModel):
     failures: Annotated[
         str | None, typer.Option(help="between=30d,repair=1h for machines that fail, or a CSV file.")
     ] = None
+    machines_plan: Annotated[
+        str | None, typer.Option(help="A CSV file of machines that join the cluster, drain and leave it.")
+    ] = None
     know: Annotated[
         str | None,
         typer.Option(

@@ -3,9 +3,11 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar, NoReturn
 
-from eunomia.errors import EunomiaError
+from eunomia.errors import EunomiaError, InputErrors
+from eunomia.model.cluster import Cluster
 from eunomia.testing import scenes
 from eunomia.testing.bench import Bench, Rule, Run
+from eunomia.testing.scenes import Scene
 from eunomia.units import Stage
 
 SHOWN = 3
@@ -43,6 +45,19 @@ class PolicyTests:
         return cls._bench().once(scenes.town(), "first", promises=True)
 
     @classmethod
+    def _serves_two_types(cls) -> bool:
+        """Return whether no stage declares that it needs one GPU type."""
+        try:
+            cls._bench().stages(Cluster.parse(scenes.two_kinds().cluster))
+        except InputErrors:
+            return False
+        return True
+
+    @classmethod
+    def _changing(cls) -> Scene:
+        return scenes.changing_cluster("A100" if cls._serves_two_types() else "V100")
+
+    @classmethod
     def _answered(cls) -> list[Stage]:
         return [stage for stage in Stage if cls._bench().answers(stage)]
 
@@ -62,15 +77,16 @@ class PolicyTests:
         cls._check(run, *Rule)
 
     @classmethod
-    def _same(cls, run: Run, rule: str) -> None:
-        """Fail if a run of the town decided differently from the first one."""
+    def _same(cls, run: Run, rule: str, first_run: Run | None = None) -> None:
+        """Fail if a run decided differently from the first one, which is that of the town unless it is given."""
         cls._check(run, Rule.RETURNS, Rule.SCRIPT_ENDS)
-        first = cls._town().decisions
+        first = (first_run or cls._town()).decisions
         if run.decisions == first:
             return
         pairs = enumerate(zip(first, run.decisions, strict=False))
         at = next((step for step, (left, right) in pairs if left != right), min(len(first), len(run.decisions)))
-        cls._broken(rule, f"step {at + 1} of {len(first)} differs (town)")
+        scene = "town" if first_run is None else first_run.scene
+        cls._broken(rule, f"step {at + 1} of {len(first)} differs ({scene})")
 
 
 def listed(found: list[str]) -> str:

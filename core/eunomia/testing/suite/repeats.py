@@ -32,6 +32,9 @@ class RepeatTests(PolicyTests):
         cold = self._bench().once(scenes.town(), "cold", after=recreate)
         rule = "a new plugin must decide like one that was called before: it keeps more than caches on itself"
         self._same(cold, rule)
+        machines = self._changing()
+        cold, warm = self._bench().once(machines, "cold", after=recreate), self._bench().once(machines)
+        self._same(cold, rule, warm)
 
     def test_nothing_is_kept_between_arbiters(self) -> None:
         """Check that plugins that serve a second arbiter between the rounds of the first make the same decisions."""

@@ -7,8 +7,6 @@ import numpy as np
 from eunomia.contract.offers import Offer
 from eunomia.contract.snapshot import Snapshot
 from eunomia.contract.stages import Stages
-from eunomia.errors import InputErrors
-from eunomia.model.cluster import Cluster
 from eunomia.testing import scenes
 from eunomia.testing.bench import Rule
 from eunomia.testing.builders import World
@@ -49,11 +47,8 @@ class RoundTests(PolicyTests):
 
     def test_it_serves_two_gpu_types(self) -> None:
         """Check all rules with two GPU types, unless a stage declares that it needs one type."""
-        try:
-            self._bench().stages(Cluster.parse(scenes.two_kinds().cluster))
-        except InputErrors:
-            return
-        self._check_all(self._bench().once(scenes.two_kinds(), promises=True))
+        if self._serves_two_types():
+            self._check_all(self._bench().once(scenes.two_kinds(), promises=True))
 
     # --- adversarial worlds -----------------------------------------------------------------------------------------
 
@@ -76,6 +71,10 @@ class RoundTests(PolicyTests):
     def test_a_machine_is_lost_in_mid_round(self) -> None:
         """Check all rules if machines are lost while offers, starts and releases are in transit."""
         self._check_all(self._bench().once(scenes.lost_machine()))
+
+    def test_machines_join_drain_and_leave(self) -> None:
+        """Serves clusters to which machines are added, and from which machines are taken."""
+        self._check_all(self._bench().once(self._changing()))
 
     def test_everyone_is_paused(self) -> None:
         """Check all rules if all jobs stop, and some come back."""

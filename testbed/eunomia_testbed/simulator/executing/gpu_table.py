@@ -34,6 +34,8 @@ class GpuTable:
         """By GPU, the time in seconds since which its job has held it."""
         self.fence = [0] * gpus
         """The newest epoch of an order that came to the GPU; older orders are ignored."""
+        self.there = gpus
+        """GPUs of machines that are part of the cluster."""
         self.busy = 0
         """GPUs that have a holder."""
         self.slot_seconds = [0.0] * jobs

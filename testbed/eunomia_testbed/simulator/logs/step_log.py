@@ -3,7 +3,8 @@
 from collections.abc import Callable, Sequence
 
 from eunomia.contract.decisions import Decision, RecordTable
-from eunomia.contract.events import Event, count_of
+from eunomia.contract.event_order import count_of
+from eunomia.contract.events import Event
 from eunomia_testbed.simulator.faults import PluginFailedError
 from eunomia_testbed.simulator.livelock_guard import LivelockGuard
 from eunomia_testbed.simulator.logs.observers import Observers

@@ -1,0 +1,152 @@
+"""The fixed order in which the events of one instant are folded, and compound events in parts."""
+
+import dataclasses
+import operator
+from collections.abc import Iterable
+
+from eunomia.contract.events import (
+    Adapted,
+    AppArrived,
+    AppCancelled,
+    AppFinished,
+    BidReceived,
+    Event,
+    ForecastReported,
+    GpusReturned,
+    JobAdded,
+    JobFailed,
+    JobFinished,
+    JobPaused,
+    JobReported,
+    JobResumed,
+    JobsDivided,
+    KindProfiled,
+    MachineBack,
+    MachineDraining,
+    MachineJoined,
+    MachineKept,
+    MachineLeft,
+    MachineLost,
+    ProfileChanged,
+    RateMeasured,
+    RegimesAnnounced,
+    Released,
+    Resized,
+    Retuned,
+    RoundEnded,
+    SingleJobArrived,
+    SingleJobEnded,
+    Started,
+    UserHeld,
+)
+
+ORDER: tuple[type, ...] = (
+    MachineLeft,
+    MachineJoined,
+    ProfileChanged,
+    KindProfiled,
+    UserHeld,
+    MachineLost,
+    MachineBack,
+    MachineDraining,
+    MachineKept,
+    Released,
+    GpusReturned,
+    JobFinished,
+    JobFailed,
+    AppFinished,
+    AppCancelled,
+    Retuned,
+    Started,
+    Resized,
+    JobReported,
+    Adapted,
+    RoundEnded,
+    JobsDivided,
+    JobPaused,
+    AppArrived,
+    JobAdded,
+    JobResumed,
+    RateMeasured,
+    RegimesAnnounced,
+    ForecastReported,
+    BidReceived,
+)
+"""The order in which events of one instant are folded."""
+
+_RANK = {kind: rank for rank, kind in enumerate(ORDER)}
+_SPAN = {kind: (rank, rank) for kind, rank in _RANK.items()} | {
+    SingleJobEnded: (_RANK[Released], _RANK[AppFinished]),
+    SingleJobArrived: (_RANK[AppArrived], _RANK[JobAdded]),
+}
+"""By kind of event: the first and the last place in the order; a compound event takes all places between."""
+
+
+_COMPOUND: tuple[type, ...] = (SingleJobEnded, SingleJobArrived)
+_PARTS = dict.fromkeys(_RANK, 1) | {SingleJobEnded: 3, SingleJobArrived: 2}
+
+
+def expanded(events: Iterable[Event]) -> list[Event]:
+    """Replace each compound event by the events that it stands for, which are what the journal keeps."""
+    single: list[Event] = []
+    for event in events:
+        if type(event) is SingleJobArrived:
+            single += (event.arrival, event.job)
+        elif type(event) is SingleJobEnded:
+            single.append(Released(lease=event.lease, epoch=event.epoch, gpus=event.gpus))
+            single += (JobFinished(job=event.job), AppFinished(app=event.app))
+        else:
+            single.append(event)
+    return single
+
+
+def count_of(events: Iterable[Event]) -> int:
+    """Return the number of events, where a compound event counts as the events that it stands for."""
+    count = 0
+    for event in events:
+        count += _PARTS[type(event)]
+    return count
+
+
+def in_order(events: tuple[Event, ...] | list[Event]) -> list[Event]:
+    """Sort events of one instant into the fixed order: by kind, then by id; events of one id keep their order.
+
+    A compound event stays whole only where no other event of the instant comes between the events that it stands for.
+    """
+    before = -1
+    for event in events:
+        first, last = _SPAN[type(event)]
+        if first <= before:
+            break
+        before = last
+    else:
+        return list(events)  # at most one event of each kind, and in order already
+    return _by_kind(events)
+
+
+def _by_kind(events: Iterable[Event]) -> list[Event]:
+    kinds: dict[type, list[Event]] = {}
+    for event in events:
+        kinds.setdefault(type(event), []).append(event)
+    for kind in _COMPOUND:
+        first, last = _SPAN[kind]
+        if kind in kinds and (len(kinds[kind]) > 1 or any(first <= _SPAN[at][0] <= last for at in kinds if at != kind)):
+            for event in expanded(kinds.pop(kind)):
+                kinds.setdefault(type(event), []).append(event)
+    ordered: list[Event] = []
+    for kind in sorted(kinds, key=_SPAN.__getitem__):
+        theirs = kinds[kind]
+        if len(theirs) > 1 and kind in _SUBJECT:
+            theirs.sort(key=_SUBJECT[kind])
+        ordered += theirs
+    return ordered
+
+
+def _subject_of(kind: type) -> str:
+    """Return the field with the id of an event's machine, job, app or lease; empty: the event has none."""
+    names = {field.name for field in dataclasses.fields(kind)}
+    return next((name for name in ("machine", "job", "app", "lease") if name in names), "")
+
+
+_SUBJECT = {kind: operator.attrgetter(_subject_of(kind)) for kind in ORDER if _subject_of(kind)}
+"""By kind of event: reads the id of the event's machine, job, app or lease."""

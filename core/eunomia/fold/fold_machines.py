@@ -1,0 +1,142 @@
+"""Folds events about machines: they join the cluster and leave it, drain, go down and come back."""
+
+from eunomia.contract import events as kinds
+from eunomia.contract.events import EventError
+from eunomia.errors import InputError
+from eunomia.fold.adopt import close_offer
+from eunomia.fold.fold_gpus import come_back
+from eunomia.fold.folding import Folding
+from eunomia.model.cluster import Cluster
+from eunomia.model.leases import GpuState, LeaseState
+from eunomia.store.state import State
+from eunomia.store.writers import mark, withdraw
+from eunomia.units import NONE, Cause
+
+_DOWN = int(GpuState.DOWN)
+
+
+def joined(fold: Folding, event: kinds.MachineJoined) -> None:
+    """Add a machine; jobs that asked for more than the cluster had may get it now."""
+    try:
+        cluster = fold.state.cluster.grown([event.described()])
+    except InputError as error:
+        raise EventError(error.rule, value=error.value, place=event.machine) from error
+    _move_to(fold.state, cluster)
+
+
+def left(fold: Folding, event: kinds.MachineLeft) -> None:
+    """Take a machine out of the cluster for good, with all that is said of its GPUs."""
+    state = fold.state
+    number = _number(state, event.machine)
+    if len(state.cluster.left) + 1 == len(state.cluster.machines):
+        raise EventError("a cluster must have at least one machine", value=f'"{event.machine}" leaves')
+    lost(fold, kinds.MachineLost(machine=event.machine))
+    _forget(state, state.cluster.gpus_on(number))
+    _move_to(state, state.cluster.without([number]))
+
+
+def drains(fold: Folding, event: kinds.MachineDraining) -> None:
+    """Let no lease begin on a machine; its free GPUs are down, and leases that were promised others are taken back."""
+    state, held = fold.state, fold.state.holdings.cells
+    gpus = state.cluster.gpus_on(_number(state, event.machine))
+    close_offer(state)
+    state.capacity.draining |= dict.fromkeys(gpus, event.until)
+    for gpu in gpus:
+        _take_back(fold, gpu)
+    withdraw(state, [gpu for gpu in gpus if held.state[gpu] == GpuState.FREE])
+    state.cause(Cause.CLUSTER_CHANGED)
+
+
+def kept(fold: Folding, event: kinds.MachineKept) -> None:
+    """Let leases begin on a machine again that was draining."""
+    state = fold.state
+    gpus = state.cluster.gpus_on(_number(state, event.machine))
+    if gpus[0] not in state.capacity.draining:
+        raise EventError("a machine that is kept must be draining", value=f'"{event.machine}"')
+    idle = [gpu for gpu in gpus if gpu in state.capacity.drained]
+    _forget(state, gpus)
+    mark(state, idle, GpuState.FREE)
+    state.cause(Cause.CLUSTER_CHANGED)
+
+
+def end_drained(fold: Folding) -> None:
+    """End the leases on draining machines whose term has ended, or that would not end in time without an order."""
+    state, draining = fold.state, fold.state.capacity.draining
+    for number in sorted(state.leases):
+        lease = state.leases[number]
+        mine = [gpu for gpu in lease.gpus if gpu in draining]
+        if not mine or lease.state is LeaseState.LEAVING:
+            continue
+        if lease.ends_at <= state.now or min(draining[gpu] for gpu in mine) - fold.grace <= state.now:
+            fold.leave(lease, lease.gpus if lease.job != NONE else mine)
+
+
+def lost(fold: Folding, event: kinds.MachineLost) -> None:
+    """Mark GPUs of a machine as down; a gang that had one of them leaves its others."""
+    state, held = fold.state, fold.state.holdings.live
+    for gpu in _named_by(state, event):
+        _take_back(fold, gpu)
+        if held.lease[gpu] != NONE:
+            come_back(fold, gpu, state.now)
+        mark(state, [gpu], GpuState.DOWN)
+        state.capacity.drained.discard(gpu)
+    state.cause(Cause.CLUSTER_CHANGED)
+
+
+def back(fold: Folding, event: kinds.MachineBack) -> None:
+    """Mark GPUs of a machine as free again; those of a draining machine stay down."""
+    state, states = fold.state, fold.state.holdings.cells.state
+    gpus = [gpu for gpu in _named_by(state, event) if states[gpu] == _DOWN]
+    mark(state, gpus, GpuState.FREE)
+    if state.capacity.draining:
+        withdraw(state, gpus)
+    state.cause(Cause.CLUSTER_CHANGED)
+
+
+def _take_back(fold: Folding, gpu: int) -> None:
+    """Take a GPU back that a lease was promised."""
+    promised = fold.state.leases.get(fold.state.holdings.cells.successor[gpu])
+    if promised is not None:
+        fold.leave(promised, promised.gpus if promised.job != NONE else [gpu])
+
+
+def _forget(state: State, gpus: range) -> None:
+    """Forget that these GPUs drain."""
+    for gpu in gpus:
+        state.capacity.draining.pop(gpu, None)
+    state.capacity.drained.difference_update(gpus)
+
+
+def _move_to(state: State, cluster: Cluster) -> None:
+    """Keep the state of another cluster; an open offer, whose numbers are those of the former one, is closed."""
+    close_offer(state)
+    overdue = len(state.lease_ends.overdue)
+    state.follow(cluster)
+    jobs, wishes, types = state.jobs.cells, state.reports.wishes, cluster.gpu_types
+    for job, (wanted, most) in list(wishes.items()):
+        kind = types.index(wanted) if wanted in types else jobs.gpu_type[job]
+        usable = max(jobs.least[job], min(most, state.capacity.installed(kind)))
+        state.jobs.set(job, gpu_type=kind, most=max(jobs.most[job], usable))
+        state.touch(job=job)
+        if (wanted is None or wanted in types) and usable == most:
+            del wishes[job]
+    state.rebuild()
+    if len(state.lease_ends.overdue) > overdue:
+        state.cause(Cause.LEASE_ENDED)
+    state.cause(Cause.CLUSTER_CHANGED)
+
+
+def _number(state: State, machine: str) -> int:
+    number = state.cluster.number_of(machine)
+    if number == NONE:
+        raise EventError("an event must name a machine of the cluster", value=f'"{machine}"')
+    return number
+
+
+def _named_by(state: State, event: kinds.MachineLost | kinds.MachineBack) -> list[int]:
+    """Return the GPUs that an event names; all of the machine if it names none."""
+    whole = state.cluster.gpus_on(_number(state, event.machine))
+    if not set(event.gpus) <= set(whole):
+        rule = f"an event must name GPUs of its machine, {whole[0]} to {whole[-1]}"
+        raise EventError(rule, value=str(event.gpus), place=event.machine)
+    return sorted(set(event.gpus)) or list(whole)

@@ -1,0 +1,39 @@
+"""Machines that join the cluster, drain and leave it in a simulation, by a plan."""
+
+from collections.abc import Iterable
+
+from eunomia.contract.events import MachineDraining, MachineJoined, MachineKept, MachineLeft
+from eunomia.model.cluster import Cluster
+from eunomia.model.shapes import value
+
+Change = MachineJoined | MachineLeft | MachineDraining | MachineKept
+
+
+@value
+class MachineChange:
+    """A change of the cluster at a time."""
+
+    time_seconds: float
+    event: Change
+
+
+def with_all(cluster: Cluster, changes: Iterable[MachineChange]) -> Cluster:
+    """Return the cluster with all machines that ever join it; their GPUs have the numbers that the arbiter gives."""
+    for change in changes:
+        if isinstance(change.event, MachineJoined):
+            cluster = cluster.grown([change.event.described()], place="a plan of machines")
+    return cluster
+
+
+def slot_changes(cluster: Cluster, changes: Iterable[MachineChange]) -> tuple[tuple[float, int], ...]:
+    """Return by how many slots the cluster grows or shrinks, and when."""
+    gpus = {machine.name: machine.gpus for machine in cluster.machines}
+    found: list[tuple[float, int]] = []
+    for change in changes:
+        event = change.event
+        if isinstance(event, MachineJoined):
+            gpus[event.machine] = event.gpus
+            found.append((change.time_seconds, event.gpus))
+        elif isinstance(event, MachineLeft):
+            found.append((change.time_seconds, -gpus[event.machine]))
+    return tuple(found)
