@@ -598,6 +598,20 @@ class Stubborn(LooksAway):
         return Placement(claim=allocation.order, gpus=np.array(free[: start[-1]], dtype=np.int64), start=start)
 
 
+class KeepsTypes(Greedy):
+    """Keeps the GPU types of the cluster that it saw first."""
+
+    name = "keeps_types"
+
+    def __init__(self) -> None:
+        self.types = 0
+
+    def grant(self, snapshot: Snapshot, menus: Menus, offer: Offer, jobs: Any) -> Allocation:
+        self.types = self.types or len(snapshot.cluster.gpu_types)
+        offer.capacity.reshape(self.types)
+        return super().grant(snapshot, menus, offer, jobs)
+
+
 class Wakes(Greedy):
     """Starts what its app has paused."""
 
@@ -701,6 +715,7 @@ OFFENDERS: list[tuple[type[Any], str, str, dict[str, object]]] = [
     (Crowded, "no_jobs", "IndexError", {}),
     (Optimist, "all_gangs_are_too_large", "no job fits", {}),
     (Stubborn, "a_machine_is_lost_in_mid_round", "must stay within the offer", {}),
+    (KeepsTypes, "machines_join_drain_and_leave", "cannot reshape", {}),
     (Wakes, "everyone_is_paused", "where [] are", {}),
     (AdaptsOnce, "jobs_adapt", "adapted twice", {}),
     (Sleeps, "no_round_is_faulty", "sleeps.eunomia_allocation had not returned after 1.5 s (", {}),

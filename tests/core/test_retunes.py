@@ -19,7 +19,7 @@ assert _spec.loader is not None
 lab = sys.modules.setdefault("retuning", importlib.util.module_from_spec(_spec))
 _spec.loader.exec_module(lab)
 
-HISTORIES = int(os.environ.get("EUNOMIA_RETUNE_HISTORIES", "40"))
+HISTORIES = int(os.environ.get("EUNOMIA_RETUNE_HISTORIES", "20"))
 pytestmark = pytest.mark.timeout(300 + 2 * HISTORIES)
 
 

@@ -9,11 +9,12 @@ import contextlib
 import ctypes
 import os
 import sqlite3
-import threading
 from pathlib import Path
 from typing import Final
 
 import structlog
+
+from eunomia_appmaster.node.system import MACHINE
 
 log = structlog.get_logger()
 
@@ -43,7 +44,7 @@ class Reserve:
         self._path = journal.with_name(RESERVE)
         self._log = journal.with_name(f"{journal.name}-wal")
         self._size = size
-        self._lock = threading.Lock()
+        self._lock = MACHINE.lock()
         self._says_missing = True
 
     @property

@@ -173,7 +173,7 @@ def changing_cluster(new_type: str = "A100") -> Scene:
     made.at(30.0, kinds.MachineJoined(machine="m03", gpu_type="V100", gpus=2, cpus=8.0, memory_gib=32.0))
     delays = Delays(order=0.2, start=0.5, release=0.5)
     cluster = "3x2 V100 8cpu 32GB"
-    return made.scene("machines that join, drain and leave", cluster, 80.0, lease=8.0, deadline=1.0, delays=delays)
+    return made.scene("machines that join, drain and leave", cluster, 45.0, lease=8.0, deadline=1.0, delays=delays)
 
 
 def paused() -> Scene:

@@ -22,6 +22,7 @@ REASONS: Final[dict[str, str]] = {
     "backing_off": "it had failed a moment before",
     "awaiting_round": "the next round had not come yet",
     "plugin_fault": "a plugin failed",
+    "gpu_hours": "its user had used up the GPU hours of the day",
 }
 """Why a job waits, by the word of ``eunomia.contract.verdicts.Reason``: clauses that follow "because"."""
 
