@@ -491,6 +491,7 @@ while True:
 """
 
 
+@pytest.mark.slow  # it mostly waits
 def test_a_second_signal_to_serve_leaves_no_worker_that_ignores_sigterm(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(DEAF)
     file = tmp_path / "ana.toml"

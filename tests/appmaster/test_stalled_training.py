@@ -49,6 +49,7 @@ def test_a_worker_that_sleeps_in_backward_is_ended_with_its_stacks(tmp_path: Pat
         assert "in backward" in found
 
 
+@pytest.mark.slow  # it mostly waits
 def test_a_gang_whose_rank_1_stops_in_an_all_reduce_is_ended_and_goes_on(tmp_path: Path) -> None:
     with (
         supervisor(tmp_path, launcher_options=QUICK) as made,

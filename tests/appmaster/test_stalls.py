@@ -52,6 +52,7 @@ def test_a_hung_worker_is_ended_with_its_stacks_and_its_job_goes_on(tmp_path: Pa
         assert events.count("failed") == 1
 
 
+@pytest.mark.slow  # it mostly waits
 def test_a_stopped_worker_is_woken_and_loses_neither_work_nor_a_retry(tmp_path: Path) -> None:
     with (
         supervisor(tmp_path, launcher_options=QUICK) as made,
@@ -95,7 +96,7 @@ if "eunomia_appmaster.launcher" in sys.orig_argv:
 @pytest.mark.parametrize(
     ("number", "what"),
     [
-        (signal.SIGUSR2, "its loop hung"),
+        pytest.param(signal.SIGUSR2, "its loop hung", marks=pytest.mark.slow),
         pytest.param(signal.SIGSTOP, "its process was stopped", marks=pytest.mark.slow),
     ],
 )
@@ -129,6 +130,7 @@ def master_pid(made: Supervisor) -> int:
     return pid
 
 
+@pytest.mark.slow  # it mostly waits
 def test_an_app_master_that_hangs_is_replaced_and_its_worker_trains_on(tmp_path: Path, run: Callable[..., str]) -> None:
     silence = ("--not-durable", "--heartbeat-seconds", "0.2", "--app-master-silence-seconds", "3")
     with (
