@@ -18,6 +18,7 @@ from eunomia.units import Stage
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 NAMED = re.compile(r'(elasticity|valuation|allocation|refiner|placement) "([a-z0-9_]+)"')
 FLOOR = 0.6
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
