@@ -1,5 +1,6 @@
 """Calls of a client about users, for the operator."""
 
+import abc
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -9,7 +10,7 @@ from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
 A = TypeVar("A")
 
 
-class UserAdministration:
+class UserAdministration(abc.ABC):
     """Adds, lists and removes users; part of ``Client``."""
 
     _stub: rpc.ClientProtocolStub
@@ -62,5 +63,5 @@ class UserAdministration:
         request = pb.NewTokenRequest(user=user, ends_in_seconds=ends_in_seconds)
         return self._call(self._stub.NewToken, request, retry=False)
 
-    def _call(self, method: Callable[..., A], request: Any, *, retry: bool = True) -> A:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def _call(self, method: Callable[..., A], request: Any, *, retry: bool = True) -> A: ...

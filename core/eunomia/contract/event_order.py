@@ -4,97 +4,64 @@ import dataclasses
 import operator
 from collections.abc import Iterable
 
-from eunomia.contract.events import (
-    Adapted,
-    AppArrived,
-    AppCancelled,
-    AppFinished,
-    BidReceived,
-    Event,
-    ForecastReported,
-    GpusReturned,
-    JobAdded,
-    JobFailed,
-    JobFinished,
-    JobPaused,
-    JobReported,
-    JobResumed,
-    JobsDivided,
-    KindProfiled,
-    MachineBack,
-    MachineDraining,
-    MachineJoined,
-    MachineKept,
-    MachineLeft,
-    MachineLost,
-    ProfileChanged,
-    RateMeasured,
-    RegimesAnnounced,
-    Released,
-    Resized,
-    Retuned,
-    RoundEnded,
-    SingleJobArrived,
-    SingleJobEnded,
-    Started,
-    UserHeld,
-)
+from eunomia.contract import events as kinds
+from eunomia.contract.events import Event
 
 ORDER: tuple[type, ...] = (
-    MachineLeft,
-    MachineJoined,
-    ProfileChanged,
-    KindProfiled,
-    UserHeld,
-    MachineLost,
-    MachineBack,
-    MachineDraining,
-    MachineKept,
-    Released,
-    GpusReturned,
-    JobFinished,
-    JobFailed,
-    AppFinished,
-    AppCancelled,
-    Retuned,
-    Started,
-    Resized,
-    JobReported,
-    Adapted,
-    RoundEnded,
-    JobsDivided,
-    JobPaused,
-    AppArrived,
-    JobAdded,
-    JobResumed,
-    RateMeasured,
-    RegimesAnnounced,
-    ForecastReported,
-    BidReceived,
+    kinds.MachineLeft,
+    kinds.MachineJoined,
+    kinds.ProfileChanged,
+    kinds.KindProfiled,
+    kinds.UserHeld,
+    kinds.MachineLost,
+    kinds.MachineBack,
+    kinds.MachineDraining,
+    kinds.MachineKept,
+    kinds.Released,
+    kinds.GpusReturned,
+    kinds.JobFinished,
+    kinds.JobFailed,
+    kinds.AppFinished,
+    kinds.AppCancelled,
+    kinds.Retuned,
+    kinds.Started,
+    kinds.Resized,
+    kinds.JobReported,
+    kinds.Adapted,
+    kinds.RoundEnded,
+    kinds.JobsDivided,
+    kinds.JobPaused,
+    kinds.AppArrived,
+    kinds.JobAdded,
+    kinds.JobResumed,
+    kinds.RateMeasured,
+    kinds.RegimesAnnounced,
+    kinds.ForecastReported,
+    kinds.BidReceived,
 )
 """The order in which events of one instant are folded."""
 
 _RANK = {kind: rank for rank, kind in enumerate(ORDER)}
 _SPAN = {kind: (rank, rank) for kind, rank in _RANK.items()} | {
-    SingleJobEnded: (_RANK[Released], _RANK[AppFinished]),
-    SingleJobArrived: (_RANK[AppArrived], _RANK[JobAdded]),
+    kinds.SingleJobEnded: (_RANK[kinds.Released], _RANK[kinds.AppFinished]),
+    kinds.SingleJobArrived: (_RANK[kinds.AppArrived], _RANK[kinds.JobAdded]),
 }
 """By kind of event: the first and the last place in the order; a compound event takes all places between."""
 
 
-_COMPOUND: tuple[type, ...] = (SingleJobEnded, SingleJobArrived)
-_PARTS = dict.fromkeys(_RANK, 1) | {SingleJobEnded: 3, SingleJobArrived: 2}
+_COMPOUND: tuple[type, ...] = (kinds.SingleJobEnded, kinds.SingleJobArrived)
+_PARTS = dict.fromkeys(_RANK, 1) | {kinds.SingleJobEnded: 3, kinds.SingleJobArrived: 2}
 
 
 def expanded(events: Iterable[Event]) -> list[Event]:
     """Replace each compound event by the events that it stands for, which are what the journal keeps."""
     single: list[Event] = []
     for event in events:
-        if type(event) is SingleJobArrived:
+        if type(event) is kinds.SingleJobArrived:
             single += (event.arrival, event.job)
-        elif type(event) is SingleJobEnded:
-            single.append(Released(lease=event.lease, epoch=event.epoch, gpus=event.gpus))
-            single += (JobFinished(job=event.job), AppFinished(app=event.app))
+        elif type(event) is kinds.SingleJobEnded:
+            single.append(kinds.Released(lease=event.lease, epoch=event.epoch, gpus=event.gpus))
+            single += (kinds.JobFinished(job=event.job), kinds.AppFinished(app=event.app))
         else:
             single.append(event)
     return single
@@ -125,17 +92,17 @@ def in_order(events: tuple[Event, ...] | list[Event]) -> list[Event]:
 
 
 def _by_kind(events: Iterable[Event]) -> list[Event]:
-    kinds: dict[type, list[Event]] = {}
+    found: dict[type, list[Event]] = {}
     for event in events:
-        kinds.setdefault(type(event), []).append(event)
+        found.setdefault(type(event), []).append(event)
     for kind in _COMPOUND:
         first, last = _SPAN[kind]
-        if kind in kinds and (len(kinds[kind]) > 1 or any(first <= _SPAN[at][0] <= last for at in kinds if at != kind)):
-            for event in expanded(kinds.pop(kind)):
-                kinds.setdefault(type(event), []).append(event)
+        if kind in found and (len(found[kind]) > 1 or any(first <= _SPAN[at][0] <= last for at in found if at != kind)):
+            for event in expanded(found.pop(kind)):
+                found.setdefault(type(event), []).append(event)
     ordered: list[Event] = []
-    for kind in sorted(kinds, key=_SPAN.__getitem__):
-        theirs = kinds[kind]
+    for kind in sorted(found, key=_SPAN.__getitem__):
+        theirs = found[kind]
         if len(theirs) > 1 and kind in _SUBJECT:
             theirs.sort(key=_SUBJECT[kind])
         ordered += theirs

@@ -26,9 +26,8 @@ def fold(state: State, now: Seconds, events: Iterable[Event], *, grace: Seconds)
     """
     if not now >= state.now:
         raise EunomiaError("time must not go backwards", value=f"{now} after {state.now}")
-    if now > state.now:
-        state.counters.contention_area += (now - state.now) * state.owners.present
-        state.now = now
+    state.counters.contention_area += (now - state.now) * state.owners.present
+    state.now = now
     ordered = events if type(events) is list else list(events)
     ordered = in_order(ordered) if len(ordered) > 1 else ordered
     folding = Folding(state, grace, ordered)
@@ -46,8 +45,10 @@ def fold(state: State, now: Seconds, events: Iterable[Event], *, grace: Seconds)
         fold_machines.end_drained(folding)
     if state.amounts.tight:
         state.amounts.give_room(state.leases)
-    if state.waiting_jobs.backing_off or state.reports.held:
-        _wake_retries(folding)
+    if state.waiting_jobs.backing_off:
+        _wake_retries(state)
+    if state.reports.held:
+        holding.keep_held(folding)
     return folding
 
 
@@ -60,14 +61,12 @@ def _fold_parts(folding: Folding, event: Event) -> None:
             folding.refuse(part, error)
 
 
-def _wake_retries(folding: Folding) -> None:
-    """Make failed jobs wait again once their back-off has ended, and pause jobs of held users."""
-    state = folding.state
+def _wake_retries(state: State) -> None:
+    """Make failed jobs wait again once their back-off has ended."""
     backing, jobs = state.waiting_jobs.backing_off, state.jobs.live
     for job in [job for job in sorted(backing) if backing[job] <= state.now]:
         if jobs.state[job] == JobState.PAUSED and jobs.lease[job] == NONE:
             await_round(state, job)
-    holding.keep_held(folding)
 
 
 FOLDS: dict[type, Callable[[Folding, Any], bool | None]] = {
