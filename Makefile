@@ -38,12 +38,9 @@ types: setup
 imports: setup
 	$(BIN)/lint-imports
 
-# Live tests mostly wait: one worker more than there are cores, from 2 to 4.
-WORKERS := $(shell cores=$$(nproc 2>/dev/null || echo 2); [ $$cores -lt 3 ] && echo $$((cores + 1)) || echo 4)
-
 unit: setup
-	@echo "unit: the tests, some fifteen minutes on two cores"
-	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not slow"
+	@echo "unit: the tests, some twenty minutes on two cores"
+	$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder -m "not slow"
 
 # Slower, and apart from `make test`.
 bench: setup

@@ -23,28 +23,13 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def table() -> Combinations:
-    """Return the table in which each two plugins that go together run once."""
-    return Combinations(Registry.find(installed=False), processes=2, most_run=1)
-
-
-@pytest.fixture(scope="module")
-def whole(table: Combinations) -> Combinations:
-    """Return the table that the pages show."""
-    made = Combinations(table.registry, processes=2)
-    made.__dict__["refused"] = table.refused
-    return made
+    return Combinations(Registry.find(installed=False), processes=2)
 
 
 def test_every_plugin_of_the_tree_is_in_the_table(table: Combinations) -> None:
     standing = {name for names in table.plugins.values() for name in names}
     staged = {name for name in table.registry.names if table.registry.stages(name)}
     assert standing == staged
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_a_combination_of_the_whole_table_has_no_fault_and_starts_jobs(whole: Combinations) -> None:
-    test_an_accepted_combination_has_no_fault_and_starts_jobs(whole)
 
 
 @pytest.mark.timeout(900)
@@ -74,30 +59,24 @@ def test_a_profile_is_refused_with_what_the_table_says(table: Combinations) -> N
         assert str(refused.value.errors[0]).startswith(rule.removesuffix(f" ({PLACE})"))
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_each_plugin_runs_in_at_least_two_cells_with_stages_of_other_families(whole: Combinations) -> None:
-    family = {name: family_of(whole.registry, name) for names in whole.plugins.values() for name in names}
+def test_each_plugin_runs_in_at_least_two_cells_with_stages_of_other_families(table: Combinations) -> None:
+    family = {name: family_of(table.registry, name) for names in table.plugins.values() for name in names}
     cells = Counter(
         name
-        for cell in whole.running
+        for cell in table.running
         for _, name in cell.steps
         if any(family[other] != family[name] for _, other in cell.steps)
     )
     assert {name: cells[name] for name in family if cells[name] < 2} == {}
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_most_cells_decide_differently_from_every_neighbour(whole: Combinations) -> None:
-    differ = [cell for cell in whole.running if not whole.twins(cell)]
-    assert len(differ) >= FLOOR * len(whole.running)
+def test_most_cells_decide_differently_from_every_neighbour(table: Combinations) -> None:
+    differ = [cell for cell in table.running if not table.twins(cell)]
+    assert len(differ) >= FLOOR * len(table.running)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_the_pages_are_those_of_the_table(whole: Combinations) -> None:
-    made = pages(whole)
+def test_the_pages_are_those_of_the_table(table: Combinations) -> None:
+    made = pages(table)
     for path, text in made.items():
         assert (REFERENCE / path).read_text() == text, "rebuild: PYTHONPATH=tests python -m combinations docs/reference"
     there = {f"combinations/{page.name}" for page in (REFERENCE / "combinations").iterdir()}

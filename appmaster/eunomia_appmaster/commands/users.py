@@ -179,7 +179,7 @@ def _show(known: list[pb.User], *, as_json: bool) -> None:
         typer.echo(json.dumps({"schema": SCHEMA, "users": [_facts(user) for user in known]}))
         return
     if not known:
-        typer.echo("no user has been added: whoever has the operator's token is the operator")
+        typer.echo("no user has been added: the operator's token submits all apps")
         return
     headers = ("USER", "WEIGHT", "APPS", "JOBS", "GPU HOURS TODAY", "DISK", "TOKEN", "WAITS")
     typer.echo("\n".join(table(headers, [_row(user) for user in known], right=("WEIGHT",))))

@@ -6,7 +6,7 @@ from eunomia_appmaster.tuner import Action, JsonState, Trial, TrialRun, Tuner
 
 
 class CachedTuner:
-    """A tuner of an app master: asked as often as needed, and computes anew only after a report.
+    """Keeps the answers of an app's tuner until a report may have changed them.
 
     A metric counts as a report only where the tuner listens to metrics between pauses (``listens``), or acts on it.
 

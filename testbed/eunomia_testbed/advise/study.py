@@ -243,7 +243,7 @@ def stand_still(rows: pl.DataFrame) -> bool:
     """Return whether the ends of the intervals of mean JCT against the best policy have converged.
 
     An end does if its Monte Carlo error is under a tenth of the interval's width, and if it lies twice this error or
-    more from 0, so that other resamples would hardly change which policies are told apart.
+    more from 0, so that other resamples would hardly change which policies differ.
 
     Args:
         rows: the figures of every policy by resample.
