@@ -39,7 +39,7 @@ imports: setup
 	$(BIN)/lint-imports
 
 unit: setup
-	@echo "unit: the tests, some twenty minutes on two cores"
+	@echo "unit: the tests, some thirteen minutes on two cores"
 	$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder -m "not slow"
 
 # Slower, and apart from `make test`.

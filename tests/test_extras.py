@@ -149,6 +149,7 @@ def eunomia(arguments: list[str], environment: dict[str, str], folder: Path) -> 
     return subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_the_smallest_installation_simulates_every_preset(smallest: dict[str, str], tmp_path: Path) -> None:
     probe = "import importlib.util as u; from eunomia.extras import is_installed; print(is_installed('torch'))"
     seen = subprocess.run([sys.executable, "-c", probe], env=smallest, capture_output=True, text=True, check=True)

@@ -62,7 +62,7 @@ def test_the_noise_scale_doubles_batches_up_to_the_limit_and_never_back(tmp_path
     assert all(later in (now, 2 * now) for now, later in itertools.pairwise(sizes))
 
 
-@pytest.mark.parametrize("rule", ["accordion", "gns"])
+@pytest.mark.parametrize("rule", ["accordion", pytest.param("gns", marks=pytest.mark.slow)])
 def test_a_run_suspended_within_an_epoch_ends_as_one_without_a_suspension(rule: str, tmp_path: Path) -> None:
     for name in ("whole", "broken"):
         (tmp_path / name).mkdir()
@@ -82,6 +82,7 @@ def test_the_noise_scale_is_that_of_the_gradients_of_single_samples(workers: int
     assert max(found["sizes"]) in (64, 128), "the scale is near 138"
 
 
+@pytest.mark.slow
 def test_the_example_reaches_the_accuracy_of_a_static_batch_size(tmp_path: Path) -> None:
     ends = {}
     for rule in ("static", "accordion", "gns"):

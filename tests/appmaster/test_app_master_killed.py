@@ -39,6 +39,7 @@ def failed(made: Supervisor, arbiter: Client, name: str) -> None:
     eventually(lambda: not live(made, masters=True), "the app master leaves")
 
 
+@pytest.mark.slow
 def test_an_app_whose_master_ended_for_good_is_resumed(tmp_path: Path, run: Callable[..., str]) -> None:
     with (
         supervisor(tmp_path, launcher_options=QUICK) as made,

@@ -59,6 +59,7 @@ while not os.path.exists("end"):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(280)
 def test_the_fallback_serves_after_a_plugin_hung(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     work = tmp_path / "work"

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from tests.appmaster import serving_lab
 from tests.appmaster.serving_lab import activity, ended_by, eventually, live, ready, supervisor, tiny_app, went_on
 
@@ -51,6 +52,7 @@ def test_sigterm_to_the_launcher_alone_loses_no_app(tmp_path: Path) -> None:
             assert (arbiter.app(name).state, arbiter.app(name).why) == ("finished", "")
 
 
+@pytest.mark.slow
 def test_restarts_of_a_killed_app_master_do_not_count_on_a_busy_machine(tmp_path: Path) -> None:
     with (
         supervisor(tmp_path, launcher_options=QUICK) as made,

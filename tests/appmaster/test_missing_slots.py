@@ -136,6 +136,7 @@ def test_cpu_slots_have_numbers_of_their_own(tmp_path: Path) -> None:
     assert dataclasses.replace(found).slot(2) is None
 
 
+@pytest.mark.slow
 def test_a_gang_that_no_longer_fits_is_not_explained_by_the_auction(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -33,6 +33,7 @@ def stacks(made: Supervisor, app: str) -> str:
     return "\n".join(file.read_text() for file in (made.state_dir / "apps" / app).glob("*/stacks/*.txt"))
 
 
+@pytest.mark.slow
 def test_a_hung_worker_is_ended_with_its_stacks_and_its_job_goes_on(tmp_path: Path, run: Callable[..., str]) -> None:
     with (
         supervisor(tmp_path, launcher_options=QUICK) as made,

@@ -136,6 +136,7 @@ def test_everything_starts_after_drawn_damages_to_drawn_files(snapshot: Snapshot
             assert arbiter.wait(APP, timeout="120s").state == "finished", drawn
 
 
+@pytest.mark.slow
 def test_a_job_whose_checkpoints_are_all_damaged_starts_again_and_every_screen_shows_it(
     snapshot: Snapshot, run: Callable[..., str]
 ) -> None:

@@ -70,7 +70,10 @@ def unbroken(job: Any, name: str, *args: str) -> tuple[bytes, int]:
     return final_of(whole), int(whole.output().split()[-1])
 
 
-@pytest.mark.parametrize("args", [(), ("--steps", "12", "--generator")], ids=["epochs", "steps"])
+@pytest.mark.parametrize(
+    "args",
+    [pytest.param((), marks=pytest.mark.slow, id="epochs"), pytest.param(("--steps", "12", "--generator"), id="steps")],
+)
 def test_a_run_that_is_stopped_at_any_point_ends_as_one_without_a_stop(job: Any, args: tuple[str, ...]) -> None:
     expected, points = unbroken(job, "whole", *args)
     assert points > 30

@@ -64,9 +64,11 @@ SHAPES = {
     "broken-off": ("--break-after", "3"),
     "steps": ("--steps", "9"),
 }
+SHORT = ("one-batch-epochs", "steps")
+SHAPED = [pytest.param(args, id=name, marks=() if name in SHORT else pytest.mark.slow) for name, args in SHAPES.items()]
 
 
-@pytest.mark.parametrize("args", SHAPES.values(), ids=SHAPES.keys())
+@pytest.mark.parametrize("args", SHAPED)
 def test_variables_of_the_loop_are_restored_after_a_stop_at_any_point(
     lab: Any, tmp_path: Path, args: tuple[str, ...]
 ) -> None:
@@ -87,7 +89,7 @@ def test_variables_of_the_loop_are_restored_after_a_stop_at_any_point(
     assert stops >= points - 2
 
 
-@pytest.mark.parametrize("args", SHAPES.values(), ids=SHAPES.keys())
+@pytest.mark.parametrize("args", SHAPED)
 def test_a_run_killed_at_any_point_after_its_first_epoch_ends_as_one_without_a_kill(
     lab: Any, tmp_path: Path, args: tuple[str, ...]
 ) -> None:

@@ -50,8 +50,14 @@ def deviation(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> f
     return max(float((one[name] - other[name]).abs().max()) for name in one)
 
 
-@pytest.mark.parametrize("micro_batches", [1, 2, 3])
-@pytest.mark.parametrize("workers", [1, 2, 3])
+MORE_DIVISIONS = ((1, 1), (1, 2), (2, 2), (2, 3), (3, 1), (3, 3))
+"""Pairs of workers and micro batches beside the three that cover each number once."""
+
+
+@pytest.mark.parametrize(
+    ("workers", "micro_batches"),
+    [(1, 3), (2, 1), (3, 2), *(pytest.param(*one, marks=pytest.mark.slow) for one in MORE_DIVISIONS)],
+)
 def test_any_number_of_workers_and_micro_batches_makes_the_same_steps(
     lab: Any, whole: dict[str, torch.Tensor], tmp_path: Path, workers: int, micro_batches: int
 ) -> None:

@@ -96,6 +96,7 @@ def regimes(epochs: list[Epoch]) -> list[tuple[float, float]]:
     return [(float(size), float(len(list(same)))) for size, same in found]
 
 
+@pytest.mark.slow
 def test_doublings_by_the_noise_scale_reach_the_forecast(tmp_path: Path) -> None:
     text = (EXAMPLES / "gns.toml").read_text().replace("--rule gns", "--rule gns --epochs 8")
     epochs, steps = trained(tmp_path, {"gns": re.sub(r"epochs +=.*", "epochs = 8", text)})

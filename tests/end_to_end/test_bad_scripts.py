@@ -93,6 +93,7 @@ def damaged(count: int) -> bytes:
     return bytes(data[:-7])
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_machine_full_of_bad_scripts_serves_the_good_one(tmp_path: Path) -> None:
     (tmp_path / "flood.bin").write_bytes(framed([event("loss", step) for step in range(SCALARS)]))

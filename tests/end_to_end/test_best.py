@@ -148,6 +148,7 @@ def check_screens(capsys: pytest.CaptureFixture[str], state: str) -> None:
     assert json.loads(out)["outcome"]["best"]["step"] == 12
 
 
+@pytest.mark.slow
 def test_the_example_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The page's Python, with a search of seconds in the place of the page's."""
     page = (ROOT / "docs" / "how-to" / "run-a-search.md").read_text()
@@ -170,6 +171,7 @@ def _facts(best: object) -> dict[str, object]:
     return best_facts(best)
 
 
+@pytest.mark.slow
 def test_a_misspelt_metric_is_named_with_the_tag_that_was_meant(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

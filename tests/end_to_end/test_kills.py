@@ -18,6 +18,7 @@ MORE_RUNS = 3
 """How many runs may follow for kills that came after the end of every app."""
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_every_app_finishes_after_any_kill_and_no_slot_has_two_holders(tmp_path: Path) -> None:
     seed = secrets.randbelow(2**31)

@@ -124,6 +124,7 @@ def _best_of(run: Callable[..., str]) -> Any:
     return json.loads(run("best", "lrs", "--json"))["best"]
 
 
+@pytest.mark.slow
 def test_a_cancelled_search_that_the_arbiter_no_longer_lists_goes_on_with_its_trials_left(
     tmp_path: Path, run: Callable[..., str]
 ) -> None:

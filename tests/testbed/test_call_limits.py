@@ -133,6 +133,7 @@ def test_resamples_of_a_policy_that_failed_are_not_run(offenders: list[str], tmp
     assert [each["policy"] for each in json.loads(done.stdout)["failed"]] == ["spinning"]
 
 
+@pytest.mark.slow
 def test_advice_leaves_the_policy_out_by_name(offenders: list[str], tmp_path: Path) -> None:
     rows = [f"j{row},{60 * row},1,100" for row in range(20)]
     (tmp_path / "own.csv").write_text("\n".join(["id,submit,gpus,duration", *rows]) + "\n")

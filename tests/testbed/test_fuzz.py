@@ -20,6 +20,7 @@ def _logs() -> object:
     structlog.configure(**before)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_logs")
 def test_hostile_messages_break_neither_the_service_nor_other_apps() -> None:
     found = list(run(5000, seed=7))

@@ -26,7 +26,13 @@ def tables(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
-@pytest.mark.parametrize("more", [[], ["--cost", "start=20s", "--cost", "checkpoint=5s", "--failures", "between=5d"]])
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param([], marks=pytest.mark.slow),
+        ["--cost", "start=20s", "--cost", "checkpoint=5s", "--failures", "between=5d"],
+    ],
+)
 def test_plain_mode_gives_the_same_tables(tmp_path: Path, more: list[str]) -> None:
     drawn = ["--workload", "gavel", "--set", "gavel.jobs=24", "--set", "gavel.interarrival=120s"]
     policies = [word for name in POLICIES for word in ("--policy", name)]

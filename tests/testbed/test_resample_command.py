@@ -73,6 +73,7 @@ def test_further_resamples_are_added_to_a_folder_and_the_first_stay(capsys: pyte
     assert "must go on with the same command" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_two_processes_give_the_same_resamples_as_one() -> None:
     for processes in ("1", "2"):
         assert simulate("--resample", "39", "--out", f"out{processes}", "-j", processes, "--no-report", "-q") == 0
@@ -114,6 +115,7 @@ def test_python_resamples_a_trace() -> None:
     assert result.run.resamples.height == 78
 
 
+@pytest.mark.slow
 def test_a_budget_of_cpu_time_ends_the_resamples_and_is_said_everywhere(capsys: pytest.CaptureFixture[str]) -> None:
     assert simulate("--resample", "100", "--budget", "0.001s", "--out", "out") == 0
     said = "One run: nothing is known about chance. 0.001 s of CPU time allow no 39 resamples"
@@ -140,6 +142,7 @@ def test_figures_are_of_the_resamples_that_every_policy_has(capsys: pytest.Captu
     assert sorted(evidence.drawn["seed"].unique()) == list(range(1, 40))
 
 
+@pytest.mark.slow
 def test_the_99th_percentile_of_few_apps_has_no_interval(capsys: pytest.CaptureFixture[str]) -> None:
     assert simulate("--resample", "39", "--out", "out", "--json", "--no-report") == 0
     (answer,) = json.loads(capsys.readouterr().out)["answers"]

@@ -99,7 +99,7 @@ def test_a_run_whose_simulations_all_failed_leaves_a_page_that_states_it(folder:
     assert SAID in page
 
 
-@pytest.mark.parametrize("others", [(), ("--policy", "fifo")])
+@pytest.mark.parametrize("others", [(), pytest.param(("--policy", "fifo"), marks=pytest.mark.slow)])
 def test_resume_runs_a_failed_one_again(others: tuple[str, ...], folder: Path) -> None:
     given = ("--policy", "half", *others, "--out", "run")
     first, again = command(folder, *given), command(folder, *given, "--resume")

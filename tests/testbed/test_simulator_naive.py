@@ -52,7 +52,7 @@ CASES: dict[str, tuple[str, dict[str, object], Key, dict[str, object]]] = {
 }
 
 
-@pytest.mark.parametrize("cluster", ["32x8 V100", "40x2 V100, 11x16 V100"])
+@pytest.mark.parametrize("cluster", [pytest.param("32x8 V100", marks=pytest.mark.slow), "40x2 V100, 11x16 V100"])
 @pytest.mark.parametrize("case", CASES)
 def test_every_job_finishes_when_the_naive_reference_says(case: str, cluster: str) -> None:
     policy, settings, key, options = CASES[case]

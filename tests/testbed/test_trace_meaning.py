@@ -96,6 +96,7 @@ def test_the_result_does_not_depend_on_the_spelling(folder: Path, capsys: pytest
     assert of_jobs[0].equals(of_jobs[1])
 
 
+@pytest.mark.slow
 def test_no_policy_depends_on_the_spelling(folder: Path) -> None:
     """The names sort in another order as spelt: policies that keep rates by type and model still decide the same."""
     assert sorted(three_types.SPELT.values()) != [three_types.SPELT[name] for name in sorted(three_types.SPELT)]

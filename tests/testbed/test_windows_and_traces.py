@@ -120,6 +120,7 @@ def test_the_mean_over_a_part_of_a_stationary_queue_is_unbiased_by_the_apps_afte
     assert abs(relative_bias(0.8, 3, after=True)) < 0.01
 
 
+@pytest.mark.slow
 def test_several_traces_are_independent_draws(capsys: pytest.CaptureFixture[str]) -> None:
     for number, name in enumerate(("a.csv", "b.csv", "c.csv")):
         write(name, 60, seed=number)

@@ -85,6 +85,7 @@ def test_ten_thousand_users_of_forty_kinds_share_alike_within_a_kind(plugin: typ
     assert found[:40] == pytest.approx(found[40:80])
 
 
+@pytest.mark.slow
 def test_a_thousand_claims_without_likeness_get_an_answer_with_its_certificate() -> None:
     luck = np.random.default_rng(1)
     of = Groups(speedup=luck.uniform(1.0, 8.0, (1000, 6)), weight=np.ones(1000), gpus=np.full(6, 100.0))
