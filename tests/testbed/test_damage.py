@@ -15,7 +15,7 @@ from eunomia.journal.journal import Journal, read_journal
 from eunomia_appmaster.node.mark_file import MARK
 
 
-@pytest.mark.parametrize("damages,seed", [(15, 20_000), pytest.param(300, 1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("damages,seed", [(20, 20_000), pytest.param(300, 1000, marks=pytest.mark.slow)])
 def test_random_damage_is_neither_silent_nor_a_crash(damages: int, seed: int) -> None:
     found = list(run(damages, seed))
     assert [one for one in found if one[2].end in BAD] == []
