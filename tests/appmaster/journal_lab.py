@@ -30,7 +30,7 @@ class Run:
         cluster = Cluster.build((machine,), place="test")
         self.journal = Journal.open(folder / "journal.sqlite", durable=False)
         places = tuple(Place(node="box", slot=slot) for slot in range(SLOTS))
-        layout = Layout(cluster=cluster, places=places).encoded()
+        layout = Layout.made(cluster, places).encoded()
         self.journal.set_meta(secret="5a" * 32, seed=0, layout=layout)
         fallback = Profile.load("default").stages(cluster)
         profile = Profile.load("srtf", settings=["rounds.lease=20s"])

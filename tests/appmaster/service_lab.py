@@ -92,8 +92,9 @@ class Arbiter:
 class Launcher:
     """Registers a node, and gives slots back on orders, unless they are held busy."""
 
-    def __init__(self, lab: "Lab", slots: int = 4, launcher_id: str = "first") -> None:
+    def __init__(self, lab: "Lab", slots: int = 4, launcher_id: str = "first", node: str = NODE) -> None:
         self._lab = lab
+        self.node = node
         self.launcher_id = launcher_id
         self.slots = slots
         self.busy: set[int] = set()
@@ -131,8 +132,8 @@ class Launcher:
 
     def register(self, **more: Any) -> None:
         values: dict[str, Any] = {
-            "node": NODE,
-            "host": NODE,
+            "node": self.node,
+            "host": self.node,
             "container_manager_address": "127.0.0.1:1",
             "slots": [lpb.Slot(index=index, gpu_type="cpu", cpus=1, memory_gib=2) for index in range(self.slots)],
             "cpus": float(self.slots),
@@ -151,7 +152,7 @@ class Launcher:
         """One heartbeat: obey what it is answered with."""
         answer = self.stub().NodeHeartbeat(
             lpb.NodeHeartbeatRequest(
-                node=NODE,
+                node=self.node,
                 registration_id=self.registration_id,
                 response_id=self.response_id,
                 slot_states=self.states(),
@@ -184,7 +185,7 @@ class Launcher:
         """Say at once how things stand, without asking for orders."""
         self.stub().ReportContainers(
             lpb.ReportContainersRequest(
-                node=NODE,
+                node=self.node,
                 registration_id=self.registration_id,
                 slot_states=self.states(),
                 app_masters=list(self.masters.values()),

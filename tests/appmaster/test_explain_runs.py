@@ -41,7 +41,7 @@ class Writer:
         profile = Profile.load("default")
         self.arbiter = Arbiter(cluster, profile.stages(cluster), Profile.fallback().stages(cluster))
         self.journal = Journal.open(folder / "journal.sqlite", durable=False)
-        layout = Layout(cluster=cluster, places=tuple(Place(node="box7", slot=slot) for slot in range(4)))
+        layout = Layout.made(cluster, tuple(Place(node="box7", slot=slot) for slot in range(4)))
         self.journal.set_meta(layout=layout.encoded(), profile=profile.resolved(), policy="default", seed=0)
 
     def step(self, now: float, *events: Event) -> None:

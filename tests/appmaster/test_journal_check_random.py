@@ -34,7 +34,7 @@ def test_a_journal_of_the_arbiter_has_no_findings(policy: str, scenario: Scenari
     places = tuple(Place(node="box", slot=slot) for slot in range(scenario.cluster.gpus))
     with tempfile.TemporaryDirectory() as folder:
         with Journal.open(Path(folder) / "journal.sqlite", durable=False) as file:
-            file.set_meta(layout=Layout(cluster=scenario.cluster, places=places).encoded())
+            file.set_meta(layout=Layout.made(scenario.cluster, places).encoded())
             for now, events, decision in journal:
                 number = file.append(now, events, decision, at=1e9 + now)
                 again.replay(now, events, decision)

@@ -31,7 +31,7 @@ def checked(scenario: Scenario, history: Any, cluster: Any) -> Report:
     places = tuple(Place(node="box", slot=slot) for slot in range(cluster.gpus))
     with tempfile.TemporaryDirectory() as folder:
         with Journal.open(Path(folder) / "journal.sqlite", durable=False) as file:
-            file.set_meta(layout=Layout(cluster=cluster, places=places).encoded())
+            file.set_meta(layout=Layout.made(cluster, places).encoded())
             for now, events, decision in history:
                 number = file.append(now, events, decision, at=1e9 + now)
                 again.replay(now, events, decision)

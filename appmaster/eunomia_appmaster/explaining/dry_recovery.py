@@ -35,11 +35,13 @@ def try_recovery(path: Path) -> Dry:
         with read_journal(path) as journal, journal.at_one_moment():
             kept = read_kept(journal)
             said = tuple(said_of(journal))
-            if kept.layout is None:
+            if kept.begun is None:
                 return Dry(said=said)
-            stages = Profile.fallback().stages(kept.layout.cluster)
-            arbiter = Arbiter(kept.layout.cluster, stages, stages, seed=kept.seed)
+            stages = Profile.fallback().stages(kept.begun.cluster)
+            arbiter = Arbiter(kept.begun.cluster, stages, stages, seed=kept.seed)
             recover(arbiter, journal)
+            if kept.layout is not None:
+                kept.layout.within(arbiter.view.cluster)
             apps = apps_of(journal)
             return Dry(lost=tuple(app.name for app in without_note(arbiter.view, apps.get)), said=said)
     except InputError as error:
@@ -54,10 +56,10 @@ def profiles_of(path: Path) -> dict[str, tuple[KnownRate, ...]]:
     """
     with read_journal(path) as journal, journal.at_one_moment():
         kept = read_kept(journal)
-        if kept.layout is None:
+        if kept.begun is None:
             return {}
-        stages = Profile.fallback().stages(kept.layout.cluster)
-        arbiter = Arbiter(kept.layout.cluster, stages, stages, seed=kept.seed)
+        stages = Profile.fallback().stages(kept.begun.cluster)
+        arbiter = Arbiter(kept.begun.cluster, stages, stages, seed=kept.seed)
         recover(arbiter, journal)
     names = tuple(arbiter.view.names.kinds)
     return {names[kind]: rates for kind, rates in arbiter.view.reports.profiles.items()}

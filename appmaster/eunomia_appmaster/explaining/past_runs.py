@@ -20,7 +20,7 @@ from eunomia_appmaster.explaining.replay import JOURNAL, arbiter_of, oldest_chec
 from eunomia_appmaster.explaining.spells import Spell, Spells
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.service.app_record import NOTE
-from eunomia_appmaster.service.layout import Layout
+from eunomia_appmaster.service.layout import MACHINE_NOTE, Layout
 
 ROUNDS_KEPT = 64
 
@@ -40,12 +40,13 @@ class PastRun:
         with read_journal(folder / JOURNAL) as journal:
             meta, self.steps = journal.meta, list(journal.steps())
             self._notes = journal.notes(NOTE)
+            machines = journal.notes(MACHINE_NOTE)
             self._begun = oldest_checkpoint(journal)
         if self._begun is not None:
             self.steps = [step for step in self.steps if step.number > self._begun.after_step]
         if "layout" not in meta or "profile" not in meta or not self.steps:
             raise InputError("a run must have begun to be explained", value="no step yet", place=str(folder / JOURNAL))
-        self.layout = Layout.decoded(meta["layout"])
+        self.layout = Layout.decoded(meta["layout"]).with_notes(machines)
         self._meta = meta
         self._profile = profile_of(meta)
         self._folder = folder
@@ -156,7 +157,8 @@ class PastRun:
     def _explained(
         self, arbiter: Arbiter, rounds: Sequence[Decision], jobs: Sequence[str], now: float
     ) -> list[pb.Explanation]:
-        cluster, view = self.layout.cluster, arbiter.view
+        view = arbiter.view
+        cluster = view.cluster
         explainer = Explainer(
             arbiter.save(),
             cluster,

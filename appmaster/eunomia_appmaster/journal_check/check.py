@@ -59,7 +59,9 @@ def _cluster(rows: Rows, path: Path, report: Report) -> Cluster | None:
         report.remarks.append("no machine has come yet")
         return None
     try:
-        return Cluster.read(layout)
+        cluster = Cluster.read(layout)
+        cluster.add_places(rows.notes("machine"))
+        return cluster
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         report.add(
             Finding(rule=Rule.UNREADABLE, what=f"it does not say what the machines are: {error!r}", place="meta layout")

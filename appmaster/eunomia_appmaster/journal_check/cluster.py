@@ -1,5 +1,6 @@
-"""The machines and slots of a journal, from its layout."""
+"""The machines and slots of a journal, from its layout and the notes of machines that joined later."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,15 +19,44 @@ class Machine:
 
 @dataclass(slots=True, kw_only=True)
 class Cluster:
-    """All machines; ``places`` has the cluster's number of a slot by node and number on the node."""
+    """All machines.
+
+    ``places`` has by node and number on the node the cluster's numbers of a slot: a node that left and joined again has
+    another one. Beside each stands the last epoch before its machine joined.
+    """
 
     machines: list[Machine]
-    places: dict[tuple[str, int], int]
+    places: dict[tuple[str, int], list[tuple[int, int]]]
 
     @property
     def slots(self) -> int:
         """Returns the number of slots."""
         return sum(len(machine.slots) for machine in self.machines)
+
+    @property
+    def nodes(self) -> list[str]:
+        """Returns the names of all nodes that ever were there, sorted."""
+        return sorted({node for node, _ in self.places})
+
+    def number_of(self, node: str, slot: int, epoch: int) -> int | None:
+        """Return the number that a node's slot had under an epoch; None if the journal knows no such slot."""
+        known = [number for joined, number in self.places.get((node, slot), ()) if joined < epoch]
+        return known[-1] if known else None
+
+    def add_places(self, notes: Mapping[str, Any]) -> None:
+        """Add the places of machines that joined after the first node, from their notes by the machine's number.
+
+        Raises:
+            ValueError, KeyError, TypeError: a note is malformed.
+        """
+        start = self.slots
+        for number in sorted(int(key) for key in notes):
+            note = notes[str(number)]
+            if number < len(self.machines):
+                continue
+            for at, slot in enumerate(note["slots"]):
+                self.places.setdefault((str(note["node"]), int(slot)), []).append((int(note["epoch"]), start + at))
+            start += len(note["slots"])
 
     def machine_of(self, slot: int) -> Machine | None:
         """Return the machine of a slot; None if there is no such slot."""
@@ -69,5 +99,5 @@ class Cluster:
             start += count
         return cls(
             machines=machines,
-            places={(str(node), int(slot)): number for number, (node, slot) in enumerate(places)},
+            places={(str(node), int(slot)): [(-1, number)] for number, (node, slot) in enumerate(places)},
         )

@@ -70,7 +70,7 @@ def read_epochs(folder: Path) -> dict[int, int]:
 
 def read_containers(folder: Path, cluster: Cluster) -> list[Container]:
     """Read every worker's container below a state folder."""
-    nodes = sorted({node for node, _ in cluster.places})
+    nodes = cluster.nodes
     made = (
         _container(record, folder, cluster, nodes)
         for record in sorted(folder.glob("apps/*/*/containers/*/container.json"))
@@ -93,7 +93,7 @@ def _container(path: Path, folder: Path, cluster: Cluster, nodes: list[str]) -> 
         job=f"{record['app']}/{job}",
         incarnation=int(record.get("incarnation", 0)),
         own_slot=int(record["slot"]),
-        slot=cluster.places.get((node, int(record["slot"]))),
+        slot=cluster.number_of(node, int(record["slot"]), int(record["epoch"])),
         epoch=int(record["epoch"]),
         start=float(worker["started_at"]) if "started_at" in worker else None,
         end=_end(path),

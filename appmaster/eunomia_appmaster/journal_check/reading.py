@@ -111,6 +111,15 @@ class Rows:
             self._unreadable(str(error), f"meta {key}")
             return None
 
+    def notes(self, kind: str) -> dict[str, Any]:
+        """Return the notes of a kind as plain values, by key; unreadable ones are left out (``check_values``)."""
+        found: dict[str, Any] = {}
+        with contextlib.suppress(sqlite3.DatabaseError):
+            for key, text in self._database.execute("SELECT key, value FROM notes WHERE kind = ?", (kind,)):
+                with contextlib.suppress(ValueError, TypeError, RecursionError):
+                    found[str(key)] = json.loads(text)
+        return found
+
     @property
     def last_number(self) -> int:
         """Return the number of the last step ever written."""

@@ -48,6 +48,9 @@ def parser() -> argparse.ArgumentParser:
     """Build the launcher's command line."""
     options = argparse.ArgumentParser(prog="eunomia_appmaster.launcher", description="Runs this machine's containers.")
     options.add_argument("--state", type=Path, required=True, help="Eunomia's state folder")
+    options.add_argument(
+        "--node-dir", type=Path, help="this node's own files, on a local disk (default: launcher in the state folder)"
+    )
     options.add_argument("--arbiter", required=True, help="host:port of the arbiter")
     options.add_argument("--token-file", type=Path, required=True, help="file that holds the arbiter's token")
     options.add_argument("--slots", type=int, help="cpu slots where no GPU is found (default 4)")
@@ -95,9 +98,9 @@ async def run(options: argparse.Namespace) -> None:
     if not options.end:  # one that only ends what is left offers nothing
         locks = GpuLocks(inherited(options.gpu_locks))
         locks.take([slot.uuid for slot in machine.slots], options.state)
-    node = Node(options.state, options.node, machine)
+    node = Node(options.state, options.node, machine, folder=options.node_dir)
     zygote = ZygoteClient(node.folder, enabled=not options.no_zygote, preload=options.preload)
-    groups = choose(node.state, options.control_groups, paced=machine.is_paced and not options.end)
+    groups = choose(node.home_folder, options.control_groups, paced=machine.is_paced and not options.end)
     structlog.get_logger().info("groups.chosen", kind=groups.kind, what=groups.describe())
     confinement = Confinement(groups, node.machine, most_processes=options.slot_processes)
     containers = Containers(

@@ -15,14 +15,15 @@ from eunomia_appmaster.node.kept_files import OLDER
 log = structlog.get_logger()
 
 
-def link_again(live: Path, apps: Path) -> None:
+def link_again(live: Path, apps: Path, node: str) -> None:
     """Link the folder of each running container of these apps that has no link.
 
     Args:
         live: the folder of links.
         apps: the folder of all apps' folders, absolute.
+        node: this launcher's; launchers of several nodes may share a machine and the apps.
     """
-    for mark in sorted(marks()):
+    for mark in sorted(marks(node)):
         container_id = mark.rpartition("@")[0]
         link = live / container_id
         if not container_id or "/" in container_id:

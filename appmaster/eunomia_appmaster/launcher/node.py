@@ -28,21 +28,27 @@ class Node:
     """One machine and its state folder, held by one launcher at a time.
 
     Args:
-        state: Eunomia's state folder; the launcher's own files stand in ``launcher/`` in it, apps in ``apps/``.
+        state: Eunomia's state folder, with apps in ``apps/``; several nodes may share it.
         name: node id, the same over restarts.
         machine: what was detected.
+        folder: of the node's own files: lock, epochs, secret, live containers, app masters; None: ``launcher`` in the
+            state folder.
         system: clocks and connections of the machine.
 
     Raises:
         InputError: another launcher holds the folder, or the file of epochs is not whole.
     """
 
-    def __init__(self, state: Path, name: str, machine: LocalMachine, *, system: System = MACHINE) -> None:
+    def __init__(
+        self, state: Path, name: str, machine: LocalMachine, *, folder: Path | None = None, system: System = MACHINE
+    ) -> None:
         self.system = system
         self.state = state.resolve()
         self.name = name
         self.launcher_id = uuid.uuid4().hex
-        self.folder = self.state / "launcher"
+        self.is_head = folder is None
+        """Whether its own files stand in the state folder."""
+        self.folder = self.state / "launcher" if folder is None else folder.resolve()
         for folder in (self.folder, self.folder / "live", self.folder / "app_masters"):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._lock = _take(self.folder / "lock")
@@ -88,6 +94,11 @@ class Node:
         """Identifier of the state folder; a copy of the folder has another value."""
         lock = os.fstat(self._lock)
         return f"{self.machine.host}:{lock.st_dev}:{lock.st_ino}"
+
+    @property
+    def home_folder(self) -> Path:
+        """The folder that names the node's control groups: the state folder on the head, else the node's own."""
+        return self.state if self.is_head else self.folder
 
     @property
     def launcher_file(self) -> Path:
@@ -196,7 +207,7 @@ def _take(path: Path) -> int:
         holder = os.read(fd, 20).decode(errors="replace").strip() or "another"
         os.close(fd)
         raise InputError(
-            "a state folder must have one launcher",
+            "a node's folder must have one launcher",
             value=f"a second one while process {holder} holds it",
             place=str(path),
         ) from None

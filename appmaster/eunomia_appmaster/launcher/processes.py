@@ -85,14 +85,14 @@ def members(mark: str, worker: ProcessId | None, shepherd: ProcessId | None) -> 
     return [ProcessId(pid, table[pid].start_time) for pid in found]
 
 
-def marks() -> set[str]:
-    """Return the marks of all containers with a process on this machine, also of other launchers."""
+def marks(node: str) -> set[str]:
+    """Return the marks of all containers with a process on this machine, without those of launchers of other nodes."""
     found: set[str] = set()
     for pid in _table():
-        for line in _environment(pid):
-            name, _, mark = line.partition(b"=")
-            if name == MARK.encode():
-                found.add(mark.decode(errors="replace"))
+        known = dict(line.partition(b"=")[::2] for line in _environment(pid))
+        mark, of = known.get(MARK.encode()), known.get(b"EUNOMIA_NODE", b"").decode(errors="replace")
+        if mark is not None and of in ("", node):
+            found.add(mark.decode(errors="replace"))
     return found
 
 

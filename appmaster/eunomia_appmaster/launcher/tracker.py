@@ -126,6 +126,7 @@ class Tracker:
             version = self._versions()
             request = pb.RegisterNodeRequest(
                 node=self._node.name,
+                head=self._node.is_head,
                 host=machine.host,
                 container_manager_address=self._node.last_address or "",
                 slots=slots,

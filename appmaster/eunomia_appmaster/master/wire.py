@@ -30,7 +30,10 @@ def cluster_of(description: pb.ClusterDescription) -> Cluster:
                 memory_gib=machine.memory_gib if machine.HasField("memory_gib") else None,
             )
             for machine in description.machines
-        ]
+        ],
+        types=tuple(description.gpu_types),
+        racks=tuple(description.racks),
+        left=description.left,
     )
 
 

@@ -65,18 +65,22 @@ class _AMCommandEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AMCommand.V
     DESCRIPTOR: _descriptor.EnumDescriptor
     AM_NONE: _AMCommand.ValueType  # 0
     AM_RESYNC: _AMCommand.ValueType  # 1
-    """not registered (the arbiter was restarted): register again, report everything; containers run on"""
+    """not registered (the arbiter was restarted), or the cluster is another: register again, report"""
     AM_SHUTDOWN: _AMCommand.ValueType  # 2
-    """end at once: a later attempt is there, or the app is over (cancelled: `diagnostics` says so)"""
+    """everything; containers run on
+    end at once: a later attempt is there, or the app is over (cancelled: `diagnostics` says so)
+    """
 
 class AMCommand(_AMCommand, metaclass=_AMCommandEnumTypeWrapper):
     """---------------------------------------------------------------------------------------------- Allocate, response"""
 
 AM_NONE: AMCommand.ValueType  # 0
 AM_RESYNC: AMCommand.ValueType  # 1
-"""not registered (the arbiter was restarted): register again, report everything; containers run on"""
+"""not registered (the arbiter was restarted), or the cluster is another: register again, report"""
 AM_SHUTDOWN: AMCommand.ValueType  # 2
-"""end at once: a later attempt is there, or the app is over (cancelled: `diagnostics` says so)"""
+"""everything; containers run on
+end at once: a later attempt is there, or the app is over (cancelled: `diagnostics` says so)
+"""
 Global___AMCommand: _TypeAlias = AMCommand  # noqa: Y015
 
 class _Scope:
@@ -385,21 +389,40 @@ Global___Machine: _TypeAlias = Machine  # noqa: Y015
 
 @_typing.final
 class ClusterDescription(_message.Message):
-    """eunomia.cluster.Cluster.build of these machines, in this order, is the arbiter's cluster."""
+    """eunomia.model.cluster.Cluster.build of these machines, in this order, with these types, racks and machines that have
+    left, is the arbiter's cluster. GPU numbers are given once: machines that left keep theirs. An app master hears of
+    machines that join or leave by AM_RESYNC.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     MACHINES_FIELD_NUMBER: _builtins.int
+    GPU_TYPES_FIELD_NUMBER: _builtins.int
+    RACKS_FIELD_NUMBER: _builtins.int
+    LEFT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def machines(self) -> _containers.RepeatedCompositeFieldContainer[Global___Machine]: ...
+    @_builtins.property
+    def gpu_types(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """in the order of their numbers"""
+
+    @_builtins.property
+    def racks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def left(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """places in machines of those that are no longer part of the cluster"""
+
     def __init__(
         self,
         *,
         machines: _abc.Iterable[Global___Machine] | None = ...,
+        gpu_types: _abc.Iterable[_builtins.str] | None = ...,
+        racks: _abc.Iterable[_builtins.str] | None = ...,
+        left: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["machines", b"machines"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["gpu_types", b"gpu_types", "left", b"left", "machines", b"machines", "racks", b"racks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -181,6 +181,7 @@ class RegisterNodeRequest(_message.Message):
     MARK_FIELD_NUMBER: _builtins.int
     HANGS_FIELD_NUMBER: _builtins.int
     LAST_HANG_FIELD_NUMBER: _builtins.int
+    HEAD_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     """node id, [A-Za-z0-9][A-Za-z0-9._-]*; stable over restarts"""
     host: _builtins.str
@@ -203,6 +204,8 @@ class RegisterNodeRequest(_message.Message):
     """launchers before this one that their supervisor killed since their loop hung"""
     last_hang: _builtins.str
     """why the last of them was killed, in words"""
+    head: _builtins.bool
+    """its own files stand in the arbiter's state folder: `serve` started it"""
     @_builtins.property
     def slots(self) -> _containers.RepeatedCompositeFieldContainer[Global___Slot]: ...
     @_builtins.property
@@ -231,10 +234,11 @@ class RegisterNodeRequest(_message.Message):
         mark: _builtins.str = ...,
         hangs: _builtins.int = ...,
         last_hang: _builtins.str = ...,
+        head: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["app_masters", b"app_masters", "container_manager_address", b"container_manager_address", "containers", b"containers", "cpus", b"cpus", "draining", b"draining", "hangs", b"hangs", "home", b"home", "host", b"host", "last_hang", b"last_hang", "launcher_id", b"launcher_id", "mark", b"mark", "memory_gib", b"memory_gib", "node", b"node", "slot_states", b"slot_states", "slots", b"slots"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app_masters", b"app_masters", "container_manager_address", b"container_manager_address", "containers", b"containers", "cpus", b"cpus", "draining", b"draining", "hangs", b"hangs", "head", b"head", "home", b"home", "host", b"host", "last_hang", b"last_hang", "launcher_id", b"launcher_id", "mark", b"mark", "memory_gib", b"memory_gib", "node", b"node", "slot_states", b"slot_states", "slots", b"slots"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

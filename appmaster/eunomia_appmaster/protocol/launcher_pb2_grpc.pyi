@@ -58,7 +58,9 @@ class ResourceTrackerStub:
         a container of that node that the arbiter knew and that is not listed is gone.
       - A listed container whose lease the arbiter does not know (or has ended) is revoked with the next heartbeat.
       - ALREADY_EXISTS: another launcher of the same node, from another home, is registered and answers; it stays.
-        INVALID_ARGUMENT: the journal does not know the slots. A launcher refused at its first registration ends.
+        INVALID_ARGUMENT: the journal knows other slots of it, or a node may not join: its folder has seen orders of
+        another arbiter, or the policy does not suit the larger cluster. A launcher refused at its first registration ends.
+      - A node that the arbiter does not know joins the cluster. UNAVAILABLE: it can once the arbiter decides.
       - A wrong token is UNAUTHENTICATED: the launcher logs it and tries again, slowly.
     """
     NodeHeartbeat: _grpc.UnaryUnaryMultiCallable[_launcher_pb2.NodeHeartbeatRequest, _launcher_pb2.NodeHeartbeatResponse]
@@ -91,7 +93,9 @@ class ResourceTrackerAsyncStub(ResourceTrackerStub):
         a container of that node that the arbiter knew and that is not listed is gone.
       - A listed container whose lease the arbiter does not know (or has ended) is revoked with the next heartbeat.
       - ALREADY_EXISTS: another launcher of the same node, from another home, is registered and answers; it stays.
-        INVALID_ARGUMENT: the journal does not know the slots. A launcher refused at its first registration ends.
+        INVALID_ARGUMENT: the journal knows other slots of it, or a node may not join: its folder has seen orders of
+        another arbiter, or the policy does not suit the larger cluster. A launcher refused at its first registration ends.
+      - A node that the arbiter does not know joins the cluster. UNAVAILABLE: it can once the arbiter decides.
       - A wrong token is UNAUTHENTICATED: the launcher logs it and tries again, slowly.
     """
     NodeHeartbeat: _aio.UnaryUnaryMultiCallable[_launcher_pb2.NodeHeartbeatRequest, _launcher_pb2.NodeHeartbeatResponse]  # type: ignore[assignment]
@@ -127,7 +131,9 @@ class ResourceTrackerServicer(metaclass=_abc_1.ABCMeta):
             a container of that node that the arbiter knew and that is not listed is gone.
           - A listed container whose lease the arbiter does not know (or has ended) is revoked with the next heartbeat.
           - ALREADY_EXISTS: another launcher of the same node, from another home, is registered and answers; it stays.
-            INVALID_ARGUMENT: the journal does not know the slots. A launcher refused at its first registration ends.
+            INVALID_ARGUMENT: the journal knows other slots of it, or a node may not join: its folder has seen orders of
+            another arbiter, or the policy does not suit the larger cluster. A launcher refused at its first registration ends.
+          - A node that the arbiter does not know joins the cluster. UNAVAILABLE: it can once the arbiter decides.
           - A wrong token is UNAUTHENTICATED: the launcher logs it and tries again, slowly.
         """
 

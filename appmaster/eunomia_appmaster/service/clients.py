@@ -3,6 +3,7 @@
 import asyncio
 import os
 import socket
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -274,7 +275,7 @@ class ClientProtocol(UserCalls, rpc.ClientProtocolServicer):
         service.apps.check_room()
         if full := service.reserve.words():
             raise InputError("a new app must find room on the disk", value=full)
-        node = next(node.name for node in service.nodes)
+        node = service.nodes.with_least(Counter(app.node for app in service.apps.live))
         name = service.apps.unique(str(file.app.name))
         now = float(service.driver.clock.now())
         app = app_of(
@@ -316,7 +317,7 @@ class ClientProtocol(UserCalls, rpc.ClientProtocolServicer):
                 most=app.most,
                 max_iterations=app.max_iterations,
                 other_apps=len(service.apps.live) - (0 if app.over else 1),
-                slots=service.view.cluster.gpus,
+                slots=int(service.view.cluster.capacity.sum()),
                 next_round_in_seconds=service.driver.next_round_in,
                 auction=service.profile.rounds.bid_deadline is not None,
             )
@@ -335,12 +336,13 @@ class ClientProtocol(UserCalls, rpc.ClientProtocolServicer):
         answer.fallback = view.fallen_back
         answer.faults.extend(() if me else service.driver.faults)  # they name apps
         answer.apps = len(service.apps.live)
-        answer.slots = view.cluster.gpus
+        answer.slots = int(view.cluster.capacity.sum())
         answer.free_slots = int((view.gpus.state == GpuState.FREE).sum())
         answer.missing_slots.extend(self._views.missing_slots())
         answer.steps = service.journal.last_step
         answer.round = view.round
-        parts = [f"{machine.name}: {machine.gpus}x{machine.gpu_type}" for machine in view.cluster.machines]
+        machines = [one for number, one in enumerate(view.cluster.machines) if number not in view.cluster.left]
+        parts = [f"{machine.name}: {machine.gpus}x{machine.gpu_type}" for machine in machines]
         answer.cluster = ", ".join(parts)
 
 

@@ -94,7 +94,7 @@ def stalls_of(service: Service) -> Iterator[tuple[App, int, int]]:
 
 
 def _slots(view: ClusterView) -> Iterator[Metric]:
-    counts = np.bincount(view.gpus.state, minlength=len(GpuState)).tolist()
+    counts = np.bincount(view.gpus.state[view.cluster.present()], minlength=len(GpuState)).tolist()
     counted = {(one.name.lower(),): float(counts[int(one)]) for one in GpuState}
     yield _labelled("eunomia_slots", "Slots by state.", counted.items(), "state")
 

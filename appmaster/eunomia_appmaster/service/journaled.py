@@ -17,7 +17,7 @@ from eunomia.journal.journal import Journal, JournalReader
 from eunomia.journal.sums import UNREADABLE
 from eunomia.model.shapes import value
 from eunomia_appmaster.service.app_record import NOTE, App, read_app
-from eunomia_appmaster.service.layout import Layout
+from eunomia_appmaster.service.layout import MACHINE_NOTE, Layout
 from eunomia_appmaster.service.nodes import Node
 from eunomia_appmaster.service.salvage import NOWHERE_ELSE
 from eunomia_appmaster.service.tokens import new_secret
@@ -35,7 +35,10 @@ class Kept:
 
     secret: bytes
     seed: int
+    begun: Layout | None
+    """The first machine; None: none has come yet."""
     layout: Layout | None
+    """The machines, as far as the notes of those that joined later say it."""
     profile: object
     """Text of the profile that served last; None: not known."""
 
@@ -103,10 +106,11 @@ def _read(journal: Journal | JournalReader, meta: dict[str, Any]) -> Kept:
     if len(secret) < 16 or not isinstance(seed, int):
         _refuse(journal, "secret and seed", "a short secret, or a seed that is no integer")
     try:
-        layout = Layout.decoded(meta["layout"]) if "layout" in meta else None
+        begun = Layout.decoded(meta["layout"]) if "layout" in meta else None
+        layout = None if begun is None else begun.with_notes(journal.notes(MACHINE_NOTE))
     except (InputError, *UNREADABLE) as error:
         _refuse(journal, "layout", str(error)[:200])
-    return Kept(secret=secret, seed=seed, layout=layout, profile=meta.get("profile"))
+    return Kept(secret=secret, seed=seed, begun=begun, layout=layout, profile=meta.get("profile"))
 
 
 def _refuse(journal: Journal | JournalReader, key: str, got: str) -> Any:

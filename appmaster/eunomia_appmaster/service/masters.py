@@ -28,6 +28,7 @@ from eunomia.contract.events import (
     RateMeasured,
 )
 from eunomia.errors import InputError
+from eunomia.model.cluster import Cluster
 from eunomia.model.leases import GpuState
 from eunomia.units import NONE, AppId, JobId, Seconds, Stage
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
@@ -96,7 +97,7 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
         """Apply reports; answer with news at once, or without after the heartbeat's time."""
         app = await self._own(request, context)
         session = self._service.sessions.get(app.name)
-        command = _command(app, session, request)
+        command = _command(app, session, request, self._service.view.cluster)
         if command is not None or session is None:
             return command or pb.AllocateResponse(a_m_command=pb.AM_RESYNC)
         if session.waiting >= MOST_CALLS:
@@ -173,6 +174,7 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
         service, view = self._service, self._service.view
         row = view.app_row(AppId(app.name))
         leases, tokens = service.news_writer.everything(session, view)
+        session.cluster = view.cluster
         machines = view.cluster.machines
         return pb.RegisterApplicationMasterResponse(
             maximum_capability=pb.Resource(
@@ -329,7 +331,7 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
             session.changed.clear()
             if session.calls != call:
                 return pb.AllocateResponse(response_id=request.response_id, now=service.driver.clock.now())
-            command = _command(app, service.sessions.get(app.name), request)
+            command = _command(app, service.sessions.get(app.name), request, service.view.cluster)
             if command is not None:
                 return command
             left = due - float(service.driver.clock.now())
@@ -372,8 +374,13 @@ def _check_rate(view: ClusterView, event: RateMeasured) -> None:
         raise InputError(rule, value=f'"{event.gpu_type[:50]}"', place=event.job)
 
 
-def _command(app: App, session: Session | None, request: pb.AllocateRequest) -> pb.AllocateResponse | None:
-    """Return the command that ends an app master whose app is over, or that is superseded; None: it may go on."""
+def _command(
+    app: App, session: Session | None, request: pb.AllocateRequest, cluster: Cluster
+) -> pb.AllocateResponse | None:
+    """Return the command that ends an app master whose app is over, or that is superseded; None: it may go on.
+
+    One that was told of another cluster registers again: machines have joined or left.
+    """
     if app.over:
         return pb.AllocateResponse(
             a_m_command=pb.AM_SHUTDOWN,
@@ -381,6 +388,8 @@ def _command(app: App, session: Session | None, request: pb.AllocateRequest) -> 
             diagnostics=f"{app.name} is over: {_end_of(app)}",
         )
     if session is None or request.attempt > session.attempt:
+        return pb.AllocateResponse(a_m_command=pb.AM_RESYNC, response_id=request.response_id)
+    if request.attempt == session.attempt and session.cluster is not cluster:
         return pb.AllocateResponse(a_m_command=pb.AM_RESYNC, response_id=request.response_id)
     if request.attempt < session.attempt:
         why = "a later attempt of this app's master is there"

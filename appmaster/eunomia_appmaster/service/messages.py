@@ -262,7 +262,12 @@ def _table(table: pb.BundleTable) -> ByBundle:
 
 def cluster_message(cluster: Cluster) -> pb.ClusterDescription:
     """Describe a cluster, so that the receiver builds an equal one."""
-    return pb.ClusterDescription(machines=map(_machine, cluster.machines))
+    return pb.ClusterDescription(
+        machines=map(_machine, cluster.machines),
+        gpu_types=cluster.gpu_types,
+        racks=cluster.racks,
+        left=sorted(cluster.left),
+    )
 
 
 def _machine(machine: Machine) -> pb.Machine:

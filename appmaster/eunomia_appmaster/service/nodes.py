@@ -6,7 +6,7 @@ it was given back. So a lost answer, a restarted launcher and a restarted arbite
 
 import asyncio
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 import numpy as np
 import structlog
@@ -48,6 +48,8 @@ class Node:
         self.waiting = 0
         """Number of heartbeats that wait for an answer."""
         self.container_manager_address = ""
+        self.is_head = False
+        """Whether its launcher shares the arbiter's state folder, so that it ends with the arbiter's machine."""
         self.slots: frozenset[int] = frozenset()
         """Slots that the node's launcher found at its start."""
         self.down: dict[int, int] = {}
@@ -79,6 +81,11 @@ class Node:
         return self._system.uptime() - self.heard_at
 
     @property
+    def is_up(self) -> bool:
+        """Return whether something may be started on the node."""
+        return self.registered and not self.lost and not self.draining
+
+    @property
     def registered(self) -> bool:
         """Return whether the node has registered with this process."""
         return bool(self.registration_id)
@@ -89,6 +96,7 @@ class Node:
         self.launcher_id, self.home, self.mark = request.launcher_id, request.home, request.mark
         self.hangs, self.last_hang = request.hangs, request.last_hang[:500]
         self.container_manager_address = request.container_manager_address
+        self.is_head = request.head
         self.slots = frozenset(slot.index for slot in request.slots)
         self.slot_states, self.containers, self.app_masters = {}, {}, {}
         self.hear(request.containers, request.app_masters, request.slot_states, draining=request.draining)
@@ -213,6 +221,21 @@ class Nodes:
         node = self._nodes.setdefault(request.node, Node(request.node, system=self._system))
         node.register(request)
         return node
+
+    def move_to(self, layout: Layout) -> None:
+        """Know the machines of another layout; nodes without a slot in it are forgotten."""
+        self.layout = layout
+        for name in [name for name in self._nodes if name not in layout.slots]:
+            del self._nodes[name]
+
+    def with_least(self, load: Mapping[str, int]) -> str:
+        """Return the node for another app master: the arbiter's own if it is up, else the one with the least load.
+
+        Args:
+            load: number of app masters by node.
+        """
+        found = [node for node in self if node.is_up] or list(self)
+        return min(found, key=lambda node: (not node.is_head, load.get(node.name, 0), node.name)).name
 
     def is_empty(self, node: str, slot: int) -> bool:
         """Return whether a launcher reports a slot on which no process is left."""

@@ -74,7 +74,7 @@ def expected_rhos(snapshot: Snapshot, forecasts: Mapping[int, Forecast], lease: 
             elapsed=max(0.0, snapshot.now - float(snapshot.apps.arrived[row])),
             contention=float(np.nan_to_num(ledger.contention[row], nan=1.0)),
             apps=here,
-            gpus=snapshot.cluster.gpus,
+            gpus=int(snapshot.cluster.capacity.sum()),
             leased=float(ledger.gpu_seconds[row]),
             wait=0.0 if row in held else wait,
         )

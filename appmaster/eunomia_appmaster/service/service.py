@@ -100,6 +100,7 @@ class Service:
         kept = kept_of(journal, settings.seed)
         self.seed = kept.seed
         self._served_before = kept.profile
+        self._begun = kept.begun
         self.nodes = Nodes(kept.layout, settings.node_silence, system=system)
         self.apps = SubmittedApps(
             settings.apps, apps_of(journal), keep=settings.keep_apps, archive=EndedApps(journal.path)
@@ -188,12 +189,14 @@ class Service:
             await asyncio.sleep(0.02)
 
     def _begin(self) -> None:
-        if self.nodes.layout is None:
+        begun = self._begun or self.nodes.layout
+        if begun is None or self.nodes.layout is None:
             raise InputError("a cluster must have a machine", value="none")
-        cluster = self.nodes.layout.cluster
+        cluster = begun.cluster
         stages = self.profile.stages(cluster, place="launcher")
         arbiter = Arbiter(cluster, stages, self._fallback.stages(cluster), seed=self.seed)
         steps = recover(arbiter, self.journal)
+        self.nodes.move_to(self.nodes.layout.within(arbiter.view.cluster))
         last = next(iter(self.journal.steps(after=max(0, self.journal.last_step - 1), archived=False)), None)
         clock = Clock.after(self.journal, last, system=self.system)
         self._driver = Driver(

@@ -14,6 +14,7 @@ import numpy as np
 from eunomia.arbiter import ClusterView, LeaseView
 from eunomia.contract.events import Started
 from eunomia.contract.offers import Offer
+from eunomia.model.cluster import Cluster
 from eunomia.model.leases import GpuState, LeaseState
 from eunomia.units import NONE, AppId, Epoch, LeaseId, Seconds
 from eunomia_appmaster.node.system import MACHINE, System
@@ -58,6 +59,8 @@ class Session:
         self.app = app
         self.attempt = attempt
         self.bids = bids
+        self.cluster: Cluster | None = None
+        """The cluster that the app master was told of; it registers again once there is another."""
         self.response_id = 0
         self.last: pb.AllocateResponse | None = None
         self.calls = 0

@@ -10,6 +10,7 @@ from eunomia.errors import InputError
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2_grpc as rpc
 from eunomia_appmaster.service import bounds
+from eunomia_appmaster.service.joining import join
 from eunomia_appmaster.service.layout import Layout
 from eunomia_appmaster.service.nodes import Node, wait_for_change
 from eunomia_appmaster.service.rates import Rate, peer_of
@@ -46,7 +47,7 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
             try:
                 bounds.check(request)
                 await self._check_alone(request, context)
-                node = self._take(request)
+                node = await self._take(request, context)
             except InputError as error:
                 log.error("node.refused", node=request.node, why=str(error))
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, header_text(str(error)))
@@ -94,17 +95,22 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
         await self._service.look()
         return pb.ReportContainersResponse()
 
-    def _take(self, request: pb.RegisterNodeRequest) -> Node:
-        """Apply a registration; the first machine is the whole cluster.
+    async def _take(self, request: pb.RegisterNodeRequest, context: Context) -> Node:
+        """Apply a registration; the first machine is the whole cluster, and an unknown one joins it.
 
         Raises:
-            InputError: the node is not as the journal knows it.
+            InputError: the node is not as the journal knows it, or may not join.
         """
         service = self._service
         if service.nodes.layout is None:
             layout = Layout.of([request])
             service.journal.set_meta(layout=layout.encoded())
             service.nodes.layout = layout
+        elif request.node not in service.nodes.layout.slots:
+            if not service.decides:
+                await context.abort(grpc.StatusCode.UNAVAILABLE, "a node can join once the arbiter decides")
+            # A launcher whose call ends meanwhile registers again: the node has joined all the same.
+            return await asyncio.shield(asyncio.ensure_future(join(service, request)))
         return service.nodes.add(request)
 
     async def _check_alone(self, request: pb.RegisterNodeRequest, context: Context) -> None:

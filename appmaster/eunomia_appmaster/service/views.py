@@ -57,7 +57,7 @@ class Views:
             rho=self._service.standings.rho(app),
             slots=held.size,
             slots_by_type=self._by_type(held.astype(int).tolist()),
-            max_slots=min(most, view.cluster.gpus),
+            max_slots=min(most, int(view.cluster.capacity.sum())),
             running=counts["running"],
             waiting=counts["waiting"],
             paused=counts["paused"],
@@ -182,7 +182,7 @@ class Views:
 
     def slots(self, user: str = "") -> list[pb.SlotView]:
         """Return every slot of the cluster; for a user, without the names of other users' apps."""
-        shown = [self._slot(gpu) for gpu in range(self._view.cluster.gpus)]
+        shown = [self._slot(gpu) for gpu in self._view.cluster.present().tolist()]
         for slot in shown if user else ():
             app = self._service.apps.get(slot.app) if slot.app else None
             if slot.app and (app is None or app.user != user):

@@ -37,11 +37,9 @@ OVER: Final = ("ana", "bob")
 LEASE_EPOCH_SECONDS: Final = 7.0
 BEGAN: Final = 1_700_000_000.0
 JOURNAL: Final = "journal.sqlite"
-LAYOUT: Final = Layout(
-    cluster=Cluster.build(
-        (Machine(name="box", gpu_type="cpu", gpus=SLOTS, cpus=8.0, memory_gib=16.0),), place="damage"
-    ),
-    places=tuple(Place(node="box", slot=slot) for slot in range(SLOTS)),
+LAYOUT: Final = Layout.made(
+    Cluster.build((Machine(name="box", gpu_type="cpu", gpus=SLOTS, cpus=8.0, memory_gib=16.0),), place="damage"),
+    [Place(node="box", slot=slot) for slot in range(SLOTS)],
 )
 
 

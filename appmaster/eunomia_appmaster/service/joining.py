@@ -1,0 +1,62 @@
+"""A node joins the cluster of a live arbiter: an event for each machine, journaled with the note of its slots."""
+
+import structlog
+
+from eunomia.contract.events import Event, MachineLost
+from eunomia.errors import InputError
+from eunomia_appmaster.protocol import launcher_pb2 as pb
+from eunomia_appmaster.service.nodes import Node
+from eunomia_appmaster.service.service import Service
+
+log = structlog.get_logger()
+
+
+async def join(service: Service, request: pb.RegisterNodeRequest) -> Node:
+    """Add the machines of a node that the cluster does not have, and register it once they are journaled.
+
+    Machines on which processes run are down until a fence is confirmed: these processes belong to no lease.
+
+    Args:
+        service: with an arbiter that decides.
+        request: the node's registration, within bounds.
+
+    Raises:
+        InputError: the policy does not suit the larger cluster, or the node has seen orders of another arbiter; nothing
+            was changed.
+    """
+    async with service.driver.lock:
+        if service.nodes.layout is None:
+            raise InputError("a cluster must have a first machine before another joins", value="none")
+        layout, machines = service.nodes.layout.joined(request)
+        epoch = int(service.view.last_epoch)
+        _check_epochs(request, epoch)
+        service.profile.stages(layout.cluster, place=f"node {request.node}")
+        service.nodes.move_to(layout)  # before the step, whose decision may grant its slots
+        dirty = _is_dirty(request)
+        events: list[Event] = [one.event for one in machines]
+        events += [MachineLost(machine=one.machine.name) for one in machines] if dirty else []
+        service.driver.put(events, [one.note(epoch) for one in machines])
+    await service.driver.fold([])
+    node = service.nodes.add(request)
+    if dirty:
+        node.lost, node.fence = True, epoch
+    log.info("node.joined", node=node.name, machines=[one.machine.name for one in machines], slots=len(request.slots))
+    return node
+
+
+def _is_dirty(request: pb.RegisterNodeRequest) -> bool:
+    """Return whether processes may run on the node's slots."""
+    runs = any(status.state != pb.COMPLETED for status in request.containers)
+    return runs or any(state.busy for state in request.slot_states)
+
+
+def _check_epochs(request: pb.RegisterNodeRequest, last: int) -> None:
+    """Refuse the folder of a node that has served another arbiter: it would refuse this one's orders as old.
+
+    Raises:
+        InputError: it has seen a later epoch than this arbiter has given.
+    """
+    seen = max((max(state.highest_epoch, state.closed_epoch) for state in request.slot_states), default=0)
+    if seen > last:
+        rule = f"a node that joins must have seen no order of another arbiter (the last epoch here is {last})"
+        raise InputError(f"{rule}: give it a --node-dir of its own", value=str(seen), place=request.node)

@@ -1,0 +1,219 @@
+"""A second machine joins a running arbiter: its slots are used, and every later arbiter of the journal knows them."""
+
+import importlib.util
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from eunomia.errors import InputError
+from eunomia.journal.journal import Journal, read_journal
+from eunomia.journal.values import Note
+from eunomia_appmaster.explaining.dry_recovery import try_recovery
+from eunomia_appmaster.journal_check import check_folder
+from eunomia_appmaster.master.wire import cluster_of
+from eunomia_appmaster.protocol import arbiter_pb2 as pb
+from eunomia_appmaster.protocol import launcher_pb2 as lpb
+from eunomia_appmaster.protocol.tokens import container_token
+from eunomia_appmaster.service.layout import MACHINE_NOTE, Layout, Place
+
+_spec = importlib.util.spec_from_file_location("service_lab", Path(__file__).parent / "service_lab.py")
+lab_module = sys.modules.setdefault("service_lab", importlib.util.module_from_spec(_spec))
+_spec.loader.exec_module(lab_module)
+eventually, Beating, Launcher = lab_module.eventually, lab_module.Beating, lab_module.Launcher
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Any]:
+    with lab_module.lab(tmp_path, slots=2) as made:
+        yield made.ready()
+
+
+@pytest.fixture
+def beating() -> Iterator[list[Any]]:
+    made: list[Any] = []
+    yield made
+    for one in made:
+        one.end()
+
+
+def other(lab: Any, beating: list[Any], node: str = "annex", count: int = 2, **more: Any) -> Any:
+    """Another node, registered and beating."""
+    launcher = Launcher(lab, count, f"of {node}", node)
+    launcher.register(**more)
+    beating.append(Beating(launcher))
+    return launcher
+
+
+def code_of(call: Any) -> tuple[grpc.StatusCode, str]:
+    with pytest.raises(grpc.RpcError) as caught:
+        call()
+    return caught.value.code(), caught.value.details()
+
+
+def gang(job: str, gpus: int) -> pb.JobAdded:
+    return pb.JobAdded(job=job, least=gpus, most=gpus, iterations=100.0)
+
+
+def slots(lab: Any) -> list[tuple[str, int]]:
+    return [(slot.machine, slot.slot) for slot in lab.seen().slots]
+
+
+def test_a_second_node_joins_and_a_gang_gets_the_slots_of_both(lab: Any, beating: list[Any]) -> None:
+    master = lab.master("ana", "2")
+    welcome = master.register()
+    assert [machine.name for machine in welcome.cluster.machines] == ["box7"]
+    other(lab, beating)
+    assert slots(lab) == [("box7", 0), ("box7", 1), ("annex", 0), ("annex", 1)]
+    assert master.call().a_m_command == pb.AM_RESYNC  # it knows another cluster
+    welcome = master.register()
+    assert [node.node for node in welcome.node_tokens] == ["box7", "annex"]
+    cluster = cluster_of(welcome.cluster)
+    assert cluster.machines == lab.arbiter.service.view.cluster.machines
+    master.beat_until(lambda: master.leases, jobs_added=[gang("ana/1", 4)])
+    (lease,) = master.leases.values()
+    places = [(each.node_id, each.slot, each.gpu) for each in lease.containers]
+    assert places == [("box7", 0, 0), ("box7", 1, 1), ("annex", 0, 2), ("annex", 1, 3)]
+    secret = lab.arbiter.service.tokens.container_secret
+    assert lease.containers[3].container_token == container_token(secret, "ana", "annex", 1, lease.epoch)
+    assert lab.client().Health(pb.HealthRequest(), metadata=lab.operator).cluster == "box7: 2xcpu, annex: 2xcpu"
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_a_restarted_arbiter_and_all_readers_know_the_machines_that_joined(
+    lab: Any, beating: list[Any], checkpoint: bool
+) -> None:
+    annex = other(lab, beating, count=1)
+    types = [lpb.Slot(index=0, gpu_type="slow"), lpb.Slot(index=1, gpu_type="fast")]
+    barn = other(lab, beating, "barn", slots=types)
+    assert slots(lab)[2:] == [("annex", 0), ("barn-fast", 1), ("barn-slow", 0)]
+    before = lab.arbiter.service.view.cluster
+    for one in beating:
+        one.end()
+    lab.restart(checkpoint=checkpoint)
+    annex.register()
+    barn.register(slots=types)
+    lab.ready()
+    after, layout = lab.arbiter.service.view.cluster, lab.arbiter.service.nodes.layout
+    assert (after.machines, after.gpu_types) == (before.machines, before.gpu_types)
+    assert layout.places[2:] == (Place(node="annex", slot=0), Place(node="barn", slot=1), Place(node="barn", slot=0))
+    assert layout.machines_of("barn") == ["barn-fast", "barn-slow"]
+    lab.submit("ana", "5")
+    folder = lab.arbiter.settings.state_dir
+    assert try_recovery(folder / "journal.sqlite").refused is None
+    assert check_folder(folder).findings == []
+
+
+def test_a_journal_has_the_step_of_a_machine_and_its_note_or_neither(lab: Any, beating: list[Any]) -> None:
+    folder = lab.arbiter.settings.state_dir
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise RuntimeError("killed before the step is written")
+
+    ended: list[int] = []
+    lab.arbiter.service.driver._system = type("Still", (), {"exit": staticmethod(ended.append)})()
+    append, lab.arbiter.service.journal.append = lab.arbiter.service.journal.append, refuse
+    launcher = Launcher(lab, 2, "of annex", "annex")
+    with pytest.raises(grpc.RpcError):
+        launcher.stub().RegisterNode(
+            lpb.RegisterNodeRequest(node="annex", slots=[lpb.Slot(index=0, gpu_type="cpu", cpus=1.0)], cpus=1.0),
+            metadata=launcher.token,
+            timeout=1.0,
+        )
+    assert ended == [70]
+    lab.arbiter.service.journal.append = append
+    with read_journal(folder / "journal.sqlite") as journal:
+        assert journal.notes(MACHINE_NOTE) == {}
+    lab.restart()
+    lab.ready()
+    assert slots(lab) == [("box7", 0), ("box7", 1)]
+    other(lab, beating)
+    assert slots(lab)[2:] == [("annex", 0), ("annex", 1)]
+
+
+def test_a_note_that_is_lost_is_named_before_anything_is_decided(lab: Any, beating: list[Any]) -> None:
+    annex = other(lab, beating)
+    beating.pop().end()
+    lab.quiet()
+    lab.arbiter.close(checkpoint=False)
+    path = lab.arbiter.settings.journal
+    with Journal.open(path) as journal:
+        note = journal.notes(MACHINE_NOTE)["1"]
+        journal.note(Note(kind=MACHINE_NOTE, key="1", value=note | {"machine": note["machine"] | {"memory_gib": 7.0}}))
+    assert "the note of each machine that joined" in str(try_recovery(path).refused)
+    lab.arbiter = lab_module.Arbiter(lab.arbiter.settings.state_dir)  # for the fixture to close
+    lab.channel = grpc.insecure_channel(lab.arbiter.address)
+    annex.register()
+    lab.launcher.register()
+    work = lab.arbiter._work
+    eventually(work.done, "the arbiter ends")
+    assert "the note of each machine that joined" in str(work.exception())
+
+
+def test_a_node_on_which_processes_run_is_empty_before_its_slots_are_granted(lab: Any, beating: list[Any]) -> None:
+    states = [lpb.SlotState(slot=0, busy=True), lpb.SlotState(slot=1)]
+    annex = Launcher(lab, 2, "of annex", "annex")
+    annex.busy = {0}
+    annex.register(slot_states=states)
+    assert lab.slots("down") == [2, 3]
+    beating.append(Beating(annex))
+    eventually(lambda: set(annex.fenced) == {0, 1}, "fences")
+    assert lab.slots("down") == [2, 3]
+    annex.busy = set()
+    eventually(lambda: lab.slots("free") == [0, 1, 2, 3], "the slots are free")
+
+
+def test_a_node_that_served_another_arbiter_is_refused(lab: Any) -> None:
+    states = [lpb.SlotState(slot=0, highest_epoch=17, closed_epoch=12)]
+    code, why = code_of(lambda: Launcher(lab, 1, "x", "annex").register(slot_states=states))
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert "must have seen no order of another arbiter (the last epoch here is 0)" in why
+    assert "--node-dir" in why
+    assert "but got 17 (annex)" in why
+    assert slots(lab) == [("box7", 0), ("box7", 1)]
+
+
+def test_a_node_joins_once_the_arbiter_decides_and_not_without_slots(lab: Any, tmp_path: Path) -> None:
+    code, why = code_of(lambda: Launcher(lab, 0, "x", "annex").register())
+    assert (code, why.partition(",")[0]) == (grpc.StatusCode.INVALID_ARGUMENT, "a node that joins must have a slot")
+    lab.restart()
+    code, why = code_of(lambda: Launcher(lab, 1, "x", "annex").register())
+    assert (code, why) == (grpc.StatusCode.UNAVAILABLE, "a node can join once the arbiter decides")
+    lab.ready()
+
+
+def test_a_policy_for_one_type_keeps_another_type_out(tmp_path: Path) -> None:
+    with lab_module.lab(tmp_path, "afs", slots=2) as lab:
+        lab.ready()
+        fast = [lpb.Slot(index=0, gpu_type="V100", cpus=1.0)]
+        code, why = code_of(lambda: Launcher(lab, 1, "x", "annex").register(slots=fast))
+        assert code is grpc.StatusCode.INVALID_ARGUMENT
+        assert "node annex" in why
+        assert slots(lab) == [("box7", 0), ("box7", 1)]
+
+
+def test_app_masters_start_on_the_head_and_without_one_where_the_fewest_are(lab: Any, beating: list[Any]) -> None:
+    other(lab, beating)
+    lab.submit("ana", "1")
+    lab.submit("bob", "1")
+    nodes = lab.arbiter.service.apps
+    assert [nodes.get(name).node for name in ("ana", "bob")] == ["annex", "box7"]
+    lab.arbiter.service.nodes.get("box7").is_head = True
+    lab.submit("cy", "1")
+    assert nodes.get("cy").node == "box7"
+
+
+def test_notes_of_machines_that_do_not_follow_each_other_are_refused() -> None:
+    request = lpb.RegisterNodeRequest(node="b", slots=[lpb.Slot(index=0, gpu_type="cpu")], cpus=1.0)
+    base = Layout.of([lpb.RegisterNodeRequest(node="a", slots=[lpb.Slot(index=0, gpu_type="cpu")])])
+    grown, (joined,) = base.joined(request)
+    note = joined.note(7).value
+    assert base.with_notes({"1": note}).places == grown.places
+    assert base.with_notes({"1": {**note, "left": True}}).nodes == ("a",)
+    with pytest.raises(InputError, match="machine 1 is missing"):
+        base.with_notes({"2": note})
+    with pytest.raises(InputError, match="a slot for each GPU, but got 2 slots of 1"):
+        base.with_notes({"1": {**note, "slots": [0, 1]}})
