@@ -16,10 +16,17 @@ FAR = (1.0, 1.0, 1.1, 11.9)
 
 
 def wish(
-    job: int, least: int = 1, most: int = 1, on: tuple[int, ...] = (), slowdown: tuple[float, ...] = ASSUMED_SLOWDOWN
+    job: int,
+    least: int = 1,
+    most: int = 1,
+    on: tuple[int, ...] = (),
+    slowdown: tuple[float, ...] = ASSUMED_SLOWDOWN,
+    *,
+    across_nodes: bool = True,
 ) -> Wish:
     island, machine, rack, cluster = slowdown
-    return Wish(job=job, least=least, most=most, runs_on=on, slowdown=(island, machine, rack, cluster))
+    by_locality = (island, machine, rack, cluster)
+    return Wish(job=job, least=least, most=most, runs_on=on, across_nodes=across_nodes, slowdown=by_locality)
 
 
 def speed(gpus: tuple[int, ...], cluster: Cluster, slowdown: tuple[float, ...]) -> float:
@@ -110,3 +117,35 @@ def test_near_gpus_are_of_use_where_the_time_saved_exceeds_twice_the_restart() -
     assert extra_slots(size=1, most=2, seconds_left=60.0, restart_seconds=2.0) == 1
     assert extra_slots(size=1, most=2, seconds_left=7.0, restart_seconds=2.0) == 0
     assert extra_slots(size=4, most=4, seconds_left=600.0, restart_seconds=2.0) == 0
+
+
+def near(job: int, least: int, most: int, on: tuple[int, ...] = ()) -> Wish:
+    return wish(job, least, most, on, (1.0, 1.0, 1.0, 1.0), across_nodes=False)
+
+
+def test_a_gang_starts_on_one_node_and_takes_no_gpu_of_another() -> None:
+    assert divide([near(1, 1, 4)], {0, 1, 2, 4}, TWO_RACKS) == {1: (0, 1, 2)}
+    assert divide([near(1, 1, 4)], range(4), FOUR) == {1: (0, 1)}
+    assert divide([near(1, 2, 4)], {0, 2, 3}, FOUR) == {1: (2, 3)}
+
+
+def test_a_gang_whose_least_no_node_has_starts_over_nodes_with_its_least() -> None:
+    assert divide([near(1, 2, 4)], {0, 2}, FOUR) == {1: (0, 2)}
+    assert divide([near(1, 3, 4)], range(4), FOUR) == {1: (0, 1, 2, 3)}
+    assert divide([near(1, 3, 4), near(2, 1, 1)], range(4), FOUR) == {1: (0, 1, 2), 2: (3,)}
+
+
+def test_a_running_gang_is_widened_on_its_own_nodes_alone() -> None:
+    def extra(one: Wish, free: set[int]) -> tuple[int, ...]:
+        return widening(one, free, FOUR, seconds_left=600.0, restart_seconds=2.0)
+
+    assert extra(near(1, 1, 4, (0,)), {2, 3}) == ()
+    assert extra(near(1, 1, 4, (0,)), {1, 2, 3}) == (1,)
+    assert extra(near(1, 2, 4, (0, 2)), {1, 3}) == (1, 3)
+    assert extra(wish(1, 1, 4, (0,), (1.0, 1.0, 1.0, 1.0)), {1, 2, 3}) == (1, 2, 3)
+
+
+def test_machines_of_one_node_are_one_node() -> None:
+    """A node with GPUs of two types is two machines of the cluster."""
+    one_node = dict.fromkeys(range(4), "box")
+    assert divide([near(1, 1, 4)], range(4), FOUR, one_node) == {1: (0, 1, 2, 3)}

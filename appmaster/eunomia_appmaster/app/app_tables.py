@@ -19,7 +19,9 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """Allowed names of apps and users: a name becomes a folder's name and part of job ids."""
 PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-OWN_VARIABLES = re.compile(r"EUNOMIA_.*|RANK|LOCAL_RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT|CUDA_VISIBLE_DEVICES")
+OWN_VARIABLES = re.compile(
+    r"EUNOMIA_.*|RANK|LOCAL_RANK|GROUP_RANK|WORLD_SIZE|LOCAL_WORLD_SIZE|MASTER_ADDR|MASTER_PORT|CUDA_VISIBLE_DEVICES"
+)
 """Environment variables that the launcher sets for a worker, and that an app file may not set."""
 MOST_TRIALS = 10_000
 MOST_ITERATIONS = 10**12
@@ -162,6 +164,8 @@ class Slots(_Table):
 
     min: Annotated[int, _whole("slots", 1, MOST_SLOTS)]
     max: Annotated[int, _whole("slots", 1, MOST_SLOTS)]
+    across_nodes: Annotated[bool, _truth("across_nodes")] = False
+    """Whether slots of another node may widen a job."""
 
 
 def _slots(given: object) -> object:

@@ -10,10 +10,11 @@ from google.protobuf import json_format
 
 from eunomia_appmaster.launcher.files import put_aside, read_json, write_json
 from eunomia_appmaster.launcher.orders import OrderSocket
+from eunomia_appmaster.launcher.prepared import Prepared
 from eunomia_appmaster.launcher.processes import ProcessId
 from eunomia_appmaster.node.control_groups import NO_GROUP, ControlGroup, of_record, record_of
 from eunomia_appmaster.node.machine_faults import out_of_memory_kills
-from eunomia_appmaster.node.system import MACHINE, System
+from eunomia_appmaster.node.system import MACHINE, ReservedPort, System
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 
 RECORD, START, WORKER, EXIT, CLAIM = "container.json", "start.json", "worker.json", "exit.json", "claim"
@@ -38,6 +39,8 @@ class Container:
         stop_at: the last ordered rung, sent again to a worker that connects.
         group: its control group.
         gang_slots: slots on this machine of all containers of its gang, whose GPUs it may use.
+        prepared: its wait for the order to go; None: it starts at once.
+        port: the gang's ``MASTER_PORT``, reserved as long as the container of rank 0 lives.
         kills_before: kills for lack of memory on this machine, before this launcher started or adopted the container.
         done: set once the container is COMPLETED.
     """
@@ -55,6 +58,8 @@ class Container:
         self.killer: asyncio.Task[None] | None = None
         self.group: ControlGroup = NO_GROUP
         self.gang_slots: frozenset[int] = frozenset({status.slot})
+        self.prepared: Prepared | None = None
+        self.port: ReservedPort | None = None
         self.kills_before = out_of_memory_kills()
         self.done = asyncio.Event()
 
@@ -80,6 +85,31 @@ class Container:
     def seconds_left(self) -> float | None:
         """Return the seconds until the container is killed; None: it has no deadline."""
         return None if self.kill_at is None else max(0.0, self.kill_at - self._system.uptime())
+
+    async def may_start(self) -> bool:
+        """Wait for the order to go, where it is prepared; returns whether it starts."""
+        if self.prepared is None or await self.prepared.wait():
+            return True
+        why = "stopped" if self.status.state == pb.STOPPING else "given up, since no order to go came,"
+        self.never_began(f"{why} before its worker was started")
+        return False
+
+    def give_up(self) -> None:
+        """Let it never start where it is prepared: it is stopped, or its lease ends; it has nothing to save."""
+        if self.prepared is not None:
+            self.prepared.give_up()
+
+    def never_began(self, why: str) -> None:
+        """Count a start that certainly did not happen as suspended, since nothing ran and nothing is lost."""
+        self.status.exit.code = SUSPENDED
+        self.status.diagnostics = why
+
+    def close(self) -> None:
+        """Close its connection to the worker, and its port."""
+        if self.orders is not None:
+            self.orders.close()
+        if self.port is not None:
+            self.port.close()
 
     def save(self) -> None:
         """Write container.json."""

@@ -24,7 +24,7 @@ import structlog
 
 from eunomia_appmaster.launcher import shepherd
 from eunomia_appmaster.launcher.confinement import Confinement, drop_lost, note_lack_of_memory, processes_of
-from eunomia_appmaster.launcher.container import CLAIM, EXIT, NO_SLOT, START, SUSPENDED, Container
+from eunomia_appmaster.launcher.container import CLAIM, EXIT, NO_SLOT, START, Container
 from eunomia_appmaster.launcher.cores import Cores, bind
 from eunomia_appmaster.launcher.errors import SlotBusyError
 from eunomia_appmaster.launcher.files import read_json, write_json
@@ -154,7 +154,7 @@ class Containers:
         try:
             if container.orders is not None:
                 await container.orders.serve()
-            if await self._spawn(container, command):
+            if await container.may_start() and await self._spawn(container, command):
                 self._running(container)
                 await self._gone(container)
         except OSError as error:  # no process, file or memory to be had
@@ -166,7 +166,7 @@ class Containers:
         self._changed(container, pb.STARTING, unless=pb.STOPPING)
         fork = command.may_fork and await self._zygote.ready(self._zygote_wait_seconds)
         if container.status.state == pb.STOPPING:  # while it waited
-            _never_began(container, "stopped before its worker was started")
+            container.never_began("stopped before its worker was started")
             return False
         if fork and await self._start_shepherd(container, command, forked=True):
             return True
@@ -246,8 +246,7 @@ class Containers:
         if container.group.gone:
             log.warning("container.group_gone", container=container.id)
         container.group.remove()
-        if container.orders is not None:
-            container.orders.close()
+        container.close()
         if container.killer is not None and container.killer is not asyncio.current_task():
             container.killer.cancel()
         container.done.set()
@@ -301,6 +300,7 @@ class Containers:
             return
         container.status.stop_reason = reason
         self._changed(container, pb.STOPPING)
+        container.give_up()
         if deadline_seconds > 0:
             self._order_suspension(container, deadline_seconds)
 
@@ -313,6 +313,7 @@ class Containers:
             container.kill_at = kill_at
             self._changed(container)
             self._watch_deadline(container)
+            container.give_up()
 
     def order(self, container: Container, order: dict[str, Any]) -> bool:
         """Send checkpoint or stop_at to the worker; returns whether it is connected."""
@@ -414,7 +415,7 @@ class Containers:
         except OSError:  # no link any more: what has begun is found by its mark, and killed
             return
         if not (pid.isdecimal() and start_time.isdecimal()):  # forbidden, now or by an earlier launcher
-            _never_began(container, "the launcher was killed before its worker was started")
+            container.never_began("the launcher was killed before its worker was started")
             return
         claimant = ProcessId(int(pid), int(start_time))
         deadline = self.node.system.uptime() + _ADOPTION_SECONDS
@@ -480,12 +481,6 @@ class Containers:
 def _threads(cores: frozenset[int]) -> dict[str, Any]:
     """Return the order to a worker to use as many threads as it has cores."""
     return {"order": "threads", "count": len(cores)}
-
-
-def _never_began(container: Container, why: str) -> None:
-    """Count a start that certainly did not happen as suspended, since nothing ran and nothing is lost."""
-    container.status.exit.code = SUSPENDED
-    container.status.diagnostics = why
 
 
 async def _read_to_end(fd: int) -> bytes:

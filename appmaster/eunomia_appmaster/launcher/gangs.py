@@ -9,13 +9,16 @@ from pathlib import Path
 from eunomia_appmaster.launcher.container import Container
 from eunomia_appmaster.launcher.containers import ContainerCommand, Containers
 from eunomia_appmaster.launcher.errors import InputError, NotOwnError, SlotBusyError, not_written
+from eunomia_appmaster.launcher.interfaces import interface_to
 from eunomia_appmaster.launcher.node import Node
+from eunomia_appmaster.launcher.prepared import Prepared
 from eunomia_appmaster.launcher.processes import MARK
 from eunomia_appmaster.launcher.zygote_client import THREADS, can_fork, interpreter
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.protocol.tokens import check_container_token
 
 PASSED_ON = ("PATH", "HOME", "LANG", "VIRTUAL_ENV")  # of the launcher's own environment
+INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")  # of a gang over several nodes; an app file may set them
 MAX_WAIT_SECONDS = 60.0
 MOST_PATH_BYTES, MOST_NAME_BYTES = 3000, 255  # Linux takes 4096; containers' own files stand below
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
@@ -36,6 +39,9 @@ async def start_gang(
     check_request(request, node)
     if known := _already_known(request, containers):
         return known
+    if not request.master_port and all(wanted.rank for wanted in request.containers):
+        rule = "a start without rank 0 must name the master_port that the node of rank 0 reserved"
+        raise InputError(rule, value="0", place=f"{request.app}/{request.job}")
     for wanted in request.containers:
         node.epochs.check(wanted.slot, wanted.epoch)
         node.epochs.saw(wanted.slot, wanted.epoch)
@@ -115,6 +121,8 @@ def _already_known(request: pb.StartContainersRequest, containers: Containers) -
         status = container.status
         if (status.app, status.slot, status.epoch) != (request.app, wanted.slot, wanted.epoch):
             raise InputError("a container id must be used once", value=wanted.container_id)
+        if container.prepared is not None:
+            container.prepared.renew()
         found.append(status)
     if found and len(found) < len(known):
         raise InputError(
@@ -147,7 +155,10 @@ def _launch(request: pb.StartContainersRequest, node: Node, containers: Containe
     new = [_new_container(request, wanted, folder, node) for wanted in request.containers]
     if taken := [container.id for container in new if container.folder.exists()]:
         raise InputError("a container id must be used once", value=taken[0])
-    master_port = request.master_port or node.system.free_port()
+    port = None if request.master_port else node.system.reserve_port()
+    first = min(new, key=lambda container: container.status.rank)
+    first.port = port
+    master_port = request.master_port if port is None else port.number
     for local_rank, container in enumerate(new):
         env = environment(request, node, container, local_rank, master_port)
         argv = (interpreter(request.command[0], env), *request.command[1:])
@@ -164,6 +175,8 @@ def _launch(request: pb.StartContainersRequest, node: Node, containers: Containe
         except OSError as error:
             for started in new[:local_rank]:
                 containers.stop(started, 0.0, "its gang could not be started whole")
+            if port is not None:
+                port.close()
             raise not_written("folders of a container must be writable", error) from error
     return [container.status for container in new]
 
@@ -183,6 +196,7 @@ def _new_container(
     )
     container = Container(status, folder / "containers" / wanted.container_id, system=node.system)
     container.gang_slots = frozenset(mate.slot for mate in request.containers)
+    container.prepared = Prepared() if request.prepare else None
     return container
 
 
@@ -200,6 +214,7 @@ def environment(
         "LOCAL_RANK": local_rank,
         "WORLD_SIZE": request.world_size or len(request.containers),
         "LOCAL_WORLD_SIZE": len(request.containers),
+        "GROUP_RANK": request.group_rank,
         "MASTER_ADDR": request.master_address or "127.0.0.1",
         "MASTER_PORT": master_port,
     }
@@ -212,8 +227,11 @@ def environment(
         "EUNOMIA_NODE": node.name,
         "CUDA_VISIBLE_DEVICES": ",".join(filter(None, uuids)),  # empty on CPU slots: such a worker touches no GPU
     }
+    interfaces = {}
+    if request.world_size > len(request.containers) and (interface := interface_to(request.master_address)):
+        interfaces = dict.fromkeys(INTERFACES, interface)
     fixed = {name: str(value) for name, value in {**ranks, **own}.items()}
-    return {**base_environment(), **dict.fromkeys(THREADS, "1"), **request.env, **fixed}
+    return {**base_environment(), **dict.fromkeys(THREADS, "1"), **interfaces, **request.env, **fixed}
 
 
 def parse_stop_at(order: pb.StopAt) -> dict[str, object]:

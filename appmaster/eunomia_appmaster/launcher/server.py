@@ -46,7 +46,7 @@ MOST_SECONDS = 1e9
 MOST_LETTERS = 500
 """Longest text in a report: the arbiter rejects the whole report of a machine that exceeds it."""
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-OwnContainers = pb.StopContainersRequest | pb.EndStalledRequest | pb.OrderContainersRequest
+OwnContainers = pb.GoContainersRequest | pb.StopContainersRequest | pb.EndStalledRequest | pb.OrderContainersRequest
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
@@ -72,7 +72,22 @@ class ContainerManager(rpc.ContainerManagerServicer):
             await _refuse(context, not_written("a start must be written down first", error))
         except EunomiaError as error:
             await _refuse(context, error)
-        return pb.StartContainersResponse(containers=started)
+        ports = [known.port for status in started if (known := self._containers.get(status.container_id))]
+        master_port = request.master_port or next((port.number for port in ports if port is not None), 0)
+        return pb.StartContainersResponse(containers=started, master_port=master_port)
+
+    async def GoContainers(  # noqa: N802
+        self, request: pb.GoContainersRequest, context: Context
+    ) -> pb.GoContainersResponse:
+        """Start containers that were prepared."""
+        try:
+            chosen = self._own(request, context)
+        except EunomiaError as error:
+            await _refuse(context, error)
+        for container in chosen:
+            if container.prepared is not None:
+                container.prepared.go()
+        return pb.GoContainersResponse(containers=[container.status for container in chosen])
 
     async def StopContainers(  # noqa: N802
         self, request: pb.StopContainersRequest, context: Context

@@ -38,7 +38,8 @@ def _run() -> int:
     arguments = parser.parse_args()
     name_process(f"app master of {arguments.app_dir.name}")
     configure_logs()
-    from eunomia_appmaster.master.process import AppMaster, Settings  # a full machine refuses imports
+    from eunomia_appmaster.master.process import AppMaster  # a full machine refuses imports
+    from eunomia_appmaster.master.settings import Settings
 
     settings = Settings.read(arguments.app_dir)
     write_stacks_on_signal(settings.app_dir / "appmaster" / str(settings.attempt))

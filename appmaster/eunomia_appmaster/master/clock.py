@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from eunomia_appmaster.master.conductor import LONGEST_RETRY_SECONDS
+from eunomia_appmaster.master.job_lives import LONGEST_RETRY_SECONDS
 from eunomia_appmaster.master.jobs import Job
 from eunomia_appmaster.node.system import MACHINE, System
 

@@ -12,13 +12,15 @@ import structlog
 from eunomia.model.cluster import Cluster
 from eunomia.model.forecasts import ASSUMED_SLOWDOWN
 from eunomia_appmaster.master.announcements import Announcements
-from eunomia_appmaster.master.app_jobs import SOON_SECONDS, AppJobs
+from eunomia_appmaster.master.app_jobs import SOON_SECONDS
 from eunomia_appmaster.master.division import Slowdown, Wish, divide, unused
 from eunomia_appmaster.master.endings import GangOutcome, has_failed, judge
 from eunomia_appmaster.master.gangs import Gangs, Surroundings
+from eunomia_appmaster.master.job_lives import JobLives
 from eunomia_appmaster.master.jobs import Gang, Job, JobState
 from eunomia_appmaster.master.logs import NewPoints
-from eunomia_appmaster.master.outbox import Life, ReleaseReport
+from eunomia_appmaster.master.lost_workers import LostWorkers
+from eunomia_appmaster.master.returning import Returning
 from eunomia_appmaster.master.slots import Slot, SlotBook
 from eunomia_appmaster.master.widening import Widening
 from eunomia_appmaster.node.own_ends_limit import DEFAULT_LIMIT
@@ -36,9 +38,6 @@ log = structlog.get_logger()
 
 GRACE_SECONDS = 30.0
 """Seconds from the app master's own order to leave to the kill."""
-RETRY_SECONDS = 1.0
-"""The pause after a first failure; it doubles with each, up to ``LONGEST_RETRY_SECONDS``."""
-LONGEST_RETRY_SECONDS = 60.0
 SILENT_SECONDS = 3.0
 """Seconds after which a script without the helper that has logged nothing counts as running."""
 IDLE_SECONDS = 1.0
@@ -51,7 +50,7 @@ NOT_COUNTED = (GangOutcome.INTERRUPTED, GangOutcome.LOST, GangOutcome.STOPPED)
 """Outcomes that use none of a job's retries."""
 
 
-class Conductor(AppJobs):
+class Conductor(JobLives):
     """Runs an app's jobs.
 
     Args:
@@ -69,7 +68,8 @@ class Conductor(AppJobs):
         """Measured S by locality, by trial."""
         self._announcements = Announcements()
         self._widening = Widening()
-        self._idle_since: dict[int, float] = {}
+        self._returning = Returning(around, self.slots)
+        self._lost_workers = LostWorkers(around.runtimes, self.gangs)
 
     # -- input
 
@@ -91,11 +91,27 @@ class Conductor(AppJobs):
                 if job.gang.confirmed and not job.has_helper and now - job.gang.began_at > SILENT_SECONDS:
                     self._is_running(job, job.gang, now)
 
-    def forget_gangs_unknown(self) -> None:
-        """Drop gangs that never started, since the runtime's full report after a restart lacks them."""
+    def heard_all_of(self, node: str, now: float) -> None:
+        """Drop gangs that never started, and count those as lost that had, which a node's full report lacks.
+
+        Args:
+            node: whose runtime has given its first report since this process began, or since it was reached again.
+            now: Unix time in seconds.
+        """
+        self._returning.reached(node)
         for job in self.jobs.with_gang():
-            if job.gang is not None and not self.gangs.statuses(job.gang):
-                self._not_started(job, "the runtime does not know it")
+            gang = job.gang
+            if gang is None or node not in gang.nodes or self.gangs.is_known_on(gang, node):
+                continue
+            if gang.crosses and gang.confirmed:
+                self._lose(job, gang, node, f"{node} does not know it any more", now)
+            else:
+                self._not_started(job, f"{node} does not know it")
+
+    def nodes(self) -> set[str]:
+        """Return the nodes on which the app has slots or gangs."""
+        gangs = {node for job in self.jobs.with_gang() if job.gang is not None for node in job.gang.nodes}
+        return gangs | {slot.node for slot in self.slots.slots().values()}
 
     def _follow(self, job: Job, status: ContainerStatus, now: float) -> None:
         """Store the reports of rank 0: progress, checkpoints, regimes."""
@@ -142,6 +158,8 @@ class Conductor(AppJobs):
         elif any(has_failed(status) for status in completed):
             # A gang runs whole or not at all. Ranks that leave in order leave together.
             self._stop(job, "another worker of its gang has failed", now)
+        elif any(status.never_began for status in completed):
+            self._stop(job, "another worker of its gang never started", now)
 
     def _is_stopping(self, job: Job, now: float) -> None:
         if job.state is JobState.RUNNING:
@@ -218,95 +236,6 @@ class Conductor(AppJobs):
             self._failed(job, gang, self._explained(job, ending), now, counted=counted)
         self._close_ended(now)
 
-    def _finish(self, job: Job, gang: Gang, now: float) -> None:
-        metric = self._final_metric(job, None)
-        if metric is None and self.tuner.needs_metric:
-            self._fail_for_good(job, gang, self._never_logged(job), now)
-            return
-        job.state, job.why = JobState.FINISHED, ""
-        self._note("finished", job, now, gang.gpus)
-        self._around.outbox.put("lives", Life(what="finished"), key=self.id_of(job.number))
-        self.tuner.on_finished(job.number, job.step, metric)
-
-    def _pause_at_rung(self, job: Job, gang: Gang, now: float) -> None:
-        metric = self._final_metric(job, gang.stop_at)
-        if metric is None and self.tuner.needs_metric:
-            self._fail_for_good(job, gang, self._never_logged(job), now)
-            return
-        job.state = JobState.PAUSED
-        self._note("paused", job, now, gang.gpus)
-        self._around.outbox.put("lives", Life(what="paused"), key=self.id_of(job.number))
-        self.tuner.on_paused(job.number, job.step, metric)
-
-    def _suspended(self, job: Job, gang: Gang, now: float) -> None:
-        if job.number in self.tuner.ended():
-            self._stopped(job, now, gang.gpus)
-            return
-        job.suspensions += 1
-        job.state = JobState.WAITING
-        self._note("suspended", job, now, gang.gpus)
-        if job.number not in self.tuner.runs():
-            job.state = JobState.PAUSED
-            self._around.outbox.put("lives", Life(what="paused"), key=self.id_of(job.number))
-
-    def _failed(self, job: Job, gang: Gang, why: str, now: float, *, counted: bool = True) -> None:
-        """Retry a failed job after a pause; a new checkpoint since the last failure resets the count of retries.
-
-        Args:
-            job: the job.
-            gang: its gang.
-            why: the reason.
-            now: Unix time in seconds.
-            counted: whether it is one of the job's retries; not what the machine, or a signal from outside, ended.
-        """
-        if counted:
-            checkpoint = self._around.store(job.number).latest()
-            saved = 0 if checkpoint is None else checkpoint.step
-            job.failures = 1 if saved > job.failed_at_save and job.failed_at_save >= 0 else job.failures + 1
-            job.failed_at_save = saved
-        if counted and job.failures > self._around.file.job.retries:
-            self._fail_for_good(job, gang, why, now)
-            return
-        times = job.failures if counted else min(len(job.interruptions), 10)
-        pause = min(RETRY_SECONDS * 2.0 ** (times - 1), LONGEST_RETRY_SECONDS)
-        job.state, job.why, job.retry_at = JobState.BACKING_OFF, why, now + pause
-        self._note("failed", job, now, gang.gpus)
-        log.warning("job.failed", job=self.id_of(job.number), why=why, again_in_seconds=pause)
-        self._around.outbox.put("lives", Life(what="failed", again_in=pause, why=why), key=self.id_of(job.number))
-
-    def _fail_for_good(self, job: Job, gang: Gang, why: str, now: float) -> None:
-        job.state, job.why = JobState.FAILED, why
-        self._note("failed", job, now, gang.gpus)
-        log.error("job.failed", job=self.id_of(job.number), why=why)
-        self._around.outbox.put("lives", Life(what="failed", why=why), key=self.id_of(job.number))
-        self.tuner.on_failed(job.number)
-
-    def _close_ended(self, now: float) -> None:
-        """Apply the tuner's decisions: trials that it added, ended or promoted."""
-        self.add_new_trials()
-        for job in self._ended_by_tuner():
-            self._stopped(job, now)
-        runs = self.tuner.runs()
-        back = [number for number in self.jobs.numbers_in(JobState.PAUSED) if number in runs]
-        for number in sorted(back, key=self.tuner.rank):
-            self._resume(self.jobs[number], runs[number], now)
-
-    def _stopped(self, job: Job, now: float, gpus: Sequence[int] = ()) -> None:
-        """End a job whose trial the tuner has ended."""
-        job.state, job.why = JobState.STOPPED, ""
-        self._note("stopped", job, now, gpus)
-        self._around.outbox.put("lives", Life(what="finished"), key=self.id_of(job.number))
-
-    def _resume(self, job: Job, run: TrialRun, now: float) -> None:
-        job.state = JobState.WAITING
-        rung = self.tuner.rung(job.number)
-        if rung != job.rung:
-            job.rung = rung
-            self._note("promoted", job, now)
-        goal = self.goal(run)
-        life = Life(what="resumed", iterations=None if goal is None else float(goal))
-        self._around.outbox.put("lives", life, key=self.id_of(job.number))
-
     # -- actions
 
     def act(self, now: float) -> None:
@@ -316,16 +245,35 @@ class Conductor(AppJobs):
         self._wake_retries(now)
         slots = self.slots.slots()
         runs = self.tuner.runs()
+        self._mind_nodes(slots, now)
         self._move_rungs(runs)
         self._leave_lost_slots(slots, runs, now)
         desired = self._desired(slots, runs, now)
+        is_ready = self._around.runtimes.is_ready
         for number, gpus in desired.items():
             job = self.jobs[number]
             if job.gang is None and job.state is JobState.WAITING:
-                self._start(job, runs[number], [slots[gpu] for gpu in gpus], now)
+                if all(is_ready(slots[gpu].node) for gpu in gpus):
+                    self._start(job, runs[number], [slots[gpu] for gpu in gpus], now)
             elif job.gang is not None and not job.gang.confirmed:
                 self._confirm(job, job.gang, now)
-        self._give_back_idle(slots, runs, now)
+        self._give_back(slots, runs, now)
+
+    def _mind_nodes(self, slots: Mapping[int, Slot], now: float) -> None:
+        """Count workers as lost that do no more work, though no node reports their end."""
+        for job in self.jobs.with_gang():
+            gang = job.gang
+            for node, why in () if gang is None else self._lost_workers.of(job, gang, slots, now):
+                if gang is not None and job.gang is gang:
+                    self._lose(job, gang, node, why, now)
+
+    def _lose(self, job: Job, gang: Gang, node: str, why: str, now: float) -> None:
+        log.warning("gang.lost", job=self.id_of(job.number), node=node, why=why)
+        if gang.crosses and not gang.confirmed:
+            self._not_started(job, why)
+            return
+        self.gangs.lose(gang, node, why, now)
+        self._watch_gang(job, gang, now)
 
     def _move_rungs(self, runs: Mapping[int, TrialRun]) -> None:
         for run in self._runs_with_gang(runs):
@@ -343,8 +291,12 @@ class Conductor(AppJobs):
                 self._stop(job, "its tuner paused it", now)
             elif not set(gang.gpus) <= set(slots) and self.gangs.statuses(gang):
                 self._stop(job, "its lease was revoked", now)
-            elif not set(gang.gpus) <= set(slots):
+            elif not set(gang.gpus) <= set(slots) and not self._may_run_unheard(gang):
                 self._not_started(job, "its lease was revoked before it began")
+
+    def _may_run_unheard(self, gang: Gang) -> bool:
+        """Return whether a gang that no node has reported may have begun on one that does not answer."""
+        return not gang.crosses and any(self._around.runtimes.is_unreachable(node) for node in gang.nodes)
 
     def _desired(
         self, slots: Mapping[int, Slot], runs: Mapping[int, TrialRun], now: float
@@ -353,7 +305,7 @@ class Conductor(AppJobs):
         busy = self.gangs.busy()
         named: dict[int, list[int]] = {}
         for gpu, slot in slots.items():
-            if slot.job is not None and slot.node == self._around.node:
+            if slot.job is not None:
                 named.setdefault(slot.job, []).append(gpu)
         desired: dict[int, tuple[int, ...]] = {}
         for number, gpus in named.items():
@@ -373,18 +325,19 @@ class Conductor(AppJobs):
 
         ``named``: jobs of leases that are for one job alone.
         """
-        here = [gpu for gpu, slot in slots.items() if slot.job is None and slot.node == self._around.node]
-        free = [gpu for gpu in here if gpu not in busy]
+        idle = [gpu for gpu, slot in slots.items() if slot.job is None and gpu not in busy]
+        free = [gpu for gpu in idle if self._around.runtimes.is_ready(slots[gpu].node)]
         if self.cluster is None:
             return {}
         run_now = [run for run in self._runs_with_gang(runs) if run.trial not in named]
         may_start = self._may_start(runs, named, len(free))
         ordered = sorted((*run_now, *may_start), key=lambda run: self.tuner.rank(run.trial))
         wishes = [self._wish(run) for run in ordered]
-        divided = divide([wish for wish in wishes if wish is not None], free, self.cluster)
+        nodes = {gpu: slot.node for gpu, slot in slots.items()}
+        divided = divide([wish for wish in wishes if wish is not None], free, self.cluster, nodes)
         left = unused(free, divided)
         if left and not any(job.number in runs and job.number not in named for job in self._back_soon(now)):
-            self._widen(left, run_now, self.cluster, now)
+            self._widen(left, run_now, self.cluster, nodes, now)
         return divided
 
     def _follow_lease(
@@ -408,15 +361,20 @@ class Conductor(AppJobs):
             return None
         slowdown = self.slowdowns.get(run.trial, ASSUMED_SLOWDOWN)
         runs_on = () if gang is None else gang.gpus
-        return Wish(job=run.trial, least=run.least, most=run.most, runs_on=runs_on, slowdown=slowdown)
+        across = self._around.file.job.slots.across_nodes
+        return Wish(
+            job=run.trial, least=run.least, most=run.most, runs_on=runs_on, across_nodes=across, slowdown=slowdown
+        )
 
-    def _widen(self, left: Sequence[int], runs: Sequence[TrialRun], cluster: Cluster, now: float) -> None:
+    def _widen(
+        self, left: Sequence[int], runs: Sequence[TrialRun], cluster: Cluster, nodes: Mapping[int, str], now: float
+    ) -> None:
         """Stop the first running job that the free GPUs speed up enough; it then starts on all of them."""
         for run in runs:
             job, wish = self.jobs[run.trial], self._wish(run)
             if wish is None or not wish.runs_on:
                 continue
-            extra = self._widening.extra(job, wish, self.goal(run), left, cluster)
+            extra = self._widening.extra(job, wish, self.goal(run), left, cluster, nodes)
             if extra:
                 self._stop(job, f"it is to go on with {len(extra)} more GPUs", now)
                 return
@@ -447,48 +405,53 @@ class Conductor(AppJobs):
             statuses = self.gangs.start(job, gang, slots)
         except (SlotBusyError, RuntimeAwayError, OSError) as error:
             log.info("gang.start_delayed", job=self.id_of(job.number), why=str(error))
+            if (
+                gang.crosses
+                and isinstance(error, RuntimeAwayError)
+                and self._around.runtimes.is_unreachable(error.node)
+            ):
+                self._not_started(job, str(error))
         except LeaseOverError as error:
-            self.slots.lose(gang.gpus, max(slots[gpu].epoch for gpu in gang.gpus))
+            over = [gpu for gpu, node in zip(gang.gpus, gang.nodes, strict=True) if error.node in ("", node)]
+            self.slots.lose(over, max(slots[gpu].epoch for gpu in over))
             self._not_started(job, str(error))
         except RefusedError as error:
+            if gang.crosses:
+                self.gangs.undo(gang, str(error))
             self.gangs.drop(job)
             self._failed(job, gang, f"it could not be started: {error}", now)
         else:
+            gang.confirmed = True
             self.hear_statuses(statuses, now)
 
     def _not_started(self, job: Job, why: str) -> None:
         log.info("gang.not_started", job=self.id_of(job.number), why=why)
+        if job.gang is not None and job.gang.crosses:
+            self.gangs.undo(job.gang, why)
         self.gangs.drop(job)
         job.state = JobState.WAITING
 
     def _stop(self, job: Job, reason: str, now: float) -> None:
         """Order a job's gang to leave."""
-        if job.gang is not None and not job.gang.ordered:
+        if job.gang is not None and job.gang.crosses and not job.gang.confirmed:
+            self._not_started(job, reason)
+        elif job.gang is not None and not job.gang.ordered:
             self.gangs.stop(job.gang, reason)
             self._is_stopping(job, now)
 
-    # -- reports
+    # -- slots that are of no use
 
-    def _give_back_idle(self, slots: Mapping[int, Slot], runs: Mapping[int, TrialRun], now: float) -> None:
-        """Give back slots that no job of the app has been able to use for a while."""
+    def _give_back(self, slots: Mapping[int, Slot], runs: Mapping[int, TrialRun], now: float) -> None:
+        """Give back slots that no job of the app has been able to use for a while, and those of nodes out of reach."""
         busy = self.gangs.busy()
         if any(job.number in runs for job in self._back_soon(now)):
             busy |= set(slots)
-        idle = {gpu for gpu, slot in slots.items() if gpu not in busy and slot.job is None}
-        stopping = bool(self.jobs.numbers_in(JobState.STOPPING))
-        self._idle_since = {gpu: self._idle_since.get(gpu, now) for gpu in idle}
         patience = SOON_SECONDS if self._may_widen_soon(runs) else IDLE_SECONDS
-        over = {gpu for gpu in idle if now - self._idle_since[gpu] >= patience or self.tuner.is_done()}
-        if not over or stopping:
-            return
-        leases: dict[tuple[int, int], list[int]] = {}
-        for gpu in sorted(over):
-            leases.setdefault((slots[gpu].lease, slots[gpu].epoch), []).append(gpu)
-        for (lease, epoch), gpus in leases.items():
-            log.info("slots.given_back", lease=lease, gpus=gpus)
-            report = ReleaseReport(lease=lease, epoch=epoch, gpus=tuple(gpus))
-            self._around.outbox.put("releases", report, key=(lease, epoch, tuple(gpus)))
-            self.slots.lose(gpus, epoch)
+        patience = 0.0 if self.tuner.is_done() else patience
+        wait = bool(self.jobs.numbers_in(JobState.STOPPING))
+        self._returning.idle(slots, busy, now, patience=patience, wait=wait)
+        gangs = [job.gang for job in self.jobs.with_gang() if job.gang is not None and job.gang.confirmed]
+        self._returning.unreachable(slots, {gpu for gang in gangs for gpu in gang.gpus}, now)
 
     def _may_widen_soon(self, runs: Mapping[int, TrialRun]) -> bool:
         """Whether a job that could use more slots has just started, so that their benefit is not measured yet."""

@@ -10,8 +10,9 @@ slower.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -22,6 +23,9 @@ from eunomia.units import Locality
 
 Slowdown = tuple[float, float, float, float]
 """S by locality: island, machine, rack, cluster."""
+Nodes = Mapping[int, str]
+"""Nodes by GPU, since a node with several types of GPU is several machines; a GPU that is left out: its machine."""
+NO_NODES: Final[Nodes] = MappingProxyType({})
 
 
 @value
@@ -33,19 +37,22 @@ class Wish:
     most: int
     runs_on: tuple[int, ...] = ()
     """GPUs on which its gang runs whole; empty: it waits."""
+    across_nodes: bool = False
+    """Whether GPUs of another node may widen it."""
     slowdown: Slowdown = ASSUMED_SLOWDOWN
 
 
 class Spot(NamedTuple):
-    """Where a GPU is: numbers of its island, its machine and its rack."""
+    """Where a GPU is: numbers of its island, its machine and its rack, and its node."""
 
     island: int
     machine: int
     rack: int
+    node: Hashable
 
     def group(self, locality: Locality) -> int:
         """Return the number of the GPU's group at a locality; all GPUs of the cluster are one group."""
-        return 0 if locality is Locality.CLUSTER else self[locality]
+        return 0 if locality is Locality.CLUSTER else (self.island, self.machine, self.rack)[locality]
 
 
 class _Gang(NamedTuple):
@@ -62,36 +69,48 @@ class _Gang(NamedTuple):
     gpus: tuple[int, ...]
 
 
-def divide(wishes: Sequence[Wish], free: Iterable[int], cluster: Cluster) -> dict[int, tuple[int, ...]]:
+def divide(
+    wishes: Sequence[Wish], free: Iterable[int], cluster: Cluster, nodes: Nodes = NO_NODES
+) -> dict[int, tuple[int, ...]]:
     """Assign GPUs to jobs.
+
+    A gang starts on one node where one has its least, else over several with its least. ``across_nodes`` lets a job
+    start where it runs fastest.
 
     Args:
         wishes: jobs that the tuner wants to run, in its order.
         free: the app's idle GPUs.
         cluster: where the GPUs are.
+        nodes: see ``Nodes``.
 
     Returns:
         GPUs by job, ascending; jobs that get none are left out. No GPU is named twice.
     """
     waiting = {wish.job: wish for wish in wishes if not wish.runs_on}
-    left = spots(free, cluster)
+    left = spots(free, cluster, nodes)
     counts = _counts(list(waiting.values()), len(left))
     divided = {wish.job: tuple(sorted(wish.runs_on)) for wish in wishes if wish.runs_on}
     for job, count in sorted(counts.items(), key=lambda item: -item[1]):
         wish = waiting[job]
         others = {spot.machine for spot in spots((gpu for gpus in divided.values() for gpu in gpus), cluster).values()}
         # The gangs of jobs that are placed later must still fit: a job takes no more than its count.
-        gang = _fastest({}, left, range(wish.least, count + 1), wish.slowdown, others)
+        gang = _start(left, wish, count, others)
         divided[job] = gang
         left = {gpu: spot for gpu, spot in left.items() if gpu not in gang}
     for job in counts if left else ():
-        divided[job] = _widened(divided[job], left, waiting[job], cluster)
+        divided[job] = _widened(divided[job], left, waiting[job], cluster, nodes)
         left = {gpu: spot for gpu, spot in left.items() if gpu not in divided[job]}
     return divided
 
 
 def widening(
-    wish: Wish, free: Iterable[int], cluster: Cluster, *, seconds_left: float, restart_seconds: float
+    wish: Wish,
+    free: Iterable[int],
+    cluster: Cluster,
+    nodes: Nodes = NO_NODES,
+    *,
+    seconds_left: float,
+    restart_seconds: float,
 ) -> tuple[int, ...]:
     """Return the free GPUs that a running job should gain, ascending; none if that does not pay.
 
@@ -101,10 +120,11 @@ def widening(
         wish: of the running job.
         free: GPUs that no other job can use.
         cluster: where the GPUs are.
+        nodes: see ``Nodes``.
         seconds_left: until it pauses or ends, or its lease does, as it runs now.
         restart_seconds: what saving, stopping and starting again costs.
     """
-    wider = _widened(wish.runs_on, spots(free, cluster), wish, cluster)
+    wider = _widened(wish.runs_on, spots(free, cluster, nodes), wish, cluster, nodes)
     if len(wider) == len(wish.runs_on):
         return ()
     now, then = (_speed(spots(gpus, cluster), wish.slowdown) for gpus in (wish.runs_on, wider))
@@ -134,11 +154,12 @@ def unused(free: Iterable[int], divided: Mapping[int, tuple[int, ...]]) -> tuple
     return tuple(sorted(set(free) - taken))
 
 
-def spots(gpus: Iterable[int], cluster: Cluster) -> dict[int, Spot]:
+def spots(gpus: Iterable[int], cluster: Cluster, nodes: Nodes = NO_NODES) -> dict[int, Spot]:
     """Return the place of each GPU, ascending by GPU."""
     rows = np.array(sorted(gpus), dtype=np.int64)
     columns = (cluster.island[rows], cluster.machine[rows], cluster.rack[rows])
-    return dict(zip(rows.tolist(), map(Spot, *(column.tolist() for column in columns)), strict=True))
+    places = zip(rows.tolist(), *(column.tolist() for column in columns), strict=True)
+    return {gpu: Spot(island, machine, rack, nodes.get(gpu, machine)) for gpu, island, machine, rack in places}
 
 
 def _counts(waiting: Sequence[Wish], free: int) -> dict[int, int]:
@@ -157,10 +178,27 @@ def _counts(waiting: Sequence[Wish], free: int) -> dict[int, int]:
     return counts
 
 
-def _widened(gpus: tuple[int, ...], left: Mapping[int, Spot], wish: Wish, cluster: Cluster) -> tuple[int, ...]:
+def _start(left: Mapping[int, Spot], wish: Wish, count: int, others: Collection[int]) -> tuple[int, ...]:
+    """Return the gang of a job that starts, of its least to ``count`` GPUs; on one node where one has its least."""
+    sizes = range(wish.least, count + 1)
+    if wish.across_nodes:
+        return _gpus(_fastest({}, left, sizes, wish.slowdown, others))
+    by_node: dict[Hashable, dict[int, Spot]] = {}
+    for gpu, spot in left.items():
+        by_node.setdefault(spot.node, {})[gpu] = spot
+    found = [_fastest({}, here, sizes, wish.slowdown, others) for here in by_node.values() if len(here) >= wish.least]
+    best = max((gang for gang in found if gang is not None), default=None)
+    return _gpus(best or _fastest({}, left, range(wish.least, wish.least + 1), wish.slowdown, others))
+
+
+def _widened(
+    gpus: tuple[int, ...], left: Mapping[int, Spot], wish: Wish, cluster: Cluster, nodes: Nodes
+) -> tuple[int, ...]:
     """Return the gang of a job with the free GPUs that speed it up most; unchanged if none does."""
-    own = spots(gpus, cluster)
-    wider = _fastest(own, left, range(len(gpus) + 1, wish.most + 1), wish.slowdown)
+    own = spots(gpus, cluster, nodes)
+    homes = {spot.node for spot in own.values()}
+    near = {gpu: spot for gpu, spot in left.items() if wish.across_nodes or spot.node in homes}
+    wider = _gpus(_fastest(own, near, range(len(gpus) + 1, wish.most + 1), wish.slowdown))
     together = {gpu: own.get(gpu) or left[gpu] for gpu in wider}
     return wider if wider and _speed(together, wish.slowdown) > _speed(own, wish.slowdown) else gpus
 
@@ -171,8 +209,8 @@ def _fastest(
     sizes: range,
     slowdown: Slowdown,
     others: Collection[int] = (),
-) -> tuple[int, ...]:
-    """Return the gang of ``own`` and free GPUs, of one of ``sizes``, that runs fastest; empty: none is possible.
+) -> _Gang | None:
+    """Return the gang of ``own`` and free GPUs, of one of ``sizes``, that runs fastest; None: none is possible.
 
     Of each group of near GPUs the largest gang is considered, near groups first.
 
@@ -196,7 +234,11 @@ def _fastest(
             apart = all(spot.machine not in others for spot in places.values())
             found = _Gang(_speed(places, slowdown), -locality, -unused_here, apart, -gang[0], gang)
             best = found if best is None else max(best, found)
-    return () if best is None else best.gpus
+    return best
+
+
+def _gpus(gang: _Gang | None) -> tuple[int, ...]:
+    return () if gang is None else gang.gpus
 
 
 def _groups(left: Mapping[int, Spot], locality: Locality) -> dict[int, list[int]]:
@@ -205,7 +247,7 @@ def _groups(left: Mapping[int, Spot], locality: Locality) -> dict[int, list[int]
         return {0: list(left)} if left else {}
     groups: dict[int, list[int]] = {}
     for gpu, spot in left.items():
-        groups.setdefault(spot[locality], []).append(gpu)
+        groups.setdefault(spot.group(locality), []).append(gpu)
     return groups
 
 

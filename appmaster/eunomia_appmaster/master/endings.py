@@ -71,7 +71,7 @@ def judge(statuses: Sequence[ContainerStatus], *, order: str, stop_at: int | Non
         return Ending(outcome=GangOutcome.FINISHED)
     if stop_at is not None and step >= stop_at and not any(status.killed for status in statuses):
         return Ending(outcome=GangOutcome.AT_RUNG)
-    if ordered or any(status.killed for status in statuses):
+    if ordered or any(status.killed or status.never_began for status in statuses):
         return Ending(outcome=GangOutcome.SUSPENDED)
     left = any(status.suspended_step is not None for status in statuses)  # on a signal from outside
     outcome = GangOutcome.INTERRUPTED if left else GangOutcome.ODD

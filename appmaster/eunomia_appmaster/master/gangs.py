@@ -1,6 +1,8 @@
 """Gangs of an app: started and stopped through the runtime, adopted after a restart."""
 
+import dataclasses
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -17,13 +19,14 @@ from eunomia_appmaster.master.jobs import Gang, Job, JobState
 from eunomia_appmaster.master.notices import Notices
 from eunomia_appmaster.master.outbox import Outbox
 from eunomia_appmaster.master.slots import Slot
+from eunomia_appmaster.runtimes.nodes import NodeRuntimes
 from eunomia_appmaster.runtimes.runtime import (
     ContainerSpec,
     ContainerState,
     ContainerStatus,
+    Exit,
     GangSpec,
     RefusedError,
-    Runtime,
     RuntimeAwayError,
 )
 from eunomia_appmaster.tuner import TrialRun
@@ -46,9 +49,7 @@ class Surroundings:
     working_folder: Path
     env: Mapping[str, str]
     """The submitter's PATH, HOME, LANG and VIRTUAL_ENV."""
-    node: str
-    """The machine of the app's runtime."""
-    runtime: Runtime
+    runtimes: NodeRuntimes
     outbox: Outbox
     activity: ActivityLog
     notices: Notices
@@ -83,6 +84,10 @@ class Gangs:
         self._jobs = jobs
         self._statuses: dict[str, ContainerStatus] = {}
         self._owner = {each: job for job in jobs.values() if job.gang for each in job.gang.containers}
+        self._undelivered: dict[str, str] = {}
+        """By container: the reason of an order to leave that its node did not get."""
+        for gang in (job.gang for job in jobs.values() if job.gang and not job.gang.nodes):
+            gang.nodes = (around.runtimes.own_node,) * len(gang.containers)  # of a version that knew one node
 
     # -- statuses
 
@@ -96,7 +101,8 @@ class Gangs:
                 continue
             known = self._statuses.get(status.container_id)
             if known is None or not known.completed:
-                job.gang.confirmed = True
+                job.gang.confirmed |= not job.gang.crosses  # one over several nodes is, once all parts have begun
+                self._repeat_order(status)
                 self._statuses[status.container_id] = status
                 yield job, status
 
@@ -111,7 +117,7 @@ class Gangs:
             gpu
             for gang in gangs.values()
             for gpu, container in zip(gang.gpus, gang.containers, strict=True)
-            if container not in self._statuses or not self._statuses[container].completed
+            if not self._has_ended(container)
         }
 
     def _skip_incarnation(self, status: ContainerStatus) -> None:
@@ -125,7 +131,34 @@ class Gangs:
         """Stop a live container of an old incarnation; completed ones are ignored."""
         if status.state in (ContainerState.NEW, ContainerState.STARTING, ContainerState.RUNNING):
             log.warning("container.unknown", container=status.container_id)
-            self._order_to_leave((status.container_id,), "its app master does not know it")
+            self._order_to_leave({status.node: (status.container_id,)}, "its app master does not know it")
+
+    def _repeat_order(self, status: ContainerStatus) -> None:
+        """Order a worker to leave again, whose node did not get the order."""
+        reason = self._undelivered.pop(status.container_id, "")
+        if reason and status.state in (ContainerState.NEW, ContainerState.STARTING, ContainerState.RUNNING):
+            self._order_to_leave({status.node: (status.container_id,)}, reason)
+
+    def lose(self, gang: Gang, node: str, why: str, now: float) -> None:
+        """Count a gang's workers on a node as lost; those that had ended stay as they were."""
+        for rank, container in enumerate(gang.containers):
+            if gang.nodes[rank] == node and not self._has_ended(container):
+                known = self._statuses.get(container) or _unheard(container, rank, gang, self._owner[container])
+                self._statuses[container] = dataclasses.replace(
+                    known, state=ContainerState.COMPLETED, exit=Exit(), ended_at=now, diagnostics=why
+                )
+
+    def waits_for(self, gang: Gang) -> set[str]:
+        """Return the nodes on which workers of a gang have not ended."""
+        pairs = zip(gang.containers, gang.nodes, strict=True)
+        return {node for container, node in pairs if not self._has_ended(container)}
+
+    def is_known_on(self, gang: Gang, node: str) -> bool:
+        """Return whether a node has reported workers of a gang."""
+        return any(container in self._statuses for container in gang.by_node().get(node, ()))
+
+    def _has_ended(self, container: str) -> bool:
+        return container in self._statuses and self._statuses[container].completed
 
     # -- actions
 
@@ -145,11 +178,13 @@ class Gangs:
         job.incarnation += 1
         job.state = JobState.RUNNING
         job.seconds_per_step = None
+        slots = in_order_of_ranks(slots)
         name = f"{self._around.app}.{job.number}.{job.incarnation}"
         job.gang = Gang(
             incarnation=job.incarnation,
             gpus=tuple(slot.gpu for slot in slots),
             containers=tuple(f"{name}.{rank}" for rank in range(len(slots))),
+            nodes=tuple(slot.node for slot in slots),
             stop_at=run.stop_at,
             began_at=now,
             from_step=from_step,
@@ -180,35 +215,82 @@ class Gangs:
             RuntimeAwayError: the runtime does not answer.
             OSError: its folders cannot be made.
         """
-        return self._around.runtime.start(self._spec(job, gang, slots), wait_seconds=START_WAIT_SECONDS)
+        return self._around.runtimes.start(self._parts(job, gang, slots), wait_seconds=START_WAIT_SECONDS)
+
+    def undo(self, gang: Gang, reason: str) -> None:
+        """End what the start of a gang over several nodes has begun; its job has no work there yet."""
+        self._around.runtimes.undo(gang.by_node(), reason)
 
     def stop(self, gang: Gang, reason: str) -> None:
         """Order a gang to leave, once."""
         if not gang.ordered:
             gang.ordered = reason
-            self._order_to_leave(gang.containers, reason)
+            self._order_to_leave(gang.by_node(), reason)
 
     def move_rung(self, gang: Gang, stop_at: int | None) -> None:
         """Send a running gang a new step at which it pauses."""
         gang.stop_at = stop_at
-        self._guarded(lambda: self._around.runtime.order_stop_at(gang.containers, stop_at))
+        for node, containers in gang.by_node().items():
+            try:
+                self._around.runtimes.of(node).order_stop_at(containers, stop_at)
+            except (RefusedError, RuntimeAwayError) as error:
+                log.warning("runtime.order_lost", node=node, why=str(error))
+
+    def end_stalled(self, gang: Gang, silent_seconds: float, reason: str) -> bool:
+        """End the workers of a gang that has stalled, on all its nodes; returns False where one has shown life.
+
+        Once one node has ended its workers, the others' are ordered to leave even if they show life.
+        """
+        ended = False
+        for node, containers in gang.by_node().items():
+            try:
+                runtime = self._around.runtimes.of(node)
+                silent = runtime.end_stalled(containers, silent_seconds=silent_seconds, reason=reason)
+            except (RefusedError, RuntimeAwayError) as error:
+                log.warning("stall.not_ended", containers=containers, why=str(error))
+                silent = False
+            if not silent and not ended:
+                return False
+            if not silent:
+                self._order_to_leave({node: containers}, reason)
+            ended = True
+        return ended
 
     def drop(self, job: Job) -> None:
         """Drop a job's gang, which has ended or never started."""
         if job.gang is not None:
             for container in job.gang.containers:
                 self._owner.pop(container, None)
+                self._undelivered.pop(container, None)
                 self._statuses.pop(container, None)
         job.gang = None
 
-    def _order_to_leave(self, containers: tuple[str, ...], reason: str) -> None:
-        self._guarded(lambda: self._around.runtime.stop(containers, deadline_seconds=GRACE_SECONDS, reason=reason))
+    def _order_to_leave(self, containers: Mapping[str, tuple[str, ...]], reason: str) -> None:
+        """Order workers to leave, by node; a node that does not answer gets the order once it does."""
+        for node, ids in containers.items():
+            try:
+                self._around.runtimes.of(node).stop(ids, deadline_seconds=GRACE_SECONDS, reason=reason)
+            except RefusedError as error:
+                log.warning("runtime.order_lost", node=node, why=str(error))
+            except RuntimeAwayError as error:
+                log.warning("runtime.order_delayed", node=node, why=str(error))
+                self._undelivered.update(dict.fromkeys(ids, reason))
 
-    def _guarded(self, call: Callable[[], object]) -> None:
-        try:
-            call()
-        except (RefusedError, RuntimeAwayError) as error:
-            log.warning("runtime.order_lost", why=str(error))
+    def _parts(self, job: Job, gang: Gang, slots: Mapping[int, Slot]) -> dict[str, GangSpec]:
+        """Return what each node of a gang starts, that of rank 0 first."""
+        whole = self._spec(job, gang, slots)
+        nodes = list(gang.by_node())
+        address = self._around.runtimes.of(nodes[0]).host()
+        return {
+            node: dataclasses.replace(
+                whole,
+                containers=tuple(spec for spec, on in zip(whole.containers, gang.nodes, strict=True) if on == node),
+                world_size=len(gang.containers),
+                master_address=address,
+                group_rank=group_rank,
+            )
+            for group_rank, node in enumerate(nodes)
+        }
 
     def _spec(self, job: Job, gang: Gang, slots: Mapping[int, Slot]) -> GangSpec:
         around = self._around
@@ -257,3 +339,39 @@ class Gangs:
         if gang.stop_at is not None:
             env["EUNOMIA_STOP_AT"] = str(gang.stop_at)
         return env
+
+
+def in_order_of_ranks(slots: Sequence[Slot]) -> list[Slot]:
+    """Return slots in the order of a gang's ranks: those of a node together, the node with most of them first."""
+    sizes = Counter(slot.node for slot in slots)
+    first = {node: min(slot.gpu for slot in slots if slot.node == node) for node in sizes}
+    return sorted(slots, key=lambda slot: (-sizes[slot.node], first[slot.node], slot.gpu))
+
+
+def _unheard(container: str, rank: int, gang: Gang, job: Job) -> ContainerStatus:
+    """Return the status of a worker of which no node has reported anything."""
+    return ContainerStatus(
+        container_id=container,
+        job=job.number,
+        incarnation=gang.incarnation,
+        slot=0,
+        epoch=0,
+        rank=rank,
+        state=ContainerState.NEW,
+        pid=None,
+        exit=None,
+        started_at=None,
+        ended_at=None,
+        step=None,
+        seconds_per_step=None,
+        saved_step=None,
+        suspended_step=None,
+        announced={},
+        hello=False,
+        forked=False,
+        killed=False,
+        stop_reason="",
+        diagnostics="",
+        version=-1,
+        node=gang.nodes[rank],
+    )

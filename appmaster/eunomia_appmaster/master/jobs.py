@@ -47,6 +47,8 @@ class Gang:
     """GPUs by rank."""
     containers: tuple[str, ...]
     """Ids of the containers by rank."""
+    nodes: tuple[str, ...] = ()
+    """Nodes of the containers by rank; the ranks of a node follow each other."""
     stop_at: int | None
     began_at: float
     """Start of the gang in Unix seconds."""
@@ -61,10 +63,30 @@ class Gang:
     by_logs: bool = False
     """Whether its steps are known from its logs alone, though it uses the helper: nothing that counts was prepared."""
 
+    def by_node(self) -> dict[str, tuple[str, ...]]:
+        """Return the ids of the containers by node, the one of rank 0 first."""
+        found: dict[str, tuple[str, ...]] = {}
+        for container, node in zip(self.containers, self.nodes, strict=True):
+            found[node] = (*found.get(node, ()), container)
+        return found
+
+    @property
+    def crosses(self) -> bool:
+        """Return whether the gang has workers on several nodes."""
+        return len(set(self.nodes)) > 1
+
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
         values = dataclasses.asdict(self)
-        return values | {"gpus": list(self.gpus), "containers": list(self.containers)}
+        return values | {name: list(values[name]) for name in _OF_RANKS}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> "Gang":
+        """Read what ``to_json`` wrote; that of an earlier version names no nodes."""
+        return cls(**(dict(values) | {name: tuple(values.get(name, ())) for name in _OF_RANKS}))
+
+
+_OF_RANKS = ("gpus", "containers", "nodes")
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
@@ -154,7 +176,7 @@ class Job:
         plain["metric"], plain["best"] = _number(plain["metric"]), _number(plain["best"])
         plain["sizes"] = {int(number): (size[0], size[1]) for number, size in plain["sizes"].items()}
         if gang is not None:
-            gang = Gang(**(gang | {"gpus": tuple(gang["gpus"]), "containers": tuple(gang["containers"])}))
+            gang = Gang.from_json(gang)
         return cls(gang=gang, **plain)
 
 

@@ -1,14 +1,12 @@
-"""The app master's process: three threads that share one inbox.
+"""The app master's process: threads that share one inbox.
 
-One talks to the arbiter, one watches the containers, and the main one decides: only the main thread changes jobs.
+One talks to the arbiter, one for each node watches the containers there, and the main one decides: only the main thread
+changes jobs.
 """
 
 import functools
-import os
 import queue
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Self
+from collections.abc import Callable, Sequence
 
 import structlog
 
@@ -17,7 +15,7 @@ from eunomia.model.shapes import builds
 from eunomia.platform.registry import default_registry
 from eunomia.units import AppId, UserId
 from eunomia_appmaster.app.app_file import AppFile
-from eunomia_appmaster.app.submission import MORE_TRIALS, Submission
+from eunomia_appmaster.app.submission import Submission
 from eunomia_appmaster.master.agent import Agent, Standing, plugins_here
 from eunomia_appmaster.master.clock import SteadyClock, forget_future
 from eunomia_appmaster.master.conductor import Conductor
@@ -36,14 +34,16 @@ from eunomia_appmaster.master.notices import Notices
 from eunomia_appmaster.master.outbox import BidReport, Outbox
 from eunomia_appmaster.master.record import StateRecord
 from eunomia_appmaster.master.reporting import Reporter, failed_jobs
+from eunomia_appmaster.master.settings import Settings
 from eunomia_appmaster.master.stalls import StalledJobs
-from eunomia_appmaster.master.wire import cluster_of, lease_of, standing_message
+from eunomia_appmaster.master.wire import cluster_of, lease_of, node_access_of, standing_message
 from eunomia_appmaster.node.kept_files import read_token
 from eunomia_appmaster.node.machine_faults import MACHINE_FAULT, TERMINATED, is_machine_fault
 from eunomia_appmaster.node.system import MACHINE, Flag, System
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.runtimes.local import LocalRuntime
-from eunomia_appmaster.runtimes.runtime import ContainerStatus, RefusedError, RuntimeAwayError, WatchPosition
+from eunomia_appmaster.runtimes.nodes import PATIENCE_SECONDS, NodeRuntimes
+from eunomia_appmaster.runtimes.runtime import ContainerStatus, RefusedError, Runtime, RuntimeAwayError, WatchPosition
 
 log = structlog.get_logger()
 
@@ -60,58 +60,6 @@ TRIALS_SECONDS = 2.0
 """Seconds between two writes of ``trials.csv``."""
 TRIALS_CHARACTERS_A_SECOND = 25_000
 """Most characters a second that are written to it: one of many trials is written less often."""
-
-
-@builds
-class Settings:
-    """An app master's settings, which the launcher passes in the environment."""
-
-    app: str
-    attempt: int
-    app_dir: Path
-    address: str
-    token_file: Path
-    node: str
-    node_token_file: Path
-    launcher_file: Path
-    more_trials: tuple[int, ...] = ()
-    """Sizes of the groups of trials that the arbiter has added after the search had ended, in order."""
-
-    @classmethod
-    def read(cls, app_dir: Path, variables: Mapping[str, str] = os.environ) -> Self:
-        """Read the environment.
-
-        Raises:
-            EunomiaError: a variable is missing or malformed.
-        """
-
-        def get(name: str) -> str:
-            if not variables.get(name):
-                raise EunomiaError(f"{name} must be set for an app master", value="nothing", place="environment")
-            return variables[name]
-
-        attempt = get("EUNOMIA_ATTEMPT")
-        if not attempt.isdecimal():
-            raise EunomiaError("EUNOMIA_ATTEMPT must be a number", value=f'"{attempt}"', place="environment")
-        return cls(
-            app=get("EUNOMIA_APP"),
-            attempt=int(attempt),
-            app_dir=app_dir.resolve(),
-            address=get("EUNOMIA_ADDRESS"),
-            token_file=Path(get("EUNOMIA_TOKEN_FILE")),
-            node=get("EUNOMIA_NODE"),
-            node_token_file=Path(get("EUNOMIA_NODE_TOKEN_FILE")),
-            launcher_file=Path(get("EUNOMIA_LAUNCHER_FILE")),
-            more_trials=tuple(_sizes(variables.get(MORE_TRIALS, ""))),
-        )
-
-
-def _sizes(text: str) -> Iterator[int]:
-    """Yield the sizes of groups of trials in a variable such as ``8,4``."""
-    for part in filter(None, text.split(",")):
-        if not part.isdecimal() or int(part) < 1:
-            raise EunomiaError(f"{MORE_TRIALS} must be numbers above 0", value=f'"{text}"', place="environment")
-        yield int(part)
 
 
 @builds
@@ -133,8 +81,10 @@ class Answered:
 
 @builds
 class Heard:
-    """Statuses of containers; ``first``: all that the runtime knows."""
+    """Statuses of containers of a node; ``first``: all that its runtime knows."""
 
+    node: str
+    runtime: Runtime
     statuses: tuple[ContainerStatus, ...]
     first: bool
 
@@ -170,9 +120,17 @@ class AppMaster:
         self._killed = system.flag()
         self._outbox = Outbox(system)
         node_token = read_token(settings.node_token_file)
-        self._runtime = LocalRuntime(
-            settings.app, node_token, settings.launcher_file, patience_seconds=1.0, system=system
+        own = LocalRuntime(
+            settings.app,
+            node_token,
+            settings.launcher_file,
+            node=settings.node,
+            patience_seconds=PATIENCE_SECONDS,
+            system=system,
         )
+        self._runtimes = NodeRuntimes(settings.app, own, settings.node, system=system)
+        self._watched: dict[str, Runtime] = {}
+        """The runtimes that a thread watches, by node."""
         kept = read_state(settings.app_dir / "master.json")
         damaged = put_damaged_state_aside(settings.app_dir / "master.json")
         former = Growth() if kept is None else kept.growth
@@ -228,8 +186,7 @@ class AppMaster:
             app_dir=settings.app_dir,
             working_folder=submission.folder,
             env=submission.env,
-            node=settings.node,
-            runtime=self._runtime,
+            runtimes=self._runtimes,
             outbox=self._outbox,
             activity=ActivityLog(settings.app_dir / "activity.jsonl", settings.app, system=self._system),
             notices=self._notices,
@@ -255,17 +212,30 @@ class AppMaster:
 
     def run(self) -> int:
         """Run the app to its end and return the exit code."""
-        for name, work in (("watch", self._watch), ("talk", self._talk)):
-            self._system.start_thread(functools.partial(self._guarded, name, work), name)
+        self._watch_nodes()
+        self._start_thread("talk", self._talk)
         try:
             return self._work()
         finally:
             self.stopped.set()
-            self._runtime.close()
+            self._runtimes.close()
+
+    def _start_thread(self, name: str, work: Callable[[], None]) -> None:
+        self._system.start_thread(functools.partial(self._guarded, name, work), name)
+
+    def _watch_nodes(self) -> None:
+        """Have a runtime of each node on which the app has slots or gangs, and a thread that watches it."""
+        self._runtimes.keep(self._conductor.nodes())
+        present = self._runtimes.all()
+        for node, runtime in present.items():
+            if self._watched.get(node) is not runtime:
+                self._start_thread(f"watch {node}", functools.partial(self._watch, node, runtime))
+        self._watched = present
 
     def _work(self) -> int:
         """Process the inbox until the app has ended."""
-        registered = heard_all = False
+        registered = settled = False
+        with_gangs = {self._settings.node, *self._conductor.nodes()}
         while not self.stopped.is_set():
             self._turned_at = self._system.uptime()
             for news in self._news():
@@ -274,9 +244,10 @@ class AppMaster:
                     log.info("master.ended", why=news.why)
                     return self._exit_code(news)
                 registered |= isinstance(news, Registered)
-                heard_all |= isinstance(news, Heard) and news.first
                 self._take(news)
-            if not (registered and heard_all):
+            self._watch_nodes()
+            settled = settled or (registered and self._runtimes.has_settled(with_gangs))
+            if not settled:
                 continue
             if self._step():
                 return self._finish()
@@ -359,7 +330,8 @@ class AppMaster:
         if isinstance(news, Heard):
             self._conductor.hear_statuses(news.statuses, now)
             if news.first:
-                self._conductor.forget_gangs_unknown()
+                self._runtimes.reported(news.node, news.runtime)
+                self._conductor.heard_all_of(news.node, now)
         elif isinstance(news, Registered):
             self._begin(news, now)
         elif isinstance(news, Answered):
@@ -368,6 +340,7 @@ class AppMaster:
     def _begin(self, news: Registered, now: float) -> None:
         answer, conductor = news.answer, self._conductor
         conductor.cluster = cluster_of(answer.cluster)
+        self._hear_nodes(answer.node_tokens)
         conductor.slots.replace_all(map(lease_of, answer.leases))
         self._agent = news.agent
         conductor.add_new_trials()
@@ -375,7 +348,13 @@ class AppMaster:
         news.taken.set()
         log.info("master.registered", leases=len(answer.leases), bids=self._agent is not None)
 
+    def _hear_nodes(self, tokens: Sequence[pb.NodeToken]) -> None:
+        """Take the arbiter's list of nodes; none: it is as before."""
+        if tokens:
+            self._runtimes.hear(map(node_access_of, tokens))
+
     def _follow(self, answer: pb.AllocateResponse) -> None:
+        self._hear_nodes(answer.node_tokens)
         slots = self._conductor.slots
         for lost in answer.preempt.strict_contract.leaving:
             slots.lose(lost.gpus, lost.epoch)
@@ -421,23 +400,23 @@ class AppMaster:
             fault.__cause__ = error
             self._inbox.put(Ended(why=str(error), error=fault))
 
-    def _watch(self) -> None:
-        """Watch the containers."""
+    def _watch(self, node: str, runtime: Runtime) -> None:
+        """Watch the containers of a node, until it has a newer runtime or none."""
         position, first = WatchPosition(), True
-        while not self.stopped.is_set():
+        while not self.stopped.is_set() and self._runtimes.all().get(node) is runtime:
             try:
-                watch = self._runtime.watch(position, wait_seconds=0.0 if first else WATCH_SECONDS)
+                watch = runtime.watch(position, wait_seconds=0.0 if first else WATCH_SECONDS)
             except RuntimeAwayError as error:
-                log.info("runtime.away", why=str(error))
+                log.info("runtime.away", node=node, why=str(error))
                 self.stopped.wait(0.5)
                 continue
             except RefusedError as error:
-                log.error("runtime.refused", why=str(error))
+                log.error("runtime.refused", node=node, why=str(error))
                 self.stopped.wait(2.0)
                 continue
             position = watch.position
             if watch.statuses or first:
-                self._inbox.put(Heard(statuses=watch.statuses, first=first))
+                self._inbox.put(Heard(node=node, runtime=runtime, statuses=watch.statuses, first=first))
             first = False
 
     def _talk(self) -> None:

@@ -10,7 +10,7 @@ from eunomia_appmaster.master.conductor import Conductor
 from eunomia_appmaster.master.gangs import Surroundings
 from eunomia_appmaster.master.jobs import Gang, Job, JobState
 from eunomia_appmaster.node.stall_watch import LEAST_STEPS, Observed, Phase, StallLimits, StallWatch
-from eunomia_appmaster.runtimes.runtime import ContainerStatus, RefusedError, RuntimeAwayError
+from eunomia_appmaster.runtimes.runtime import ContainerStatus
 
 log = structlog.get_logger()
 
@@ -56,12 +56,7 @@ class StalledJobs:
         if stall is None:
             return
         why = f"stalled: {stall.words()}"
-        try:
-            silent = self._around.runtime.end_stalled(gang.containers, silent_seconds=stall.limit_seconds, reason=why)
-        except (RefusedError, RuntimeAwayError) as error:
-            log.warning("stall.not_ended", job=self._conductor.id_of(job.number), why=str(error))
-            silent = False
-        if silent:
+        if self._conductor.gangs.end_stalled(gang, stall.limit_seconds, why):
             self._conductor.stalled(job, gang, why, now)
         else:  # the launcher has heard of it, or has not watched for so long
             self._watch.forgive(job.number)

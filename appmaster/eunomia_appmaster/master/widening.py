@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from statistics import median
 
 from eunomia.model.cluster import Cluster
-from eunomia_appmaster.master.division import Wish, extra_slots, widening
+from eunomia_appmaster.master.division import NO_NODES, Nodes, Wish, extra_slots, widening
 from eunomia_appmaster.master.jobs import Job
 
 RESTART_SECONDS = 2.0
@@ -29,7 +29,15 @@ class Widening:
         """The seconds that it costs to stop a gang and start it on more slots."""
         return SAVE_SECONDS + median(self._starts) if self._starts else RESTART_SECONDS
 
-    def extra(self, job: Job, wish: Wish, goal: int | None, free: Iterable[int], cluster: Cluster) -> tuple[int, ...]:
+    def extra(
+        self,
+        job: Job,
+        wish: Wish,
+        goal: int | None,
+        free: Iterable[int],
+        cluster: Cluster,
+        nodes: Nodes = NO_NODES,
+    ) -> tuple[int, ...]:
         """Return the free GPUs that a running job should gain; none: that does not pay, or is not known to.
 
         Args:
@@ -38,11 +46,12 @@ class Widening:
             goal: the iteration at which it pauses or ends; None: not known.
             free: GPUs that no other job of the app can use.
             cluster: where the GPUs are.
+            nodes: see ``division.Nodes``.
         """
         seconds = _seconds_left(job, goal)
         if seconds is None:
             return ()
-        return widening(wish, free, cluster, seconds_left=seconds, restart_seconds=self.restart_seconds)
+        return widening(wish, free, cluster, nodes, seconds_left=seconds, restart_seconds=self.restart_seconds)
 
     def useful(self, job: Job, most: int, goal: int | None) -> int:
         """Return how many GPUs more are of use to a running job where they are as near as those it has.

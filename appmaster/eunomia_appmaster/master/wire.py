@@ -12,6 +12,7 @@ from eunomia.model.forecasts import Forecast, Phase
 from eunomia_appmaster.master.outbox import BidReport, Life, Reports, StandingReport
 from eunomia_appmaster.master.slots import HeldLease, Slot
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
+from eunomia_appmaster.runtimes.nodes import NodeAccess
 
 # -- out of messages
 
@@ -58,6 +59,11 @@ def lease_of(lease: pb.Lease) -> HeldLease:
     ends_at = lease.ends_at if lease.HasField("ends_at") else None
     probe = lease.probe_iterations if lease.HasField("probe_iterations") else None
     return HeldLease(id=lease.id, epoch=lease.epoch, job=job, slots=slots, ends_at=ends_at, probe_iterations=probe)
+
+
+def node_access_of(token: pb.NodeToken) -> NodeAccess:
+    """Read what the arbiter says of a node."""
+    return NodeAccess(node=token.node, address=token.container_manager_address, token=token.token, lost=token.lost)
 
 
 # -- into messages

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Final, NoReturn, Protocol
+from typing import Any, Final, NoReturn, Protocol, Self
 
 import grpc
 
@@ -53,6 +53,27 @@ class Mailbox(Protocol):
 
     def empty(self) -> bool:
         """Return whether the mailbox is empty."""
+        ...
+
+
+class ReservedPort(Protocol):
+    """A port of this machine that no program that asks for any free port gets."""
+
+    @property
+    def number(self) -> int:
+        """The port."""
+        ...
+
+    def close(self) -> None:
+        """Give it up."""
+        ...
+
+    def __enter__(self) -> Self:
+        """Hold it in a context."""
+        ...
+
+    def __exit__(self, *_: object) -> None:
+        """Give it up."""
         ...
 
 
@@ -99,8 +120,12 @@ class System(Protocol):
         """Return a channel for asyncio; see ``Address.aio_channel``."""
         ...
 
-    def free_port(self) -> int:
-        """Return a port of loopback on which no program listens now."""
+    def reserve_port(self) -> ReservedPort:
+        """Reserve a free port on all addresses of this machine, for a process that will listen there.
+
+        Raises:
+            OSError: there is none.
+        """
         ...
 
     def replace_file(self, path: Path, text: str, *, older: bool = False) -> None:
@@ -132,6 +157,40 @@ class System(Protocol):
     def exit(self, code: int) -> NoReturn:
         """End the process at once, without cleaning up."""
         ...
+
+
+class _BoundPort:
+    """A socket that is bound with ``SO_REUSEADDR`` and never listens.
+
+    The system gives its port to no program that asks for any port. A program that binds this very port with
+    ``SO_REUSEADDR``, as torch, gRPC and asyncio do, may listen there: Linux allows it while no other socket listens.
+    """
+
+    def __init__(self) -> None:
+        dual = socket.has_dualstack_ipv6()
+        self._socket = socket.socket(socket.AF_INET6 if dual else socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            if dual:
+                self._socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            self._socket.bind(("::" if dual else "", 0))  # without SO_REUSEADDR: a port that is wholly free
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._number = int(self._socket.getsockname()[1])
+        except OSError:
+            self._socket.close()
+            raise
+
+    @property
+    def number(self) -> int:
+        return self._number
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 class MachineSystem:
@@ -178,11 +237,9 @@ class MachineSystem:
         """See ``Address.aio_channel``."""
         return address.aio_channel(options)
 
-    def free_port(self) -> int:
-        """Return a port that the system chooses."""
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            return int(probe.getsockname()[1])
+    def reserve_port(self) -> ReservedPort:
+        """Bind a port that the system chooses."""
+        return _BoundPort()
 
     def replace_file(self, path: Path, text: str, *, older: bool = False) -> None:
         """Write a temporary file in the same folder, and rename it into place."""

@@ -437,21 +437,25 @@ class NodeToken(_message.Message):
     NODE_FIELD_NUMBER: _builtins.int
     TOKEN_FIELD_NUMBER: _builtins.int
     CONTAINER_MANAGER_ADDRESS_FIELD_NUMBER: _builtins.int
+    LOST_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     """name of the machine"""
     token: _builtins.str
     container_manager_address: _builtins.str
     """host:port"""
+    lost: _builtins.bool
+    """silent for the arbiter's limit: its leases have ended"""
     def __init__(
         self,
         *,
         node: _builtins.str = ...,
         token: _builtins.str = ...,
         container_manager_address: _builtins.str = ...,
+        lost: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["container_manager_address", b"container_manager_address", "node", b"node", "token", b"token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["container_manager_address", b"container_manager_address", "lost", b"lost", "node", b"node", "token", b"token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

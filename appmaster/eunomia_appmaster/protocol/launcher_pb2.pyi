@@ -894,6 +894,8 @@ class StartContainersRequest(_message.Message):
     MASTER_ADDRESS_FIELD_NUMBER: _builtins.int
     MASTER_PORT_FIELD_NUMBER: _builtins.int
     WAIT_SECONDS_FIELD_NUMBER: _builtins.int
+    PREPARE_FIELD_NUMBER: _builtins.int
+    GROUP_RANK_FIELD_NUMBER: _builtins.int
     app: _builtins.str
     job: _builtins.int
     """EUNOMIA_JOB is "<app>/<job>" """
@@ -908,9 +910,13 @@ class StartContainersRequest(_message.Message):
     master_address: _builtins.str
     """of rank 0's node; empty: 127.0.0.1"""
     master_port: _builtins.int
-    """0: a free port of this node"""
+    """0: a port that this node reserves, where rank 0 is one of `containers`"""
     wait_seconds: _builtins.float
     """for the former container to leave the slot, at most 60"""
+    prepare: _builtins.bool
+    """start no process before GoContainers"""
+    group_rank: _builtins.int
+    """number of this node among those of the gang, from 0; ranks follow it"""
     @_builtins.property
     def containers(self) -> _containers.RepeatedCompositeFieldContainer[Global___ContainerRequest]:
         """in LOCAL_RANK order"""
@@ -938,10 +944,12 @@ class StartContainersRequest(_message.Message):
         master_address: _builtins.str = ...,
         master_port: _builtins.int = ...,
         wait_seconds: _builtins.float = ...,
+        prepare: _builtins.bool = ...,
+        group_rank: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["app", b"app", "command", b"command", "containers", b"containers", "env", b"env", "incarnation", b"incarnation", "job", b"job", "master_address", b"master_address", "master_port", b"master_port", "run_folder", b"run_folder", "wait_seconds", b"wait_seconds", "working_folder", b"working_folder", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app", b"app", "command", b"command", "containers", b"containers", "env", b"env", "group_rank", b"group_rank", "incarnation", b"incarnation", "job", b"job", "master_address", b"master_address", "master_port", b"master_port", "prepare", b"prepare", "run_folder", b"run_folder", "wait_seconds", b"wait_seconds", "working_folder", b"working_folder", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -949,6 +957,56 @@ Global___StartContainersRequest: _TypeAlias = StartContainersRequest  # noqa: Y0
 
 @_typing.final
 class StartContainersResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONTAINERS_FIELD_NUMBER: _builtins.int
+    MASTER_PORT_FIELD_NUMBER: _builtins.int
+    master_port: _builtins.int
+    """of the gang, for its other nodes; 0: not known any more, since the launcher was restarted"""
+    @_builtins.property
+    def containers(self) -> _containers.RepeatedCompositeFieldContainer[Global___ContainerStatus]: ...
+    def __init__(
+        self,
+        *,
+        containers: _abc.Iterable[Global___ContainerStatus] | None = ...,
+        master_port: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["containers", b"containers", "master_port", b"master_port"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StartContainersResponse: _TypeAlias = StartContainersResponse  # noqa: Y015
+
+@_typing.final
+class GoContainersRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    APP_FIELD_NUMBER: _builtins.int
+    NODE_TOKEN_FIELD_NUMBER: _builtins.int
+    CONTAINER_IDS_FIELD_NUMBER: _builtins.int
+    app: _builtins.str
+    node_token: _builtins.str
+    @_builtins.property
+    def container_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        app: _builtins.str = ...,
+        node_token: _builtins.str = ...,
+        container_ids: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app", b"app", "container_ids", b"container_ids", "node_token", b"node_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GoContainersRequest: _TypeAlias = GoContainersRequest  # noqa: Y015
+
+@_typing.final
+class GoContainersResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     CONTAINERS_FIELD_NUMBER: _builtins.int
@@ -965,7 +1023,7 @@ class StartContainersResponse(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___StartContainersResponse: _TypeAlias = StartContainersResponse  # noqa: Y015
+Global___GoContainersResponse: _TypeAlias = GoContainersResponse  # noqa: Y015
 
 @_typing.final
 class StopContainersRequest(_message.Message):

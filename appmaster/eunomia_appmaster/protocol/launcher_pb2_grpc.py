@@ -229,6 +229,11 @@ class ContainerManagerStub:
                 request_serializer=eunomia__appmaster_dot_protocol_dot_launcher__pb2.StartContainersRequest.SerializeToString,
                 response_deserializer=eunomia__appmaster_dot_protocol_dot_launcher__pb2.StartContainersResponse.FromString,
                 _registered_method=True)
+        self.GoContainers = channel.unary_unary(
+                '/eunomia.launcher.ContainerManager/GoContainers',
+                request_serializer=eunomia__appmaster_dot_protocol_dot_launcher__pb2.GoContainersRequest.SerializeToString,
+                response_deserializer=eunomia__appmaster_dot_protocol_dot_launcher__pb2.GoContainersResponse.FromString,
+                _registered_method=True)
         self.StopContainers = channel.unary_unary(
                 '/eunomia.launcher.ContainerManager/StopContainers',
                 request_serializer=eunomia__appmaster_dot_protocol_dot_launcher__pb2.StopContainersRequest.SerializeToString,
@@ -268,6 +273,18 @@ class ContainerManagerServicer:
         - A slot that holds a container of an older epoch is cleared first (that one is killed: its lease is over).
         - A slot that holds one of the same epoch is busy: stop it, watch it COMPLETE, then start.
         - While a slot is busy the call waits up to wait_seconds, then UNAVAILABLE.
+
+        A gang over several nodes starts on all or none: `prepare` on each node, rank 0's first, then GoContainers on each. A
+        prepared container holds its slot and stays NEW, without a process. It is given up (COMPLETED with exit code 75, pid 0)
+        where no GoContainers comes within 20 s of the last prepare, which may be repeated; where it is stopped or its lease
+        ends; and where the launcher is restarted.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GoContainers(self, request, context):
+        """Starts containers that were prepared. Idempotent: one that has started, or was given up, is answered with its status.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -317,6 +334,11 @@ def add_ContainerManagerServicer_to_server(servicer, server):
                     servicer.StartContainers,
                     request_deserializer=eunomia__appmaster_dot_protocol_dot_launcher__pb2.StartContainersRequest.FromString,
                     response_serializer=eunomia__appmaster_dot_protocol_dot_launcher__pb2.StartContainersResponse.SerializeToString,
+            ),
+            'GoContainers': grpc.unary_unary_rpc_method_handler(
+                    servicer.GoContainers,
+                    request_deserializer=eunomia__appmaster_dot_protocol_dot_launcher__pb2.GoContainersRequest.FromString,
+                    response_serializer=eunomia__appmaster_dot_protocol_dot_launcher__pb2.GoContainersResponse.SerializeToString,
             ),
             'StopContainers': grpc.unary_unary_rpc_method_handler(
                     servicer.StopContainers,
@@ -372,6 +394,33 @@ class ContainerManager:
             '/eunomia.launcher.ContainerManager/StartContainers',
             eunomia__appmaster_dot_protocol_dot_launcher__pb2.StartContainersRequest.SerializeToString,
             eunomia__appmaster_dot_protocol_dot_launcher__pb2.StartContainersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GoContainers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/eunomia.launcher.ContainerManager/GoContainers',
+            eunomia__appmaster_dot_protocol_dot_launcher__pb2.GoContainersRequest.SerializeToString,
+            eunomia__appmaster_dot_protocol_dot_launcher__pb2.GoContainersResponse.FromString,
             options,
             channel_credentials,
             insecure,

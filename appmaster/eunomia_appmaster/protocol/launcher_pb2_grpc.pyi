@@ -190,7 +190,14 @@ class ContainerManagerStub:
       - A slot that holds a container of an older epoch is cleared first (that one is killed: its lease is over).
       - A slot that holds one of the same epoch is busy: stop it, watch it COMPLETE, then start.
       - While a slot is busy the call waits up to wait_seconds, then UNAVAILABLE.
+
+    A gang over several nodes starts on all or none: `prepare` on each node, rank 0's first, then GoContainers on each. A
+    prepared container holds its slot and stays NEW, without a process. It is given up (COMPLETED with exit code 75, pid 0)
+    where no GoContainers comes within 20 s of the last prepare, which may be repeated; where it is stopped or its lease
+    ends; and where the launcher is restarted.
     """
+    GoContainers: _grpc.UnaryUnaryMultiCallable[_launcher_pb2.GoContainersRequest, _launcher_pb2.GoContainersResponse]
+    """Starts containers that were prepared. Idempotent: one that has started, or was given up, is answered with its status."""
     StopContainers: _grpc.UnaryUnaryMultiCallable[_launcher_pb2.StopContainersRequest, _launcher_pb2.StopContainersResponse]
     """Sends the order to suspend (over orders.sock to workers that said hello, SIGTERM to all others), and kills the rest
     of the whole session at the deadline, even if the launcher itself is killed and restarted in between. Of several
@@ -232,7 +239,14 @@ class ContainerManagerAsyncStub(ContainerManagerStub):
       - A slot that holds a container of an older epoch is cleared first (that one is killed: its lease is over).
       - A slot that holds one of the same epoch is busy: stop it, watch it COMPLETE, then start.
       - While a slot is busy the call waits up to wait_seconds, then UNAVAILABLE.
+
+    A gang over several nodes starts on all or none: `prepare` on each node, rank 0's first, then GoContainers on each. A
+    prepared container holds its slot and stays NEW, without a process. It is given up (COMPLETED with exit code 75, pid 0)
+    where no GoContainers comes within 20 s of the last prepare, which may be repeated; where it is stopped or its lease
+    ends; and where the launcher is restarted.
     """
+    GoContainers: _aio.UnaryUnaryMultiCallable[_launcher_pb2.GoContainersRequest, _launcher_pb2.GoContainersResponse]  # type: ignore[assignment]
+    """Starts containers that were prepared. Idempotent: one that has started, or was given up, is answered with its status."""
     StopContainers: _aio.UnaryUnaryMultiCallable[_launcher_pb2.StopContainersRequest, _launcher_pb2.StopContainersResponse]  # type: ignore[assignment]
     """Sends the order to suspend (over orders.sock to workers that said hello, SIGTERM to all others), and kills the rest
     of the whole session at the deadline, even if the launcher itself is killed and restarted in between. Of several
@@ -277,7 +291,20 @@ class ContainerManagerServicer(metaclass=_abc_1.ABCMeta):
           - A slot that holds a container of an older epoch is cleared first (that one is killed: its lease is over).
           - A slot that holds one of the same epoch is busy: stop it, watch it COMPLETE, then start.
           - While a slot is busy the call waits up to wait_seconds, then UNAVAILABLE.
+
+        A gang over several nodes starts on all or none: `prepare` on each node, rank 0's first, then GoContainers on each. A
+        prepared container holds its slot and stays NEW, without a process. It is given up (COMPLETED with exit code 75, pid 0)
+        where no GoContainers comes within 20 s of the last prepare, which may be repeated; where it is stopped or its lease
+        ends; and where the launcher is restarted.
         """
+
+    @_abc_1.abstractmethod
+    def GoContainers(
+        self,
+        request: _launcher_pb2.GoContainersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_launcher_pb2.GoContainersResponse, _abc.Awaitable[_launcher_pb2.GoContainersResponse]]:
+        """Starts containers that were prepared. Idempotent: one that has started, or was given up, is answered with its status."""
 
     @_abc_1.abstractmethod
     def StopContainers(

@@ -1,6 +1,7 @@
 """Runtimes: how an app master starts, stops, orders and watches its workers on machines."""
 
-from eunomia_appmaster.runtimes.local import LocalRuntime
+from eunomia_appmaster.runtimes.local import LauncherRuntime, LocalRuntime
+from eunomia_appmaster.runtimes.nodes import NodeAccess, NodeRuntimes
 from eunomia_appmaster.runtimes.runtime import (
     ContainerSpec,
     ContainerState,
@@ -8,6 +9,7 @@ from eunomia_appmaster.runtimes.runtime import (
     Exit,
     GangSpec,
     LeaseOverError,
+    Prepared,
     RefusedError,
     Runtime,
     RuntimeAwayError,
@@ -22,8 +24,12 @@ __all__ = [
     "ContainerStatus",
     "Exit",
     "GangSpec",
+    "LauncherRuntime",
     "LeaseOverError",
     "LocalRuntime",
+    "NodeAccess",
+    "NodeRuntimes",
+    "Prepared",
     "RefusedError",
     "Runtime",
     "RuntimeAwayError",

@@ -1,7 +1,7 @@
-"""The runtime of one machine: the launcher's ``ContainerManager`` over gRPC."""
+"""The runtime of one node: its launcher's ``ContainerManager`` over gRPC."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,11 +16,14 @@ from eunomia_appmaster.protocol import launcher_pb2_grpc as rpc
 from eunomia_appmaster.protocol.connecting import Address
 from eunomia_appmaster.runtimes.runtime import (
     Announcement,
+    Away,
     ContainerState,
     ContainerStatus,
     Exit,
     GangSpec,
     LeaseOverError,
+    OfNode,
+    Prepared,
     RefusedError,
     RuntimeAwayError,
     SlotBusyError,
@@ -30,45 +33,68 @@ from eunomia_appmaster.runtimes.runtime import (
 )
 
 _Answer = TypeVar("_Answer")
+_Failure = TypeVar("_Failure", bound=OfNode)
 _BUSY_KEY = "eunomia-slot-busy"
 _CALL_SECONDS = 10.0
 _ERRORS = {grpc.StatusCode.FAILED_PRECONDITION: LeaseOverError}
 _AWAY = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED})
 
 
-class LocalRuntime:
-    """Talks to this machine's launcher.
+class LauncherRuntime:
+    """Talks to the launcher of one node.
 
     Args:
         app: the owner of the containers.
-        node_token: the app's token on this node (``EUNOMIA_NODE_TOKEN_FILE``).
-        launcher_file: where the launcher publishes its address (``EUNOMIA_LAUNCHER_FILE``); read again when it does not
-            answer, since a restarted launcher may have another address.
+        node: of the launcher.
+        access: returns the launcher's present address, as host:port, and the app's token on the node. It is called
+            before each call, since a restarted launcher may have another address; ``InputError``: there is none.
         patience_seconds: how long a call is repeated while the launcher is away.
+        fails_fast: whether calls fail at once while the launcher is away, until a watch has reached it again.
         system: threads and connections of the machine.
     """
 
     def __init__(
         self,
         app: str,
-        node_token: str,
-        launcher_file: Path,
+        node: str,
+        access: Callable[[], tuple[str, str]],
         *,
         patience_seconds: float = 10.0,
+        fails_fast: bool = False,
         system: System = MACHINE,
     ) -> None:
         self._system = system
         self._app = app
-        self._node_token = node_token
-        self._launcher_file = launcher_file
+        self._node = node
+        self._access = access
         self._patience_seconds = patience_seconds
+        self._fails_fast = fails_fast
+        self._away: Away | None = None
         self._lock = system.lock()
         self._address = ""
         self._channel: grpc.Channel | None = None
 
     def start(self, gang: GangSpec, *, wait_seconds: float = 0.0) -> tuple[ContainerStatus, ...]:
         """Start all of a gang's containers, or none."""
+        return self._start(gang, wait_seconds, prepare=False).statuses
+
+    def prepare(self, gang: GangSpec, *, wait_seconds: float = 0.0) -> Prepared:
+        """Take the slots of a gang's containers, or none, and start no process."""
+        return self._start(gang, wait_seconds, prepare=True)
+
+    def go(self, container_ids: Sequence[str]) -> tuple[ContainerStatus, ...]:
+        """Start prepared containers."""
+
+        def call(stub: rpc.ContainerManagerStub, token: str, limit: float) -> pb.GoContainersResponse:
+            request = pb.GoContainersRequest(app=self._app, node_token=token, container_ids=container_ids)
+            return stub.GoContainers(request, timeout=limit)
+
+        return self._statuses(self._call(call).containers)
+
+    def _start(self, gang: GangSpec, wait_seconds: float, *, prepare: bool) -> Prepared:
         request = pb.StartContainersRequest(
+            prepare=prepare,
+            group_rank=gang.group_rank,
             app=self._app,
             job=gang.job,
             incarnation=gang.incarnation,
@@ -91,33 +117,40 @@ class LocalRuntime:
             master_port=gang.master_port or 0,
             wait_seconds=wait_seconds,
         )
-        answer = self._call(lambda stub, limit: stub.StartContainers(request, timeout=limit), wait_seconds)
-        return tuple(map(status_of, answer.containers))
+        answer = self._call(lambda stub, _, limit: stub.StartContainers(request, timeout=limit), wait_seconds)
+        return Prepared(statuses=self._statuses(answer.containers), master_port=answer.master_port or None)
 
     def stop(
         self, container_ids: Sequence[str], *, deadline_seconds: float, reason: str
     ) -> tuple[ContainerStatus, ...]:
         """Order workers to suspend, and kill the remaining ones at the deadline."""
-        request = pb.StopContainersRequest(
-            app=self._app,
-            node_token=self._node_token,
-            container_ids=container_ids,
-            deadline_seconds=deadline_seconds,
-            reason=reason,
-        )
-        answer = self._call(lambda stub, limit: stub.StopContainers(request, timeout=limit))
-        return tuple(map(status_of, answer.containers))
+
+        def call(stub: rpc.ContainerManagerStub, token: str, limit: float) -> pb.StopContainersResponse:
+            request = pb.StopContainersRequest(
+                app=self._app,
+                node_token=token,
+                container_ids=container_ids,
+                deadline_seconds=deadline_seconds,
+                reason=reason,
+            )
+            return stub.StopContainers(request, timeout=limit)
+
+        return self._statuses(self._call(call).containers)
 
     def end_stalled(self, container_ids: Sequence[str], *, silent_seconds: float, reason: str) -> bool:
         """End the workers of a gang that has stalled, unless one has shown life within these seconds."""
-        request = pb.EndStalledRequest(
-            app=self._app,
-            node_token=self._node_token,
-            container_ids=container_ids,
-            silent_seconds=silent_seconds,
-            reason=reason,
-        )
-        return self._call(lambda stub, limit: stub.EndStalled(request, timeout=limit)).silent
+
+        def call(stub: rpc.ContainerManagerStub, token: str, limit: float) -> pb.EndStalledResponse:
+            request = pb.EndStalledRequest(
+                app=self._app,
+                node_token=token,
+                container_ids=container_ids,
+                silent_seconds=silent_seconds,
+                reason=reason,
+            )
+            return stub.EndStalled(request, timeout=limit)
+
+        return self._call(call).silent
 
     def order_checkpoint(self, container_ids: Sequence[str]) -> tuple[str, ...]:
         """Order workers to save a checkpoint and continue."""
@@ -129,16 +162,32 @@ class LocalRuntime:
 
     def watch(self, since: WatchPosition, *, wait_seconds: float) -> Watch:
         """Wait for changes of the app's containers."""
-        request = pb.WatchContainersRequest(
-            app=self._app,
-            node_token=self._node_token,
-            launcher_id=since.launcher_id,
-            since_version=since.version,
-            wait_seconds=wait_seconds,
-        )
-        answer = self._call(lambda stub, limit: stub.WatchContainers(request, timeout=limit), wait_seconds)
+
+        def call(stub: rpc.ContainerManagerStub, token: str, limit: float) -> pb.WatchContainersResponse:
+            request = pb.WatchContainersRequest(
+                app=self._app,
+                node_token=token,
+                launcher_id=since.launcher_id,
+                since_version=since.version,
+                wait_seconds=wait_seconds,
+            )
+            return stub.WatchContainers(request, timeout=limit)
+
+        answer = self._call(call, wait_seconds, is_watch=True)
         position = WatchPosition(launcher_id=answer.launcher_id, version=answer.version)
-        return Watch(statuses=tuple(map(status_of, answer.containers)), position=position)
+        return Watch(statuses=self._statuses(answer.containers), position=position)
+
+    def host(self) -> str:
+        """Return the host in the launcher's address."""
+        try:
+            return self._access()[0].rpartition(":")[0].strip("[]")
+        except InputError as error:
+            raise self._named(RuntimeAwayError(error.rule, value=error.value, place=error.place)) from None
+
+    @property
+    def away(self) -> Away | None:
+        """Returns since when the launcher does not answer; None: it answered last, or was not called yet."""
+        return self._away
 
     def close(self) -> None:
         """Close the connection."""
@@ -148,26 +197,51 @@ class LocalRuntime:
                 self._channel = None
 
     def _order(self, container_ids: Sequence[str], **order: Any) -> tuple[str, ...]:
-        request = pb.OrderContainersRequest(
-            app=self._app, node_token=self._node_token, container_ids=container_ids, **order
-        )
-        answer = self._call(lambda stub, limit: stub.OrderContainers(request, timeout=limit))
-        return tuple(answer.delivered)
+        def call(stub: rpc.ContainerManagerStub, token: str, limit: float) -> pb.OrderContainersResponse:
+            request = pb.OrderContainersRequest(app=self._app, node_token=token, container_ids=container_ids, **order)
+            return stub.OrderContainers(request, timeout=limit)
 
-    def _call(self, call: Callable[[rpc.ContainerManagerStub, float], _Answer], wait_seconds: float = 0.0) -> _Answer:
+        return tuple(self._call(call).delivered)
+
+    def _statuses(self, messages: Iterable[pb.ContainerStatus]) -> tuple[ContainerStatus, ...]:
+        return tuple(status_of(message, self._node) for message in messages)
+
+    def _call(
+        self,
+        call: Callable[[rpc.ContainerManagerStub, str, float], _Answer],
+        wait_seconds: float = 0.0,
+        *,
+        is_watch: bool = False,
+    ) -> _Answer:
         """Call until the launcher answers or the time is over; every call may be repeated."""
         patience = self._system.monotonic() + self._patience_seconds
+        if self._fails_fast and self._away is not None and not is_watch:
+            rule = f"the launcher of {self._node} must answer"
+            value = f"no answer for {self._system.uptime() - self._away.since:.0f} s"
+            raise self._named(RuntimeAwayError(rule, value=value))
         while True:
             try:
-                return call(self._stub(), wait_seconds + _CALL_SECONDS)
+                answer = call(*self._stub(), wait_seconds + _CALL_SECONDS)
             except (grpc.RpcError, OSError, InputError) as error:
-                failure = _failure(error)
-                if not isinstance(failure, RuntimeAwayError) or self._system.monotonic() > patience:
+                failure = self._named(_failure(error))
+                if not isinstance(failure, RuntimeAwayError):
+                    self._away = None
                     raise failure from None
+                if self._system.monotonic() > patience:
+                    if self._away is None and not isinstance(error, InputError):  # else nothing was called
+                        self._away = Away(since=self._system.uptime(), why=str(failure))
+                    raise failure from None
+            else:
+                self._away = None
+                return answer
             self._system.sleep(0.1)
 
-    def _stub(self) -> rpc.ContainerManagerStub:
-        address = _address_in(self._launcher_file)
+    def _named(self, failure: _Failure) -> _Failure:
+        failure.node = self._node
+        return failure
+
+    def _stub(self) -> tuple[rpc.ContainerManagerStub, str]:
+        address, token = self._access()
         with self._lock:
             if self._channel is None or address != self._address:
                 if self._channel is not None:
@@ -175,11 +249,42 @@ class LocalRuntime:
                 options = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 1000)]
                 self._channel = self._system.dial(Address(target=address), options)
                 self._address = address
-            return rpc.ContainerManagerStub(self._channel)
+            return rpc.ContainerManagerStub(self._channel), token
 
 
-def status_of(status: pb.ContainerStatus) -> ContainerStatus:
-    """Return a message as a value."""
+class LocalRuntime(LauncherRuntime):
+    """Talks to the launcher of the machine on which this process runs.
+
+    Args:
+        app: the owner of the containers.
+        node_token: the app's token on this node (``EUNOMIA_NODE_TOKEN_FILE``).
+        launcher_file: where the launcher publishes its address (``EUNOMIA_LAUNCHER_FILE``).
+        node: its name.
+        patience_seconds: how long a call is repeated while the launcher is away.
+        system: threads and connections of the machine.
+    """
+
+    def __init__(
+        self,
+        app: str,
+        node_token: str,
+        launcher_file: Path,
+        *,
+        node: str = "",
+        patience_seconds: float = 10.0,
+        system: System = MACHINE,
+    ) -> None:
+        super().__init__(
+            app,
+            node,
+            lambda: (_address_in(launcher_file), node_token),
+            patience_seconds=patience_seconds,
+            system=system,
+        )
+
+
+def status_of(status: pb.ContainerStatus, node: str = "") -> ContainerStatus:
+    """Return a message of a node as a value."""
 
     def given(name: str) -> Any:
         return getattr(status, name) if status.HasField(name) else None  # type: ignore[arg-type]
@@ -214,6 +319,7 @@ def status_of(status: pb.ContainerStatus) -> ContainerStatus:
         phase=_phase(status.phase),
         pulses=status.pulses,
         stall=None if status.stall == pb.NO_STALL else StallKind(status.stall),
+        node=node,
     )
 
 
@@ -243,7 +349,7 @@ def _address_in(launcher_file: Path) -> str:
     return str(kept["address"])
 
 
-def _failure(error: Exception) -> Exception:
+def _failure(error: Exception) -> RefusedError | SlotBusyError | RuntimeAwayError:
     if not isinstance(error, grpc.Call):
         return RuntimeAwayError("a launcher must run on this machine", value=str(error))
     code, details = error.code(), error.details() or ""

@@ -12,7 +12,13 @@ from eunomia_appmaster.node.stall_watch import Phase
 SUSPENDED = 75  # EX_TEMPFAIL: a worker that left on an order, or paused at its rung
 
 
-class RefusedError(EunomiaError):
+class OfNode:
+    """What an error of a runtime adds: the node whose runtime raised it; empty: not known."""
+
+    node = ""
+
+
+class RefusedError(OfNode, EunomiaError):
     """The runtime refused: a wrong token, a malformed request, an unknown container. The same call fails again."""
 
 
@@ -20,11 +26,11 @@ class LeaseOverError(RefusedError):
     """The epoch is closed, or older than the slot's newest: the lease is lost."""
 
 
-class SlotBusyError(EunomiaError):
+class SlotBusyError(OfNode, EunomiaError):
     """The slot's last process group still exists: try again."""
 
 
-class RuntimeAwayError(UnreachableError):
+class RuntimeAwayError(OfNode, UnreachableError):
     """The runtime did not answer; workers run on. A start may or may not have happened: repeat it with the same ids."""
 
 
@@ -83,7 +89,8 @@ class GangSpec:
         run_folder: absolute, in the app's own; None: ``<state>/apps/<app>/<job>``.
         world_size: workers on all nodes; None: the number of ``containers``.
         master_address: of rank 0's node.
-        master_port: None: a free one of this node.
+        master_port: None: one that this node reserves, where it has rank 0.
+        group_rank: number of this node among those of the gang; the ranks follow it.
     """
 
     job: int
@@ -96,6 +103,7 @@ class GangSpec:
     world_size: int | None = None
     master_address: str = "127.0.0.1"
     master_port: int | None = None
+    group_rank: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,11 +164,18 @@ class ContainerStatus:
     """Signs of life of its helper so far."""
     stall: StallKind | None = None
     """State of the worker when it was ended as stalled; None: it was not."""
+    node: str = ""
+    """The node that it runs on."""
 
     @property
     def completed(self) -> bool:
         """Return whether all processes of the container have ended."""
         return self.state is ContainerState.COMPLETED
+
+    @property
+    def never_began(self) -> bool:
+        """Return whether it ended without a process, so that no work is lost: stopped before its start, or given up."""
+        return self.completed and self.pid is None and self.exit == Exit(code=SUSPENDED)
 
     @property
     def finished(self) -> bool:
@@ -190,6 +205,28 @@ class Watch:
     position: WatchPosition
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """The prepared containers of a gang on one node.
+
+    Attributes:
+        statuses: of the containers.
+        master_port: of the gang, which the node of rank 0 reserved; None: that node has forgotten it.
+    """
+
+    statuses: tuple[ContainerStatus, ...]
+    master_port: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Away:
+    """A runtime does not answer."""
+
+    since: float
+    """Uptime in seconds of the first call that it did not answer."""
+    why: str
+
+
 class Runtime(Protocol):
     """Starts, stops, orders and watches one app's containers on one node. Thread-safe.
 
@@ -203,6 +240,18 @@ class Runtime(Protocol):
             LeaseOverError: a lease is lost.
             SlotBusyError: a slot was not free within ``wait_seconds``.
         """
+        ...
+
+    def prepare(self, gang: GangSpec, *, wait_seconds: float = 0.0) -> Prepared:
+        """Take the slots of a gang's containers on this node, or none, and start no process before ``go``. Idempotent.
+
+        Prepared containers are given up if ``go`` does not come in time; a repeated call begins that time again. Raises
+        the errors of ``start``.
+        """
+        ...
+
+    def go(self, container_ids: Sequence[str]) -> tuple[ContainerStatus, ...]:
+        """Start prepared containers; those that have started, or were given up, are left as they are. Idempotent."""
         ...
 
     def stop(
@@ -228,6 +277,15 @@ class Runtime(Protocol):
 
     def watch(self, since: WatchPosition, *, wait_seconds: float) -> Watch:
         """Wait for changes after ``since`` (a new position: all statuses); empty if there is none in time."""
+        ...
+
+    def host(self) -> str:
+        """Return the host under which other nodes reach this one."""
+        ...
+
+    @property
+    def away(self) -> "Away | None":
+        """Returns since when the runtime does not answer; None: it answered last, or was not called yet."""
         ...
 
     def close(self) -> None:

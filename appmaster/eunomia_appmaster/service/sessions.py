@@ -81,7 +81,7 @@ class Session:
         self._leaving: dict[int, int] = {}
         """By GPU: the epoch of the order to leave that was sent."""
         self._offer: int | None = None
-        self._tokens: tuple[tuple[str, str], ...] = ()
+        self._tokens: tuple[tuple[str, str, bool], ...] = ()
 
     @property
     def silent_seconds(self) -> float:
@@ -184,12 +184,14 @@ class NewsWriter:
     def node_tokens(self, app: str) -> list[pb.NodeToken]:
         """Return the tokens with which an app manages its containers on each node."""
         return [
-            pb.NodeToken(node=name, token=node_token(self._secret, app, name), container_manager_address=address)
-            for name, address in self._addresses()
+            pb.NodeToken(
+                node=name, token=node_token(self._secret, app, name), container_manager_address=address, lost=lost
+            )
+            for name, address, lost in self._addresses()
         ]
 
-    def _addresses(self) -> tuple[tuple[str, str], ...]:
-        return tuple((node.name, node.container_manager_address) for node in self._nodes)
+    def _addresses(self) -> tuple[tuple[str, str, bool], ...]:
+        return tuple((node.name, node.container_manager_address, node.lost) for node in self._nodes)
 
     def _leases(self, session: Session, view: ClusterView) -> Iterable[LeaseView]:
         row = view.app_row(AppId(session.app))

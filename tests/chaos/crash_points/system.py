@@ -11,11 +11,18 @@ import structlog
 
 from chaos.crash_points.network import Network, Process
 from chaos.crash_points.virtual import EPOCH_SECONDS, Crash, NoLock, Threads, VirtualEvent, VirtualQueue, VirtualThread
-from eunomia_appmaster.node.system import MACHINE
+from eunomia_appmaster.node.system import MACHINE, ReservedPort
 from eunomia_appmaster.protocol.connecting import Address, Options
 
 UPTIME_SECONDS = 1000.0
 """Uptime of the machine at which virtual time begins."""
+
+
+class _NoPort(contextlib.nullcontext[Any]):
+    number = 1
+
+    def close(self) -> None:
+        pass
 
 
 class VirtualSystem:
@@ -72,9 +79,9 @@ class VirtualSystem:
         """Returns a channel for tasks."""
         return self._network.aio_channel()
 
-    def free_port(self) -> int:
+    def reserve_port(self) -> ReservedPort:
         """Returns a port; the simulated workers use none."""
-        return 1
+        return _NoPort()
 
     def replace_file(self, path: Path, text: str, *, older: bool = False) -> None:
         """Write a file, with a point before and after the write."""

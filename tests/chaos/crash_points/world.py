@@ -31,6 +31,7 @@ from eunomia_appmaster.launcher.server import ContainerManager
 from eunomia_appmaster.launcher.stalls import Stalls
 from eunomia_appmaster.launcher.tracker import Tracker
 from eunomia_appmaster.master import process
+from eunomia_appmaster.master.settings import Settings as MasterSettings
 from eunomia_appmaster.node.kept_files import sealed_token
 from eunomia_appmaster.node.local_machine import LocalMachine, LocalSlot
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
@@ -265,7 +266,7 @@ class World:
         here.at_death.append(lambda: here.ended(None))
 
         def work() -> None:
-            made = process.AppMaster(process.Settings.read(Path(env["EUNOMIA_APP_DIR"]), env), system=self.system)
+            made = process.AppMaster(MasterSettings.read(Path(env["EUNOMIA_APP_DIR"]), env), system=self.system)
             self._masters[app] = (here, made)
             code = made.run()
             self.loop.call_soon(here.ended, code)

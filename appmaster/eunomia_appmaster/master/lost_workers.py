@@ -1,0 +1,56 @@
+"""Workers that do no more work, though no node reports their end."""
+
+from collections.abc import Iterator, Mapping
+
+from eunomia_appmaster.master.gangs import Gangs
+from eunomia_appmaster.master.jobs import Gang, Job
+from eunomia_appmaster.master.slots import Slot
+from eunomia_appmaster.runtimes.nodes import NodeRuntimes
+
+REVOKED_SECONDS = 90.0
+"""Seconds after which workers on a node out of reach have ended, since the app lost their slots: longer than the grace
+of a revocation, which the node hears from the arbiter."""
+
+
+class LostWorkers:
+    """Judges the workers of gangs on nodes that are lost or out of reach.
+
+    Args:
+        runtimes: of all nodes.
+        gangs: with the last statuses of their containers.
+    """
+
+    def __init__(self, runtimes: NodeRuntimes, gangs: Gangs) -> None:
+        self._runtimes = runtimes
+        self._gangs = gangs
+        self._revoked_at: dict[tuple[int, int, str], float] = {}
+        """By job, incarnation and node out of reach: Unix time since which the gang has no slot there."""
+
+    def of(self, job: Job, gang: Gang, slots: Mapping[int, Slot], now: float) -> Iterator[tuple[str, str]]:
+        """Yield the nodes on which workers of a gang count as lost, with the reasons.
+
+        Args:
+            job: whose gang it is.
+            gang: of the job.
+            slots: of the app.
+            now: Unix time in seconds.
+        """
+        for node in sorted(self._gangs.waits_for(gang)):
+            if self._runtimes.is_lost(node):
+                yield node, f"its node {node} was lost"
+            elif self._runtimes.is_unreachable(node) and self._is_over_there(job, gang, node, slots, now):
+                yield node, f"its node {node} does not answer its app master"
+
+    def _is_over_there(self, job: Job, gang: Gang, node: str, slots: Mapping[int, Slot], now: float) -> bool:
+        """Return whether workers on a node out of reach do no more work.
+
+        Those of a gang over several nodes do none once all others have ended. Others have ended some time after their
+        slots were revoked.
+        """
+        if gang.crosses and self._gangs.waits_for(gang) == {node}:
+            return True
+        key = (job.number, gang.incarnation, node)
+        if any(gpu in slots for gpu, on in zip(gang.gpus, gang.nodes, strict=True) if on == node):
+            self._revoked_at.pop(key, None)
+            return False
+        return now - self._revoked_at.setdefault(key, now) >= REVOKED_SECONDS

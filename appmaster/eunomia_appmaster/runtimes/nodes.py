@@ -1,0 +1,208 @@
+"""One runtime for each node on which an app may run workers, and the start of a gang over several of them."""
+
+import dataclasses
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+import structlog
+
+from eunomia.errors import InputError
+from eunomia.model.shapes import value
+from eunomia_appmaster.node.system import MACHINE, System
+from eunomia_appmaster.runtimes.local import LauncherRuntime
+from eunomia_appmaster.runtimes.runtime import (
+    Away,
+    ContainerStatus,
+    GangSpec,
+    Prepared,
+    RefusedError,
+    Runtime,
+    RuntimeAwayError,
+)
+
+log = structlog.get_logger()
+
+UNREACHABLE_SECONDS = 10.0
+"""Seconds without an answer after which a node counts as one that its app's master cannot reach."""
+PATIENCE_SECONDS = 1.0
+
+
+@value
+class NodeAccess:
+    """What the arbiter says of a node: where its launcher listens, and the app's token there."""
+
+    node: str
+    address: str
+    token: str
+    lost: bool = False
+    """Whether it is silent for the arbiter's limit, so that its leases have ended."""
+
+
+class NodeRuntimes:
+    """The runtimes of an app's nodes. Thread-safe.
+
+    The app master's own node is always one of them. Others are made when the app gets slots there, or has a gang there,
+    and closed when it has neither any more.
+
+    Args:
+        app: the owner of the containers.
+        own: the runtime of the app master's own node.
+        own_node: its name.
+        system: clocks, threads and connections of the machine.
+    """
+
+    def __init__(self, app: str, own: Runtime, own_node: str, *, system: System = MACHINE) -> None:
+        self.own_node = own_node
+        self._app = app
+        self._system = system
+        self._lock = system.lock()
+        self._runtimes: dict[str, Runtime] = {own_node: own}
+        self._ready: set[str] = set()
+        """Nodes whose runtimes have given a full report."""
+        self._access: dict[str, NodeAccess] | None = None
+
+    # -- which nodes there are
+
+    def hear(self, nodes: Iterable[NodeAccess]) -> None:
+        """Take the arbiter's list of all nodes of the cluster.
+
+        A restarted arbiter does not know the address of a node that has not registered again: the last one stays.
+        """
+        with self._lock:
+            before = self._access or {}
+            self._access = {
+                access.node: access
+                if access.address or access.node not in before
+                else dataclasses.replace(access, address=before[access.node].address)
+                for access in nodes
+            }
+
+    def keep(self, nodes: Collection[str]) -> None:
+        """Have runtimes of the own node and of these nodes, and close all others."""
+        with self._lock:
+            for node in nodes:
+                if node not in self._runtimes:
+                    self._runtimes[node] = self._make(node)
+            over = [node for node in self._runtimes if node not in nodes and node != self.own_node]
+            closing = [self._runtimes.pop(node) for node in over]
+            self._ready -= set(over)
+        for runtime in closing:
+            runtime.close()
+
+    def all(self) -> dict[str, Runtime]:
+        """Return all runtimes by node."""
+        with self._lock:
+            return dict(self._runtimes)
+
+    def of(self, node: str) -> Runtime:
+        """Return the runtime of a node, made where there is none yet."""
+        with self._lock:
+            if node not in self._runtimes:
+                self._runtimes[node] = self._make(node)
+            return self._runtimes[node]
+
+    def is_lost(self, node: str) -> bool:
+        """Return whether the arbiter says that a node is lost, or no longer part of the cluster."""
+        with self._lock:
+            if self._access is None or node == self.own_node:
+                return False
+            return node not in self._access or self._access[node].lost
+
+    def is_ready(self, node: str) -> bool:
+        """Return whether a node has given a full report, and answered when it was called last.
+
+        The own node counts as ready after its report, since all calls wait for its launcher.
+        """
+        return node in self._ready and (node == self.own_node or self._away(node) is None)
+
+    def is_unreachable(self, node: str) -> bool:
+        """Return whether another node than the app master's own has not answered for ``UNREACHABLE_SECONDS``."""
+        away = self._away(node)
+        return node != self.own_node and away is not None and self._system.uptime() - away.since >= UNREACHABLE_SECONDS
+
+    def why_away(self, node: str) -> str:
+        """Return why a node did not answer; empty: it did."""
+        away = self._away(node)
+        return "" if away is None else away.why
+
+    def reported(self, node: str, runtime: Runtime) -> None:
+        """Note that a runtime has given its first, full report; one that was closed meanwhile is passed over."""
+        with self._lock:
+            if self._runtimes.get(node) is runtime:
+                self._ready.add(node)
+
+    def has_settled(self, nodes: Iterable[str]) -> bool:
+        """Return whether each of these nodes has given a full report, is lost or cannot be reached."""
+        return all(node in self._ready or self.is_lost(node) or self.is_unreachable(node) for node in nodes)
+
+    def _away(self, node: str) -> Away | None:
+        with self._lock:
+            runtime = self._runtimes.get(node)
+        return None if runtime is None else runtime.away
+
+    def close(self) -> None:
+        """Close all connections; containers run on."""
+        for runtime in self.all().values():
+            runtime.close()
+
+    def _make(self, node: str) -> Runtime:
+        return LauncherRuntime(
+            self._app,
+            node,
+            lambda: self._access_to(node),
+            patience_seconds=PATIENCE_SECONDS,
+            fails_fast=True,
+            system=self._system,
+        )
+
+    def _access_to(self, node: str) -> tuple[str, str]:
+        known = (self._access or {}).get(node)
+        if known is None or not known.address:
+            raise InputError("the arbiter must say where the launcher of a node listens", value="nothing", place=node)
+        return known.address, known.token
+
+    # -- gangs
+
+    def start(self, parts: Mapping[str, GangSpec], *, wait_seconds: float = 0.0) -> tuple[ContainerStatus, ...]:
+        """Start the workers of a gang on all of its nodes, or on none. Idempotent.
+
+        On one node that is one call. Over several, each node prepares its part, the one of rank 0 first since it
+        reserves the gang's port; once all have, each is ordered to go. After an error some nodes may be prepared, or
+        have begun: the same call again goes on from there, and ``undo`` ends it.
+
+        Args:
+            parts: by node, the one of rank 0 first.
+            wait_seconds: for former containers to leave the slots, on each node.
+
+        Raises:
+            LeaseOverError, SlotBusyError, RefusedError, RuntimeAwayError: as ``Runtime.start``; with the node.
+        """
+        if len(parts) == 1:
+            ((node, part),) = parts.items()
+            return self.of(node).start(part, wait_seconds=wait_seconds)
+        prepared: list[Prepared] = []
+        for node, part in parts.items():
+            port = prepared[0].master_port if prepared else None
+            made = self.of(node).prepare(dataclasses.replace(part, master_port=port), wait_seconds=wait_seconds)
+            prepared.append(made)
+            if any(status.completed for status in made.statuses):  # it was given up: the others must not go
+                return tuple(status for one in prepared for status in one.statuses)
+        return tuple(
+            status
+            for node, part in parts.items()
+            for status in self.of(node).go([spec.container_id for spec in part.containers])
+        )
+
+    def undo(self, containers: Mapping[str, Sequence[str]], reason: str) -> None:
+        """End what a start has begun, at once, on each node that answers.
+
+        On a node that does not, what is prepared is given up, since no order to go comes.
+
+        Args:
+            containers: ids by node.
+            reason: kept in their statuses.
+        """
+        for node, ids in containers.items():
+            try:
+                self.of(node).stop(ids, deadline_seconds=0.0, reason=reason)
+            except (RefusedError, RuntimeAwayError) as error:  # it never heard of them, or does not answer
+                log.info("gang.not_undone", node=node, containers=list(ids), why=str(error))
