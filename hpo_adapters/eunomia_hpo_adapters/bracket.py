@@ -43,6 +43,10 @@ class Bracket:
         self.sizes: list[int] = [max(len(members) // reduction_factor**level, 1) for level in range(len(ends))]
         self._factor, self._asynchronous, self._better_first = reduction_factor, asynchronous, better_first
         self._level = dict.fromkeys(members, 0)
+        self._running: list[set[int]] = [set(members), *(set[int]() for _ in ends[1:])]
+        """By rung, the trials that have not reached it yet."""
+        self.changed = set(members)
+        """Trials that were added, arrived, were promoted or failed since the reader emptied it."""
         self._arrived: list[dict[int, float]] = [{} for _ in ends]
         """By rung, the metrics of the trials on arrival."""
         self._finished: set[int] = set()
@@ -57,12 +61,18 @@ class Bracket:
             self._finished.add(trial)
         if self.is_active(trial):
             self._arrived[self._level[trial]][trial] = metric
+            self._leave(trial)
             self._settle()
 
     def fail(self, trial: int) -> None:
         """Record that a trial failed: it is not promoted again."""
         self._failed.add(trial)
+        self._leave(trial)
         self._settle()
+
+    def _leave(self, trial: int) -> None:
+        self._running[self._level[trial]].discard(trial)
+        self.changed.add(trial)
 
     def _settle(self) -> None:
         """Promote until no trial can be promoted, and end trials that never can be."""
@@ -78,8 +88,11 @@ class Bracket:
         """Move a trial to the next rung; a trial with an ended script arrives there at once."""
         level = self._level[trial]
         self._level[trial] = level + 1
+        self.changed.add(trial)
         if trial in self._finished:
             self._arrived[level + 1][trial] = self._arrived[level][trial]
+        else:
+            self._running[level + 1].add(trial)
 
     def _promotable(self) -> Iterator[int]:
         lowest = self.lowest_level
@@ -107,9 +120,7 @@ class Bracket:
 
     def is_active(self, trial: int) -> bool:
         """Whether the trial has not reached its rung yet."""
-        return (
-            trial not in self._failed and trial not in self._dropped and trial not in self._arrived[self._level[trial]]
-        )
+        return trial in self._running[self._level[trial]]
 
     def is_over(self, trial: int) -> bool:
         """Whether the trial will not run again."""
@@ -118,7 +129,7 @@ class Bracket:
     @property
     def active(self) -> list[int]:
         """Members that have not reached their rung, by number."""
-        return [trial for trial in self._level if self.is_active(trial)]
+        return sorted(trial for running in self._running for trial in running)
 
     @property
     def paused(self) -> list[int]:
@@ -137,7 +148,7 @@ class Bracket:
     @property
     def lowest_level(self) -> int | None:
         """The lowest rung at which a trial may still arrive; None: the bracket is done."""
-        return min((self._level[trial] for trial in self._level if self.is_active(trial)), default=None)
+        return next((level for level, running in enumerate(self._running) if running), None)
 
     def expected(self, level: int) -> int:
         """Return the number of trials, not chosen yet, that will run to a rung above the lowest."""
@@ -178,3 +189,9 @@ class Bracket:
         self._finished = set(state["finished"])
         self._failed = set(state["failed"])
         self._dropped = set(state["dropped"])
+        self._running = [set() for _ in self.ends]
+        over = self._failed | self._dropped
+        for trial, level in self._level.items():
+            if trial not in over and trial not in self._arrived[level]:
+                self._running[level].add(trial)
+        self.changed = set(self._level)

@@ -12,6 +12,7 @@ from typing import ClassVar, Literal
 from eunomia.errors import InputError
 from eunomia_appmaster.tuner import Action, JobInfo, JsonState, Search, Trial, TrialRun, check_grid
 from eunomia_hpo_adapters.bracket import Bracket
+from eunomia_hpo_adapters.run_order import RunOrder
 from eunomia_hpo_adapters.scoreboard import Scoreboard
 from eunomia_hpo_adapters.trials import Trials
 
@@ -72,6 +73,9 @@ class Halving:
         self._growth = growth
         self._known: tuple[dict[int, float], list[list[JobInfo]]] | None = None
         """A cache: the input of the last forecast, and the forecast."""
+        self._order = RunOrder()
+        self._ordered = 0
+        """Trials up to this number have been given their places in the order, as far as they run."""
 
     # -- results
 
@@ -108,8 +112,19 @@ class Halving:
 
     def runs(self) -> Sequence[TrialRun]:
         """See ``Tuner``: trials that have not reached their rung, those at higher rungs first, then by number."""
-        wanted = [(-bracket.level(trial), trial) for bracket in self._brackets for trial in self._active(bracket)]
-        return [self._run(trial) for _, trial in sorted(wanted)]
+        made = len(self._trials)
+        changed = set(range(self._ordered + 1, made + 1))
+        for bracket in self._brackets:
+            changed |= bracket.changed
+            bracket.changed = set()
+        self._ordered = made
+        for trial in changed:
+            bracket = self._bracket[trial]
+            if trial <= made and bracket.is_active(trial):
+                self._order.put(bracket.level(trial), self._run(trial))
+            else:
+                self._order.drop(trial)
+        return self._order.runs()
 
     def _active(self, bracket: Bracket) -> list[int]:
         """Members that have not reached their rung and already have parameters."""

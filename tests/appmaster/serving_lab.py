@@ -50,7 +50,7 @@ def eventually(look: Callable[[], T], what: str = "", seconds: float = PATIENCE_
     return seen
 
 
-def supervisor(folder: Path, **more: Any) -> Supervisor:
+def supervisor(folder: Path, *, stop_asked: Callable[[], bool] = lambda: False, **more: Any) -> Supervisor:
     """An arbiter and a launcher of two CPU slots with their state in ``folder/state``; ``more`` is of ``Serving``."""
     values: dict[str, Any] = {
         "slots": 2,
@@ -61,7 +61,7 @@ def supervisor(folder: Path, **more: Any) -> Supervisor:
         "arbiter_options": ("--not-durable", "--heartbeat-seconds", "0.3"),
         **more,
     }
-    return Supervisor(folder / "state", Serving(**values))
+    return Supervisor(folder / "state", Serving(**values), stop_asked=stop_asked)
 
 
 def client(made: Supervisor) -> Client:

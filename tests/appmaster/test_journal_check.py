@@ -9,6 +9,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -150,9 +151,9 @@ def renew_a_lease_that_is_not_there(run: Any) -> None:
 
 def change_a_saved_state(run: Any) -> None:
     (data,) = run._database.execute("SELECT state FROM checkpoints WHERE after_step = 14").fetchone()
-    state = json.loads(data)
+    state = json.loads(zlib.decompress(data))
     state["tables"]["holdings"]["columns"]["lease"][2] = 3
-    run.sql("UPDATE checkpoints SET state = ? WHERE after_step = 14", json.dumps(state).encode())
+    run.sql("UPDATE checkpoints SET state = ? WHERE after_step = 14", zlib.compress(json.dumps(state).encode()))
     run.sum_checkpoint(14)
 
 

@@ -5,6 +5,7 @@ import json
 import sys
 import threading
 import time
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -493,7 +494,7 @@ def test_a_new_arbiter_has_the_same_state_to_the_last_byte(lab: Any, checkpoint:
     arbiter = lab.arbiter
     service = arbiter.service
     arbiter.close(checkpoint=checkpoint)
-    before = json.loads(service.driver.arbiter.save())
+    before = json.loads(zlib.decompress(service.driver.arbiter.save()))
     with Journal.open(arbiter.settings.journal) as journal:
         cluster = service.nodes.layout.cluster
         again = Arbiter(cluster, service.profile.stages(cluster), Profile.fallback().stages(cluster))
@@ -504,7 +505,7 @@ def test_a_new_arbiter_has_the_same_state_to_the_last_byte(lab: Any, checkpoint:
         for step in steps:
             again.replay(step.now, step.events, step.decision)
     lab.arbiter = lab_module.Arbiter(arbiter.settings.state_dir)  # for the fixture to close
-    after = json.loads(again.save())
+    after = json.loads(zlib.decompress(again.save()))
     assert {name: after[name] for name in after if after[name] != before[name]} == {}
     assert after == before
 

@@ -4,8 +4,9 @@
     python tests/benchmarks/bench_trials.py 10000 --tuner hyperband --beside OLDER_CHECKOUT
 
 `serve` with its launcher, an app master, and workers (`tests/appmaster/tiny_worker.py`) run for a minute after a
-warm-up. Journal is what SQLite's file, its log and the archive grow by, and what the arbiter wrote to disk; CPU is that
-of the arbiter and of the app master, workers and launcher left out. Prints; asserts no timing.
+warm-up of 15 s; with `--checkpoints` it lasts until the journal has both of its checkpoints. Journal is what the pages
+in use of SQLite's file and the archive grow by: the log is emptied again and again, and pages of deleted rows are used
+again. CPU is that of the arbiter and of the app master, workers and launcher left out. Prints; asserts no timing.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import json
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -22,6 +24,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+
+from eunomia.journal.journal import CHECKPOINTS_KEPT
 
 ROOT = Path(__file__).parent.parent.parent
 WORKER = ROOT / "tests" / "appmaster" / "tiny_worker.py"
@@ -93,7 +97,7 @@ class LiveApp:
         arbiter, master = self._arbiter(), self._master()
         before = [_used(each) for each in (arbiter, master)]
         journal, began = self._journal_bytes(), time.monotonic()
-        started = self._starts()
+        started, rows, steps = self._starts(), self._row_bytes(), self._asked("SELECT max(id) FROM steps")
         time.sleep(seconds)
         wall = time.monotonic() - began
         after = [_used(each) for each in (arbiter, master)]
@@ -105,7 +109,11 @@ class LiveApp:
             "starts of trials": self._starts() - started,
             "arbiter, cores": arbiter_cpu / wall,
             "app master, cores": master_cpu / wall,
+            "steps": self._asked("SELECT max(id) FROM steps") - steps,
+            "rows of steps grow, MB/h": (self._row_bytes() - rows) * hour,
             "journal grows, MB/h": (self._journal_bytes() - journal) * hour,
+            "journal, MB": self._journal_bytes() / 1e6,
+            "SQLite's log, MB": (self.state / "journal.sqlite-wal").stat().st_size / 1e6,
             "arbiter writes, MB/h": arbiter_bytes * hour,
             "app master writes, MB/h": master_bytes * hour,
             "app master, MB": master.memory_info().rss / 1e6,
@@ -121,10 +129,23 @@ class LiveApp:
         lines = (self.state / "apps" / "search" / "activity.jsonl").read_text().splitlines()
         return sum(json.loads(line)["event"] == "start" for line in lines)
 
+    def warm_up(self, *, checkpoints: bool) -> None:
+        """Wait for 15 s, and until the journal holds the checkpoints that it keeps."""
+        time.sleep(15.0)
+        while checkpoints and self._asked("SELECT count(*) FROM checkpoints") < CHECKPOINTS_KEPT:
+            time.sleep(1.0)
+
+    def _asked(self, query: str) -> int:
+        with contextlib.closing(sqlite3.connect(f"file:{self.state}/journal.sqlite?mode=ro", uri=True)) as database:
+            return int(database.execute(query).fetchone()[0] or 0)
+
     def _journal_bytes(self) -> int:
-        return sum(file.stat().st_size for file in self.state.rglob("journal*") if file.is_file()) + sum(
-            file.stat().st_size for file in self.state.glob("*archive*/*")
-        )
+        pages = self._asked("PRAGMA page_count") - self._asked("PRAGMA freelist_count")
+        archive = sum(file.stat().st_size for file in self.state.glob("*archive*/*"))
+        return pages * self._asked("PRAGMA page_size") + archive
+
+    def _row_bytes(self) -> int:
+        return self._asked("SELECT sum(length(events) + length(decision)) FROM steps")
 
     def _ours(self) -> list[psutil.Process]:
         found = []
@@ -174,6 +195,7 @@ def main() -> None:
     options.add_argument("--tuner", choices=sorted(TUNERS), default="none")
     options.add_argument("--policy", default="default")
     options.add_argument("--seconds", type=float, default=60.0, help="measured, after a warm-up of 15 s")
+    options.add_argument("--checkpoints", action="store_true", help="warm up until the journal has both checkpoints")
     options.add_argument("--beside", type=Path, help="root of another checkout, measured too")
     chosen = options.parse_args()
     roots = [ROOT, *([chosen.beside.resolve()] if chosen.beside else [])]
@@ -186,7 +208,7 @@ def main() -> None:
                     first = app.submit()
                     print(f"{root}: {trials} trials, {chosen.tuner}: first trial after {first:.1f} s", flush=True)
                     print(f"  {app.spent()} (load {os.getloadavg()[0]:.1f})", flush=True)
-                    time.sleep(15.0)
+                    app.warm_up(checkpoints=chosen.checkpoints)
                     for name, figure in app.measure(chosen.seconds).items():
                         print(f"  {name:26} {figure:10.3f}", flush=True)
 

@@ -5,6 +5,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import zlib
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -18,7 +19,7 @@ from eunomia.errors import InputError
 from eunomia.journal.files import JournalWriteError, Keep, Retention
 from eunomia.journal.journal import Journal, read_journal
 from eunomia.journal.recovery import recover
-from eunomia.journal.sums import row_sum, step_sum
+from eunomia.journal.sums import checkpoint_sum, row_sum, step_sum
 from eunomia.journal.values import Note
 from eunomia.model.cluster import Cluster, Machine
 from eunomia.platform.profiles import Profile
@@ -145,7 +146,28 @@ def test_a_journal_of_version_1_is_read_as_it_is_and_brought_up_when_it_is_writt
         assert reader._version == 1
     assert recovered(path).save() == made.save()
     with read_journal(path) as reader:
-        assert reader._version == 4
+        assert reader._version == 5
+
+
+def test_a_journal_with_plain_checkpoints_is_read_and_goes_on_with_compressed_ones(path: Path) -> None:
+    with Journal.open(path, durable=False) as journal:
+        made = live(journal, 5, checkpoint_every=3)
+        saved = next(journal.checkpoints())
+    row = (saved.after_step, saved.at, zlib.decompress(saved.state))
+    old = sqlite3.connect(path)
+    old.execute("INSERT OR REPLACE INTO checkpoints VALUES (?,?,?,?)", (*row, checkpoint_sum(*row)))
+    old.execute("PRAGMA user_version=4")
+    old.commit()
+    old.close()
+    with read_journal(path) as reader:
+        anew = arbiter()
+        assert [step.number for step in recover(anew, reader)] == [4, 5]
+        assert anew.save() == made.save()
+    with Journal.open(path, durable=False) as journal:
+        assert journal._version == 5
+        live(journal, 3, checkpoint_every=3)
+        sizes = [len(state.state) for state in journal.checkpoints()]
+    assert sizes[0] < sizes[1] / 2 == len(row[2]) / 2
 
 
 # --- damage -----------------------------------------------------------------------------------------------------------

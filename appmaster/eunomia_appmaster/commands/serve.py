@@ -38,6 +38,7 @@ def serve(flags: ServeFlags) -> int:
     """Run the arbiter and this machine's launcher; returns the exit code once all processes have ended."""
     from eunomia_appmaster.node import local_machine
     from eunomia_appmaster.node.control_groups import choose
+    from eunomia_appmaster.node.patience import StopAskedError
     from eunomia_appmaster.node.supervisor import Supervisor
 
     configure_logs()
@@ -48,12 +49,14 @@ def serve(flags: ServeFlags) -> int:
     machine = local_machine.detect(flags.slots, use_gpus=not flags.cpu_only, slot_types=flags.slot_types)
     groups = choose(flags.home, flags.control_groups, paced=machine.is_paced)
     stop = _Stop(reloads=serving.certificates is not None)
-    supervisor = Supervisor(flags.home, serving)
+    supervisor = Supervisor(flags.home, serving, stop_asked=stop.is_asked)
     try:
         with supervisor:
             facts, notes = _facts(supervisor, serving.policy, machine, groups)
             typer.echo(json.dumps(facts) if flags.as_json else "\n".join(_lines(machine.describe(), facts, notes)))
             stop.wait(supervisor)
+    except StopAskedError:  # before it was ready; it has ended what it had started
+        pass
     except KeyboardInterrupt:  # a second signal
         stop.ignore()
         supervisor.end_now()
@@ -179,6 +182,10 @@ class _Stop:
             raise KeyboardInterrupt  # a second one ends workers without a grace period
         self.exit_code = INTERRUPTED if number == signal.SIGINT else 0
         self._heard.set()
+
+    def is_asked(self) -> bool:
+        """Return whether a first signal has come."""
+        return self._heard.is_set()
 
     def ignore(self) -> None:
         """Ignore further signals, since an interrupted shutdown would leave workers running."""

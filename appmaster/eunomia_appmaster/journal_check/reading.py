@@ -19,7 +19,7 @@ from eunomia_appmaster.journal_check.findings import AddFinding, Finding, Rule
 from eunomia_appmaster.journal_check.plain import plain
 
 APPLICATION_ID = 0x45554E4F
-VERSIONS = (1, 2, 3, 4)
+VERSIONS = (1, 2, 3, 4, 5)
 ATTEMPTS, PAUSE_SECONDS = 10, 0.05
 """Attempts to open a journal that is being written, and the seconds between them."""
 DECIDED = ("now", "version", "round", "orders", "transitions", "renewals", "offers", "closed", "faults")
@@ -188,8 +188,8 @@ class Rows:
             self._unreadable("its state is not as it was written", place)
             return None
         try:
-            made = json.loads(state)
-        except (ValueError, RecursionError) as error:
+            made = json.loads(state if state.startswith(b"{") else zlib.decompress(state))
+        except (zlib.error, ValueError, RecursionError) as error:
             self._unreadable(f"its state is no JSON: {error}", place)
             return None
         return Saved(after_step=after, state=made)

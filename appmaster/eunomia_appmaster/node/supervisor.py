@@ -27,6 +27,7 @@ from eunomia_appmaster.node.gpu_locks import GpuLocks, Holder
 from eunomia_appmaster.node.kept_files import read_kept
 from eunomia_appmaster.node.mark_file import MARK
 from eunomia_appmaster.node.parent_death import with_death_signal
+from eunomia_appmaster.node.patience import STILL_SECONDS, StopAskedError, Wait
 from eunomia_appmaster.node.stack_signal import STACKS_FOLDER
 from eunomia_appmaster.node.writable import check_writable
 from eunomia_appmaster.service.marks import Marks
@@ -252,13 +253,17 @@ class Supervisor:
     Args:
         state_dir: journal, apps, launcher's files.
         serving: what is started.
+        stop_asked: whether the start is to be broken off; looked at while it waits.
     """
 
-    def __init__(self, state_dir: Path, serving: Serving = DEFAULT) -> None:
+    def __init__(
+        self, state_dir: Path, serving: Serving = DEFAULT, *, stop_asked: Callable[[], bool] = lambda: False
+    ) -> None:
         self.state_dir = state_dir.resolve()
         self.run_dir = run_dir(state_dir)
         self._serving = serving
         self._address = serving.address
+        self._stop_asked = stop_asked
         self.arbiter: Child | None = None
         self.launcher: Child | None = None
         self.locks = GpuLocks()
@@ -289,12 +294,19 @@ class Supervisor:
         """The operator's token."""
         return self.run_dir / "token"
 
-    def start(self, *, ready_seconds: float = 60.0) -> None:
+    def start(self, *, still_seconds: float = STILL_SECONDS) -> None:
         """Start both, and wait until the arbiter has its machine; it may ask whether steps may be lost.
+
+        On a slow machine that takes as long as it takes; what is waited for is logged.
+
+        Args:
+            still_seconds: limit of the time in which neither of them used a core, waited for one or for the disk, or
+                was stopped (``Patience``).
 
         Raises:
             InputError: another arbiter holds the journal, or a GPU; or the journal is empty and was not.
-            EunomiaError: one of them gave up, or it took too long.
+            StopAskedError: it was asked to stop meanwhile.
+            EunomiaError: one of them gave up, or both stood still.
         """
         os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # gRPC remarks on every start of a process otherwise
         check_writable(self.state_dir)
@@ -306,14 +318,14 @@ class Supervisor:
             self._take_locks()
             self.arbiter = self._make("arbiter", self._arbiter_command(), signal.SIGTERM)
             self.arbiter.start()
-            self._await(lambda: (self.run_dir / "address").exists(), ready_seconds)
+            self._await(lambda _: (self.run_dir / "address").exists(), "the arbiter listens", still_seconds)
             # a port that was free once is kept over restarts
             self._address = f"{self._address.rpartition(':')[0]}:{self.address.rpartition(':')[2]}"
             self.arbiter.command = [option for option in self._arbiter_command() if option != ACCEPT_LOSS]
             self.launcher = self._make("launcher", self._launcher_command(), signal.SIGHUP)
             self.launcher.pass_fds = self.locks.fds
             self.launcher.start()
-            self._await(self._ready, ready_seconds)
+            self._await(self._ready, "the arbiter has its machine", still_seconds)
         except BaseException as error:
             self.__exit__(type(error))
             raise
@@ -369,22 +381,24 @@ class Supervisor:
         except (OSError, ValueError):
             return None
 
-    def _ready(self) -> bool:
+    def _ready(self, timeout_seconds: float) -> bool:
         from eunomia_appmaster.client import Client
 
         try:
-            with Client(self.address, token_file=self.token_file, timeout_seconds=2.0) as client:
+            with Client(self.address, token_file=self.token_file, timeout_seconds=timeout_seconds) as client:
                 health = client.health()
                 return health.ready or bool(health.question)
         except (EunomiaError, OSError):
             return False
 
-    def _await(self, done: Callable[[], bool], seconds: float) -> None:
-        deadline = time.monotonic() + seconds
-        while not done():
+    def _await(self, done: Callable[[float], bool], what: str, still_seconds: float) -> None:
+        """Wait until something is done; see ``Wait``."""
+        wait = Wait(what, still_seconds, place=str(self.state_dir))
+        while not done(wait.call_seconds):
             self.check()
-            if time.monotonic() > deadline:
-                raise EunomiaError(f"the arbiter must be ready within {seconds:.0f} s", place=str(self.state_dir))
+            if self._stop_asked():
+                raise StopAskedError("the service was asked to stop", place=str(self.state_dir))
+            wait.look([child for child in (self.arbiter, self.launcher) if child is not None])
             time.sleep(0.03)
 
     def check(self) -> None:

@@ -9,7 +9,7 @@ from eunomia.errors import InputError
 from eunomia.journal.files import BEGIN_ANEW, CURE, reading
 from eunomia.journal.sums import NOTES, add_sums, as_text, write_meta
 
-SCHEMA: Final = 4
+SCHEMA: Final = 5
 """Version of the tables; kept in SQLite's ``user_version``, and with its date in the table ``schema_versions``."""
 OLDEST_READ: Final = 1
 APPLICATION_ID: Final = 0x45554E4F
@@ -103,12 +103,10 @@ def bring_up(database: sqlite3.Connection) -> None:
     version = version_of(database)
     if version == SCHEMA:
         return
-    script = _TABLES_1 if version == 0 else ""
-    script += _FROM_1_TO_2 if version < 2 else ""
-    script += _FROM_2_TO_3 if version < 3 else ""
+    script = "".join((_TABLES_1, _FROM_1_TO_2, _FROM_2_TO_3, _FROM_3_TO_4)[version:])
     database.execute("BEGIN IMMEDIATE")
     try:
-        for statement in filter(str.strip, (script + _FROM_3_TO_4).split(";")):
+        for statement in filter(str.strip, script.split(";")):
             database.execute(statement)
         if version < 3:
             add_sums(database)

@@ -22,6 +22,7 @@ UNREADABLE: Final = (
     KeyError,
     IndexError,
     OverflowError,
+    zlib.error,
     RecursionError,
     ArithmeticError,
 )

@@ -1,0 +1,159 @@
+"""Decides how long processes are waited for that start: only the time in which none of them gets on counts.
+
+On a machine with too few cores a start takes as long as it takes. A process gets on while it uses a core, waits for one
+or for the disk, or is stopped from outside; one that sleeps all the time waits for something that does not come.
+"""
+
+import contextlib
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Final, Protocol
+
+import structlog
+
+from eunomia.errors import EunomiaError
+from eunomia_appmaster.node.stopped_processes import STOPPED, process_state
+from eunomia_appmaster.node.system import MACHINE
+
+log = structlog.get_logger()
+
+STILL_SECONDS: Final = 60.0
+"""Seconds for which all processes may stand still."""
+MOST_ENDS: Final = 8
+"""Ends of one process during one wait after which it is not waited for any longer, however long it lasted."""
+SAY_SECONDS: Final = 10.0
+"""Seconds after which the log says what is waited for; then after twice as long, and so on."""
+CALL_SECONDS: Final = (2.0, 10.0)
+"""Seconds in which a process that starts must answer a call: a quarter of the wait, within these two."""
+MOST_GAP_SECONDS: Final = 15.0
+"""Longest time between two looks that counts; in a longer one the waiting process did not run itself."""
+_BUSY_STATES: Final = STOPPED | {"D"}
+
+
+class StopAskedError(EunomiaError):
+    """The service was asked to stop before it was ready."""
+
+
+class Starting(Protocol):
+    """A process that is kept running, and is waited for."""
+
+    name: str
+    restarts: int
+
+    @property
+    def pid(self) -> int | None:
+        """Its process; None: between two of them."""
+        ...
+
+
+class Patience:
+    """The seconds for which processes stood still, as a loop sees them that looks several times a second.
+
+    Args:
+        clock: the machine's uptime in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = MACHINE.uptime) -> None:
+        self._clock = clock
+        self._looked_at = self.began = clock()
+        self._known: dict[int, float] = {}
+        self.still_seconds = 0.0
+        """Seconds in which all processes slept."""
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of the whole wait."""
+        return self._clock() - self.began
+
+    def look(self, pids: Collection[int]) -> None:
+        """Note what processes did since the last look; a new process has got on in all of that time."""
+        now = self._clock()
+        passed, self._looked_at = now - self._looked_at, now
+        before, self._known = self._known, {pid: sum(core_seconds(pid)) for pid in pids}
+        moved = (
+            passed
+            if pid not in before or process_state(pid) in _BUSY_STATES
+            else min(passed, max(0.0, used - before[pid]))
+            for pid, used in self._known.items()
+        )
+        if passed <= MOST_GAP_SECONDS:
+            self.still_seconds += passed - max(moved, default=0.0)
+
+
+class Wait:
+    """One wait for something that processes do at their start.
+
+    Args:
+        what: the sentence that is true then.
+        still_seconds: for which all of them may stand still.
+        place: of errors.
+        clock: the machine's uptime in seconds.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        still_seconds: float = STILL_SECONDS,
+        *,
+        place: str,
+        clock: Callable[[], float] = MACHINE.uptime,
+    ) -> None:
+        self._what = what
+        self._still_seconds = still_seconds
+        self._place = place
+        self._patience = Patience(clock)
+        self._say_after = SAY_SECONDS
+        self._ends: dict[str, int] = {}
+
+    @property
+    def call_seconds(self) -> float:
+        """Seconds in which a call must be answered; on a starved machine more with each attempt."""
+        least, most = CALL_SECONDS
+        return min(most, max(least, self._patience.seconds / 4.0))
+
+    def look(self, processes: Sequence[Starting]) -> None:
+        """Note what the processes did, and say what is waited for from time to time.
+
+        Raises:
+            EunomiaError: they stood still for too long, or one of them ended too often.
+        """
+        patience = self._patience
+        patience.look([each.pid for each in processes if each.pid is not None])
+        if patience.still_seconds > self._still_seconds:
+            rule = f"arbiter and launcher may stand still for {self._still_seconds:.0f} s at most until {self._what}"
+            raise EunomiaError(rule, value="; ".join(map(_doing, processes)) or "no process", place=self._place)
+        for each in processes:
+            if each.restarts - self._ends.setdefault(each.name, each.restarts) > MOST_ENDS:
+                rule = f"a process may end {MOST_ENDS} times at most until {self._what}"
+                raise EunomiaError(rule, value=_doing(each), place=self._place)
+        if patience.seconds > self._say_after:
+            self._say_after *= 2.0
+            with contextlib.suppress(OSError, ValueError):  # a closed output
+                doing = [_doing(each) for each in processes]
+                log.warning("serve.waits", until=self._what, seconds=round(patience.seconds), processes=doing)
+
+
+def _doing(process: Starting) -> str:
+    if process.pid is None:
+        return f"{process.name}: none runs now, {process.restarts} restarts"
+    used, waited = core_seconds(process.pid)
+    return f"{process.name}: had a core for {used:.1f} s, waited {waited:.1f} s for one, {process.restarts} restarts"
+
+
+def core_seconds(pid: int) -> tuple[float, float]:
+    """Return for how long the threads of a process had a core, and for how long they waited for one.
+
+    Both are 0 for a process that has ended, and where the kernel counts neither.
+    """
+    used = waited = 0
+    try:
+        threads = list(Path(f"/proc/{pid}/task").iterdir())
+    except OSError:
+        return 0.0, 0.0
+    for thread in threads:
+        try:
+            words = (thread / "schedstat").read_text(encoding="ascii").split()
+            used, waited = used + int(words[0]), waited + int(words[1])
+        except (OSError, ValueError, IndexError):  # the thread has ended
+            continue
+    return used / 1e9, waited / 1e9
