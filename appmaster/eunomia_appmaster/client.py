@@ -354,8 +354,8 @@ class Client(UserAdministration):
         distrust = tls_error(self._address, details)
         if distrust is not None:
             return distrust
-        if "of user " in details and code in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
-            return InputError(details)
+        if (own := _own_errors(error)) is not None:
+            return own
         if code is grpc.StatusCode.UNAUTHENTICATED or code is grpc.StatusCode.PERMISSION_DENIED:
             rule = f"the token of the arbiter at {self.address} must be right ({TOKEN_CURE})"
             value = "another one in" if _read(self._token_file) else "none in"
@@ -365,7 +365,7 @@ class Client(UserAdministration):
             rule = f"an arbiter must be reachable ({self._cure()})"
             return UnreachableError(rule, value=why, place=self.address)
         if code is grpc.StatusCode.INVALID_ARGUMENT:
-            return _input_errors(error, details)
+            return InputError(details)
         if code is grpc.StatusCode.NOT_FOUND:
             rule, _, got = details.partition(", but got ")
             return InputError(rule, value=got or None)
@@ -401,7 +401,8 @@ def _found(named: str | None, *files: Path, state_dir: Path | None) -> Address:
     return known or Address.given(DEFAULT_ADDRESS)
 
 
-def _input_errors(error: grpc.RpcError, details: str) -> InputError:
+def _own_errors(error: grpc.RpcError) -> InputError | None:
+    """Return the errors of the caller's input or rights that a status carries as details; None: it carries none."""
     metadata: Any = error.trailing_metadata() or ()
     for key, content in metadata:
         if key == "eunomia-errors-bin":
@@ -416,7 +417,7 @@ def _input_errors(error: grpc.RpcError, details: str) -> InputError:
                     for one in several.errors
                 ]
             )
-    return InputError(details)
+    return None
 
 
 def _ended(app: pb.App) -> Ended:

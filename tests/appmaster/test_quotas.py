@@ -72,12 +72,14 @@ def test_an_app_beyond_its_quota_waits_until_it_takes_less(tmp_path: Path) -> No
         await quotas.look()
         status = await state(masters, pb.APP_MASTER_SUSPENDED)
         assert "takes 0.00 GiB of disk, more than its quota of 0.00 GiB" in status.diagnostics
+        assert status.held_back and not status.HasField("again_at"), "no time ends it"
         await quotas.look()
         await asyncio.sleep(0.1)
         assert (status.state, status.attempt) == (pb.APP_MASTER_SUSPENDED, 1)
         taken["ana"] = MIB
         await quotas.look()
-        assert (await state(masters, pb.APP_MASTER_RUNNING)).attempt == 2
+        again = await state(masters, pb.APP_MASTER_RUNNING)
+        assert (again.attempt, again.held_back) == (2, False)
         assert not next(iter(masters)).own_ends.times, "nothing of it counts against the app"
         masters.drain(0.0)
         await masters.ended()
@@ -106,7 +108,7 @@ def test_jobs_of_an_app_beyond_its_quota_end_with_the_reason_on_every_screen(
         assert capfd.readouterr().out.count("quota of 0.02 GiB") == 2
         assert cli.run(["apps", "--json", *state]) == 0
         (facts,) = json.loads(capfd.readouterr().out)["apps"]
-        assert facts["why"] == why and facts["tried_again_in_seconds"] is None
+        assert facts["why"] == why and facts["tried_again_in_seconds"] is None and facts["held_back"]
         (made.state_dir / "apps" / "big" / "1" / "big").write_bytes(b"")
         eventually(lambda: arbiter.app("big").running == 1, "it goes on")
         (tmp_path / "end").touch()

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
@@ -13,6 +14,7 @@ from eunomia.errors import EunomiaError, InputError, UnreachableError
 from eunomia_appmaster.client import Client
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
+from eunomia_appmaster.service.refusals import Details, one_error
 from eunomia_appmaster.service.user_record import USER_NOTE, UserLimits, named_in, read_user
 
 Connect = Callable[[str], Client]
@@ -262,6 +264,33 @@ def test_a_token_with_an_end_is_refused_after_it(served: Lab, operator: Client, 
     served.arbiter.call(lambda: setattr(users.get("ana"), "token_ends_at", 1.0))
     with pytest.raises(InputError, match="of user ana must not have ended; `eunomia users token ana`"):
         ana.names()
+
+
+@pytest.mark.parametrize("code", [grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED])
+@pytest.mark.parametrize("details", [(), one_error("jobs must rest on Sundays")])
+def test_what_a_user_is_refused_is_recognised_by_the_details_of_the_status_not_by_its_words(
+    tmp_path: Path, code: grpc.StatusCode, details: Details
+) -> None:
+    def refuse(_: bytes, context: grpc.ServicerContext) -> bytes:
+        context.set_trailing_metadata(details)
+        context.abort(code, "the token of user ana is of no use")
+
+    server = grpc.server(ThreadPoolExecutor(1))
+    method = grpc.unary_unary_rpc_method_handler(refuse)
+    service = grpc.method_handlers_generic_handler("eunomia.arbiter.ClientProtocol", {"List": method})
+    server.add_generic_rpc_handlers([service])
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    (tmp_path / "token").write_text("x")
+    try:
+        with (
+            Client(f"127.0.0.1:{port}", token_file=tmp_path / "token") as client,
+            pytest.raises(InputError if details else UnreachableError) as refused,
+        ):
+            client.list()
+        assert ("rest on Sundays" in str(refused.value)) is bool(details)
+    finally:
+        server.stop(None)
 
 
 @pytest.mark.parametrize("token", ["eu1.ana.1.00", "eu1.eve.1.00", "eu1.ana", "eu1.", "eu1.ana.1.", "eu1...."])

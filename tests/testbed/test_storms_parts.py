@@ -4,13 +4,15 @@ import random
 from collections import Counter
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from chaos.soak.slopes import slope
 from chaos.storms.outcome import Hit, StormRun, _needless, table
-from chaos.storms.plan import KINDS, LONG_STOP_SECONDS, STOP_SECONDS, Scope, Way, plan, shares
-from chaos.storms.redone import _work
+from chaos.storms.plan import KINDS, LONG_STOP_SECONDS, SHEPHERD, STOP_SECONDS, WORKER, Scope, Way, plan, shares
+from chaos.storms.redone import _work, redone
 
 
 def test_a_plan_follows_from_its_seed_and_hits_each_kind_alone_in_each_way() -> None:
@@ -37,6 +39,29 @@ def test_time_in_which_a_worker_was_stopped_is_no_work() -> None:
     assert _work(logged, 8, [(110.5, 140.5)]) == 141.0 - 108.0 - 30.0
     assert _work(logged, 8, []) == 33.0
     assert _work({5: 10.0, 6: 11.0}, 0, []) == 1.0
+    assert _work(logged, 8, [(110.5, 130.0), (120.0, 140.5)]) == 141.0 - 108.0 - 30.0  # two workers of a gang
+
+
+def test_time_between_two_incarnations_is_no_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trial that waits at a rung for 21 s, goes on for 0.2 s, and is killed."""
+    steps = {1: {19: 99.9, 20: 100.0}, 2: {21: 121.0, 22: 121.1, 23: 121.2}, 3: {21: 160.0, 22: 160.1}}
+    (tmp_path / "apps" / "halving" / "2").mkdir(parents=True)
+    logs = SimpleNamespace(
+        writers=lambda: sorted(steps),
+        as_written=lambda _, writer: SimpleNamespace(
+            step=np.array(list(steps[writer])), wall_time=np.array(list(steps[writer].values()))
+        ),
+    )
+    monkeypatch.setattr("chaos.storms.redone.read_logs", lambda _: logs)
+    (again,) = redone(tmp_path, {})
+    assert (again.job, again.steps) == ("halving/2", 3)
+    assert again.seconds == pytest.approx(0.2)
+
+
+def test_a_short_plan_stops_a_worker_and_a_shepherd_for_90_seconds() -> None:
+    for seed in range(20):
+        long = [one.kinds for one in plan(50, seed) if Way.LONG_STOP in one.ways]
+        assert {(WORKER,), (SHEPHERD,)} == set(long)
 
 
 def hit(kind: str, way: Way) -> Hit:

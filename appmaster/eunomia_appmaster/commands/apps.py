@@ -24,7 +24,6 @@ from eunomia_appmaster.commands.console import (
 )
 from eunomia_appmaster.explaining.best_jobs import best_facts, best_job
 from eunomia_appmaster.explaining.failures import (
-    MOST_PAUSE_SECONDS,
     failure_facts,
     failure_text,
     notices_of,
@@ -122,10 +121,10 @@ def _facts(app: pb.App) -> dict[str, Any]:
     if app.state in OVER:
         made |= {"jct_seconds": given(app, "jct_seconds"), "why": app.why}
     if app.state == SUSPENDED:
-        again = given(app, "tried_again_in_seconds")
         made |= {
             "why": app.why,
-            "tried_again_in_seconds": None if again is None or again > MOST_PAUSE_SECONDS else again,
+            "tried_again_in_seconds": given(app, "tried_again_in_seconds"),
+            "held_back": app.held_back,
         }
     return made
 

@@ -5,9 +5,6 @@ from typing import Any
 from eunomia.units import format_duration
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 
-MOST_PAUSE_SECONDS = 1e9
-"""An app that is suspended for longer waits for something other than time."""
-
 
 def failed_in_words(failed: int, trials: int) -> str:
     """Such as ``1 of 16 trials failed``."""
@@ -38,7 +35,7 @@ def notices_of(app: pb.App, job: str | None = None) -> list[str]:
 
 def suspension_text(app: pb.App) -> str:
     """Return why an app is suspended, when it is tried again if it is, and the command that does so at once."""
-    if app.tried_again_in_seconds > MOST_PAUSE_SECONDS:
+    if app.held_back:
         return app.why
     known = app.HasField("tried_again_in_seconds")
     again = f"in {format_duration(app.tried_again_in_seconds)}" if known else "soon"

@@ -24,8 +24,6 @@ from eunomia_appmaster.protocol.tokens import node_token
 
 log = structlog.get_logger()
 
-NO_TIME = 1e12
-"""Unix seconds of the next attempt of an app master that waits for something other than time."""
 HELD_BACK_SECONDS = 20.0
 """Seconds in which an app master that is held back may leave."""
 HASTY_SECONDS = 10.0
@@ -287,6 +285,7 @@ class AppMasters:
             status.attempt -= 1
             return
         status.ClearField("again_at")
+        status.held_back = False
         status.state = pb.APP_MASTER_STATE_UNSPECIFIED
 
     def _begin(self, master: AppMasterRecord) -> None:
@@ -306,7 +305,7 @@ class AppMasters:
             if master.final:
                 break
             if master.held_back:
-                master.status.again_at = NO_TIME
+                master.status.held_back = True
                 self._say_suspended(master, master.held_back)
             elif master.own_ends.suspended:
                 self._suspend(master, last_words(self._error_log(master)))
@@ -386,6 +385,7 @@ class AppMasters:
         await self._first_of(master.stopped, master.hurried, seconds=seconds)
         master.hurried.clear()
         status.ClearField("again_at")
+        status.held_back = False
         if not master.stopped.is_set():
             status.attempt = max(status.attempt + 1, master.order.attempt)
             status.state = pb.APP_MASTER_STATE_UNSPECIFIED

@@ -205,7 +205,8 @@ class ClientProtocolStub:
     """------------------------------------------------------------------------------------------------------- for people
 
     Served by the arbiter, called by commands with the operator's token, which is in the arbiter's token file, or with a
-    user's. Methods that the operator's token alone may call are marked (operator).
+    user's. Methods that the operator's token alone may call are marked (operator). UNAUTHENTICATED and PERMISSION_DENIED
+    carry Errors in the metadata "eunomia-errors-bin", too, where they say something of a user's token.
     """
 
     def __init__(self, channel):
@@ -295,7 +296,8 @@ class ClientProtocolServicer:
     """------------------------------------------------------------------------------------------------------- for people
 
     Served by the arbiter, called by commands with the operator's token, which is in the arbiter's token file, or with a
-    user's. Methods that the operator's token alone may call are marked (operator).
+    user's. Methods that the operator's token alone may call are marked (operator). UNAUTHENTICATED and PERMISSION_DENIED
+    carry Errors in the metadata "eunomia-errors-bin", too, where they say something of a user's token.
     """
 
     def Submit(self, request, context):
@@ -497,7 +499,8 @@ class ClientProtocol:
     """------------------------------------------------------------------------------------------------------- for people
 
     Served by the arbiter, called by commands with the operator's token, which is in the arbiter's token file, or with a
-    user's. Methods that the operator's token alone may call are marked (operator).
+    user's. Methods that the operator's token alone may call are marked (operator). UNAUTHENTICATED and PERMISSION_DENIED
+    carry Errors in the metadata "eunomia-errors-bin", too, where they say something of a user's token.
     """
 
     @staticmethod

@@ -146,7 +146,8 @@ class ClientProtocolStub:
     """------------------------------------------------------------------------------------------------------- for people
 
     Served by the arbiter, called by commands with the operator's token, which is in the arbiter's token file, or with a
-    user's. Methods that the operator's token alone may call are marked (operator).
+    user's. Methods that the operator's token alone may call are marked (operator). UNAUTHENTICATED and PERMISSION_DENIED
+    carry Errors in the metadata "eunomia-errors-bin", too, where they say something of a user's token.
     """
 
     @_typing.overload
@@ -198,7 +199,8 @@ class ClientProtocolAsyncStub(ClientProtocolStub):
     """------------------------------------------------------------------------------------------------------- for people
 
     Served by the arbiter, called by commands with the operator's token, which is in the arbiter's token file, or with a
-    user's. Methods that the operator's token alone may call are marked (operator).
+    user's. Methods that the operator's token alone may call are marked (operator). UNAUTHENTICATED and PERMISSION_DENIED
+    carry Errors in the metadata "eunomia-errors-bin", too, where they say something of a user's token.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -246,7 +248,8 @@ class ClientProtocolServicer(metaclass=_abc_1.ABCMeta):
     """------------------------------------------------------------------------------------------------------- for people
 
     Served by the arbiter, called by commands with the operator's token, which is in the arbiter's token file, or with a
-    user's. Methods that the operator's token alone may call are marked (operator).
+    user's. Methods that the operator's token alone may call are marked (operator). UNAUTHENTICATED and PERMISSION_DENIED
+    carry Errors in the metadata "eunomia-errors-bin", too, where they say something of a user's token.
     """
 
     @_abc_1.abstractmethod

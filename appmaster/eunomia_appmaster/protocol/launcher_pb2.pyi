@@ -768,6 +768,7 @@ class AppMasterStatus(_message.Message):
     AGAIN_AT_FIELD_NUMBER: _builtins.int
     STALLS_FIELD_NUMBER: _builtins.int
     LAST_STALL_FIELD_NUMBER: _builtins.int
+    HELD_BACK_FIELD_NUMBER: _builtins.int
     app: _builtins.str
     attempt: _builtins.int
     state: Global___AppMasterState.ValueType
@@ -781,11 +782,13 @@ class AppMasterStatus(_message.Message):
     drained: _builtins.bool
     """it ended since its launcher was ordered to end"""
     again_at: _builtins.float
-    """Unix seconds of the next attempt, while SUSPENDED"""
+    """Unix seconds of the next attempt, while SUSPENDED; not of one that is held back"""
     stalls: _builtins.int
     """attempts of this app's master that were ended since they hung"""
     last_stall: _builtins.str
     """why the last of them was ended, in words"""
+    held_back: _builtins.bool
+    """SUSPENDED for what time does not end, such as a quota that is exceeded"""
     @_builtins.property
     def exit(self) -> Global___Exit:
         """of the last attempt that ended"""
@@ -806,10 +809,11 @@ class AppMasterStatus(_message.Message):
         again_at: _builtins.float | None = ...,
         stalls: _builtins.int = ...,
         last_stall: _builtins.str = ...,
+        held_back: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_again_at", b"_again_at", "_ended_at", b"_ended_at", "_exit", b"_exit", "again_at", b"again_at", "ended_at", b"ended_at", "exit", b"exit"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_again_at", b"_again_at", "_ended_at", b"_ended_at", "_exit", b"_exit", "again_at", b"again_at", "app", b"app", "attempt", b"attempt", "diagnostics", b"diagnostics", "drained", b"drained", "ended_at", b"ended_at", "exit", b"exit", "last_stall", b"last_stall", "pid", b"pid", "stalls", b"stalls", "started_at", b"started_at", "state", b"state", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_again_at", b"_again_at", "_ended_at", b"_ended_at", "_exit", b"_exit", "again_at", b"again_at", "app", b"app", "attempt", b"attempt", "diagnostics", b"diagnostics", "drained", b"drained", "ended_at", b"ended_at", "exit", b"exit", "held_back", b"held_back", "last_stall", b"last_stall", "pid", b"pid", "stalls", b"stalls", "started_at", b"started_at", "state", b"state", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__again_at: _TypeAlias = _typing.Literal["again_at"]  # noqa: Y015
     _WhichOneofArgType__again_at: _TypeAlias = _typing.Literal["_again_at", b"_again_at"]  # noqa: Y015

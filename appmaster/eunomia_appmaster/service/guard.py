@@ -8,6 +8,7 @@ import structlog
 from google.protobuf.message import DecodeError
 
 from eunomia_appmaster.protocol.arbiter_pb2_grpc import ClientProtocolServicer
+from eunomia_appmaster.service.refusals import Details, one_error
 from eunomia_appmaster.service.tokens import HEALTH, SERVICES, USERS_METHODS, Role, Tokens
 
 log = structlog.get_logger()
@@ -16,6 +17,8 @@ Handler = Any
 """``grpc.RpcMethodHandler``, whose stubs know no methods of asyncio."""
 Context = grpc.aio.ServicerContext[Any, Any]
 Method = Callable[[bytes, Context], Awaitable[Any]]
+Refusal = tuple[grpc.StatusCode, str, Details]
+"""A status with its text and its details."""
 
 
 class Guard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
@@ -47,23 +50,28 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
             return _turn_away(*_unknown(method))
         return handler if handler.unary_unary is None else self.reading(method, handler)
 
-    def refusal(self, method: str, metadata: Any) -> tuple[grpc.StatusCode, str] | None:
-        """Return why a caller may not call a method; None if it may."""
+    def refusal(self, method: str, metadata: Any) -> Refusal | None:
+        """Return why a caller may not call a method; None if it may.
+
+        What a user is refused stands in the details, too, so that a client shows it in place of its own words.
+        """
         service = _service(method)
         if service == HEALTH:
             return None
         caller = self._tokens.caller(metadata)
         if caller is None:
             why = self._tokens.refusal(metadata)
-            return grpc.StatusCode.UNAUTHENTICATED, why or "a call must carry the arbiter's token, and this does not"
+            if why:
+                return grpc.StatusCode.UNAUTHENTICATED, why, one_error(why)
+            return grpc.StatusCode.UNAUTHENTICATED, "a call must carry the arbiter's token, and this does not", ()
         if service not in SERVICES:
             return _unknown(method)
         if caller.role not in SERVICES[service]:
-            return grpc.StatusCode.PERMISSION_DENIED, f"the token of an {caller.role.value} is of no use here"
+            return grpc.StatusCode.PERMISSION_DENIED, f"the token of an {caller.role.value} is of no use here", ()
         name = method.rpartition("/")[2]
         if caller.role is Role.USER and name not in USERS_METHODS and hasattr(ClientProtocolServicer, name):
             why = f"{name} must be called with the operator's token, but got that of user {caller.user}"
-            return grpc.StatusCode.PERMISSION_DENIED, why
+            return grpc.StatusCode.PERMISSION_DENIED, why, one_error(why)
         return None
 
     def reading(self, method: str, handler: Handler) -> Handler:
@@ -104,13 +112,13 @@ def _service(method: str) -> str:
     return method.strip("/").partition("/")[0]
 
 
-def _unknown(method: str) -> tuple[grpc.StatusCode, str]:
-    return grpc.StatusCode.UNIMPLEMENTED, f'a method must be one of the arbiter\'s, but got "{method[:200]}"'
+def _unknown(method: str) -> Refusal:
+    return grpc.StatusCode.UNIMPLEMENTED, f'a method must be one of the arbiter\'s, but got "{method[:200]}"', ()
 
 
-def _turn_away(code: grpc.StatusCode, why: str) -> Handler:
+def _turn_away(code: grpc.StatusCode, why: str, details: Details) -> Handler:
     async def refuse(_: object, context: Context) -> object:
-        await context.abort(code, why)
+        await context.abort(code, why, details)
         return None
 
     # As of a stream, so that the refusal does not wait for a message, which a silent caller never sends.

@@ -31,6 +31,15 @@ def header_text(text: str) -> str:
     return "".join(kept) + "..."
 
 
+Details = tuple[tuple[str, bytes], ...]
+"""What a status carries in addition to its text."""
+
+
+def one_error(rule: str) -> Details:
+    """Return an error that a client shows as it is, as details of a status."""
+    return ((ERRORS_KEY, pb.Errors(errors=[pb.Error(rule=_short(rule) or "")]).SerializeToString()),)
+
+
 async def refuse(context: "grpc.aio.ServicerContext[Any, Any]", error: InputError) -> None:
     """Answer with all errors, as text and one by one; errors that do not fit are counted."""
     several = error.errors if isinstance(error, InputErrors) else [error]

@@ -86,6 +86,7 @@ class Views:
         again = self._tried_again_in(app)
         if again is not None:
             message.tried_again_in_seconds = again
+        message.held_back = app.state == SUSPENDED and self._is_held_back(app)
         return message
 
     def _by_type(self, held: list[int]) -> Counter[str]:
@@ -100,6 +101,11 @@ class Views:
         if app.state != SUSPENDED or status is None or not status.HasField("again_at"):
             return None
         return max(0.0, status.again_at - self._service.system.unix_time())
+
+    def _is_held_back(self, app: App) -> bool:
+        """Return whether no time ends a suspension."""
+        status = self._master_status(app)
+        return status is not None and status.held_back
 
     def _counts(self, row: int) -> dict[str, int]:
         states = self._view.jobs.state[self._view.jobs_of(row)]

@@ -68,6 +68,8 @@ DECK: Final[Sequence[tuple[Scope, int]]] = (
 )
 """How often each scope stands in a deck; beside them stand two stops of 90 s. Fifty decks would be 2,450 actions."""
 LONG_STOPS: Final = 2
+LONG_STOPPED: Final = (WORKER, SHEPHERD, APP_MASTER, LAUNCHER, ARBITER, ZYGOTE)
+"""Kinds in the order in which they are stopped for 90 s, those first of which a short plan must have one."""
 BRIEF: Final = (Way.KILL, Way.TERM, Way.STOP)
 
 
@@ -87,7 +89,7 @@ def plan(actions: int, seed: int) -> Iterator[Action]:
                 return
             seconds, pause = chance.uniform(*STOP_SECONDS), chance.uniform(*PAUSE_SECONDS)
             if scope is None:
-                hit = [(KINDS[long_stops % len(KINDS)], Way.LONG_STOP)]
+                hit = [(LONG_STOPPED[long_stops % len(LONG_STOPPED)], Way.LONG_STOP)]
                 long_stops += 1
                 scope, seconds = Scope.ONE, LONG_STOP_SECONDS
             elif scope is Scope.ONE:

@@ -1,4 +1,7 @@
-"""Work that jobs did again after an incarnation ended: time in which a worker was stopped is no work."""
+"""Work that jobs did again after an incarnation ended.
+
+Time in which a worker was stopped is no work, nor is the time between two incarnations, as at a rung of the search.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -31,6 +34,7 @@ def redone(folder: Path, stopped: Mapping[str, Sequence[Span]]) -> Iterator[Redo
         job = f"{run_dir.parent.name}/{run_dir.name}"
         logs = read_logs(run_dir)
         before: dict[int, float] = {}
+        idle = list(stopped.get(job, ()))
         for writer in logs.writers():
             steps = logs.as_written(LOSS, writer=writer)
             logged = dict(zip(steps.step.tolist(), steps.wall_time.tolist(), strict=True))
@@ -38,8 +42,9 @@ def redone(folder: Path, stopped: Mapping[str, Sequence[Span]]) -> Iterator[Redo
                 continue
             again = [step for step in before if step >= min(logged)]
             if again:
-                spans = stopped.get(job, ())
-                yield Redone(job=job, steps=len(again), seconds=_work(before, min(logged) - 1, spans))
+                yield Redone(job=job, steps=len(again), seconds=_work(before, min(logged) - 1, idle))
+            if before:
+                idle.append((max(before.values()), min(logged.values())))
             before = {step: at for step, at in before.items() if step < min(logged)} | logged
 
 
@@ -47,4 +52,8 @@ def _work(logged: Mapping[int, float], after: int, stopped: Sequence[Span]) -> f
     """Return the seconds from the end of step ``after`` to the last logged step."""
     begun = max((at for step, at in logged.items() if step <= after), default=min(logged.values()))
     ended = max(logged.values())
-    return ended - begun - sum(max(0.0, min(ended, until) - max(begun, since)) for since, until in stopped)
+    idle, reached = 0.0, begun
+    for since, until in sorted(stopped):  # those of one moment count once
+        idle += max(0.0, min(ended, until) - max(reached, since))
+        reached = max(reached, min(ended, until))
+    return ended - begun - idle
