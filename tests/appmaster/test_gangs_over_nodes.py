@@ -1,9 +1,11 @@
 """Apps on two launchers of one host, under one arbiter: jobs on both nodes, gangs over both, a node that is lost."""
 
+import contextlib
 import json
 import os
 import shutil
 import signal
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -81,10 +83,12 @@ def test_jobs_run_on_both_nodes_and_a_gang_over_both(made: Supervisor, annex: An
 def test_a_gang_over_a_node_that_is_lost_starts_again_from_its_checkpoint(
     made: Supervisor, annex: Annex, tmp_path: Path
 ) -> None:
-    with client(made) as arbiter:
+    with client(made) as arbiter, contextlib.ExitStack() as taken:
         arbiter.submit(wide_app(tmp_path, "wide", iterations=500))
         eventually(lambda: went_on(made, "wide"), "steps")
         annex.end(signal.SIGKILL)
+        host, _, port = json.loads((tmp_path / "annex" / "launcher.json").read_text())["address"].rpartition(":")
+        taken.enter_context(socket.create_server((host, int(port))))  # it comes back at another address
         (worker,) = [record for record in containers(tmp_path / "annex", "wide") if record["state"] != "COMPLETED"]
         eventually(lambda: [line for line in activity(made, "wide") if line["event"] == "failed"], "the gang has ended")
         os.kill(worker["pid"], 0)  # it lives on: its launcher ends it once it is back

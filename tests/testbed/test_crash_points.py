@@ -1,4 +1,4 @@
-"""The arbiter and the app masters, stopped at every write and every message of a run, come to the same end."""
+"""Arbiter, app masters and launchers, stopped at every write and every message of a run, come to the same end."""
 
 import os
 import subprocess
@@ -8,7 +8,7 @@ import pytest
 
 from chaos.crash_points.enumeration import KINDS, differences, enumerate_points, stopped, table, undisturbed
 from chaos.crash_points.script import SCRIPTS
-from chaos.crash_points.world import ARBITER
+from chaos.crash_points.world import APP_MASTER, ARBITER, CUT_SECONDS, LAUNCHER, run_once
 from eunomia.arbiter import Arbiter
 from eunomia.journal.journal import Journal, Step
 
@@ -24,6 +24,41 @@ def test_a_short_run_survives_a_stop_at_every_point() -> None:
     assert {"journal, before the commit", "journal, after the commit", "master.json, before the write"} <= moments
     assert {f"Allocate, {moment}" for moment in ("received", "before the answer", "after the answer")} <= moments
     assert {f"Allocate, {moment}" for moment in ("before it is sent", "after it is sent", "answered")} <= moments
+
+
+STARTS = ("StartContainers", "GoContainers")
+
+
+def test_the_start_of_a_gang_over_two_nodes_survives_a_stop_at_each_of_its_points() -> None:
+    found = {}
+    for kind in (APP_MASTER, LAUNCHER):
+        expected = undisturbed(SCRIPTS["nodes"], kind)
+        for number, point in enumerate(expected.points, 1):
+            if any(call in point for call in STARTS):
+                found[f"{number} {point}"] = stopped(SCRIPTS["nodes"], kind, number, expected).differences
+    assert {point: differences for point, differences in found.items() if differences} == {}
+    for node in ("box", "box1"):
+        for call in STARTS:
+            assert any(f"{node}: {call}: before the answer" in point for point in found)
+    assert len(found) == 24
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_a_gang_over_two_nodes_survives_a_stop_at_every_point() -> None:
+    runs = list(enumerate_points(SCRIPTS["nodes"], processes=2))
+    assert {run.point: run.differences for run in runs if run.differences} == {}
+    assert len(runs) > 240
+
+
+@pytest.mark.parametrize("cut_at", [2.5, 3.5, 6.5])
+def test_a_gang_over_a_node_that_is_lost_and_comes_back_starts_again_from_its_checkpoint(cut_at: float) -> None:
+    script = SCRIPTS["lost"]
+    plain = run_once(script.apps, slots=script.slots, nodes=script.nodes)
+    lost = run_once(script.apps, slots=script.slots, nodes=script.nodes, cut_at=cut_at)
+    assert plain.broken == lost.broken == []
+    assert differences(plain.end, lost.end) == []
+    assert lost.seconds > plain.seconds + 0.5 * CUT_SECONDS
 
 
 @pytest.mark.slow

@@ -421,6 +421,9 @@ class Conductor(JobLives):
             self.gangs.drop(job)
             self._failed(job, gang, f"it could not be started: {error}", now)
         else:
+            if gang.crosses and any(status.never_began for status in statuses):
+                self._not_started(job, "a part of it was given up")
+                return
             gang.confirmed = True
             self.hear_statuses(statuses, now)
 

@@ -1,4 +1,4 @@
-"""Crash points by enumeration: the arbiter and the app masters stopped after every write and every message of a run.
+"""Crash points by enumeration: arbiter, app masters and launchers stopped after every write and message of a run.
 
 The real service, driver, journal, launcher tracker and app masters run in one process under a virtual clock; only
 worker processes and the network between are stood in for. A run is deterministic, so the k-th write or message is the

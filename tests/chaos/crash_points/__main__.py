@@ -1,4 +1,4 @@
-"""``python -m chaos.crash_points``: stop the arbiter and the app masters at every point of a run."""
+"""``python -m chaos.crash_points``: stop the arbiter, the app masters and the launchers at every point of a run."""
 
 import argparse
 import sys

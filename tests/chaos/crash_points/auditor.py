@@ -1,6 +1,6 @@
 """Rules that hold in a run wherever a process was stopped; checked as it happens, and once it is over."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from eunomia.arbiter import Arbiter
@@ -13,11 +13,7 @@ from eunomia_appmaster.protocol import launcher_pb2 as lpb
 
 
 class Auditor:
-    """Notes what breaks a rule.
-
-    Args:
-        containers: the launcher's, once there are some.
-    """
+    """Notes what breaks a rule."""
 
     def __init__(self) -> None:
         self.broken: list[str] = []
@@ -27,7 +23,8 @@ class Auditor:
         self._fences: set[int] = {0}
         self._slots: dict[int, list[tuple[str, int]]] = {}
         self._holders: dict[tuple[int, int], tuple[str, frozenset[int]]] = {}
-        self.live: Any = ()
+        self.live: Callable[[], Iterable[tuple[int | None, Any]]] = tuple
+        """Returns all containers, each with the number of its GPU in the cluster."""
 
     # --- as it happens ---------------------------------------------------------------------------------------------
 
@@ -44,10 +41,10 @@ class Auditor:
                 self._released(event)
 
     def _released(self, event: Released) -> None:
-        for container in self.live:
+        for gpu, container in self.live():
             status = container.status
-            if status.slot in event.gpus and status.epoch <= event.epoch and not container.completed:
-                self.broken.append(f"slot {status.slot} was released while {status.container_id} was on it")
+            if gpu in event.gpus and status.epoch <= event.epoch and not container.completed:
+                self.broken.append(f"GPU {gpu} was released while {status.container_id} was on it")
 
     def answered(self, method: str, answer: Any) -> None:
         """The arbiter is about to answer."""
@@ -72,19 +69,19 @@ class Auditor:
             if order.epoch not in self._fences:
                 self.broken.append(f"slot {order.slot} was revoked in epoch {order.epoch} before that was journaled")
 
-    def started(self, status: lpb.ContainerStatus) -> None:
+    def started(self, status: lpb.ContainerStatus, gpu: int) -> None:
         """A worker starts."""
-        before = self._slots.setdefault(status.slot, [])
+        before = self._slots.setdefault(gpu, [])
         if before and before[-1][1] > status.epoch:
-            self.broken.append(f"{status.container_id} started on slot {status.slot} in an older epoch than before")
+            self.broken.append(f"{status.container_id} started on GPU {gpu} in an older epoch than before")
         before.append((status.container_id, status.epoch))
         holders = [
             app
             for (_, epoch), (app, gpus) in self._holders.items()
-            if epoch == status.epoch and status.slot in gpus and app == status.app
+            if epoch == status.epoch and gpu in gpus and app == status.app
         ]
         if not holders:
-            self.broken.append(f"{status.container_id} started on slot {status.slot} without a journaled lease")
+            self.broken.append(f"{status.container_id} started on GPU {gpu} without a journaled lease")
 
     # --- at the end ------------------------------------------------------------------------------------------------
 

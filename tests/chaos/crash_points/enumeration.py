@@ -4,10 +4,10 @@ import multiprocessing
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from chaos.crash_points.world import APP_MASTER, ARBITER, AppSpec, Outcome, run_once
+from chaos.crash_points.world import APP_MASTER, ARBITER, LAUNCHER, AppSpec, Outcome, run_once
 from eunomia.model.shapes import builds, value
 
-KINDS = (ARBITER, APP_MASTER)
+KINDS = (ARBITER, APP_MASTER, LAUNCHER)
 
 
 @value
@@ -36,6 +36,8 @@ class Script:
     name: str
     apps: Sequence[AppSpec]
     slots: int
+    """Of each node."""
+    nodes: int = 1
 
 
 def undisturbed(script: Script, kind: str) -> Outcome:
@@ -44,7 +46,7 @@ def undisturbed(script: Script, kind: str) -> Outcome:
     Raises:
         RuntimeError: it breaks a rule by itself.
     """
-    outcome = run_once(script.apps, slots=script.slots, kind=kind)
+    outcome = run_once(script.apps, slots=script.slots, nodes=script.nodes, kind=kind)
     if outcome.broken:
         raise RuntimeError(f"the undisturbed run must be clean: {outcome.broken}")
     return outcome
@@ -52,7 +54,7 @@ def undisturbed(script: Script, kind: str) -> Outcome:
 
 def stopped(script: Script, kind: str, number: int, expected: Outcome) -> Stopped:
     """Stop at one point and hold the end against the expected one."""
-    outcome = run_once(script.apps, slots=script.slots, kind=kind, stop_at=number)
+    outcome = run_once(script.apps, slots=script.slots, nodes=script.nodes, kind=kind, stop_at=number)
     found = list(outcome.broken)
     if outcome.points[:number] != expected.points[:number]:
         found.append("it went another way before the stop")

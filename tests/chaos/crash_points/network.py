@@ -18,7 +18,7 @@ class Process:
     """One life of a process: what it does ends with it.
 
     Args:
-        kind: arbiter or app_master.
+        kind: arbiter, app_master or launcher.
         name: for people.
         loop: on which its tasks run.
         hit: called with each point that it reaches; raises ``Crash`` where the process is to be stopped.
@@ -155,7 +155,10 @@ class Context:
 class Call:
     """One call from its sending to its answer; see ``grpc.Future``."""
 
-    def __init__(self, network: "Network", method: str, request: Any, metadata: Any, timeout: float | None) -> None:
+    def __init__(
+        self, network: "Network", target: str, method: str, request: Any, metadata: Any, timeout: float | None
+    ) -> None:
+        self._target = target
         self.method = method
         self._network = network
         self._request = request
@@ -244,7 +247,7 @@ class Call:
             self._task.cancel()
 
     def _arrive(self) -> None:
-        found = self._network.servicer(self.method)
+        found = self._network.servicer(self._target, self.method)
         if found is None:
             self.fail(grpc.StatusCode.UNAVAILABLE, "no process answers")
             return
@@ -288,8 +291,8 @@ class Network:
     Args:
         loop: on which everything happens.
         threads: of app masters.
-        servicer: returns the method that answers a call now and its process (None: one that is never stopped); None:
-            no process answers.
+        servicer: returns, for an address and the name of a method, what answers a call now and its process (None: one
+            that is never stopped); None: no process answers.
         audit: called with each answer of the arbiter before it leaves.
     """
 
@@ -297,7 +300,7 @@ class Network:
         self,
         loop: VirtualLoop,
         threads: Threads,
-        servicer: Callable[[str], tuple[Callable[..., Any], Process | None] | None],
+        servicer: Callable[[str, str], tuple[Callable[..., Any], Process | None] | None],
         audit: Callable[[str, Any], None],
     ) -> None:
         self.loop = loop
@@ -311,22 +314,23 @@ class Network:
         owner = self.threads.owner
         return owner if isinstance(owner, Process) else HERE.get()
 
-    def channel(self, *_: Any, **__: Any) -> "_Channel":
+    def channel(self, target: str) -> "_Channel":
         """Returns a channel for threads."""
-        return _Channel(self, _Blocking)
+        return _Channel(self, target, _Blocking)
 
-    def aio_channel(self, *_: Any, **__: Any) -> "_Channel":
+    def aio_channel(self, target: str) -> "_Channel":
         """Returns a channel for tasks."""
-        return _Channel(self, _Awaited)
+        return _Channel(self, target, _Awaited)
 
 
 class _Channel:
-    def __init__(self, network: Network, kind: Any) -> None:
+    def __init__(self, network: Network, target: str, kind: Any) -> None:
         self._network = network
+        self._target = target
         self._kind = kind
 
     def unary_unary(self, path: str, **_: Any) -> Any:
-        return self._kind(self._network, path.rpartition("/")[2])
+        return self._kind(self._network, self._target, path.rpartition("/")[2])
 
     def close(self, *_: Any) -> Any:
         return _nothing() if self._kind is _Awaited else None
@@ -337,13 +341,14 @@ async def _nothing() -> None:
 
 
 class _Blocking:
-    def __init__(self, network: Network, method: str) -> None:
+    def __init__(self, network: Network, target: str, method: str) -> None:
         self._network = network
+        self._target = target
         self._method = method
 
     def future(self, request: Any, *, metadata: Any = None, timeout: float | None = None) -> Call:
         copy = type(request).FromString(request.SerializeToString())
-        return Call(self._network, self._method, copy, metadata, timeout)
+        return Call(self._network, self._target, self._method, copy, metadata, timeout)
 
     def __call__(self, request: Any, *, metadata: Any = None, timeout: float | None = None) -> Any:
         return self.future(request, metadata=metadata, timeout=timeout).result()

@@ -1,6 +1,7 @@
 """The scripted runs.
 
 ``search``: a search of four trials and a single job of two slots, on three slots. ``short``: one job of four steps.
+``nodes``: a node joins, and one job runs over it and the first one. ``lost``: a longer one.
 """
 
 from typing import Final
@@ -45,7 +46,18 @@ command = "python train.py"
 slots = 1
 max_iterations = 4
 """
+OVER_NODES: Final = """
+[app]
+name = "wide"
+user = "ana"
+[job]
+command = "python train.py"
+slots = 2
+max_iterations = 4
+"""
 SCRIPTS: Final = {
+    "lost": Script(name="lost", apps=(AppSpec(text=SINGLE.replace("36", "90"), at=2.0),), slots=1, nodes=2),
+    "nodes": Script(name="nodes", apps=(AppSpec(text=OVER_NODES, at=2.0),), slots=1, nodes=2),
     "search": Script(name="search", apps=(AppSpec(text=SEARCH, at=0.3), AppSpec(text=SINGLE, at=1.1)), slots=SLOTS),
     "short": Script(name="short", apps=(AppSpec(text=SHORT, at=0.1),), slots=1),
 }

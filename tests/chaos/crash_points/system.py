@@ -73,11 +73,11 @@ class VirtualSystem:
 
     def dial(self, address: Address, options: Options = ()) -> Any:
         """Returns a channel for threads."""
-        return self._network.channel()
+        return self._network.channel(address.target)
 
     def dial_async(self, address: Address, options: Options = ()) -> Any:
         """Returns a channel for tasks."""
-        return self._network.aio_channel()
+        return self._network.aio_channel(address.target)
 
     def reserve_port(self) -> ReservedPort:
         """Returns a port; the simulated workers use none."""

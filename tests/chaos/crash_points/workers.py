@@ -2,11 +2,13 @@
 
 import asyncio
 import contextlib
+import contextvars
 import math
 import struct
 from pathlib import Path
 from typing import Any
 
+from chaos.crash_points.network import HERE
 from chaos.crash_points.virtual import EPOCH_SECONDS
 from eunomia_appmaster.app.checkpoints import CheckpointStore
 from eunomia_appmaster.launcher.container import NO_SLOT, Container
@@ -36,7 +38,10 @@ class Gang:
     """
 
     def __init__(self, folder: Path, env: dict[str, str]) -> None:
-        self.ranks: list[Container] = []
+        self.ranks: list[tuple[Workers, Container]] = []
+        """Those that have begun, with the node of each."""
+        self.whole = asyncio.Event()
+        """Set once all have."""
         self.size = int(env["WORLD_SIZE"])
         self.stop_at = int(env["EUNOMIA_STOP_AT"]) if "EUNOMIA_STOP_AT" in env else None
         self.suspended = asyncio.Event()
@@ -52,12 +57,16 @@ class Gang:
     async def run(self, tell: Any) -> int:
         """Work until done, suspended or at the rung; return the exit code."""
         await asyncio.sleep(START_SECONDS)
+        while not (self.whole.is_set() or self.suspended.is_set() or self.killed):
+            await asyncio.sleep(STEP_SECONDS)
         self._write_event(b"\x1a\x0dbrain.Event:2")
         tell("hello", {})
         while not self.killed:
             if self.step >= self._most:
                 await self._save(tell)
                 return 0
+            if not self.whole.is_set():  # it was ordered to leave before it had begun
+                return SUSPENDED
             if self.suspended.is_set() or (self.stop_at is not None and self.step >= self.stop_at):
                 await self._save(tell)
                 tell("suspended", {"step": self.step})
@@ -125,12 +134,13 @@ class Workers(Containers):
     Args:
         node: whose they are.
         world: starts app masters and watches what is started.
+        gangs: of all nodes, by app, job and incarnation.
     """
 
-    def __init__(self, node: Node, world: Any) -> None:
+    def __init__(self, node: Node, world: Any, gangs: dict[tuple[str, int, int], Gang]) -> None:
         super().__init__(node, ZygoteClient(node.folder, enabled=False, preload=()))
         self._world = world
-        self._gangs: dict[tuple[str, int, int], Gang] = {}
+        self._gangs = gangs
 
     def launch(self, container: Container, command: ContainerCommand) -> None:
         """Start the stand-in; nothing is written."""
@@ -143,10 +153,33 @@ class Workers(Containers):
         if status.slot == NO_SLOT:
             self._spawn_task(self._master(container, command))
             return
-        self._world.auditor.started(status)
         gang = self._gang(container, command)
-        gang.ranks.append(container)
+        if container.prepared is None:
+            self._begin(container, gang)
         self._spawn_task(self._worker(container, gang))
+
+    def restart(self) -> None:
+        """Do as another launcher: processes run on, and what was prepared is given up."""
+        self.node.launcher_id = f"launcher at {self._world.loop.time()}"
+        for container in self:
+            container.give_up()
+
+    def _spawn_task(self, life: Any) -> "asyncio.Task[None]":
+        """Let a worker live on when the launcher that serves the call is stopped."""
+        context = contextvars.copy_context()
+        context.run(HERE.set, None)
+        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(life, context=context)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _begin(self, container: Container, gang: Gang) -> None:
+        self._world.auditor.started(container.status, self._world.gpu(self.node.name, container.status.slot))
+        container.status.pid = 1
+        container.status.started_at = self._world.system.unix_time()
+        gang.ranks.append((self, container))
+        if len(gang.ranks) == gang.size:
+            gang.whole.set()
 
     async def _master(self, container: Container, command: ContainerCommand) -> None:
         process = self._world.start_master(container.status.app, command.env, container.folder)
@@ -159,21 +192,24 @@ class Workers(Containers):
         self._completed(container, codes[0])
 
     async def _worker(self, container: Container, gang: Gang) -> None:
+        if container.prepared is not None:
+            if not await container.may_start():
+                self._completed(container, SUSPENDED)
+                return
+            self._begin(container, gang)
         if container.status.rank == 0:
-            container.status.started_at = self._world.system.unix_time()
-            container.status.pid = 1
 
             def tell(kind: str, content: dict[str, Any]) -> None:
-                for rank in gang.ranks:
+                for owner, rank in gang.ranks:
                     rank.heard(kind, content)
                     if kind == "progress":
-                        rank.status.version = self.news.announce(urgent=False)
+                        rank.status.version = owner.news.announce(urgent=False)
                     else:
-                        self._changed(rank, pb.RUNNING, unless=pb.STOPPING)
+                        owner._changed(rank, pb.RUNNING, unless=pb.STOPPING)
 
             code = await gang.run(tell)
-            for rank in gang.ranks:
-                self._completed(rank, code)
+            for owner, rank in gang.ranks:
+                owner._completed(rank, code)
 
     def _completed(self, container: Container, code: int | None) -> None:
         status = container.status
@@ -219,9 +255,11 @@ class Workers(Containers):
             self._world.kill_master(container.status.app)
         else:
             gang = self._of(container)
-            gang.killed = True
-            for rank in gang.ranks:  # ranks of a gang whose mate is gone hang, and are killed too
+            if container.prepared is not None and (self, container) not in gang.ranks:
+                return 0  # it never began, and its own task ends it
+            for owner, rank in gang.ranks:  # ranks of a gang whose mate is gone hang, and are killed too
                 rank.status.killed |= overdue
-                self._completed(rank, None)
+                owner._completed(rank, None)
+            gang.killed = True
         await asyncio.sleep(0)
         return 1

@@ -16,16 +16,18 @@ from chaos.crash_points.auditor import Auditor
 from chaos.crash_points.network import HERE, Network, Process, task_factory
 from chaos.crash_points.system import VirtualSystem, repeatable
 from chaos.crash_points.virtual import Crash, Threads, VirtualLoop
-from chaos.crash_points.workers import QuickEpochs, Workers
+from chaos.crash_points.workers import Gang, QuickEpochs, Workers
 from eunomia.arbiter import Arbiter
 from eunomia.contract.events import Event
 from eunomia.errors import EunomiaError
 from eunomia.journal.journal import Journal, read_journal
 from eunomia.journal.values import Note
+from eunomia.model.cluster import Cluster
 from eunomia.model.shapes import builds, value
 from eunomia.platform.profiles import Profile
 from eunomia.units import Seconds
 from eunomia_appmaster.launcher.app_masters import AppMasters
+from eunomia_appmaster.launcher.container import Container
 from eunomia_appmaster.launcher.node import Node
 from eunomia_appmaster.launcher.server import ContainerManager
 from eunomia_appmaster.launcher.stalls import Stalls
@@ -38,15 +40,20 @@ from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
 from eunomia_appmaster.service import service
 from eunomia_appmaster.service.clients import ClientProtocol
+from eunomia_appmaster.service.layout import Layout
 from eunomia_appmaster.service.masters import ApplicationMasterProtocol
 from eunomia_appmaster.service.settings import Settings
 from eunomia_appmaster.service.tracker import ResourceTracker
 
-ARBITER, APP_MASTER = "arbiter", "app_master"
+ARBITER, APP_MASTER, LAUNCHER = "arbiter", "app_master", "launcher"
+"""Of a launcher its service to app masters is stopped; its talk with the arbiter goes on."""
 RESTART_SECONDS = 0.1
+CUT_SECONDS = 6.0
 LONGEST_SECONDS = 120.0
 """Virtual; a run that takes longer hangs."""
 NODE = "box"
+ROUNDS_ON_CHANGES = 'rounds.on=["freed", "lease_ended", "arrived", "cluster_changed"]'
+"""By the preset's own rules, a machine that comes back makes no round."""
 PROFILE_SETTINGS = ("rounds.lease=2s", "rounds.bid_deadline=0.5s", "rounds.suspend_grace=3s")
 
 
@@ -114,13 +121,23 @@ class World:
     Args:
         folder: for all files; empty.
         apps: that are submitted.
-        slots: of the one machine.
+        slots: of each machine.
+        nodes: how many machines; all but the first join the cluster.
+        cut_at: virtual seconds after which the last node's launcher is cut off, for ``CUT_SECONDS``; None: it is not.
         kind: of which processes the points are counted; None: none is stopped.
         stop_at: number of the point at which the process is stopped, from 1; None: none is.
     """
 
     def __init__(
-        self, folder: Path, specs: Sequence[AppSpec], *, slots: int, kind: str | None = None, stop_at: int | None = None
+        self,
+        folder: Path,
+        specs: Sequence[AppSpec],
+        *,
+        slots: int,
+        nodes: int = 1,
+        cut_at: float | None = None,
+        kind: str | None = None,
+        stop_at: int | None = None,
     ) -> None:
         self.folder = folder
         (folder / "train.py").write_text("")
@@ -135,17 +152,29 @@ class World:
         self.log: list[dict[str, Any]] = []
         self._specs = specs
         self._slots = slots
+        self._nodes = nodes
+        self._cut_at = cut_at
         self._kind = kind
         self._stop_at = stop_at
-        self._profile = _profile()
+        self._profile = _profile(*(() if cut_at is None else (ROUNDS_ON_CHANGES,)))
         self._settings = Settings(
-            state_dir=folder / "state", address="127.0.0.1:1", durable=False, checkpoint_steps=8, seed=3
+            state_dir=folder / "state",
+            address="127.0.0.1:1",
+            durable=False,
+            checkpoint_steps=8,
+            seed=3,
+            node_silence=Seconds(90.0 if cut_at is None else CUT_SECONDS / 3.0),
         )
         self._arbiter: Process | None = None
         self._service: service.Service | None = None
         self._servicers: tuple[Any, ...] = ()
         self._masters: dict[str, tuple[Process, Any]] = {}
-        self._manager: ContainerManager | None = None
+        self._workers: list[Workers] = []
+        self._managers: dict[str, ContainerManager] = {}
+        """By address."""
+        self._launchers: dict[str, Process] = {}
+        self._layout: Layout | None = None
+        """The last one that the arbiter knew."""
 
     def run(self) -> Outcome:
         """Run to the end."""
@@ -168,31 +197,85 @@ class World:
 
     async def _run(self) -> None:
         self._begin_arbiter()
-        node = Node(self._settings.state_dir, NODE, _machine(self._slots), system=self.system)
-        node.epochs = QuickEpochs(self.folder / "epochs.json")
-        workers = Workers(node, self)
-        self.auditor.live = workers
-        masters = AppMasters(node, workers, self._settings.address)
-        self._manager = ContainerManager(node, workers, Stalls(workers))
-        node.publish("127.0.0.1:2")
-        token_file = self.folder / "launcher.token"
-        token_file.write_text(sealed_token("launcher"))
-        tracker = asyncio.create_task(Tracker(node, workers, masters, self._settings.address, token_file).run())
+        self.auditor.live = self._live
+        (self.folder / "launcher.token").write_text(sealed_token("launcher"))
+        gangs: dict[tuple[str, int, int], Gang] = {}
+        trackers = []
+        for number in range(self._nodes):
+            trackers.append(self._begin_launcher(number, gangs))
+            while self._nodes > 1 and self.layout is None:
+                await asyncio.sleep(0.01)  # so that the others join
+        if self._cut_at is not None:
+            self.loop.call_at(self._cut_at, self._cut, trackers)
         clients = [asyncio.create_task(self._submit(number, spec)) for number, spec in enumerate(self._specs)]
         end: dict[str, Any] = {}
         try:
             async with asyncio.timeout(LONGEST_SECONDS):
                 await asyncio.gather(*clients)
-                await self._until_over(workers, masters)
+                await self._until_over()
         except TimeoutError:
             self.faults.append(f"it did not end within {LONGEST_SECONDS:.0f} s")
         seconds = self.loop.time()
         end = self._end()
-        tracker.cancel()
+        for tracker in trackers:
+            tracker.cancel()
         broken = [*self.auditor.broken, *self.faults, *self.network.faults, *self.threads.failures]
         self._outcome = Outcome(points=self.points, end=end, broken=broken, seconds=seconds)
 
-    async def _until_over(self, workers: Workers, masters: AppMasters) -> None:
+    def _begin_launcher(self, number: int, gangs: dict[tuple[str, int, int], Gang]) -> "asyncio.Task[None]":
+        name, settings = f"{NODE}{number or ''}", self._settings
+        folder = self.folder / name if number else None
+        node = Node(settings.state_dir, name, _machine(self._slots), folder=folder, system=self.system)
+        node.epochs = QuickEpochs(self.folder / f"{name}.epochs.json")
+        workers = Workers(node, self, gangs)
+        self._workers.append(workers)
+        address = f"127.0.0.1:{2 + number}"
+        self._managers[address] = ContainerManager(node, workers, Stalls(workers))
+        self._serve_workers(address, workers)
+        node.publish(address)
+        return self._track(workers)
+
+    def _cut(self, trackers: "list[asyncio.Task[None]]") -> None:
+        trackers.pop().cancel()
+        address = list(self._launchers)[-1]
+        self._launchers[address].dead = True  # its processes live on, and nothing is given up
+        self.loop.call_later(CUT_SECONDS, self._mend, address, trackers)
+
+    def _mend(self, address: str, trackers: "list[asyncio.Task[None]]") -> None:
+        self._serve_workers(address, self._workers[-1])
+        trackers.append(self._track(self._workers[-1]))
+
+    def _track(self, workers: Workers) -> "asyncio.Task[None]":
+        masters = AppMasters(workers.node, workers, self._settings.address)
+        token_file = self.folder / "launcher.token"
+        return asyncio.create_task(Tracker(workers.node, workers, masters, self._settings.address, token_file).run())
+
+    def _serve_workers(self, address: str, workers: Workers) -> None:
+        here = self._launchers[address] = Process(LAUNCHER, workers.node.name, self.loop, self._hit)
+        here.at_death.append(lambda: self._launcher_died(address, workers))
+
+    def _launcher_died(self, address: str, workers: Workers) -> None:
+        workers.restart()
+        if not self.loop.is_closed():
+            self.loop.call_later(RESTART_SECONDS, self._serve_workers, address, workers)
+
+    @property
+    def layout(self) -> Layout | None:
+        """The last layout that an arbiter knew."""
+        if self._service is not None:
+            self._layout = self._service.nodes.layout or self._layout
+        return self._layout
+
+    def gpu(self, node: str, slot: int) -> int | None:
+        """Returns the number of a slot in the cluster."""
+        return None if self.layout is None else self.layout.gpu(node, slot)
+
+    def _live(self) -> Iterator[tuple[int | None, Container]]:
+        for workers in self._workers:
+            for container in workers:
+                yield self.gpu(workers.node.name, container.status.slot), container
+
+    async def _until_over(self) -> None:
         while True:
             await asyncio.sleep(0.1)
             live = self._service
@@ -200,7 +283,7 @@ class World:
                 continue  # what it knew last may not have been journaled
             if live is None or not live.ready.is_set() or live.apps.live or len(list(live.apps)) < len(self._specs):
                 continue
-            quiet = not list(live.view.leases()) and all(container.completed for container in workers)
+            quiet = not list(live.view.leases()) and all(container.completed for _, container in self._live())
             if quiet and self.threads.owner is None and not live.driver._events:
                 return
 
@@ -240,9 +323,10 @@ class World:
         if not self.loop.is_closed():
             self.loop.call_later(RESTART_SECONDS, self._begin_arbiter)
 
-    def _servicer(self, method: str) -> tuple[Callable[..., Any], Process | None] | None:
-        if hasattr(self._manager, method):
-            return getattr(self._manager, method), None
+    def _servicer(self, target: str, method: str) -> tuple[Callable[..., Any], Process | None] | None:
+        if target in self._managers:
+            launcher = self._launchers[target]
+            return None if launcher.dead else (getattr(self._managers[target], method), launcher)
         if self._arbiter is None or self._arbiter.dead:
             return None
         for servicer in self._servicers:
@@ -296,7 +380,7 @@ class World:
 
     async def _submit(self, number: int, spec: AppSpec) -> None:
         await asyncio.sleep(spec.at)
-        channel: Any = self.network.aio_channel()
+        channel: Any = self.network.aio_channel(self._settings.address)
         stub = rpc.ClientProtocolStub(channel)
         request = pb.SubmitRequest(
             app_file=spec.text,
@@ -331,9 +415,14 @@ class World:
 
     def _fresh(self, live: Arbiter) -> Arbiter:
         """One of the same cluster, profile and seed, that has made no step."""
-        cluster = live.state.cluster
+        cluster = self._begun_cluster()
         fallback = _fallback().stages(cluster)
         return Arbiter(cluster, self._profile.stages(cluster), fallback, seed=live.state.counters.seed)
+
+    def _begun_cluster(self) -> Cluster:
+        """Returns the cluster with which the journal begins; other machines have joined."""
+        with read_journal(self._settings.journal) as journal:
+            return Layout.decoded(journal.meta["layout"]).cluster
 
     def _app(self, app: Any) -> dict[str, Any]:
         path = self._settings.apps / app.name / "trials.csv"
@@ -376,8 +465,8 @@ def _resolved(profile: ResolvedOnce) -> str:
 
 
 @functools.cache
-def _profile() -> Profile:
-    return ResolvedOnce.load("themis", settings=PROFILE_SETTINGS)
+def _profile(*more: str) -> Profile:
+    return ResolvedOnce.load("themis", settings=(*PROFILE_SETTINGS, *more))
 
 
 @functools.cache
@@ -392,8 +481,16 @@ def _machine(slots: int) -> LocalMachine:
     return LocalMachine(host=NODE, slots=made, cpus=float(slots), memory_gib=float(slots))
 
 
-def run_once(specs: Sequence[AppSpec], *, slots: int, kind: str | None = None, stop_at: int | None = None) -> Outcome:
+def run_once(
+    specs: Sequence[AppSpec],
+    *,
+    slots: int,
+    nodes: int = 1,
+    cut_at: float | None = None,
+    kind: str | None = None,
+    stop_at: int | None = None,
+) -> Outcome:
     """Run in a folder of its own, in memory where the machine has such a place."""
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as folder:
-        return World(Path(folder), specs, slots=slots, kind=kind, stop_at=stop_at).run()
+        return World(Path(folder), specs, slots=slots, nodes=nodes, cut_at=cut_at, kind=kind, stop_at=stop_at).run()
