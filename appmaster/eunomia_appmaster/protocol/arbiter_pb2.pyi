@@ -265,6 +265,7 @@ class RegisterApplicationMasterResponse(_message.Message):
     MAX_BID_ROWS_FIELD_NUMBER: _builtins.int
     MAX_BID_PARTS_FIELD_NUMBER: _builtins.int
     MARK_FIELD_NUMBER: _builtins.int
+    NODE_AUTHORITY_FIELD_NUMBER: _builtins.int
     queue: _builtins.str
     """name of the profile"""
     agent_bids: _builtins.bool
@@ -281,6 +282,8 @@ class RegisterApplicationMasterResponse(_message.Message):
     """of one row"""
     mark: _builtins.str
     """see AllocateResponse"""
+    node_authority: _builtins.bytes
+    """PEM, the CA of nodes' certificates; empty: no node has joined with a token"""
     @_builtins.property
     def maximum_capability(self) -> Global___Resource:
         """of one container"""
@@ -328,10 +331,11 @@ class RegisterApplicationMasterResponse(_message.Message):
         max_bid_rows: _builtins.int = ...,
         max_bid_parts: _builtins.int = ...,
         mark: _builtins.str = ...,
+        node_authority: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "elasticity", b"elasticity", "maximum_capability", b"maximum_capability", "valuation", b"valuation"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_bids", b"agent_bids", "arrived_at", b"arrived_at", "cluster", b"cluster", "containers_from_previous_attempts", b"containers_from_previous_attempts", "elasticity", b"elasticity", "heartbeat_seconds", b"heartbeat_seconds", "jobs", b"jobs", "leases", b"leases", "mark", b"mark", "max_bid_parts", b"max_bid_parts", "max_bid_rows", b"max_bid_rows", "maximum_capability", b"maximum_capability", "node_tokens", b"node_tokens", "now", b"now", "queue", b"queue", "seed", b"seed", "user", b"user", "user_weight", b"user_weight", "valuation", b"valuation", "weight", b"weight"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_bids", b"agent_bids", "arrived_at", b"arrived_at", "cluster", b"cluster", "containers_from_previous_attempts", b"containers_from_previous_attempts", "elasticity", b"elasticity", "heartbeat_seconds", b"heartbeat_seconds", "jobs", b"jobs", "leases", b"leases", "mark", b"mark", "max_bid_parts", b"max_bid_parts", "max_bid_rows", b"max_bid_rows", "maximum_capability", b"maximum_capability", "node_authority", b"node_authority", "node_tokens", b"node_tokens", "now", b"now", "queue", b"queue", "seed", b"seed", "user", b"user", "user_weight", b"user_weight", "valuation", b"valuation", "weight", b"weight"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -438,6 +442,7 @@ class NodeToken(_message.Message):
     TOKEN_FIELD_NUMBER: _builtins.int
     CONTAINER_MANAGER_ADDRESS_FIELD_NUMBER: _builtins.int
     LOST_FIELD_NUMBER: _builtins.int
+    CERTIFICATE_NAME_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     """name of the machine"""
     token: _builtins.str
@@ -445,6 +450,8 @@ class NodeToken(_message.Message):
     """host:port"""
     lost: _builtins.bool
     """silent for the arbiter's limit: its leases have ended"""
+    certificate_name: _builtins.str
+    """DNS name in the certificate of the launcher's service; empty: it speaks without TLS"""
     def __init__(
         self,
         *,
@@ -452,10 +459,11 @@ class NodeToken(_message.Message):
         token: _builtins.str = ...,
         container_manager_address: _builtins.str = ...,
         lost: _builtins.bool = ...,
+        certificate_name: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["container_manager_address", b"container_manager_address", "lost", b"lost", "node", b"node", "token", b"token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate_name", b"certificate_name", "container_manager_address", b"container_manager_address", "lost", b"lost", "node", b"node", "token", b"token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2124,6 +2132,147 @@ class User(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__waits_seconds) -> _WhichOneofReturnType__waits_seconds | None: ...
 
 Global___User: _TypeAlias = User  # noqa: Y015
+
+@_typing.final
+class MakeJoinTokenRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENDS_IN_SECONDS_FIELD_NUMBER: _builtins.int
+    REUSABLE_FIELD_NUMBER: _builtins.int
+    ends_in_seconds: _builtins.float
+    """absent: an hour"""
+    reusable: _builtins.bool
+    """several machines may join with it"""
+    def __init__(
+        self,
+        *,
+        ends_in_seconds: _builtins.float | None = ...,
+        reusable: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_ends_in_seconds", b"_ends_in_seconds", "ends_in_seconds", b"ends_in_seconds"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ends_in_seconds", b"_ends_in_seconds", "ends_in_seconds", b"ends_in_seconds", "reusable", b"reusable"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__ends_in_seconds: _TypeAlias = _typing.Literal["ends_in_seconds"]  # noqa: Y015
+    _WhichOneofArgType__ends_in_seconds: _TypeAlias = _typing.Literal["_ends_in_seconds", b"_ends_in_seconds"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__ends_in_seconds) -> _WhichOneofReturnType__ends_in_seconds | None: ...
+
+Global___MakeJoinTokenRequest: _TypeAlias = MakeJoinTokenRequest  # noqa: Y015
+
+@_typing.final
+class ListJoinTokensRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListJoinTokensRequest: _TypeAlias = ListJoinTokensRequest  # noqa: Y015
+
+@_typing.final
+class ListJoinTokensResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKENS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def tokens(self) -> _containers.RepeatedCompositeFieldContainer[Global___JoinToken]: ...
+    def __init__(
+        self,
+        *,
+        tokens: _abc.Iterable[Global___JoinToken] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["tokens", b"tokens"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListJoinTokensResponse: _TypeAlias = ListJoinTokensResponse  # noqa: Y015
+
+@_typing.final
+class RevokeJoinTokenRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["number", b"number"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RevokeJoinTokenRequest: _TypeAlias = RevokeJoinTokenRequest  # noqa: Y015
+
+@_typing.final
+class JoinToken(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    ENDS_IN_SECONDS_FIELD_NUMBER: _builtins.int
+    REUSABLE_FIELD_NUMBER: _builtins.int
+    USED_BY_FIELD_NUMBER: _builtins.int
+    REVOKED_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    ends_in_seconds: _builtins.float
+    """0: it has ended"""
+    reusable: _builtins.bool
+    revoked: _builtins.bool
+    @_builtins.property
+    def used_by(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """nodes, in the order in which they joined"""
+
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        ends_in_seconds: _builtins.float = ...,
+        reusable: _builtins.bool = ...,
+        used_by: _abc.Iterable[_builtins.str] | None = ...,
+        revoked: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ends_in_seconds", b"ends_in_seconds", "number", b"number", "reusable", b"reusable", "revoked", b"revoked", "used_by", b"used_by"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___JoinToken: _TypeAlias = JoinToken  # noqa: Y015
+
+@_typing.final
+class JoinTokenMade(_message.Message):
+    """The text of a token is in an answer once: the arbiter keeps its hash."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKEN_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    text: _builtins.str
+    """"ej1.NUMBER.SECRET.CA" """
+    @_builtins.property
+    def token(self) -> Global___JoinToken: ...
+    def __init__(
+        self,
+        *,
+        token: Global___JoinToken | None = ...,
+        text: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["token", b"token"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["text", b"text", "token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___JoinTokenMade: _TypeAlias = JoinTokenMade  # noqa: Y015
 
 @_typing.final
 class Errors(_message.Message):

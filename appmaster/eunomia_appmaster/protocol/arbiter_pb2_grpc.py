@@ -285,6 +285,21 @@ class ClientProtocolStub:
                 request_serializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.RemoveUserRequest.SerializeToString,
                 response_deserializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.User.FromString,
                 _registered_method=True)
+        self.MakeJoinToken = channel.unary_unary(
+                '/eunomia.arbiter.ClientProtocol/MakeJoinToken',
+                request_serializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.MakeJoinTokenRequest.SerializeToString,
+                response_deserializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.JoinTokenMade.FromString,
+                _registered_method=True)
+        self.ListJoinTokens = channel.unary_unary(
+                '/eunomia.arbiter.ClientProtocol/ListJoinTokens',
+                request_serializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.ListJoinTokensRequest.SerializeToString,
+                response_deserializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.ListJoinTokensResponse.FromString,
+                _registered_method=True)
+        self.RevokeJoinToken = channel.unary_unary(
+                '/eunomia.arbiter.ClientProtocol/RevokeJoinToken',
+                request_serializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.RevokeJoinTokenRequest.SerializeToString,
+                response_deserializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.JoinToken.FromString,
+                _registered_method=True)
         self.NewToken = channel.unary_unary(
                 '/eunomia.arbiter.ClientProtocol/NewToken',
                 request_serializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.NewTokenRequest.SerializeToString,
@@ -402,6 +417,27 @@ class ClientProtocolServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def MakeJoinToken(self, request, context):
+        """(operator) Makes a token with which a machine joins as a node. Answers when that is journaled.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListJoinTokens(self, request, context):
+        """(operator) all that were ever made
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RevokeJoinToken(self, request, context):
+        """(operator) Ends a join token; nodes that have joined with it stay. INVALID_ARGUMENT: there is none of this number.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def NewToken(self, request, context):
         """(operator) Makes another token of a user, which ends the one before it. INVALID_ARGUMENT: there is no such user.
         """
@@ -481,6 +517,21 @@ def add_ClientProtocolServicer_to_server(servicer, server):
                     servicer.RemoveUser,
                     request_deserializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.RemoveUserRequest.FromString,
                     response_serializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.User.SerializeToString,
+            ),
+            'MakeJoinToken': grpc.unary_unary_rpc_method_handler(
+                    servicer.MakeJoinToken,
+                    request_deserializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.MakeJoinTokenRequest.FromString,
+                    response_serializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.JoinTokenMade.SerializeToString,
+            ),
+            'ListJoinTokens': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListJoinTokens,
+                    request_deserializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.ListJoinTokensRequest.FromString,
+                    response_serializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.ListJoinTokensResponse.SerializeToString,
+            ),
+            'RevokeJoinToken': grpc.unary_unary_rpc_method_handler(
+                    servicer.RevokeJoinToken,
+                    request_deserializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.RevokeJoinTokenRequest.FromString,
+                    response_serializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.JoinToken.SerializeToString,
             ),
             'NewToken': grpc.unary_unary_rpc_method_handler(
                     servicer.NewToken,
@@ -871,6 +922,87 @@ class ClientProtocol:
             '/eunomia.arbiter.ClientProtocol/RemoveUser',
             eunomia__appmaster_dot_protocol_dot_arbiter__pb2.RemoveUserRequest.SerializeToString,
             eunomia__appmaster_dot_protocol_dot_arbiter__pb2.User.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def MakeJoinToken(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/eunomia.arbiter.ClientProtocol/MakeJoinToken',
+            eunomia__appmaster_dot_protocol_dot_arbiter__pb2.MakeJoinTokenRequest.SerializeToString,
+            eunomia__appmaster_dot_protocol_dot_arbiter__pb2.JoinTokenMade.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListJoinTokens(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/eunomia.arbiter.ClientProtocol/ListJoinTokens',
+            eunomia__appmaster_dot_protocol_dot_arbiter__pb2.ListJoinTokensRequest.SerializeToString,
+            eunomia__appmaster_dot_protocol_dot_arbiter__pb2.ListJoinTokensResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RevokeJoinToken(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/eunomia.arbiter.ClientProtocol/RevokeJoinToken',
+            eunomia__appmaster_dot_protocol_dot_arbiter__pb2.RevokeJoinTokenRequest.SerializeToString,
+            eunomia__appmaster_dot_protocol_dot_arbiter__pb2.JoinToken.FromString,
             options,
             channel_credentials,
             insecure,

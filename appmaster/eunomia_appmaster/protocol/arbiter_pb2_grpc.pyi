@@ -191,6 +191,12 @@ class ClientProtocolStub:
     """a user's token lists that user alone"""
     RemoveUser: _grpc.UnaryUnaryMultiCallable[_arbiter_pb2.RemoveUserRequest, _arbiter_pb2.User]
     """(operator) Ends a user's token; its apps go on. INVALID_ARGUMENT: there is no such user."""
+    MakeJoinToken: _grpc.UnaryUnaryMultiCallable[_arbiter_pb2.MakeJoinTokenRequest, _arbiter_pb2.JoinTokenMade]
+    """(operator) Makes a token with which a machine joins as a node. Answers when that is journaled."""
+    ListJoinTokens: _grpc.UnaryUnaryMultiCallable[_arbiter_pb2.ListJoinTokensRequest, _arbiter_pb2.ListJoinTokensResponse]
+    """(operator) all that were ever made"""
+    RevokeJoinToken: _grpc.UnaryUnaryMultiCallable[_arbiter_pb2.RevokeJoinTokenRequest, _arbiter_pb2.JoinToken]
+    """(operator) Ends a join token; nodes that have joined with it stay. INVALID_ARGUMENT: there is none of this number."""
     NewToken: _grpc.UnaryUnaryMultiCallable[_arbiter_pb2.NewTokenRequest, _arbiter_pb2.UserToken]
     """(operator) Makes another token of a user, which ends the one before it. INVALID_ARGUMENT: there is no such user."""
 
@@ -241,6 +247,12 @@ class ClientProtocolAsyncStub(ClientProtocolStub):
     """a user's token lists that user alone"""
     RemoveUser: _aio.UnaryUnaryMultiCallable[_arbiter_pb2.RemoveUserRequest, _arbiter_pb2.User]  # type: ignore[assignment]
     """(operator) Ends a user's token; its apps go on. INVALID_ARGUMENT: there is no such user."""
+    MakeJoinToken: _aio.UnaryUnaryMultiCallable[_arbiter_pb2.MakeJoinTokenRequest, _arbiter_pb2.JoinTokenMade]  # type: ignore[assignment]
+    """(operator) Makes a token with which a machine joins as a node. Answers when that is journaled."""
+    ListJoinTokens: _aio.UnaryUnaryMultiCallable[_arbiter_pb2.ListJoinTokensRequest, _arbiter_pb2.ListJoinTokensResponse]  # type: ignore[assignment]
+    """(operator) all that were ever made"""
+    RevokeJoinToken: _aio.UnaryUnaryMultiCallable[_arbiter_pb2.RevokeJoinTokenRequest, _arbiter_pb2.JoinToken]  # type: ignore[assignment]
+    """(operator) Ends a join token; nodes that have joined with it stay. INVALID_ARGUMENT: there is none of this number."""
     NewToken: _aio.UnaryUnaryMultiCallable[_arbiter_pb2.NewTokenRequest, _arbiter_pb2.UserToken]  # type: ignore[assignment]
     """(operator) Makes another token of a user, which ends the one before it. INVALID_ARGUMENT: there is no such user."""
 
@@ -372,6 +384,30 @@ class ClientProtocolServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_arbiter_pb2.User, _abc.Awaitable[_arbiter_pb2.User]]:
         """(operator) Ends a user's token; its apps go on. INVALID_ARGUMENT: there is no such user."""
+
+    @_abc_1.abstractmethod
+    def MakeJoinToken(
+        self,
+        request: _arbiter_pb2.MakeJoinTokenRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_arbiter_pb2.JoinTokenMade, _abc.Awaitable[_arbiter_pb2.JoinTokenMade]]:
+        """(operator) Makes a token with which a machine joins as a node. Answers when that is journaled."""
+
+    @_abc_1.abstractmethod
+    def ListJoinTokens(
+        self,
+        request: _arbiter_pb2.ListJoinTokensRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_arbiter_pb2.ListJoinTokensResponse, _abc.Awaitable[_arbiter_pb2.ListJoinTokensResponse]]:
+        """(operator) all that were ever made"""
+
+    @_abc_1.abstractmethod
+    def RevokeJoinToken(
+        self,
+        request: _arbiter_pb2.RevokeJoinTokenRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_arbiter_pb2.JoinToken, _abc.Awaitable[_arbiter_pb2.JoinToken]]:
+        """(operator) Ends a join token; nodes that have joined with it stay. INVALID_ARGUMENT: there is none of this number."""
 
     @_abc_1.abstractmethod
     def NewToken(

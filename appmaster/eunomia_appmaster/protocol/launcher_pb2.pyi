@@ -17,7 +17,8 @@ TOKENS. Hex digits of HMAC-SHA256 under the node's secret, which the arbiter gen
 issued tokens stay valid after a restart) and sends to the launcher at registration:
   container token  of f"{app}|{node}|{slot}|{epoch}"   one lease of one slot by one app
   node token       of f"{app}|{node}"                  everything of one app on one node (YARN's NMToken)
-ResourceTracker calls carry the arbiter's own token as metadata: authorization = "Bearer <token>".
+ResourceTracker calls carry a token as metadata: authorization = "Bearer <token>": on the arbiter's own machine the
+arbiter's token for launchers, elsewhere the credential of a node that has joined (NodeAdmission).
 
 TIMES are Unix seconds. Deadlines travel as seconds from now, so clocks need not agree.
 """
@@ -161,6 +162,62 @@ PHASE_CHECKPOINT: Phase.ValueType  # 5
 PHASE_STOPPED: Phase.ValueType  # 6
 """its process is stopped, as the launcher sees"""
 Global___Phase: _TypeAlias = Phase  # noqa: Y015
+
+@_typing.final
+class JoinNodeRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: _builtins.int
+    SIGNING_REQUEST_FIELD_NUMBER: _builtins.int
+    node: _builtins.str
+    """its name, as in RegisterNodeRequest"""
+    signing_request: _builtins.bytes
+    """PEM, PKCS #10, of the launcher's own key; the names in it are ignored"""
+    def __init__(
+        self,
+        *,
+        node: _builtins.str = ...,
+        signing_request: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node", "signing_request", b"signing_request"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___JoinNodeRequest: _TypeAlias = JoinNodeRequest  # noqa: Y015
+
+@_typing.final
+class JoinNodeResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CREDENTIAL_FIELD_NUMBER: _builtins.int
+    JOIN_FIELD_NUMBER: _builtins.int
+    CERTIFICATE_FIELD_NUMBER: _builtins.int
+    AUTHORITY_FIELD_NUMBER: _builtins.int
+    credential: _builtins.str
+    """"node:NAME:JOIN:hex" """
+    join: _builtins.int
+    """number of this join of the name"""
+    certificate: _builtins.bytes
+    """PEM, for the launcher's service; 30 days"""
+    authority: _builtins.bytes
+    """PEM, the CA of nodes"""
+    def __init__(
+        self,
+        *,
+        credential: _builtins.str = ...,
+        join: _builtins.int = ...,
+        certificate: _builtins.bytes = ...,
+        authority: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["authority", b"authority", "certificate", b"certificate", "credential", b"credential", "join", b"join"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___JoinNodeResponse: _TypeAlias = JoinNodeResponse  # noqa: Y015
 
 @_typing.final
 class RegisterNodeRequest(_message.Message):

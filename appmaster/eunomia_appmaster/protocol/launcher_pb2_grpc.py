@@ -209,6 +209,130 @@ class ResourceTracker:
             _registered_method=True)
 
 
+class NodeAdmissionStub:
+    """Served by the arbiter, called by the launcher of another machine before it registers.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.JoinNode = channel.unary_unary(
+                '/eunomia.launcher.NodeAdmission/JoinNode',
+                request_serializer=eunomia__appmaster_dot_protocol_dot_launcher__pb2.JoinNodeRequest.SerializeToString,
+                response_deserializer=eunomia__appmaster_dot_protocol_dot_launcher__pb2.JoinNodeResponse.FromString,
+                _registered_method=True)
+        self.RenewNode = channel.unary_unary(
+                '/eunomia.launcher.NodeAdmission/RenewNode',
+                request_serializer=eunomia__appmaster_dot_protocol_dot_launcher__pb2.JoinNodeRequest.SerializeToString,
+                response_deserializer=eunomia__appmaster_dot_protocol_dot_launcher__pb2.JoinNodeResponse.FromString,
+                _registered_method=True)
+
+
+class NodeAdmissionServicer:
+    """Served by the arbiter, called by the launcher of another machine before it registers.
+    """
+
+    def JoinNode(self, request, context):
+        """The token is a join token (`eunomia nodes token`). The answer's credential is the token of all later calls of this
+        node. The node and the token's use are journaled before the answer.
+        UNAUTHENTICATED: the token is not one of this arbiter, or it has ended, is used or revoked.
+        ALREADY_EXISTS: a node of this name has a launcher that answers.
+        INVALID_ARGUMENT: the message has rule, value, place. RESOURCE_EXHAUSTED: too many tries from one address.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RenewNode(self, request, context):
+        """The token is the credential. Signs another certificate of the same join; the credential stays.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_NodeAdmissionServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'JoinNode': grpc.unary_unary_rpc_method_handler(
+                    servicer.JoinNode,
+                    request_deserializer=eunomia__appmaster_dot_protocol_dot_launcher__pb2.JoinNodeRequest.FromString,
+                    response_serializer=eunomia__appmaster_dot_protocol_dot_launcher__pb2.JoinNodeResponse.SerializeToString,
+            ),
+            'RenewNode': grpc.unary_unary_rpc_method_handler(
+                    servicer.RenewNode,
+                    request_deserializer=eunomia__appmaster_dot_protocol_dot_launcher__pb2.JoinNodeRequest.FromString,
+                    response_serializer=eunomia__appmaster_dot_protocol_dot_launcher__pb2.JoinNodeResponse.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'eunomia.launcher.NodeAdmission', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('eunomia.launcher.NodeAdmission', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class NodeAdmission:
+    """Served by the arbiter, called by the launcher of another machine before it registers.
+    """
+
+    @staticmethod
+    def JoinNode(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/eunomia.launcher.NodeAdmission/JoinNode',
+            eunomia__appmaster_dot_protocol_dot_launcher__pb2.JoinNodeRequest.SerializeToString,
+            eunomia__appmaster_dot_protocol_dot_launcher__pb2.JoinNodeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RenewNode(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/eunomia.launcher.NodeAdmission/RenewNode',
+            eunomia__appmaster_dot_protocol_dot_launcher__pb2.JoinNodeRequest.SerializeToString,
+            eunomia__appmaster_dot_protocol_dot_launcher__pb2.JoinNodeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+
 class ContainerManagerStub:
     """Served by the launcher on a loopback port, called by app masters through their runtime.
 

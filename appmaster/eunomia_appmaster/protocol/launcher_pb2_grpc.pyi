@@ -17,7 +17,8 @@ TOKENS. Hex digits of HMAC-SHA256 under the node's secret, which the arbiter gen
 issued tokens stay valid after a restart) and sends to the launcher at registration:
   container token  of f"{app}|{node}|{slot}|{epoch}"   one lease of one slot by one app
   node token       of f"{app}|{node}"                  everything of one app on one node (YARN's NMToken)
-ResourceTracker calls carry the arbiter's own token as metadata: authorization = "Bearer <token>".
+ResourceTracker calls carry a token as metadata: authorization = "Bearer <token>": on the arbiter's own machine the
+arbiter's token for launchers, elsewhere the credential of a node that has joined (NodeAdmission).
 
 TIMES are Unix seconds. Deadlines travel as seconds from now, so clocks need not agree.
 """
@@ -168,6 +169,64 @@ class ResourceTrackerServicer(metaclass=_abc_1.ABCMeta):
         """
 
 def add_ResourceTrackerServicer_to_server(servicer: ResourceTrackerServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
+
+class NodeAdmissionStub:
+    """Served by the arbiter, called by the launcher of another machine before it registers."""
+
+    @_typing.overload
+    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
+    @_typing.overload
+    def __new__(cls, channel: _aio.Channel) -> NodeAdmissionAsyncStub: ...
+    JoinNode: _grpc.UnaryUnaryMultiCallable[_launcher_pb2.JoinNodeRequest, _launcher_pb2.JoinNodeResponse]
+    """The token is a join token (`eunomia nodes token`). The answer's credential is the token of all later calls of this
+    node. The node and the token's use are journaled before the answer.
+      UNAUTHENTICATED: the token is not one of this arbiter, or it has ended, is used or revoked.
+      ALREADY_EXISTS: a node of this name has a launcher that answers.
+      INVALID_ARGUMENT: the message has rule, value, place. RESOURCE_EXHAUSTED: too many tries from one address.
+    """
+    RenewNode: _grpc.UnaryUnaryMultiCallable[_launcher_pb2.JoinNodeRequest, _launcher_pb2.JoinNodeResponse]
+    """The token is the credential. Signs another certificate of the same join; the credential stays."""
+
+@_typing.type_check_only
+class NodeAdmissionAsyncStub(NodeAdmissionStub):
+    """Served by the arbiter, called by the launcher of another machine before it registers."""
+
+    def __init__(self, channel: _aio.Channel) -> None: ...
+    JoinNode: _aio.UnaryUnaryMultiCallable[_launcher_pb2.JoinNodeRequest, _launcher_pb2.JoinNodeResponse]  # type: ignore[assignment]
+    """The token is a join token (`eunomia nodes token`). The answer's credential is the token of all later calls of this
+    node. The node and the token's use are journaled before the answer.
+      UNAUTHENTICATED: the token is not one of this arbiter, or it has ended, is used or revoked.
+      ALREADY_EXISTS: a node of this name has a launcher that answers.
+      INVALID_ARGUMENT: the message has rule, value, place. RESOURCE_EXHAUSTED: too many tries from one address.
+    """
+    RenewNode: _aio.UnaryUnaryMultiCallable[_launcher_pb2.JoinNodeRequest, _launcher_pb2.JoinNodeResponse]  # type: ignore[assignment]
+    """The token is the credential. Signs another certificate of the same join; the credential stays."""
+
+class NodeAdmissionServicer(metaclass=_abc_1.ABCMeta):
+    """Served by the arbiter, called by the launcher of another machine before it registers."""
+
+    @_abc_1.abstractmethod
+    def JoinNode(
+        self,
+        request: _launcher_pb2.JoinNodeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_launcher_pb2.JoinNodeResponse, _abc.Awaitable[_launcher_pb2.JoinNodeResponse]]:
+        """The token is a join token (`eunomia nodes token`). The answer's credential is the token of all later calls of this
+        node. The node and the token's use are journaled before the answer.
+          UNAUTHENTICATED: the token is not one of this arbiter, or it has ended, is used or revoked.
+          ALREADY_EXISTS: a node of this name has a launcher that answers.
+          INVALID_ARGUMENT: the message has rule, value, place. RESOURCE_EXHAUSTED: too many tries from one address.
+        """
+
+    @_abc_1.abstractmethod
+    def RenewNode(
+        self,
+        request: _launcher_pb2.JoinNodeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_launcher_pb2.JoinNodeResponse, _abc.Awaitable[_launcher_pb2.JoinNodeResponse]]:
+        """The token is the credential. Signs another certificate of the same join; the credential stays."""
+
+def add_NodeAdmissionServicer_to_server(servicer: NodeAdmissionServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 
 class ContainerManagerStub:
     """Served by the launcher on a loopback port, called by app masters through their runtime.

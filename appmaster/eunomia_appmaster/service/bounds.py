@@ -102,6 +102,7 @@ BOUNDS: Final[Mapping[str, Bound]] = {
     "SubmitRequest.app_file": Bound(letters=1_000_000),
     "SubmitRequest.folder": Bound(letters=4096),
     "SubmitRequest.env": Bound(items=16, letters=10_000),
+    "JoinNodeRequest.signing_request": _TEXT,
     "RegisterNodeRequest.slots": Bound(items=MOST_SLOTS),
     "RegisterNodeRequest.slot_states": Bound(items=MOST_SLOTS),
     "RegisterNodeRequest.containers": _JOBS,
@@ -119,6 +120,7 @@ BOUNDS: Final[Mapping[str, Bound]] = {
     **{f"UserLimits.{name}": Bound(any_number=True) for name in ("weight", "apps", "jobs", "gpu_hours", "disk_bytes")},
     "AddUserRequest.ends_in_seconds": _TOKEN_LIFE,
     "NewTokenRequest.ends_in_seconds": _TOKEN_LIFE,
+    "MakeJoinTokenRequest.ends_in_seconds": Bound(least=1.0, most=100 * 366 * 86400.0),
     "Exit.code": Bound(least=-(2.0**31)),
     "Exit.signal": Bound(least=-(2.0**31)),
 }

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Self, cast
 
 from eunomia.errors import InputError
 from eunomia.model.shapes import value
@@ -162,8 +162,8 @@ def make(folder: Path, names: Sequence[str] = (), *, days: int = DAYS) -> Certif
         rule = "certificates must be made in a folder that can be written"
         raise InputError(rule, value=error.strerror, place=str(folder)) from error
     ca_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-    ca = _signed(f"Eunomia test CA {secrets.token_hex(4)}", ca_key, None, ca_key, (), days)
-    cert = _signed("Eunomia arbiter", key, ca, ca_key, (*own_names(), *names), days)
+    ca = signed(f"Eunomia test CA {secrets.token_hex(4)}", ca_key.public_key(), None, ca_key, (), days)
+    cert = signed("Eunomia arbiter", key.public_key(), ca, ca_key, (*own_names(), *names), days)
     for file, content in ((made.ca, _pem(ca)), (made.cert, _pem(cert)), (made.key, _key_pem(key))):
         with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
             out.write(content)
@@ -194,10 +194,19 @@ def public_key_of(path: Path) -> object:
     Raises:
         InputError: it cannot be read.
     """
+    return key_of(path).public_key()
+
+
+def key_of(path: Path) -> "ec.EllipticCurvePrivateKey":
+    """Return the private key of a file.
+
+    Raises:
+        InputError: it cannot be read.
+    """
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
     try:
-        return load_pem_private_key(_read(path), None).public_key()
+        return cast("ec.EllipticCurvePrivateKey", load_pem_private_key(_read(path), None))
     except (ValueError, TypeError) as error:
         raise InputError("a key must be a private one in PEM, without a password", place=str(path)) from error
 
@@ -221,14 +230,15 @@ def _issued(cert: "x509.Certificate", by: "x509.Certificate") -> bool:
     return True
 
 
-def _signed(
+def signed(
     title: str,
-    key: "ec.EllipticCurvePrivateKey",
+    key: "ec.EllipticCurvePublicKey",
     issuer: "x509.Certificate | None",
     issuer_key: "ec.EllipticCurvePrivateKey",
     names: Sequence[str],
     days: int,
 ) -> "x509.Certificate":
+    """Return a signed certificate; ``issuer`` None: that of a CA, signed by its own key."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
     from cryptography.x509.oid import NameOID
@@ -239,7 +249,7 @@ def _signed(
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(subject if issuer is None else issuer.subject)
-        .public_key(key.public_key())
+        .public_key(key)
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(hours=1))
         .not_valid_after(now + timedelta(days=days))

@@ -25,6 +25,7 @@ from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
 from eunomia_appmaster.service import bounds
 from eunomia_appmaster.service.app_record import App, app_of
 from eunomia_appmaster.service.apps import in_order
+from eunomia_appmaster.service.join_calls import JoinCalls
 from eunomia_appmaster.service.more_trials import add_trials
 from eunomia_appmaster.service.profiling import set_profile
 from eunomia_appmaster.service.refusals import refuse
@@ -39,14 +40,15 @@ Context = grpc.aio.ServicerContext[Any, Any]
 SUBMITTERS_ENV = ("PATH", "HOME", "LANG", "VIRTUAL_ENV")
 
 
-class ClientProtocol(UserCalls, rpc.ClientProtocolServicer):
+class ClientProtocol(UserCalls, JoinCalls, rpc.ClientProtocolServicer):
     """Accepts apps, and reports the state of apps, jobs and slots with the reasons.
 
     A user's token reaches the user's own apps: others are as if they were not there.
     """
 
     def __init__(self, service: Service) -> None:
-        super().__init__(service)
+        UserCalls.__init__(self, service)
+        JoinCalls.__init__(self, service)
         self._service = service
         self._views = Views(service)
         self._submitting = asyncio.Lock()

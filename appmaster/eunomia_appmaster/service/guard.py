@@ -9,7 +9,7 @@ from google.protobuf.message import DecodeError
 
 from eunomia_appmaster.protocol.arbiter_pb2_grpc import ClientProtocolServicer
 from eunomia_appmaster.service.refusals import Details, one_error
-from eunomia_appmaster.service.tokens import HEALTH, SERVICES, USERS_METHODS, Role, Tokens
+from eunomia_appmaster.service.tokens import HEALTH, JOIN, SERVICES, USERS_METHODS, Role, Tokens
 
 log = structlog.get_logger()
 
@@ -56,7 +56,7 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         What a user is refused stands in the details, too, so that a client shows it in place of its own words.
         """
         service = _service(method)
-        if service == HEALTH:
+        if service == HEALTH or method == JOIN:
             return None
         caller = self._tokens.caller(metadata)
         if caller is None:
@@ -76,7 +76,7 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
 
     def reading(self, method: str, handler: Handler) -> Handler:
         """Return a handler that answers messages that cannot be read, and faults, with an error of one line."""
-        read, needs_token = self.reader(method, handler), _service(method) != HEALTH
+        read, needs_token = self.reader(method, handler), _service(method) != HEALTH and method != JOIN
 
         async def call(content: bytes, context: Context) -> Any:
             if needs_token:

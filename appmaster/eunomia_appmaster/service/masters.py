@@ -201,6 +201,7 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
             max_bid_rows=MOST_BID_ROWS,
             max_bid_parts=MOST_BID_PARTS,
             mark=service.marks.present,
+            node_authority=service.node_authority.pem() if any(token.certificate_name for token in tokens) else b"",
         )
 
     # --- reports ---------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from eunomia_appmaster.node.connections import Connections, most_connections
 from eunomia_appmaster.node.kept_files import sealed_token
 from eunomia_appmaster.protocol import arbiter_pb2_grpc, launcher_pb2_grpc
 from eunomia_appmaster.protocol.connecting import ADDRESS_FILE, LOOPBACK, Address, check_target
+from eunomia_appmaster.service.admission import NodeAdmission
 from eunomia_appmaster.service.bounds import MAX_REQUEST_BYTES
 from eunomia_appmaster.service.certificates import CA_FILE, Certificates, ServedCertificates
 from eunomia_appmaster.service.clients import ClientProtocol
@@ -72,6 +73,7 @@ async def start_server(service: Service, address: str) -> tuple[grpc.aio.Server,
     launcher_pb2_grpc.add_ResourceTrackerServicer_to_server(ResourceTracker(service), server)
     arbiter_pb2_grpc.add_ApplicationMasterProtocolServicer_to_server(ApplicationMasterProtocol(service), server)
     arbiter_pb2_grpc.add_ClientProtocolServicer_to_server(ClientProtocol(service), server)
+    launcher_pb2_grpc.add_NodeAdmissionServicer_to_server(NodeAdmission(service), server)
     add_standard_services(service, server)
     try:
         if certificates is None:

@@ -28,8 +28,11 @@ from eunomia_appmaster.service.clock import Clock
 from eunomia_appmaster.service.driver import Driver
 from eunomia_appmaster.service.ended_apps import EndedApps
 from eunomia_appmaster.service.gpu_hours import GpuHours
+from eunomia_appmaster.service.join_tokens import JOIN_NOTE, JoinTokens
+from eunomia_appmaster.service.joined_nodes import NODE_NOTE, JoinedNodes
 from eunomia_appmaster.service.journaled import LOST_NOTE, apps_of, kept_of, unknown_apps, without_note
 from eunomia_appmaster.service.marks import UNTIL, Loss, Marks
+from eunomia_appmaster.service.node_authority import NodeAuthority
 from eunomia_appmaster.service.nodes import Node, Nodes, OrderKey
 from eunomia_appmaster.service.reserve import Reserve
 from eunomia_appmaster.service.sessions import NewsWriter, Session
@@ -107,11 +110,14 @@ class Service:
         )
         self.users = Users(journal.notes(USER_NOTE), system=system)
         self.gpu_hours = GpuHours(self.users, self.apps, system=system)
-        self.tokens = Tokens(kept.secret, users=self.users, issue_of=self.apps.issue_of)
+        self.joined = JoinedNodes(journal.notes(NODE_NOTE))
+        self.join_tokens = JoinTokens(journal.notes(JOIN_NOTE), system=system)
+        self.node_authority = NodeAuthority(settings.state_dir)
+        self.tokens = Tokens(kept.secret, users=self.users, issue_of=self.apps.issue_of, join_of=self.joined.join_of)
         self.sessions: dict[str, Session] = {}
         least = MOST_HEARTBEATS * float(settings.heartbeat)
         self.stalled_masters = StalledMasters(max(float(settings.app_master_silence), least), self.nodes.clock)
-        self.news_writer = NewsWriter(self.nodes, self.tokens.container_secret)
+        self.news_writer = NewsWriter(self.nodes, self.tokens.container_secret, self.joined.certificate_name)
         self.standings = Standings(lambda: self.driver.arbiter, system=system)
         self.ready = asyncio.Event()
         self.stage_plugins = StagePlugins(profile)

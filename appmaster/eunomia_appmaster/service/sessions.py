@@ -7,7 +7,8 @@ queued, so none can be out of date.
 import asyncio
 import dataclasses
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -42,6 +43,16 @@ class _Sent:
     protected_until: float
     amounts: tuple[float, float]
     """CPUs and memory in GiB that its processes may use, of all slots together."""
+
+
+class Reached(NamedTuple):
+    """How the launcher of a node is reached."""
+
+    node: str
+    address: str
+    certificate: str
+    """Name in its certificate; empty: it serves without TLS."""
+    lost: bool
 
 
 class Session:
@@ -81,7 +92,7 @@ class Session:
         self._leaving: dict[int, int] = {}
         """By GPU: the epoch of the order to leave that was sent."""
         self._offer: int | None = None
-        self._tokens: tuple[tuple[str, str, bool], ...] = ()
+        self._tokens: tuple[Reached, ...] = ()
 
     @property
     def silent_seconds(self) -> float:
@@ -129,12 +140,19 @@ class NewsWriter:
 
     Args:
         nodes: the machines.
-        secret: for container tokens.
+        secret_of: returns a node's secret, for container tokens.
+        certificate_name: returns the name in the certificate of a node's launcher; empty: it serves without TLS.
     """
 
-    def __init__(self, nodes: Nodes, secret: bytes) -> None:
+    def __init__(
+        self,
+        nodes: Nodes,
+        secret_of: Callable[[str], bytes],
+        certificate_name: Callable[[str], str] = lambda node: "",
+    ) -> None:
         self._nodes = nodes
-        self._secret = secret
+        self._secret_of = secret_of
+        self._certificate_name = certificate_name
         self._marks: dict[int, list[tuple[float, ...]]] = {}
         self._seen: tuple[object, ...] = ()
         self._offer: tuple[Offer, pb.Offer] | None = None
@@ -185,13 +203,20 @@ class NewsWriter:
         """Return the tokens with which an app manages its containers on each node."""
         return [
             pb.NodeToken(
-                node=name, token=node_token(self._secret, app, name), container_manager_address=address, lost=lost
+                node=one.node,
+                token=node_token(self._secret_of(one.node), app, one.node),
+                container_manager_address=one.address,
+                lost=one.lost,
+                certificate_name=one.certificate,
             )
-            for name, address, lost in self._addresses()
+            for one in self._addresses()
         ]
 
-    def _addresses(self) -> tuple[tuple[str, str, bool], ...]:
-        return tuple((node.name, node.container_manager_address, node.lost) for node in self._nodes)
+    def _addresses(self) -> tuple[Reached, ...]:
+        return tuple(
+            Reached(node.name, node.container_manager_address, self._certificate_name(node.name), node.lost)
+            for node in self._nodes
+        )
 
     def _leases(self, session: Session, view: ClusterView) -> Iterable[LeaseView]:
         row = view.app_row(AppId(session.app))
@@ -279,7 +304,7 @@ class NewsWriter:
             node_id=place.node,
             container_manager_address="" if node is None else node.container_manager_address,
             resource=pb.Resource(memory_gib=memory_gib, cpus=cpus, gpus=1.0),
-            container_token=container_token(self._secret, app, place.node, place.slot, lease.epoch),
+            container_token=container_token(self._secret_of(place.node), app, place.node, place.slot, lease.epoch),
             version=lease.epoch,
             slot=place.slot,
             gpu=gpu,

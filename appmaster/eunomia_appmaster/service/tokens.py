@@ -22,25 +22,34 @@ class Role(Enum):
     OPERATOR = "operator"
     USER = "user"
     LAUNCHER = "launcher"
+    NODE = "node"
+    """The launcher of a machine that has joined."""
     APP = "app"
 
 
 @value
 class Caller:
-    """A caller with a valid token; ``app`` is set for app masters, ``user`` for users."""
+    """A caller with a valid token; ``app`` is set for app masters, ``user`` for users, ``node`` for joined nodes."""
 
     role: Role
     app: str = ""
     user: str = ""
+    node: str = ""
+    join: int = 0
+    """Number of the node's join."""
 
 
 HEALTH = "grpc.health.v1.Health"
 """gRPC's standard health service, which needs no token."""
 REFLECTION = "grpc.reflection.v1alpha.ServerReflection"
 CLIENT = "eunomia.arbiter.ClientProtocol"
+ADMISSION = "eunomia.launcher.NodeAdmission"
+JOIN = f"/{ADMISSION}/JoinNode"
+"""The method that checks a join token itself, at a limited rate."""
 SERVICES = {
     CLIENT: frozenset({Role.OPERATOR, Role.USER}),
-    "eunomia.launcher.ResourceTracker": frozenset({Role.LAUNCHER}),
+    "eunomia.launcher.ResourceTracker": frozenset({Role.LAUNCHER, Role.NODE}),
+    ADMISSION: frozenset({Role.NODE}),
     "eunomia.arbiter.ApplicationMasterProtocol": frozenset({Role.APP}),
     REFLECTION: frozenset({Role.OPERATOR}),
 }
@@ -51,28 +60,37 @@ USERS_METHODS = frozenset(
 """The methods of ``CLIENT`` that a user's token may call; the others are the operator's."""
 MOST_SIGNED = 10_000
 """Most tokens of which it is kept that their signature is right."""
-SIGNED = (Role.OPERATOR, Role.LAUNCHER, Role.APP)
+SIGNED = (Role.OPERATOR, Role.LAUNCHER, Role.NODE, Role.APP)
 """Roles whose tokens are signed with the secret."""
 
 
 class Tokens:
-    """Makes and checks tokens of the form ``role:name:hex``, for apps ``app:name:issue:hex``, and those of users.
+    """Makes and checks tokens of the form ``role:name:hex``, and those of users.
+
+    An app's is ``app:name:issue:hex``, that of a node which has joined ``node:name:join:hex``.
 
     Args:
         secret: at least 16 bytes.
         users: of this arbiter; None: there are none.
         issue_of: returns the number of an app's present token: 0 for an app of an earlier version, None for one that is
             not here.
+        join_of: returns the number of a node's present join; None: the node has not joined, or was removed.
     """
 
     def __init__(
-        self, secret: bytes, *, users: Users | None = None, issue_of: Callable[[str], int | None] = lambda app: 0
+        self,
+        secret: bytes,
+        *,
+        users: Users | None = None,
+        issue_of: Callable[[str], int | None] = lambda app: 0,
+        join_of: Callable[[str], int | None] = lambda node: None,
     ) -> None:
         self._secret = secret
         self._signed: set[str] = set()
         """Tokens whose signature was right."""
         self._users = users
         self._issue_of = issue_of
+        self._join_of = join_of
 
     @property
     def operator(self) -> str:
@@ -88,14 +106,19 @@ class Tokens:
         """Return the token of one app's master."""
         return self._token(Role.APP, _issued(app, self._issue_of(app) or 0))
 
-    @property
-    def container_secret(self) -> bytes:
-        """Returns the secret with which launchers check container tokens."""
-        return hmac.digest(self._secret, b"containers", "sha256")
+    def node(self, node: str, join: int) -> str:
+        """Return the credential of a node's join."""
+        return self._token(Role.NODE, f"{node}:{join}")
+
+    def container_secret(self, node: str) -> bytes:
+        """Return the secret with which a node's launcher checks container tokens: another one for each join."""
+        join = self._join_of(node)
+        text = "containers" if join is None else f"containers|{node}|{join}"
+        return hmac.digest(self._secret, text.encode(), "sha256")
 
     def caller(self, metadata: "Iterable[tuple[str, str | bytes]] | None") -> Caller | None:
         """Return the sender of this metadata; None if its token is missing or not from this arbiter."""
-        text = _bearer(metadata)
+        text = bearer(metadata)
         if text.startswith(TOKEN_BEGIN):
             user = None if self._users is None else self._users.of_token(text)
             return None if user is None else Caller(role=Role.USER, user=user.name)
@@ -103,6 +126,8 @@ class Tokens:
         name, _, _ = rest.rpartition(":")
         for known in SIGNED:
             if known.value == role and self._is_signed(known, name, text):
+                if known is Role.NODE:
+                    return self._joined(name)
                 app, _, _ = name.partition(":")
                 issue = self._issue_of(app) if known is Role.APP else None
                 if issue is not None and name != _issued(app, issue):
@@ -110,9 +135,14 @@ class Tokens:
                 return Caller(role=known, app=app)
         return None
 
+    def _joined(self, name: str) -> Caller | None:
+        """Return the node of a credential; None: it is of an earlier join, or the node was removed."""
+        node, _, join = name.rpartition(":")
+        return Caller(role=Role.NODE, node=node, join=int(join)) if join == str(self._join_of(node)) else None
+
     def refusal(self, metadata: "Iterable[tuple[str, str | bytes]] | None") -> str:
         """Return why a token of this metadata is no longer valid; empty: it never was."""
-        return "" if self._users is None else self._users.refusal(_bearer(metadata))
+        return "" if self._users is None else self._users.refusal(bearer(metadata))
 
     def _is_signed(self, role: Role, name: str, text: str) -> bool:
         """Return whether a token has the secret's signature, which is computed once for each token that has it.
@@ -138,7 +168,8 @@ def _issued(app: str, issue: int) -> str:
     return f"{app}:{issue}" if issue else app
 
 
-def _bearer(metadata: "Iterable[tuple[str, str | bytes]] | None") -> str:
+def bearer(metadata: "Iterable[tuple[str, str | bytes]] | None") -> str:
+    """Return the token of a call's metadata; empty: it has none."""
     text = next((str(item) for name, item in metadata or () if name == "authorization"), "")
     begin, _, token = text.partition(" ")
     return token if begin == "Bearer" else ""

@@ -16,6 +16,7 @@ from eunomia_appmaster.service.nodes import Node, wait_for_change
 from eunomia_appmaster.service.rates import Rate, peer_of
 from eunomia_appmaster.service.refusals import header_text
 from eunomia_appmaster.service.service import Service
+from eunomia_appmaster.service.tokens import Role
 
 log = structlog.get_logger()
 
@@ -46,6 +47,7 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
         async with self._registering:
             try:
                 bounds.check(request)
+                await self._check_own(request.node, context)
                 await self._check_alone(request, context)
                 node = await self._take(request, context)
             except InputError as error:
@@ -55,7 +57,7 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
         service.hear_mark(f"the launcher of {node.name}", request.mark)
         await self._service.look()
         return pb.RegisterNodeResponse(
-            container_secret=service.tokens.container_secret,
+            container_secret=service.tokens.container_secret(node.name),
             heartbeat_seconds=self._heartbeat_seconds,
             registration_id=node.registration_id,
             mark=service.marks.present,
@@ -120,12 +122,20 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
             return
         if request.home and request.home == node.home:
             return  # one process at a time holds that folder, so the former launcher is gone
-        if not await _answers(node):
+        if not await answers(node):
             return
         rule = "a node must have one launcher (end that one, or take another --node)"
         why = f'{rule}, but got a second one while the first answers (node "{request.node}")'
         log.error("node.refused", node=request.node, why=why)
         await context.abort(grpc.StatusCode.ALREADY_EXISTS, why)
+
+    async def _check_own(self, node: str, context: Context) -> None:
+        """Refuse a joined node's credential for another node."""
+        caller = self._service.tokens.caller(context.invocation_metadata())
+        if caller is not None and caller.role is Role.NODE and caller.node != node:
+            why = f'a node may speak for itself alone, but got "{node[:100]}" from {caller.node}'
+            log.error("node.refused", node=node, why=why)
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, why)
 
     @property
     def _heartbeat_seconds(self) -> float:
@@ -137,6 +147,7 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
             bounds.check(request)
         except InputError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, header_text(str(error)))
+        await self._check_own(request.node, context)
         node = self._service.nodes.get(request.node)
         if node is None or not node.registered or node.registration_id != request.registration_id:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "a node must register first")
@@ -144,7 +155,7 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
         return node
 
 
-async def _answers(node: Node) -> bool:
+async def answers(node: Node) -> bool:
     """Return whether the registered launcher is alive: it sends another heartbeat after an answer."""
     loop = asyncio.get_running_loop()
     calls, began = node.calls, loop.time()

@@ -1,0 +1,203 @@
+"""What a launcher holds of its node's join: key, certificate, credential; and how it joins and renews them.
+
+The files stand in the node's own folder, mode 0600:
+
+    joined.json       node, number of the join, credential, address of the arbiter
+    node-key.pem      the launcher's key, made at its first start; it never leaves the machine
+    node-cert.pem     its certificate, signed by the arbiter, 30 days
+    node-ca.pem       the CA of nodes
+    arbiter-ca.pem    the CA of the arbiter, from the join token; missing: the arbiter is on loopback
+"""
+
+import asyncio
+import os
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import grpc
+import structlog
+
+from eunomia.errors import EunomiaError, InputError, UnreachableError
+from eunomia_appmaster.launcher.files import read_json, write_json
+from eunomia_appmaster.node.system import MACHINE, System
+from eunomia_appmaster.protocol import launcher_pb2 as pb
+from eunomia_appmaster.protocol import launcher_pb2_grpc as rpc
+from eunomia_appmaster.protocol.connecting import Address
+from eunomia_appmaster.protocol.join_text import JoinText
+
+if TYPE_CHECKING:
+    from cryptography import x509
+
+log = structlog.get_logger()
+
+JOINED: Final = "joined.json"
+KEY, CERTIFICATE, NODE_CA, ARBITER_CA = "node-key.pem", "node-cert.pem", "node-ca.pem", "arbiter-ca.pem"
+CALL_SECONDS: Final = 30.0
+RENEWED_AT: Final = 2.0 / 3.0
+"""Part of a certificate's life after which it is renewed."""
+LOOK_SECONDS: Final = 3600.0
+
+
+class Joined:
+    """A node's join.
+
+    Args:
+        folder: the node's own.
+        node: its name.
+        arbiter: host:port.
+        system: connections of the machine.
+    """
+
+    def __init__(self, folder: Path, node: str, arbiter: str, *, system: System = MACHINE) -> None:
+        self.folder, self.node = folder, node
+        self._arbiter, self._system = arbiter, system
+        record = read_json(folder / JOINED) or {}
+        self._credential = str(record.get("credential", "")) if record.get("node") == node else ""
+        self._shown: Any = None
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether this folder holds the credential of a join under this name."""
+        return bool(self._credential)
+
+    @property
+    def address(self) -> Address:
+        """Where the arbiter is reached, with the CA that the join token held."""
+        ca = self.folder / ARBITER_CA
+        return Address(target=self._arbiter, ca_file=ca if ca.exists() else None)
+
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        """Return the metadata of a call to the arbiter."""
+        return (("authorization", f"Bearer {self._credential}"),)
+
+    def join(self, token: JoinText) -> None:
+        """Join the arbiter's cluster.
+
+        Raises:
+            InputError: the arbiter refuses the token or the name.
+            UnreachableError: it does not answer, or another answers.
+        """
+        ca = self.folder / ARBITER_CA
+        if token.authority:
+            _write(ca, token.authority)
+        else:
+            ca.unlink(missing_ok=True)
+        answer = self._ask("JoinNode", f"Bearer {token.text()}")
+        self._credential = answer.credential
+        self._take(answer)
+        write_json(
+            self.folder / JOINED,
+            {"node": self.node, "join": answer.join, "credential": answer.credential, "arbiter": self._arbiter},
+            sync=True,
+        )
+        log.info("node.joined", node=self.node, join=answer.join, arbiter=self._arbiter)
+
+    def renew(self) -> None:
+        """Get another certificate for the same key.
+
+        Raises:
+            InputError: the arbiter refuses: the node was removed.
+            UnreachableError: it does not answer.
+        """
+        self._take(self._ask("RenewNode", self.metadata()[0][1]))
+        log.info("node.certificate_renewed", node=self.node, until=self.certificate.not_valid_after_utc.isoformat())
+
+    async def keep_renewed(self) -> None:
+        """Renew the certificate once two thirds of its life are over, until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            try:
+                if self.is_due(datetime.now(UTC)):
+                    await asyncio.to_thread(self.renew)
+            except EunomiaError as error:
+                log.warning("node.certificate_not_renewed", why=str(error))
+
+    def is_due(self, now: datetime) -> bool:
+        """Return whether two thirds of the certificate's life are over."""
+        made, ends = self.certificate.not_valid_before_utc, self.certificate.not_valid_after_utc
+        return now >= made + RENEWED_AT * (ends - made)
+
+    @property
+    def certificate(self) -> "x509.Certificate":
+        """The present certificate.
+
+        Raises:
+            InputError: its file is damaged.
+        """
+        from cryptography import x509
+
+        path = self.folder / CERTIFICATE
+        try:
+            return x509.load_pem_x509_certificate(path.read_bytes())
+        except (OSError, ValueError) as error:
+            rule = "the certificate of a node must be PEM; delete the node's folder and join again"
+            raise InputError(rule, value=str(error)[:100], place=str(path)) from None
+
+    def credentials(self) -> grpc.ServerCredentials:
+        """Return the credentials of the launcher's server, which shows the present certificate to each connection."""
+        self._shown = self._configuration()
+        return grpc.dynamic_ssl_server_credentials(self._shown, lambda: self._shown)
+
+    def _configuration(self) -> Any:
+        pair = (self.folder / KEY).read_bytes(), (self.folder / CERTIFICATE).read_bytes()
+        return grpc.ssl_server_certificate_configuration([pair])
+
+    def _take(self, answer: pb.JoinNodeResponse) -> None:
+        _write(self.folder / NODE_CA, answer.authority)
+        _write(self.folder / CERTIFICATE, answer.certificate)
+        if self._shown is not None:
+            self._shown = self._configuration()
+
+    def _ask(self, method: str, authorization: str) -> pb.JoinNodeResponse:
+        options: Sequence[tuple[str, int | str]] = [("grpc.initial_reconnect_backoff_ms", 100)]
+        request = pb.JoinNodeRequest(node=self.node, signing_request=_signing_request(self.folder / KEY))
+        channel = self._system.dial(self.address, options)
+        try:
+            call = getattr(rpc.NodeAdmissionStub(channel), method)
+            answer: pb.JoinNodeResponse = call(
+                request, timeout=CALL_SECONDS, metadata=(("authorization", authorization),)
+            )
+            return answer
+        except grpc.RpcError as error:
+            raise _failure(error, self.address) from None
+        finally:
+            channel.close()
+
+
+def _failure(error: grpc.RpcError, address: Address) -> EunomiaError:
+    from eunomia_appmaster.protocol.connecting import tls_error
+
+    code, details = (error.code(), error.details() or "") if isinstance(error, grpc.Call) else (None, str(error))
+    if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+        known = tls_error(address, details)
+        rule = "the arbiter must answer a node that joins"
+        return known or UnreachableError(rule, value=details[:200], place=address.target)
+    return InputError(details or str(code))
+
+
+def _signing_request(key_file: Path) -> bytes:
+    """Return a signing request, PEM, for the key of a file, which is made where there is none."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    from eunomia_appmaster.service.certificates import key_of
+
+    if not key_file.exists():
+        made = ec.generate_private_key(ec.SECP256R1())
+        _write(key_file, made.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    request = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([]))
+    return request.sign(key_of(key_file), hashes.SHA256()).public_bytes(Encoding.PEM)
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Replace a file, readable by its owner alone, whole or not at all."""
+    part = path.with_name(f"{path.name}.new")
+    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
+        out.write(content)
+        out.flush()
+        os.fsync(out.fileno())
+    part.replace(path)

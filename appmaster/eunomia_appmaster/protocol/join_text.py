@@ -1,0 +1,79 @@
+"""The text of a join token: ``ej1.NUMBER.SECRET.CA``, one line of letters, digits, dots, dashes and underscores."""
+
+import base64
+import binascii
+import hashlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self
+
+from eunomia.errors import InputError
+
+BEGIN: Final = "ej1."
+MOST_LETTERS: Final = 20_000
+_PARTS: Final = re.compile(r"ej1\.([0-9]{1,9})\.([0-9a-f]{48})\.([A-Za-z0-9_-]*)\Z")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinText:
+    """A join token as a machine gets it.
+
+    Attributes:
+        number: of the token.
+        secret: hexadecimal digits.
+        authority: the certificates that sign the arbiter's, PEM; empty: the arbiter is on loopback, without TLS.
+    """
+
+    number: int
+    secret: str
+    authority: bytes
+
+    def text(self) -> str:
+        """Return the token as one line."""
+        coded = base64.urlsafe_b64encode(self.authority).decode().rstrip("=")
+        return f"{BEGIN}{self.number}.{self.secret}.{coded}"
+
+    @classmethod
+    def parse(cls, text: str, place: str) -> Self:
+        """Return a token from its text.
+
+        Raises:
+            InputError: it is no join token, or a part of one; the text is not shown.
+        """
+        found = _PARTS.match(text.strip()) if len(text) <= MOST_LETTERS else None
+        try:
+            if found is None:
+                raise ValueError("other parts")
+            coded = found[3]
+            authority = base64.urlsafe_b64decode(coded + "=" * (-len(coded) % 4))
+        except (ValueError, binascii.Error):
+            rule = "a join token must be the whole line that `eunomia nodes token` printed"
+            raise InputError(rule, value=f"{len(text.strip())} letters that are none", place=place) from None
+        return cls(number=int(found[1]), secret=found[2], authority=authority)
+
+    @classmethod
+    def read(cls, path: str, standard_input: Path = Path("/dev/stdin")) -> Self:
+        """Read a token from a file, or from standard input where the path is ``-``.
+
+        Raises:
+            InputError: the file cannot be read, or holds no join token.
+        """
+        place = "standard input" if path == "-" else path
+        try:
+            text = (standard_input if path == "-" else Path(path)).read_text(encoding="utf-8", errors="replace")
+        except OSError as error:
+            rule = "a join token must be in a file that can be read, or come from standard input (-)"
+            raise InputError(rule, value=str(error.strerror), place=place) from error
+        return cls.parse(text, place)
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the arbiter's CA, for people; empty: no TLS."""
+        return fingerprint(self.authority)
+
+
+def fingerprint(authority: bytes) -> str:
+    """Return SHA-256 of certificates as PEM, in groups of four hexadecimal digits; empty for none."""
+    digits = hashlib.sha256(authority).hexdigest() if authority else ""
+    return ":".join(digits[at : at + 4] for at in range(0, 32, 4)) if digits else ""

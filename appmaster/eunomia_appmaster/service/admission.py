@@ -1,0 +1,115 @@
+"""``NodeAdmission``: machines join with a token, and renew their certificates; see launcher.proto."""
+
+import asyncio
+import re
+from typing import Any, Final
+
+import grpc
+import structlog
+
+from eunomia.errors import InputError
+from eunomia_appmaster.protocol import launcher_pb2 as pb
+from eunomia_appmaster.protocol import launcher_pb2_grpc as rpc
+from eunomia_appmaster.protocol.join_text import JoinText
+from eunomia_appmaster.service import bounds
+from eunomia_appmaster.service.join_tokens import JoinToken
+from eunomia_appmaster.service.joined_nodes import JoinedNode
+from eunomia_appmaster.service.rates import Rate, peer_of
+from eunomia_appmaster.service.refusals import header_text
+from eunomia_appmaster.service.service import Service
+from eunomia_appmaster.service.tokens import bearer
+from eunomia_appmaster.service.tracker import answers
+
+log = structlog.get_logger()
+
+NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class NodeAdmission(rpc.NodeAdmissionServicer):
+    """Lets machines join, and signs their certificates."""
+
+    def __init__(self, service: Service) -> None:
+        self._of = service
+        self._changing = asyncio.Lock()
+        self._tries = Rate("tries to join from one address", 0.5, 20.0)
+
+    async def JoinNode(self, request: pb.JoinNodeRequest, context: Context) -> pb.JoinNodeResponse:  # noqa: N802
+        """Let a machine join with a token."""
+        await self._tries.ask(peer_of(context), asyncio.get_running_loop().time(), context)
+        if (why := self._of.away or self._of.question) is not None and why:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, why)
+        async with self._changing:
+            token = await self._token(context)
+            await self._check(request, context)
+            node = self._of.nodes.get(request.node)
+            if node is not None and node.registered and await answers(node):
+                rule = "a node must have a name of its own (take another --node)"
+                why = f'{rule}, but got "{request.node}", whose launcher answers'
+                await context.abort(grpc.StatusCode.ALREADY_EXISTS, why)
+            joined = self._of.joined.next(request.node, _host(context))
+            return await asyncio.shield(asyncio.ensure_future(self._join(request, token, joined, context)))
+
+    async def RenewNode(self, request: pb.JoinNodeRequest, context: Context) -> pb.JoinNodeResponse:  # noqa: N802
+        """Sign another certificate of a node's present join."""
+        caller = self._of.tokens.caller(context.invocation_metadata())
+        joined = None if caller is None else self._of.joined.get(caller.node)
+        if joined is None or joined.name != request.node:
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, "a node may renew its own certificate alone")
+            raise asyncio.CancelledError
+        await self._check(request, context)
+        return await self._answer(request, joined, context)
+
+    async def _token(self, context: Context) -> JoinToken:
+        """Return the valid token of a call, or end it."""
+        try:
+            given = JoinText.parse(bearer(context.invocation_metadata()), "authorization")
+            return self._of.join_tokens.valid(given)
+        except InputError as error:
+            log.warning("join.refused", peer=context.peer(), why=str(error))
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, header_text(str(error)))
+            raise
+
+    async def _check(self, request: pb.JoinNodeRequest, context: Context) -> None:
+        try:
+            bounds.check(request)
+            if not NAME.match(request.node):
+                rule = (
+                    "a node's name must be 1 to 100 letters, digits, '.', '_' and '-', and begin with a letter or digit"
+                )
+                raise InputError(rule, value=f'"{request.node[:100]}"', place="--node")
+        except InputError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, header_text(str(error)))
+
+    async def _join(
+        self, request: pb.JoinNodeRequest, token: JoinToken, joined: JoinedNode, context: Context
+    ) -> pb.JoinNodeResponse:
+        """Journal a join, and answer it; the signing request is checked before."""
+        answer = await self._answer(request, joined, context)
+        used = token.used(joined.name)
+        await self._of.driver.fold([], [joined.note(), used.note()])
+        self._of.joined.keep(joined)
+        self._of.join_tokens.keep(used)
+        log.info("node.joined", node=joined.name, join=joined.join, token=token.number, address=joined.address)
+        return answer
+
+    async def _answer(self, request: pb.JoinNodeRequest, joined: JoinedNode, context: Context) -> pb.JoinNodeResponse:
+        authority, addresses = self._of.node_authority, [joined.address] if joined.address else []
+        try:
+            certificate = authority.sign(request.signing_request, joined.name, joined.join, addresses)
+        except InputError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, header_text(str(error)))
+        return pb.JoinNodeResponse(
+            credential=self._of.tokens.node(joined.name, joined.join),
+            join=joined.join,
+            certificate=certificate,
+            authority=authority.pem(),
+        )
+
+
+def _host(context: Context) -> str:
+    """Return the IP address of a call's other end; empty: it has none."""
+    peer = peer_of(context)
+    kind, _, host = peer.partition(":")
+    return host.replace("%5B", "").replace("%5D", "").strip("[]") if kind in ("ipv4", "ipv6") else ""

@@ -1,0 +1,89 @@
+"""The nodes that have joined with a token: the number of each name's last join, and whether it still belongs."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Final
+
+import structlog
+
+from eunomia.journal.values import Note
+from eunomia_appmaster.protocol.node_names import tls_name
+
+log = structlog.get_logger()
+
+NODE_NOTE: Final = "joined_node"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class JoinedNode:
+    """A name under which a machine has joined; it is never dropped, so that no number of a join is used twice.
+
+    Attributes:
+        name: of the node.
+        join: number of its last join, from 1.
+        address: IP address from which it joined.
+        removed: the operator has removed it: the credential of that join is refused.
+    """
+
+    name: str
+    join: int
+    address: str = ""
+    removed: bool = False
+
+    def note(self) -> Note:
+        """Return its note for the journal."""
+        return Note(kind=NODE_NOTE, key=self.name, value=dataclasses.asdict(self))
+
+
+class JoinedNodes:
+    """All of them, by name.
+
+    Args:
+        notes: of an earlier arbiter, by name.
+    """
+
+    def __init__(self, notes: Mapping[str, Any]) -> None:
+        self._nodes: dict[str, JoinedNode] = {}
+        for name, content in notes.items():
+            node = _read(name, content)
+            if node is None:
+                log.error("joined_node.note_unreadable", node=name)
+            else:
+                self._nodes[name] = node
+
+    def get(self, name: str) -> JoinedNode | None:
+        """Return a node that belongs to the cluster; None: it has not joined, or was removed."""
+        node = self._nodes.get(name)
+        return None if node is None or node.removed else node
+
+    def join_of(self, name: str) -> int | None:
+        """Return the number of a node's present join; None: it has none."""
+        node = self.get(name)
+        return None if node is None else node.join
+
+    def certificate_name(self, name: str) -> str:
+        """Return the name in the certificate of a node's launcher; empty: it serves without TLS."""
+        join = self.join_of(name)
+        return "" if join is None else tls_name(name, join)
+
+    def next(self, name: str, address: str) -> JoinedNode:
+        """Return what a node is after its next join; ``keep`` takes it once it is journaled."""
+        before = self._nodes.get(name)
+        return JoinedNode(name=name, join=1 if before is None else before.join + 1, address=address)
+
+    def without(self, name: str) -> JoinedNode | None:
+        """Return a node as it is once it is removed; None: there is no such node."""
+        node = self.get(name)
+        return None if node is None else dataclasses.replace(node, removed=True)
+
+    def keep(self, node: JoinedNode) -> None:
+        """Take a new or changed node, whose note is in the journal."""
+        self._nodes[node.name] = node
+
+
+def _read(name: str, content: Any) -> JoinedNode | None:
+    try:
+        node = JoinedNode(**content)
+    except TypeError:
+        return None
+    return node if node.name == name and isinstance(node.join, int) and node.join >= 1 else None

@@ -1,0 +1,112 @@
+"""The arbiter's own CA: it signs the certificates under which launchers serve app masters of other machines.
+
+The CA's key stands in the arbiter's state folder, readable by the service alone. A certificate names the node and the
+number of its join, so that one of an earlier join is of no use, and the addresses that the arbiter knows. Names in a
+request are not read.
+"""
+
+import os
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from eunomia.errors import InputError
+from eunomia_appmaster.protocol.node_names import tls_name
+from eunomia_appmaster.service.certificates import CA_FILE, KEY_FILE, key_of, signed
+
+if TYPE_CHECKING:
+    from cryptography import x509
+
+FOLDER: Final = "node-authority"
+NODE_DAYS: Final = 30
+CA_DAYS: Final = 3650
+
+
+class NodeAuthority:
+    """Signs certificates of nodes; the CA is made at its first use.
+
+    Args:
+        state_dir: the arbiter's state folder.
+    """
+
+    def __init__(self, state_dir: Path) -> None:
+        self._folder = state_dir / FOLDER
+
+    def pem(self) -> bytes:
+        """Return the CA's certificate.
+
+        Raises:
+            InputError: a file of the CA is damaged.
+        """
+        return self._present()[0].read_bytes()
+
+    def sign(self, request: bytes, node: str, join: int, addresses: Sequence[str]) -> bytes:
+        """Return a certificate, PEM, for the key of a signing request.
+
+        Args:
+            request: PEM; its signature shows that the caller has the key. Names in it are ignored.
+            node: the node's name.
+            join: number of the node's join.
+            addresses: IP addresses and host names of the node, as the arbiter knows them.
+
+        Raises:
+            InputError: the request is malformed or is not signed by its own key.
+        """
+        from cryptography import x509
+        from cryptography.hazmat.primitives.asymmetric import ec
+        from cryptography.hazmat.primitives.serialization import Encoding
+
+        rule = "a signing request must be one in PEM, of an elliptic-curve key, and signed by it"
+        try:
+            asked = x509.load_pem_x509_csr(request)
+            good = asked.is_signature_valid
+        except (ValueError, TypeError) as error:
+            raise InputError(rule, value=str(error)[:100], place=node) from None
+        key = asked.public_key()
+        if not good or not isinstance(key, ec.EllipticCurvePublicKey):
+            raise InputError(rule, value="another one", place=node)
+        ca_file, key_file = self._present()
+        ca, ca_key = _certificate(ca_file), key_of(key_file)
+        names = (tls_name(node, join), *addresses)
+        made = signed(f"node {node}"[:64], key, ca, ca_key, names, NODE_DAYS)
+        return made.public_bytes(Encoding.PEM)
+
+    def _present(self) -> tuple[Path, Path]:
+        """Return the files of the CA, which are made where there are none."""
+        from cryptography.hazmat.primitives.asymmetric import ec
+        from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+        ca_file, key_file = self._folder / CA_FILE, self._folder / KEY_FILE
+        if ca_file.exists() and key_file.exists():
+            if _certificate(ca_file).not_valid_after_utc < datetime.now(UTC) + timedelta(days=NODE_DAYS):
+                rule = "the CA of an arbiter's nodes must be valid; delete its folder, and let all nodes join again"
+                raise InputError(rule, value="one that ends", place=str(self._folder))
+            return ca_file, key_file
+        key = ec.generate_private_key(ec.SECP256R1())
+        ca = signed("Eunomia nodes", key.public_key(), None, key, (), CA_DAYS)
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _write(key_file, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+        _write(ca_file, ca.public_bytes(Encoding.PEM))
+        return ca_file, key_file
+
+
+def _certificate(path: Path) -> "x509.Certificate":
+    from cryptography import x509
+
+    try:
+        return x509.load_pem_x509_certificate(path.read_bytes())
+    except (OSError, ValueError) as error:
+        cure = "restore it from a backup, or delete its folder and let all nodes join again"
+        raise InputError(
+            f"the CA of an arbiter's nodes must be PEM; {cure}", value=str(error)[:100], place=str(path)
+        ) from None
+
+
+def _write(path: Path, content: bytes) -> None:
+    part = path.with_name(f"{path.name}.new")
+    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
+        out.write(content)
+        out.flush()
+        os.fsync(out.fileno())
+    part.replace(path)

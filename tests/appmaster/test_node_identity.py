@@ -1,0 +1,301 @@
+"""Machines that join with a token: identity of nodes, their certificates, and attacks on both."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from tests.appmaster.service_lab import NODE, PATIENCE_SECONDS, Arbiter, eventually
+
+from eunomia.errors import InputError, UnreachableError
+from eunomia_appmaster.launcher.joining import CERTIFICATE, KEY, NODE_CA, Joined
+from eunomia_appmaster.protocol import arbiter_pb2 as pb
+from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
+from eunomia_appmaster.protocol import launcher_pb2 as lpb
+from eunomia_appmaster.protocol import launcher_pb2_grpc as lrpc
+from eunomia_appmaster.protocol.connecting import Address
+from eunomia_appmaster.protocol.join_text import JoinText, fingerprint
+from eunomia_appmaster.protocol.node_names import tls_name
+from eunomia_appmaster.service.certificates import Certificates, make, names_of
+from eunomia_appmaster.service.node_authority import NodeAuthority
+
+
+class Cluster:
+    """An arbiter under TLS whose own machine has registered."""
+
+    def __init__(self, folder: Path, certificates: Certificates) -> None:
+        self.folder, self.certificates = folder, certificates
+        self.arbiter = Arbiter(folder / "state", certificates=certificates)
+        self.channel = Address(target=self.arbiter.address, ca_file=certificates.ca).channel()
+        self.register(self.bearer(self.arbiter.service.tokens.launcher), NODE)
+        eventually(self.arbiter.service.ready.is_set)
+
+    @staticmethod
+    def bearer(token: str) -> tuple[tuple[str, str], ...]:
+        return (("authorization", f"Bearer {token}"),)
+
+    def register(self, metadata: tuple[tuple[str, str], ...], node: str) -> lpb.RegisterNodeResponse:
+        request = lpb.RegisterNodeRequest(
+            node=node,
+            host=node,
+            container_manager_address="127.0.0.1:1",
+            slots=[lpb.Slot(index=0, gpu_type="cpu", cpus=1, memory_gib=2)],
+            cpus=1.0,
+            memory_gib=2.0,
+            launcher_id=f"{node}'s first",
+        )
+        tracker = lrpc.ResourceTrackerStub(self.channel)
+        return tracker.RegisterNode(request, metadata=metadata, timeout=PATIENCE_SECONDS)
+
+    def client(self, method: str, request: Any) -> Any:
+        call = getattr(rpc.ClientProtocolStub(self.channel), method)
+        return call(request, metadata=self.bearer(self.arbiter.service.tokens.operator), timeout=PATIENCE_SECONDS)
+
+    def token(self, **more: Any) -> JoinText:
+        made = self.client("MakeJoinToken", pb.MakeJoinTokenRequest(**more))
+        return JoinText.parse(made.text, "answer")
+
+    def node(self, name: str, folder: str = "") -> Joined:
+        own = self.folder / (folder or name)
+        own.mkdir(exist_ok=True)
+        return Joined(own, name, self.arbiter.address)
+
+    def restart(self) -> None:
+        self.channel.close()
+        self.arbiter.close(checkpoint=False)
+        self.arbiter = Arbiter(self.arbiter.settings.state_dir, certificates=self.certificates)
+        self.channel = Address(target=self.arbiter.address, ca_file=self.certificates.ca).channel()
+        self.register(self.bearer(self.arbiter.service.tokens.launcher), NODE)
+        eventually(self.arbiter.service.ready.is_set)
+
+    def close(self) -> None:
+        self.channel.close()
+        self.arbiter.close()
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    made = Cluster(tmp_path, make(tmp_path / "tls"))
+    yield made
+    made.close()
+
+
+def test_a_machine_joins_with_a_token_alone(cluster: Cluster) -> None:
+    token = cluster.token()
+    node = cluster.node("b08")
+    assert not node.is_joined
+    node.join(token)
+    assert node.is_joined
+    assert names_of(node.certificate) == [tls_name("b08", 1), "127.0.0.1"]
+    assert {path.stat().st_mode & 0o777 for path in node.folder.iterdir()} == {0o600}
+    assert cluster.node("b08").is_joined, "the next launcher on this folder needs no token"
+    secret = cluster.arbiter.service.tokens.container_secret
+    assert len({secret("b08"), secret(NODE), secret("b09")}) == 2, "a node that joined has a secret of its own"
+
+
+def test_a_certificate_is_of_the_launchers_own_key_and_of_what_the_arbiter_knows(cluster: Cluster) -> None:
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    lie = x509.SubjectAlternativeName([x509.DNSName(tls_name("a01", 1)), x509.DNSName("head")])
+    request = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([])).add_extension(lie, critical=False)
+    text = request.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
+    admission = lrpc.NodeAdmissionStub(cluster.channel)
+    metadata = cluster.bearer(cluster.token().text())
+    answer = admission.JoinNode(lpb.JoinNodeRequest(node="b08", signing_request=text), metadata=metadata)
+    made = x509.load_pem_x509_certificate(answer.certificate)
+    assert made.public_key() == key.public_key()
+    assert names_of(made) == [tls_name("b08", 1), "127.0.0.1"]
+    assert not made.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    made.verify_directly_issued_by(x509.load_pem_x509_certificate(answer.authority))
+    assert timedelta(days=30) <= made.not_valid_after_utc - made.not_valid_before_utc < timedelta(days=31)
+
+
+@pytest.mark.parametrize("request_text", [b"", b"-----BEGIN CERTIFICATE REQUEST-----\nMII\n", b"\xff" * 400])
+def test_a_malformed_signing_request_changes_nothing(cluster: Cluster, request_text: bytes) -> None:
+    token = cluster.token()
+    with pytest.raises(grpc.RpcError) as refused:
+        lrpc.NodeAdmissionStub(cluster.channel).JoinNode(
+            lpb.JoinNodeRequest(node="b08", signing_request=request_text), metadata=cluster.bearer(token.text())
+        )
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "signing request must be one in PEM" in refused.value.details()
+    cluster.node("b08").join(token)  # the token is not used up
+
+
+def test_a_token_is_used_once_unless_it_is_reusable(cluster: Cluster) -> None:
+    once = cluster.token()
+    cluster.node("b08").join(once)
+    with pytest.raises(InputError, match=r"must be valid .*, but got number 1: node b08 has used it"):
+        cluster.node("b09").join(once)
+    several = cluster.token(reusable=True)
+    for name in ("b09", "b10"):
+        cluster.node(name).join(several)
+    known = cluster.client("ListJoinTokens", pb.ListJoinTokensRequest()).tokens
+    assert [(token.number, [*token.used_by]) for token in known] == [(1, ["b08"]), (2, ["b09", "b10"])]
+
+
+def test_an_ended_a_revoked_and_a_foreign_token_are_refused(cluster: Cluster, tmp_path: Path) -> None:
+    ended = cluster.token(ends_in_seconds=1.0)
+    revoked = cluster.token()
+    cluster.client("RevokeJoinToken", pb.RevokeJoinTokenRequest(number=2))
+    with pytest.raises(InputError, match="number 2: the operator has revoked it"):
+        cluster.node("b08").join(revoked)
+    foreign = JoinText(number=1, secret="0" * 48, authority=cluster.certificates.ca.read_bytes())
+    with pytest.raises(InputError, match="must be one of this arbiter, but got number 1 of another one"):
+        cluster.node("b08").join(foreign)
+    elsewhere = JoinText(number=1, secret="0" * 48, authority=make(tmp_path / "other").ca.read_bytes())
+    with pytest.raises(UnreachableError, match="the arbiter's certificate must be signed by the CA"):
+        cluster.node("b08").join(elsewhere)
+    eventually(lambda: cluster.client("ListJoinTokens", pb.ListJoinTokensRequest()).tokens[0].ends_in_seconds == 0.0)
+    with pytest.raises(InputError, match="number 1: it has ended"):
+        cluster.node("b08").join(ended)
+    with pytest.raises(grpc.RpcError) as refused:
+        cluster.client("RevokeJoinToken", pb.RevokeJoinTokenRequest(number=7))
+    assert "a join token must have been made; there are: 1, 2, but got 7" in refused.value.details()
+
+
+def test_tries_to_join_are_limited(cluster: Cluster) -> None:
+    codes = []
+    for guess in range(25):
+        text = JoinText(number=1, secret=f"{guess:048x}", authority=b"").text()
+        with pytest.raises(grpc.RpcError) as refused:
+            lrpc.NodeAdmissionStub(cluster.channel).JoinNode(
+                lpb.JoinNodeRequest(node="b08"), metadata=cluster.bearer(text)
+            )
+        codes.append(refused.value.code())
+    assert codes[:20] == [grpc.StatusCode.UNAUTHENTICATED] * 20
+    assert codes[-1] is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+def test_a_credential_is_of_one_node_and_of_its_last_join(cluster: Cluster) -> None:
+    first = cluster.node("b08")
+    first.join(cluster.token())
+    with pytest.raises(grpc.RpcError) as refused:
+        cluster.register(first.metadata(), "a01")
+    assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+    assert "a node may speak for itself alone" in refused.value.details()
+    before = cluster.arbiter.service.tokens.container_secret("b08")
+    again = cluster.node("b08", "reinstalled")
+    again.join(cluster.token())
+    with pytest.raises(grpc.RpcError) as ended:
+        cluster.register(first.metadata(), "b08")
+    assert ended.value.code() is grpc.StatusCode.UNAUTHENTICATED
+    assert cluster.arbiter.service.tokens.container_secret("b08") != before
+    assert names_of(again.certificate)[0] != names_of(first.certificate)[0]
+
+
+def test_a_removed_nodes_credential_is_refused_also_after_a_restart(cluster: Cluster) -> None:
+    node = cluster.node("b08")
+    node.join(cluster.token())
+    service = cluster.arbiter.service
+    removed = service.joined.without("b08")
+    assert removed is not None
+    cluster.arbiter.run(service.driver.fold([], [removed.note()]))
+    service.joined.keep(removed)
+    cluster.restart()
+    node = cluster.node("b08")
+    with pytest.raises(grpc.RpcError) as refused:
+        cluster.register(node.metadata(), "b08")
+    assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+    with pytest.raises(InputError):
+        node.renew()
+    node.join(cluster.token())  # the operator may let it in again
+    assert names_of(node.certificate)[0] == tls_name("b08", 2)
+
+
+def test_joins_and_tokens_survive_the_arbiter(cluster: Cluster) -> None:
+    node, unused = cluster.node("b08"), cluster.token()
+    node.join(cluster.token())
+    secret = cluster.arbiter.service.tokens.container_secret("b08")
+    cluster.restart()
+    assert cluster.arbiter.service.tokens.container_secret("b08") == secret
+    assert cluster.token().number == 3
+    cluster.node("b09").join(unused)
+
+
+def test_a_certificate_is_renewed_for_the_same_key(cluster: Cluster) -> None:
+    node = cluster.node("b08")
+    node.join(cluster.token())
+    key, before = (node.folder / KEY).read_bytes(), (node.folder / CERTIFICATE).read_bytes()
+    made = node.certificate.not_valid_before_utc
+    assert not node.is_due(datetime.now(UTC))
+    assert not node.is_due(made + timedelta(days=19.9))
+    assert node.is_due(made + timedelta(days=20.1))
+    node.renew()
+    assert (node.folder / KEY).read_bytes() == key
+    assert (node.folder / CERTIFICATE).read_bytes() != before
+
+
+def test_a_launchers_service_shows_its_certificate_and_the_next_one_without_a_restart(cluster: Cluster) -> None:
+    import ssl
+
+    node = cluster.node("b08")
+    node.join(cluster.token())
+    from concurrent import futures
+
+    server = grpc.server(futures.ThreadPoolExecutor(1))
+    port = server.add_secure_port("127.0.0.1:0", node.credentials())
+    server.start()
+    try:
+        first = ssl.get_server_certificate(("127.0.0.1", port))
+        node.renew()
+        second = ssl.get_server_certificate(("127.0.0.1", port))
+        assert first != second
+        assert second.strip() == (node.folder / CERTIFICATE).read_text().strip()
+        context = ssl.create_default_context(cafile=str(node.folder / NODE_CA))
+        import socket
+
+        with (
+            socket.create_connection(("127.0.0.1", port)) as plain,
+            context.wrap_socket(plain, server_hostname=tls_name("b08", 1)),
+        ):
+            pass
+        with (
+            socket.create_connection(("127.0.0.1", port)) as plain,
+            pytest.raises(ssl.SSLCertVerificationError),
+        ):
+            context.wrap_socket(plain, server_hostname=tls_name("b08", 2))
+    finally:
+        server.stop(None)
+
+
+def test_a_join_token_is_read_whole_or_refused_without_being_shown(tmp_path: Path) -> None:
+    token = JoinText(number=3, secret="ab" * 24, authority=b"-----BEGIN CERTIFICATE-----\n")
+    path = tmp_path / "token"
+    path.write_text(f"  {token.text()}\n")
+    assert JoinText.read(str(path)) == token
+    assert JoinText.read("-", standard_input=path) == token
+    for text in (
+        "",
+        "ej1.3",
+        token.text()[:30],
+        token.text().replace("ej1", "eu1"),
+        token.text() + " more",
+        "x" * 30_000,
+    ):
+        path.write_text(text)
+        with pytest.raises(InputError, match="the whole line that `eunomia nodes token` printed") as refused:
+            JoinText.read(str(path))
+        assert "abab" not in str(refused.value)
+    with pytest.raises(InputError, match="a file that can be read, or come from standard input"):
+        JoinText.read(str(tmp_path / "none"))
+    assert len(fingerprint(token.authority)) == 39
+    assert fingerprint(b"") == ""
+
+
+def test_the_nodes_ca_is_private_and_a_damaged_one_names_the_cure(tmp_path: Path) -> None:
+    authority = NodeAuthority(tmp_path)
+    assert authority.pem() == authority.pem()
+    files = sorted(tmp_path.glob("node-authority/*"))
+    assert [path.name for path in files] == ["ca.pem", "key.pem"]
+    assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
+    files[0].write_text("none")
+    with pytest.raises(InputError, match="restore it from a backup, or delete its folder"):
+        authority.pem()
+    assert [path.name for path in tmp_path.iterdir()] == ["node-authority"]
