@@ -1,5 +1,7 @@
 """Machines that join with a token: identity of nodes, their certificates, and attacks on both."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,6 +13,7 @@ from tests.appmaster.service_lab import NODE, PATIENCE_SECONDS, Arbiter, eventua
 
 from eunomia.errors import InputError, UnreachableError
 from eunomia_appmaster.launcher.joining import CERTIFICATE, KEY, NODE_CA, Joined
+from eunomia_appmaster.launcher.served import Served
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
 from eunomia_appmaster.protocol import launcher_pb2 as lpb
@@ -18,6 +21,7 @@ from eunomia_appmaster.protocol import launcher_pb2_grpc as lrpc
 from eunomia_appmaster.protocol.connecting import Address
 from eunomia_appmaster.protocol.join_text import JoinText, fingerprint
 from eunomia_appmaster.protocol.node_names import tls_name
+from eunomia_appmaster.protocol.tokens import node_token
 from eunomia_appmaster.service.certificates import Certificates, make, names_of
 from eunomia_appmaster.service.node_authority import NodeAuthority
 
@@ -299,3 +303,104 @@ def test_the_nodes_ca_is_private_and_a_damaged_one_names_the_cure(tmp_path: Path
     with pytest.raises(InputError, match="restore it from a backup, or delete its folder"):
         authority.pem()
     assert [path.name for path in tmp_path.iterdir()] == ["node-authority"]
+
+
+# --- the launcher as a process ---------------------------------------------------------------------------------------
+
+
+class Machine:
+    """A launcher that joins with a token from standard input; its folder is its own."""
+
+    def __init__(self, cluster: Cluster, node: str, token: str = "", *options: str, folder: str = "") -> None:
+        self.folder = cluster.folder / (folder or node)
+        self.folder.mkdir(exist_ok=True)
+        command = [sys.executable, "-m", "eunomia_appmaster.launcher", "--state", str(cluster.folder / "shared")]
+        command += ["--node-dir", str(self.folder), "--node", node, "--slots", "1", "--cpu-only", "--no-zygote"]
+        command += ["--arbiter", cluster.arbiter.address, *(["--join", "-"] if token else []), *options]
+        self.log = cluster.folder / f"{node}.log"
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log)
+        assert self.process.stdin is not None
+        self.process.stdin.write(token.encode())
+        self.process.stdin.close()
+
+    def end(self) -> None:
+        self.process.terminate()
+        self.process.wait(PATIENCE_SECONDS)
+
+    def refused(self) -> str:
+        assert self.process.wait(PATIENCE_SECONDS) == 2
+        return self.log.read_text()
+
+
+def test_a_launcher_joins_from_standard_input_and_serves_under_its_certificate(cluster: Cluster) -> None:
+    service = cluster.arbiter.service
+    token = cluster.token().text()
+    machine = Machine(cluster, "b08", token)
+    try:
+        eventually(lambda: (node := service.nodes.get("b08")) is not None and node.registered, "it registered")
+        address = service.nodes.get("b08").container_manager_address  # type: ignore[union-attr]
+        assert token.encode() not in Path(f"/proc/{machine.process.pid}/cmdline").read_bytes()
+        assert not [
+            path for path in machine.folder.rglob("*") if path.is_file() and token.encode() in path.read_bytes()
+        ]
+        authority = (machine.folder / NODE_CA).read_bytes()
+        name = tls_name("b08", 1)
+        options = (("grpc.ssl_target_name_override", name),)
+        with grpc.secure_channel(address, grpc.ssl_channel_credentials(authority), options) as channel:
+            call = lrpc.ContainerManagerStub(channel).WatchContainers
+            request = lpb.WatchContainersRequest(
+                app="ana", node_token=node_token(service.tokens.container_secret("b08"), "ana", "b08")
+            )
+            assert call(request, timeout=PATIENCE_SECONDS).launcher_id
+            forged = node_token(service.tokens.container_secret(NODE), "ana", "b08")
+            with pytest.raises(grpc.RpcError) as refused:
+                call(lpb.WatchContainersRequest(app="ana", node_token=forged), timeout=PATIENCE_SECONDS)
+            assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+        machine.end()
+        machine = Machine(cluster, "b08")  # it needs no token again
+        eventually(lambda: service.nodes.get("b08").registered and service.nodes.get("b08").silent_seconds < 1.0)  # type: ignore[union-attr]
+    finally:
+        machine.end()
+
+
+def test_a_second_launcher_under_a_stolen_name_is_refused_while_the_first_lives(cluster: Cluster) -> None:
+    service = cluster.arbiter.service
+    first = Machine(cluster, "b08", cluster.token().text())
+    try:
+        eventually(lambda: (node := service.nodes.get("b08")) is not None and node.registered, "it registered")
+        thief = Machine(cluster, "b08", cluster.token().text(), folder="thief")
+        assert 'a node must have a name of its own (take another --node), but got "b08"' in thief.refused()
+        assert service.joined.join_of("b08") == 1
+    finally:
+        first.end()
+
+
+def test_a_launcher_without_a_token_or_at_an_address_that_is_not_its_own_is_refused(cluster: Cluster) -> None:
+    assert "a launcher must have a token: --join FILE" in Machine(cluster, "b08").refused()
+    elsewhere = Machine(cluster, "b09", cluster.token().text(), "--announce", "127.0.0.99", "--listen", "127.0.0.1:0")
+    said = elsewhere.refused()
+    assert "the node reached the arbiter, the arbiter did not reach the node" in said
+    assert "127.0.0.99:" in said
+    assert cluster.arbiter.service.nodes.get("b09") is None, "nothing was changed"
+
+
+def test_where_a_launcher_listens_follows_from_its_options(cluster: Cluster, tmp_path: Path) -> None:
+    joined = Joined(tmp_path, "b08", "127.0.0.1:7720")
+    chosen = Served.chosen("127.0.0.1:7720", listen=None, announce="", ports="", joined=joined)
+    assert (chosen.host, chosen.ports, chosen.announced) == ("127.0.0.1", (0,), "127.0.0.1")
+    chosen = Served.chosen("127.0.0.1:7720", listen="0.0.0.0:0", announce="b08.lab", ports="7800-7802", joined=joined)
+    assert (chosen.host, chosen.ports, chosen.announced) == ("0.0.0.0", (7800, 7801, 7802), "b08.lab")
+    assert chosen.addresses("b08.lab:7801") == ["0.0.0.0:7801", "0.0.0.0:7800", "0.0.0.0:7802"]
+    assert chosen.addresses("b08.lab:9000") == chosen.addresses(None)
+    for options, rule in (
+        ({"listen": "10.0.0.1:0", "joined": None}, "must listen on a loopback address"),
+        ({"listen": "here"}, "must be HOST:PORT"),
+        ({"announce": "0.0.0.0"}, "must be of one machine"),
+        ({"ports": "9-8"}, "a range of ports"),
+        ({"ports": "7800"}, "a range of ports"),
+        ({"ports": "1-2", "listen": "127.0.0.1:5"}, "by --listen or by --port-range"),
+    ):
+        given: dict[str, Any] = {"listen": None, "announce": "", "ports": "", "joined": joined, **options}
+        with pytest.raises(InputError, match=rule):
+            Served.chosen("127.0.0.1:7720", **given)

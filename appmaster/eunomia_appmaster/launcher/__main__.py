@@ -18,16 +18,19 @@ from typing import Any
 
 import structlog
 
-from eunomia.errors import EunomiaError
+from eunomia.errors import EunomiaError, InputError
+from eunomia_appmaster.launcher.access import ArbiterAccess, TokenFileAccess
 from eunomia_appmaster.launcher.app_masters import AppMasters
 from eunomia_appmaster.launcher.confinement import MOST_PROCESSES, Confinement, kill_short_of_memory
 from eunomia_appmaster.launcher.containers import Containers
 from eunomia_appmaster.launcher.foreign_gpus import ANSWERS, ForeignGpus
 from eunomia_appmaster.launcher.gpu_faults import GpuFaults, NvmlFaults
+from eunomia_appmaster.launcher.joining import Joined, joined_of
 from eunomia_appmaster.launcher.node import Node, default_name
 from eunomia_appmaster.launcher.orphans import Orphans
 from eunomia_appmaster.launcher.output_limit import DEFAULT_MIB, MIB, watch_output
 from eunomia_appmaster.launcher.quotas import GIB, Quotas
+from eunomia_appmaster.launcher.served import Served
 from eunomia_appmaster.launcher.server import serve
 from eunomia_appmaster.launcher.stalls import DEFAULT_GRACE_SECONDS, Stalls
 from eunomia_appmaster.launcher.tracker import Tracker
@@ -39,6 +42,7 @@ from eunomia_appmaster.node.control_groups import DEVICES, KINDS, choose
 from eunomia_appmaster.node.gpu_locks import GpuLocks, inherited
 from eunomia_appmaster.node.own_ends_limit import DEFAULT_LIMIT, OwnEndsLimit
 from eunomia_appmaster.node.process_name import name_process
+from eunomia_appmaster.protocol.join_text import JoinText
 
 _TIDY_SECONDS = 30.0
 _MEMORY_SECONDS = 1.0
@@ -52,12 +56,26 @@ def parser() -> argparse.ArgumentParser:
         "--node-dir", type=Path, help="this node's own files, on a local disk (default: launcher in the state folder)"
     )
     options.add_argument("--arbiter", required=True, help="host:port of the arbiter")
-    options.add_argument("--token-file", type=Path, required=True, help="file that holds the arbiter's token")
+    options.add_argument(
+        "--token-file", type=Path, help="file that holds the arbiter's token, on the arbiter's own machine"
+    )
+    options.add_argument(
+        "--join", metavar="FILE|-", help="join token, from a file or standard input; needed once for a node's folder"
+    )
+    options.add_argument(
+        "--announce",
+        default="",
+        metavar="HOST",
+        help="of this machine for others (default: by the route)",
+    )
+    options.add_argument(
+        "--port-range", default="", metavar="A-B", help="ports for app masters (default: any free one)"
+    )
     options.add_argument("--slots", type=int, help="cpu slots where no GPU is found (default 4)")
     options.add_argument("--slot-types", default="", help="paced cpu slots, as in 2x fast:1.0, 2x slow:0.5")
     options.add_argument("--cpu-only", action="store_true", help="cpu slots even where there are GPUs")
     options.add_argument("--node", default=default_name(), help="node id (default: the host's name)")
-    options.add_argument("--listen", default="127.0.0.1:0", help="address for app masters")
+    options.add_argument("--listen", help="address for app masters (default: a free port of the announced one)")
     options.add_argument("--no-zygote", action="store_true", help="start every worker by exec")
     options.add_argument("--preload", action="append", default=[], metavar="MODULE", help="for the zygote to import")
     options.add_argument("--zygote-wait-seconds", type=float, default=20.0, help="before a worker is started by exec")
@@ -99,6 +117,7 @@ async def run(options: argparse.Namespace) -> None:
         locks = GpuLocks(inherited(options.gpu_locks))
         locks.take([slot.uuid for slot in machine.slots], options.state)
     node = Node(options.state, options.node, machine, folder=options.node_dir)
+    access = _access(options, node)
     zygote = ZygoteClient(node.folder, enabled=not options.no_zygote, preload=options.preload)
     groups = choose(node.home_folder, options.control_groups, paced=machine.is_paced and not options.end)
     structlog.get_logger().info("groups.chosen", kind=groups.kind, what=groups.describe())
@@ -109,7 +128,13 @@ async def run(options: argparse.Namespace) -> None:
     limit = OwnEndsLimit(ends=options.own_ends, seconds=options.own_ends_seconds)
     stalls = Stalls(containers, grace_seconds=options.stall_grace_seconds)
     masters = AppMasters(
-        node, containers, options.arbiter, pause_seconds=options.restart_pause_seconds, limit=limit, stalls=stalls
+        node,
+        containers,
+        options.arbiter,
+        pause_seconds=options.restart_pause_seconds,
+        limit=limit,
+        stalls=stalls,
+        reaches=access.environment(),
     )
     containers.adopt()
     masters.adopt()
@@ -119,8 +144,15 @@ async def run(options: argparse.Namespace) -> None:
         return
     zygote.start()
     connections = Connections(most_connections(), patience_seconds=options.connection_seconds)
-    server = await serve(node, containers, stalls, options.listen, connections)
-    tracker = Tracker(node, containers, masters, options.arbiter, options.token_file)
+    served = Served.chosen(
+        options.arbiter,
+        listen=options.listen,
+        announce=options.announce,
+        ports=options.port_range,
+        joined=joined_of(access),
+    )
+    server = await serve(node, containers, stalls, served, connections)
+    tracker = Tracker(node, containers, masters, access)
     lives = (
         tracker.run(),
         _tidy(node, containers, masters, options.keep_seconds),
@@ -129,6 +161,8 @@ async def run(options: argparse.Namespace) -> None:
     )
     tasks = [asyncio.create_task(life) for life in (*lives, watch(connections))]
     tasks.append(asyncio.create_task(watch_output(lambda: _run_folders(containers), options.log_mib * MIB)))
+    if (joined := joined_of(access)) is not None:
+        tasks.append(asyncio.create_task(joined.keep_renewed()))
     quotas = Quotas(node, containers, masters, round(options.app_gib * GIB))
     tasks.append(asyncio.create_task(quotas.run()))
     gpus = {slot.uuid: slot.index for slot in node.machine.slots if slot.uuid}
@@ -149,6 +183,23 @@ async def run(options: argparse.Namespace) -> None:
     confinement.close()
     if isinstance(ends[0], Exception):
         raise ends[0]
+
+
+def _access(options: argparse.Namespace, node: Node) -> ArbiterAccess:
+    """Return how the arbiter is reached; a node that has not joined yet joins with its token.
+
+    Raises:
+        InputError: there is no token of any kind, or the arbiter refuses it.
+    """
+    if options.token_file is not None:
+        return TokenFileAccess(options.arbiter, options.token_file)
+    joined = Joined(node.folder, node.name, options.arbiter)
+    if not joined.is_joined:
+        if options.join is None:
+            rule = "a launcher must have a token: --join FILE with the output of `eunomia nodes token`, or --token-file"
+            raise InputError(rule, value="neither")
+        joined.join(JoinText.read(options.join))
+    return joined
 
 
 def _run_folders(containers: Containers) -> set[Path]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import structlog
@@ -138,6 +138,7 @@ class AppMasters:
             ``MOST_PAUSE_SECONDS``.
         limit: on the own ends of an app master, beyond which it is suspended.
         stalls: ends those that hang.
+        reaches: variables with which app masters here reach the arbiter, in addition to its address.
     """
 
     def __init__(
@@ -149,11 +150,13 @@ class AppMasters:
         pause_seconds: float = 1.0,
         limit: OwnEndsLimit = DEFAULT_LIMIT,
         stalls: Stalls | None = None,
+        reaches: Mapping[str, str] | None = None,
     ) -> None:
         self._stalls = Stalls(containers) if stalls is None else stalls
         self._node = node
         self._containers = containers
         self._arbiter = arbiter
+        self._reaches = reaches or {}
         self._pause_seconds = pause_seconds
         self._limit = limit
         self.draining = False
@@ -438,6 +441,7 @@ class AppMasters:
             "EUNOMIA_NODE": self._node.name,
             "EUNOMIA_NODE_TOKEN_FILE": str(folder / "node_token"),
             "EUNOMIA_LAUNCHER_FILE": str(self._node.launcher_file),
+            **self._reaches,
         }
 
     def _write_tokens(self, order: pb.AppMasterOrder) -> None:

@@ -11,7 +11,7 @@ The files stand in the node's own folder, mode 0600:
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -20,6 +20,7 @@ import grpc
 import structlog
 
 from eunomia.errors import EunomiaError, InputError, UnreachableError
+from eunomia_appmaster.launcher.access import ArbiterAccess, ca_environment
 from eunomia_appmaster.launcher.files import read_json, write_json
 from eunomia_appmaster.node.system import MACHINE, System
 from eunomia_appmaster.protocol import launcher_pb2 as pb
@@ -69,8 +70,17 @@ class Joined:
         return Address(target=self._arbiter, ca_file=ca if ca.exists() else None)
 
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        """Return the metadata of a call to the arbiter."""
+        """Return the credential as the metadata of a call to the arbiter."""
         return (("authorization", f"Bearer {self._credential}"),)
+
+    def environment(self) -> Mapping[str, str]:
+        """Return the variable with which app masters here check the arbiter's certificate."""
+        return ca_environment(self.address)
+
+    @property
+    def join_number(self) -> int:
+        """Number of the node's join."""
+        return int((read_json(self.folder / JOINED) or {}).get("join", 0))
 
     def join(self, token: JoinText) -> None:
         """Join the arbiter's cluster.
@@ -164,6 +174,11 @@ class Joined:
             raise _failure(error, self.address) from None
         finally:
             channel.close()
+
+
+def joined_of(access: ArbiterAccess) -> Joined | None:
+    """Return the join of a launcher's access; None: it is on the arbiter's own machine."""
+    return access if isinstance(access, Joined) else None
 
 
 def _failure(error: grpc.RpcError, address: Address) -> EunomiaError:

@@ -21,6 +21,7 @@ from eunomia_appmaster.launcher.errors import (
 )
 from eunomia_appmaster.launcher.gangs import MAX_WAIT_SECONDS, parse_stop_at, start_gang
 from eunomia_appmaster.launcher.node import Node
+from eunomia_appmaster.launcher.served import Served
 from eunomia_appmaster.launcher.stalls import Stalls
 from eunomia_appmaster.node.connections import Connections
 from eunomia_appmaster.protocol import launcher_pb2 as pb
@@ -45,7 +46,6 @@ MOST_CALLS = 5000
 MOST_SECONDS = 1e9
 MOST_LETTERS = 500
 """Longest text in a report: the arbiter rejects the whole report of a machine that exceeds it."""
-LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 OwnContainers = pb.GoContainersRequest | pb.StopContainersRequest | pb.EndStalledRequest | pb.OrderContainersRequest
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -178,26 +178,28 @@ async def _refuse(context: Context, error: EunomiaError) -> NoReturn:
 
 
 async def serve(
-    node: Node, containers: Containers, stalls: Stalls, listen: str, connections: Connections
+    node: Node, containers: Containers, stalls: Stalls, served: Served, connections: Connections
 ) -> grpc.aio.Server:
-    """Serve on ``listen`` (port 0: the last launcher's if it is free, else any) and publish the address."""
-    host, _, port = listen.rpartition(":")
-    if host not in LOOPBACK:
-        rule = f"a launcher must listen on a loopback address ({', '.join(LOOPBACK)}), for it speaks without TLS"
-        raise InputError(rule, value=listen, place="--listen")
-    last = node.last_address
-    wanted = [listen] if port != "0" or last is None else [last, listen]
-    for address in wanted:
+    """Serve, under TLS where the node has joined, and publish the address; the last launcher's port if it is free.
+
+    Raises:
+        InputError: no address to listen on is free.
+    """
+    for address in served.addresses(node.last_address):
         most = ("grpc.max_allowed_incoming_connections", connections.most)
         server = grpc.aio.server(options=[("grpc.so_reuseport", 0), most], maximum_concurrent_rpcs=MOST_CALLS)
         rpc.add_ContainerManagerServicer_to_server(ContainerManager(node, containers, stalls, connections), server)
         try:
-            bound = server.add_insecure_port(address)
-        except RuntimeError:  # another process has taken it meanwhile
+            if served.joined is None:
+                bound = server.add_insecure_port(address)
+            else:
+                bound = server.add_secure_port(address, served.joined.credentials())
+        except RuntimeError:  # another process has it
             bound = 0
         if bound:
             await server.start()
             connections.port = bound
-            node.publish(f"{host}:{bound}")
+            node.publish(f"{served.announced}:{bound}")
             return server
-    raise InputError("an address to listen on must be free", value=listen, place="--listen")
+    tried = f"{served.host}, ports {served.ports[0]} to {served.ports[-1]}"
+    raise InputError("an address to listen on must be free", value=tried, place="--listen or --port-range")

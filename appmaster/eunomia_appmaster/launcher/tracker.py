@@ -7,21 +7,19 @@ the registration, so the node registers again with all its containers.
 import asyncio
 import os
 from collections.abc import Coroutine
-from pathlib import Path
 from typing import Any
 
 import grpc
 import structlog
 
 from eunomia.errors import EunomiaError, InputError
+from eunomia_appmaster.launcher.access import ArbiterAccess
 from eunomia_appmaster.launcher.app_masters import AppMasters
 from eunomia_appmaster.launcher.containers import Containers
 from eunomia_appmaster.launcher.node import Node
 from eunomia_appmaster.node.beats import HANGS, LAST_HANG
-from eunomia_appmaster.node.kept_files import DamagedTokenError, read_token
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2_grpc as rpc
-from eunomia_appmaster.protocol.connecting import ADDRESS_FILE, Address
 
 log = structlog.get_logger()
 
@@ -38,8 +36,7 @@ class Tracker:
         node: this machine.
         containers: the workers.
         app_masters: the app masters.
-        arbiter: ``host:port``.
-        token_file: the arbiter's token, read again at each registration.
+        access: how the arbiter is reached.
         max_pause_seconds: between two attempts to reach the arbiter; they begin at 0.1 and double.
     """
 
@@ -48,18 +45,17 @@ class Tracker:
         node: Node,
         containers: Containers,
         app_masters: AppMasters,
-        arbiter: str,
-        token_file: Path,
+        access: ArbiterAccess,
         *,
         max_pause_seconds: float = 2.0,
     ) -> None:
         self._node = node
         self._containers = containers
         self._app_masters = app_masters
-        self._token_file = token_file
+        self._access = access
         self._max_pause_seconds = max_pause_seconds
         self._channel = node.system.dial_async(
-            Address.given(arbiter, beside=token_file.with_name(ADDRESS_FILE)),
+            access.address,
             [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 1000)],
         )
         self._arbiter = rpc.ResourceTrackerStub(self._channel)
@@ -143,7 +139,9 @@ class Tracker:
                 last_hang=os.environ.get(LAST_HANG, ""),
             )
             try:
-                answer = await self._arbiter.RegisterNode(request, timeout=_REGISTER_SECONDS, metadata=self._metadata())
+                answer = await self._arbiter.RegisterNode(
+                    request, timeout=_REGISTER_SECONDS, metadata=self._access.metadata()
+                )
                 break
             except grpc.aio.AioRpcError as error:
                 if error.code() in _REFUSED and not self._registration_id:
@@ -175,7 +173,7 @@ class Tracker:
             )
             timeout = self._heartbeat_seconds + _CALL_SECONDS
             try:
-                answer = await self._arbiter.NodeHeartbeat(request, timeout=timeout, metadata=self._metadata())
+                answer = await self._arbiter.NodeHeartbeat(request, timeout=timeout, metadata=self._access.metadata())
             except grpc.aio.AioRpcError as error:
                 if error.code() in _AGAIN:
                     return
@@ -201,7 +199,7 @@ class Tracker:
                 sent = urgent
                 continue
             try:
-                await self._arbiter.ReportContainers(news, timeout=_CALL_SECONDS, metadata=self._metadata())
+                await self._arbiter.ReportContainers(news, timeout=_CALL_SECONDS, metadata=self._access.metadata())
             except grpc.aio.AioRpcError as error:
                 if error.code() in _AGAIN:
                     return
@@ -287,14 +285,6 @@ class Tracker:
         for mate in self._containers.on_slots():
             if (mate.status.app, mate.status.job, mate.status.incarnation) == lease:
                 self._containers.suspend(mate, seconds, reason)
-
-    def _metadata(self) -> tuple[tuple[str, str], ...]:
-        """Return the token; empty while its file is gone or damaged: the arbiter writes it again."""
-        try:
-            return (("authorization", f"Bearer {read_token(self._token_file)}"),)
-        except DamagedTokenError as error:
-            log.error("token.damaged", why=str(error))
-            return ()
 
 
 def _key(master: pb.AppMasterStatus) -> str:

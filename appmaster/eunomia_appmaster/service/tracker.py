@@ -10,6 +10,7 @@ from eunomia.errors import InputError
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2_grpc as rpc
 from eunomia_appmaster.service import bounds
+from eunomia_appmaster.service.calling_back import check_reached
 from eunomia_appmaster.service.joining import join
 from eunomia_appmaster.service.layout import Layout
 from eunomia_appmaster.service.nodes import Node, wait_for_change
@@ -36,6 +37,8 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
     def __init__(self, service: Service) -> None:
         self._service = service
         self._registering = asyncio.Lock()
+        self._reached: dict[str, str] = {}
+        """By name in a node's certificate: the address at which it was called back."""
         self._registrations = Rate("registrations of launchers from one address", 5.0, 50.0)
 
     async def RegisterNode(  # noqa: N802
@@ -44,15 +47,16 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
         """Register a machine with all its containers."""
         service = self._service
         await self._registrations.ask(peer_of(context), asyncio.get_running_loop().time(), context)
-        async with self._registering:
-            try:
-                bounds.check(request)
-                await self._check_own(request.node, context)
+        try:
+            bounds.check(request)
+            await self._check_own(request.node, context)
+            await self._check_reached(request)
+            async with self._registering:
                 await self._check_alone(request, context)
                 node = await self._take(request, context)
-            except InputError as error:
-                log.error("node.refused", node=request.node, why=str(error))
-                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, header_text(str(error)))
+        except InputError as error:
+            log.error("node.refused", node=request.node, why=str(error))
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, header_text(str(error)))
         log.info("node.registered", node=node.name, slots=len(request.slots), containers=len(request.containers))
         service.hear_mark(f"the launcher of {node.name}", request.mark)
         await self._service.look()
@@ -136,6 +140,18 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
             why = f'a node may speak for itself alone, but got "{node[:100]}" from {caller.node}'
             log.error("node.refused", node=node, why=why)
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, why)
+
+    async def _check_reached(self, request: pb.RegisterNodeRequest) -> None:
+        """Call a node that has joined at its address; on the arbiter's own machine the address file is enough.
+
+        Raises:
+            InputError: the address is not that of the node.
+        """
+        service, address = self._service, request.container_manager_address
+        name = service.joined.certificate_name(request.node)
+        if name and self._reached.get(name) != address:
+            await check_reached(address, name, service.node_authority.pem(), node=request.node)
+            self._reached[name] = address
 
     @property
     def _heartbeat_seconds(self) -> float:

@@ -26,6 +26,7 @@ from eunomia.model.cluster import Cluster
 from eunomia.model.shapes import builds, value
 from eunomia.platform.profiles import Profile
 from eunomia.units import Seconds
+from eunomia_appmaster.launcher.access import TokenFileAccess
 from eunomia_appmaster.launcher.app_masters import AppMasters
 from eunomia_appmaster.launcher.container import Container
 from eunomia_appmaster.launcher.node import Node
@@ -247,8 +248,8 @@ class World:
 
     def _track(self, workers: Workers) -> "asyncio.Task[None]":
         masters = AppMasters(workers.node, workers, self._settings.address)
-        token_file = self.folder / "launcher.token"
-        return asyncio.create_task(Tracker(workers.node, workers, masters, self._settings.address, token_file).run())
+        access = TokenFileAccess(self._settings.address, self.folder / "launcher.token")
+        return asyncio.create_task(Tracker(workers.node, workers, masters, access).run())
 
     def _serve_workers(self, address: str, workers: Workers) -> None:
         here = self._launchers[address] = Process(LAUNCHER, workers.node.name, self.loop, self._hit)

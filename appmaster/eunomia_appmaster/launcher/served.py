@@ -1,0 +1,87 @@
+"""Where a launcher's service listens, and the address that it announces."""
+
+import re
+import socket
+from collections.abc import Sequence
+from typing import Final, Self
+
+from eunomia.errors import InputError
+from eunomia.model.shapes import value
+from eunomia_appmaster.launcher.joining import Joined
+from eunomia_appmaster.protocol.connecting import LOOPBACK, host_of
+
+_RANGE: Final = re.compile(r"([0-9]{1,5})-([0-9]{1,5})\Z")
+ANY: Final = ("0.0.0.0", "[::]", "::")
+
+
+@value
+class Served:
+    """Listening and announced host, ports, and the join under whose certificate the service speaks TLS."""
+
+    host: str
+    ports: tuple[int, ...]
+    """Ports in the order in which they are tried; 0: any free one."""
+    announced: str
+    joined: Joined | None = None
+
+    @classmethod
+    def chosen(cls, arbiter: str, *, listen: str | None, announce: str, ports: str, joined: Joined | None) -> Self:
+        """Return what the options say.
+
+        Args:
+            arbiter: host:port; its route gives the address of this machine.
+            listen: host:port; None: the announced host, or loopback where the node has not joined.
+            announce: host; empty: the listening one, or the one on the route to the arbiter.
+            ports: such as "7800-7899"; empty: any free one.
+            joined: of the node; None: it serves without TLS.
+
+        Raises:
+            InputError: an address beyond loopback without TLS, one that names no machine, or a malformed range.
+        """
+        here = "127.0.0.1" if joined is None else _route_to(host_of(arbiter))
+        host, _, port = (listen or f"{announce or here}:0").rpartition(":")
+        if not host or not port.isdecimal() or int(port) > 65535:
+            raise InputError("an address to listen on must be HOST:PORT", value=str(listen), place="--listen")
+        if joined is None and host not in LOOPBACK:
+            local = ", ".join(LOOPBACK)
+            rule = f"a launcher must listen on a loopback address ({local}) unless its node has joined (--join)"
+            raise InputError(rule, value=str(listen or host), place="--listen")
+        announced = announce or (here if host in ANY else host)
+        if announced in ANY:
+            raise InputError("an announced address must be of one machine", value=announced, place="--announce")
+        if ports and port != "0":
+            raise InputError("a port must be given by --listen or by --port-range", value="both", place="--port-range")
+        return cls(host=host, ports=_ports(ports) if ports else (int(port),), announced=announced, joined=joined)
+
+    def addresses(self, last: str | None) -> Sequence[str]:
+        """Return the addresses to try, in order; the port of the former launcher first."""
+        tried = [f"{self.host}:{port}" for port in self.ports]
+        port = int(last.rpartition(":")[2]) if last and last.rpartition(":")[2].isdecimal() else 0
+        if port and (port in self.ports or self.ports == (0,)):
+            return [f"{self.host}:{port}", *(address for address in tried if address != f"{self.host}:{port}")]
+        return tried
+
+
+def _ports(text: str) -> tuple[int, ...]:
+    found = _RANGE.match(text)
+    if found is None or not 0 < int(found[1]) <= int(found[2]) <= 65535:
+        rule = "a range of ports must be two from 1 to 65535, such as 7800-7899"
+        raise InputError(rule, value=f'"{text}"', place="--port-range")
+    return tuple(range(int(found[1]), int(found[2]) + 1))
+
+
+def _route_to(host: str) -> str:
+    """Return the address of this machine on the route to a host; nothing is sent.
+
+    Raises:
+        InputError: there is no route.
+    """
+    try:
+        family, kind, _, _, target = socket.getaddrinfo(host.strip("[]"), 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.connect(target)
+            found = str(probe.getsockname()[0])
+    except OSError as error:
+        rule = "the arbiter must be on a route from this machine (or give --announce)"
+        raise InputError(rule, value=str(error.strerror or error), place=host) from error
+    return f"[{found}]" if ":" in found else found
