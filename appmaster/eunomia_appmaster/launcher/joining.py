@@ -27,6 +27,7 @@ from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2_grpc as rpc
 from eunomia_appmaster.protocol.connecting import Address
 from eunomia_appmaster.protocol.join_text import JoinText
+from eunomia_appmaster.protocol.node_names import tls_name
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -144,6 +145,11 @@ class Joined:
         except (OSError, ValueError) as error:
             rule = "the certificate of a node must be PEM; delete the node's folder and join again"
             raise InputError(rule, value=str(error)[:100], place=str(path)) from None
+
+    def shown(self) -> Mapping[str, str]:
+        """Return the name in the node's certificate, and the CA, with which app masters here check it."""
+        authority = (self.folder / NODE_CA).read_text(encoding="ascii")
+        return {"certificate_name": tls_name(self.node, self.join_number), "authority": authority}
 
     def credentials(self) -> grpc.ServerCredentials:
         """Return the credentials of the launcher's server, which shows the present certificate to each connection."""

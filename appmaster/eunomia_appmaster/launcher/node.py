@@ -111,9 +111,15 @@ class Node:
         record = read_json(self.launcher_file)
         return None if record is None else str(record.get("address", "")) or None
 
-    def publish(self, address: str) -> None:
-        """Write the address of this launcher's service for app masters to find."""
-        self._published = {"node": self.name, "address": address, "pid": os.getpid(), "launcher_id": self.launcher_id}
+    def publish(self, address: str, **certificate: str) -> None:
+        """Write the address of this launcher's service for app masters to find.
+
+        Args:
+            address: host:port.
+            certificate: under TLS, the ``certificate_name`` that it has and the ``authority``, PEM, that signed it.
+        """
+        known = {"node": self.name, "address": address, "pid": os.getpid(), "launcher_id": self.launcher_id}
+        self._published = known | certificate
         write_json(self.launcher_file, self._published)
 
     def mend(self) -> None:

@@ -199,7 +199,7 @@ async def serve(
         if bound:
             await server.start()
             connections.port = bound
-            node.publish(f"{served.announced}:{bound}")
+            node.publish(f"{served.announced}:{bound}", **({} if served.joined is None else served.joined.shown()))
             return server
     tried = f"{served.host}, ports {served.ports[0]} to {served.ports[-1]}"
     raise InputError("an address to listen on must be free", value=tried, place="--listen or --port-range")

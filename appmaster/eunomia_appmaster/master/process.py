@@ -340,6 +340,7 @@ class AppMaster:
     def _begin(self, news: Registered, now: float) -> None:
         answer, conductor = news.answer, self._conductor
         conductor.cluster = cluster_of(answer.cluster)
+        self._runtimes.authority = answer.node_authority
         self._hear_nodes(answer.node_tokens)
         conductor.slots.replace_all(map(lease_of, answer.leases))
         self._agent = news.agent

@@ -63,7 +63,13 @@ def lease_of(lease: pb.Lease) -> HeldLease:
 
 def node_access_of(token: pb.NodeToken) -> NodeAccess:
     """Read what the arbiter says of a node."""
-    return NodeAccess(node=token.node, address=token.container_manager_address, token=token.token, lost=token.lost)
+    return NodeAccess(
+        node=token.node,
+        address=token.container_manager_address,
+        token=token.token,
+        certificate_name=token.certificate_name,
+        lost=token.lost,
+    )
 
 
 # -- into messages

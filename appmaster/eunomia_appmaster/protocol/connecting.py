@@ -31,7 +31,11 @@ class Address:
     target: str
     """host:port."""
     ca_file: Path | None = None
-    """PEM; the arbiter's TLS certificate is signed by one of these. None: no TLS."""
+    """PEM; one of these has signed the TLS certificate. None: no TLS, unless ``authority`` is given."""
+    authority: bytes = b""
+    """The content of such a file."""
+    name: str = ""
+    """The name that the certificate must have; empty: the host of ``target``."""
 
     @classmethod
     def read(cls, path: Path) -> Self | None:
@@ -64,16 +68,19 @@ class Address:
         """
         if self._plain():
             return grpc.insecure_channel(self.target, options=list(options))
-        return grpc.secure_channel(self.target, self._credentials(), options=list(options))
+        return grpc.secure_channel(self.target, self._credentials(), options=[*options, *self._named()])
 
     def aio_channel(self, options: Options = ()) -> grpc.aio.Channel:
         """Return a channel for asyncio; see ``channel``."""
         if self._plain():
             return grpc.aio.insecure_channel(self.target, options=list(options))
-        return grpc.aio.secure_channel(self.target, self._credentials(), options=list(options))
+        return grpc.aio.secure_channel(self.target, self._credentials(), options=[*options, *self._named()])
+
+    def _named(self) -> Options:
+        return (("grpc.ssl_target_name_override", self.name),) if self.name else ()
 
     def _plain(self) -> bool:
-        if self.ca_file is not None:
+        if self.ca_file is not None or self.authority:
             return False
         if host_of(self.target) not in LOOPBACK:
             rule = (
@@ -83,6 +90,8 @@ class Address:
         return True
 
     def _credentials(self) -> grpc.ChannelCredentials:
+        if self.authority:
+            return grpc.ssl_channel_credentials(self.authority)
         try:
             return grpc.ssl_channel_credentials(None if self.ca_file is None else self.ca_file.read_bytes())
         except OSError as error:

@@ -13,7 +13,7 @@ from eunomia_appmaster.node.stall_watch import Phase
 from eunomia_appmaster.node.system import MACHINE, System
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2_grpc as rpc
-from eunomia_appmaster.protocol.connecting import Address
+from eunomia_appmaster.protocol.connecting import Address, host_of
 from eunomia_appmaster.runtimes.runtime import (
     Announcement,
     Away,
@@ -46,7 +46,7 @@ class LauncherRuntime:
     Args:
         app: the owner of the containers.
         node: of the launcher.
-        access: returns the launcher's present address, as host:port, and the app's token on the node. It is called
+        access: returns the launcher's present address, and the app's token on the node. It is called
             before each call, since a restarted launcher may have another address; ``InputError``: there is none.
         patience_seconds: how long a call is repeated while the launcher is away.
         fails_fast: whether calls fail at once while the launcher is away, until a watch has reached it again.
@@ -57,7 +57,7 @@ class LauncherRuntime:
         self,
         app: str,
         node: str,
-        access: Callable[[], tuple[str, str]],
+        access: Callable[[], tuple[Address, str]],
         *,
         patience_seconds: float = 10.0,
         fails_fast: bool = False,
@@ -71,7 +71,7 @@ class LauncherRuntime:
         self._fails_fast = fails_fast
         self._away: Away | None = None
         self._lock = system.lock()
-        self._address = ""
+        self._address: Address | None = None
         self._channel: grpc.Channel | None = None
 
     def start(self, gang: GangSpec, *, wait_seconds: float = 0.0) -> tuple[ContainerStatus, ...]:
@@ -180,7 +180,7 @@ class LauncherRuntime:
     def host(self) -> str:
         """Return the host in the launcher's address."""
         try:
-            return self._access()[0].rpartition(":")[0].strip("[]")
+            return host_of(self._access()[0].target).strip("[]")
         except InputError as error:
             raise self._named(RuntimeAwayError(error.rule, value=error.value, place=error.place)) from None
 
@@ -247,7 +247,7 @@ class LauncherRuntime:
                 if self._channel is not None:
                     self._channel.close()
                 options = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 1000)]
-                self._channel = self._system.dial(Address(target=address), options)
+                self._channel = self._system.dial(address, options)
                 self._address = address
             return rpc.ContainerManagerStub(self._channel), token
 
@@ -337,7 +337,7 @@ def _exit(how: pb.Exit) -> Exit:
     return Exit(code=how.code if how.HasField("code") else None, signal=how.signal if how.HasField("signal") else None)
 
 
-def _address_in(launcher_file: Path) -> str:
+def _address_in(launcher_file: Path) -> Address:
     """Return the address that a launcher published.
 
     Raises:
@@ -346,7 +346,8 @@ def _address_in(launcher_file: Path) -> str:
     kept = read_kept(launcher_file, cure="the launcher writes it again").content
     if kept is None or not isinstance(kept.get("address"), str):
         raise InputError("a launcher must run on this machine", value="none", place=str(launcher_file))
-    return str(kept["address"])
+    name, authority = str(kept.get("certificate_name", "")), str(kept.get("authority", "")).encode()
+    return Address(target=kept["address"], authority=authority, name=name)
 
 
 def _failure(error: Exception) -> RefusedError | SlotBusyError | RuntimeAwayError:

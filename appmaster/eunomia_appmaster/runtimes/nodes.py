@@ -8,6 +8,7 @@ import structlog
 from eunomia.errors import InputError
 from eunomia.model.shapes import value
 from eunomia_appmaster.node.system import MACHINE, System
+from eunomia_appmaster.protocol.connecting import Address
 from eunomia_appmaster.runtimes.local import LauncherRuntime
 from eunomia_appmaster.runtimes.runtime import (
     Away,
@@ -33,6 +34,8 @@ class NodeAccess:
     node: str
     address: str
     token: str
+    certificate_name: str = ""
+    """Name in the launcher's certificate; empty: it serves without TLS."""
     lost: bool = False
     """Whether it is silent for the arbiter's limit, so that its leases have ended."""
 
@@ -59,6 +62,8 @@ class NodeRuntimes:
         self._ready: set[str] = set()
         """Nodes whose runtimes have given a full report."""
         self._access: dict[str, NodeAccess] | None = None
+        self.authority = b""
+        """PEM, the CA of nodes' certificates; empty: no node serves under TLS."""
 
     # -- which nodes there are
 
@@ -154,11 +159,13 @@ class NodeRuntimes:
             system=self._system,
         )
 
-    def _access_to(self, node: str) -> tuple[str, str]:
+    def _access_to(self, node: str) -> tuple[Address, str]:
         known = (self._access or {}).get(node)
         if known is None or not known.address:
             raise InputError("the arbiter must say where the launcher of a node listens", value="nothing", place=node)
-        return known.address, known.token
+        if known.certificate_name:
+            return Address(target=known.address, authority=self.authority, name=known.certificate_name), known.token
+        return Address(target=known.address), known.token
 
     # -- gangs
 
