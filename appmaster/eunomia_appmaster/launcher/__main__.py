@@ -13,6 +13,7 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -144,32 +145,14 @@ async def run(options: argparse.Namespace) -> None:
         return
     zygote.start()
     connections = Connections(most_connections(), patience_seconds=options.connection_seconds)
-    served = Served.chosen(
-        options.arbiter,
-        listen=options.listen,
-        announce=options.announce,
-        ports=options.port_range,
-        joined=joined_of(access),
-    )
+    served = _served(options, access)
     server = await serve(node, containers, stalls, served, connections)
     tracker = Tracker(node, containers, masters, access)
-    lives = (
-        tracker.run(),
-        _tidy(node, containers, masters, options.keep_seconds),
-        stalls.run(),
-        _watch_memory(containers),
-    )
-    tasks = [asyncio.create_task(life) for life in (*lives, watch(connections))]
-    tasks.append(asyncio.create_task(watch_output(lambda: _run_folders(containers), options.log_mib * MIB)))
-    if (joined := joined_of(access)) is not None:
-        tasks.append(asyncio.create_task(joined.keep_renewed()))
-    quotas = Quotas(node, containers, masters, round(options.app_gib * GIB))
-    tasks.append(asyncio.create_task(quotas.run()))
-    gpus = {slot.uuid: slot.index for slot in node.machine.slots if slot.uuid}
-    tasks.append(asyncio.create_task(GpuFaults(gpus, tracker.lose, NvmlFaults(list(gpus))).run()))
-    if DEVICES not in groups.controllers:
-        foreign = ForeignGpus(node.machine, containers.on_slots, end=options.foreign_gpus == "end")
-        tasks.append(asyncio.create_task(foreign.run()))
+    devices_closed = DEVICES in groups.controllers
+    lives = _lives(options, node, containers, masters, tracker, devices_closed=devices_closed)
+    tasks = [asyncio.create_task(life) for life in (*lives, stalls.run(), watch(connections))]
+    if served.joined is not None:
+        tasks.append(asyncio.create_task(served.joined.keep_renewed()))
     first: list[asyncio.Future[Any]] = [end, tasks[0]]
     await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
     await server.stop(0.0)
@@ -200,6 +183,41 @@ def _access(options: argparse.Namespace, node: Node) -> ArbiterAccess:
             raise InputError(rule, value="neither")
         joined.join(JoinText.read(options.join))
     return joined
+
+
+def _served(options: argparse.Namespace, access: ArbiterAccess) -> Served:
+    """Return where app masters are served."""
+    return Served.chosen(
+        options.arbiter,
+        listen=options.listen,
+        announce=options.announce,
+        ports=options.port_range,
+        joined=joined_of(access),
+    )
+
+
+def _lives(
+    options: argparse.Namespace,
+    node: Node,
+    containers: Containers,
+    masters: AppMasters,
+    tracker: Tracker,
+    *,
+    devices_closed: bool,
+) -> Iterator[Coroutine[Any, Any, None]]:
+    """Yield what runs until the launcher ends; the tracker first, whose error ends it.
+
+    ``devices_closed``: control groups keep workers from GPUs of other slots, so that none need be looked for.
+    """
+    gpus = {slot.uuid: slot.index for slot in node.machine.slots if slot.uuid}
+    yield tracker.run()
+    yield _tidy(node, containers, masters, options.keep_seconds)
+    yield _watch_memory(containers)
+    yield watch_output(lambda: _run_folders(containers), options.log_mib * MIB)
+    yield Quotas(node, containers, masters, round(options.app_gib * GIB)).run()
+    yield GpuFaults(gpus, tracker.lose, NvmlFaults(list(gpus))).run()
+    if not devices_closed:
+        yield ForeignGpus(node.machine, containers.on_slots, end=options.foreign_gpus == "end").run()
 
 
 def _run_folders(containers: Containers) -> set[Path]:
