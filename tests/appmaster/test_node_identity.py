@@ -12,8 +12,8 @@ import pytest
 from tests.appmaster.service_lab import NODE, PATIENCE_SECONDS, Arbiter, eventually
 
 from eunomia.errors import InputError, UnreachableError
-from eunomia_appmaster.launcher.joining import CERTIFICATE, KEY, NODE_CA, Joined
-from eunomia_appmaster.launcher.served import Served
+from eunomia_appmaster.launcher.joining import CERTIFICATE, KEY, NODE_CA, OwnJoin
+from eunomia_appmaster.launcher.listening import ListenAddress
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
 from eunomia_appmaster.protocol import launcher_pb2 as lpb
@@ -61,10 +61,10 @@ class Cluster:
         made = self.client("MakeJoinToken", pb.MakeJoinTokenRequest(**more))
         return JoinText.parse(made.text, "answer")
 
-    def node(self, name: str, folder: str = "") -> Joined:
+    def node(self, name: str, folder: str = "") -> OwnJoin:
         own = self.folder / (folder or name)
         own.mkdir(exist_ok=True)
-        return Joined(own, name, self.arbiter.address)
+        return OwnJoin(own, name, self.arbiter.address)
 
     def restart(self) -> None:
         self.channel.close()
@@ -386,10 +386,12 @@ def test_a_launcher_without_a_token_or_at_an_address_that_is_not_its_own_is_refu
 
 
 def test_where_a_launcher_listens_follows_from_its_options(cluster: Cluster, tmp_path: Path) -> None:
-    joined = Joined(tmp_path, "b08", "127.0.0.1:7720")
-    chosen = Served.chosen("127.0.0.1:7720", listen=None, announce="", ports="", joined=joined)
+    joined = OwnJoin(tmp_path, "b08", "127.0.0.1:7720")
+    chosen = ListenAddress.chosen("127.0.0.1:7720", listen=None, announce="", ports="", joined=joined)
     assert (chosen.host, chosen.ports, chosen.announced) == ("127.0.0.1", (0,), "127.0.0.1")
-    chosen = Served.chosen("127.0.0.1:7720", listen="0.0.0.0:0", announce="b08.lab", ports="7800-7802", joined=joined)
+    chosen = ListenAddress.chosen(
+        "127.0.0.1:7720", listen="0.0.0.0:0", announce="b08.lab", ports="7800-7802", joined=joined
+    )
     assert (chosen.host, chosen.ports, chosen.announced) == ("0.0.0.0", (7800, 7801, 7802), "b08.lab")
     assert chosen.addresses("b08.lab:7801") == ["0.0.0.0:7801", "0.0.0.0:7800", "0.0.0.0:7802"]
     assert chosen.addresses("b08.lab:9000") == chosen.addresses(None)
@@ -403,4 +405,4 @@ def test_where_a_launcher_listens_follows_from_its_options(cluster: Cluster, tmp
     ):
         given: dict[str, Any] = {"listen": None, "announce": "", "ports": "", "joined": joined, **options}
         with pytest.raises(InputError, match=rule):
-            Served.chosen("127.0.0.1:7720", **given)
+            ListenAddress.chosen("127.0.0.1:7720", **given)

@@ -26,12 +26,12 @@ from eunomia_appmaster.launcher.confinement import MOST_PROCESSES, Confinement, 
 from eunomia_appmaster.launcher.containers import Containers
 from eunomia_appmaster.launcher.foreign_gpus import ANSWERS, ForeignGpus
 from eunomia_appmaster.launcher.gpu_faults import GpuFaults, NvmlFaults
-from eunomia_appmaster.launcher.joining import Joined, joined_of
+from eunomia_appmaster.launcher.joining import OwnJoin, joined_of
+from eunomia_appmaster.launcher.listening import ListenAddress
 from eunomia_appmaster.launcher.node import Node, default_name
 from eunomia_appmaster.launcher.orphans import Orphans
 from eunomia_appmaster.launcher.output_limit import DEFAULT_MIB, MIB, watch_output
 from eunomia_appmaster.launcher.quotas import GIB, Quotas
-from eunomia_appmaster.launcher.served import Served
 from eunomia_appmaster.launcher.server import serve
 from eunomia_appmaster.launcher.stalls import DEFAULT_GRACE_SECONDS, Stalls
 from eunomia_appmaster.launcher.tracker import Tracker
@@ -145,14 +145,14 @@ async def run(options: argparse.Namespace) -> None:
         return
     zygote.start()
     connections = Connections(most_connections(), patience_seconds=options.connection_seconds)
-    served = _served(options, access)
-    server = await serve(node, containers, stalls, served, connections)
+    listening = _listening(options, access)
+    server = await serve(node, containers, stalls, listening, connections)
     tracker = Tracker(node, containers, masters, access)
     devices_closed = DEVICES in groups.controllers
     lives = _lives(options, node, containers, masters, tracker, devices_closed=devices_closed)
     tasks = [asyncio.create_task(life) for life in (*lives, stalls.run(), watch(connections))]
-    if served.joined is not None:
-        tasks.append(asyncio.create_task(served.joined.keep_renewed()))
+    if listening.joined is not None:
+        tasks.append(asyncio.create_task(listening.joined.keep_renewed()))
     first: list[asyncio.Future[Any]] = [end, tasks[0]]
     await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
     await server.stop(0.0)
@@ -176,7 +176,7 @@ def _access(options: argparse.Namespace, node: Node) -> ArbiterAccess:
     """
     if options.token_file is not None:
         return TokenFileAccess(options.arbiter, options.token_file)
-    joined = Joined(node.folder, node.name, options.arbiter)
+    joined = OwnJoin(node.folder, node.name, options.arbiter)
     if not joined.is_joined:
         if options.join is None:
             rule = "a launcher must have a token: --join FILE with the output of `eunomia nodes token`, or --token-file"
@@ -185,9 +185,9 @@ def _access(options: argparse.Namespace, node: Node) -> ArbiterAccess:
     return joined
 
 
-def _served(options: argparse.Namespace, access: ArbiterAccess) -> Served:
-    """Return where app masters are served."""
-    return Served.chosen(
+def _listening(options: argparse.Namespace, access: ArbiterAccess) -> ListenAddress:
+    """Return where the launcher serves app masters."""
+    return ListenAddress.chosen(
         options.arbiter,
         listen=options.listen,
         announce=options.announce,

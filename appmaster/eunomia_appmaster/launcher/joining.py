@@ -42,7 +42,7 @@ RENEWED_AT: Final = 2.0 / 3.0
 LOOK_SECONDS: Final = 3600.0
 
 
-class Joined:
+class OwnJoin:
     """A node's join.
 
     Args:
@@ -182,9 +182,9 @@ class Joined:
             channel.close()
 
 
-def joined_of(access: ArbiterAccess) -> Joined | None:
+def joined_of(access: ArbiterAccess) -> OwnJoin | None:
     """Return the join of a launcher's access; None: it is on the arbiter's own machine."""
-    return access if isinstance(access, Joined) else None
+    return access if isinstance(access, OwnJoin) else None
 
 
 def _failure(error: grpc.RpcError, address: Address) -> EunomiaError:

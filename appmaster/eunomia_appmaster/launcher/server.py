@@ -20,8 +20,8 @@ from eunomia_appmaster.launcher.errors import (
     not_written,
 )
 from eunomia_appmaster.launcher.gangs import MAX_WAIT_SECONDS, parse_stop_at, start_gang
+from eunomia_appmaster.launcher.listening import ListenAddress
 from eunomia_appmaster.launcher.node import Node
-from eunomia_appmaster.launcher.served import Served
 from eunomia_appmaster.launcher.stalls import Stalls
 from eunomia_appmaster.node.connections import Connections
 from eunomia_appmaster.protocol import launcher_pb2 as pb
@@ -178,28 +178,29 @@ async def _refuse(context: Context, error: EunomiaError) -> NoReturn:
 
 
 async def serve(
-    node: Node, containers: Containers, stalls: Stalls, served: Served, connections: Connections
+    node: Node, containers: Containers, stalls: Stalls, listening: ListenAddress, connections: Connections
 ) -> grpc.aio.Server:
     """Serve, under TLS where the node has joined, and publish the address; the last launcher's port if it is free.
 
     Raises:
         InputError: no address to listen on is free.
     """
-    for address in served.addresses(node.last_address):
+    for address in listening.addresses(node.last_address):
         most = ("grpc.max_allowed_incoming_connections", connections.most)
         server = grpc.aio.server(options=[("grpc.so_reuseport", 0), most], maximum_concurrent_rpcs=MOST_CALLS)
         rpc.add_ContainerManagerServicer_to_server(ContainerManager(node, containers, stalls, connections), server)
         try:
-            if served.joined is None:
+            if listening.joined is None:
                 bound = server.add_insecure_port(address)
             else:
-                bound = server.add_secure_port(address, served.joined.credentials())
+                bound = server.add_secure_port(address, listening.joined.credentials())
         except RuntimeError:  # another process has it
             bound = 0
         if bound:
             await server.start()
             connections.port = bound
-            node.publish(f"{served.announced}:{bound}", **({} if served.joined is None else served.joined.shown()))
+            certificate = {} if listening.joined is None else listening.joined.shown()
+            node.publish(f"{listening.announced}:{bound}", **certificate)
             return server
-    tried = f"{served.host}, ports {served.ports[0]} to {served.ports[-1]}"
+    tried = f"{listening.host}, ports {listening.ports[0]} to {listening.ports[-1]}"
     raise InputError("an address to listen on must be free", value=tried, place="--listen or --port-range")

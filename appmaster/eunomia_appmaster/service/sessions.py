@@ -45,7 +45,7 @@ class _Sent:
     """CPUs and memory in GiB that its processes may use, of all slots together."""
 
 
-class Reached(NamedTuple):
+class NodeAddress(NamedTuple):
     """How the launcher of a node is reached."""
 
     node: str
@@ -92,7 +92,7 @@ class Session:
         self._leaving: dict[int, int] = {}
         """By GPU: the epoch of the order to leave that was sent."""
         self._offer: int | None = None
-        self._tokens: tuple[Reached, ...] = ()
+        self._tokens: tuple[NodeAddress, ...] = ()
 
     @property
     def silent_seconds(self) -> float:
@@ -212,9 +212,9 @@ class NewsWriter:
             for one in self._addresses()
         ]
 
-    def _addresses(self) -> tuple[Reached, ...]:
+    def _addresses(self) -> tuple[NodeAddress, ...]:
         return tuple(
-            Reached(node.name, node.container_manager_address, self._certificate_name(node.name), node.lost)
+            NodeAddress(node.name, node.container_manager_address, self._certificate_name(node.name), node.lost)
             for node in self._nodes
         )
 

@@ -7,7 +7,7 @@ from typing import Final, Self
 
 from eunomia.errors import InputError
 from eunomia.model.shapes import value
-from eunomia_appmaster.launcher.joining import Joined
+from eunomia_appmaster.launcher.joining import OwnJoin
 from eunomia_appmaster.protocol.connecting import LOOPBACK, host_of
 
 _RANGE: Final = re.compile(r"([0-9]{1,5})-([0-9]{1,5})\Z")
@@ -15,17 +15,17 @@ ANY: Final = ("0.0.0.0", "[::]", "::")
 
 
 @value
-class Served:
+class ListenAddress:
     """Listening and announced host, ports, and the join under whose certificate the service speaks TLS."""
 
     host: str
     ports: tuple[int, ...]
     """Ports in the order in which they are tried; 0: any free one."""
     announced: str
-    joined: Joined | None = None
+    joined: OwnJoin | None = None
 
     @classmethod
-    def chosen(cls, arbiter: str, *, listen: str | None, announce: str, ports: str, joined: Joined | None) -> Self:
+    def chosen(cls, arbiter: str, *, listen: str | None, announce: str, ports: str, joined: OwnJoin | None) -> Self:
         """Return what the options say.
 
         Args:
