@@ -15,6 +15,7 @@ from tests.appmaster.serving_lab import eventually, floors, supervisor  # noqa: 
 from eunomia.errors import EunomiaError
 from eunomia_appmaster.node.patience import MOST_ENDS, Patience, StopAskedError, Wait, core_seconds
 from eunomia_appmaster.node.stopped_processes import process_state
+from eunomia_appmaster.node.supervisor import Child
 
 SLEEPS = ("sleep", "600")
 RUNS = (sys.executable, "-c", "while True: pass")
@@ -73,6 +74,82 @@ def test_a_process_that_waits_for_a_core_or_has_one_gets_on_and_a_sleeping_one_d
     assert both.still_seconds < 0.3 * both.seconds
     assert still.still_seconds > 0.7 * still.seconds
     assert sum(core_seconds(pids[0])) > 0.4
+
+
+def crowd(kept: list[Kept], count: int) -> int:
+    """Let so many processes share one core, and return its number."""
+    core = min(os.sched_getaffinity(0))
+    for _ in range(count):
+        kept.append(Kept("crowd", RUNS))
+        os.sched_setaffinity(kept[-1].process.pid, {core})
+    return core
+
+
+def test_time_in_which_a_process_waits_for_a_core_does_not_count_against_its_end(kept: list[Kept]) -> None:
+    crowd(kept, 6)
+    kept.append(Kept("sleeps", SLEEPS))
+    crowded, asleep = Patience(), Patience()
+    until = time.monotonic() + 1.0
+    while time.monotonic() < until:
+        crowded.look([kept[0].process.pid])
+        asleep.look([kept[-1].process.pid])
+        time.sleep(0.05)
+    assert crowded.unhindered_seconds < 0.6 * crowded.seconds
+    assert asleep.unhindered_seconds > 0.8 * asleep.seconds
+
+
+LEAVES = """
+import os, pathlib, signal, sys, time
+def leave(*_):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    end = time.process_time() + 0.3
+    while time.process_time() < end:
+        pass
+    pathlib.Path(sys.argv[1]).write_text("left")
+    sys.exit(0)
+signal.signal(signal.SIGTERM, leave)
+os.sched_setaffinity(0, {int(sys.argv[2])})
+pathlib.Path(sys.argv[1]).write_text("up")
+while True:
+    time.sleep(0.1)
+"""
+
+
+def test_a_process_that_needs_a_core_to_leave_and_has_to_wait_for_it_is_not_killed(
+    tmp_path: Path, kept: list[Kept]
+) -> None:
+    core, said = crowd(kept, 10), tmp_path / "said"
+    child = Child(
+        "launcher",
+        [sys.executable, "-c", LEAVES, str(said), str(core)],
+        log_file=tmp_path / "log",
+        env=dict(os.environ),
+        orphaned=signal.SIGKILL,
+    )
+    child.start()
+    eventually(lambda: said.exists() and said.read_text() == "up")
+    child.stop(1.5)
+    assert said.read_text() == "left"
+
+
+STAYS = """
+import pathlib, signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: None)
+pathlib.Path(sys.argv[1]).write_text("up")
+time.sleep(600)
+"""
+
+
+def test_a_process_that_does_not_leave_is_killed(tmp_path: Path) -> None:
+    said = tmp_path / "said"
+    command = [sys.executable, "-c", STAYS, str(said)]
+    child = Child("launcher", command, log_file=None, env=dict(os.environ), orphaned=signal.SIGKILL)
+    child.start()
+    eventually(said.exists)
+    process = child.process
+    child.stop(0.5)
+    assert process is not None
+    assert process.wait(10) == -signal.SIGKILL
 
 
 def test_a_start_of_an_hour_is_waited_for_if_its_process_is_stopped_by_others(kept: list[Kept]) -> None:

@@ -71,6 +71,16 @@ def stalled_after(lab: Lab, seconds: float) -> float | None:
     return None if not lab.stalls else lab.stalls[0][0] - began
 
 
+@pytest.mark.parametrize("before", [Phase.START, Phase.FIRST_STEP, Phase.STEPS, Phase.UNKNOWN])
+def test_a_process_that_is_stopped_before_a_step_was_measured_has_a_minute(before: Phase) -> None:
+    lab = Lab()
+    lab.run(10.0, before)
+    lab.run(55.0, Phase.STOPPED)
+    assert not lab.stalls
+    lab.run(10.0)
+    assert [(stall.phase, stall.limit_seconds) for _, stall in lab.stalls] == [(Phase.STOPPED, LEAST_SECONDS)]
+
+
 def test_ten_healthy_hours_with_long_evaluations_and_checkpoints_raise_no_alarm() -> None:
     lab = Lab()
     lab.run(240.0, Phase.START)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.storms.plan import plan
+from chaos.storms.plan import LONG_STOP_SECONDS, SHEPHERD, WORKER, Action, Scope, Way, plan
 from chaos.storms.runs import storm_run
 
 
@@ -18,3 +18,19 @@ def test_thirty_actions_lose_no_app_hold_no_slot_twice_and_leave_no_process(tmp_
     assert (done.wrong, done.findings) == ([], [])
     assert set(done.states.values()) == {"finished"}
     assert len({hit.action for hit in done.hits}) >= 25  # an action whose processes do not live may hit none
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("kind", "ended"), [(WORKER, 1), (SHEPHERD, 0)])
+def test_a_worker_that_is_stopped_for_90_seconds_is_ended_and_started_again_and_a_shepherd_is_not(
+    tmp_path: Path, kind: str, ended: int
+) -> None:
+    action = Action(
+        number=1, scope=Scope.ONE, kinds=(kind,), ways=(Way.LONG_STOP,), seconds=LONG_STOP_SECONDS, pause=1.0
+    )
+    done = storm_run(tmp_path / "run", [action], busy=False, seed=3, policy="fifo", tell=print)
+    assert (done.wrong, done.findings) == ([], [])
+    assert set(done.states.values()) == {"finished"}, "its retries are for its script's own failures"
+    assert [hit.kind for hit in done.hits] == [kind]
+    assert done.stalls == {"worker": ended, "app master": 0, "launcher": 0}

@@ -1,7 +1,8 @@
-"""Decides how long processes are waited for that start: only the time in which none of them gets on counts.
+"""Decides how long processes are waited for that start or end, on a machine that may have too few cores.
 
-On a machine with too few cores a start takes as long as it takes. A process gets on while it uses a core, waits for one
-or for the disk, or is stopped from outside; one that sleeps all the time waits for something that does not come.
+A start takes as long as it takes: only the time in which no process gets on counts. A process gets on while it uses a
+core, waits for one or for the disk, or is stopped from outside; one that sleeps all the time waits for something that
+does not come. Of an end only the time counts in which the process need not wait for a core.
 """
 
 import contextlib
@@ -56,9 +57,11 @@ class Patience:
     def __init__(self, clock: Callable[[], float] = MACHINE.uptime) -> None:
         self._clock = clock
         self._looked_at = self.began = clock()
-        self._known: dict[int, float] = {}
+        self._known: dict[int, tuple[float, float]] = {}
         self.still_seconds = 0.0
         """Seconds in which all processes slept."""
+        self.unhindered_seconds = 0.0
+        """Seconds in which none of them waited for a core."""
 
     @property
     def seconds(self) -> float:
@@ -69,15 +72,17 @@ class Patience:
         """Note what processes did since the last look; a new process has got on in all of that time."""
         now = self._clock()
         passed, self._looked_at = now - self._looked_at, now
-        before, self._known = self._known, {pid: sum(core_seconds(pid)) for pid in pids}
-        moved = (
-            passed
-            if pid not in before or process_state(pid) in _BUSY_STATES
-            else min(passed, max(0.0, used - before[pid]))
-            for pid, used in self._known.items()
-        )
-        if passed <= MOST_GAP_SECONDS:
-            self.still_seconds += passed - max(moved, default=0.0)
+        before, self._known = self._known, {pid: core_seconds(pid) for pid in pids}
+        if passed > MOST_GAP_SECONDS:
+            return
+        moved, hindered = [0.0], [0.0]
+        for pid, (used, waited) in self._known.items():
+            used_before, waited_before = before.get(pid, (-passed, waited))
+            hindered.append(waited - waited_before)
+            is_busy = process_state(pid) in _BUSY_STATES
+            moved.append(passed if is_busy else used + waited - used_before - waited_before)
+        self.still_seconds += passed - min(passed, max(moved))
+        self.unhindered_seconds += passed - min(passed, max(hindered))
 
 
 class Wait:

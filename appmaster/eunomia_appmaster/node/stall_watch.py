@@ -87,8 +87,8 @@ class StallLimits:
             return max(ALLOWANCES[phase], self.after or 0.0, slow)
         if self.after is not None:
             return max(self.after, slow)
-        if step_seconds is None:  # no speed is known, as after one step
-            return ALLOWANCES[Phase.FIRST_STEP]
+        if step_seconds is None:  # no speed is known, as after one step; a stop needs none
+            return LEAST_SECONDS if phase is Phase.STOPPED else ALLOWANCES[Phase.FIRST_STEP]
         return max(LEAST_SECONDS, self.steps * step_seconds)
 
     def too_short_for(self, step_seconds: float | None) -> bool:

@@ -27,7 +27,7 @@ from eunomia_appmaster.node.gpu_locks import GpuLocks, Holder
 from eunomia_appmaster.node.kept_files import read_kept
 from eunomia_appmaster.node.mark_file import MARK
 from eunomia_appmaster.node.parent_death import with_death_signal
-from eunomia_appmaster.node.patience import STILL_SECONDS, StopAskedError, Wait
+from eunomia_appmaster.node.patience import STILL_SECONDS, Patience, StopAskedError, Wait
 from eunomia_appmaster.node.stack_signal import STACKS_FOLDER
 from eunomia_appmaster.node.writable import check_writable
 from eunomia_appmaster.service.marks import Marks
@@ -45,7 +45,7 @@ MOST_FAILURES = 8
 """Consecutive short runs after which the supervisor stops restarting a process."""
 STOP_SECONDS = 20.0
 END_SECONDS = 60.0
-"""Seconds that a launcher may take to end what an earlier one left."""
+"""Seconds that a launcher may take to end what an earlier one left, without those in which it waits for a core."""
 BAD_INPUT = 2
 NOT_STARTED = 126
 ACCEPT_LOSS: Final = "--accept-loss"
@@ -107,30 +107,37 @@ class Child:
         return process.pid if process is not None and process.poll() is None else None
 
     def stop(self, seconds: float = STOP_SECONDS) -> None:
-        """End the process with SIGTERM, and with SIGKILL after these seconds."""
+        """End the process with SIGTERM, and with SIGKILL after these seconds, in which it waited for no core."""
         self._stopping.set()
-        deadline = time.monotonic() + seconds
-        while self._thread.is_alive() and time.monotonic() < deadline:
+        patience = Patience()
+        while self._thread.is_alive() and (left := seconds - patience.unhindered_seconds) > 0.0:
             self._signal(signal.SIGTERM)
-            self._thread.join(min(1.0, max(0.0, deadline - time.monotonic())))
+            self._thread.join(min(1.0, left))
+            patience.look([] if self.pid is None else [self.pid])
         if self._thread.is_alive():
             log.warning("process.killed", name=self.name)
             self._signal(signal.SIGKILL)
             self._thread.join(5.0)
 
     def run_once_more(self, *more: str, seconds: float) -> None:
-        """Run the stopped process' command once with further options; kill it after these seconds."""
-        with contextlib.suppress(OSError, subprocess.TimeoutExpired), self._output() as out:
-            subprocess.run(
+        """Run the stopped process' command once with further options; kill it as ``stop`` does."""
+        with contextlib.suppress(OSError), self._output() as out:
+            process = subprocess.Popen(
                 [*self.command, *more],
                 env=self._env,
                 stdin=subprocess.DEVNULL,
                 stdout=out if out is not None else sys.stderr.fileno(),
                 stderr=out,
                 start_new_session=True,
-                timeout=seconds,
-                check=False,
             )
+            patience = Patience()
+            while process.poll() is None and patience.unhindered_seconds < seconds:
+                time.sleep(0.05)
+                patience.look([process.pid])
+            if process.poll() is None:
+                log.warning("process.killed", name=self.name, options=list(more))
+                process.kill()
+            process.wait()
 
     def hang_up(self) -> None:
         """Send SIGHUP, so that the process reads its files again."""

@@ -62,7 +62,13 @@ def busy_loops(count: int) -> Iterator[None]:
 
 
 def storm_run(
-    folder: Path, actions: Sequence[Action], *, busy: bool, seed: int, tell: Callable[[str], None] = lambda _: None
+    folder: Path,
+    actions: Sequence[Action],
+    *,
+    busy: bool,
+    seed: int,
+    policy: str = "demo",
+    tell: Callable[[str], None] = lambda _: None,
 ) -> StormRun:
     """Make one run, do all actions in it, and wait until every app is over.
 
@@ -71,10 +77,11 @@ def storm_run(
         actions: what is done.
         busy: whether eight loops use the cores beside it.
         seed: draws victims and moments.
+        policy: of the arbiter; the demo's suspends jobs within seconds, stopped ones too.
         tell: hears of each hit.
     """
     began = time.time()
-    run = LiveRun(folder, storm_apps(folder / "scripts", LENGTH), seed=seed, cpu_only=True)
+    run = LiveRun(folder, storm_apps(folder / "scripts", LENGTH), policy=policy, seed=seed, cpu_only=True)
     storm = Storm(run, actions, random.Random(seed), tell)
     limit = LIMIT_SECONDS[0] + LIMIT_SECONDS[1] * len(actions)
     wrong, counts = list[str](), Counter[str]()
