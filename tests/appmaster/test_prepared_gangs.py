@@ -93,7 +93,7 @@ def environments(*labs: Any) -> list[dict[str, str | None]]:
 
 def test_the_workers_of_a_gang_over_two_nodes_have_one_master_and_ranks_by_node(tmp_path: Path) -> None:
     with two_nodes(tmp_path) as (own, other, runtimes):
-        gang = parts(own, other, SHOW)
+        gang = parts(own, other, SHOW, env={"NCCL_SOCKET_IFNAME": "eth7"})
         started = runtimes.start(gang)
         assert [status.container_id for status in started] == [f"ana-1.r1.{slot}" for slot in range(3)]
         assert all(lab.completed(f"ana-1.r1.{slot}").finished for lab, slot in ((own, 0), (own, 1), (other, 2)))
@@ -103,7 +103,8 @@ def test_the_workers_of_a_gang_over_two_nodes_have_one_master_and_ranks_by_node(
     assert [each["LOCAL_WORLD_SIZE"] for each in found] == ["2", "2", "1"]
     for name in ("WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         assert len({each[name] for each in found}) == 1
-    assert {each["GLOO_SOCKET_IFNAME"] for each in found} == {each["NCCL_SOCKET_IFNAME"] for each in found} == {"lo"}
+    assert {each["GLOO_SOCKET_IFNAME"] for each in found} == {"lo"}
+    assert {each["NCCL_SOCKET_IFNAME"] for each in found} == {"eth7"}  # as the app file says
 
 
 def test_no_worker_starts_before_all_nodes_are_prepared(tmp_path: Path) -> None:

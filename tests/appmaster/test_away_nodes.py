@@ -1,0 +1,124 @@
+"""Nodes that an app master does not reach: what counts as lost, when slots are given back, and what users read."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eunomia_appmaster.master.away_nodes import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, AwayNodes
+from eunomia_appmaster.master.gangs import in_order_of_ranks
+from eunomia_appmaster.master.jobs import Gang
+from eunomia_appmaster.master.notices import Notices
+from eunomia_appmaster.master.slots import Slot
+from eunomia_appmaster.node.system import MachineSystem
+from eunomia_appmaster.runtimes import LocalRuntime, NodeAccess, NodeRuntimes, RuntimeAwayError, WatchPosition
+from eunomia_appmaster.runtimes.nodes import UNREACHABLE_SECONDS
+
+
+class LaterSystem(MachineSystem):
+    """This machine, after some seconds that nobody waited for."""
+
+    seconds = 0.0
+
+    def uptime(self) -> float:
+        """See ``MachineSystem``."""
+        return super().uptime() + self.seconds
+
+
+@pytest.fixture
+def system() -> LaterSystem:
+    return LaterSystem()
+
+
+@pytest.fixture
+def runtimes(tmp_path: Path, system: LaterSystem) -> Iterator[NodeRuntimes]:
+    """Of node ``own``, and of ``other``, whose launcher's port is open to none."""
+    own = LocalRuntime("ana", "", tmp_path / "launcher.json", node="own", system=system)
+    made = NodeRuntimes("ana", own, "own", system=system)
+    with system.reserve_port() as port:
+        made.hear([NodeAccess(node="other", address=f"127.0.0.1:{port.number}", token="")])
+        made.keep({"other"})
+        yield made
+    made.close()
+
+
+def miss(runtimes: NodeRuntimes) -> None:
+    with pytest.raises(RuntimeAwayError):
+        runtimes.of("other").watch(WatchPosition(), wait_seconds=0.0)
+
+
+def test_a_node_that_has_not_answered_for_a_while_is_out_of_reach(runtimes: NodeRuntimes, system: LaterSystem) -> None:
+    assert not runtimes.is_unreachable("other")
+    assert not runtimes.has_settled({"other"})
+    miss(runtimes)
+    assert not runtimes.is_unreachable("other")
+    system.seconds = UNREACHABLE_SECONDS
+    assert runtimes.is_unreachable("other")
+    assert not runtimes.is_unreachable("own")
+    assert runtimes.has_settled({"other"})
+    assert "UNAVAILABLE" in runtimes.why_away("other")
+
+
+def test_a_node_whose_address_is_not_known_yet_is_not_out_of_reach(tmp_path: Path, system: LaterSystem) -> None:
+    own = LocalRuntime("ana", "", tmp_path / "launcher.json", node="own", system=system)
+    made = NodeRuntimes("ana", own, "own", system=system)
+    with pytest.raises(RuntimeAwayError, match=r"must say where .* \(other\)"):
+        made.of("other").watch(WatchPosition(), wait_seconds=0.0)
+    system.seconds = 2.0 * UNREACHABLE_SECONDS
+    assert not made.is_unreachable("other")
+    made.hear([NodeAccess(node="own", address="127.0.0.1:1", token="")])
+    assert made.is_lost("other")  # it is no part of the cluster
+    made.close()
+
+
+def test_a_restarted_arbiter_that_does_not_know_an_address_yet_takes_none_away(runtimes: NodeRuntimes) -> None:
+    before = runtimes.of("other").host(), runtimes._access_to("other")
+    runtimes.hear([NodeAccess(node="other", address="", token="new")])
+    assert (runtimes.of("other").host(), runtimes._access_to("other")) == (before[0], (before[1][0], "new"))
+
+
+def test_slots_of_a_node_out_of_reach_come_back_after_growing_pauses(
+    runtimes: NodeRuntimes, system: LaterSystem
+) -> None:
+    notices = Notices()
+    away = AwayNodes(runtimes, notices)
+    miss(runtimes)
+    assert away.due({"own", "other"}, 0.0) == set()
+    system.seconds = UNREACHABLE_SECONDS
+    pauses, began = [], 100.0
+    for _ in range(9):
+        assert away.due({"own", "other"}, began) == set()
+        at = next(at for at in range(1, 1000) if away.due({"own", "other"}, began + at))
+        pauses.append(at)
+        began += at + 1.0
+    assert pauses[:4] == [FIRST_PAUSE_SECONDS * 2**times for times in range(4)]
+    assert pauses[-1] == LONGEST_PAUSE_SECONDS
+    (notice,) = notices.kept
+    assert notice.startswith("other does not answer the app's master on own (the launcher must answer, but got")
+    away.answered("other")
+    assert away.due({"other"}, 0.0) == set()
+    assert away.due({"other"}, FIRST_PAUSE_SECONDS) == {"other"}
+    assert len(notices.kept) <= 2
+
+
+def test_ranks_follow_the_nodes_that_with_most_slots_first() -> None:
+    slots = [slot(gpu, node) for gpu, node in ((0, "a"), (1, "b"), (2, "c"), (3, "b"), (4, "c"))]
+    assert [one.gpu for one in in_order_of_ranks(slots)] == [1, 3, 2, 4, 0]
+    assert [one.gpu for one in in_order_of_ranks(slots[:1])] == [0]
+
+
+def slot(gpu: int, node: str) -> Slot:
+    return Slot(gpu=gpu, node=node, slot=0, gpu_type="cpu", lease=1, epoch=1, token="", job=None)
+
+
+def test_the_record_of_a_gang_names_its_nodes_and_an_older_one_none() -> None:
+    made = Gang(
+        incarnation=1, gpus=(4, 0), containers=("x.0", "x.1"), nodes=("b", "a"), stop_at=None, began_at=0.0, from_step=0
+    )
+    values: dict[str, Any] = made.to_json()
+    assert Gang.from_json(values) == made
+    assert made.by_node() == {"b": ("x.0",), "a": ("x.1",)}
+    assert made.crosses
+    del values["nodes"]
+    assert Gang.from_json(values).nodes == ()
