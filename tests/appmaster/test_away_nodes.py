@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from eunomia_appmaster.master.away_nodes import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, AwayNodes
+from eunomia_appmaster.master.endings import Ending, GangOutcome
 from eunomia_appmaster.master.gangs import in_order_of_ranks
 from eunomia_appmaster.master.jobs import Gang
 from eunomia_appmaster.master.notices import Notices
 from eunomia_appmaster.master.slots import Slot
+from eunomia_appmaster.master.unformed import UnformedGangs
 from eunomia_appmaster.node.system import MachineSystem
 from eunomia_appmaster.runtimes import LocalRuntime, NodeAccess, NodeRuntimes, RuntimeAwayError, WatchPosition
 from eunomia_appmaster.runtimes.nodes import UNREACHABLE_SECONDS
@@ -122,3 +124,25 @@ def test_the_record_of_a_gang_names_its_nodes_and_an_older_one_none() -> None:
     assert made.crosses
     del values["nodes"]
     assert Gang.from_json(values).nodes == ()
+
+
+def test_a_gang_over_nodes_that_made_no_step_is_excused_once() -> None:
+    notices = Notices()
+    unformed = UnformedGangs(notices)
+    failed = Ending(outcome=GangOutcome.FAILED, why="worker 1 exited with code 1")
+    assert unformed.excuses("ana/1", over("a", "b"), failed)
+    assert not unformed.excuses("ana/1", over("a", "b"), failed)
+    assert unformed.excuses("ana/1", over("a", "c"), failed)
+    assert unformed.excuses("ana/2", over("b", "a"), failed)
+    assert not unformed.excuses("ana/3", over("a", "a"), failed)
+    assert not unformed.excuses("ana/3", over("a", "b"), Ending(outcome=GangOutcome.LOST))
+    began = over("a", "b")
+    began.running = True
+    assert not unformed.excuses("ana/3", began, failed)
+    assert notices.kept[0].startswith("ana/1: its gang over a and b made no step (worker 1 exited with code 1)")
+
+
+def over(*nodes: str) -> Gang:
+    ids = tuple(f"x.{rank}" for rank in range(len(nodes)))
+    gpus = tuple(range(len(nodes)))
+    return Gang(incarnation=1, gpus=gpus, containers=ids, nodes=nodes, stop_at=None, began_at=0.0, from_step=0)

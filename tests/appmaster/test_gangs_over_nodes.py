@@ -101,6 +101,22 @@ def test_a_gang_over_a_node_that_is_lost_starts_again_from_its_checkpoint(
 
 
 @pytest.mark.slow
+def test_a_gang_over_nodes_that_fails_before_its_first_step_uses_no_retry_the_first_time(
+    made: Supervisor, annex: Annex, tmp_path: Path
+) -> None:
+    with client(made) as arbiter:
+        for name, more in (("once", " --fail-at 1 --fail-once"), ("always", " --fail-at 1")):
+            file = tiny_app(tmp_path, name, iterations=30, seconds=0.01, more=more)
+            file.write_text(file.read_text().replace("slots = 1", "slots = 2\nretries = 0"))
+            arbiter.submit(file)
+        assert (over(arbiter, "once"), over(arbiter, "always")) == ("finished", "failed")
+        (notice,) = arbiter.app("once").standing.notices
+        assert notice.startswith("once/1: its gang over ")
+        assert " and annex made no step" in notice or "annex and " in notice
+        assert len([line for line in activity(made, "always") if line["event"] == "start"]) == 2
+
+
+@pytest.mark.slow
 def test_a_gang_over_two_nodes_trains_as_one_worker_does(made: Supervisor, annex: Annex, tmp_path: Path) -> None:
     shutil.copy(DIGITS, tmp_path / "train.py")
     trained = {}
@@ -117,3 +133,21 @@ def test_a_gang_over_two_nodes_trains_as_one_worker_does(made: Supervisor, annex
     one, both = trained["one"], trained["both"]
     assert one["step"] == both["step"] > 0
     assert max(float((one["model"][name] - both["model"][name]).abs().max()) for name in one["model"]) < TOLERANCE
+
+
+@pytest.mark.slow
+def test_slots_of_a_node_that_does_not_answer_are_given_back_and_users_read_why(tmp_path: Path) -> None:
+    with supervisor(tmp_path, slots=1) as made, client(made) as arbiter:
+        annex = Annex(made, tmp_path)
+        eventually(lambda: [node.alive for node in arbiter.health().nodes] == [True, True], "it joined")
+        annex.process.send_signal(signal.SIGSTOP)
+        try:
+            arbiter.submit(tiny_app(tmp_path, "search", iterations=900, seconds=0.01, searches=True))
+            (notice,) = eventually(lambda: arbiter.app("search").standing.notices, "a notice")
+            assert notice.startswith("annex does not answer the app's master on ")
+            eventually(lambda: ranks(made.state_dir / "launcher", "search"), "jobs run on the other node")
+        finally:
+            annex.process.send_signal(signal.SIGCONT)
+        eventually(lambda: ranks(tmp_path / "annex", "search"), "jobs run on both nodes")
+        assert not [line for line in activity(made, "search") if line["event"] == "failed"]
+        annex.end()

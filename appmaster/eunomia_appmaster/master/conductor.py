@@ -22,6 +22,7 @@ from eunomia_appmaster.master.logs import NewPoints
 from eunomia_appmaster.master.lost_workers import LostWorkers
 from eunomia_appmaster.master.returning import Returning
 from eunomia_appmaster.master.slots import Slot, SlotBook
+from eunomia_appmaster.master.unformed import UnformedGangs
 from eunomia_appmaster.master.widening import Widening
 from eunomia_appmaster.node.own_ends_limit import DEFAULT_LIMIT
 from eunomia_appmaster.runtimes.runtime import (
@@ -69,6 +70,7 @@ class Conductor(JobLives):
         self._announcements = Announcements()
         self._widening = Widening()
         self._returning = Returning(around, self.slots)
+        self._unformed = UnformedGangs(around.notices)
         self._lost_workers = LostWorkers(around.runtimes, self.gangs)
 
     # -- input
@@ -229,7 +231,8 @@ class Conductor(JobLives):
             job.odd_exits += 1
             self._suspended(job, gang, now)
         else:
-            counted = ending.outcome not in NOT_COUNTED
+            excused = self._unformed.excuses(self.id_of(job.number), gang, ending)
+            counted = ending.outcome not in NOT_COUNTED and not excused
             if not counted:
                 times = job.interrupt(now)
                 counted = ending.outcome is GangOutcome.INTERRUPTED and times > DEFAULT_LIMIT.ends
