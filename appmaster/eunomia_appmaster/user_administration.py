@@ -16,7 +16,12 @@ class UserAdministration(abc.ABC):
     _stub: rpc.ClientProtocolStub
 
     def add_user(
-        self, user: str, *, limits: pb.UserLimits | None = None, ends_in_seconds: float | None = None
+        self,
+        user: str,
+        *,
+        limits: pb.UserLimits | None = None,
+        ends_in_seconds: float | None = None,
+        login: str = "",
     ) -> pb.UserToken:
         """Add a user.
 
@@ -24,6 +29,7 @@ class UserAdministration(abc.ABC):
             user: its name.
             limits: those that differ from the defaults.
             ends_in_seconds: life of its token in seconds; None: it does not end.
+            login: the account of this machine under which its processes run; empty: the arbiter's own.
 
         Returns:
             The user, with its token, which is in no later answer.
@@ -31,16 +37,16 @@ class UserAdministration(abc.ABC):
         Raises:
             InputError: it is there, or a value is refused; nothing was changed.
         """
-        request = pb.AddUserRequest(user=user, limits=limits, ends_in_seconds=ends_in_seconds)
+        request = pb.AddUserRequest(user=user, limits=limits, ends_in_seconds=ends_in_seconds, login=login)
         return self._call(self._stub.AddUser, request, retry=False)
 
-    def set_user(self, user: str, limits: pb.UserLimits) -> pb.User:
-        """Replace limits of a user; those that are not given stay.
+    def set_user(self, user: str, limits: pb.UserLimits, *, login: str | None = None) -> pb.User:
+        """Replace limits of a user, and its login for apps to come; those that are not given stay.
 
         Raises:
             InputError: there is none of this name, or a value is refused.
         """
-        return self._call(self._stub.SetUser, pb.SetUserRequest(user=user, limits=limits), retry=False)
+        return self._call(self._stub.SetUser, pb.SetUserRequest(user=user, limits=limits, login=login), retry=False)
 
     def users(self) -> Sequence[pb.User]:
         """Return the users; with a user's token, that user."""

@@ -17,6 +17,7 @@ from eunomia_appmaster.launcher.containers import Containers
 from eunomia_appmaster.launcher.node import Node
 from eunomia_appmaster.launcher.quotas import Quotas
 from eunomia_appmaster.launcher.zygote_client import ZygoteClient
+from eunomia_appmaster.launcher.zygotes import Zygotes
 from eunomia_appmaster.node import local_machine
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 
@@ -60,10 +61,11 @@ def test_an_app_beyond_its_quota_waits_until_it_takes_less(tmp_path: Path) -> No
         return found
 
     async def run() -> None:
-        containers = Containers(node, ZygoteClient(node.folder, enabled=False))
+        containers = Containers(node, Zygotes(ZygoteClient(node.folder, enabled=False)))
         masters = AppMasters(node, containers, "127.0.0.1:1", pause_seconds=0.01)
         masters.registered.set()
         quotas = Quotas(node, containers, masters, 4 * MIB, measure=lambda folder: taken[folder.name])
+        quotas.limit_users(())
         masters.start(order)
         await state(masters, pb.APP_MASTER_RUNNING)
         await quotas.look()

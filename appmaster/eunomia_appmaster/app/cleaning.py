@@ -1,27 +1,63 @@
 """Removes what ended apps left on the disk, without following a link that a script may have put there."""
 
+import contextlib
 import os
-import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 from eunomia.errors import EunomiaError
 from eunomia_appmaster.app.checkpoints import BEST_FOLDER, CheckpointStore
+from eunomia_appmaster.node.file_rights import reading_as_owner
+from eunomia_appmaster.node.kept_apart import LAUNCHER
 
 CHECKPOINTS = "checkpoints"
+RECORDS: Final = "containers"
+"""Folder of a launcher's records of containers that run under accounts of users."""
+MOST_DEPTH: Final = 200
+"""Deepest nesting of folders that is followed: each takes an open file and a call."""
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class TooDeepError(EunomiaError):
+    """Folders are nested deeper than anything that a training writes."""
 
 
 def bytes_of(folder: Path) -> int:
-    """Return what a folder takes on the disk, in bytes; links are counted, not followed."""
+    """Return what a folder takes on the disk, in bytes; links are counted, not followed; 0: it is gone, or a link.
+
+    Raises:
+        TooDeepError: folders are nested so deep that they cannot be counted.
+        OSError: it cannot be read.
+    """
+    try:
+        number = os.open(folder, _FOLDER)
+    except (FileNotFoundError, NotADirectoryError):
+        return 0
+    try:
+        return _bytes_in(number, folder)
+    finally:
+        os.close(number)
+
+
+def _bytes_in(number: int, place: Path, depth: int = 0) -> int:
+    """Return what is in an open folder; what is removed meanwhile does not count."""
+    if depth > MOST_DEPTH:
+        raise TooDeepError(f"folders must be nested at most {MOST_DEPTH} deep", value="more", place=str(place))
     total = 0
-    for _, folders, files, number in os.fwalk(folder, follow_symlinks=False, onerror=None):
-        for name in (*folders, *files):
-            try:
-                total += os.stat(name, dir_fd=number, follow_symlinks=False).st_blocks * 512
-            except FileNotFoundError:  # removed meanwhile
-                continue
+    with os.scandir(number) as entries:
+        for entry in entries:
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                total += entry.stat(follow_symlinks=False).st_blocks * 512
+                if not entry.is_dir(follow_symlinks=False):
+                    continue
+                inner = os.open(entry.name, _FOLDER, dir_fd=number)  # no link, whatever it has become meanwhile
+                try:
+                    total += _bytes_in(inner, place, depth + 1)
+                finally:
+                    os.close(inner)
     return total
 
 
@@ -37,6 +73,7 @@ def remove_app(apps: Path, app: str) -> None:
     """
     with _opened(apps) as parent:
         _remove(app, parent, apps)
+    _remove_records(apps, app)
 
 
 def remove_all_but_best(apps: Path, app: str, best_job: str) -> None:
@@ -58,11 +95,21 @@ def remove_all_but_best(apps: Path, app: str, best_job: str) -> None:
             if name != best:
                 _remove(name, folder, apps / app)
                 continue
-            kept = BEST_FOLDER if CheckpointStore(apps / app / name / BEST_FOLDER, keep=1).latest() else CHECKPOINTS
+            store = CheckpointStore(apps / app / name / BEST_FOLDER, keep=1)
+            kept = BEST_FOLDER if reading_as_owner(apps / app, store.latest) else CHECKPOINTS
             with _opened(apps / app / name, name, folder) as trial:
                 for other in os.listdir(trial):  # noqa: PTH208 - by descriptor
                     if other != kept:
                         _remove(other, trial, apps / app / name)
+    _remove_records(apps, app)
+
+
+def _remove_records(apps: Path, app: str) -> None:
+    """Remove what the launcher of this machine has written about an app's containers outside of the app's folder."""
+    records = apps.parent / LAUNCHER / RECORDS
+    if records.is_dir():
+        with _opened(records) as parent:
+            _remove(app, parent, records)
 
 
 def _folders(number: int) -> list[str]:
@@ -73,22 +120,35 @@ def _folders(number: int) -> list[str]:
 def _remove(name: str, parent: int, place: Path) -> None:
     """Remove what has a name in an open folder; of a link the link itself."""
     try:
-        if stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
-            shutil.rmtree(name, dir_fd=parent)
-        else:
-            os.unlink(name, dir_fd=parent)
+        _remove_tree(name, parent, place)
     except FileNotFoundError:
         return
     except OSError as error:
         raise EunomiaError("a folder must be removable", value=str(error), place=str(place / name)) from error
 
 
+def _remove_tree(name: str, parent: int, place: Path, depth: int = 0) -> None:
+    """Remove a file, a link, or a folder with all that is in it; no link is followed, whatever a name becomes."""
+    if depth > MOST_DEPTH:
+        raise TooDeepError(f"folders must be nested at most {MOST_DEPTH} deep", value="more", place=str(place))
+    if not stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
+        os.unlink(name, dir_fd=parent)
+        return
+    number = os.open(name, _FOLDER, dir_fd=parent)
+    try:
+        for inner in os.listdir(number):  # noqa: PTH208 - by descriptor
+            with contextlib.suppress(FileNotFoundError):
+                _remove_tree(inner, number, place, depth + 1)
+    finally:
+        os.close(number)
+    os.rmdir(name, dir_fd=parent)
+
+
 @contextmanager
 def _opened(path: Path, name: str | None = None, parent: int | None = None) -> Iterator[int]:
     """Open a folder, of an open one where that is given; a link is refused."""
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        number = os.open(path if name is None else name, flags, dir_fd=parent)
+        number = os.open(path if name is None else name, _FOLDER, dir_fd=parent)
     except OSError as error:
         raise EunomiaError("a folder must be a folder, no link", value=str(error), place=str(path)) from error
     try:

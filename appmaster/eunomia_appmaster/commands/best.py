@@ -21,6 +21,7 @@ from eunomia_appmaster.explaining.best_jobs import (
     record_of,
 )
 from eunomia_appmaster.explaining.metric_check import metric_not_logged
+from eunomia_appmaster.node.file_rights import as_owner
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 
 NONE_YET = 1
@@ -84,7 +85,8 @@ def _of_run(run: Path, name: str) -> SearchedApp:
 def _with_files(found: BestJob | None, folder: Path) -> BestJob | None:
     """Return the best trial with the checkpoint that its folder holds now, if the folder can be read here."""
     trial = None if found is None else folder / found.job.rpartition("/")[2]
-    kept = None if trial is None else best_checkpoint(trial)
+    with as_owner(folder):
+        kept = None if trial is None else best_checkpoint(trial)
     if found is None or kept is None:
         return found
     return dataclasses.replace(
@@ -109,4 +111,5 @@ def _copy(found: BestJob, seen: SearchedApp, target: Path) -> list[Path]:
     from eunomia_appmaster.explaining.best_copies import copy_best
 
     title = f"{found.job}: {seen.app.standing.metric} {found.metric} at step {found.step}"
-    return copy_best(found, seen.folder / found.job.rpartition("/")[2], target, title=title)
+    with as_owner(seen.folder):  # for root: what a link of the user names is not copied, and the target is the user's
+        return copy_best(found, seen.folder / found.job.rpartition("/")[2], target, title=title)

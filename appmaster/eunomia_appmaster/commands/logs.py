@@ -16,6 +16,7 @@ from eunomia_appmaster.app.names import in_order, no_such_job
 from eunomia_appmaster.client import OVER, Client
 from eunomia_appmaster.commands.console import Address, StateDir
 from eunomia_appmaster.launcher.output_limit import first_byte
+from eunomia_appmaster.node.file_rights import as_owner
 
 LOOK_SECONDS = 0.3
 CHUNK = 1 << 16
@@ -41,6 +42,7 @@ def logs(
     with contextlib.ExitStack() as stack:
         client = None if run is not None else stack.enter_context(Client(address, state_dir=state_dir))
         known = _of_arbiter(client, app) if client is not None else _of_run(run or Path(), app, job)
+        stack.enter_context(as_owner(known.folder))  # for root: what a link of the user names is not shown
         shown = f"{app}/{int(number)}" if number else next(iter(known.jobs), f"{app}/1")
         if not master and shown not in known.jobs and (number or known.jobs or not follow):
             raise no_such_job(job, known.jobs, [app], place=None if run is None else str(run))

@@ -13,6 +13,7 @@ import typer
 from eunomia.logs import configure_logs
 from eunomia_appmaster.commands.console import missing, missing_facts
 from eunomia_appmaster.commands.serve_flags import ServeFlags
+from eunomia_appmaster.node.kept_apart import keeps_apart
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,6 +29,10 @@ ANSWER_SECONDS = 5.0
 """Seconds in which an arbiter that serves the state folder already must answer."""
 
 
+KEPT_APART: Final = (
+    "users with a login (eunomia users add --login) are kept apart: their jobs run under that account; those of "
+    "others run under this one, and can read its files (docs/explanation/trust-model.md)"
+)
 NOT_KEPT_APART: Final = (
     "users are not kept apart: jobs run under this account and can read its files, the operator's token among them "
     "(docs/explanation/trust-model.md)"
@@ -116,10 +121,10 @@ def _facts(
         "pid": os.getpid(),
         "missing_slots": missing_facts(gone),
         "question": health.question,
-        "users_kept_apart": False,
+        "users_kept_apart": keeps_apart(),
         "shares_cpus_with": [{"pid": other.pid, "state_dir": other.state_dir} for other in others],
     }
-    notes = [health.question, groups.describe(), NOT_KEPT_APART, missing(gone)]
+    notes = [health.question, groups.describe(), KEPT_APART if keeps_apart() else NOT_KEPT_APART, missing(gone)]
     return facts, [*notes, *(f"these CPUs are also used by the arbiter of {other.words()}" for other in others)]
 
 

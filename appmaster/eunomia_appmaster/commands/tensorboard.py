@@ -16,6 +16,7 @@ from eunomia.errors import InputError
 from eunomia_appmaster.app.names import no_such_app
 from eunomia_appmaster.client import Client
 from eunomia_appmaster.commands.console import Address, AsJson, StateDir
+from eunomia_appmaster.node.file_rights import as_owner
 
 HOST = "127.0.0.1"
 LOOK_SECONDS = 3.0
@@ -40,10 +41,16 @@ def tensorboard(
 ) -> int:
     """Show an app's logs in TensorBoard on this machine until Ctrl-C, a run for each trial."""
     folder = _of_arbiter(app, address, state_dir) if run is None else _of_run(run, app)
-    if not log_folders(folder):
+    with as_owner(folder):
+        found = log_folders(folder)
+    if not found:
         value = f"no logs of {app} in {folder}"
         raise InputError("an app must have logged something to be shown in TensorBoard", value=value)
-    with _interruptible() as stopped, tempfile.TemporaryDirectory(prefix="eunomia-tensorboard-") as made:
+    with (
+        as_owner(folder),  # for root: what a link of the user names is not shown
+        _interruptible() as stopped,
+        tempfile.TemporaryDirectory(prefix="eunomia-tensorboard-") as made,
+    ):
         runs = Path(made) / app
         runs.mkdir()
         _link(folder, runs)

@@ -50,8 +50,12 @@ class LimitFlags(BaseModel):
     disk: Annotated[
         str | None,
         typer.Option(
-            "--disk", metavar="SIZE", help="Of its apps' folders: 100GiB; kept, not enforced; none: no limit."
+            "--disk", metavar="SIZE", help="Of the folders of all its apps: 100GiB; none: no limit, at first."
         ),
+    ] = None
+    login: Annotated[
+        str | None,
+        typer.Option("--login", metavar="NAME", help="Account of its processes; empty: the service's own, at first."),
     ] = None
     as_json: AsJson = False
     address: Address = None
@@ -90,7 +94,7 @@ def add(flags: AddFlags) -> int:
     """Add a user, and print its token, which is shown once."""
     limits, seconds = flags.limits, _seconds(flags.ends)
     with Client(flags.address, state_dir=flags.state_dir) as client:
-        made = client.add_user(flags.user, limits=limits, ends_in_seconds=seconds)
+        made = client.add_user(flags.user, limits=limits, ends_in_seconds=seconds, login=flags.login or "")
     _show_token(made, as_json=flags.as_json)
     return 0
 
@@ -101,7 +105,7 @@ def set_limits(flags: LimitFlags) -> int:
     """Change limits of a user; those that are not given stay."""
     limits = flags.limits
     with Client(flags.address, state_dir=flags.state_dir) as client:
-        _show([client.set_user(flags.user, limits)], as_json=flags.as_json)
+        _show([client.set_user(flags.user, limits, login=flags.login)], as_json=flags.as_json)
     return 0
 
 
@@ -181,7 +185,7 @@ def _show(known: list[pb.User], *, as_json: bool) -> None:
     if not known:
         typer.echo("no user has been added: the operator's token submits all apps")
         return
-    headers = ("USER", "WEIGHT", "APPS", "JOBS", "GPU HOURS TODAY", "DISK", "TOKEN", "WAITS")
+    headers = ("USER", "LOGIN", "WEIGHT", "APPS", "JOBS", "GPU HOURS TODAY", "DISK", "TOKEN", "WAITS")
     typer.echo("\n".join(table(headers, [_row(user) for user in known], right=("WEIGHT",))))
 
 
@@ -191,6 +195,7 @@ def _row(user: pb.User) -> tuple[str, ...]:
     life = "" if ends is None else ", ended" if ends == 0.0 else f", ends in {duration(ends)}"
     return (
         user.user,
+        user.login or NONE,
         f"{limits.weight:g}",
         f"{user.live_apps} of {limits.apps}",
         f"{user.live_jobs} of {limits.jobs}",
@@ -205,6 +210,7 @@ def _facts(user: pb.User) -> dict[str, Any]:
     limits = user.limits
     return {
         "user": user.user,
+        "login": user.login or None,
         "weight": limits.weight,
         "apps": limits.apps,
         "jobs": limits.jobs,

@@ -73,7 +73,8 @@ def read_containers(folder: Path, cluster: Cluster) -> list[Container]:
     nodes = cluster.nodes
     made = (
         _container(record, folder, cluster, nodes)
-        for record in sorted(folder.glob("apps/*/*/containers/*/container.json"))
+        for pattern in ("apps/*/*/containers/*/container.json", "launcher/containers/*/*/container.json")
+        for record in sorted(folder.glob(pattern))
     )
     return [container for container in made if container is not None]
 

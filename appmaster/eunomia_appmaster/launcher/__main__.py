@@ -36,7 +36,9 @@ from eunomia_appmaster.launcher.server import serve
 from eunomia_appmaster.launcher.stalls import DEFAULT_GRACE_SECONDS, Stalls
 from eunomia_appmaster.launcher.tracker import Tracker
 from eunomia_appmaster.launcher.zygote_client import ZygoteClient
+from eunomia_appmaster.launcher.zygotes import Zygotes
 from eunomia_appmaster.node import local_machine
+from eunomia_appmaster.node.accounts import Account
 from eunomia_appmaster.node.beats import beat
 from eunomia_appmaster.node.connections import PATIENCE_SECONDS, Connections, most_connections, watch
 from eunomia_appmaster.node.control_groups import DEVICES, KINDS, choose
@@ -119,12 +121,12 @@ async def run(options: argparse.Namespace) -> None:
         locks.take([slot.uuid for slot in machine.slots], options.state)
     node = Node(options.state, options.node, machine, folder=options.node_dir)
     access = _access(options, node)
-    zygote = ZygoteClient(node.folder, enabled=not options.no_zygote, preload=options.preload)
+    zygotes = _zygotes(node, options)
     groups = choose(node.home_folder, options.control_groups, paced=machine.is_paced and not options.end)
     structlog.get_logger().info("groups.chosen", kind=groups.kind, what=groups.describe())
     confinement = Confinement(groups, node.machine, most_processes=options.slot_processes)
     containers = Containers(
-        node, zygote, zygote_wait_seconds=options.zygote_wait_seconds, confinement=confinement, orphans=Orphans()
+        node, zygotes, zygote_wait_seconds=options.zygote_wait_seconds, confinement=confinement, orphans=Orphans()
     )
     limit = OwnEndsLimit(ends=options.own_ends, seconds=options.own_ends_seconds)
     stalls = Stalls(containers, grace_seconds=options.stall_grace_seconds)
@@ -143,14 +145,15 @@ async def run(options: argparse.Namespace) -> None:
         await _end_all(containers, masters, options.stop_seconds)
         confinement.close()
         return
-    zygote.start()
+    zygotes.start()
     connections = Connections(most_connections(), patience_seconds=options.connection_seconds)
     listening = _listening(options, access)
     server = await serve(node, containers, stalls, listening, connections)
-    tracker = Tracker(node, containers, masters, access)
+    quotas = Quotas(node, containers, masters, round(options.app_gib * GIB))
+    tracker = Tracker(node, containers, masters, access, limit_disks=quotas.limit_users)
     devices_closed = DEVICES in groups.controllers
-    lives = _lives(options, node, containers, masters, tracker, devices_closed=devices_closed)
-    tasks = [asyncio.create_task(life) for life in (*lives, stalls.run(), watch(connections))]
+    lives = _lives(options, node, containers, masters, tracker, quotas, devices_closed=devices_closed)
+    tasks = [asyncio.create_task(life) for life in (*lives, stalls.run(), watch(connections), zygotes.end_idle())]
     if listening.joined is not None:
         tasks.append(asyncio.create_task(listening.joined.keep_renewed()))
     first: list[asyncio.Future[Any]] = [end, tasks[0]]
@@ -162,7 +165,7 @@ async def run(options: argparse.Namespace) -> None:
         task.cancel()
     ends = await asyncio.gather(*tasks, return_exceptions=True)
     beats.cancel()
-    await zygote.close()
+    await zygotes.close()
     confinement.close()
     if isinstance(ends[0], Exception):
         raise ends[0]
@@ -202,6 +205,7 @@ def _lives(
     containers: Containers,
     masters: AppMasters,
     tracker: Tracker,
+    quotas: Quotas,
     *,
     devices_closed: bool,
 ) -> Iterator[Coroutine[Any, Any, None]]:
@@ -213,16 +217,25 @@ def _lives(
     yield tracker.run()
     yield _tidy(node, containers, masters, options.keep_seconds)
     yield _watch_memory(containers)
-    yield watch_output(lambda: _run_folders(containers), options.log_mib * MIB)
-    yield Quotas(node, containers, masters, round(options.app_gib * GIB)).run()
+    yield watch_output(lambda: _run_folders(node, containers), options.log_mib * MIB)
+    yield quotas.run()
     yield GpuFaults(gpus, tracker.lose, NvmlFaults(list(gpus))).run()
     if not devices_closed:
         yield ForeignGpus(node.machine, containers.on_slots, end=options.foreign_gpus == "end").run()
 
 
-def _run_folders(containers: Containers) -> set[Path]:
-    """Return the folders with the output of jobs that run."""
-    return {one.folder.parent.parent for one in containers.on_slots() if not one.completed}
+def _zygotes(node: Node, options: argparse.Namespace) -> Zygotes:
+    def of_account(account: Account) -> ZygoteClient:
+        return ZygoteClient(node.folder, enabled=enabled, preload=options.preload, login=account.login)
+
+    enabled = not options.no_zygote
+    return Zygotes(ZygoteClient(node.folder, enabled=enabled, preload=options.preload), of_account)
+
+
+def _run_folders(node: Node, containers: Containers) -> dict[Path, Path]:
+    """Return the folders with the output of jobs that run, each with the folder of its app."""
+    running = [one for one in containers.on_slots() if not one.completed]
+    return {one.run_folder: node.app_folder(one.status.app) for one in running}
 
 
 def _signalled() -> "asyncio.Future[int]":

@@ -1,6 +1,7 @@
 """App masters: started by the arbiter's order as containers without a slot, restarted with growing pauses, adopted."""
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -8,12 +9,14 @@ from pathlib import Path
 import structlog
 from google.protobuf import json_format
 
+from eunomia.errors import EunomiaError
 from eunomia_appmaster.launcher.container import NO_SLOT, Container
 from eunomia_appmaster.launcher.containers import ContainerCommand, Containers
 from eunomia_appmaster.launcher.files import put_aside, read_json, remove, write_json
 from eunomia_appmaster.launcher.gangs import base_environment, check_name
 from eunomia_appmaster.launcher.node import Node
 from eunomia_appmaster.launcher.own_ends import OwnEnds, last_words
+from eunomia_appmaster.launcher.owners import account_of, check_owner
 from eunomia_appmaster.launcher.processes import MARK
 from eunomia_appmaster.launcher.stalls import WHAT, Stalls, stacks_path
 from eunomia_appmaster.launcher.zygote_client import interpreter
@@ -175,7 +178,8 @@ class AppMasters:
         known = self._all.get(order.app)
         if self.draining or (known is not None and known.status.attempt >= order.attempt):
             return
-        self._write_tokens(order)  # a full disk refuses the order here, and the arbiter repeats it
+        with contextlib.suppress(EunomiaError):  # of its account: the attempt reports it
+            self._write_tokens(order)  # a full disk refuses the order here, and the arbiter repeats it
         kept = pb.AppMasterOrder()
         kept.CopyFrom(order)
         if known is not None and known.status.state != pb.APP_MASTER_COMPLETED:
@@ -199,7 +203,7 @@ class AppMasters:
 
         It is that of an attempt that has begun already if its container still runs.
         """
-        begun = [int(path.name) for path in self._folder(order.app).glob("*") if path.name.isdecimal()]
+        begun = [int(path.name) for path in self._folder(order).glob("*") if path.name.isdecimal()]
         last = max(begun, default=0)
         if last < order.attempt:
             return order.attempt
@@ -353,7 +357,7 @@ class AppMasters:
         """Run one attempt to its end; one that cannot be started has ended."""
         try:
             container = master.container or self._launch(master)
-        except OSError as error:
+        except (OSError, EunomiaError) as error:
             now = self._node.system.unix_time()
             self._note_end(
                 master, pb.ContainerStatus(ended_at=now, started_at=now, diagnostics=f"its start failed: {error}")
@@ -410,14 +414,23 @@ class AppMasters:
 
     def _launch(self, master: AppMasterRecord) -> Container:
         order, attempt = master.order, master.status.attempt
-        self._write_tokens(order)
         app_folder = self._node.app_folder(order.app)
-        env = {**base_environment(), **order.env, **self._own_environment(order.app, attempt)}
+        account = account_of(order.login)
+        check_owner(app_folder, account)
+        self._write_tokens(order)
+        env = {**base_environment(), **order.env, **self._own_environment(order, attempt)}
+        env |= {} if account is None else account.environment
         status = pb.ContainerStatus(
             container_id=_container_id(master.status), app=order.app, slot=NO_SLOT, state=pb.NEW
         )
-        container = Container(status, self._folder(order.app) / str(attempt), system=self._node.system)
-        env[MARK] = container.mark
+        container = Container(
+            status,
+            self._folder(order) / str(attempt),
+            account=account,
+            run_folder=None if account is None else app_folder / "appmaster",
+            system=self._node.system,
+        )
+        env |= {MARK: container.mark, "EUNOMIA_CONTAINER_DIR": str(container.worker_folder)}
         command = ContainerCommand(
             argv=(interpreter(order.command[0], env), *order.command[1:]),
             cwd=order.folder or str(app_folder),
@@ -429,10 +442,11 @@ class AppMasters:
         self._containers.launch(container, command)
         return container
 
-    def _own_environment(self, app: str, attempt: int) -> dict[str, str]:
-        folder = self._folder(app)
+    def _own_environment(self, order: pb.AppMasterOrder, attempt: int) -> dict[str, str]:
+        app, folder = order.app, self._folder(order)
         return {
             "EUNOMIA_APP": app,
+            "EUNOMIA_LOGIN": order.login,
             "EUNOMIA_ATTEMPT": str(attempt),
             "EUNOMIA_APP_DIR": str(self._node.app_folder(app)),
             "EUNOMIA_STATE_DIR": str(self._node.state),
@@ -445,8 +459,12 @@ class AppMasters:
         }
 
     def _write_tokens(self, order: pb.AppMasterOrder) -> None:
-        folder = self._folder(order.app)
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        folder, account = self._folder(order), account_of(order.login)
+        if account is None:
+            check_owner(self._node.app_folder(order.app), None)
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        elif not folder.exists():
+            self._node.make_records_folder(folder)
         tokens = {"node_token": node_token(self._node.secret, order.app, self._node.name)}
         if order.token:  # the record of an earlier version has none
             tokens["token"] = order.token
@@ -455,12 +473,16 @@ class AppMasters:
             path.unlink(missing_ok=True)
             with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
                 file.write(sealed_token(token))
+                if account is not None:
+                    os.fchown(file.fileno(), account.uid, -1)
 
     def _error_log(self, master: AppMasterRecord) -> Path:
         return self._node.app_folder(master.order.app) / "appmaster.err.log"
 
-    def _folder(self, app: str) -> Path:
-        return self._node.app_folder(app) / "appmaster"
+    def _folder(self, order: pb.AppMasterOrder) -> Path:
+        """Return the folder of its attempts and tokens, which the launcher trusts."""
+        around = self._node.records_folder(order.app) if order.login else self._node.app_folder(order.app)
+        return around / "appmaster"
 
 
 def _lasted(ended: pb.ContainerStatus | pb.AppMasterStatus) -> float:

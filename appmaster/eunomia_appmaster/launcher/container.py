@@ -1,6 +1,7 @@
 """The record of one container: the status that the arbiter and its app master get, and what adoption needs."""
 
 import asyncio
+import dataclasses
 import hashlib
 import json
 from pathlib import Path
@@ -12,12 +13,16 @@ from eunomia_appmaster.launcher.files import put_aside, read_json, write_json
 from eunomia_appmaster.launcher.orders import OrderSocket
 from eunomia_appmaster.launcher.prepared import Prepared
 from eunomia_appmaster.launcher.processes import ProcessId
+from eunomia_appmaster.node.accounts import Account
 from eunomia_appmaster.node.control_groups import NO_GROUP, ControlGroup, of_record, record_of
 from eunomia_appmaster.node.machine_faults import out_of_memory_kills
 from eunomia_appmaster.node.system import MACHINE, ReservedPort, System
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 
 RECORD, START, WORKER, EXIT, CLAIM = "container.json", "start.json", "worker.json", "exit.json", "claim"
+REFUSED = "refused.json"
+"""Why a start came to nothing, where its shepherd knows."""
+WORKERS_OWN = "worker"
 SUSPENDED = 75  # EX_TEMPFAIL
 NO_SLOT = -1  # of an app master
 MOST_ANNOUNCEMENTS = 64
@@ -30,9 +35,14 @@ exceeds them."""
 class Container:
     """One worker process, or app master, with its children.
 
-    Attributes:
+    Args:
         status: its reported status, updated in place.
-        folder: its own, absolute.
+        folder: of its records, absolute; where it has an account, only the launcher may write there.
+        account: under which it runs; None: the launcher's own.
+        run_folder: of its job, or of its app master's attempts; None: the one around ``folder``.
+        system: has the machine's clocks.
+
+    Attributes:
         worker: the process itself, once it is known.
         shepherd: its parent, once it is known.
         kill_at: deadline, in ``System.uptime``.
@@ -45,10 +55,20 @@ class Container:
         done: set once the container is COMPLETED.
     """
 
-    def __init__(self, status: pb.ContainerStatus, folder: Path, *, system: System = MACHINE) -> None:
+    def __init__(
+        self,
+        status: pb.ContainerStatus,
+        folder: Path,
+        *,
+        account: Account | None = None,
+        run_folder: Path | None = None,
+        system: System = MACHINE,
+    ) -> None:
         self._system = system
         self.status = status
         self.folder = folder
+        self.account = account
+        self._run_folder = run_folder
         self.worker: ProcessId | None = None
         self.shepherd: ProcessId | None = None
         self.kill_at: float | None = None
@@ -67,6 +87,18 @@ class Container:
     def id(self) -> str:
         """Unique on the node."""
         return self.status.container_id
+
+    @property
+    def run_folder(self) -> Path:
+        """The folder of its job, or of its app master's attempts."""
+        if self._run_folder is not None:
+            return self._run_folder
+        return self.folder.parent if self.status.slot == NO_SLOT else self.folder.parent.parent
+
+    @property
+    def worker_folder(self) -> Path:
+        """The folder in which the worker itself writes: pulse and stacks."""
+        return self.folder if self.account is None else self.folder / WORKERS_OWN
 
     @property
     def mark(self) -> str:
@@ -132,6 +164,8 @@ class Container:
             "group": record_of(self.group),
             "status": json_format.MessageToDict(status, preserving_proto_field_name=True),
         }
+        if self.account is not None:
+            record |= {"account": dataclasses.asdict(self.account), "run_folder": str(self.run_folder)}
         self.unsaved = True
         write_json(self.folder / RECORD, record)
         self.unsaved = False
@@ -143,7 +177,15 @@ class Container:
         if record is None:
             return None
         try:
-            container = cls(json_format.ParseDict(record["status"], pb.ContainerStatus()), folder, system=system)
+            status = json_format.ParseDict(record["status"], pb.ContainerStatus())
+            account = record.get("account")
+            container = cls(
+                status,
+                folder,
+                account=None if account is None else Account(**(account | {"groups": tuple(account["groups"])})),
+                run_folder=Path(record["run_folder"]) if account is not None else None,
+                system=system,
+            )
             container.kill_at = record["kill_at_boot_seconds"]
             container.stop_at = record["stop_at"]
             container.group = of_record(record.get("group"))  # none: of an earlier version

@@ -22,19 +22,23 @@ from typing import Any
 
 import structlog
 
+from eunomia_appmaster.app.cleaning import RECORDS
 from eunomia_appmaster.launcher import shepherd
 from eunomia_appmaster.launcher.confinement import Confinement, drop_lost, note_lack_of_memory, processes_of
-from eunomia_appmaster.launcher.container import CLAIM, EXIT, NO_SLOT, START, Container
+from eunomia_appmaster.launcher.container import CLAIM, EXIT, NO_SLOT, REFUSED, START, Container
 from eunomia_appmaster.launcher.cores import Cores, bind
 from eunomia_appmaster.launcher.errors import SlotBusyError
 from eunomia_appmaster.launcher.files import read_json, write_json
+from eunomia_appmaster.launcher.folders import make_folders
 from eunomia_appmaster.launcher.links import link_again
 from eunomia_appmaster.launcher.news import News
 from eunomia_appmaster.launcher.node import Node
 from eunomia_appmaster.launcher.orders import OrderSocket
 from eunomia_appmaster.launcher.orphans import Orphans
+from eunomia_appmaster.launcher.pipes import read_to_end
 from eunomia_appmaster.launcher.processes import MARK, ProcessId, kill
 from eunomia_appmaster.launcher.zygote_client import ZygoteClient
+from eunomia_appmaster.launcher.zygotes import Zygotes
 from eunomia_appmaster.node.control_groups import NoGroups
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 
@@ -61,7 +65,7 @@ class Containers:
 
     Args:
         node: the machine of the containers.
-        zygote: forks workers where a fork will do.
+        zygotes: fork workers where a fork will do.
         zygote_wait_seconds: how long a start waits for the zygote before it falls back to exec.
         confinement: makes their control groups; None: they have none.
         orphans: finds what killed shepherds leave; None: this process is not the parent of orphans.
@@ -70,7 +74,7 @@ class Containers:
     def __init__(
         self,
         node: Node,
-        zygote: ZygoteClient,
+        zygotes: Zygotes,
         *,
         zygote_wait_seconds: float = 20.0,
         confinement: Confinement | None = None,
@@ -78,7 +82,7 @@ class Containers:
     ) -> None:
         self.node = node
         self.news = News()
-        self._zygote = zygote
+        self._zygotes = zygotes
         self._zygote_wait_seconds = zygote_wait_seconds
         self._all: dict[str, Container] = {}
         self._children: dict[int, subprocess.Popen[bytes]] = {}  # shepherds to be reaped by this process
@@ -140,7 +144,7 @@ class Containers:
         slot = container.status.slot
         if slot != NO_SLOT and self.holder(slot) is not None:
             raise SlotBusyError(f"slot {slot} must be free before a start", value="processes that have not left yet")
-        container.folder.mkdir(parents=True, mode=0o700)
+        make_folders(container, self.node)
         if slot != NO_SLOT:
             container.orders = self._order_socket(container)
         self._confinement.confine(container, self._cores)
@@ -164,32 +168,37 @@ class Containers:
     async def _spawn(self, container: Container, command: ContainerCommand) -> bool:
         """Start a worker by fork or exec; returns whether one started."""
         self._changed(container, pb.STARTING, unless=pb.STOPPING)
-        fork = command.may_fork and await self._zygote.ready(self._zygote_wait_seconds)
+        zygote = self._zygotes.of(container.account) if command.may_fork else None
+        fork = zygote is not None and await zygote.ready(self._zygote_wait_seconds)
         if container.status.state == pb.STOPPING:  # while it waited
             container.never_began("stopped before its worker was started")
             return False
-        if fork and await self._start_shepherd(container, command, forked=True):
+        if fork and await self._start_shepherd(container, command, zygote):
             return True
         if (container.folder / CLAIM).is_symlink():  # it began, and went without a word
             return container.read_worker()
-        return await self._start_shepherd(container, command, forked=False)
+        return await self._start_shepherd(container, command, None)
 
-    async def _start_shepherd(self, container: Container, command: ContainerCommand, *, forked: bool) -> bool:
-        start = {"argv": command.argv, "cwd": command.cwd, "env": command.env, "forked": forked}
+    async def _start_shepherd(
+        self, container: Container, command: ContainerCommand, zygote: ZygoteClient | None
+    ) -> bool:
+        start = {"argv": command.argv, "cwd": command.cwd, "env": command.env, "forked": zygote is not None}
+        start |= {"account": None if container.account is None else container.account.change()}
         start |= {"groups": list(container.group.join_files), "stdout": command.stdout, "stderr": command.stderr}
         write_json(container.folder / START, start, older=False)
         report, write_end = os.pipe()
         try:
-            if forked:
-                if not self._zygote.fork(container.folder, container.mark, write_end):
+            if zygote is not None:
+                if not zygote.fork(container.folder, container.mark, write_end):
                     os.close(report)
                     return False
             else:
                 self._start_plainly(container, write_end)
         finally:
             os.close(write_end)
-        await (self._zygote.answer(_read_to_end(report), self._zygote_wait_seconds) if forked else _read_to_end(report))
-        container.status.forked = forked
+        reading = read_to_end(report)
+        await (reading if zygote is None else zygote.answer(reading, self._zygote_wait_seconds))
+        container.status.forked = zygote is not None
         return container.read_worker()
 
     def _start_plainly(self, container: Container, report_fd: int) -> None:
@@ -239,6 +248,8 @@ class Containers:
             status.ended_at = record.pop("ended_at")
             status.exit.MergeFrom(pb.Exit(**record))
             note_lack_of_memory(container)
+        elif refused := read_json(container.folder / REFUSED):
+            status.diagnostics = f"its start failed: {refused['why']}"
         elif not status.diagnostics:
             status.diagnostics = (
                 "its shepherd ended without a report, so the exit code is unknown; its remaining processes were killed"
@@ -277,7 +288,7 @@ class Containers:
     def _kill_orphans(self) -> int:
         if self._orphans is None:
             return 0
-        own = set(self._children) | self._zygote.process_ids
+        own = set(self._children) | self._zygotes.process_ids
         self._orphans.reap(own)
         return self._orphans.kill(own, {known.mark for known in self if not known.completed})
 
@@ -363,14 +374,15 @@ class Containers:
                 orders.append({"order": "suspend", "deadline_seconds": container.seconds_left or 0.0})
             return orders
 
-        return OrderSocket(container.folder, heard, joined)
+        uid = None if container.account is None else container.account.uid
+        return OrderSocket(container.folder, heard, joined, uid=uid)
 
     # -- adoption ------------------------------------------------------------------------------------------------------
 
     def adopt(self) -> None:
         """Take over the containers of an earlier launcher, from their files."""
         live = self.node.folder / "live"
-        link_again(live, self.node.state / "apps", self.node.name)
+        link_again(live, self.node.state / "apps", self.node.folder / RECORDS, self.node.name)
         for link in sorted(live.iterdir()):
             if not link.is_symlink():  # damaged, and no process of its container is left
                 log.error("launcher.damaged_link", container=link.name)
@@ -481,15 +493,3 @@ class Containers:
 def _threads(cores: frozenset[int]) -> dict[str, Any]:
     """Return the order to a worker to use as many threads as it has cores."""
     return {"order": "threads", "count": len(cores)}
-
-
-async def _read_to_end(fd: int) -> bytes:
-    """Read a pipe to its end without blocking other tasks, and close it."""
-    reader = asyncio.StreamReader()
-    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(fd, "rb")
-    )
-    try:
-        return await reader.read()
-    finally:
-        transport.close()

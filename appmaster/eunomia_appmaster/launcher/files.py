@@ -76,6 +76,13 @@ def put_aside(path: Path, why: str) -> None:
         set_aside(path.with_name(path.name + OLDER))
 
 
+def let_read(path: Path) -> None:
+    """Let all accounts read a file and its older copy."""
+    for one in (path, path.with_name(path.name + OLDER)):
+        with contextlib.suppress(FileNotFoundError):
+            one.chmod(0o644)
+
+
 def remove(path: Path) -> None:
     """Delete a file and its older copy."""
     path.unlink(missing_ok=True)

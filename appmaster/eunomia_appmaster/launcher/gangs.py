@@ -11,13 +11,13 @@ from eunomia_appmaster.launcher.containers import ContainerCommand, Containers
 from eunomia_appmaster.launcher.errors import InputError, NotOwnError, SlotBusyError, not_written
 from eunomia_appmaster.launcher.interfaces import interface_to
 from eunomia_appmaster.launcher.node import Node
+from eunomia_appmaster.launcher.owners import account_of, check_owner, rights_of
 from eunomia_appmaster.launcher.prepared import Prepared
 from eunomia_appmaster.launcher.processes import MARK
-from eunomia_appmaster.launcher.zygote_client import THREADS, can_fork, interpreter
+from eunomia_appmaster.launcher.zygote_client import PASSED_ON, THREADS, can_fork, interpreter
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.protocol.tokens import check_container_token
 
-PASSED_ON = ("PATH", "HOME", "LANG", "VIRTUAL_ENV")  # of the launcher's own environment
 INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")  # of a gang over several nodes; an app file may set them
 MAX_WAIT_SECONDS = 60.0
 MOST_PATH_BYTES, MOST_NAME_BYTES = 3000, 255  # Linux takes 4096; containers' own files stand below
@@ -90,8 +90,6 @@ def check_request(request: pb.StartContainersRequest, node: Node) -> None:
         raise InputError("a command must not be empty", place=f"{request.app}/{request.job}")
     for path, what in ((request.working_folder, "a working folder"), (request.run_folder, "a run folder")):
         check_path(path, what)
-    if not Path(request.working_folder).is_dir():
-        raise InputError("a working folder must exist", value=repr(request.working_folder))
     if request.incarnation < 1:
         raise InputError("an incarnation must be 1 or more", value=str(request.incarnation))
     if request.job < 0 or any(wanted.rank < 0 for wanted in request.containers):
@@ -104,7 +102,13 @@ def check_request(request: pb.StartContainersRequest, node: Node) -> None:
         check_name(wanted.container_id, "a container id")
         if node.machine.slot(wanted.slot) is None:
             raise InputError(f"a slot must be one of {len(node.machine.slots)} of {node.name}", value=str(wanted.slot))
-        check_container_token(wanted.container_token, node.secret, request.app, node.name, wanted.slot, wanted.epoch)
+        of_lease = (request.app, node.name, wanted.slot, wanted.epoch, request.login)
+        check_container_token(wanted.container_token, node.secret, *of_lease)
+    account = account_of(request.login)
+    with rights_of(account):
+        if not Path(request.working_folder).is_dir():
+            raise InputError("a working folder must exist", value=repr(request.working_folder))
+    check_owner(node.app_folder(request.app), account)
 
 
 def _already_known(request: pb.StartContainersRequest, containers: Containers) -> list[pb.ContainerStatus]:
@@ -161,7 +165,8 @@ def _launch(request: pb.StartContainersRequest, node: Node, containers: Containe
     master_port = request.master_port if port is None else port.number
     for local_rank, container in enumerate(new):
         env = environment(request, node, container, local_rank, master_port)
-        argv = (interpreter(request.command[0], env), *request.command[1:])
+        with rights_of(container.account):
+            argv = (interpreter(request.command[0], env), *request.command[1:])
         command = ContainerCommand(
             argv=argv,
             cwd=request.working_folder,
@@ -194,7 +199,11 @@ def _new_container(
         rank=wanted.rank,
         state=pb.NEW,
     )
-    container = Container(status, folder / "containers" / wanted.container_id, system=node.system)
+    account = account_of(request.login)
+    own = folder / "containers" if account is None else node.records_folder(request.app)
+    container = Container(
+        status, own / wanted.container_id, account=account, run_folder=folder if account else None, system=node.system
+    )
     container.gang_slots = frozenset(mate.slot for mate in request.containers)
     container.prepared = Prepared() if request.prepare else None
     return container
@@ -220,8 +229,8 @@ def environment(
     }
     own: Mapping[str, object] = {
         MARK: container.mark,
-        "EUNOMIA_CONTAINER_DIR": container.folder,
-        "EUNOMIA_RUN_DIR": container.folder.parent.parent,
+        "EUNOMIA_CONTAINER_DIR": container.worker_folder,
+        "EUNOMIA_RUN_DIR": container.run_folder,
         "EUNOMIA_JOB": f"{request.app}/{request.job}",
         "EUNOMIA_INCARNATION": request.incarnation,
         "EUNOMIA_NODE": node.name,
@@ -231,7 +240,8 @@ def environment(
     if request.world_size > len(request.containers) and (interface := interface_to(request.master_address)):
         interfaces = dict.fromkeys(INTERFACES, interface)
     fixed = {name: str(value) for name, value in {**ranks, **own}.items()}
-    return {**base_environment(), **dict.fromkeys(THREADS, "1"), **interfaces, **request.env, **fixed}
+    of_account = {} if container.account is None else container.account.environment
+    return {**base_environment(), **dict.fromkeys(THREADS, "1"), **interfaces, **request.env, **of_account, **fixed}
 
 
 def parse_stop_at(order: pb.StopAt) -> dict[str, object]:

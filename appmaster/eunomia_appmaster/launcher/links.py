@@ -4,6 +4,8 @@ A launcher that starts knows its containers by these links alone. Without the li
 processes are still there.
 """
 
+import contextlib
+import os
 from pathlib import Path
 
 import structlog
@@ -15,12 +17,13 @@ from eunomia_appmaster.node.kept_files import OLDER
 log = structlog.get_logger()
 
 
-def link_again(live: Path, apps: Path, node: str) -> None:
+def link_again(live: Path, apps: Path, records: Path, node: str) -> None:
     """Link the folder of each running container of these apps that has no link.
 
     Args:
         live: the folder of links.
         apps: the folder of all apps' folders, absolute.
+        records: the folder of the containers that run under accounts of users, absolute, see ``Node.records_folder``.
         node: this launcher's; launchers of several nodes may share a machine and the apps.
     """
     for mark in sorted(marks(node)):
@@ -28,7 +31,9 @@ def link_again(live: Path, apps: Path, node: str) -> None:
         link = live / container_id
         if not container_id or "/" in container_id:
             continue
-        folder = next((one for one in _folders(container_id, apps) if mark_of(container_id, one) == mark), None)
+        folder = next(
+            (one for one in _folders(container_id, apps, records) if mark_of(container_id, one) == mark), None
+        )
         if folder is None or (link.is_symlink() and link.resolve() == folder):  # None: of another launcher
             continue
         link.unlink(missing_ok=True)
@@ -36,10 +41,21 @@ def link_again(live: Path, apps: Path, node: str) -> None:
         log.error("launcher.linked_again", container=container_id, folder=str(folder))
 
 
-def _folders(container_id: str, apps: Path) -> list[Path]:
-    """Return the folders that a container of this id may have."""
+def _folders(container_id: str, apps: Path, records: Path) -> list[Path]:
+    """Return the folders that a container of this id may have; what stands in a user's folder is not believed."""
     if container_id.startswith("appmaster:"):
         _, app, attempt = [*container_id.split(":", 2), ""][:3]
-        return [apps / app / "appmaster" / attempt]
-    folders = [containers / container_id for containers in apps.glob("*/*/containers")]
+        if {app, attempt} & {"", ".", ".."}:
+            return []
+        in_app = [apps / app / "appmaster" / attempt] if _is_own(apps / app) else []
+        return [*in_app, records / app / "appmaster" / attempt]
+    own = [app for app in apps.glob("*") if _is_own(app)]
+    folders = [containers / container_id for app in own for containers in app.glob("*/containers")]
+    folders += [app / container_id for app in records.glob("*")]
     return [folder for folder in folders if (folder / RECORD).exists() or (folder / f"{RECORD}{OLDER}").exists()]
+
+
+def _is_own(folder: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return os.lstat(folder).st_uid == os.geteuid()
+    return False

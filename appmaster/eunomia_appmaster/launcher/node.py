@@ -12,9 +12,12 @@ from typing import Any
 import structlog
 
 from eunomia.errors import InputError
+from eunomia_appmaster.app.cleaning import RECORDS
 from eunomia_appmaster.launcher.errors import ClosedEpochError, NotRegisteredError
-from eunomia_appmaster.launcher.files import CURE, put_aside, read_json, read_kept_json, write_json
+from eunomia_appmaster.launcher.files import CURE, let_read, put_aside, read_json, read_kept_json, write_json
 from eunomia_appmaster.launcher.numbering import numbered
+from eunomia_appmaster.node.kept_apart import CLOSED_FOLDER, PASSED, close
+from eunomia_appmaster.node.kept_files import OLDER
 from eunomia_appmaster.node.local_machine import LocalMachine
 from eunomia_appmaster.node.mark_file import MARK, MarkFile
 from eunomia_appmaster.node.system import MACHINE, System
@@ -121,6 +124,7 @@ class Node:
         known = {"node": self.name, "address": address, "pid": os.getpid(), "launcher_id": self.launcher_id}
         self._published = known | certificate
         write_json(self.launcher_file, self._published)
+        let_read(self.launcher_file)  # app masters under accounts of users do
 
     def mend(self) -> None:
         """Write the files again that are damaged and whose content this process knows: address and secret."""
@@ -130,6 +134,7 @@ class Node:
             if content and read_json(path) != content:
                 write_json(path, content)
                 log.warning("launcher.written_again", file=str(path))
+        let_read(self.launcher_file)
 
     def lose(self, slot: int) -> None:
         """Take a slot out of the machine, until the next launcher finds it."""
@@ -139,6 +144,25 @@ class Node:
     def app_folder(self, app: str) -> Path:
         """Return the folder in which all of an app's runs stand."""
         return self.state / "apps" / app
+
+    def records_folder(self, app: str) -> Path:
+        """Return the folder with the records of an app's containers, where they run under an account of its user's.
+
+        The account passes through it and reads nothing of it; the launcher trusts what stands there.
+        """
+        return self.folder / RECORDS / app
+
+    def make_records_folder(self, folder: Path) -> None:
+        """Make a folder below one of ``records_folder``; others pass through it, and through all above it here.
+
+        Raises:
+            FileExistsError: it is there.
+        """
+        close(self.folder, passed=(RECORDS,), read=(LAUNCHER_FILE, LAUNCHER_FILE + OLDER))
+        missing = [one for one in (folder, *folder.parents) if one.is_relative_to(self.folder) and not one.exists()]
+        for one in reversed(missing or [folder]):
+            one.mkdir(mode=CLOSED_FOLDER)
+            one.chmod(PASSED)
 
 
 @dataclass(slots=True)

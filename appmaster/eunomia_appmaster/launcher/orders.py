@@ -24,13 +24,21 @@ LINE_BYTES = 65536
 Message = dict[str, Any]
 
 
-def listen(folder: Path) -> socket.socket:
-    """Bind and listen on ``folder/orders.sock``, however long its path (a socket's own may have 108 bytes)."""
+def listen(folder: Path, uid: int | None = None) -> socket.socket:
+    """Bind and listen on ``folder/orders.sock``, however long its path (a socket's own may have 108 bytes).
+
+    Args:
+        folder: of the container.
+        uid: the only account, besides root, that may connect; None: this process'.
+    """
     (folder / NAME).unlink(missing_ok=True)
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listener.bind(f"/proc/self/fd/{fd}/{NAME}")
+        if uid is not None:
+            os.chmod(NAME, 0o600, dir_fd=fd)
+            os.chown(NAME, uid, -1, dir_fd=fd, follow_symlinks=False)
     finally:
         os.close(fd)
     listener.listen(16)
@@ -44,6 +52,7 @@ class OrderSocket:
         folder: the container's.
         heard: called with each message of a worker, a dict of one key.
         joined: called after a worker's hello; returns the orders to send it at once.
+        uid: the account of the worker; None: this process'.
     """
 
     def __init__(
@@ -51,11 +60,13 @@ class OrderSocket:
         folder: Path,
         heard: Callable[[str, Message], None],
         joined: Callable[[], list[Message]],
+        *,
+        uid: int | None = None,
     ) -> None:
         self._folder = folder
         self._heard = heard
         self._joined = joined
-        self._listener = listen(folder)
+        self._listener = listen(folder, uid)
         self._server: asyncio.Server | None = None
         self._workers: set[asyncio.StreamWriter] = set()
 

@@ -10,11 +10,13 @@ import contextlib
 import ctypes
 import os
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
 import structlog
+
+from eunomia_appmaster.node.file_rights import as_owner
 
 log = structlog.get_logger()
 
@@ -30,21 +32,22 @@ _fallocate = ctypes.CDLL(None, use_errno=True).fallocate
 _fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
 
 
-async def watch_output(folders: Callable[[], Iterable[Path]], most: int) -> None:
+async def watch_output(folders: Callable[[], Mapping[Path, Path]], most: int) -> None:
     """Keep the output of running jobs within its bound until cancelled.
 
     Args:
-        folders: returns the run folders of the jobs that run now.
+        folders: returns the run folders of the jobs that run now, each with its app's folder, whose owner's rights they
+            are touched with.
         most: bytes of each file; 0: no bound.
     """
-    before: set[Path] = set()
+    before: Mapping[Path, Path] = {}
     refused: set[Path] = set()
     while most:
         await asyncio.sleep(LOOK_SECONDS)
-        now = set(folders())
-        for path in (folder / name for folder in now | before for name in NAMES):
+        now = folders()
+        for path, owned in [(folder / name, app) for folder, app in {**before, **now}.items() for name in NAMES]:
             try:
-                removed = await asyncio.to_thread(shorten, path, most)
+                removed = await asyncio.to_thread(_shorten_as_owner, owned, path, most)
                 if removed:
                     log.info("output.shortened", file=str(path), removed=removed)
             except OSError as error:
@@ -52,6 +55,11 @@ async def watch_output(folders: Callable[[], Iterable[Path]], most: int) -> None
                     log.warning("output.unbounded", file=str(path), why=str(error))
                     refused.add(path)
         before = now  # once more after the end of a job: its last second
+
+
+def _shorten_as_owner(owned: Path, path: Path, most: int) -> int:
+    with as_owner(owned):
+        return shorten(path, most)
 
 
 def shorten(path: Path, most: int) -> int:

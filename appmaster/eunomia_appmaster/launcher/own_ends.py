@@ -1,10 +1,12 @@
 """Ends of app masters: which of them count, how many of them suspend an app, and how long a suspended one waits."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 from eunomia_appmaster.launcher.container import SUSPENDED
+from eunomia_appmaster.node.file_rights import as_owner
 from eunomia_appmaster.node.machine_faults import FROM_OUTSIDE, MACHINE_FAULT, TERMINATED
 from eunomia_appmaster.node.own_ends_limit import OwnEndsLimit
 from eunomia_appmaster.protocol import launcher_pb2 as pb
@@ -87,11 +89,14 @@ class OwnEnds:
 
 
 def last_words(log_file: Path) -> str:
-    """Return the reason in the last line of an app master's log, which is JSON; else the line itself; empty: none."""
+    """Return the reason in the last line of an app master's log, which is JSON; else the line itself; empty: none.
+
+    The log is the app's, whose owner's rights it is read with; a link or a pipe in its place is not read.
+    """
     try:
-        with log_file.open("rb") as file:
+        with as_owner(log_file.parent), open(log_file, "rb", opener=_not_waiting) as file:
             file.seek(max(0, file.seek(0, 2) - _TAIL_BYTES))
-            lines = file.read().decode(errors="replace").splitlines()
+            lines = file.read(_TAIL_BYTES).decode(errors="replace").splitlines()
     except OSError:
         return ""
     line = next((line.strip() for line in reversed(lines) if line.strip()), "")
@@ -101,6 +106,10 @@ def last_words(log_file: Path) -> str:
     except (ValueError, AttributeError, LookupError, TypeError):
         why = line
     return str(why or line)[:MOST_WORDS]
+
+
+def _not_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW)
 
 
 def _exception(said: dict[str, Any]) -> str:

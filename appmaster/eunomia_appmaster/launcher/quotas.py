@@ -1,22 +1,23 @@
-"""A quota of disk for each app's folder: an app that takes more is suspended, with that reason, until it takes less.
+"""Quotas of disk for each app's folder, and for all of a user's: beyond one, apps are suspended until they take less.
 
 What counts are the blocks that the files take, so that a sparse file of 100 GB counts for what was written of it. Links
 are counted, not followed. A file that is open and has no name any more is not seen.
 """
 
 import asyncio
-import contextlib
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 import structlog
 
-from eunomia_appmaster.app.cleaning import bytes_of
+from eunomia_appmaster.app.cleaning import TooDeepError, bytes_of
 from eunomia_appmaster.launcher.app_masters import AppMasters
 from eunomia_appmaster.launcher.containers import Containers
 from eunomia_appmaster.launcher.node import Node
+from eunomia_appmaster.protocol import launcher_pb2 as pb
 
 log = structlog.get_logger()
 
@@ -37,6 +38,10 @@ class Quotas:
         app_masters: what is suspended.
         most: bytes of each app's folder; 0: no quota.
         measure: returns the bytes that a folder takes.
+
+    Attributes:
+        of_users: limits on all folders of a user, from the arbiter's last answer; None: there was none yet, and no app
+            that was suspended goes on.
     """
 
     def __init__(
@@ -53,31 +58,63 @@ class Quotas:
         self._app_masters = app_masters
         self._most = most
         self._measure = measure
+        self.of_users: tuple[pb.DiskLimit, ...] | None = None
+
+    def limit_users(self, limits: Sequence[pb.DiskLimit]) -> None:
+        """Take the limits of users, in place of those before."""
+        self.of_users = tuple(limits)
 
     async def run(self, look_seconds: float = LOOK_SECONDS) -> None:
-        """Look until cancelled; returns at once without a quota."""
-        while self._most:
+        """Look until cancelled."""
+        while True:
             began = time.thread_time()
             await self.look()
             await asyncio.sleep(max(look_seconds, (time.thread_time() - began) / SHARE))
 
     async def look(self) -> None:
-        """Measure each live app once."""
-        for app in [master.order.app for master in self._app_masters if master.lives]:
-            folder = self._node.app_folder(app)
-            with contextlib.suppress(OSError):  # removed meanwhile
-                taken = await asyncio.to_thread(self._measure, folder)
-                self._judge(app, taken, folder)
+        """Measure once: each live app where there is a quota of apps, and all apps of users with a limit."""
+        live = [master.order.app for master in self._app_masters if master.lives]
+        why: dict[str, str] = {}
+        for limit in self.of_users or ():
+            why |= dict.fromkeys(limit.apps, await self._beyond(limit))
+        for app in live:
+            size = await self._size(app) if self._most else 0
+            if size is not None and size > self._most > 0:
+                words = f"the app's folder takes {_gib(size)} of disk, more than its quota of {_gib(self._most)}"
+                why[app] = f"{words}; it goes on once {self._node.app_folder(app)} takes less"
+        for app in live:
+            if why.get(app) or self.of_users is not None:
+                self._judge(app, why.get(app, ""))
 
-    def _judge(self, app: str, taken: int, folder: Path) -> None:
-        if taken <= self._most:
+    async def _beyond(self, limit: pb.DiskLimit) -> str:
+        """Return by how much a user's apps exceed its limit, in words; empty: they do not."""
+        sizes = [await self._size(app) for app in limit.apps]
+        taken = sum(size for size in sizes if size is not None)
+        if taken <= limit.bytes:
+            return ""
+        words = f"the folders of {limit.user}'s apps take {_gib(taken)} of disk, more than its limit of"
+        return (
+            f"{words} {_gib(limit.bytes)}; it goes on once they take less (eunomia clean removes those of ended apps)"
+        )
+
+    async def _size(self, app: str) -> float | None:
+        """Return the bytes that an app's folder takes; infinite: too many to count; None: it is gone."""
+        try:
+            return await asyncio.to_thread(self._measure, self._node.app_folder(app))
+        except TooDeepError:
+            return math.inf
+        except OSError:  # removed meanwhile
+            return None
+
+    def _judge(self, app: str, why: str) -> None:
+        if not why:
             self._app_masters.hold_back(app, "")
             return
-        why = (
-            f"was ended: the app's folder takes {taken / GIB:.2f} GiB of disk, more than its quota of"
-            f" {self._most / GIB:.2f} GiB; it goes on once {folder} takes less"
-        )
-        self._app_masters.hold_back(app, why)
+        self._app_masters.hold_back(app, f"was ended: {why}")
         for container in self._containers.on_slots():
             if container.status.app == app and not container.completed:
                 self._containers.stop(container, GRACE_SECONDS, "its app is beyond its quota of disk")
+
+
+def _gib(size: float) -> str:
+    return f"{size / GIB:.2f} GiB"

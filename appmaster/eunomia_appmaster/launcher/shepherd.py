@@ -3,16 +3,19 @@
 It is small and knows nothing of the launcher, so the exit code survives the death of launcher and zygote. It runs as
 ``python -I -S shepherd.py FOLDER FD`` (a start by exec), or in a process that the zygote forked; standard library only.
 
-In the container folder it reads ``start.json`` (argv, cwd, env, stdout, stderr, groups) and writes, each at once and
-whole:
+In the container folder it reads ``start.json`` (argv, cwd, env, stdout, stderr, groups, account) and writes, each at
+once and whole:
 
 - ``claim``        a symbolic link that names its pid and start time: the process that creates it may start the worker
 - ``worker.json``  pids and start times of worker and shepherd, started_at
 - ``exit.json``    ``code`` or ``signal`` of the worker, ended_at; written when no process of the worker is left
+- ``refused.json`` why no worker was started, where the machine refused to run it under its account
 
 It is a child subreaper: orphans of the worker become its children, so it finds and kills all that the worker leaves
 behind. The worker leads a session of its own and joins the container's control group before its first line, while the
-shepherd stays outside, so the shepherd survives a kill of that session or group and reports.
+shepherd stays outside, so the shepherd survives a kill of that session or group and reports. Where the worker has an
+account, it changes to it for good before it opens any file; the shepherd keeps the launcher's, so that no worker can
+signal it.
 """
 # Pathlib costs half of the start.
 # ruff: noqa: PTH105, PTH123, PTH208, PTH211
@@ -28,6 +31,9 @@ import zlib
 from typing import Any, NoReturn
 
 _PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_DUMPABLE = 4
+_PR_SET_NO_NEW_PRIVS, _PR_GET_NO_NEW_PRIVS = 38, 39
+_MOST_WHY = 4096
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # as a shell has them
 _NOT_JOINED = 71  # EX_OSERR: the machine refused something
 
@@ -47,16 +53,24 @@ def tend(folder: str, report_fd: int) -> dict[str, Any]:
         os._exit(1)
     with open(f"{folder}/start.json", encoding="utf-8") as file:
         start: dict[str, Any] = json.load(file)
+    own_mask = os.umask(0o077) if start.get("account") else None  # other accounts pass through the folder
     groups = [os.open(path, os.O_WRONLY) for path in start.get("groups", ())]  # no worker without its group
     _keep_room(folder)
+    why, refusal = os.pipe()
     worker = os.fork()
     if worker == 0:
         os.close(report_fd)
+        os.close(why)
         _join(groups)
+        _change_account(start.get("account"), refusal)
+        if own_mask is not None:
+            os.umask(own_mask)
         _become_worker(start)
         return start
     for group in groups:
         os.close(group)
+    os.close(refusal)
+    _end_refused(folder, why, worker)
     _tell(folder, report_fd, worker)
     status = _wait(worker)
     _clear()
@@ -91,6 +105,71 @@ def _join(groups: list[int]) -> None:
             os.close(group)
     except OSError as error:
         _complain(f"a worker must be in its control group: {error}", _NOT_JOINED)
+
+
+def _change_account(account: dict[str, Any] | None, refusal: int) -> None:
+    """Change to the account of the worker, or end this process and say into a pipe why."""
+    try:
+        if account is not None:
+            change_account(account)
+    except Exception as error:  # whatever it is, no script runs
+        os.write(refusal, f"its account must be {account and account['login']}: {error}".encode()[:_MOST_WHY])
+        os._exit(_NOT_JOINED)
+    os.close(refusal)
+
+
+def change_account(account: dict[str, Any]) -> None:
+    """Give up this process' account for another one, for good.
+
+    Groups first, then the group, the user last: each needs the rights that the next one takes away. Then no program
+    that it runs gives rights (no_new_privs), and each step is looked at again, since a process that kept a right would
+    run a user's script with it.
+
+    Args:
+        account: login, uid, gid and groups.
+
+    Raises:
+        OSError: the kernel refused a step.
+        ValueError: a step was not taken, or can be taken back.
+    """
+    uid, gid, groups = account["uid"], account["gid"], sorted(account["groups"])
+    os.setgroups(groups)
+    os.setresgid(gid, gid, gid)
+    os.setresuid(uid, uid, uid)
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    if prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) or prctl(_PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) != 1:
+        raise OSError(ctypes.get_errno(), "no_new_privs was refused")
+    if uid == 0 or (os.getresuid(), os.getresgid()) != ((uid,) * 3, (gid,) * 3) or sorted(os.getgroups()) != groups:
+        raise ValueError("the change was not made")
+    if _regains(os.setresuid, 0) or _regains(os.setresgid, 0) or _has_capabilities():
+        raise ValueError("the change could be taken back")
+    prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)  # its own tools may look at it, as at any process of the account
+
+
+def _regains(change: Any, number: int) -> bool:
+    try:
+        change(number, number, number)
+    except PermissionError:
+        return False
+    return True
+
+
+def _has_capabilities() -> bool:
+    with open("/proc/self/status", "rb") as file:  # as text it may need a module that the account cannot read
+        bits = [int(line.split()[1], 16) for line in file if line.startswith((b"CapPrm:", b"CapEff:", b"CapAmb:"))]
+    return any(bits)
+
+
+def _end_refused(folder: str, why: int, worker: int) -> None:
+    """Wait until the worker has its account; where that was refused, note why and end."""
+    said = b""
+    while part := os.read(why, _MOST_WHY):
+        said += part
+    os.close(why)
+    if said:
+        os.waitpid(worker, 0)
+        _write(folder, "refused.json", {"why": said.decode(errors="replace")})
+        os._exit(1)
 
 
 def _become_worker(start: dict[str, Any]) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from eunomia_appmaster.launcher.processes import ProcessId
+from eunomia_appmaster.node.file_rights import as_owner
 from eunomia_appmaster.node.stack_signal import STACKS_FILE, STACKS_SIGNAL, catches
 from eunomia_appmaster.node.system import MACHINE, System
 
@@ -37,7 +38,13 @@ def thread_states(pid: int) -> str:
 
 
 def write_stacks(
-    path: Path, folder: Path, processes: Sequence[ProcessId], why: str, *, system: System = MACHINE
+    path: Path,
+    folder: Path,
+    processes: Sequence[ProcessId],
+    why: str,
+    *,
+    owned: Path | None = None,
+    system: System = MACHINE,
 ) -> None:
     """Write the stacks of a container's processes to a file; the oldest files in its folder are deleted.
 
@@ -46,21 +53,31 @@ def write_stacks(
         folder: the container's.
         processes: of the container, the worker first; a stopped one must have been woken before, to write its own.
         why: heads the file.
+        owned: the file is written, and others beside it are deleted, with the rights of this folder's owner; None: with
+            those of this process.
         system: has the machine's clocks.
 
     Raises:
         OSError: it cannot be written.
     """
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with _rights(owned):
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     parts = [f"{why}\n{datetime.fromtimestamp(system.unix_time(), UTC):%Y-%m-%dT%H:%M:%SZ}\n"]
     for process in processes[:MOST_PROCESSES]:
         parts += _of_process(folder, process, system)
     if len(processes) > MOST_PROCESSES:
         parts.append(f"\nand {len(processes) - MOST_PROCESSES} further processes\n")
-    path.write_text("".join(parts), encoding="utf-8")
-    for old in sorted(path.parent.glob("*.txt"), key=_changed_at)[:-MOST_FILES]:
-        with contextlib.suppress(OSError):
-            old.unlink()
+    with _rights(owned):
+        number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+        with open(number, "w", encoding="utf-8") as file:  # noqa: PTH123 - a pipe that a user put there does not block
+            file.write("".join(parts))
+        for old in sorted(path.parent.glob("*.txt"), key=_changed_at)[:-MOST_FILES]:
+            with contextlib.suppress(OSError):
+                old.unlink()
+
+
+def _rights(owned: Path | None) -> contextlib.AbstractContextManager[None]:
+    return contextlib.nullcontext() if owned is None else as_owner(owned)
 
 
 def _changed_at(path: Path) -> float:
@@ -149,5 +166,5 @@ def _read(path: str) -> str:
 
 def _size(file: Path) -> int:
     with contextlib.suppress(OSError):
-        return file.stat().st_size
+        return file.lstat().st_size
     return 0

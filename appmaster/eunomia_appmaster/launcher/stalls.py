@@ -11,6 +11,7 @@ import structlog
 from eunomia_appmaster.launcher.confinement import processes_of
 from eunomia_appmaster.launcher.container import NO_SLOT, Container
 from eunomia_appmaster.launcher.containers import Containers
+from eunomia_appmaster.launcher.owners import rights_of
 from eunomia_appmaster.launcher.processes import ProcessId
 from eunomia_appmaster.launcher.stacks import thread_states, write_stacks
 from eunomia_appmaster.node.loop_clock import LoopClock
@@ -98,7 +99,8 @@ class Stalls:
     def _read(self, container: Container) -> bool:
         """Read the pulse of a worker; return whether its status changed."""
         status, now = container.status, self._clock.now()
-        pulse = read_pulse(container.folder)
+        with rights_of(container.account):
+            pulse = read_pulse(container.worker_folder)
         phase, pulses = status.phase, status.pulses
         if pulse is not None:
             status.pulses = pulse.count
@@ -156,7 +158,10 @@ class Stalls:
                 process.signal(signal.SIGCONT)
             system = self._containers.node.system
             head = f"{container.id}: {why}"
-            writing = asyncio.to_thread(write_stacks, path, container.folder, processes, head, system=system)
+            app_folder = self._containers.node.app_folder(container.status.app)
+            writing = asyncio.to_thread(
+                write_stacks, path, container.worker_folder, processes, head, owned=app_folder, system=system
+            )
             await asyncio.wait_for(writing, STACKS_SECONDS)
         except (OSError, TimeoutError) as error:
             log.warning("container.no_stacks", container=container.id, why=str(error) or "it took too long")
@@ -168,9 +173,7 @@ class Stalls:
 
 def stacks_path(container: Container) -> Path:
     """Return the file for the stacks of a worker, in its run folder, or of an app master, in its own."""
-    folder = container.folder
-    run = folder.parent if container.status.slot == NO_SLOT else folder.parent.parent
-    return run / STACKS_FOLDER / f"{folder.name}.txt"
+    return container.run_folder / STACKS_FOLDER / f"{container.folder.name}.txt"
 
 
 def _members(container: Container) -> list[ProcessId]:

@@ -6,7 +6,7 @@ the registration, so the node registers again with all its containers.
 
 import asyncio
 import os
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import grpc
@@ -37,6 +37,7 @@ class Tracker:
         containers: the workers.
         app_masters: the app masters.
         access: how the arbiter is reached.
+        limit_disks: called with the limits on users' disk of each answer.
         max_pause_seconds: between two attempts to reach the arbiter; they begin at 0.1 and double.
     """
 
@@ -47,12 +48,14 @@ class Tracker:
         app_masters: AppMasters,
         access: ArbiterAccess,
         *,
+        limit_disks: Callable[[Sequence[pb.DiskLimit]], None] = lambda _: None,
         max_pause_seconds: float = 2.0,
     ) -> None:
         self._node = node
         self._containers = containers
         self._app_masters = app_masters
         self._access = access
+        self._limit_disks = limit_disks
         self._max_pause_seconds = max_pause_seconds
         self._channel = node.system.dial_async(
             access.address,
@@ -182,6 +185,8 @@ class Tracker:
                 continue
             self._acknowledge(news)
             self._node.mark = answer.mark
+            if answer.response_id != response_id:  # one with orders
+                self._limit_disks(answer.disk_limits)
             if self._obey(answer):
                 response_id, pause = answer.response_id, 0.1
             else:  # the arbiter repeats orders that do not count as heard

@@ -32,6 +32,8 @@ STOPPED_WAITS = 3.0
 _LOOK_SECONDS = 1.0
 _STACKS_SECONDS = 15.0
 _ENDED_SECONDS = 5.0  # from the end of a zygote that hung to the end of what it had begun
+PASSED_ON = ("PATH", "HOME", "LANG", "VIRTUAL_ENV")
+"""Variables of the launcher's environment that every container inherits."""
 _HARMLESS = frozenset({"PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"})
 _AT_START = ("PYTHON", "LD_", "MALLOC_", "KMP_", "GOMP_")  # read when a process starts or torch is imported
 
@@ -62,6 +64,16 @@ def can_fork(argv: Sequence[str], env: Mapping[str, str]) -> bool:
     return all(env[name] == os.environ.get(name) for name in startup)
 
 
+def bare_environment() -> dict[str, str]:
+    """Return what a start of Python reads of this process' environment, and what every worker gets of it."""
+    passed = (*PASSED_ON, "CUDA_", *_AT_START)
+    return {name: setting for name, setting in os.environ.items() if name.startswith(passed)}
+
+
+def _closed(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
 class ZygoteClient:
     """Keeps a zygote ready, started in the background and restarted when it dies.
 
@@ -69,10 +81,12 @@ class ZygoteClient:
         state: folder for the zygote's log.
         enabled: False starts none; every worker then starts by exec.
         preload: modules that the zygote imports in addition to torch and the training helper, where installed.
+        login: the account that its workers change to, whose zygote knows nothing else of this process; empty: none.
     """
 
-    def __init__(self, state: Path, *, enabled: bool = True, preload: Sequence[str] = ()) -> None:
+    def __init__(self, state: Path, *, enabled: bool = True, preload: Sequence[str] = (), login: str = "") -> None:
         self._state = state
+        self._login = login
         self._enabled = enabled
         self._preload = tuple(preload)
         self._ready = asyncio.Event()
@@ -184,11 +198,12 @@ class ZygoteClient:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control = ours
         ours.setblocking(False)
-        with theirs, (self._state / "zygote.log").open("ab") as output:
+        log_file = self._state / (f"zygote-{self._login}.log" if self._login else "zygote.log")
+        with theirs, open(log_file, "ab", opener=_closed) as output:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "eunomia_appmaster.launcher.zygote", str(theirs.fileno()), *self._preload],
                 env={
-                    **os.environ,
+                    **(bare_environment() if self._login else os.environ),
                     **dict.fromkeys(THREADS, "1"),
                     MARK: "-" * MARK_BYTES,
                     STACKS: str(self._state / STACKS_FOLDER),

@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import os
 import signal
 import sys
 from pathlib import Path
@@ -42,7 +43,8 @@ def _run() -> int:
     from eunomia_appmaster.master.settings import Settings
 
     settings = Settings.read(arguments.app_dir)
-    write_stacks_on_signal(settings.app_dir / "appmaster" / str(settings.attempt))
+    own = settings.app_dir / "appmaster" / str(settings.attempt)
+    write_stacks_on_signal(os.environ.get("EUNOMIA_CONTAINER_DIR") or own)
     master = AppMaster(settings)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: master.stop())

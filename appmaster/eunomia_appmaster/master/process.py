@@ -125,10 +125,11 @@ class AppMaster:
             node_token,
             settings.launcher_file,
             node=settings.node,
+            login=settings.login,
             patience_seconds=PATIENCE_SECONDS,
             system=system,
         )
-        self._runtimes = NodeRuntimes(settings.app, own, settings.node, system=system)
+        self._runtimes = NodeRuntimes(settings.app, own, settings.node, login=settings.login, system=system)
         self._watched: dict[str, Runtime] = {}
         """The runtimes that a thread watches, by node."""
         kept = read_state(settings.app_dir / "master.json")

@@ -18,6 +18,8 @@ from eunomia_appmaster.node.kept_files import OLDER, opened, sealed
 from eunomia_appmaster.node.system import MACHINE, System
 
 CHANGES_FILE = "master.changes.jsonl"
+MOST_LINE_BYTES = 1 << 28
+"""Longest entry of a log that is read."""
 LEAST_LOG_BYTES = 64 * 1024
 """Bytes that a log may have however small the state is."""
 STATE = "state"
@@ -118,7 +120,7 @@ def read_log(path: Path, state: dict[str, Any], *, older: bool = False) -> LogRe
 def _lines(path: Path) -> Iterator[bytes]:
     try:
         with path.open("rb") as file:
-            yield from file
+            yield from iter(lambda: file.readline(MOST_LINE_BYTES), b"")
     except FileNotFoundError:
         return
 

@@ -22,6 +22,8 @@ class Settings:
     node: str
     node_token_file: Path
     launcher_file: Path
+    login: str = ""
+    """The account of the app's processes; empty: the launcher's own."""
     more_trials: tuple[int, ...] = ()
     """Sizes of the groups of trials that the arbiter has added after the search had ended, in order."""
 
@@ -50,6 +52,7 @@ class Settings:
             node=get("EUNOMIA_NODE"),
             node_token_file=Path(get("EUNOMIA_NODE_TOKEN_FILE")),
             launcher_file=Path(get("EUNOMIA_LAUNCHER_FILE")),
+            login=variables.get("EUNOMIA_LOGIN", ""),
             more_trials=tuple(_sizes(variables.get(MORE_TRIALS, ""))),
         )
 

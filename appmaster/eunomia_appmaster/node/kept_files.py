@@ -14,6 +14,8 @@ from eunomia.model.shapes import value
 
 SUM = "sum"
 OLDER, DAMAGED = ".old", ".damaged"
+MOST_BYTES = 1 << 30
+"""Longest file that is read."""
 _TOKEN = re.compile(r"([a-z]+:\S*:)?[0-9a-f]{64}")
 
 
@@ -159,7 +161,15 @@ def read_token(path: Path) -> str:
 
 def _opened(path: Path) -> tuple[dict[str, Any], bool]:
     """Return the object of a file, and whether it has a sum; ValueError: it is no object, or its sum is wrong."""
-    return opened(path.read_bytes())
+    with open(path, "rb", opener=_not_waiting) as file:
+        state = os.fstat(file.fileno())
+        if not stat.S_ISREG(state.st_mode) or state.st_size > MOST_BYTES:
+            raise ValueError(f"it must be a plain file of at most {MOST_BYTES >> 20} MiB")
+        return opened(file.read(MOST_BYTES))
+
+
+def _not_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)  # a pipe that a user has put there has no end to wait for
 
 
 def _is_summed(path: Path) -> bool:

@@ -1931,9 +1931,12 @@ class AddUserRequest(_message.Message):
     USER_FIELD_NUMBER: _builtins.int
     LIMITS_FIELD_NUMBER: _builtins.int
     ENDS_IN_SECONDS_FIELD_NUMBER: _builtins.int
+    LOGIN_FIELD_NUMBER: _builtins.int
     user: _builtins.str
     ends_in_seconds: _builtins.float
     """of the token; absent: never"""
+    login: _builtins.str
+    """the account of its processes; empty: the arbiter's own"""
     @_builtins.property
     def limits(self) -> Global___UserLimits: ...
     def __init__(
@@ -1942,10 +1945,11 @@ class AddUserRequest(_message.Message):
         user: _builtins.str = ...,
         limits: Global___UserLimits | None = ...,
         ends_in_seconds: _builtins.float | None = ...,
+        login: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_ends_in_seconds", b"_ends_in_seconds", "ends_in_seconds", b"ends_in_seconds", "limits", b"limits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ends_in_seconds", b"_ends_in_seconds", "ends_in_seconds", b"ends_in_seconds", "limits", b"limits", "user", b"user"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ends_in_seconds", b"_ends_in_seconds", "ends_in_seconds", b"ends_in_seconds", "limits", b"limits", "login", b"login", "user", b"user"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__ends_in_seconds: _TypeAlias = _typing.Literal["ends_in_seconds"]  # noqa: Y015
     _WhichOneofArgType__ends_in_seconds: _TypeAlias = _typing.Literal["_ends_in_seconds", b"_ends_in_seconds"]  # noqa: Y015
@@ -1959,7 +1963,10 @@ class SetUserRequest(_message.Message):
 
     USER_FIELD_NUMBER: _builtins.int
     LIMITS_FIELD_NUMBER: _builtins.int
+    LOGIN_FIELD_NUMBER: _builtins.int
     user: _builtins.str
+    login: _builtins.str
+    """for apps that are submitted from now on; empty: the arbiter's own; absent: as before"""
     @_builtins.property
     def limits(self) -> Global___UserLimits: ...
     def __init__(
@@ -1967,12 +1974,15 @@ class SetUserRequest(_message.Message):
         *,
         user: _builtins.str = ...,
         limits: Global___UserLimits | None = ...,
+        login: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_login", b"_login", "limits", b"limits", "login", b"login"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits", "user", b"user"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_login", b"_login", "limits", b"limits", "login", b"login", "user", b"user"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__login: _TypeAlias = _typing.Literal["login"]  # noqa: Y015
+    _WhichOneofArgType__login: _TypeAlias = _typing.Literal["_login", b"_login"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__login) -> _WhichOneofReturnType__login | None: ...
 
 Global___SetUserRequest: _TypeAlias = SetUserRequest  # noqa: Y015
 
@@ -2091,6 +2101,7 @@ class User(_message.Message):
     LIVE_JOBS_FIELD_NUMBER: _builtins.int
     GPU_HOURS_USED_FIELD_NUMBER: _builtins.int
     WAITS_SECONDS_FIELD_NUMBER: _builtins.int
+    LOGIN_FIELD_NUMBER: _builtins.int
     user: _builtins.str
     tokens: _builtins.int
     """number of the last token"""
@@ -2102,6 +2113,8 @@ class User(_message.Message):
     """of this day, UTC"""
     waits_seconds: _builtins.float
     """until its jobs may run again; absent: they may run"""
+    login: _builtins.str
+    """the account of its processes; empty: the arbiter's own"""
     @_builtins.property
     def limits(self) -> Global___UserLimits:
         """all of them"""
@@ -2117,10 +2130,11 @@ class User(_message.Message):
         live_jobs: _builtins.int = ...,
         gpu_hours_used: _builtins.float = ...,
         waits_seconds: _builtins.float | None = ...,
+        login: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_token_ends_in_seconds", b"_token_ends_in_seconds", "_waits_seconds", b"_waits_seconds", "limits", b"limits", "token_ends_in_seconds", b"token_ends_in_seconds", "waits_seconds", b"waits_seconds"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_token_ends_in_seconds", b"_token_ends_in_seconds", "_waits_seconds", b"_waits_seconds", "gpu_hours_used", b"gpu_hours_used", "limits", b"limits", "live_apps", b"live_apps", "live_jobs", b"live_jobs", "token_ends_in_seconds", b"token_ends_in_seconds", "tokens", b"tokens", "user", b"user", "waits_seconds", b"waits_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_token_ends_in_seconds", b"_token_ends_in_seconds", "_waits_seconds", b"_waits_seconds", "gpu_hours_used", b"gpu_hours_used", "limits", b"limits", "live_apps", b"live_apps", "live_jobs", b"live_jobs", "login", b"login", "token_ends_in_seconds", b"token_ends_in_seconds", "tokens", b"tokens", "user", b"user", "waits_seconds", b"waits_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__token_ends_in_seconds: _TypeAlias = _typing.Literal["token_ends_in_seconds"]  # noqa: Y015
     _WhichOneofArgType__token_ends_in_seconds: _TypeAlias = _typing.Literal["_token_ends_in_seconds", b"_token_ends_in_seconds"]  # noqa: Y015

@@ -15,7 +15,8 @@ lease of a slot has a larger epoch than all earlier leases of it.
 
 TOKENS. Hex digits of HMAC-SHA256 under the node's secret, which the arbiter generates, keeps in its journal (so that
 issued tokens stay valid after a restart) and sends to the launcher at registration:
-  container token  of f"{app}|{node}|{slot}|{epoch}"   one lease of one slot by one app
+  container token  of f"{app}|{node}|{slot}|{epoch}"   one lease of one slot by one app; of a user with a login, and for
+                   f"|{login}" more, the login under which its workers run
   node token       of f"{app}|{node}"                  everything of one app on one node (YARN's NMToken)
 ResourceTracker calls carry a token as metadata: authorization = "Bearer <token>": on the arbiter's own machine the
 arbiter's token for launchers, elsewhere the credential of a node that has joined (NodeAdmission).
@@ -476,6 +477,7 @@ class NodeHeartbeatResponse(_message.Message):
     TUNES_FIELD_NUMBER: _builtins.int
     STALLED_APP_MASTERS_FIELD_NUMBER: _builtins.int
     MARK_FIELD_NUMBER: _builtins.int
+    DISK_LIMITS_FIELD_NUMBER: _builtins.int
     response_id: _builtins.int
     mark: _builtins.str
     """how far the arbiter's journal is written; kept, and returned with the next registration"""
@@ -491,6 +493,10 @@ class NodeHeartbeatResponse(_message.Message):
     def tunes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Tune]: ...
     @_builtins.property
     def stalled_app_masters(self) -> _containers.RepeatedCompositeFieldContainer[Global___StalledAppMaster]: ...
+    @_builtins.property
+    def disk_limits(self) -> _containers.RepeatedCompositeFieldContainer[Global___DiskLimit]:
+        """of all users that have one"""
+
     def __init__(
         self,
         *,
@@ -502,10 +508,11 @@ class NodeHeartbeatResponse(_message.Message):
         tunes: _abc.Iterable[Global___Tune] | None = ...,
         stalled_app_masters: _abc.Iterable[Global___StalledAppMaster] | None = ...,
         mark: _builtins.str = ...,
+        disk_limits: _abc.Iterable[Global___DiskLimit] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fences", b"fences", "mark", b"mark", "response_id", b"response_id", "revocations", b"revocations", "stalled_app_masters", b"stalled_app_masters", "start_app_masters", b"start_app_masters", "stop_app_masters", b"stop_app_masters", "tunes", b"tunes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["disk_limits", b"disk_limits", "fences", b"fences", "mark", b"mark", "response_id", b"response_id", "revocations", b"revocations", "stalled_app_masters", b"stalled_app_masters", "start_app_masters", b"start_app_masters", "stop_app_masters", b"stop_app_masters", "tunes", b"tunes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -562,6 +569,36 @@ class ReportContainersResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ReportContainersResponse: _TypeAlias = ReportContainersResponse  # noqa: Y015
+
+@_typing.final
+class DiskLimit(_message.Message):
+    """What the folders of a user's apps may take together. Beyond it the user's live apps are suspended until they take less."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    USER_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    APPS_FIELD_NUMBER: _builtins.int
+    user: _builtins.str
+    bytes: _builtins.float
+    @_builtins.property
+    def apps(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """all apps of the user, ended ones too"""
+
+    def __init__(
+        self,
+        *,
+        user: _builtins.str = ...,
+        bytes: _builtins.float = ...,
+        apps: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["apps", b"apps", "bytes", b"bytes", "user", b"user"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DiskLimit: _TypeAlias = DiskLimit  # noqa: Y015
 
 @_typing.final
 class Revocation(_message.Message):
@@ -708,6 +745,7 @@ class AppMasterOrder(_message.Message):
     TOKEN_FIELD_NUMBER: _builtins.int
     MAX_OWN_ENDS_FIELD_NUMBER: _builtins.int
     ASKED_FIELD_NUMBER: _builtins.int
+    LOGIN_FIELD_NUMBER: _builtins.int
     app: _builtins.str
     """[A-Za-z0-9][A-Za-z0-9._-]*"""
     attempt: _builtins.int
@@ -719,6 +757,8 @@ class AppMasterOrder(_message.Message):
     """own ends in the window before it is suspended; absent: the launcher's, 4"""
     asked: _builtins.bool
     """a user asked for this attempt: earlier ends do not count"""
+    login: _builtins.str
+    """the account of app master and workers, from `eunomia users add --login`; empty: the launcher's own"""
     @_builtins.property
     def command(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """argv; no shell. "python" means the launcher's own interpreter"""
@@ -736,10 +776,11 @@ class AppMasterOrder(_message.Message):
         token: _builtins.str = ...,
         max_own_ends: _builtins.int | None = ...,
         asked: _builtins.bool = ...,
+        login: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_max_own_ends", b"_max_own_ends", "max_own_ends", b"max_own_ends"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_own_ends", b"_max_own_ends", "app", b"app", "asked", b"asked", "attempt", b"attempt", "command", b"command", "env", b"env", "folder", b"folder", "max_own_ends", b"max_own_ends", "token", b"token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_own_ends", b"_max_own_ends", "app", b"app", "asked", b"asked", "attempt", b"attempt", "command", b"command", "env", b"env", "folder", b"folder", "login", b"login", "max_own_ends", b"max_own_ends", "token", b"token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_own_ends: _TypeAlias = _typing.Literal["max_own_ends"]  # noqa: Y015
     _WhichOneofArgType__max_own_ends: _TypeAlias = _typing.Literal["_max_own_ends", b"_max_own_ends"]  # noqa: Y015
@@ -957,6 +998,7 @@ class StartContainersRequest(_message.Message):
     WAIT_SECONDS_FIELD_NUMBER: _builtins.int
     PREPARE_FIELD_NUMBER: _builtins.int
     GROUP_RANK_FIELD_NUMBER: _builtins.int
+    LOGIN_FIELD_NUMBER: _builtins.int
     app: _builtins.str
     job: _builtins.int
     """EUNOMIA_JOB is "<app>/<job>" """
@@ -978,6 +1020,8 @@ class StartContainersRequest(_message.Message):
     """start no process before GoContainers"""
     group_rank: _builtins.int
     """number of this node among those of the gang, from 0; ranks follow it"""
+    login: _builtins.str
+    """the account of the workers; the container tokens are signed for it"""
     @_builtins.property
     def containers(self) -> _containers.RepeatedCompositeFieldContainer[Global___ContainerRequest]:
         """in LOCAL_RANK order"""
@@ -1007,10 +1051,11 @@ class StartContainersRequest(_message.Message):
         wait_seconds: _builtins.float = ...,
         prepare: _builtins.bool = ...,
         group_rank: _builtins.int = ...,
+        login: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["app", b"app", "command", b"command", "containers", b"containers", "env", b"env", "group_rank", b"group_rank", "incarnation", b"incarnation", "job", b"job", "master_address", b"master_address", "master_port", b"master_port", "prepare", b"prepare", "run_folder", b"run_folder", "wait_seconds", b"wait_seconds", "working_folder", b"working_folder", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app", b"app", "command", b"command", "containers", b"containers", "env", b"env", "group_rank", b"group_rank", "incarnation", b"incarnation", "job", b"job", "login", b"login", "master_address", b"master_address", "master_port", b"master_port", "prepare", b"prepare", "run_folder", b"run_folder", "wait_seconds", b"wait_seconds", "working_folder", b"working_folder", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

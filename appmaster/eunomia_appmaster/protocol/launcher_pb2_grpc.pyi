@@ -15,7 +15,8 @@ lease of a slot has a larger epoch than all earlier leases of it.
 
 TOKENS. Hex digits of HMAC-SHA256 under the node's secret, which the arbiter generates, keeps in its journal (so that
 issued tokens stay valid after a restart) and sends to the launcher at registration:
-  container token  of f"{app}|{node}|{slot}|{epoch}"   one lease of one slot by one app
+  container token  of f"{app}|{node}|{slot}|{epoch}"   one lease of one slot by one app; of a user with a login, and for
+                   f"|{login}" more, the login under which its workers run
   node token       of f"{app}|{node}"                  everything of one app on one node (YARN's NMToken)
 ResourceTracker calls carry a token as metadata: authorization = "Bearer <token>": on the arbiter's own machine the
 arbiter's token for launchers, elsewhere the credential of a node that has joined (NodeAdmission).

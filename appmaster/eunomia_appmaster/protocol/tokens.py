@@ -10,9 +10,18 @@ class WrongTokenError(EunomiaError):
     """A token does not match the requested lease or app."""
 
 
-def container_token(secret: bytes, app: str, node: str, slot: int, epoch: int) -> str:
-    """Sign one lease: hex digits that let ``app`` start containers on ``slot`` of ``node`` in ``epoch``."""
-    return _sign(secret, f"{app}|{node}|{slot}|{epoch}")
+def container_token(secret: bytes, app: str, node: str, slot: int, epoch: int, login: str = "") -> str:
+    """Sign one lease: hex digits that let ``app`` start containers on ``slot`` of ``node`` in ``epoch``.
+
+    Args:
+        secret: of the node.
+        app: that holds the lease.
+        node: of the slot.
+        slot: on the node.
+        epoch: of the lease.
+        login: the account under which the containers run; empty: the launcher's own.
+    """
+    return _sign(secret, f"{app}|{node}|{slot}|{epoch}{f'|{login}' if login else ''}")
 
 
 def node_token(secret: bytes, app: str, node: str) -> str:
@@ -20,11 +29,14 @@ def node_token(secret: bytes, app: str, node: str) -> str:
     return _sign(secret, f"{app}|{node}")
 
 
-def check_container_token(token: str, secret: bytes, app: str, node: str, slot: int, epoch: int) -> None:
-    """Raise ``WrongTokenError`` unless ``token`` is the lease's own."""
-    if not hmac.compare_digest(token.encode(), container_token(secret, app, node, slot, epoch).encode()):
+def check_container_token(
+    token: str, secret: bytes, app: str, node: str, slot: int, epoch: int, login: str = ""
+) -> None:
+    """Raise ``WrongTokenError`` unless ``token`` is the lease's own, for workers under that account."""
+    if not hmac.compare_digest(token.encode(), container_token(secret, app, node, slot, epoch, login).encode()):
+        under = f", login {login}" if login else ""
         raise WrongTokenError(
-            f"a container token must be signed for app {app}, node {node}, slot {slot}, epoch {epoch}",
+            f"a container token must be signed for app {app}, node {node}, slot {slot}, epoch {epoch}{under}",
             value="another one" if token else "none",
         )
 

@@ -48,6 +48,7 @@ class LauncherRuntime:
         node: of the launcher.
         access: returns the launcher's present address, and the app's token on the node. It is called
             before each call, since a restarted launcher may have another address; ``InputError``: there is none.
+        login: the account under which its containers run; empty: the launcher's own.
         patience_seconds: how long a call is repeated while the launcher is away.
         fails_fast: whether calls fail at once while the launcher is away, until a watch has reached it again.
         system: threads and connections of the machine.
@@ -59,6 +60,7 @@ class LauncherRuntime:
         node: str,
         access: Callable[[], tuple[Address, str]],
         *,
+        login: str = "",
         patience_seconds: float = 10.0,
         fails_fast: bool = False,
         system: System = MACHINE,
@@ -67,6 +69,7 @@ class LauncherRuntime:
         self._app = app
         self._node = node
         self._access = access
+        self._login = login
         self._patience_seconds = patience_seconds
         self._fails_fast = fails_fast
         self._away: Away | None = None
@@ -116,6 +119,7 @@ class LauncherRuntime:
             master_address=gang.master_address,
             master_port=gang.master_port or 0,
             wait_seconds=wait_seconds,
+            login=self._login,
         )
         answer = self._call(lambda stub, _, limit: stub.StartContainers(request, timeout=limit), wait_seconds)
         return Prepared(statuses=self._statuses(answer.containers), master_port=answer.master_port or None)
@@ -260,6 +264,7 @@ class LocalRuntime(LauncherRuntime):
         node_token: the app's token on this node (``EUNOMIA_NODE_TOKEN_FILE``).
         launcher_file: where the launcher publishes its address (``EUNOMIA_LAUNCHER_FILE``).
         node: its name.
+        login: the account under which its containers run; empty: the launcher's own.
         patience_seconds: how long a call is repeated while the launcher is away.
         system: threads and connections of the machine.
     """
@@ -271,6 +276,7 @@ class LocalRuntime(LauncherRuntime):
         launcher_file: Path,
         *,
         node: str = "",
+        login: str = "",
         patience_seconds: float = 10.0,
         system: System = MACHINE,
     ) -> None:
@@ -278,6 +284,7 @@ class LocalRuntime(LauncherRuntime):
             app,
             node,
             lambda: (_address_in(launcher_file), node_token),
+            login=login,
             patience_seconds=patience_seconds,
             system=system,
         )

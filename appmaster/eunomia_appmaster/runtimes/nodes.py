@@ -50,12 +50,14 @@ class NodeRuntimes:
         app: the owner of the containers.
         own: the runtime of the app master's own node.
         own_node: its name.
+        login: the account under which its containers run; empty: the launchers' own.
         system: clocks, threads and connections of the machine.
     """
 
-    def __init__(self, app: str, own: Runtime, own_node: str, *, system: System = MACHINE) -> None:
+    def __init__(self, app: str, own: Runtime, own_node: str, *, login: str = "", system: System = MACHINE) -> None:
         self.own_node = own_node
         self._app = app
+        self._login = login
         self._system = system
         self._lock = system.lock()
         self._runtimes: dict[str, Runtime] = {own_node: own}
@@ -154,6 +156,7 @@ class NodeRuntimes:
             self._app,
             node,
             lambda: self._access_to(node),
+            login=self._login,
             patience_seconds=PATIENCE_SECONDS,
             fails_fast=True,
             system=self._system,

@@ -7,6 +7,7 @@ Exit codes: 0 ended by a signal; 2 bad input; 70 the arbiter itself failed, or a
 import argparse
 import asyncio
 import contextlib
+import os
 import signal
 import sys
 from pathlib import Path
@@ -21,6 +22,7 @@ from eunomia.logs import configure_logs
 from eunomia.platform.profiles import Profile
 from eunomia.units import Seconds
 from eunomia_appmaster.node.connections import raise_descriptors, watch
+from eunomia_appmaster.node.kept_apart import keeps_apart
 from eunomia_appmaster.node.process_name import name_process
 from eunomia_appmaster.service.certificates import Certificates
 from eunomia_appmaster.service.clean_rule import clean_by_rule
@@ -186,6 +188,8 @@ def main() -> None:
     name_process("arbiter")
     configure_logs()
     sys.setswitchinterval(SWITCH_SECONDS)
+    if keeps_apart():  # accounts of users may pass through the state folder: its files are closed from the beginning
+        os.umask(0o077)
     try:
         with contextlib.suppress(KeyboardInterrupt):
             asyncio.run(run(settings_of(options), options.run_dir or run_dir(options.state_dir)))

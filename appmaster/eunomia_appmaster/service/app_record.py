@@ -65,6 +65,8 @@ class App:
     """Number of attempts of its app master by its last end."""
     away_seconds: float = 0.0
     """Seconds between its ends and resumptions, summed."""
+    login: str = ""
+    """The account under which its processes run; empty: the arbiter's own."""
     issue: int = 0
     """Number of its app master's token: microseconds of Unix time, since it is higher for a later app of this name; 0:
     an app of an earlier version."""
@@ -92,6 +94,8 @@ class App:
     def note(self) -> Note:
         """Return its note for the journal."""
         values = dataclasses.asdict(dataclasses.replace(self, ended_jobs={}))
+        if not self.login:  # readable for an earlier version
+            del values["login"]
         return Note(kind=NOTE, key=self.name, value=values | {"ended_jobs": compact(self.ended_jobs)})
 
     def standing_message(self) -> pb.Standing:
@@ -152,7 +156,7 @@ def _finite_or_none(standing: pb.Standing, field: str) -> float | None:
 STATES = (LIVE, SUSPENDED, "finished", "failed", "cancelled")
 _NUMBERS = ("weight", "submitted_at", "arrived_at", "ended_at", "progress", "gpu_seconds", "rho", "away_seconds")
 _COUNTS = ("trials", "least", "most", "max_iterations", "attempts", "issue")
-_TEXTS = ("name", "user", "tuner", "request_id", "more_request", "node", "state", "why")
+_TEXTS = ("name", "user", "tuner", "request_id", "more_request", "node", "state", "why", "login")
 _KINDS: Mapping[str, type | tuple[type, ...]] = {
     **dict.fromkeys(_NUMBERS, (int, float)),
     **dict.fromkeys(_COUNTS, int),
@@ -181,7 +185,9 @@ def read_app(name: str, values: Any) -> App | None:
     return app if app.name == name and app.state in STATES else None
 
 
-def app_of(file: Any, *, name: str, submitted_at: float, arrived_at: float, request_id: str, node: str) -> App:
+def app_of(
+    file: Any, *, name: str, submitted_at: float, arrived_at: float, request_id: str, node: str, login: str = ""
+) -> App:
     """Return the record of an app file.
 
     Args:
@@ -191,6 +197,7 @@ def app_of(file: Any, *, name: str, submitted_at: float, arrived_at: float, requ
         arrived_at: seconds on the arbiter's clock.
         request_id: of the submission.
         node: of its app master.
+        login: the account under which its processes run; empty: the arbiter's own.
     """
     return App(
         name=name,
@@ -205,6 +212,7 @@ def app_of(file: Any, *, name: str, submitted_at: float, arrived_at: float, requ
         arrived_at=arrived_at,
         request_id=request_id,
         node=node,
+        login=login,
         issue=int(submitted_at * 1e6),
         standing={"metric": (file.search.metric or "")[:200], "trials": file.search.trials},
     )

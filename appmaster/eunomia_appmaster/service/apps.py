@@ -1,5 +1,6 @@
 """The submitted apps, in memory and in the journal."""
 
+import os
 import shutil
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
@@ -7,6 +8,7 @@ from pathlib import Path
 
 from eunomia.errors import InputError
 from eunomia_appmaster.app.submission import Submission
+from eunomia_appmaster.node.accounts import Account
 from eunomia_appmaster.service.app_record import App
 from eunomia_appmaster.service.ended_apps import EndedApps
 from eunomia_appmaster.service.settings import KEPT_APPS
@@ -111,12 +113,26 @@ class SubmittedApps:
         if len(self.live) >= MOST_APPS:
             raise InputError(f"at most {MOST_APPS} apps may be here at once", value=str(len(self.live)))
 
-    def prepare(self, app: App, submission: Submission) -> None:
-        """Write the folder of an app before it is journaled, under a temporary name."""
+    def login_of(self, name: str) -> str:
+        """Return the account under which an app's processes run; empty: the launcher's own."""
+        app = self.get(name)
+        return "" if app is None else app.login
+
+    def prepare(self, app: App, submission: Submission, account: Account | None = None) -> None:
+        """Write the folder of an app before it is journaled, under a temporary name.
+
+        Args:
+            app: its record.
+            submission: what its app master reads.
+            account: owns the folder from then on; None: this process'.
+        """
         folder = self._prepared(app.name)
         shutil.rmtree(folder, ignore_errors=True)  # of a submission that a full disk cut short
         folder.mkdir(parents=True, mode=0o700)
         submission.write(folder)
+        if account is not None:
+            for path in (*folder.iterdir(), folder):  # the folder last: until then it is closed to the account
+                os.chown(path, account.uid, account.gid, follow_symlinks=False)
 
     def keep(self, app: App) -> None:
         """Add a journaled app; it is not visible before."""

@@ -20,6 +20,9 @@ from eunomia_appmaster.app.names import in_order as by_number
 from eunomia_appmaster.app.names import no_such_app, no_such_job
 from eunomia_appmaster.app.submission import Submission
 from eunomia_appmaster.explaining.explanations import EXPLAINED, add_reasons
+from eunomia_appmaster.node.accounts import Account
+from eunomia_appmaster.node.file_rights import as_account
+from eunomia_appmaster.node.kept_apart import admit_login
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
 from eunomia_appmaster.service import bounds
@@ -59,7 +62,8 @@ class ClientProtocol(UserCalls, JoinCalls, rpc.ClientProtocolServicer):
         await self._decides(request, context)
         me = self._user(context)
         try:
-            file = await asyncio.to_thread(_parsed, request, self._service.view.cluster.gpus, me)
+            login = self._service.users.login_of(me)
+            file = await asyncio.to_thread(_parsed_as, login, request, self._service.view.cluster.gpus, me)
             # The caller may disconnect meanwhile: the submission is completed all the same.
             app = await asyncio.shield(asyncio.ensure_future(self._admit_once(request, file, me)))
         except InputError as error:
@@ -280,6 +284,8 @@ class ClientProtocol(UserCalls, JoinCalls, rpc.ClientProtocolServicer):
         node = service.nodes.with_least(Counter(app.node for app in service.apps.live))
         name = service.apps.unique(str(file.app.name))
         now = float(service.driver.clock.now())
+        login = service.users.login_of(file.user)
+        account = admit_login(service.settings.state_dir, login) if login else None
         app = app_of(
             file,
             name=name,
@@ -287,11 +293,12 @@ class ClientProtocol(UserCalls, JoinCalls, rpc.ClientProtocolServicer):
             arrived_at=now,
             request_id=request.request_id,
             node=node,
+            login=login,
         )
         env = {key: request.env[key] for key in SUBMITTERS_ENV if key in request.env}
         folder, text = Path(request.folder), request.app_file
         submission = Submission(file_name=request.file_name, folder=folder, user=app.user, env=env, app_file=text)
-        service.apps.prepare(app, submission)
+        service.apps.prepare(app, submission, account)
         arrived = AppArrived(
             app=AppId(name), user=UserId(app.user), weight=app.weight, tuner_kind=app.tuner, divides=True
         )
@@ -350,6 +357,15 @@ class ClientProtocol(UserCalls, JoinCalls, rpc.ClientProtocolServicer):
 
 def _is_over(app: App) -> bool:
     return app.over
+
+
+def _parsed_as(login: str, request: pb.SubmitRequest, slots: int, me: str) -> Any:
+    """Check an app file as ``_parsed`` does, with the rights to files of the user's account."""
+    if not login:
+        return _parsed(request, slots, me)
+    account = Account.of(login)
+    with as_account(account.uid, account.gid):
+        return _parsed(request, slots, me)
 
 
 def _parsed(request: pb.SubmitRequest, slots: int, me: str) -> Any:

@@ -9,6 +9,7 @@ import structlog
 from eunomia.errors import EunomiaError, InputError
 from eunomia_appmaster.app.submission import Submission
 from eunomia_appmaster.master.files import read_state
+from eunomia_appmaster.node.file_rights import as_owner, reading_as_owner
 from eunomia_appmaster.service.app_record import App
 from eunomia_appmaster.service.resuming import check_folder, go_on
 from eunomia_appmaster.service.service import Service
@@ -53,19 +54,21 @@ def _checked(service: Service, app: App, trials: int) -> list[int]:
 
     folder = service.settings.apps / app.name
     try:
-        state = read_state(folder / "master.json")
-        submission = Submission.read(folder)
+        state, submission = reading_as_owner(
+            folder, lambda: (read_state(folder / "master.json"), Submission.read(folder))
+        )
     except (EunomiaError, OSError) as error:
         raise InputError("what an app goes on from must be readable", value=str(error), place=app.name) from error
     groups = [*_known(app.more_trials, () if state is None else state.growth.groups), trials]
-    AppFile.parse(
-        submission.app_file,
-        place=submission.file_name,
-        folder=submission.folder,
-        env=submission.env or None,
-        user=submission.user or None,
-        more_trials=groups,
-    )
+    with as_owner(folder):
+        AppFile.parse(
+            submission.app_file,
+            place=submission.file_name,
+            folder=submission.folder,
+            env=submission.env or None,
+            user=submission.user or None,
+            more_trials=groups,
+        )
     return groups
 
 

@@ -12,6 +12,7 @@ from eunomia_appmaster.app.checkpoints import CheckpointStore
 from eunomia_appmaster.app.submission import Submission
 from eunomia_appmaster.master.files import read_state
 from eunomia_appmaster.master.jobs import Job
+from eunomia_appmaster.node.file_rights import reading_as_owner
 from eunomia_appmaster.service.app_record import SUSPENDED, App
 from eunomia_appmaster.service.service import Service
 
@@ -110,6 +111,15 @@ def check_folder(service: Service, app: App) -> int:
     Raises:
         InputError: a file or a checkpoint is gone.
     """
+    try:
+        return reading_as_owner(service.settings.apps / app.name, lambda: _check_folder(service, app))
+    except InputError:
+        raise
+    except EunomiaError as error:
+        _gone(str(error), app)
+
+
+def _check_folder(service: Service, app: App) -> int:
     folder = service.settings.apps / app.name
     try:
         Submission.read(folder)

@@ -2,7 +2,6 @@
 
 import asyncio
 import functools
-import os
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -18,13 +17,13 @@ from eunomia.journal.journal import Journal, Step
 from eunomia.journal.recovery import recover
 from eunomia.platform.profiles import Profile
 from eunomia.units import NEVER, NONE, AppId, Seconds
-from eunomia_appmaster.app.submission import MORE_TRIALS
+from eunomia_appmaster.node.kept_apart import admit_login
 from eunomia_appmaster.node.system import MACHINE, System
 from eunomia_appmaster.protocol import launcher_pb2 as launcher
-from eunomia_appmaster.protocol.connecting import CA_VARIABLE
 from eunomia_appmaster.service.app_record import LIVE, SUSPENDED, App
 from eunomia_appmaster.service.apps import SubmittedApps
 from eunomia_appmaster.service.clock import Clock
+from eunomia_appmaster.service.disk_limits import disk_limits
 from eunomia_appmaster.service.driver import Driver
 from eunomia_appmaster.service.ended_apps import EndedApps
 from eunomia_appmaster.service.gpu_hours import GpuHours
@@ -32,6 +31,7 @@ from eunomia_appmaster.service.join_tokens import JOIN_NOTE, JoinTokens
 from eunomia_appmaster.service.joined_nodes import NODE_NOTE, JoinedNodes
 from eunomia_appmaster.service.journaled import LOST_NOTE, apps_of, kept_of, unknown_apps, without_note
 from eunomia_appmaster.service.marks import UNTIL, Loss, Marks
+from eunomia_appmaster.service.master_environment import master_environment
 from eunomia_appmaster.service.node_authority import NodeAuthority
 from eunomia_appmaster.service.nodes import Node, Nodes, OrderKey
 from eunomia_appmaster.service.reserve import Reserve
@@ -108,7 +108,9 @@ class Service:
         self.apps = SubmittedApps(
             settings.apps, apps_of(journal), keep=settings.keep_apps, archive=EndedApps(journal.path)
         )
-        self.users = Users(journal.notes(USER_NOTE), system=system)
+        self.users = Users(
+            journal.notes(USER_NOTE), check_login=functools.partial(admit_login, settings.state_dir), system=system
+        )
         self.gpu_hours = GpuHours(self.users, self.apps, system=system)
         self.joined = JoinedNodes(journal.notes(NODE_NOTE))
         self.join_tokens = JoinTokens(journal.notes(JOIN_NOTE), system=system)
@@ -117,7 +119,9 @@ class Service:
         self.sessions: dict[str, Session] = {}
         least = MOST_HEARTBEATS * float(settings.heartbeat)
         self.stalled_masters = StalledMasters(max(float(settings.app_master_silence), least), self.nodes.clock)
-        self.news_writer = NewsWriter(self.nodes, self.tokens.container_secret, self.joined.certificate_name)
+        self.news_writer = NewsWriter(
+            self.nodes, self.tokens.container_secret, self.joined.certificate_name, self.apps.login_of
+        )
         self.standings = Standings(lambda: self.driver.arbiter, system=system)
         self.ready = asyncio.Event()
         self.stage_plugins = StagePlugins(profile)
@@ -365,6 +369,7 @@ class Service:
             fences=self.nodes.fences(node),
             tunes=self._tunes(node),
             stalled_app_masters=self._stalled(node),
+            disk_limits=disk_limits(self.users, self.apps),
         )
 
     def _stalled(self, node: Node) -> list[launcher.StalledAppMaster]:
@@ -387,6 +392,7 @@ class Service:
         keys |= {("stalled", order.app, order.attempt) for order in self._stalled(node)}
         keys |= {("stop", app.name) for app in self._to_stop(node)}
         keys |= {("fence", fence.slot, fence.epoch) for fence in self.nodes.fences(node)}
+        keys |= {("disk", limit.user, limit.bytes, *limit.apps) for limit in disk_limits(self.users, self.apps)}
         keys |= {("tune", tune.slot, tune.epoch, tune.cpus) for tune in self._tunes(node)}
         return frozenset(keys)
 
@@ -409,23 +415,15 @@ class Service:
 
     def _start_order(self, node: Node, app: App, attempt: int) -> launcher.AppMasterOrder:
         folder = self._folder / app.name
-        # without it gRPC writes its own messages into the app master's log
-        env = {"EUNOMIA_ARBITER": self.address, "GRPC_VERBOSITY": os.environ.get("GRPC_VERBOSITY", "ERROR")}
-        if self.ca_file is not None:
-            env[CA_VARIABLE] = str(self.ca_file)
-        if app.more_trials:
-            env[MORE_TRIALS] = ",".join(map(str, app.more_trials))
-        for name in ("PYTHONPATH", "EUNOMIA_PLUGIN_PATH", "EUNOMIA_NO_PLUGINS", "EUNOMIA_LOG"):
-            if os.environ.get(name):
-                env[name] = os.environ[name]
         return launcher.AppMasterOrder(
             app=app.name,
             attempt=attempt,
             command=[sys.executable, "-m", "eunomia_appmaster.master", "--app-dir", str(folder)],
             folder=str(folder),
-            env=env,
+            env=master_environment(app, self.address, self.ca_file, self.settings.state_dir),
             token=self.tokens.app(app.name),
             asked=attempt == node.asked.get(app.name),
+            login=app.login,
         )
 
     def _judge_masters(self) -> None:

@@ -142,6 +142,7 @@ class NewsWriter:
         nodes: the machines.
         secret_of: returns a node's secret, for container tokens.
         certificate_name: returns the name in the certificate of a node's launcher; empty: it serves without TLS.
+        login_of: returns the account under which an app's workers run; empty: the launcher's own.
     """
 
     def __init__(
@@ -149,10 +150,12 @@ class NewsWriter:
         nodes: Nodes,
         secret_of: Callable[[str], bytes],
         certificate_name: Callable[[str], str] = lambda node: "",
+        login_of: Callable[[str], str] = lambda _: "",
     ) -> None:
         self._nodes = nodes
         self._secret_of = secret_of
         self._certificate_name = certificate_name
+        self._login_of = login_of
         self._marks: dict[int, list[tuple[float, ...]]] = {}
         self._seen: tuple[object, ...] = ()
         self._offer: tuple[Offer, pb.Offer] | None = None
@@ -304,7 +307,9 @@ class NewsWriter:
             node_id=place.node,
             container_manager_address="" if node is None else node.container_manager_address,
             resource=pb.Resource(memory_gib=memory_gib, cpus=cpus, gpus=1.0),
-            container_token=container_token(self._secret_of(place.node), app, place.node, place.slot, lease.epoch),
+            container_token=container_token(
+                self._secret_of(place.node), app, place.node, place.slot, lease.epoch, self._login_of(app)
+            ),
             version=lease.epoch,
             slot=place.slot,
             gpu=gpu,

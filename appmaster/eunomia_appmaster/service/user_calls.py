@@ -138,6 +138,7 @@ class UserCalls:
             user=user.name,
             limits=user.limits.message(),
             tokens=user.tokens,
+            login=user.login,
             live_apps=len(mine),
             live_jobs=live_jobs(mine),
             gpu_hours_used=self._of.gpu_hours.used_hours(user),

@@ -70,6 +70,7 @@ class User:
         tokens: number of its last token.
         token_hash: SHA-256 of the last token, as hexadecimal digits.
         token_ends_at: Unix time; None: never.
+        login: the account under which its processes run; empty: the arbiter's own.
         removed: the operator has removed it.
         day: the day in UTC of ``used_seconds``, such as "2026-11-27".
         used_seconds: slot-seconds of its apps on that day, up to the last look at them.
@@ -82,6 +83,7 @@ class User:
     tokens: int = 0
     token_hash: str = ""
     token_ends_at: float | None = None
+    login: str = ""
     removed: bool = False
     day: str = ""
     used_seconds: float = 0.0
@@ -119,7 +121,7 @@ def read_user(name: str, values: Any) -> User | None:
         user.limits.changed(pb.UserLimits())
     except (TypeError, KeyError, AttributeError, InputError):
         return None
-    texts = all(isinstance(text, str) for text in (user.token_hash, user.day, user.held_day))
+    texts = all(isinstance(text, str) for text in (user.token_hash, user.day, user.held_day, user.login))
     numbers = isinstance(user.tokens, int) and isinstance(user.used_seconds, int | float)
     ends = user.token_ends_at is None or isinstance(user.token_ends_at, int | float)
     return user if texts and numbers and ends and user.name == name and isinstance(user.seen, dict) else None

@@ -10,6 +10,7 @@ import structlog
 from eunomia.arbiter import ClusterView
 from eunomia.errors import InputError
 from eunomia.journal.values import Note
+from eunomia_appmaster.node.accounts import Account
 from eunomia_appmaster.node.system import MACHINE, System
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.service.app_record import App
@@ -26,6 +27,7 @@ class Users:
 
     Args:
         notes: of an earlier arbiter, by name.
+        check_login: raises ``InputError`` for an account under which processes cannot run.
         system: the machine's clocks.
     """
 
@@ -33,9 +35,11 @@ class Users:
         self,
         notes: Mapping[str, Any],
         *,
+        check_login: Callable[[str], object] = Account.of,
         system: System = MACHINE,
     ) -> None:
         self._system = system
+        self._account_of = check_login
         self._changing = asyncio.Lock()
         self._users: dict[str, User] = {}
         for name, values in notes.items():
@@ -92,15 +96,17 @@ class Users:
         """Add a user with its first token.
 
         Raises:
-            InputError: it is there, or a limit is out of bounds; nothing was changed.
+            InputError: it is there, a limit is out of bounds, or processes cannot run under its login; nothing was
+                changed.
         """
         check_name(request.user)
+        self._check_login(request.login)
         async with self._changing:
             before = self._users.get(request.user)
             if before is not None and not before.removed:
                 rule = "a user must be new (`users token` makes another token, `users set` changes limits)"
                 raise InputError(rule, value=f'"{request.user}"')
-            user = User(name=request.user, limits=UserLimits().changed(request.limits))
+            user = User(name=request.user, limits=UserLimits().changed(request.limits), login=request.login)
             if before is not None:
                 user.tokens, user.day, user.used_seconds = before.tokens, before.day, before.used_seconds
                 user.seen, user.held_day = before.seen, before.held_day
@@ -109,14 +115,18 @@ class Users:
         return made, token
 
     async def set_limits(self, request: pb.SetUserRequest, write: Write) -> User:
-        """Replace the limits that are given.
+        """Replace the limits that are given, and the login for apps to come.
 
         Raises:
-            InputError: there is no such user, or a limit is out of bounds; nothing was changed.
+            InputError: there is no such user, a limit is out of bounds, or processes cannot run under the login;
+                nothing was changed.
         """
         async with self._changing:
             user = self._named(request.user)
-            made = dataclasses.replace(user, limits=user.limits.changed(request.limits))
+            login = request.login if request.HasField("login") else user.login
+            if login != user.login:
+                self._check_login(login)
+            made = dataclasses.replace(user, limits=user.limits.changed(request.limits), login=login)
             await self._keep(made, write)
         return made
 
@@ -141,6 +151,15 @@ class Users:
             made, token = self._named(request.user).with_token(self._ends_at(request))
             await self._keep(made, write)
         return made, token
+
+    def login_of(self, name: str) -> str:
+        """Return the account under which a new app of a user runs; empty: the arbiter's own."""
+        user = self._users.get(name)
+        return "" if user is None else user.login
+
+    def _check_login(self, login: str) -> None:
+        if login:
+            self._account_of(login)
 
     def _named(self, name: str) -> User:
         user = self.get(name)

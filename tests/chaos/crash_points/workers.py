@@ -16,6 +16,7 @@ from eunomia_appmaster.launcher.containers import ContainerCommand, Containers
 from eunomia_appmaster.launcher.errors import SlotBusyError
 from eunomia_appmaster.launcher.node import Epochs, Node
 from eunomia_appmaster.launcher.zygote_client import ZygoteClient
+from eunomia_appmaster.launcher.zygotes import Zygotes
 from eunomia_appmaster.profiler.crc32c import crc32c, masked
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 
@@ -138,7 +139,7 @@ class Workers(Containers):
     """
 
     def __init__(self, node: Node, world: Any, gangs: dict[tuple[str, int, int], Gang]) -> None:
-        super().__init__(node, ZygoteClient(node.folder, enabled=False, preload=()))
+        super().__init__(node, Zygotes(ZygoteClient(node.folder, enabled=False, preload=())))
         self._world = world
         self._gangs = gangs
 

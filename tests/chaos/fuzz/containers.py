@@ -24,6 +24,7 @@ from eunomia_appmaster.launcher.node import Node
 from eunomia_appmaster.launcher.server import ContainerManager
 from eunomia_appmaster.launcher.stalls import Stalls
 from eunomia_appmaster.launcher.zygote_client import ZygoteClient
+from eunomia_appmaster.launcher.zygotes import Zygotes
 from eunomia_appmaster.node import local_machine
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2_grpc as rpc
@@ -69,7 +70,7 @@ class LauncherWorld:
         self._fault = fault
         self.node = Node(folder / "state", NODE, local_machine.detect(SLOTS, use_gpus=False))
         self.node.secret = SECRET
-        self.containers = _Containers(self.node, ZygoteClient(self.node.folder, enabled=False))
+        self.containers = _Containers(self.node, Zygotes(ZygoteClient(self.node.folder, enabled=False)))
         self.attackers = [f"app-{number}" for number in range(ATTACKERS)]
         self.real: list[tuple[str, bytes]] = []
         self._handlers = self._methods()
