@@ -143,7 +143,7 @@ def test_a_job_gets_a_gang_and_runs_once_that_is_acknowledged(lab: Any) -> None:
     assert lease.job == "ana/1"
     assert not lease.HasField("ends_at")  # fifo's leases are unlimited
     slots = [container.slot for container in lease.containers]
-    secret = lab.arbiter.service.tokens.container_secret
+    secret = lab.arbiter.service.tokens.container_secret(NODE)
     assert [container.container_token for container in lease.containers] == [
         container_token(secret, "ana", NODE, slot, lease.epoch) for slot in slots
     ]

@@ -164,6 +164,7 @@ def test_each_method_of_clients_is_a_users_or_the_operators() -> None:
 
     methods = {one.name for one in pb.DESCRIPTOR.services_by_name["ClientProtocol"].methods}
     operators = {"Resume", "SetProfile", "AcceptLoss", "AddUser", "SetUser", "RemoveUser", "NewToken"}
+    operators |= {"MakeJoinToken", "ListJoinTokens", "RevokeJoinToken"}
     assert methods == USERS_METHODS | operators
 
 
