@@ -12,6 +12,7 @@ import pytest
 
 from appmaster.accounts_lab import Served, accounts, needs_root, open_folder, python_for
 from appmaster.launcher_lab import eventually
+from eunomia import cli
 from eunomia.errors import InputError
 from eunomia_appmaster.client import Client
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
@@ -196,6 +197,45 @@ def test_one_users_script_reaches_nothing_of_anothers_or_of_roots(served: Served
 
     (ana.work / "end").touch()
     eventually(lambda: ana.client.app("good").state == "finished", "the good app")
+
+
+def test_logs_of_root_show_no_file_that_a_users_link_names(served: Served, capfd: pytest.CaptureFixture[str]) -> None:
+    assert (served.state / "apps" / "bad" / "1" / "stderr.log").is_symlink(), "from the attacks above"
+    assert cli.run(["logs", "bad", "--state-dir", str(served.state)]) == 2
+    said = capfd.readouterr()
+    assert "root's own" not in said.out + said.err
+    assert "a log must be readable" in said.err
+
+
+def test_a_search_that_has_ended_goes_on_under_the_login(served: Served, ana: User) -> None:
+    ana.put("search.py", "import os\nprint('as', os.getuid(), flush=True)\n")
+    text = (
+        '[app]\nname = "search"\n[job]\ncommand = "python search.py {args}"\nslots = 1\n'
+        '[space]\nlr = { type = "float", low = 0.1, high = 0.5 }\n[tuner]\ntrials = 1\nmetric = "loss"\n'
+    )
+    name = ana.client.submit(ana.work / "search.toml", text=text).name
+    eventually(lambda: ana.client.app(name).state in ("finished", "failed"), "the first trial")
+    assert ana.client.more_trials(name, 1).trials == 2
+    out = served.state / "apps" / name / "2" / "stdout.log"
+    eventually(lambda: out.exists() and f"as {ana.account.pw_uid}" in out.read_text(), "the second trial")
+    eventually(lambda: ana.client.app(name).state in ("finished", "failed"), "its end")
+
+
+@pytest.mark.slow
+def test_apps_of_a_user_beyond_its_disk_wait_until_they_take_less(served: Served, ana: User, bob: User) -> None:
+    served.client().set_user("bob", pb.UserLimits(disk_bytes=4.0 * (1 << 20)))
+    script = "import os\nopen(os.environ['EUNOMIA_RUN_DIR'] + '/big', 'wb').write(b'x' * (8 << 20))\n"
+    bob.put("big.py", script + WAITS)
+    (bob.work / "end").unlink(missing_ok=True)
+    bob.submit("big", "big.py")
+    eventually(lambda: bob.client.app("big").state == "suspended", "suspended")
+    assert (
+        "the folders of bob's apps take 0.01 GiB of disk, more than its limit of 0.00 GiB" in bob.client.app("big").why
+    )
+    bob.put("big.py", WAITS)
+    (served.state / "apps" / "big" / "1" / "big").unlink()
+    (bob.work / "end").touch()
+    eventually(lambda: bob.client.app("big").state == "finished", "it goes on")
 
 
 def test_each_user_has_a_zygote_of_its_own_and_apps_go_on_over_a_launchers_death(

@@ -55,8 +55,12 @@ def logs(
             raise InputError("a job must have written something to be shown", value=f"nothing in {files[0].parent}")
         if not number and not master:
             typer.echo(_whose(app, shown, known), err=True)
-        with contextlib.suppress(KeyboardInterrupt):
+        try:
             _show(files, lines, client if follow else None, app, shown)
+        except KeyboardInterrupt:
+            pass
+        except PermissionError as error:  # such as of a link of the user's to a file that is not its own
+            raise InputError("a log must be readable", value=error.strerror, place=error.filename) from error
 
 
 @value
