@@ -35,7 +35,8 @@ from eunomia_appmaster.runtimes.runtime import (
 _Answer = TypeVar("_Answer")
 _Failure = TypeVar("_Failure", bound=OfNode)
 _BUSY_KEY = "eunomia-slot-busy"
-_CALL_SECONDS = 10.0
+CALL_SECONDS = 10.0
+"""Seconds after which a call that waits for nothing is given up."""
 _ERRORS = {grpc.StatusCode.FAILED_PRECONDITION: LeaseOverError}
 _AWAY = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED})
 
@@ -50,6 +51,7 @@ class LauncherRuntime:
             before each call, since a restarted launcher may have another address; ``InputError``: there is none.
         login: the account under which its containers run; empty: the launcher's own.
         patience_seconds: how long a call is repeated while the launcher is away.
+        call_seconds: how long one call may take, in addition to what it waits for.
         fails_fast: whether calls fail at once while the launcher is away, until a watch has reached it again.
         system: threads and connections of the machine.
     """
@@ -62,6 +64,7 @@ class LauncherRuntime:
         *,
         login: str = "",
         patience_seconds: float = 10.0,
+        call_seconds: float = CALL_SECONDS,
         fails_fast: bool = False,
         system: System = MACHINE,
     ) -> None:
@@ -71,6 +74,7 @@ class LauncherRuntime:
         self._access = access
         self._login = login
         self._patience_seconds = patience_seconds
+        self._call_seconds = call_seconds
         self._fails_fast = fails_fast
         self._away: Away | None = None
         self._lock = system.lock()
@@ -225,7 +229,7 @@ class LauncherRuntime:
             raise self._named(RuntimeAwayError(rule, value=value))
         while True:
             try:
-                answer = call(*self._stub(), wait_seconds + _CALL_SECONDS)
+                answer = call(*self._stub(), wait_seconds + self._call_seconds)
             except (grpc.RpcError, OSError, InputError) as error:
                 failure = self._named(_failure(error))
                 if not isinstance(failure, RuntimeAwayError):

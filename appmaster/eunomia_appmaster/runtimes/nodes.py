@@ -25,6 +25,8 @@ log = structlog.get_logger()
 UNREACHABLE_SECONDS = 10.0
 """Seconds without an answer after which a node counts as one that its app's master cannot reach."""
 PATIENCE_SECONDS = 1.0
+CALL_SECONDS = 3.0
+"""Short, since the app master does nothing else while it calls a node that has hung."""
 
 
 @value
@@ -158,6 +160,7 @@ class NodeRuntimes:
             lambda: self._access_to(node),
             login=self._login,
             patience_seconds=PATIENCE_SECONDS,
+            call_seconds=CALL_SECONDS,
             fails_fast=True,
             system=self._system,
         )
