@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 from tests.appmaster import serving_lab
-from tests.appmaster.serving_lab import activity, client, eventually, supervisor, tiny_app, went_on
+from tests.appmaster.serving_lab import activity, client, eventually, live, supervisor, tiny_app, went_on
 from tests.appmaster.test_two_nodes import Annex
 
 from eunomia_appmaster import Client
@@ -133,6 +133,23 @@ def test_a_gang_over_two_nodes_trains_as_one_worker_does(made: Supervisor, annex
     one, both = trained["one"], trained["both"]
     assert one["step"] == both["step"] > 0
     assert max(float((one["model"][name] - both["model"][name]).abs().max()) for name in one["model"]) < TOLERANCE
+
+
+@pytest.mark.slow
+def test_a_gang_over_nodes_goes_on_while_a_launcher_or_its_app_master_is_started_again(tmp_path: Path) -> None:
+    with supervisor(tmp_path, slots=1) as made, client(made) as arbiter:
+        annex = Annex(made, tmp_path)
+        eventually(lambda: [node.alive for node in arbiter.health().nodes] == [True, True], "it joined")
+        arbiter.submit(wide_app(tmp_path, "wide", iterations=800))
+        eventually(lambda: went_on(made, "wide"), "steps")
+        annex.end(signal.SIGKILL)
+        annex.start()
+        ((_, master),) = live(made, masters=True)
+        os.kill(master, signal.SIGKILL)
+        assert over(arbiter, "wide") == "finished"
+        assert [line["event"] for line in activity(made, "wide") if line["event"] in ("start", "failed")] == ["start"]
+        assert len(ranks(tmp_path / "annex", "wide")) == 1
+        annex.end()
 
 
 @pytest.mark.slow
