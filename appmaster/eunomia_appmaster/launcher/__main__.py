@@ -226,10 +226,10 @@ def _lives(
 
 def _zygotes(node: Node, options: argparse.Namespace) -> Zygotes:
     def of_account(account: Account) -> ZygoteClient:
-        return ZygoteClient(node.folder, enabled=enabled, preload=options.preload, login=account.login)
+        return ZygoteClient(node.folder, enabled=enabled, preload=options.preload, login=account.login, node=node.name)
 
     enabled = not options.no_zygote
-    return Zygotes(ZygoteClient(node.folder, enabled=enabled, preload=options.preload), of_account)
+    return Zygotes(ZygoteClient(node.folder, enabled=enabled, preload=options.preload, node=node.name), of_account)
 
 
 def _run_folders(node: Node, containers: Containers) -> dict[Path, Path]:

@@ -36,7 +36,7 @@ from eunomia_appmaster.launcher.node import Node
 from eunomia_appmaster.launcher.orders import OrderSocket
 from eunomia_appmaster.launcher.orphans import Orphans
 from eunomia_appmaster.launcher.pipes import read_to_end
-from eunomia_appmaster.launcher.processes import MARK, ProcessId, kill
+from eunomia_appmaster.launcher.processes import MARK, NODE, ProcessId, kill
 from eunomia_appmaster.launcher.zygote_client import ZygoteClient
 from eunomia_appmaster.launcher.zygotes import Zygotes
 from eunomia_appmaster.node.control_groups import NoGroups
@@ -204,7 +204,7 @@ class Containers:
     def _start_plainly(self, container: Container, report_fd: int) -> None:
         process = subprocess.Popen(
             [sys.executable, "-I", "-S", shepherd.__file__, str(container.folder), str(report_fd)],
-            env={MARK: container.mark},
+            env={MARK: container.mark, NODE: self.node.name},
             pass_fds=[report_fd],
             stdin=subprocess.DEVNULL,
             start_new_session=True,

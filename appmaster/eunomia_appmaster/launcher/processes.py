@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MARK = "EUNOMIA_CONTAINER_ID"
+NODE = "EUNOMIA_NODE"  # the launcher that a marked process belongs to
 _GONE = frozenset("ZXx")  # zombies hold no memory and no device
 
 
@@ -90,7 +91,7 @@ def marks(node: str) -> set[str]:
     found: set[str] = set()
     for pid in _table():
         known = dict(line.partition(b"=")[::2] for line in _environment(pid))
-        mark, of = known.get(MARK.encode()), known.get(b"EUNOMIA_NODE", b"").decode(errors="replace")
+        mark, of = known.get(MARK.encode()), known.get(NODE.encode(), b"").decode(errors="replace")
         if mark is not None and of in ("", node):
             found.add(mark.decode(errors="replace"))
     return found

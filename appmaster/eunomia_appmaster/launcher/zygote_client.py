@@ -14,7 +14,7 @@ from typing import Any
 
 import structlog
 
-from eunomia_appmaster.launcher.processes import MARK, identify
+from eunomia_appmaster.launcher.processes import MARK, NODE, identify
 from eunomia_appmaster.launcher.stacks import write_stacks
 from eunomia_appmaster.launcher.zygote import MARK_BYTES
 from eunomia_appmaster.node.beats import STACKS
@@ -82,11 +82,15 @@ class ZygoteClient:
         enabled: False starts none; every worker then starts by exec.
         preload: modules that the zygote imports in addition to torch and the training helper, where installed.
         login: the account that its workers change to, whose zygote knows nothing else of this process; empty: none.
+        node: name of the launcher's node, by which others on this machine tell its processes from their own.
     """
 
-    def __init__(self, state: Path, *, enabled: bool = True, preload: Sequence[str] = (), login: str = "") -> None:
+    def __init__(
+        self, state: Path, *, enabled: bool = True, preload: Sequence[str] = (), login: str = "", node: str = ""
+    ) -> None:
         self._state = state
         self._login = login
+        self._node = node
         self._enabled = enabled
         self._preload = tuple(preload)
         self._ready = asyncio.Event()
@@ -206,6 +210,7 @@ class ZygoteClient:
                     **(bare_environment() if self._login else os.environ),
                     **dict.fromkeys(THREADS, "1"),
                     MARK: "-" * MARK_BYTES,
+                    NODE: self._node,
                     STACKS: str(self._state / STACKS_FOLDER),
                 },
                 pass_fds=[theirs.fileno()],
