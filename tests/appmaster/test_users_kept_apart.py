@@ -4,6 +4,7 @@ import json
 import os
 import pwd
 import signal
+import socket
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +16,7 @@ from appmaster.launcher_lab import eventually
 from eunomia import cli
 from eunomia.errors import InputError
 from eunomia_appmaster.client import Client
+from eunomia_appmaster.node.file_rights import as_account
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 
 pytestmark = needs_root
@@ -219,6 +221,35 @@ def test_a_search_that_has_ended_goes_on_under_the_login(served: Served, ana: Us
     out = served.state / "apps" / name / "2" / "stdout.log"
     eventually(lambda: out.exists() and f"as {ana.account.pw_uid}" in out.read_text(), "the second trial")
     eventually(lambda: ana.client.app(name).state in ("finished", "failed"), "its end")
+
+
+def test_a_worker_talks_with_the_launcher_over_its_own_socket_alone(served: Served, ana: User, bob: User) -> None:
+    script = (
+        "import json, os, socket, sys\n"
+        "from pathlib import Path\n"
+        "from eunomia_appmaster.node.pulse import PulseWriter\n"
+        "from eunomia_appmaster.node.stall_watch import Phase\n"
+        "from eunomia_appmaster.training.orders import OrderClient\n"
+        "own = Path(os.environ['EUNOMIA_CONTAINER_DIR'])\n"
+        "PulseWriter(own).beat(Phase.STEPS)\n"
+        "client = OrderClient(own, 0)\n"
+        "client.say('saved', {'step': 7})\n"
+        "client.flush()\n"
+        "print(client._socket is not None, own.parent / 'orders.sock', flush=True)\n"
+    )
+    ana.put("talks.py", script + WAITS)
+    (ana.work / "end").unlink(missing_ok=True)
+    ana.submit("talks", "talks.py")
+    out = served.state / "apps" / "talks" / "1" / "stdout.log"
+    eventually(lambda: out.exists() and "up" in out.read_text(), "its words")
+    connected, address = out.read_text().split()[:2]
+    assert connected == "True"
+    record = Path(address).with_name("container.json")
+    eventually(lambda: json.loads(record.read_text())["status"].get("saved_step") == "7", "what it said")
+    with as_account(bob.account.pw_uid, bob.account.pw_gid), pytest.raises(PermissionError):
+        socket.socket(socket.AF_UNIX, socket.SOCK_STREAM).connect(address)
+    (ana.work / "end").touch()
+    eventually(lambda: ana.client.app("talks").state == "finished", "its end")
 
 
 @pytest.mark.slow
