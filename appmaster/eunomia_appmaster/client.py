@@ -18,6 +18,7 @@ from eunomia_appmaster.app.submission import login_name
 from eunomia_appmaster.explaining.best_jobs import BestJob, best_job, check_metric
 from eunomia_appmaster.explaining.failures import failure_text
 from eunomia_appmaster.join_administration import JoinAdministration
+from eunomia_appmaster.node_administration import NodeAdministration
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
 from eunomia_appmaster.protocol.connecting import ADDRESS_FILE, Address, check_target, tls_error
@@ -102,7 +103,7 @@ class SubmittedApp:
         return self._client.best(self.name)
 
 
-class Client(UserAdministration, JoinAdministration):
+class Client(UserAdministration, NodeAdministration, JoinAdministration):
     """A connection to an arbiter; a context manager.
 
     Args:

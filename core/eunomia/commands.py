@@ -44,6 +44,7 @@ class Command:
         return loaded
 
 
+_APPMASTER: Final = "eunomia_appmaster.commands"
 _CLIENT: Final = ("grpc", "google.protobuf")
 
 BUILT_IN: Final = (
@@ -159,12 +160,9 @@ BUILT_IN: Final = (
         target="eunomia_appmaster.commands.resume:resume",
         needs=_CLIENT,
     ),
-    Command(
-        name="logs",
-        help="Show what a job has written.",
-        target="eunomia_appmaster.commands.logs:logs",
-        needs=_CLIENT,
-    ),
+    Command(name="logs", help="Show what a job has written.", target=f"{_APPMASTER}.logs:logs", needs=_CLIENT),
+    Command(name="nodes", help="Machines: list, drain, undrain, remove.", target=f"{_APPMASTER}.nodes:nodes"),
+    Command(name="launcher", help="Run a machine that joins an arbiter.", target=f"{_APPMASTER}.launcher:launcher"),
     Command(
         name="plugins",
         help="List plugins and profiles, or resolve a profile.",

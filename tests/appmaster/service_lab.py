@@ -18,6 +18,7 @@ from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
 from eunomia_appmaster.protocol import launcher_pb2 as lpb
 from eunomia_appmaster.protocol import launcher_pb2_grpc as lrpc
+from eunomia_appmaster.protocol.versions import PROTOCOL, PYTHON, VERSION
 from eunomia_appmaster.service.server import start_server
 from eunomia_appmaster.service.service import Service
 from eunomia_appmaster.service.settings import Settings
@@ -142,6 +143,9 @@ class Launcher:
             "app_masters": list(self.masters.values()),
             "containers": self.containers,
             "launcher_id": self.launcher_id,
+            "version": VERSION,
+            "python": PYTHON,
+            "protocol": PROTOCOL,
         }
         answer = self.stub().RegisterNode(
             lpb.RegisterNodeRequest(**(values | more)), metadata=self.token, timeout=PATIENCE_SECONDS

@@ -22,6 +22,7 @@ from eunomia_appmaster.protocol.connecting import Address
 from eunomia_appmaster.protocol.join_text import JoinText, fingerprint
 from eunomia_appmaster.protocol.node_names import tls_name
 from eunomia_appmaster.protocol.tokens import node_token
+from eunomia_appmaster.protocol.versions import PROTOCOL, PYTHON, VERSION
 from eunomia_appmaster.service.certificates import Certificates, make, names_of
 from eunomia_appmaster.service.node_authority import NodeAuthority
 
@@ -42,6 +43,9 @@ class Cluster:
 
     def register(self, metadata: tuple[tuple[str, str], ...], node: str) -> lpb.RegisterNodeResponse:
         request = lpb.RegisterNodeRequest(
+            version=VERSION,
+            python=PYTHON,
+            protocol=PROTOCOL,
             node=node,
             host=node,
             container_manager_address="127.0.0.1:1",
@@ -189,7 +193,7 @@ def test_a_credential_is_of_one_node_and_of_its_last_join(cluster: Cluster) -> N
     again.join(cluster.token())
     with pytest.raises(grpc.RpcError) as ended:
         cluster.register(first.metadata(), "b08")
-    assert ended.value.code() is grpc.StatusCode.UNAUTHENTICATED
+    assert ended.value.code() is grpc.StatusCode.PERMISSION_DENIED
     assert cluster.arbiter.service.tokens.container_secret("b08") != before
     assert names_of(again.certificate)[0] != names_of(first.certificate)[0]
 
@@ -206,7 +210,7 @@ def test_a_removed_nodes_credential_is_refused_also_after_a_restart(cluster: Clu
     node = cluster.node("b08")
     with pytest.raises(grpc.RpcError) as refused:
         cluster.register(node.metadata(), "b08")
-    assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+    assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
     with pytest.raises(InputError):
         node.renew()
     node.join(cluster.token())  # the operator may let it in again

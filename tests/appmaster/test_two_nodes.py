@@ -1,5 +1,6 @@
 """Two launchers on one host, with folders of their own, under one arbiter: joins at run time, kills, restarts."""
 
+import json
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ import pytest
 from tests.appmaster import serving_lab
 from tests.appmaster.serving_lab import client, eventually, ready, supervisor
 
+from eunomia import cli
 from eunomia_appmaster import Client
 from eunomia_appmaster.node.supervisor import Supervisor
 
@@ -26,11 +28,11 @@ class Annex:
 
     def start(self) -> "subprocess.Popen[bytes]":
         """Start the launcher."""
-        command = [sys.executable, "-m", "eunomia_appmaster.launcher", "--state", str(self._made.state_dir)]
+        command = [sys.executable, "-m", "eunomia.cli", "launcher", "--state", str(self._made.state_dir)]
         command += ["--node-dir", str(self._folder / self.node), "--node", self.node, "--slots", str(self._slots)]
         command += ["--arbiter", self._made.address, "--token-file", str(self._made.run_dir / "launcher.token")]
         with (self._folder / f"{self.node}.log").open("ab") as log:
-            self.process = subprocess.Popen([*command, "--no-zygote", "--cpu-only"], stdout=log, stderr=log)
+            self.process = subprocess.Popen([*command, "--cpu-only"], stdout=log, stderr=log)
         return self.process
 
     def end(self, number: int = signal.SIGTERM) -> None:
@@ -78,5 +80,42 @@ def test_a_launcher_of_a_second_node_may_be_killed_and_comes_back(made: Supervis
         annex.start()
         eventually(lambda: len(arbiter.health().nodes) == 2 and alive(arbiter)["annex"], "it is back")
         assert [(slot.machine, slot.slot) for slot in arbiter.list(slots=True).slots] == slots
-        head = made.launcher
-        assert head is not None and head.failure is None
+        assert made.launcher is not None
+        assert made.launcher.failure is None
+
+
+def test_the_commands_list_drain_and_remove_a_node_and_its_launcher_ends(
+    made: Supervisor, annex: Annex, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = ("--state-dir", str(made.state_dir))
+
+    def said(*words: str) -> str:
+        capsys.readouterr()
+        assert cli.run(words) == 0, capsys.readouterr().err
+        return capsys.readouterr().out
+
+    with client(made) as arbiter:
+        eventually(lambda: alive(arbiter).get("annex"), "it joined")
+    head, row = eventually(lambda: (lines := said("nodes", *where).splitlines()[1:])[1:] and lines, "two nodes")
+    assert head.split()[1:4] == ["up", "2", "cpu"]
+    assert row.split()[:4] == ["annex", "up", "1", "cpu"]
+    assert said("nodes", "drain", "annex", "--why", "ana: maintenance", *where).splitlines()[1].split()[1] == "drained"
+    assert "ana: maintenance" in said("nodes", *where)
+    seen = json.loads(said("nodes", "--json", *where))
+    assert [(node["node"], node["state"]) for node in seen["nodes"]][1] == ("annex", "drained")
+    said("nodes", "undrain", "annex", *where)
+    assert said("nodes", "remove", "annex", *where) == "annex: removed\n"
+    assert annex.process.wait(30) == 2
+    assert "a node that was removed must be started again to join" in (annex._folder / "annex.log").read_text()
+    annex.start()
+    eventually(lambda: "annex" in said("nodes", *where), "it joined again")
+
+
+def test_an_arbiter_without_a_launcher_waits_for_the_first_node(tmp_path: Path) -> None:
+    with supervisor(tmp_path, launcher=False) as made, client(made) as arbiter:
+        assert not arbiter.health().ready
+        annex = Annex(made, tmp_path)
+        eventually(lambda: ready(arbiter), "ready")
+        assert alive(arbiter) == {"annex": True}
+        assert not list((made.state_dir / "launcher").glob("*"))
+        annex.end()

@@ -148,6 +148,13 @@ def test_a_users_token_calls_no_method_of_the_operator(served: Lab, ana: Client)
         "Resume": ana.resume,
         "SetProfile": lambda: ana.drop_profile("x"),
         "AcceptLoss": ana.accept_loss,
+        "MakeJoinToken": ana.make_join_token,
+        "ListJoinTokens": ana.join_tokens,
+        "RevokeJoinToken": lambda: ana.revoke_join_token(1),
+        "ListNodes": ana.nodes,
+        "DrainNode": lambda: ana.drain_node("box7"),
+        "UndrainNode": lambda: ana.undrain_node("box7"),
+        "RemoveNode": lambda: ana.remove_node("box7"),
     }
     for name, call in calls.items():
         with pytest.raises(InputError, match=f"{name} must be called with the operator's token.*user ana"):
@@ -164,8 +171,9 @@ def test_each_method_of_clients_is_a_users_or_the_operators() -> None:
 
     methods = {one.name for one in pb.DESCRIPTOR.services_by_name["ClientProtocol"].methods}
     operators = {"Resume", "SetProfile", "AcceptLoss", "AddUser", "SetUser", "RemoveUser", "NewToken"}
-    operators |= {"MakeJoinToken", "ListJoinTokens", "RevokeJoinToken"}
-    assert methods == USERS_METHODS | operators
+    nodes = {"ListNodes", "DrainNode", "UndrainNode", "RemoveNode"}
+    joins = {"MakeJoinToken", "ListJoinTokens", "RevokeJoinToken"}
+    assert methods == USERS_METHODS | operators | nodes | joins
 
 
 def test_limits_of_a_user_are_refused_with_the_limit(

@@ -41,6 +41,7 @@ from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
 from eunomia_appmaster.protocol import launcher_pb2 as lpb
 from eunomia_appmaster.protocol import launcher_pb2_grpc as lrpc
+from eunomia_appmaster.protocol.versions import PROTOCOL, PYTHON, VERSION
 
 ROOT = Path(__file__).parent.parent.parent
 SLOTS = 64
@@ -239,6 +240,7 @@ class Town:
         request = lpb.RegisterNodeRequest(
             node="box7", container_manager_address="127.0.0.1:1", slots=slots, cpus=SLOTS, memory_gib=SLOTS
         )
+        request.version, request.python, request.protocol = VERSION, PYTHON, PROTOCOL
         request.slot_states.extend(states.values())
         registered = await stub.RegisterNode(request, metadata=token)
         number, started = 0, []

@@ -51,6 +51,8 @@ def serve(flags: ServeFlags) -> int:
         typer.echo(f"accepted: {accepted}; the arbiter decides from now on")
         return 0
     serving = checked(flags)
+    if flags.no_launcher:
+        return _serve_alone(flags, serving)
     machine = local_machine.detect(flags.slots, use_gpus=not flags.cpu_only, slot_types=flags.slot_types)
     groups = choose(flags.home, flags.control_groups, paced=machine.is_paced)
     stop = _Stop(reloads=serving.certificates is not None)
@@ -67,6 +69,33 @@ def serve(flags: ServeFlags) -> int:
         supervisor.end_now()
     finally:
         groups.close()
+    return stop.exit_code
+
+
+def _serve_alone(flags: ServeFlags, serving: "Serving") -> int:
+    """Run the arbiter without a launcher; returns the exit code once it has ended."""
+    from eunomia_appmaster.node.supervisor import Supervisor
+
+    stop, supervisor = _Stop(reloads=serving.certificates is not None), Supervisor(flags.home, serving)
+    try:
+        with supervisor:
+            facts = {
+                "schema": "eunomia/serve@1",
+                "address": supervisor.address,
+                "policy": serving.policy,
+                "slots": 0,
+                "state_dir": str(supervisor.state_dir),
+                "token_file": str(supervisor.token_file),
+                "launcher_token_file": str(supervisor.run_dir / "launcher.token"),
+                "pid": os.getpid(),
+            }
+            join = f"eunomia launcher --arbiter {supervisor.address} --token-file {facts['launcher_token_file']}"
+            machine = f"no slots here; a node joins with {join} --state {supervisor.state_dir}"
+            typer.echo(json.dumps(facts) if flags.as_json else "\n".join(_lines(machine, facts, [])))
+            stop.wait(supervisor)
+    except KeyboardInterrupt:  # a second signal
+        stop.ignore()
+        supervisor.end_now()
     return stop.exit_code
 
 
@@ -92,6 +121,7 @@ def checked(flags: ServeFlags) -> "Serving":
         slots=flags.slots,
         slot_types=flags.slot_types,
         cpu_only=flags.cpu_only,
+        launcher=not flags.no_launcher,
         address=flags.address,
         seed=flags.seed,
         certificates=certificates,

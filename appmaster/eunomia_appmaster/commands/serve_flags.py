@@ -45,6 +45,9 @@ class ServeFlags(BaseModel):
     app_gib: Annotated[
         float, typer.Option("--app-gib", metavar="N", min=0.0, help="GiB of disk for each app's folder; 0: any.")
     ] = 0.0
+    no_launcher: Annotated[
+        bool, typer.Option("--no-launcher", help="No slots here: nodes join by eunomia launcher.")
+    ] = False
     cpu_only: Annotated[bool, typer.Option("--cpu-only", help="CPU slots even where there are GPUs.")] = False
     address: Annotated[
         str, typer.Option("--address", metavar="HOST:PORT", help="Beyond loopback only with certificates.")

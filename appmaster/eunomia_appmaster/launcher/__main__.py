@@ -24,9 +24,10 @@ from eunomia_appmaster.launcher.access import ArbiterAccess, TokenFileAccess
 from eunomia_appmaster.launcher.app_masters import AppMasters
 from eunomia_appmaster.launcher.confinement import MOST_PROCESSES, Confinement, kill_short_of_memory
 from eunomia_appmaster.launcher.containers import Containers
+from eunomia_appmaster.launcher.errors import RemovedError
 from eunomia_appmaster.launcher.foreign_gpus import ANSWERS, ForeignGpus
 from eunomia_appmaster.launcher.gpu_faults import GpuFaults, NvmlFaults
-from eunomia_appmaster.launcher.joining import OwnJoin, joined_of
+from eunomia_appmaster.launcher.joining import JOINED, OwnJoin, joined_of
 from eunomia_appmaster.launcher.listening import ListenAddress
 from eunomia_appmaster.launcher.node import Node, default_name
 from eunomia_appmaster.launcher.orphans import Orphans
@@ -159,8 +160,10 @@ async def run(options: argparse.Namespace) -> None:
     first: list[asyncio.Future[Any]] = [end, tasks[0]]
     await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
     await server.stop(0.0)
-    if end.done() and end.result() != signal.SIGHUP:
+    if (end.done() and end.result() != signal.SIGHUP) or _is_removed(tasks[0]):
         await _end_all(containers, masters, options.stop_seconds)
+    if _is_removed(tasks[0]):
+        (node.folder / JOINED).unlink(missing_ok=True)  # its credential is refused: it joins again with another token
     for task in tasks:
         task.cancel()
     ends = await asyncio.gather(*tasks, return_exceptions=True)
@@ -236,6 +239,11 @@ def _run_folders(node: Node, containers: Containers) -> dict[Path, Path]:
     """Return the folders with the output of jobs that run, each with the folder of its app."""
     running = [one for one in containers.on_slots() if not one.completed]
     return {one.run_folder: node.app_folder(one.status.app) for one in running}
+
+
+def _is_removed(life: "asyncio.Task[None]") -> bool:
+    """Return whether a tracker ended since the operator has removed the node."""
+    return life.done() and not life.cancelled() and isinstance(life.exception(), RemovedError)
 
 
 def _signalled() -> "asyncio.Future[int]":

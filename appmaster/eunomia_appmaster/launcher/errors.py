@@ -9,6 +9,7 @@ __all__ = [
     "NoRoomError",
     "NotOwnError",
     "NotRegisteredError",
+    "RemovedError",
     "SlotBusyError",
     "UnknownContainerError",
     "not_written",
@@ -35,6 +36,10 @@ def not_written(rule: str, error: OSError) -> EunomiaError:
 
 class NotOwnError(EunomiaError):
     """A folder or container is not the app's own."""
+
+
+class RemovedError(InputError):
+    """The operator has removed this node: the launcher ends its containers, then itself."""
 
 
 class NotRegisteredError(EunomiaError):

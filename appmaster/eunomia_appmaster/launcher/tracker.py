@@ -7,6 +7,7 @@ the registration, so the node registers again with all its containers.
 import asyncio
 import os
 from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -16,15 +17,25 @@ from eunomia.errors import EunomiaError, InputError
 from eunomia_appmaster.launcher.access import ArbiterAccess
 from eunomia_appmaster.launcher.app_masters import AppMasters
 from eunomia_appmaster.launcher.containers import Containers
+from eunomia_appmaster.launcher.errors import RemovedError
 from eunomia_appmaster.launcher.node import Node
 from eunomia_appmaster.node.beats import HANGS, LAST_HANG
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2_grpc as rpc
+from eunomia_appmaster.protocol.versions import PROTOCOL, PYTHON, VERSION
 
 log = structlog.get_logger()
 
-_AGAIN = frozenset({grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.NOT_FOUND})
+_AGAIN = frozenset(
+    {
+        grpc.StatusCode.PERMISSION_DENIED,
+        grpc.StatusCode.FAILED_PRECONDITION,
+        grpc.StatusCode.UNAUTHENTICATED,
+        grpc.StatusCode.NOT_FOUND,
+    }
+)
 _REFUSED = frozenset({grpc.StatusCode.ALREADY_EXISTS, grpc.StatusCode.INVALID_ARGUMENT})
+_REMOVED = grpc.StatusCode.PERMISSION_DENIED
 _CALL_SECONDS = 10.0  # for calls that are answered at once
 _REGISTER_SECONDS = 30.0  # the arbiter may look first whether another launcher of this node answers
 
@@ -73,6 +84,7 @@ class Tracker:
 
         Raises:
             InputError: the arbiter refused this launcher's first registration.
+            RemovedError: the operator has removed the node.
         """
         try:
             while True:
@@ -138,6 +150,11 @@ class Tracker:
                 home=self._node.home,
                 mark=self._node.mark,
                 draining=self._app_masters.draining,
+                version=VERSION,
+                python=PYTHON,
+                protocol=PROTOCOL,
+                boot_id=_boot_id(),
+                load=os.getloadavg()[0],
                 hangs=int(os.environ.get(HANGS, "0")),
                 last_hang=os.environ.get(LAST_HANG, ""),
             )
@@ -147,6 +164,8 @@ class Tracker:
                 )
                 break
             except grpc.aio.AioRpcError as error:
+                if error.code() is _REMOVED:
+                    raise RemovedError(error.details() or "a node must not have been removed") from None
                 if error.code() in _REFUSED and not self._registration_id:
                     raise InputError(error.details() or error.code().name) from None
                 log.info("arbiter.away", code=error.code().name, error=error.details())
@@ -173,6 +192,7 @@ class Tracker:
                 app_masters=news.app_masters,
                 slot_states=news.slot_states,
                 draining=news.draining,
+                load=os.getloadavg()[0],
             )
             timeout = self._heartbeat_seconds + _CALL_SECONDS
             try:
@@ -290,6 +310,14 @@ class Tracker:
         for mate in self._containers.on_slots():
             if (mate.status.app, mate.status.job, mate.status.incarnation) == lease:
                 self._containers.suspend(mate, seconds, reason)
+
+
+def _boot_id() -> str:
+    """Return the identifier of this start of the machine; empty: not known."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
 
 
 def _key(master: pb.AppMasterStatus) -> str:

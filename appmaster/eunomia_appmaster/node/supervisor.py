@@ -249,6 +249,8 @@ class Serving:
     """Further options of ``eunomia_appmaster.launcher``."""
     certificates: "Certificates | None" = None
     """For TLS; an address beyond loopback needs them."""
+    launcher: bool = True
+    """Whether this machine has slots; without a launcher, its nodes join from elsewhere."""
 
 
 DEFAULT: Final = Serving()
@@ -322,16 +324,18 @@ class Supervisor:
         self._address = self._left_address() or self._address
         (self.run_dir / "address").unlink(missing_ok=True)
         try:
-            self._take_locks()
+            if self._serving.launcher:
+                self._take_locks()
             self.arbiter = self._make("arbiter", self._arbiter_command(), signal.SIGTERM)
             self.arbiter.start()
             self._await(lambda _: (self.run_dir / "address").exists(), "the arbiter listens", still_seconds)
             # a port that was free once is kept over restarts
             self._address = f"{self._address.rpartition(':')[0]}:{self.address.rpartition(':')[2]}"
             self.arbiter.command = [option for option in self._arbiter_command() if option != ACCEPT_LOSS]
-            self.launcher = self._make("launcher", self._launcher_command(), signal.SIGHUP)
-            self.launcher.pass_fds = self.locks.fds
-            self.launcher.start()
+            if self._serving.launcher:
+                self.launcher = self._make("launcher", self._launcher_command(), signal.SIGHUP)
+                self.launcher.pass_fds = self.locks.fds
+                self.launcher.start()
             self._await(self._ready, "the arbiter has its machine", still_seconds)
         except BaseException as error:
             self.__exit__(type(error))
@@ -394,7 +398,7 @@ class Supervisor:
         try:
             with Client(self.address, token_file=self.token_file, timeout_seconds=timeout_seconds) as client:
                 health = client.health()
-                return health.ready or bool(health.question)
+                return health.ready or bool(health.question) or not self._serving.launcher
         except (EunomiaError, OSError):
             return False
 

@@ -2030,6 +2030,244 @@ class NewTokenRequest(_message.Message):
 Global___NewTokenRequest: _TypeAlias = NewTokenRequest  # noqa: Y015
 
 @_typing.final
+class ListNodesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListNodesRequest: _TypeAlias = ListNodesRequest  # noqa: Y015
+
+@_typing.final
+class ListNodesResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeView]: ...
+    def __init__(
+        self,
+        *,
+        nodes: _abc.Iterable[Global___NodeView] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["nodes", b"nodes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListNodesResponse: _TypeAlias = ListNodesResponse  # noqa: Y015
+
+@_typing.final
+class NodeView(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class SlotsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    NODE_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    SLOTS_FIELD_NUMBER: _builtins.int
+    MISSING_FIELD_NUMBER: _builtins.int
+    HELD_FIELD_NUMBER: _builtins.int
+    LOAD_FIELD_NUMBER: _builtins.int
+    HEARD_SECONDS_FIELD_NUMBER: _builtins.int
+    WHY_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    ENDS_IN_SECONDS_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    HEAD_FIELD_NUMBER: _builtins.int
+    LEAVES_FIELD_NUMBER: _builtins.int
+    node: _builtins.str
+    state: _builtins.str
+    """up, draining (held slots are left), drained, or down"""
+    held: _builtins.int
+    """slots that a lease has"""
+    load: _builtins.float
+    """of the machine, mean of a minute; absent: not known"""
+    heard_seconds: _builtins.float
+    """since its last call; absent: not heard since the arbiter's start"""
+    why: _builtins.str
+    """of any state but up, in words"""
+    version: _builtins.str
+    """of Eunomia there"""
+    ends_in_seconds: _builtins.float
+    """the last lease on it, while it drains and all have an end"""
+    address: _builtins.str
+    """of its launcher's service"""
+    head: _builtins.bool
+    leaves: _builtins.bool
+    """it is removed once it is empty"""
+    @_builtins.property
+    def slots(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """by slot type, those that the journal knows"""
+
+    @_builtins.property
+    def missing(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """slots of them that its launcher did not find"""
+
+    def __init__(
+        self,
+        *,
+        node: _builtins.str = ...,
+        state: _builtins.str = ...,
+        slots: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        missing: _abc.Iterable[_builtins.int] | None = ...,
+        held: _builtins.int = ...,
+        load: _builtins.float | None = ...,
+        heard_seconds: _builtins.float | None = ...,
+        why: _builtins.str = ...,
+        version: _builtins.str = ...,
+        ends_in_seconds: _builtins.float | None = ...,
+        address: _builtins.str = ...,
+        head: _builtins.bool = ...,
+        leaves: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_ends_in_seconds", b"_ends_in_seconds", "_heard_seconds", b"_heard_seconds", "_load", b"_load", "ends_in_seconds", b"ends_in_seconds", "heard_seconds", b"heard_seconds", "load", b"load"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ends_in_seconds", b"_ends_in_seconds", "_heard_seconds", b"_heard_seconds", "_load", b"_load", "address", b"address", "ends_in_seconds", b"ends_in_seconds", "head", b"head", "heard_seconds", b"heard_seconds", "held", b"held", "leaves", b"leaves", "load", b"load", "missing", b"missing", "node", b"node", "slots", b"slots", "state", b"state", "version", b"version", "why", b"why"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__ends_in_seconds: _TypeAlias = _typing.Literal["ends_in_seconds"]  # noqa: Y015
+    _WhichOneofArgType__ends_in_seconds: _TypeAlias = _typing.Literal["_ends_in_seconds", b"_ends_in_seconds"]  # noqa: Y015
+    _WhichOneofReturnType__heard_seconds: _TypeAlias = _typing.Literal["heard_seconds"]  # noqa: Y015
+    _WhichOneofArgType__heard_seconds: _TypeAlias = _typing.Literal["_heard_seconds", b"_heard_seconds"]  # noqa: Y015
+    _WhichOneofReturnType__load: _TypeAlias = _typing.Literal["load"]  # noqa: Y015
+    _WhichOneofArgType__load: _TypeAlias = _typing.Literal["_load", b"_load"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__ends_in_seconds) -> _WhichOneofReturnType__ends_in_seconds | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__heard_seconds) -> _WhichOneofReturnType__heard_seconds | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__load) -> _WhichOneofReturnType__load | None: ...
+
+Global___NodeView: _TypeAlias = NodeView  # noqa: Y015
+
+@_typing.final
+class DrainNodeRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: _builtins.int
+    WHY_FIELD_NUMBER: _builtins.int
+    WITHIN_SECONDS_FIELD_NUMBER: _builtins.int
+    node: _builtins.str
+    why: _builtins.str
+    within_seconds: _builtins.float
+    """leases that have no end before then are ended in time"""
+    def __init__(
+        self,
+        *,
+        node: _builtins.str = ...,
+        why: _builtins.str = ...,
+        within_seconds: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_within_seconds", b"_within_seconds", "within_seconds", b"within_seconds"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_within_seconds", b"_within_seconds", "node", b"node", "why", b"why", "within_seconds", b"within_seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__within_seconds: _TypeAlias = _typing.Literal["within_seconds"]  # noqa: Y015
+    _WhichOneofArgType__within_seconds: _TypeAlias = _typing.Literal["_within_seconds", b"_within_seconds"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__within_seconds) -> _WhichOneofReturnType__within_seconds | None: ...
+
+Global___DrainNodeRequest: _TypeAlias = DrainNodeRequest  # noqa: Y015
+
+@_typing.final
+class UndrainNodeRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: _builtins.int
+    node: _builtins.str
+    def __init__(
+        self,
+        *,
+        node: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UndrainNodeRequest: _TypeAlias = UndrainNodeRequest  # noqa: Y015
+
+@_typing.final
+class RemoveNodeRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: _builtins.int
+    NOW_FIELD_NUMBER: _builtins.int
+    IS_OFF_FIELD_NUMBER: _builtins.int
+    WHY_FIELD_NUMBER: _builtins.int
+    node: _builtins.str
+    now: _builtins.bool
+    is_off: _builtins.bool
+    """its processes are known to be dead"""
+    why: _builtins.str
+    def __init__(
+        self,
+        *,
+        node: _builtins.str = ...,
+        now: _builtins.bool = ...,
+        is_off: _builtins.bool = ...,
+        why: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_off", b"is_off", "node", b"node", "now", b"now", "why", b"why"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RemoveNodeRequest: _TypeAlias = RemoveNodeRequest  # noqa: Y015
+
+@_typing.final
+class RemoveNodeResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEFT_FIELD_NUMBER: _builtins.int
+    NODE_FIELD_NUMBER: _builtins.int
+    left: _builtins.bool
+    """false: it drains first"""
+    @_builtins.property
+    def node(self) -> Global___NodeView:
+        """as it is now, or was"""
+
+    def __init__(
+        self,
+        *,
+        left: _builtins.bool = ...,
+        node: Global___NodeView | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["node", b"node"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["left", b"left", "node", b"node"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RemoveNodeResponse: _TypeAlias = RemoveNodeResponse  # noqa: Y015
+
+@_typing.final
 class ListUsersRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -305,6 +305,26 @@ class ClientProtocolStub:
                 request_serializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.NewTokenRequest.SerializeToString,
                 response_deserializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.UserToken.FromString,
                 _registered_method=True)
+        self.ListNodes = channel.unary_unary(
+                '/eunomia.arbiter.ClientProtocol/ListNodes',
+                request_serializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.ListNodesRequest.SerializeToString,
+                response_deserializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.ListNodesResponse.FromString,
+                _registered_method=True)
+        self.DrainNode = channel.unary_unary(
+                '/eunomia.arbiter.ClientProtocol/DrainNode',
+                request_serializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.DrainNodeRequest.SerializeToString,
+                response_deserializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.NodeView.FromString,
+                _registered_method=True)
+        self.UndrainNode = channel.unary_unary(
+                '/eunomia.arbiter.ClientProtocol/UndrainNode',
+                request_serializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.UndrainNodeRequest.SerializeToString,
+                response_deserializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.NodeView.FromString,
+                _registered_method=True)
+        self.RemoveNode = channel.unary_unary(
+                '/eunomia.arbiter.ClientProtocol/RemoveNode',
+                request_serializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.RemoveNodeRequest.SerializeToString,
+                response_deserializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.RemoveNodeResponse.FromString,
+                _registered_method=True)
 
 
 class ClientProtocolServicer:
@@ -445,6 +465,34 @@ class ClientProtocolServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListNodes(self, request, context):
+        """(operator) The nodes of the cluster. INVALID_ARGUMENT of the others: no such node, or it cannot be done now.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DrainNode(self, request, context):
+        """(operator) No lease begins on the node from now on; those on it end with their term. Journaled with the reason.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UndrainNode(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RemoveNode(self, request, context):
+        """(operator) The node drains and leaves the cluster once it is empty; `now`: at once, what runs there goes on elsewhere
+        from its last checkpoint. A node that does not answer is removed only if its machine is known to be off.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ClientProtocolServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -537,6 +585,26 @@ def add_ClientProtocolServicer_to_server(servicer, server):
                     servicer.NewToken,
                     request_deserializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.NewTokenRequest.FromString,
                     response_serializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.UserToken.SerializeToString,
+            ),
+            'ListNodes': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListNodes,
+                    request_deserializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.ListNodesRequest.FromString,
+                    response_serializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.ListNodesResponse.SerializeToString,
+            ),
+            'DrainNode': grpc.unary_unary_rpc_method_handler(
+                    servicer.DrainNode,
+                    request_deserializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.DrainNodeRequest.FromString,
+                    response_serializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.NodeView.SerializeToString,
+            ),
+            'UndrainNode': grpc.unary_unary_rpc_method_handler(
+                    servicer.UndrainNode,
+                    request_deserializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.UndrainNodeRequest.FromString,
+                    response_serializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.NodeView.SerializeToString,
+            ),
+            'RemoveNode': grpc.unary_unary_rpc_method_handler(
+                    servicer.RemoveNode,
+                    request_deserializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.RemoveNodeRequest.FromString,
+                    response_serializer=eunomia__appmaster_dot_protocol_dot_arbiter__pb2.RemoveNodeResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -1030,6 +1098,114 @@ class ClientProtocol:
             '/eunomia.arbiter.ClientProtocol/NewToken',
             eunomia__appmaster_dot_protocol_dot_arbiter__pb2.NewTokenRequest.SerializeToString,
             eunomia__appmaster_dot_protocol_dot_arbiter__pb2.UserToken.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListNodes(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/eunomia.arbiter.ClientProtocol/ListNodes',
+            eunomia__appmaster_dot_protocol_dot_arbiter__pb2.ListNodesRequest.SerializeToString,
+            eunomia__appmaster_dot_protocol_dot_arbiter__pb2.ListNodesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DrainNode(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/eunomia.arbiter.ClientProtocol/DrainNode',
+            eunomia__appmaster_dot_protocol_dot_arbiter__pb2.DrainNodeRequest.SerializeToString,
+            eunomia__appmaster_dot_protocol_dot_arbiter__pb2.NodeView.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UndrainNode(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/eunomia.arbiter.ClientProtocol/UndrainNode',
+            eunomia__appmaster_dot_protocol_dot_arbiter__pb2.UndrainNodeRequest.SerializeToString,
+            eunomia__appmaster_dot_protocol_dot_arbiter__pb2.NodeView.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RemoveNode(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/eunomia.arbiter.ClientProtocol/RemoveNode',
+            eunomia__appmaster_dot_protocol_dot_arbiter__pb2.RemoveNodeRequest.SerializeToString,
+            eunomia__appmaster_dot_protocol_dot_arbiter__pb2.RemoveNodeResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -199,6 +199,15 @@ class ClientProtocolStub:
     """(operator) Ends a join token; nodes that have joined with it stay. INVALID_ARGUMENT: there is none of this number."""
     NewToken: _grpc.UnaryUnaryMultiCallable[_arbiter_pb2.NewTokenRequest, _arbiter_pb2.UserToken]
     """(operator) Makes another token of a user, which ends the one before it. INVALID_ARGUMENT: there is no such user."""
+    ListNodes: _grpc.UnaryUnaryMultiCallable[_arbiter_pb2.ListNodesRequest, _arbiter_pb2.ListNodesResponse]
+    """(operator) The nodes of the cluster. INVALID_ARGUMENT of the others: no such node, or it cannot be done now."""
+    DrainNode: _grpc.UnaryUnaryMultiCallable[_arbiter_pb2.DrainNodeRequest, _arbiter_pb2.NodeView]
+    """(operator) No lease begins on the node from now on; those on it end with their term. Journaled with the reason."""
+    UndrainNode: _grpc.UnaryUnaryMultiCallable[_arbiter_pb2.UndrainNodeRequest, _arbiter_pb2.NodeView]
+    RemoveNode: _grpc.UnaryUnaryMultiCallable[_arbiter_pb2.RemoveNodeRequest, _arbiter_pb2.RemoveNodeResponse]
+    """(operator) The node drains and leaves the cluster once it is empty; `now`: at once, what runs there goes on elsewhere
+    from its last checkpoint. A node that does not answer is removed only if its machine is known to be off.
+    """
 
 @_typing.type_check_only
 class ClientProtocolAsyncStub(ClientProtocolStub):
@@ -255,6 +264,15 @@ class ClientProtocolAsyncStub(ClientProtocolStub):
     """(operator) Ends a join token; nodes that have joined with it stay. INVALID_ARGUMENT: there is none of this number."""
     NewToken: _aio.UnaryUnaryMultiCallable[_arbiter_pb2.NewTokenRequest, _arbiter_pb2.UserToken]  # type: ignore[assignment]
     """(operator) Makes another token of a user, which ends the one before it. INVALID_ARGUMENT: there is no such user."""
+    ListNodes: _aio.UnaryUnaryMultiCallable[_arbiter_pb2.ListNodesRequest, _arbiter_pb2.ListNodesResponse]  # type: ignore[assignment]
+    """(operator) The nodes of the cluster. INVALID_ARGUMENT of the others: no such node, or it cannot be done now."""
+    DrainNode: _aio.UnaryUnaryMultiCallable[_arbiter_pb2.DrainNodeRequest, _arbiter_pb2.NodeView]  # type: ignore[assignment]
+    """(operator) No lease begins on the node from now on; those on it end with their term. Journaled with the reason."""
+    UndrainNode: _aio.UnaryUnaryMultiCallable[_arbiter_pb2.UndrainNodeRequest, _arbiter_pb2.NodeView]  # type: ignore[assignment]
+    RemoveNode: _aio.UnaryUnaryMultiCallable[_arbiter_pb2.RemoveNodeRequest, _arbiter_pb2.RemoveNodeResponse]  # type: ignore[assignment]
+    """(operator) The node drains and leaves the cluster once it is empty; `now`: at once, what runs there goes on elsewhere
+    from its last checkpoint. A node that does not answer is removed only if its machine is known to be off.
+    """
 
 class ClientProtocolServicer(metaclass=_abc_1.ABCMeta):
     """------------------------------------------------------------------------------------------------------- for people
@@ -416,5 +434,38 @@ class ClientProtocolServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_arbiter_pb2.UserToken, _abc.Awaitable[_arbiter_pb2.UserToken]]:
         """(operator) Makes another token of a user, which ends the one before it. INVALID_ARGUMENT: there is no such user."""
+
+    @_abc_1.abstractmethod
+    def ListNodes(
+        self,
+        request: _arbiter_pb2.ListNodesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_arbiter_pb2.ListNodesResponse, _abc.Awaitable[_arbiter_pb2.ListNodesResponse]]:
+        """(operator) The nodes of the cluster. INVALID_ARGUMENT of the others: no such node, or it cannot be done now."""
+
+    @_abc_1.abstractmethod
+    def DrainNode(
+        self,
+        request: _arbiter_pb2.DrainNodeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_arbiter_pb2.NodeView, _abc.Awaitable[_arbiter_pb2.NodeView]]:
+        """(operator) No lease begins on the node from now on; those on it end with their term. Journaled with the reason."""
+
+    @_abc_1.abstractmethod
+    def UndrainNode(
+        self,
+        request: _arbiter_pb2.UndrainNodeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_arbiter_pb2.NodeView, _abc.Awaitable[_arbiter_pb2.NodeView]]: ...
+
+    @_abc_1.abstractmethod
+    def RemoveNode(
+        self,
+        request: _arbiter_pb2.RemoveNodeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_arbiter_pb2.RemoveNodeResponse, _abc.Awaitable[_arbiter_pb2.RemoveNodeResponse]]:
+        """(operator) The node drains and leaves the cluster once it is empty; `now`: at once, what runs there goes on elsewhere
+        from its last checkpoint. A node that does not answer is removed only if its machine is known to be off.
+        """
 
 def add_ClientProtocolServicer_to_server(servicer: ClientProtocolServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -240,6 +240,11 @@ class RegisterNodeRequest(_message.Message):
     HANGS_FIELD_NUMBER: _builtins.int
     LAST_HANG_FIELD_NUMBER: _builtins.int
     HEAD_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    PYTHON_FIELD_NUMBER: _builtins.int
+    PROTOCOL_FIELD_NUMBER: _builtins.int
+    BOOT_ID_FIELD_NUMBER: _builtins.int
+    LOAD_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     """node id, [A-Za-z0-9][A-Za-z0-9._-]*; stable over restarts"""
     host: _builtins.str
@@ -264,6 +269,16 @@ class RegisterNodeRequest(_message.Message):
     """why the last of them was killed, in words"""
     head: _builtins.bool
     """its own files stand in the arbiter's state folder: `serve` started it"""
+    version: _builtins.str
+    """of Eunomia; a node of another version than the arbiter's is refused"""
+    python: _builtins.str
+    """"3.11"; the arbiter's, too"""
+    protocol: _builtins.int
+    """protocol.versions.PROTOCOL"""
+    boot_id: _builtins.str
+    """another one at each start of the machine; shown, and kept for later"""
+    load: _builtins.float
+    """of the machine: processes that run or wait, mean of a minute"""
     @_builtins.property
     def slots(self) -> _containers.RepeatedCompositeFieldContainer[Global___Slot]: ...
     @_builtins.property
@@ -293,10 +308,15 @@ class RegisterNodeRequest(_message.Message):
         hangs: _builtins.int = ...,
         last_hang: _builtins.str = ...,
         head: _builtins.bool = ...,
+        version: _builtins.str = ...,
+        python: _builtins.str = ...,
+        protocol: _builtins.int = ...,
+        boot_id: _builtins.str = ...,
+        load: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["app_masters", b"app_masters", "container_manager_address", b"container_manager_address", "containers", b"containers", "cpus", b"cpus", "draining", b"draining", "hangs", b"hangs", "head", b"head", "home", b"home", "host", b"host", "last_hang", b"last_hang", "launcher_id", b"launcher_id", "mark", b"mark", "memory_gib", b"memory_gib", "node", b"node", "slot_states", b"slot_states", "slots", b"slots"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app_masters", b"app_masters", "boot_id", b"boot_id", "container_manager_address", b"container_manager_address", "containers", b"containers", "cpus", b"cpus", "draining", b"draining", "hangs", b"hangs", "head", b"head", "home", b"home", "host", b"host", "last_hang", b"last_hang", "launcher_id", b"launcher_id", "load", b"load", "mark", b"mark", "memory_gib", b"memory_gib", "node", b"node", "protocol", b"protocol", "python", b"python", "slot_states", b"slot_states", "slots", b"slots", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -430,12 +450,15 @@ class NodeHeartbeatRequest(_message.Message):
     APP_MASTERS_FIELD_NUMBER: _builtins.int
     SLOT_STATES_FIELD_NUMBER: _builtins.int
     DRAINING_FIELD_NUMBER: _builtins.int
+    LOAD_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     registration_id: _builtins.str
     response_id: _builtins.int
     """of the last answer that was handled; 0 after registration"""
     draining: _builtins.bool
     """it was ordered to end, and ends its containers first"""
+    load: _builtins.float
+    """of the machine: processes that run or wait, mean of a minute"""
     @_builtins.property
     def containers(self) -> _containers.RepeatedCompositeFieldContainer[Global___ContainerStatus]:
         """changed since the last acknowledged heartbeat or report"""
@@ -456,10 +479,11 @@ class NodeHeartbeatRequest(_message.Message):
         app_masters: _abc.Iterable[Global___AppMasterStatus] | None = ...,
         slot_states: _abc.Iterable[Global___SlotState] | None = ...,
         draining: _builtins.bool = ...,
+        load: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["app_masters", b"app_masters", "containers", b"containers", "draining", b"draining", "node", b"node", "registration_id", b"registration_id", "response_id", b"response_id", "slot_states", b"slot_states"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app_masters", b"app_masters", "containers", b"containers", "draining", b"draining", "load", b"load", "node", b"node", "registration_id", b"registration_id", "response_id", b"response_id", "slot_states", b"slot_states"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -65,6 +65,8 @@ class ResourceTrackerServicer:
         INVALID_ARGUMENT: the journal knows other slots of it, or a node may not join: its folder has seen orders of
         another arbiter, or the policy does not suit the larger cluster. A launcher refused at its first registration ends.
         - A node that the arbiter does not know joins the cluster. UNAVAILABLE: it can once the arbiter decides.
+        - PERMISSION_DENIED: the operator removed the node. Its launcher ends its containers, then itself; a launcher that
+        is started later joins again.
         - A wrong token is UNAUTHENTICATED: the launcher logs it and tries again, slowly.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -118,6 +118,7 @@ BOUNDS: Final[Mapping[str, Bound]] = {
     "ContainerStatus.diagnostics": _TEXT,
     "AppMasterStatus.diagnostics": _TEXT,
     **{f"UserLimits.{name}": Bound(any_number=True) for name in ("weight", "apps", "jobs", "gpu_hours", "disk_bytes")},
+    "DrainNodeRequest.within_seconds": _SECONDS,
     "AddUserRequest.ends_in_seconds": _TOKEN_LIFE,
     "NewTokenRequest.ends_in_seconds": _TOKEN_LIFE,
     "MakeJoinTokenRequest.ends_in_seconds": Bound(least=1.0, most=100 * 366 * 86400.0),

@@ -30,6 +30,7 @@ from eunomia_appmaster.service.app_record import App, app_of
 from eunomia_appmaster.service.apps import in_order
 from eunomia_appmaster.service.join_calls import JoinCalls
 from eunomia_appmaster.service.more_trials import add_trials
+from eunomia_appmaster.service.node_calls import NodeCalls
 from eunomia_appmaster.service.profiling import set_profile
 from eunomia_appmaster.service.refusals import refuse
 from eunomia_appmaster.service.resuming import resume
@@ -43,7 +44,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 SUBMITTERS_ENV = ("PATH", "HOME", "LANG", "VIRTUAL_ENV")
 
 
-class ClientProtocol(UserCalls, JoinCalls, rpc.ClientProtocolServicer):
+class ClientProtocol(UserCalls, NodeCalls, JoinCalls, rpc.ClientProtocolServicer):
     """Accepts apps, and reports the state of apps, jobs and slots with the reasons.
 
     A user's token reaches the user's own apps: others are as if they were not there.
@@ -51,6 +52,7 @@ class ClientProtocol(UserCalls, JoinCalls, rpc.ClientProtocolServicer):
 
     def __init__(self, service: Service) -> None:
         UserCalls.__init__(self, service)
+        NodeCalls.__init__(self, service)
         JoinCalls.__init__(self, service)
         self._service = service
         self._views = Views(service)

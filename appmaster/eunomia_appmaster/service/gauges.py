@@ -50,8 +50,13 @@ class StateGauges:
         yield _one("eunomia_fallen_back", "1: the fallback serves, for the profile failed too often.",
                    float(view.fallen_back))  # fmt: skip
         yield _one("eunomia_journal_step", "The last step in the journal.", float(service.journal.last_step))
-        draining = [((node.name,), float(node.draining)) for node in service.nodes]
-        yield _labelled("eunomia_machine_draining", "1: its launcher was ordered to end.", draining, "machine")
+        draining = [((node.name,), float(node.draining or node.drains)) for node in service.nodes]
+        yield _labelled(
+            "eunomia_machine_draining",
+            "1: no lease begins there.",
+            draining,
+            "machine",
+        )
         hangs = [((node.name,), float(node.hangs)) for node in service.nodes]
         yield _labelled("eunomia_machine_hangs", "Launchers that were killed since their loop hung.", hangs, "machine")
         up = [((node.name,), float(node.registered and not node.lost)) for node in service.nodes]

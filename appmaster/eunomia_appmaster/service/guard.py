@@ -59,6 +59,9 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         if service == HEALTH or method == JOIN:
             return None
         caller = self._tokens.caller(metadata)
+        if caller is None and (removed := self._tokens.removed(metadata)):
+            why = f"a node's credential must be of its present join, but got one of an earlier ({removed})"
+            return grpc.StatusCode.PERMISSION_DENIED, why, ()
         if caller is None:
             why = self._tokens.refusal(metadata)
             if why:

@@ -61,6 +61,14 @@ class JoinedNodes:
         node = self.get(name)
         return None if node is None else node.join
 
+    def is_over(self, name: str, join: int) -> bool:
+        """Return whether a join was followed by another one, or its node was removed.
+
+        One that is not known may be later than an older journal: nothing is said of it.
+        """
+        node = self._nodes.get(name)
+        return node is not None and (join < node.join or (join == node.join and node.removed))
+
     def certificate_name(self, name: str) -> str:
         """Return the name in the certificate of a node's launcher; empty: it serves without TLS."""
         join = self.join_of(name)

@@ -5,6 +5,7 @@ import structlog
 from eunomia.contract.events import Event, MachineLost
 from eunomia.errors import InputError
 from eunomia_appmaster.protocol import launcher_pb2 as pb
+from eunomia_appmaster.protocol.versions import PROTOCOL, PYTHON, VERSION
 from eunomia_appmaster.service.nodes import Node
 from eunomia_appmaster.service.service import Service
 
@@ -42,6 +43,20 @@ async def join(service: Service, request: pb.RegisterNodeRequest) -> Node:
         node.lost, node.fence = True, epoch
     log.info("node.joined", node=node.name, machines=[one.machine.name for one in machines], slots=len(request.slots))
     return node
+
+
+def check_versions(request: pb.RegisterNodeRequest) -> None:
+    """Refuse a node with another version of Eunomia, Python or the protocol than the arbiter's.
+
+    Raises:
+        InputError: it names both.
+    """
+    theirs = (request.version or "an earlier one", request.python or "?", request.protocol)
+    if theirs != (VERSION, PYTHON, PROTOCOL):
+        rule = f"a node must have the arbiter's Eunomia {VERSION}, Python {PYTHON} and protocol {PROTOCOL}"
+        version, python, protocol = theirs
+        value = f"Eunomia {version}, Python {python} and protocol {protocol}"
+        raise InputError(rule, value=value, place=request.node)
 
 
 def _is_dirty(request: pb.RegisterNodeRequest) -> bool:

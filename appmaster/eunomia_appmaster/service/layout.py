@@ -159,9 +159,19 @@ class Layout:
                 left=left | {at for at, had in enumerate(layout.cluster.machines) if had.name == one.machine.name},
             )
             layout = self.made(cluster, [*layout.places, *(Place(node=one.node, slot=slot) for slot in one.slots)])
-        cluster = layout.cluster
-        cluster = Cluster.build(cluster.machines, types=cluster.gpu_types, racks=cluster.racks, left=left)
-        return self.made(cluster, layout.places)
+        return layout.without(left)
+
+    def noted(self, number: int) -> Joined:
+        """Return a machine by its number, as it joined."""
+        places = [self.places[gpu] for gpu in self.cluster.gpus_on(number)]
+        slots = tuple(place.slot for place in places)
+        return Joined(number=number, machine=self.cluster.machines[number], node=places[0].node, slots=slots)
+
+    def without(self, left: Iterable[int]) -> Self:
+        """Return the layout after machines of these numbers have left."""
+        known = self.cluster
+        cluster = Cluster.build(known.machines, types=known.gpu_types, racks=known.racks, left=left)
+        return self.made(cluster, self.places)
 
     def within(self, cluster: Cluster) -> Self:
         """Return the layout of the machines that the recovered state has.

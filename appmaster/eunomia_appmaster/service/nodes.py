@@ -43,6 +43,10 @@ class Node:
         self.home = ""
         self.hangs, self.last_hang = 0, ""
         """How many of its launchers were killed since their loop hung, and why the last was."""
+        self.version, self.load = "", 0.0
+        """Its version of Eunomia; the mean number of processes that run or wait on its machine."""
+        self.drains = False
+        """Whether no lease begins on it, by the operator's order."""
         self.calls = 0
         """Number of heartbeats and reports so far."""
         self.waiting = 0
@@ -83,7 +87,7 @@ class Node:
     @property
     def is_up(self) -> bool:
         """Return whether something may be started on the node."""
-        return self.registered and not self.lost and not self.draining
+        return self.registered and not self.lost and not self.draining and not self.drains
 
     @property
     def registered(self) -> bool:
@@ -96,7 +100,7 @@ class Node:
         self.launcher_id, self.home, self.mark = request.launcher_id, request.home, request.mark
         self.hangs, self.last_hang = request.hangs, request.last_hang[:500]
         self.container_manager_address = request.container_manager_address
-        self.is_head = request.head
+        self.is_head, self.version, self.load = request.head, request.version, request.load
         self.slots = frozenset(slot.index for slot in request.slots)
         self.slot_states, self.containers, self.app_masters = {}, {}, {}
         self.hear(request.containers, request.app_masters, request.slot_states, draining=request.draining)
@@ -158,14 +162,18 @@ class Node:
         self.asked[app] = attempt
         return attempt
 
-    def next_attempt(self, app: str) -> int | None:
+    def next_attempt(self, app: str, before: int) -> int | None:
         """Return the attempt of a live app's master that the node has to start; None: it has one that runs or pauses.
+
+        Args:
+            app: its name.
+            before: the attempts that are recorded, also those on other nodes.
 
         An app master that has ended for good though its app is not over was drained, or is refuted.
         """
         status, asked = self.app_masters.get(app), self.asked.get(app, 0)
         if status is None:
-            return max(asked, 1)
+            return max(asked, before + 1)
         if status.state == pb.APP_MASTER_COMPLETED:
             return max(asked, status.attempt + 1)
         return asked if status.attempt < asked else None
@@ -227,6 +235,10 @@ class Nodes:
         self.layout = layout
         for name in [name for name in self._nodes if name not in layout.slots]:
             del self._nodes[name]
+
+    def masters_of(self, app: str) -> list[pb.AppMasterStatus]:
+        """Return what the nodes report of an app's masters."""
+        return [node.app_masters[app] for node in self if app in node.app_masters]
 
     def with_least(self, load: Mapping[str, int]) -> str:
         """Return the node for another app master: the arbiter's own if it is up, else the one with the least load.

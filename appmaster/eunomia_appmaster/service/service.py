@@ -42,6 +42,7 @@ from eunomia_appmaster.service.stalled_masters import MOST_HEARTBEATS, StalledMa
 from eunomia_appmaster.service.standings import Standings
 from eunomia_appmaster.service.suspended import unused
 from eunomia_appmaster.service.tokens import Tokens
+from eunomia_appmaster.service.upkeep import Upkeep
 from eunomia_appmaster.service.user_record import USER_NOTE
 from eunomia_appmaster.service.users import Users
 from eunomia_appmaster.service.watchdog import Watchdog
@@ -113,9 +114,10 @@ class Service:
         )
         self.gpu_hours = GpuHours(self.users, self.apps, system=system)
         self.joined = JoinedNodes(journal.notes(NODE_NOTE))
+        self.upkeep = Upkeep(self.nodes, self.apps, journal, self.joined)
         self.join_tokens = JoinTokens(journal.notes(JOIN_NOTE), system=system)
         self.node_authority = NodeAuthority(settings.state_dir)
-        self.tokens = Tokens(kept.secret, users=self.users, issue_of=self.apps.issue_of, join_of=self.joined.join_of)
+        self.tokens = Tokens(kept.secret, users=self.users, issue_of=self.apps.issue_of, joined=self.joined)
         self.sessions: dict[str, Session] = {}
         least = MOST_HEARTBEATS * float(settings.heartbeat)
         self.stalled_masters = StalledMasters(max(float(settings.app_master_silence), least), self.nodes.clock)
@@ -249,9 +251,8 @@ class Service:
         self._end_lost(arbiter.view)
         self.refresh()
         if last is not None:
-            log.info(
-                "arbiter.recovered", steps=len(steps), apps=len(self.apps.live), leases=len(list(arbiter.view.leases()))
-            )
+            leases = len(list(arbiter.view.leases()))
+            log.info("arbiter.recovered", steps=len(steps), apps=len(self.apps.live), leases=leases)
 
     def _gone(self) -> str:
         """Return what the journal has lost and is not accepted, in words; empty: nothing."""
@@ -323,6 +324,7 @@ class Service:
         """Send the orders of a journaled decision to machines and app masters."""
         if self.meters is not None:
             self.meters.note(decision, self.driver.arbiter.spent)
+        self.upkeep.follow(self.view.cluster)
         self._warn(decision, decision.now)
         self.refresh()
 
@@ -351,6 +353,7 @@ class Service:
             await asyncio.sleep(LOOK_SECONDS)
             await self.look()
             async with self.driver.lock:
+                self.driver.put(*self.upkeep.look(self.view))
                 self.driver.put(*self.gpu_hours.look(self.view, self.driver.clock.now()))
                 self.forget()
 
@@ -373,8 +376,9 @@ class Service:
         )
 
     def _stalled(self, node: Node) -> list[launcher.StalledAppMaster]:
-        mine = [app for app in self.apps.live if app.node == node.name]
-        return list(self.stalled_masters.on(node, mine, self.sessions))
+        return list(
+            self.stalled_masters.on(node, [one for one in self.apps.live if one.node == node.name], self.sessions)
+        )
 
     def _tunes(self, node: Node) -> list[launcher.Tune]:
         return [] if self._driver is None else self.nodes.tunes(node, self.view)
@@ -399,7 +403,7 @@ class Service:
     def _to_start(self, node: Node) -> list[tuple[App, int]]:
         """App masters that the node has to start, with the number of the attempt."""
         mine = [app for app in self.apps.live if app.node == node.name]
-        return [(app, attempt) for app in mine if (attempt := node.next_attempt(app.name)) is not None]
+        return [(app, attempt) for app in mine if (attempt := node.next_attempt(app.name, app.attempts)) is not None]
 
     def _to_stop(self, node: Node) -> list[App]:
         now = None if self._driver is None else float(self._driver.clock.now())
@@ -407,9 +411,10 @@ class Service:
         for app in self.apps:
             status = node.app_masters.get(app.name)
             runs = status is not None and status.state != launcher.APP_MASTER_COMPLETED
-            if not runs or not app.over or now is None:
+            moved = app.node != node.name and not app.over
+            if not runs or not (app.over or moved) or now is None:
                 continue
-            if app.state == "cancelled" or now - (app.ended_at or 0.0) > LINGER_SECONDS:
+            if moved or app.state == "cancelled" or now - (app.ended_at or 0.0) > LINGER_SECONDS:
                 ended.append(app)
         return ended
 
@@ -463,16 +468,14 @@ class Service:
             how = "cancelled" if state == "cancelled" else "finished"
             left = [str(self.view.job_id(job)) for job in mine]
             app.ended_jobs.update({job: how for job in left if job not in app.ended_jobs})
-        statuses = [node.app_masters[app.name] for node in self.nodes if app.name in node.app_masters]
-        app.attempts = max([app.attempts, *(status.attempt for status in statuses)])
+        app.attempts = max([app.attempts, *(status.attempt for status in self.nodes.masters_of(app.name))])
         app.end(state, why, float(self.driver.clock.now()))
         for session in self._sessions_of([app.name]):
             session.changed.set()  # the order to end goes out
         log.info("app.ended", app=app.name, state=state, why=why)
         name = AppId(app.name)
-        event: Event = AppFinished(app=name, failed=state == "failed", why=why)
-        if state == "cancelled":
-            event = AppCancelled(app=name)
+        finished = AppFinished(app=name, failed=state == "failed", why=why)
+        event: Event = AppCancelled(app=name) if state == "cancelled" else finished
         self.driver.put([event] if row != NONE else [], [app.note()])
 
     def forget(self) -> None:
@@ -492,5 +495,4 @@ class Service:
 
     def has_master(self, app: App) -> bool:
         """Return whether a node reports an app master of the app that has not ended."""
-        statuses = [status for node in self.nodes if (status := node.app_masters.get(app.name)) is not None]
-        return any(status.state != launcher.APP_MASTER_COMPLETED for status in statuses)
+        return any(status.state != launcher.APP_MASTER_COMPLETED for status in self.nodes.masters_of(app.name))

@@ -12,6 +12,7 @@ from enum import Enum
 from pathlib import Path
 
 from eunomia.model.shapes import value
+from eunomia_appmaster.service.joined_nodes import JoinedNodes
 from eunomia_appmaster.service.user_record import TOKEN_BEGIN
 from eunomia_appmaster.service.users import Users
 
@@ -74,7 +75,7 @@ class Tokens:
         users: of this arbiter; None: there are none.
         issue_of: returns the number of an app's present token: 0 for an app of an earlier version, None for one that is
             not here.
-        join_of: returns the number of a node's present join; None: the node has not joined, or was removed.
+        joined: the nodes that have joined with a token; None: there are none.
     """
 
     def __init__(
@@ -83,14 +84,14 @@ class Tokens:
         *,
         users: Users | None = None,
         issue_of: Callable[[str], int | None] = lambda app: 0,
-        join_of: Callable[[str], int | None] = lambda node: None,
+        joined: JoinedNodes | None = None,
     ) -> None:
         self._secret = secret
         self._signed: set[str] = set()
         """Tokens whose signature was right."""
         self._users = users
         self._issue_of = issue_of
-        self._join_of = join_of
+        self._nodes = JoinedNodes({}) if joined is None else joined
 
     @property
     def operator(self) -> str:
@@ -112,7 +113,7 @@ class Tokens:
 
     def container_secret(self, node: str) -> bytes:
         """Return the secret with which a node's launcher checks container tokens: another one for each join."""
-        join = self._join_of(node)
+        join = self._nodes.join_of(node)
         text = "containers" if join is None else f"containers|{node}|{join}"
         return hmac.digest(self._secret, text.encode(), "sha256")
 
@@ -138,7 +139,17 @@ class Tokens:
     def _joined(self, name: str) -> Caller | None:
         """Return the node of a credential; None: it is of an earlier join, or the node was removed."""
         node, _, join = name.rpartition(":")
-        return Caller(role=Role.NODE, node=node, join=int(join)) if join == str(self._join_of(node)) else None
+        return Caller(role=Role.NODE, node=node, join=int(join)) if join == str(self._nodes.join_of(node)) else None
+
+    def removed(self, metadata: "Iterable[tuple[str, str | bytes]] | None") -> str:
+        """Return the node whose credential this was, before it was removed or joined again; empty: none."""
+        text = bearer(metadata)
+        role, _, rest = text.partition(":")
+        name, _, _ = rest.rpartition(":")
+        if role != Role.NODE.value or not self._is_signed(Role.NODE, name, text):
+            return ""
+        node, _, join = name.rpartition(":")
+        return node if self._nodes.is_over(node, int(join)) else ""
 
     def refusal(self, metadata: "Iterable[tuple[str, str | bytes]] | None") -> str:
         """Return why a token of this metadata is no longer valid; empty: it never was."""

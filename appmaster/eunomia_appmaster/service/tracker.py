@@ -11,7 +11,7 @@ from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2_grpc as rpc
 from eunomia_appmaster.service import bounds
 from eunomia_appmaster.service.calling_back import check_reached
-from eunomia_appmaster.service.joining import join
+from eunomia_appmaster.service.joining import check_versions, join
 from eunomia_appmaster.service.layout import Layout
 from eunomia_appmaster.service.nodes import Node, wait_for_change
 from eunomia_appmaster.service.rates import Rate, peer_of
@@ -49,6 +49,7 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
         await self._registrations.ask(peer_of(context), asyncio.get_running_loop().time(), context)
         try:
             bounds.check(request)
+            check_versions(request)
             await self._check_own(request.node, context)
             await self._check_reached(request)
             async with self._registering:
@@ -73,6 +74,7 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
         """Answer with the orders once they differ from those that were handled."""
         node = await self._known(request, context)
         node.calls += 1
+        node.load = request.load
         node.hear(request.containers, request.app_masters, request.slot_states, draining=request.draining)
         await self._service.look()
         registration = node.registration_id
@@ -113,6 +115,8 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
             service.journal.set_meta(layout=layout.encoded())
             service.nodes.layout = layout
         elif request.node not in service.nodes.layout.slots:
+            if why := service.upkeep.refusal(request.node, request.launcher_id):
+                await context.abort(grpc.StatusCode.PERMISSION_DENIED, why)
             if not service.decides:
                 await context.abort(grpc.StatusCode.UNAVAILABLE, "a node can join once the arbiter decides")
             # A launcher whose call ends meanwhile registers again: the node has joined all the same.

@@ -21,6 +21,7 @@ from eunomia.units import NONE, AppId, Seconds, Stage
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import arbiter_pb2_grpc, launcher_pb2_grpc
 from eunomia_appmaster.protocol import launcher_pb2 as lpb
+from eunomia_appmaster.protocol.versions import PROTOCOL, PYTHON, VERSION
 from eunomia_appmaster.service.clients import ClientProtocol
 from eunomia_appmaster.service.guard import Guard, Method
 from eunomia_appmaster.service.masters import ApplicationMasterProtocol
@@ -250,6 +251,7 @@ class World:
         request = lpb.RegisterNodeRequest(
             node=NODE, host=NODE, container_manager_address="127.0.0.1:1", slots=slots, cpus=8, memory_gib=16
         )
+        request.version, request.python, request.protocol = VERSION, PYTHON, PROTOCOL
         request.slot_states.extend(lpb.SlotState(slot=index) for index in range(SLOTS))
         content = await self.tell(TRACKER + "RegisterNode", request, self.launcher)
         self.registration = lpb.RegisterNodeResponse.FromString(content).registration_id

@@ -1,0 +1,78 @@
+"""``eunomia launcher``: runs this machine's launcher, which joins the cluster of an arbiter."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from pydantic import BaseModel, ConfigDict
+
+from eunomia_appmaster.commands.model_flags import with_flags
+from eunomia_appmaster.launcher.node import default_name
+from eunomia_appmaster.service.settings import default_state_dir
+
+NODES: Final = "nodes"
+"""Folder of the folders of nodes, below the user's default state folder."""
+
+
+class LauncherFlags(BaseModel):
+    """Flags of ``eunomia launcher``; its process has further options (``python -m eunomia_appmaster.launcher``)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    arbiter: Annotated[str, typer.Option("--arbiter", metavar="HOST:PORT", help="The arbiter's address.")]
+    state: Annotated[
+        Path, typer.Option("--state", metavar="DIR", help="The arbiter's state folder, which all nodes see.")
+    ]
+    join: Annotated[
+        str | None,
+        typer.Option("--join", metavar="FILE|-", help="Join token, from a file or standard input; needed once."),
+    ] = None
+    token_file: Annotated[
+        Path | None, typer.Option("--token-file", metavar="FILE", help="The arbiter's launcher.token, on its machine.")
+    ] = None
+    announce: Annotated[
+        str, typer.Option("--announce", metavar="HOST", help="Of this machine for others; default: by the route.")
+    ] = ""
+    port_range: Annotated[
+        str, typer.Option("--port-range", metavar="A-B", help="Ports for app masters; default: any free one.")
+    ] = ""
+    node: Annotated[
+        str | None, typer.Option("--node", metavar="NAME", help="Of this node; default: the host's name.")
+    ] = None
+    node_dir: Annotated[
+        Path | None, typer.Option("--node-dir", metavar="DIR", help="Its own files, on a local disk.")
+    ] = None
+    slots: Annotated[int | None, typer.Option("--slots", metavar="N", min=1, help="CPU slots where no GPU is.")] = None
+    slot_types: Annotated[
+        str, typer.Option("--slot-types", metavar="TYPES", help="Paced CPU slots: '2x fast:1.0, 2x slow:0.5'.")
+    ] = ""
+    cpu_only: Annotated[bool, typer.Option("--cpu-only", help="CPU slots even where there are GPUs.")] = False
+    stop_seconds: Annotated[
+        float, typer.Option("--stop-seconds", metavar="S", help="Grace of what runs here when it ends.")
+    ] = 10.0
+
+    @property
+    def command(self) -> list[str]:
+        """The command line of the launcher's process."""
+        name = self.node or default_name()
+        made = [sys.executable, "-m", "eunomia_appmaster.launcher", "--arbiter", self.arbiter, "--node", name]
+        made += ["--state", str(self.state)]
+        made += ["--token-file", str(self.token_file)] if self.token_file is not None else []
+        made += ["--join", self.join] if self.join is not None else []
+        made += ["--announce", self.announce] if self.announce else []
+        made += ["--port-range", self.port_range] if self.port_range else []
+        made += ["--node-dir", str(self.node_dir or default_state_dir() / NODES / name)]
+        made += ["--slots", str(self.slots)] if self.slots is not None else []
+        made += ["--slot-types", self.slot_types] if self.slot_types else []
+        made += ["--cpu-only"] if self.cpu_only else []
+        return [*made, "--stop-seconds", str(self.stop_seconds)]
+
+
+@with_flags(LauncherFlags)
+def launcher(flags: LauncherFlags) -> int:
+    """Run this machine's launcher, which joins the arbiter's cluster. Ctrl-C ends what runs here, then the launcher."""
+    typer.echo(f"{flags.node or default_name()}: a launcher for the arbiter at {flags.arbiter}; Ctrl-C stops")
+    sys.stdout.flush()
+    os.execv(sys.executable, flags.command)  # signals reach the launcher itself

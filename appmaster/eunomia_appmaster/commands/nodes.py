@@ -1,0 +1,149 @@
+"""``eunomia nodes``: the machines of the cluster, and orders about them."""
+
+import json
+from typing import Annotated, Any, Final
+
+import typer
+
+from eunomia.units import parse_duration
+from eunomia_appmaster.client import Client
+from eunomia_appmaster.commands import join_tokens
+from eunomia_appmaster.commands.console import NOT_KNOWN, Address, AsJson, StateDir, duration, given, number, table
+from eunomia_appmaster.protocol import arbiter_pb2 as pb
+
+SCHEMA: Final = "eunomia/nodes@1"
+
+nodes = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    help="Machines of the cluster: list them, or drain, undrain, remove one.",
+)
+Name = Annotated[str, typer.Argument(metavar="NODE")]
+Why = Annotated[str, typer.Option("--why", metavar="TEXT", help="Shown to all who ask, and journaled.")]
+
+
+@nodes.callback(invoke_without_command=True)
+def _nodes(
+    context: typer.Context, as_json: AsJson = False, address: Address = None, state_dir: StateDir = None
+) -> None:
+    """Machines of the cluster: list them, or drain, undrain, remove one."""
+    if context.invoked_subcommand is not None or not isinstance(context.command, typer.core.TyperGroup):
+        return
+    words = ["--json"] * as_json + (["--address", address] if address else [])
+    words += ["--state-dir", str(state_dir)] if state_dir else []
+    command = context.command.commands["list"]
+    with command.make_context("list", words, parent=context) as inner:
+        command.invoke(inner)
+
+
+@nodes.command("list")
+def list_nodes(as_json: AsJson = False, address: Address = None, state_dir: StateDir = None) -> None:
+    """List the nodes: state, slots, load, when they were heard, and why one is not up."""
+    with Client(address, state_dir=state_dir) as client:
+        _show(list(client.nodes()), as_json=as_json)
+
+
+@nodes.command("drain")
+def drain(
+    node: Name,
+    why: Why = "",
+    within: Annotated[
+        str | None, typer.Option("--within", metavar="TIME", help="End leases that would last longer.")
+    ] = None,
+    as_json: AsJson = False,
+    address: Address = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Let no lease begin on a node; those on it end with their term."""
+    seconds = None if within is None else float(parse_duration(within, name="--within"))
+    with Client(address, state_dir=state_dir) as client:
+        _show([client.drain_node(node, why, within_seconds=seconds)], as_json=as_json)
+
+
+@nodes.command("undrain")
+def undrain(node: Name, as_json: AsJson = False, address: Address = None, state_dir: StateDir = None) -> None:
+    """Let leases begin on a node again."""
+    with Client(address, state_dir=state_dir) as client:
+        _show([client.undrain_node(node)], as_json=as_json)
+
+
+@nodes.command("remove")
+def remove(
+    node: Name,
+    why: Why = "",
+    now: Annotated[bool, typer.Option("--now", help="At once; jobs there go on from their checkpoints.")] = False,
+    is_off: Annotated[
+        bool, typer.Option("--is-off", help="It does not answer, and its processes are known to be dead.")
+    ] = False,
+    as_json: AsJson = False,
+    address: Address = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Take a node out of the cluster, once nothing runs there."""
+    with Client(address, state_dir=state_dir) as client:
+        made = client.remove_node(node, why, now=now, is_off=is_off)
+    if as_json:
+        typer.echo(json.dumps({"schema": SCHEMA, "left": made.left, "node": _facts(made.node)}))
+        return
+    later = f"{made.node.held} of its slots are held; it leaves once it is empty (--now: at once)"
+    typer.echo(f"{node}: {'removed' if made.left else later}")
+
+
+join_tokens.add_to(nodes)
+
+
+def _show(known: list[pb.NodeView], *, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps({"schema": SCHEMA, "nodes": [_facts(node) for node in known]}))
+        return
+    headers = ("NODE", "STATE", "SLOTS", "LEASE", "LOAD", "HEARD", "WHY")
+    typer.echo("\n".join(table(headers, [_row(node) for node in known])))
+
+
+def _row(node: pb.NodeView) -> tuple[str, ...]:
+    heard, down = given(node, "heard_seconds"), node.state == "down"
+    return (
+        node.node,
+        node.state,
+        slots_of(node),
+        NOT_KNOWN,
+        NOT_KNOWN if down else number(given(node, "load"), 1),
+        NOT_KNOWN if heard is None else f"{heard:.1f} s" if heard < 10.0 else duration(heard),
+        "; ".join(filter(None, [node.why, _held(node), _missing(node)])),
+    )
+
+
+def slots_of(node: pb.NodeView) -> str:
+    """Return a node's slots by type: ``8 V100``, ``4 V100, 2 P100``."""
+    return ", ".join(f"{count} {kind}" for kind, count in sorted(node.slots.items())) or NOT_KNOWN
+
+
+def _held(node: pb.NodeView) -> str:
+    if node.state != "draining":
+        return ""
+    ends = given(node, "ends_in_seconds")
+    last = "" if ends is None else f", last lease ends in {duration(ends)}"
+    return f"{node.held} of {sum(node.slots.values())} still held{last}"
+
+
+def _missing(node: pb.NodeView) -> str:
+    names = ", ".join(map(str, node.missing))
+    return f"slot{'s' if len(node.missing) > 1 else ''} {names} not found" if names else ""
+
+
+def _facts(node: pb.NodeView) -> dict[str, Any]:
+    return {
+        "node": node.node,
+        "state": node.state,
+        "slots": dict(node.slots),
+        "missing_slots": list(node.missing),
+        "held": node.held,
+        "lease_seconds": None,
+        "load": given(node, "load"),
+        "heard_seconds": given(node, "heard_seconds"),
+        "why": node.why,
+        "version": node.version,
+        "address": node.address,
+        "head": node.head,
+        "leaves": node.leaves,
+    }

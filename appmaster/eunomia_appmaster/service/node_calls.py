@@ -1,0 +1,146 @@
+"""The calls of ``ClientProtocol`` about nodes, for the operator."""
+
+import asyncio
+import math
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+import numpy as np
+import structlog
+from google.protobuf.message import Message
+
+from eunomia.errors import InputError
+from eunomia.units import NEVER, NONE, Seconds
+from eunomia_appmaster.protocol import arbiter_pb2 as pb
+from eunomia_appmaster.service import bounds
+from eunomia_appmaster.service.nodes import Node
+from eunomia_appmaster.service.refusals import refuse
+from eunomia_appmaster.service.service import Service
+from eunomia_appmaster.service.upkeep import Changes
+
+log = structlog.get_logger()
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class NodeCalls:
+    """Lists nodes, lets them drain, and removes them.
+
+    Args:
+        service: the arbiter's.
+    """
+
+    def __init__(self, service: Service) -> None:
+        self._with_nodes = service
+
+    async def ListNodes(  # noqa: N802
+        self, request: pb.ListNodesRequest, context: Context
+    ) -> pb.ListNodesResponse:
+        """List the nodes, the arbiter's own first."""
+        service = self._with_nodes
+        if (why := service.away) is not None:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, why)
+        async with service.driver.lock:
+            found = sorted(service.nodes, key=lambda node: (not node.is_head, node.name))
+            return pb.ListNodesResponse(nodes=[self._seen(node) for node in found])
+
+    async def DrainNode(self, request: pb.DrainNodeRequest, context: Context) -> pb.NodeView:  # noqa: N802
+        """Let no lease begin on a node."""
+        service = self._with_nodes
+
+        def changes() -> Changes:
+            now = float(service.driver.clock.now())
+            until = Seconds(now + request.within_seconds) if request.HasField("within_seconds") else NEVER
+            return service.upkeep.drain(service.view, request.node, request.why, until)
+
+        await self._change(request, changes, context)
+        return await self._node(request.node)
+
+    async def UndrainNode(self, request: pb.UndrainNodeRequest, context: Context) -> pb.NodeView:  # noqa: N802
+        """Let leases begin on a node again."""
+        service = self._with_nodes
+        await self._change(request, lambda: service.upkeep.keep(service.view, request.node), context)
+        return await self._node(request.node)
+
+    async def RemoveNode(  # noqa: N802
+        self, request: pb.RemoveNodeRequest, context: Context
+    ) -> pb.RemoveNodeResponse:
+        """Take a node out of the cluster, at once or once it is empty."""
+        service = self._with_nodes
+        before = pb.NodeView(node=request.node)
+
+        def changes() -> Changes:
+            made = service.upkeep.remove(
+                service.view, request.node, now=request.now, is_off=request.is_off, why=request.why
+            )
+            if (known := service.nodes.get(request.node)) is not None:
+                before.CopyFrom(self._seen(known))
+            return made
+
+        await self._change(request, changes, context)
+        left = service.nodes.get(request.node) is None
+        return pb.RemoveNodeResponse(left=left, node=before if left else await self._node(request.node))
+
+    # --- parts -------------------------------------------------------------------------------------------------------
+
+    async def _change(self, request: Message, changes: Callable[[], Changes], context: Context) -> None:
+        """Make a change, which goes on if its caller disconnects."""
+        service = self._with_nodes
+        try:
+            bounds.check(request)
+            if why := service.away or service.question:
+                raise InputError("the arbiter must decide to change nodes", value=why)
+            await asyncio.shield(asyncio.ensure_future(self._carry_out(changes)))
+        except InputError as error:
+            await refuse(context, error)
+
+    async def _carry_out(self, changes: Callable[[], Changes]) -> None:
+        driver = self._with_nodes.driver
+        async with driver.lock:
+            driver.put(*changes())
+        await driver.fold([])
+
+    async def _node(self, name: str) -> pb.NodeView:
+        async with self._with_nodes.driver.lock:
+            node = self._with_nodes.nodes.get(name)
+            return pb.NodeView(node=name) if node is None else self._seen(node)
+
+    def _seen(self, node: Node) -> pb.NodeView:
+        service = self._with_nodes
+        view, layout = service.view, service.nodes.layout
+        gpus = [] if layout is None else layout.gpus_of(node.name)
+        kinds = Counter(view.cluster.gpu_types[int(view.cluster.gpu_type[gpu])] for gpu in gpus)
+        held = [gpu for gpu in gpus if view.gpus.app[gpu] != NONE]
+        drains, leaves = node.drains or node.draining, service.upkeep.order(node.name).leaves
+        down = node.lost or not node.registered
+        state = "down" if down else ("draining" if held else "drained") if drains else "up"
+        ends = float(np.max(view.gpus.ends_at[held], initial=0.0)) - float(service.driver.clock.now())
+        return pb.NodeView(
+            node=node.name,
+            state=state,
+            slots=kinds,
+            missing=service.nodes.missing(node),
+            held=len(held),
+            load=node.load if node.registered else None,
+            heard_seconds=node.silent_seconds if node.calls or node.lost else None,
+            why=_why(node, service.upkeep.order(node.name).why, leaves=leaves),
+            version=node.version,
+            ends_in_seconds=max(0.0, ends) if drains and held and math.isfinite(ends) else None,
+            address=node.container_manager_address,
+            head=node.is_head,
+            leaves=leaves,
+        )
+
+
+def _why(node: Node, ordered: str, *, leaves: bool) -> str:
+    if node.lost and node.registered:
+        return "it is back; its slots wait until what ran there has ended"
+    if node.lost:
+        return "silent; its slots wait until its processes are known to be dead"
+    if not node.registered:
+        return "not heard since the arbiter's start"
+    if node.drains:
+        return "; ".join(filter(None, [ordered, "it is removed once it is empty" if leaves else ""]))
+    return "its launcher was ordered to end" if node.draining else ""

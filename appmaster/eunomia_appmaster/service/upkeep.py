@@ -1,0 +1,214 @@
+"""The operator's orders about nodes: they drain, are kept, and leave; and app masters move away from them.
+
+An order is a note of the kind ``node``, by its name, in the step of its events.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, Final
+
+import structlog
+
+from eunomia.arbiter import ClusterView
+from eunomia.contract.events import Event, MachineDraining, MachineKept, MachineLeft
+from eunomia.errors import InputError
+from eunomia.journal.journal import Journal
+from eunomia.journal.values import Note
+from eunomia.model.cluster import Cluster
+from eunomia.model.leases import GpuState
+from eunomia.model.shapes import value
+from eunomia.units import NEVER, NONE, Seconds
+from eunomia.words import did_you_mean
+from eunomia_appmaster.service.apps import SubmittedApps
+from eunomia_appmaster.service.joined_nodes import JoinedNodes
+from eunomia_appmaster.service.layout import MACHINE_NOTE, Layout
+from eunomia_appmaster.service.nodes import Node, Nodes
+
+log = structlog.get_logger()
+
+NODE_NOTE: Final = "node"
+Changes = tuple[list[Event], list[Note]]
+
+
+@value
+class Order:
+    """What the operator has ordered about a node."""
+
+    drains: bool = False
+    leaves: bool = False
+    """Whether it leaves the cluster once it is empty."""
+    why: str = ""
+    removed: str = ""
+    """The launcher with which the node was removed: it may not join again, a later one may."""
+
+    def note(self, node: str) -> Note:
+        """Return it as the journal keeps it."""
+        made = {"drains": self.drains, "leaves": self.leaves, "why": self.why, "removed": self.removed}
+        return Note(kind=NODE_NOTE, key=node, value=made)
+
+    @classmethod
+    def read(cls, made: Any) -> "Order":
+        """Return it from the journal; one that is malformed says nothing."""
+        made = made if isinstance(made, dict) else {}
+        return cls(
+            drains=made.get("drains") is True,
+            leaves=made.get("leaves") is True,
+            why=str(made.get("why", "")),
+            removed=str(made.get("removed", "")),
+        )
+
+
+class Upkeep:
+    """Carries out the operator's orders about nodes.
+
+    Args:
+        nodes: the machines.
+        apps: whose masters run on them.
+        journal: has the notes of orders and machines.
+        joined: the nodes with a credential of their own, which ends when they leave.
+    """
+
+    def __init__(self, nodes: Nodes, apps: SubmittedApps, journal: Journal, joined: JoinedNodes) -> None:
+        self._nodes, self._apps, self._journal, self._joined = nodes, apps, journal, joined
+        self._orders = {name: Order.read(made) for name, made in journal.notes(NODE_NOTE).items()}
+        self._mark()
+
+    def order(self, node: str) -> Order:
+        """Return what is ordered about a node."""
+        return self._orders.get(node, Order())
+
+    def refusal(self, node: str, launcher_id: str) -> str:
+        """Return why a launcher may not join as a node; empty: it may."""
+        removed = self.order(node).removed
+        if not removed or removed != launcher_id:
+            return ""
+        return f"a node that was removed must be started again to join, but got its former launcher ({node})"
+
+    # --- orders, under the driver's lock -----------------------------------------------------------------------------
+
+    def drain(self, view: ClusterView, node: str, why: str, until: Seconds = NEVER) -> Changes:
+        """Return the changes after which no lease begins on a node.
+
+        Raises:
+            InputError: there is no such node.
+        """
+        layout = self._layout(node)
+        events: list[Event] = [MachineDraining(machine=name, until=until) for name in layout.machines_of(node)]
+        return events, [self._ordered(node, Order(drains=True, leaves=self.order(node).leaves, why=why))]
+
+    def keep(self, view: ClusterView, node: str) -> Changes:
+        """Return the changes after which leases begin on a node again.
+
+        Raises:
+            InputError: there is no such node, or it does not drain.
+        """
+        layout = self._layout(node)
+        if not self.order(node).drains:
+            raise InputError("a node must drain to be kept", value=f'"{node}" does not')
+        events: list[Event] = [MachineKept(machine=name) for name in layout.machines_of(node)]
+        return events, [self._ordered(node, Order())]
+
+    def remove(self, view: ClusterView, node: str, *, now: bool, is_off: bool, why: str) -> Changes:
+        """Return the changes after which a node leaves: at once, or once nothing runs there.
+
+        Raises:
+            InputError: there is no such node, it is the only one, it answers though it is said to be off, or does not
+                answer and is not said to be off.
+        """
+        layout = self._layout(node)
+        if len(layout.nodes) == 1:
+            raise InputError("a cluster must keep a node", value=f'"{node}", the only one, to be removed')
+        known = self._nodes.get(node)
+        answers = known is not None and known.registered and not known.lost
+        if is_off and answers:
+            raise InputError("a node that answers is not off", value=f'--is-off for "{node}"')
+        if not answers and not is_off:
+            rule = "a node that does not answer must be known to be off before it is removed (--is-off says so)"
+            raise InputError(rule, value=f'"{node}"')
+        if now or is_off or self.is_empty(view, node):
+            return self._left(layout, node, why)
+        events, _ = self.drain(view, node, why)
+        return events, [self._ordered(node, Order(drains=True, leaves=True, why=why))]
+
+    def _left(self, layout: Layout, node: str, why: str) -> Changes:
+        known = self._nodes.get(node)
+        removed = "" if known is None else known.launcher_id
+        names = layout.machines_of(node)
+        notes = [self._ordered(node, Order(why=why, removed=removed))]
+        if (refused := self._joined.without(node)) is not None:
+            self._joined.keep(refused)
+            notes.append(refused.note())
+        for app in self._apps.live:
+            if app.node == node and known is not None and app.name in known.app_masters:
+                app.attempts = max(app.attempts, known.app_masters[app.name].attempt)
+                notes.append(app.note())
+        for number in {int(layout.cluster.machine[gpu]) for gpu in layout.gpus_of(node)}:
+            made = self._journal.note_of(MACHINE_NOTE, str(number))
+            made = made if isinstance(made, dict) else layout.noted(number).note(NONE).value
+            notes.append(Note(kind=MACHINE_NOTE, key=str(number), value=made | {"left": True}))
+        log.info("node.leaves", node=node, machines=names, why=why or None)
+        return [MachineLeft(machine=name) for name in names], notes
+
+    # --- what follows ------------------------------------------------------------------------------------------------
+
+    def follow(self, cluster: Cluster) -> None:
+        """Forget the nodes whose machines have left the cluster."""
+        layout = self._nodes.layout
+        if layout is not None and cluster.left != layout.cluster.left:
+            self._nodes.move_to(layout.without(cluster.left))
+        self._mark()
+
+    def look(self, view: ClusterView) -> Changes:
+        """Return the changes that are due: nodes leave that are empty, app masters move away from what is lost."""
+        events: list[Event] = []
+        notes = [app.note() for app in self._moved(view)]
+        layout = self._nodes.layout
+        for name in [name for name, order in self._orders.items() if order.leaves]:
+            if layout is not None and name in layout.slots and len(layout.nodes) > 1 and self.is_empty(view, name):
+                more, noted = self._left(layout, name, self.order(name).why)
+                events, notes = events + more, notes + noted
+        return events, notes
+
+    def is_empty(self, view: ClusterView, node: str) -> bool:
+        """Return whether no lease has a slot of a node, and no process is known to be left there."""
+        layout, known = self._nodes.layout, self._nodes.get(node)
+        if layout is None or known is None:
+            return True
+        held = view.gpus
+        free = all(held.app[gpu] == NONE and held.state[gpu] != GpuState.LEAVING for gpu in layout.gpus_of(node))
+        return free and not any(state.busy for state in known.slot_states.values())
+
+    def _moved(self, view: ClusterView) -> Iterator[Any]:
+        """Move the masters of apps whose node is gone, lost, or drained and empty; yields these apps.
+
+        The attempts go on above those that any node has reported: the former master is superseded if it lives.
+        """
+        up = {node.name for node in self._nodes if node.is_up}
+        for app in self._apps.live if up else ():
+            node = self._nodes.get(app.node)
+            if app.node in up or not (node is None or self._is_over(view, node)):
+                continue
+            app.attempts = max([app.attempts, *(status.attempt for status in self._nodes.masters_of(app.name))])
+            former, app.node = app.node, self._nodes.with_least(Counter(each.node for each in self._apps.live))
+            log.warning("app_master.moved", app=app.name, before=former, node=app.node, attempt=app.attempts + 1)
+            yield app
+
+    def _is_over(self, view: ClusterView, node: Node) -> bool:
+        return node.lost or (node.drains and self.is_empty(view, node.name))
+
+    def _ordered(self, node: str, order: Order) -> Note:
+        self._orders[node] = order
+        self._mark()
+        return order.note(node)
+
+    def _mark(self) -> None:
+        for node in self._nodes:
+            node.drains = self.order(node.name).drains
+
+    def _layout(self, node: str) -> Layout:
+        layout = self._nodes.layout
+        if layout is None or node not in layout.slots:
+            there = () if layout is None else layout.nodes
+            value = f'"{node[:100]}"{did_you_mean(node, there)}'
+            raise InputError(f"a node must be one of the cluster ({', '.join(there)})", value=value)
+        return layout

@@ -1,0 +1,212 @@
+"""Nodes drain, are kept and leave by the operator's order; versions are checked, app masters move."""
+
+import importlib.util
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from eunomia.journal.journal import read_journal
+from eunomia.units import Seconds
+from eunomia_appmaster.journal_check import check_folder
+from eunomia_appmaster.protocol import arbiter_pb2 as pb
+from eunomia_appmaster.protocol import launcher_pb2 as lpb
+from eunomia_appmaster.protocol.versions import PYTHON, VERSION
+from eunomia_appmaster.service.layout import MACHINE_NOTE
+
+_spec = importlib.util.spec_from_file_location("service_lab", Path(__file__).parent / "service_lab.py")
+lab_module = sys.modules.setdefault("service_lab", importlib.util.module_from_spec(_spec))
+_spec.loader.exec_module(lab_module)
+eventually, Beating, Launcher = lab_module.eventually, lab_module.Beating, lab_module.Launcher
+
+
+class Two:
+    """An arbiter with two nodes of two slots each, box7 and annex."""
+
+    def __init__(self, lab: Any) -> None:
+        self.lab = lab
+        lab.ready()
+        self.annex = Launcher(lab, 2, "of annex", "annex")
+        self.annex.register()
+        self.beating: Any = Beating(self.annex)
+
+    def quiet(self) -> None:
+        if self.beating is not None:
+            self.beating.end()
+            self.beating = None
+
+    def call(self, name: str, request: Any) -> Any:
+        return getattr(self.lab.client(), name)(request, metadata=self.lab.operator, timeout=30.0)
+
+    def nodes(self) -> dict[str, pb.NodeView]:
+        return {node.node: node for node in self.call("ListNodes", pb.ListNodesRequest()).nodes}
+
+    def remove(self, **more: Any) -> pb.RemoveNodeResponse:
+        return self.call("RemoveNode", pb.RemoveNodeRequest(node="annex", **more))
+
+    def refused(self, name: str, request: Any) -> str:
+        with pytest.raises(grpc.RpcError) as caught:
+            self.call(name, request)
+        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        return str(caught.value.details())
+
+    def lose(self) -> None:
+        """Have the second node count as lost."""
+        self.quiet()
+        self.lab.arbiter.service.nodes.silence = Seconds(0.5)
+        eventually(lambda: self.nodes()["annex"].state == "down", "annex is lost")
+        self.lab.arbiter.service.nodes.silence = Seconds(30.0)
+
+    def restart(self) -> None:
+        self.quiet()
+        self.lab.restart()
+        if "annex" in self.lab.arbiter.service.nodes.layout.slots:
+            self.annex.register()
+            self.beating = Beating(self.annex)
+        self.lab.ready()
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Iterator[Two]:
+    with lab_module.lab(tmp_path, slots=2) as lab:
+        made = Two(lab)
+        yield made
+        made.quiet()
+        assert check_folder(lab.arbiter.settings.state_dir).findings == []
+
+
+def gang(job: str, gpus: int) -> pb.JobAdded:
+    return pb.JobAdded(job=job, least=gpus, most=gpus, iterations=100.0)
+
+
+def running(two: Two, name: str, gpus: int) -> Any:
+    master = two.lab.master(name, str(gpus))
+    master.register()
+    master.beat_until(lambda: master.leases, jobs_added=[gang(f"{name}/1", gpus)])
+    master.beat()
+    return master
+
+
+def test_nodes_are_listed_with_slots_load_and_when_they_were_heard(two: Two) -> None:
+    seen = eventually(lambda: (nodes := two.nodes())["annex"].HasField("heard_seconds") and nodes, "heard")
+    assert list(seen) == ["annex", "box7"]
+    annex = seen["annex"]
+    assert (annex.state, dict(annex.slots), annex.held, annex.version) == ("up", {"cpu": 2}, 0, VERSION)
+    assert 0.0 <= annex.heard_seconds < 5.0
+    assert annex.why == ""
+
+
+def test_a_node_drains_and_its_slots_go_to_no_job_until_it_is_kept(two: Two) -> None:
+    seen = two.call("DrainNode", pb.DrainNodeRequest(node="annex", why="ana: maintenance"))
+    assert (seen.state, seen.why) == ("drained", "ana: maintenance")
+    assert two.lab.slots("down") == [2, 3]
+    master = two.lab.master("ana", "4")
+    master.register()
+    master.beat(jobs_added=[gang("ana/1", 4)])
+    two.restart()
+    assert two.nodes()["annex"].why == "ana: maintenance"
+    assert two.lab.slots("down") == [2, 3]
+    master.register()
+    assert not master.leases
+    assert two.call("UndrainNode", pb.UndrainNodeRequest(node="annex")).state == "up"
+    master.beat_until(lambda: master.leases)
+    assert "must drain to be kept" in two.refused("UndrainNode", pb.UndrainNodeRequest(node="annex"))
+
+
+def test_a_node_that_is_held_leaves_once_its_lease_has_ended(two: Two) -> None:
+    master = running(two, "ana", 4)
+    made = two.remove(why="sold")
+    assert (made.left, made.node.state, made.node.held, made.node.leaves) == (False, "draining", 2, True)
+    assert made.node.why == "sold; it is removed once it is empty"
+    two.lab.arbiter.call(lambda: None)
+    (lease,) = master.leases.values()
+    master.beat(release=[pb.Release(lease=lease.id, epoch=lease.epoch, gpus=[0, 1, 2, 3])], jobs_paused=["ana/1"])
+    eventually(lambda: list(two.nodes()) == ["box7"], "it has left")
+    assert [(slot.machine, slot.gpu) for slot in two.lab.seen().slots] == [("box7", 0), ("box7", 1)]
+    two.restart()
+    assert list(two.nodes()) == ["box7"]
+    assert two.lab.client().Health(pb.HealthRequest(), metadata=two.lab.operator).slots == 2
+
+
+def test_a_removed_node_joins_again_with_another_launcher_under_new_numbers(two: Two) -> None:
+    running(two, "ana", 4)
+    assert two.remove(now=True).left
+    with pytest.raises(grpc.RpcError) as caught:
+        two.annex.register()
+    assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
+    assert "must be started again to join" in str(caught.value.details())
+    two.quiet()
+    later = Launcher(two.lab, 2, "a later one", "annex")
+    later.register()
+    assert [(slot.machine, slot.gpu) for slot in two.lab.seen().slots][2:] == [("annex", 4), ("annex", 5)]
+    two.annex, two.beating = later, Beating(later)
+    two.restart()
+    layout = two.lab.arbiter.service.nodes.layout
+    assert (layout.gpus_of("annex"), layout.nodes) == ([4, 5], ("annex", "box7"))
+    with read_journal(two.lab.arbiter.settings.journal) as journal:
+        assert {key: note["left"] for key, note in journal.notes(MACHINE_NOTE).items()} == {"1": True, "2": False}
+
+
+def test_the_first_node_may_leave_and_the_journal_knows_its_former_place(two: Two) -> None:
+    assert two.call("RemoveNode", pb.RemoveNodeRequest(node="box7")).left
+    two.lab.quiet()
+    assert list(two.nodes()) == ["annex"]
+    assert "a cluster must keep a node" in two.refused("RemoveNode", pb.RemoveNodeRequest(node="annex"))
+    two.quiet()
+    two.lab.restart()
+    two.annex.register()
+    two.beating = Beating(two.annex)
+    eventually(lambda: two.lab.arbiter.service.ready.is_set(), "ready")
+    assert [(slot.machine, slot.gpu) for slot in two.lab.seen().slots] == [("annex", 2), ("annex", 3)]
+
+
+def test_a_node_that_is_silent_is_removed_only_once_it_is_said_to_be_off(two: Two) -> None:
+    assert "a node that answers is not off" in two.refused(
+        "RemoveNode", pb.RemoveNodeRequest(node="annex", is_off=True)
+    )
+    two.lose()
+    assert two.nodes()["annex"].why == "silent; its slots wait until its processes are known to be dead"
+    assert "--is-off says so" in two.refused("RemoveNode", pb.RemoveNodeRequest(node="annex", now=True))
+    assert two.remove(is_off=True).left
+    assert list(two.nodes()) == ["box7"]
+
+
+def test_unknown_nodes_are_named(two: Two) -> None:
+    why = two.refused("DrainNode", pb.DrainNodeRequest(node="anex"))
+    assert 'a node must be one of the cluster (annex, box7), but got "anex"' in why
+    assert "annex" in why.partition("but got")[2]
+
+
+def test_a_master_moves_away_from_a_lost_node_with_an_attempt_above_all_others(two: Two) -> None:
+    two.lab.arbiter.service.nodes.get("annex").is_head = True
+    two.lab.submit("ana", "1")
+    eventually(lambda: ("ana", 1) in two.annex.started, "the first attempt")
+    two.annex.master("ana", 3, lpb.APP_MASTER_RUNNING)
+    two.annex.report()
+    two.lose()
+    eventually(lambda: ("ana", 4) in two.lab.launcher.started, "the next one elsewhere")
+    assert two.lab.arbiter.service.apps.get("ana").node == "box7"
+    two.annex.register()
+    two.beating = Beating(two.annex)
+    eventually(lambda: "ana" in two.annex.stopped, "the former one is ended")
+
+
+@pytest.mark.parametrize(
+    ("given", "got"),
+    [
+        ({"version": "0.0.1"}, f"Eunomia 0.0.1, Python {PYTHON} and protocol"),
+        ({"python": "2.7"}, "Python 2.7"),
+        ({"protocol": 1}, "protocol 1 (barn)"),
+        ({"version": ""}, "Eunomia an earlier one"),
+    ],
+)
+def test_a_node_of_another_version_is_refused_with_both_named(two: Two, given: dict[str, Any], got: str) -> None:
+    with pytest.raises(grpc.RpcError) as caught:
+        Launcher(two.lab, 1, "x", "barn").register(**given)
+    why = str(caught.value.details())
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert f"the arbiter's Eunomia {VERSION}, Python {PYTHON}" in why
+    assert got in why
