@@ -49,8 +49,9 @@ class Room:
         self.cpus, self.memory_gib = self.pool.cpus, self.pool.memory_gib
         self.on: dict[int, list[Holder]] = {}
         """By machine, the jobs that can be lowered and raised."""
-        sizes = np.diff(self.cluster.machine_start)
-        self._scale = 1.0 / sizes, 1.0 / self.cluster.machine_cpus, 1.0 / self.cluster.machine_memory_gib
+        sizes = np.diff(self.cluster.machine_start).astype(np.float64)
+        amounts = (sizes, self.cluster.machine_cpus, self.cluster.machine_memory_gib)
+        self._scale = tuple(_one_over(each) for each in amounts)
         self._leaving = self._in_use_by_leavers(snapshot, gpus)
 
     def _in_use_by_leavers(self, snapshot: Snapshot, gpus: Ints) -> dict[int, Vector]:
@@ -159,3 +160,8 @@ class Room:
             more = [max(0.0, min(want, float(have))) for want, have in zip(missing, spare, strict=True)]
             if more[0] > SLACK or more[1] > SLACK:
                 self.change(holder, (holder.now[0] + more[0], holder.now[1] + more[1]))
+
+
+def _one_over(amounts: Reals) -> Reals:
+    """Return 1 / amount of each machine; 0 for a machine that left, which has none."""
+    return np.divide(1.0, amounts, out=np.zeros_like(amounts), where=amounts > 0.0)
