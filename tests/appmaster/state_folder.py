@@ -20,6 +20,7 @@ from eunomia_appmaster.app.submission import Submission
 from eunomia_appmaster.app.trials_file import read_trials_file
 from eunomia_appmaster.launcher.app_masters import AppMasterRecord
 from eunomia_appmaster.launcher.container import Container
+from eunomia_appmaster.launcher.errors import NotRegisteredError
 from eunomia_appmaster.launcher.node import Node
 from eunomia_appmaster.master.files import put_damaged_state_aside, read_state
 from eunomia_appmaster.master.gangs import lost_checkpoints
@@ -165,7 +166,11 @@ def _node(state: Path) -> Any:
     node = Node(state, "box", local_machine.detect(2, use_gpus=False))
     os.close(node._lock)
     epochs = {slot: (node.epochs[slot].highest, node.epochs[slot].closed) for slot in range(2)}
-    return epochs, node.secret, node.last_address
+    try:
+        secret = node.secret
+    except NotRegisteredError:  # the arbiter's answer to its registration has it
+        secret = b""
+    return epochs, secret, node.last_address
 
 
 def _container(link: Path) -> Any:

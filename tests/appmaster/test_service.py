@@ -410,6 +410,7 @@ def test_apps_that_ended_long_ago_are_kept_in_the_journal_alone(tmp_path: Path) 
             lab.launcher.master(name, 1, lpb.APP_MASTER_COMPLETED, exit=lpb.Exit(code=0))
         eventually(lambda: kept(lab) == ["cid", "dan"])
         assert set(service.sessions) == {"dan"}
+        assert set(service.stalled_masters._seen) <= {"cid", "dan"}
         (node,) = service.nodes
         eventually(lambda: lab.arbiter.call(service.forget) or "ana" not in node.app_masters)
         for _ in range(2):

@@ -8,9 +8,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 from tests.appmaster import serving_lab, state_folder
 from tests.appmaster.serving_lab import activity, client, eventually, live, supervisor, tiny_app, went_on
 from tests.appmaster.state_folder import APP, DAMAGES, Kind, Snapshot, damage, files_of, flipped, kind_of, read_all
+
+from eunomia.errors import EunomiaError
+from eunomia_appmaster.app.submission import Submission
+from eunomia_appmaster.launcher.container import Container
 
 _floors = serving_lab.floors
 WRITTEN_ONCE = ("app.toml", "submission.json", "secret", "launcher.json", "worker.json")
@@ -201,3 +206,17 @@ def test_attempts_go_on_above_those_that_are_known_where_a_record_and_its_contai
             os.kill(number, signal.SIGKILL)
         eventually(lambda: arbiter.app(APP).attempt == 3, "the third attempt")
         assert arbiter.wait(APP, timeout="120s").state == "finished"
+
+
+def test_a_submission_that_is_gone_with_its_older_copy_names_the_cure(tmp_path: Path) -> None:
+    with pytest.raises(EunomiaError, match="restore it from a backup, or submit the app's file again, but got none"):
+        Submission.read(tmp_path)
+
+
+def test_a_container_whose_record_is_gone_with_its_older_copy_is_named(tmp_path: Path) -> None:
+    (tmp_path / "ana.2.1.0").mkdir()
+    assert Container.load(tmp_path / "none") is None
+    (tmp_path / "ana.2.1.0" / "worker.json").write_text("{}")
+    with capture_logs() as said:
+        assert Container.load(tmp_path / "ana.2.1.0") is None
+    assert [(line["event"], line["container"]) for line in said] == [("container.without_record", "ana.2.1.0")]

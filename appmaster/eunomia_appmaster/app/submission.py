@@ -17,6 +17,7 @@ log = structlog.get_logger()
 
 APP_FILE = "app.toml"
 SUBMISSION = "submission.json"
+CURE = "restore it from a backup, or submit the app's file again"
 MORE_TRIALS = "EUNOMIA_MORE_TRIALS"
 """Environment variable of an app master: sizes of the groups of trials that were added, such as ``8,4``."""
 
@@ -60,10 +61,10 @@ class Submission:
         """
         path = app_dir / SUBMISSION
         try:
-            kept = read_kept(path, cure="restore it from a backup, or submit the app's file again")
+            kept = read_kept(path, cure=CURE)
             plain = kept.content
             if plain is None:
-                raise EunomiaError("a submission must be in its app's folder", value="none", place=str(path))
+                raise EunomiaError(f"a submission must be in its app's folder; {CURE}", value="none", place=str(path))
             _put_back(app_dir, plain, kept.damage)
             return cls(
                 file_name=str(plain.get("file_name") or APP_FILE),

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import structlog
 from google.protobuf import json_format
 
 from eunomia_appmaster.launcher.files import put_aside, read_json, write_json
@@ -18,6 +19,8 @@ from eunomia_appmaster.node.control_groups import NO_GROUP, ControlGroup, of_rec
 from eunomia_appmaster.node.machine_faults import out_of_memory_kills
 from eunomia_appmaster.node.system import MACHINE, ReservedPort, System
 from eunomia_appmaster.protocol import launcher_pb2 as pb
+
+log = structlog.get_logger()
 
 RECORD, START, WORKER, EXIT, CLAIM = "container.json", "start.json", "worker.json", "exit.json", "claim"
 REFUSED = "refused.json"
@@ -175,6 +178,8 @@ class Container:
         """Read container.json and the shepherd's files; None if there is no such container, or no record of it."""
         record = read_json(folder / RECORD)
         if record is None:
+            if (folder / WORKER).exists():  # written after the record
+                log.error("container.without_record", container=folder.name, missing=RECORD)
             return None
         try:
             status = json_format.ParseDict(record["status"], pb.ContainerStatus())

@@ -485,6 +485,7 @@ class Service:
                 self.apps.forget(app)
                 self.sessions.pop(app.name, None)
         known = {app.name for app in self.apps}
+        self.stalled_masters.keep_only(known)
         for node in self.nodes:
             node.forget_masters(known)
 

@@ -1,6 +1,6 @@
 """Finds app masters that hang: no call of theirs for a while, though their machine's launcher answers."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 from eunomia.units import format_duration
@@ -48,6 +48,11 @@ class StalledMasters:
             if silent >= limit:
                 why = f"no heartbeat for {format_duration(round(silent))} (limit {format_duration(limit)})"
                 yield launcher.StalledAppMaster(app=app.name, attempt=status.attempt, why=why, limit_seconds=limit)
+
+    def keep_only(self, apps: Collection[str]) -> None:
+        """Forget all other apps: those that are over are asked for no more."""
+        for app in self._seen.keys() - set(apps):
+            del self._seen[app]
 
     def _silence(self, app: App, attempt: int, session: Session | None) -> tuple[float, float]:
         """Return for how long an attempt has been silent, and for how long it may be."""
