@@ -143,7 +143,7 @@ FALLBACK_STAGES = (Stage.ELASTICITY, Stage.VALUATION, Stage.ALLOCATION, Stage.PL
 def test_the_themis_preset_is_the_one_that_the_documents_show() -> None:
     profile = Profile.load("themis")
     rounds = profile.rounds
-    assert rounds.on == {Cause.FREED, Cause.LEASE_ENDED, Cause.ARRIVED}
+    assert rounds.on == {Cause.FREED, Cause.LEASE_ENDED, Cause.ARRIVED, Cause.CLUSTER_CHANGED}
     assert (rounds.lease, rounds.bid_deadline, rounds.suspend_grace) == (600.0, 2.0, 30.0)
     assert profile.plugins[Stage.ALLOCATION] == "themis"
     assert profile.merged.tree["plugins"]["themis"]["fairness_knob"] == 0.8

@@ -53,8 +53,6 @@ CUT_SECONDS = 6.0
 LONGEST_SECONDS = 120.0
 """Virtual; a run that takes longer hangs."""
 NODE = "box"
-ROUNDS_ON_CHANGES = 'rounds.on=["freed", "lease_ended", "arrived", "cluster_changed"]'
-"""By the preset's own rules, a machine that comes back makes no round."""
 PROFILE_SETTINGS = ("rounds.lease=2s", "rounds.bid_deadline=0.5s", "rounds.suspend_grace=3s")
 
 
@@ -157,7 +155,7 @@ class World:
         self._cut_at = cut_at
         self._kind = kind
         self._stop_at = stop_at
-        self._profile = _profile(*(() if cut_at is None else (ROUNDS_ON_CHANGES,)))
+        self._profile = _profile()
         self._settings = Settings(
             state_dir=folder / "state",
             address="127.0.0.1:1",
@@ -466,8 +464,8 @@ def _resolved(profile: ResolvedOnce) -> str:
 
 
 @functools.cache
-def _profile(*more: str) -> Profile:
-    return ResolvedOnce.load("themis", settings=(*PROFILE_SETTINGS, *more))
+def _profile() -> Profile:
+    return ResolvedOnce.load("themis", settings=PROFILE_SETTINGS)
 
 
 @functools.cache
