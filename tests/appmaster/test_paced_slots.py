@@ -82,12 +82,13 @@ def test_each_type_is_a_machine_with_its_cpus_and_keeps_its_speed() -> None:
     layout = Layout.of([_node(fast=0.5, slow=0.25)])
     machines = [(one.name, one.gpu_type, one.gpus, one.cpus) for one in layout.cluster.machines]
     assert machines == [("box-fast", "fast", 1, 0.5), ("box-slow", "slow", 2, 0.5)]
-    layout.check(_node(fast=0.5, slow=0.25))
-    with pytest.raises(InputError, match="must keep its speed") as refused:
-        layout.check(_node(fast=0.5, slow=0.3))
-    assert "slow:0.3" in str(refused.value)
-    with pytest.raises(InputError, match="give the same --slot-types again"):
-        layout.check(_node(fast=0.5, other=0.25))
+    assert layout.change(_node(fast=0.5, slow=0.25)) is None
+    changed = layout.change(_node(fast=0.5, slow=0.3))
+    assert changed is not None
+    assert (changed.left, [(one.machine.name, one.machine.cpus) for one in changed.joined]) == ((1,), [("box", 0.6)])
+    changed = layout.change(_node(fast=0.5, other=0.25))
+    assert changed is not None
+    assert (changed.left, [(one.machine.name, one.slots) for one in changed.joined]) == ((1,), [("box", (1, 2))])
 
 
 def _node(**speeds: float) -> pb.RegisterNodeRequest:

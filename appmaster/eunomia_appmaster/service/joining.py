@@ -30,7 +30,7 @@ async def join(service: Service, request: pb.RegisterNodeRequest) -> Node:
             raise InputError("a cluster must have a first machine before another joins", value="none")
         layout, machines = service.nodes.layout.joined(request)
         epoch = int(service.view.last_epoch)
-        _check_epochs(request, epoch)
+        check_epochs(request, epoch)
         service.profile.stages(layout.cluster, place=f"node {request.node}")
         service.nodes.move_to(layout)  # before the step, whose decision may grant its slots
         dirty = _is_dirty(request)
@@ -65,7 +65,7 @@ def _is_dirty(request: pb.RegisterNodeRequest) -> bool:
     return runs or any(state.busy for state in request.slot_states)
 
 
-def _check_epochs(request: pb.RegisterNodeRequest, last: int) -> None:
+def check_epochs(request: pb.RegisterNodeRequest, last: int) -> None:
     """Refuse the folder of a node that has served another arbiter: it would refuse this one's orders as old.
 
     Raises:

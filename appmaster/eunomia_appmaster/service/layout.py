@@ -4,9 +4,10 @@ The first machine is a setting of the journal (``layout``). Each machine that jo
 with the step that has its ``MachineJoined``: after a crash the journal has both or neither.
 """
 
+import dataclasses
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import groupby
+from itertools import chain, count, groupby
 from typing import Any, Final, Self
 
 from eunomia.contract.codec import decode, encode
@@ -16,7 +17,6 @@ from eunomia.journal.files import CURE
 from eunomia.journal.values import Note
 from eunomia.model.cluster import Cluster, Machine
 from eunomia.model.shapes import builds, value
-from eunomia_appmaster.node.local_machine import CPU_TYPE
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 
 MACHINE_NOTE: Final = "machine"
@@ -68,6 +68,16 @@ class Joined:
         return Note(kind=MACHINE_NOTE, key=str(self.number), value=made | {"left": left})
 
 
+@value
+class Change:
+    """What becomes of a node's machines as it comes back with other slots than before."""
+
+    left: tuple[int, ...]
+    """Numbers of its machines that leave, since a slot of theirs has another type or speed."""
+    joined: tuple[Joined, ...]
+    """Machines that join, with all slots that it now has and that are of no machine that stays."""
+
+
 @builds
 class Layout:
     """The cluster of some nodes, and the place of each of its GPUs.
@@ -101,7 +111,7 @@ class Layout:
         machines: list[Machine] = []
         places: list[Place] = []
         for node in sorted(nodes, key=lambda node: node.node):
-            for machine, slots in _machines_of(node):
+            for machine, slots in _machines_of(node, node.slots):
                 machines.append(machine)
                 places += [Place(node=node.node, slot=slot) for slot in slots]
         return cls.made(Cluster.build(machines, place="launcher"), places)
@@ -114,15 +124,66 @@ class Layout:
         """
         if not node.slots:
             raise InputError("a node that joins must have a slot", value="none", place=node.node)
-        first = len(self.cluster.machines)
-        made = sorted(_machines_of(node), key=lambda pair: pair[0].name)  # as events of one step are folded
-        found = tuple(
-            Joined(number=first + at, machine=machine, node=node.node, slots=tuple(slots))
-            for at, (machine, slots) in enumerate(made)
-        )
-        return self._with(found), found
+        found = self._numbered(node, _machines_of(node, node.slots))
+        return self.with_machines(found), found
 
-    def _with(self, joined: Iterable[Joined]) -> Self:
+    def _numbered(self, node: pb.RegisterNodeRequest, made: Iterable[tuple[Machine, list[int]]]) -> tuple[Joined, ...]:
+        first = len(self.cluster.machines)
+        ordered = sorted(made, key=lambda pair: pair[0].name)  # as events of one step are folded
+        return tuple(
+            Joined(number=first + at, machine=machine, node=node.node, slots=tuple(slots))
+            for at, (machine, slots) in enumerate(ordered)
+        )
+
+    def change(self, node: pb.RegisterNodeRequest) -> Change | None:
+        """Return what becomes of the machines of a node of the cluster that comes back.
+
+        Slots that it has no longer stay those of their machine. A machine that joins has a name that no machine has
+        now, so that no event that is under way can mean it.
+
+        Returns:
+            None: all its slots are as they were, though some may be missing.
+        """
+        comes, rows = {slot.index: slot for slot in node.slots}, self.rows_of(node.node)
+        left = {row for row in rows for gpu in self.cluster.gpus_on(row) if self._differs(gpu, comes)}
+        stays = {self.places[gpu].slot for row in rows if row not in left for gpu in self.cluster.gpus_on(row)}
+        taken = {machine.name for at, machine in enumerate(self.cluster.machines) if at not in self.cluster.left}
+        made = [
+            (dataclasses.replace(machine, name=_free_name(machine, node.node, taken)), slots)
+            for machine, slots in _machines_of(node, [slot for slot in node.slots if slot.index not in stays])
+        ]
+        return Change(left=tuple(sorted(left)), joined=self._numbered(node, made)) if left or made else None
+
+    def _differs(self, gpu: int, comes: Mapping[int, pb.Slot]) -> bool:
+        """Return whether a node comes with another slot at the place of a GPU."""
+        place = self.places[gpu]
+        if self.gpu(place.node, place.slot) != gpu:
+            return True  # a later machine has it: the arbiter ended before this one had left
+        slot = comes.get(place.slot)
+        if slot is None:
+            return False
+        machine = self.cluster.machines[int(self.cluster.machine[gpu])]
+        speed = (machine.cpus or 0.0) / machine.gpus
+        return slot.gpu_type != machine.gpu_type or (slot.paced and not math.isclose(slot.cpus, speed, rel_tol=1e-6))
+
+    def known_part(self, node: pb.RegisterNodeRequest) -> pb.RegisterNodeRequest:
+        """Return a registration with those of its slots alone that are as the cluster has them."""
+        part = pb.RegisterNodeRequest()
+        part.CopyFrom(node)
+        comes = {slot.index: slot for slot in node.slots}
+        kept = [
+            comes[at] for at in comes if (gpu := self.gpu(node.node, at)) is not None and not self._differs(gpu, comes)
+        ]
+        del part.slots[:]
+        part.slots.extend(kept)
+        return part
+
+    def with_machines(self, joined: Iterable[Joined]) -> Self:
+        """Return the layout with these machines, whose numbers follow those that it has.
+
+        Raises:
+            InputError: a machine of such a name is there.
+        """
         cluster, places = self.cluster, list(self.places)
         for one in joined:
             cluster = cluster.grown([one.machine], place=one.node)
@@ -135,31 +196,26 @@ class Layout:
         Raises:
             ValueError, KeyError, TypeError, InputError: a note is malformed, or the one before it is missing.
         """
-        layout, left = self, set[int]()
+        known = self.cluster
+        machines, types, racks, places = [*known.machines], [*known.gpu_types], [*known.racks], [*self.places]
         for key in sorted(notes, key=int):
             number, kept = int(key), notes[key]
-            if kept["left"]:
-                left.add(number)
-            if number < len(self.cluster.machines):
+            if number < len(known.machines):
                 continue  # it is of the first node, and has left
-            if number != len(layout.cluster.machines):
-                raise InputError(
-                    "notes of machines must follow each other",
-                    value=f"machine {len(layout.cluster.machines)} is missing",
-                )
-            one = Joined(number=number, machine=decode(kept["machine"]), node=kept["node"], slots=tuple(kept["slots"]))
-            if len(one.slots) != one.machine.gpus:
-                value = f"{len(one.slots)} slots of {one.machine.gpus}"
-                raise InputError("a machine's note must have a slot for each GPU", value=value, place=one.node)
-            # Two machines of one name are there if the first has left: as the journal's steps say it.
-            cluster = Cluster.build(
-                [*layout.cluster.machines, one.machine],
-                types=layout.cluster.gpu_types,
-                racks=layout.cluster.racks,
-                left=left | {at for at, had in enumerate(layout.cluster.machines) if had.name == one.machine.name},
-            )
-            layout = self.made(cluster, [*layout.places, *(Place(node=one.node, slot=slot) for slot in one.slots)])
-        return layout.without(left)
+            if number != len(machines):
+                rule = "notes of machines must follow each other"
+                raise InputError(rule, value=f"machine {len(machines)} is missing")
+            machine, slots = decode(kept["machine"]), kept["slots"]
+            if len(slots) != machine.gpus:
+                value = f"{len(slots)} slots of {machine.gpus}"
+                raise InputError("a machine's note must have a slot for each GPU", value=value, place=kept["node"])
+            machines.append(machine)
+            types += [] if machine.gpu_type in types else [machine.gpu_type]  # as each join grew the cluster
+            racks += [] if machine.rack in racks else [machine.rack]
+            places += [Place(node=kept["node"], slot=slot) for slot in slots]
+        left = [int(key) for key, kept in notes.items() if kept["left"]]
+        cluster = Cluster.build(machines, types=tuple(types), racks=tuple(racks), left=left, place="journal")
+        return self.made(cluster, places)
 
     def noted(self, number: int) -> Joined:
         """Return a machine by its number, as it joined."""
@@ -194,10 +250,15 @@ class Layout:
         """GPU numbers of a node, ascending."""
         return sorted(self.slots.get(node, {}).values())
 
+    def rows_of(self, node: str) -> list[int]:
+        """Return the numbers of a node's machines that have not left."""
+        cluster = self.cluster
+        firsts = ((row, cluster.gpus_on(row)[0]) for row in range(len(cluster.machines)) if row not in cluster.left)
+        return [row for row, gpu in firsts if self.places[gpu].node == node]
+
     def machines_of(self, node: str) -> list[str]:
         """Return the names under which the cluster knows a node."""
-        rows = sorted({int(self.cluster.machine[gpu]) for gpu in self.gpus_of(node)})
-        return [self.cluster.machines[row].name for row in rows]
+        return [self.cluster.machines[row].name for row in self.rows_of(node)]
 
     def gpu(self, node: str, slot: int) -> int | None:
         """Return the number of a slot in the cluster."""
@@ -230,43 +291,11 @@ class Layout:
         cluster = Cluster.build(machines, place="journal")
         return cls.made(cluster, [Place(node=node, slot=slot) for node, slot in places])
 
-    def check(self, node: pb.RegisterNodeRequest) -> None:
-        """Check a node against the journal's record of it; slots may be missing.
 
-        Raises:
-            InputError: the journal does not know the node, or it has other slots.
-        """
-        here = [
-            (self.places[gpu].slot, self.cluster.gpu_types[self.cluster.gpu_type[gpu]])
-            for gpu in self.gpus_of(node.node)
-        ]
-        comes = sorted((slot.index, slot.gpu_type) for slot in node.slots)
-        if not here or not set(comes) <= set(here):
-            known = _words(sorted(here)) if here else f"no node {node.node}, only {', '.join(self.nodes)}"
-            cure = _cure([kind for _, kind in here], node)
-            rule = f"a node must come back as the journal knows it ({known}): {cure}, or take another --state-dir"
-            raise InputError(rule, value=_words(comes), place=node.node)
-        for slot in (slot for slot in node.slots if slot.paced):
-            machine = self._machine_of(node.node, slot.index)
-            if not math.isclose(slot.cpus, (machine.cpus or 0.0) / machine.gpus, rel_tol=1e-6):
-                rule = f"a slot type must keep its speed in the journal ({(machine.cpus or 0.0) / machine.gpus:g})"
-                raise InputError(rule, value=f"{slot.gpu_type}:{slot.cpus:g}", place=node.node)
-
-    def _machine_of(self, node: str, slot: int) -> Machine:
-        gpu = self.slots[node][slot]
-        return self.cluster.machines[int(self.cluster.machine[gpu])]
-
-
-def _cure(kinds: Sequence[str], node: pb.RegisterNodeRequest) -> str:
-    if set(kinds) == {CPU_TYPE}:
-        return f"give --slots {len(kinds)} again"
-    return "give the same --slot-types again" if any(slot.paced for slot in node.slots) else "bring its GPUs back"
-
-
-def _machines_of(node: pb.RegisterNodeRequest) -> list[tuple[Machine, list[int]]]:
-    """Return the machines of a node, one for each type of its slots, with their slots."""
-    slots = sorted(node.slots, key=lambda slot: (slot.gpu_type, slot.index))
-    kinds = [(kind, list(group)) for kind, group in groupby(slots, key=lambda slot: slot.gpu_type)]
+def _machines_of(node: pb.RegisterNodeRequest, slots: Iterable[pb.Slot]) -> list[tuple[Machine, list[int]]]:
+    """Return the machines of some of a node's slots, one for each type, with their slots."""
+    ordered = sorted(slots, key=lambda slot: (slot.gpu_type, slot.index))
+    kinds = [(kind, list(group)) for kind, group in groupby(ordered, key=lambda slot: slot.gpu_type)]
     return [
         (_machine(node, kind, group, alone=len(kinds) == 1), [slot.index for slot in group]) for kind, group in kinds
     ]
@@ -290,6 +319,7 @@ def _island(slots: Sequence[pb.Slot]) -> int | None:
     return sizes.pop() if len(sizes) == 1 and len(slots) > 1 else None
 
 
-def _words(slots: Sequence[tuple[int, str]]) -> str:
-    kinds = [kind for _, kind in slots]
-    return ", ".join(f"{kinds.count(kind)}x{kind}" for kind in sorted(set(kinds))) or "no slots"
+def _free_name(machine: Machine, node: str, taken: Collection[str]) -> str:
+    """Return the name of a machine that joins beside others of its node, or in place of one."""
+    kind = f"{node}-{machine.gpu_type}"
+    return next(name for name in chain((machine.name, kind), (f"{kind}-{at}" for at in count(2))) if name not in taken)

@@ -56,6 +56,8 @@ class Node:
         """Whether its launcher shares the arbiter's state folder, so that it ends with the arbiter's machine."""
         self.slots: frozenset[int] = frozenset()
         """Slots that the node's launcher found at its start."""
+        self.unlike = False
+        """Whether it has other slots than the cluster knows; it registers again once the arbiter can change that."""
         self.down: dict[int, int] = {}
         """By slot that is down on a machine that responds: every process up to this epoch must have ended before the
         slot counts as back."""
@@ -102,6 +104,7 @@ class Node:
         self.container_manager_address = request.container_manager_address
         self.is_head, self.version, self.load = request.head, request.version, request.load
         self.slots = frozenset(slot.index for slot in request.slots)
+        self.unlike = False
         self.slot_states, self.containers, self.app_masters = {}, {}, {}
         self.hear(request.containers, request.app_masters, request.slot_states, draining=request.draining)
         self.order(frozenset(), force=True)
@@ -219,13 +222,7 @@ class Nodes:
         return self._nodes.get(name)
 
     def add(self, request: pb.RegisterNodeRequest) -> Node:
-        """Apply a registration.
-
-        Raises:
-            InputError: the node is not as the journal knows it.
-        """
-        if self.layout is not None:
-            self.layout.check(request)
+        """Apply a registration; slots that the layout does not have are not used."""
         node = self._nodes.setdefault(request.node, Node(request.node, system=self._system))
         node.register(request)
         return node

@@ -11,6 +11,7 @@ from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2_grpc as rpc
 from eunomia_appmaster.service import bounds
 from eunomia_appmaster.service.calling_back import check_reached
+from eunomia_appmaster.service.changing import change
 from eunomia_appmaster.service.joining import check_versions, join
 from eunomia_appmaster.service.layout import Layout
 from eunomia_appmaster.service.nodes import Node, wait_for_change
@@ -107,7 +108,7 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
         """Apply a registration; the first machine is the whole cluster, and an unknown one joins it.
 
         Raises:
-            InputError: the node is not as the journal knows it, or may not join.
+            InputError: the node may not join, or its other slots may not.
         """
         service = self._service
         if service.nodes.layout is None:
@@ -121,6 +122,8 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
                 await context.abort(grpc.StatusCode.UNAVAILABLE, "a node can join once the arbiter decides")
             # A launcher whose call ends meanwhile registers again: the node has joined all the same.
             return await asyncio.shield(asyncio.ensure_future(join(service, request)))
+        elif service.nodes.layout.change(request) is not None:
+            return await asyncio.shield(asyncio.ensure_future(change(service, request)))
         return service.nodes.add(request)
 
     async def _check_alone(self, request: pb.RegisterNodeRequest, context: Context) -> None:
@@ -169,7 +172,8 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, header_text(str(error)))
         await self._check_own(request.node, context)
         node = self._service.nodes.get(request.node)
-        if node is None or not node.registered or node.registration_id != request.registration_id:
+        known = node is not None and node.registered and node.registration_id == request.registration_id
+        if node is None or not known or (node.unlike and self._service.decides):
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "a node must register first")
             raise asyncio.CancelledError
         return node

@@ -142,12 +142,15 @@ class Upkeep:
             if app.node == node and known is not None and app.name in known.app_masters:
                 app.attempts = max(app.attempts, known.app_masters[app.name].attempt)
                 notes.append(app.note())
-        for number in {int(layout.cluster.machine[gpu]) for gpu in layout.gpus_of(node)}:
-            made = self._journal.note_of(MACHINE_NOTE, str(number))
-            made = made if isinstance(made, dict) else layout.noted(number).note(NONE).value
-            notes.append(Note(kind=MACHINE_NOTE, key=str(number), value=made | {"left": True}))
+        notes += [self.left_note(layout, number) for number in layout.rows_of(node)]
         log.info("node.leaves", node=node, machines=names, why=why or None)
         return [MachineLeft(machine=name) for name in names], notes
+
+    def left_note(self, layout: Layout, number: int) -> Note:
+        """Return the note of a machine once it has left."""
+        made = self._journal.note_of(MACHINE_NOTE, str(number))
+        made = made if isinstance(made, dict) else layout.noted(number).note(NONE).value
+        return Note(kind=MACHINE_NOTE, key=str(number), value=made | {"left": True})
 
     # --- what follows ------------------------------------------------------------------------------------------------
 
