@@ -197,7 +197,7 @@ def test_the_files_by_which_the_arbiter_is_reached_are_written_again(tmp_path: P
         good = {path.name: path.read_bytes() for path in folder.iterdir()}
         assert set(good) == {"address", "token", "launcher.token"}
         for name, content in good.items():
-            for damaged in (content[:5], b"", b"\xff", content[:-1] + b"0", None):
+            for damaged in (content[:5], b"", b"\xff", content[:-1] + b"x", None):
                 (folder / name).unlink()
                 if damaged is not None:
                     (folder / name).write_bytes(damaged)

@@ -224,10 +224,19 @@ def test_a_step_over_its_limit_ends_the_process_and_is_not_journaled(tmp_path: P
 
 def _register(address: str, token: str) -> None:
     from eunomia_appmaster.protocol import launcher_pb2, launcher_pb2_grpc
+    from eunomia_appmaster.protocol.versions import PROTOCOL, PYTHON, VERSION
 
+    request = launcher_pb2.RegisterNodeRequest(
+        node="box7",
+        slots=[launcher_pb2.Slot(gpu_type="cpu")],
+        launcher_id="x",
+        version=VERSION,
+        python=PYTHON,
+        protocol=PROTOCOL,
+    )
     with grpc.insecure_channel(address) as channel:
         launcher_pb2_grpc.ResourceTrackerStub(channel).RegisterNode(
-            launcher_pb2.RegisterNodeRequest(node="box7", slots=[launcher_pb2.Slot(gpu_type="cpu")], launcher_id="x"),
+            request,
             metadata=(("authorization", f"Bearer {token}"),),
         )
 

@@ -102,7 +102,7 @@ def test_a_run_dir_alone_makes_a_script_resumable(here: Path) -> None:
     assert torch.equal(restored.weight, model.weight)
     assert train(again, restored, *others, epochs=3) == [2]
     assert again.step == 6
-    assert [path.suffix for path in sorted(Path("mine/logs").iterdir())] == [".r1", ".r2"]
+    assert sorted(path.suffix for path in Path("mine/logs").iterdir()) == [".r1", ".r2"]
 
 
 def test_an_order_to_stop_a_script_stops_what_follows_it(here: Path) -> None:

@@ -291,7 +291,8 @@ def test_a_record_is_read_while_it_grows(tmp_path: Path) -> None:
     assert record.poll().steps == ()
     luck, read = random.Random(3), 0
     with Journal.open(tmp_path / "journal.sqlite", durable=False) as journal:
-        journal.set_meta(layout=encode((arbiter.state.cluster.machines, ())))
+        places = tuple(("box", slot) for slot in range(arbiter.state.cluster.gpus))
+        journal.set_meta(layout=encode((arbiter.state.cluster.machines, places)))
         for step in arbiter.steps:
             journal.append(step.now, step.events, step.decision, at=step.at)
             if luck.random() < 0.3:

@@ -286,9 +286,15 @@ class Layout:
 
     @classmethod
     def decoded(cls, made: object) -> Self:
-        """Return the layout from the journal."""
+        """Return the layout from the journal.
+
+        Raises:
+            InputError: the machines are malformed, or have another number of GPUs than there are places.
+        """
         machines, places = decode(made)
         cluster = Cluster.build(machines, place="journal")
+        if len(places) != cluster.gpus:
+            raise InputError(f"a layout must have the places of {cluster.gpus} GPUs", value=f"{len(places)} places")
         return cls.made(cluster, [Place(node=node, slot=slot) for node, slot in places])
 
 

@@ -105,7 +105,7 @@ def _state(service: Service) -> Begun:
         apps={app.name: dataclasses.asdict(app) for app in (*service.apps, *service.apps.archived())},
         kept=(
             service.seed,
-            service.tokens.container_secret,
+            service.tokens.container_secret("box"),
             None if service.nodes.layout is None else service.nodes.layout.encoded(),
         ),
         ahead=float(service.driver.clock.now()) - time.time(),
