@@ -217,6 +217,16 @@ def test_a_removed_nodes_credential_is_refused_also_after_a_restart(cluster: Clu
     assert names_of(node.certificate)[0] == tls_name("b08", 2)
 
 
+def test_a_node_that_forgets_its_join_joins_with_another_token(cluster: Cluster) -> None:
+    node = cluster.node("b08")
+    node.join(cluster.token())
+    node.forget()
+    again = cluster.node("b08")
+    assert not again.is_joined, "no older copy brings the credential back"
+    again.join(cluster.token())
+    assert names_of(again.certificate)[0] == tls_name("b08", 2)
+
+
 def test_joins_and_tokens_survive_the_arbiter(cluster: Cluster) -> None:
     node, unused = cluster.node("b08"), cluster.token()
     node.join(cluster.token())

@@ -27,7 +27,7 @@ from eunomia_appmaster.launcher.containers import Containers
 from eunomia_appmaster.launcher.errors import RemovedError
 from eunomia_appmaster.launcher.foreign_gpus import ANSWERS, ForeignGpus
 from eunomia_appmaster.launcher.gpu_faults import GpuFaults, NvmlFaults
-from eunomia_appmaster.launcher.joining import JOINED, OwnJoin, joined_of
+from eunomia_appmaster.launcher.joining import OwnJoin, joined_of
 from eunomia_appmaster.launcher.listening import ListenAddress
 from eunomia_appmaster.launcher.node import Node, default_name
 from eunomia_appmaster.launcher.orphans import Orphans
@@ -162,8 +162,8 @@ async def run(options: argparse.Namespace) -> None:
     await server.stop(0.0)
     if (end.done() and end.result() != signal.SIGHUP) or _is_removed(tasks[0]):
         await _end_all(containers, masters, options.stop_seconds)
-    if _is_removed(tasks[0]):
-        (node.folder / JOINED).unlink(missing_ok=True)  # its credential is refused: it joins again with another token
+    if _is_removed(tasks[0]) and listening.joined is not None:
+        listening.joined.forget()  # its credential is refused: it joins again with another token
     for task in tasks:
         task.cancel()
     ends = await asyncio.gather(*tasks, return_exceptions=True)

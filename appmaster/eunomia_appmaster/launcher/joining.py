@@ -22,6 +22,7 @@ import structlog
 from eunomia.errors import EunomiaError, InputError, UnreachableError
 from eunomia_appmaster.launcher.access import ArbiterAccess, ca_environment
 from eunomia_appmaster.launcher.files import read_json, write_json
+from eunomia_appmaster.node.kept_files import OLDER
 from eunomia_appmaster.node.system import MACHINE, System
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2_grpc as rpc
@@ -104,6 +105,11 @@ class OwnJoin:
             sync=True,
         )
         log.info("node.joined", node=self.node, join=answer.join, arbiter=self._arbiter)
+
+    def forget(self) -> None:
+        """Remove the credential and its older copy: the next start joins with another token."""
+        for name in (JOINED, JOINED + OLDER):
+            (self.folder / name).unlink(missing_ok=True)
 
     def renew(self) -> None:
         """Get another certificate for the same key.
