@@ -113,7 +113,7 @@ def test_a_node_drains_and_its_slots_go_to_no_job_until_it_is_kept(two: Two) -> 
     assert not master.leases
     assert two.call("UndrainNode", pb.UndrainNodeRequest(node="annex")).state == "up"
     master.beat_until(lambda: master.leases)
-    assert "must drain to be kept" in two.refused("UndrainNode", pb.UndrainNodeRequest(node="annex"))
+    assert "must drain to be undrained" in two.refused("UndrainNode", pb.UndrainNodeRequest(node="annex"))
 
 
 def test_a_node_that_is_held_leaves_once_its_lease_has_ended(two: Two) -> None:

@@ -44,9 +44,10 @@ def token(
     number = made.token.number
     until = (datetime.now(UTC) + timedelta(seconds=made.token.ends_in_seconds)).strftime("%Y-%m-%d %H:%M UTC")
     users = "several machines may join" if reusable else "one machine may join"
-    checks = f"; it checks the arbiter by the CA {authority}" if authority else "; without TLS, on this machine alone"
-    typer.echo(f"token {number}: {users} with it until {until}{checks}", err=True)
-    typer.echo("there: eunomia launcher --arbiter HOST:PORT --join - < FILE WITH THE TOKEN", err=True)
+    own_machine_alone = "the arbiter serves without TLS, so only on its own machine"
+    checks = f"it checks the arbiter by the CA {authority}" if authority else own_machine_alone
+    typer.echo(f"token {number}: {users} with it until {until}; {checks}", err=True)
+    typer.echo("there: eunomia launcher --arbiter HOST:PORT --state DIR --join FILE-WITH-THE-TOKEN", err=True)
 
 
 def tokens(as_json: AsJson = False, address: Address = None, state_dir: StateDir = None) -> None:

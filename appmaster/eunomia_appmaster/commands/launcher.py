@@ -8,6 +8,7 @@ from typing import Annotated, Final
 import typer
 from pydantic import BaseModel, ConfigDict
 
+from eunomia.errors import InputError
 from eunomia_appmaster.commands.model_flags import with_flags
 from eunomia_appmaster.launcher.node import default_name
 from eunomia_appmaster.service.settings import default_state_dir
@@ -23,7 +24,7 @@ class LauncherFlags(BaseModel):
 
     arbiter: Annotated[str, typer.Option("--arbiter", metavar="HOST:PORT", help="The arbiter's address.")]
     state: Annotated[
-        Path, typer.Option("--state", metavar="DIR", help="The arbiter's state folder, which all nodes see.")
+        Path, typer.Option("--state", metavar="DIR", help="The arbiter's state folder: the same path here.")
     ]
     join: Annotated[
         str | None,
@@ -73,6 +74,10 @@ class LauncherFlags(BaseModel):
 @with_flags(LauncherFlags)
 def launcher(flags: LauncherFlags) -> int:
     """Run this machine's launcher, which joins the arbiter's cluster. Ctrl-C ends what runs here, then the launcher."""
+    if not flags.state.is_dir():
+        rule = "the arbiter's state folder must be on this machine, under the same path"
+        raise InputError(rule, value=str(flags.state), place="--state")
+    os.environ.setdefault("EUNOMIA_LOG", "info")  # whether it has joined, and whether the arbiter answers
     typer.echo(f"{flags.node or default_name()}: a launcher for the arbiter at {flags.arbiter}; Ctrl-C stops")
     sys.stdout.flush()
     os.execv(sys.executable, flags.command)  # signals reach the launcher itself

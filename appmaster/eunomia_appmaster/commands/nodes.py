@@ -96,7 +96,7 @@ def _show(known: list[pb.NodeView], *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps({"schema": SCHEMA, "nodes": [_facts(node) for node in known]}))
         return
-    headers = ("NODE", "STATE", "SLOTS", "LEASE", "LOAD", "HEARD", "WHY")
+    headers = ("NODE", "STATE", "SLOTS", "LOAD", "HEARD", "WHY")
     typer.echo("\n".join(table(headers, [_row(node) for node in known])))
 
 
@@ -106,7 +106,6 @@ def _row(node: pb.NodeView) -> tuple[str, ...]:
         node.node,
         node.state,
         slots_of(node),
-        NOT_KNOWN,
         NOT_KNOWN if down else number(given(node, "load"), 1),
         NOT_KNOWN if heard is None else f"{heard:.1f} s" if heard < 10.0 else duration(heard),
         "; ".join(filter(None, [node.why, _held(node), _missing(node)])),

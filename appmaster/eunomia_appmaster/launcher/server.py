@@ -202,5 +202,6 @@ async def serve(
             certificate = {} if listening.joined is None else listening.joined.shown()
             node.publish(f"{listening.announced}:{bound}", **certificate)
             return server
+    rule = "an address to listen on must be one of this machine, with a free port"
     tried = f"{listening.host}, ports {listening.ports[0]} to {listening.ports[-1]}"
-    raise InputError("an address to listen on must be free", value=tried, place="--listen or --port-range")
+    raise InputError(rule, value=tried, place="--announce, --port-range")

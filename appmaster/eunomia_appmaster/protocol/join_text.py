@@ -49,7 +49,7 @@ class JoinText:
             authority = base64.urlsafe_b64decode(coded + "=" * (-len(coded) % 4))
         except (ValueError, binascii.Error):
             rule = "a join token must be the whole line that `eunomia nodes token` printed"
-            raise InputError(rule, value=f"{len(text.strip())} letters that are none", place=place) from None
+            raise InputError(rule, value=f"{len(text.strip())} letters of another form", place=place) from None
         return cls(number=int(found[1]), secret=found[2], authority=authority)
 
     @classmethod

@@ -60,7 +60,8 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
             return None
         caller = self._tokens.caller(metadata)
         if caller is None and (removed := self._tokens.removed(metadata)):
-            why = f"a node's credential must be of its present join, but got one of an earlier ({removed})"
+            why = "a node's credential must be of its present join, but got one of a join that is over: "
+            why += f'"{removed}" was removed, or has joined again'
             return grpc.StatusCode.PERMISSION_DENIED, why, ()
         if caller is None:
             why = self._tokens.refusal(metadata)

@@ -104,7 +104,7 @@ class Upkeep:
         """
         layout = self._layout(node)
         if not self.order(node).drains:
-            raise InputError("a node must drain to be kept", value=f'"{node}" does not')
+            raise InputError("a node must drain to be undrained", value=f'"{node}", which does not')
         events: list[Event] = [MachineKept(machine=name) for name in layout.machines_of(node)]
         return events, [self._ordered(node, Order())]
 

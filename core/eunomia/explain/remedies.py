@@ -55,7 +55,7 @@ class Remedy:
     """Number of further GPUs that the job needs."""
 
 
-NOTHING_FREES = (Remedy(what="nothing", text="nothing: it cannot run on this cluster"),)
+NOTHING_FREES = (Remedy(what="nothing", text="nothing: it cannot run on the nodes in service"),)
 
 
 class Remedies:
