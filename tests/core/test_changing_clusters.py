@@ -21,6 +21,7 @@ from eunomia.contract.events import (
     Released,
     Started,
 )
+from eunomia.explain.facts import facts_of
 from eunomia.model.cluster import Cluster, Machine
 from eunomia.model.leases import GpuState
 from eunomia.units import Epoch, JobId, LeaseId, Seconds
@@ -98,6 +99,14 @@ def test_a_machine_that_is_kept_serves_again_unless_it_is_lost() -> None:
     assert states(arbiter)[2:] == [FREE, FREE, FREE]
     assert release(arbiter, 1, 8.0) == []
     assert states(arbiter)[:2] == [FREE, FREE]
+
+
+def test_an_explanation_counts_gpus_of_a_machine_that_left_neither_in_service_nor_down() -> None:
+    arbiter = running(2)
+    arbiter.step(Seconds(2.0), [MachineLeft(machine="a1"), *arrival(9, 5)])
+    assert facts_of(arbiter, 1, None, None).in_service == "3"
+    arbiter.step(Seconds(3.0), [MachineLost(machine="a2")])
+    assert facts_of(arbiter, 1, None, None).in_service == "0 in service of 3 (3 down)"
 
 
 def test_a_machine_that_left_returns_as_a_new_one_under_its_old_name() -> None:

@@ -210,7 +210,7 @@ def facts_of(arbiter: Arbiter, row: int, reason: Reason | None, decision: Decisi
         least=least,
         most=most,
         capacity=int(up.sum()),
-        down=int(usable.sum() - up.sum()),
+        down=int((usable & ~np.isin(cluster.machine, [*cluster.left])).sum() - up.sum()),
         leaving=int((usable & leaving).sum()),
         own_leaving=int((own[: cluster.gpus] & leaving).sum()),
         free=int(free.size),
