@@ -8,6 +8,7 @@ from simulator_lab import several, watched
 
 from eunomia import Profile
 from eunomia.model.cluster import Cluster, Machine
+from eunomia_appmaster.master.division import Slowdown
 from eunomia_testbed.performance import DeclaredModel, DeclaredSpeeds
 from eunomia_testbed.simulator import Costs, Reports, SimulatedRun, SimulationOptions
 from eunomia_testbed.workload import Workload
@@ -24,9 +25,9 @@ def of_one_model(workload: Workload) -> Workload:
     return dataclasses.replace(workload, jobs=jobs, models=("far",))
 
 
-def run(workload: Workload, **options: object) -> SimulatedRun:
+def run(workload: Workload, slowdown: Slowdown = SLOWDOWN, **options: object) -> SimulatedRun:
     profile = Profile.load("themis", settings={"rounds.bid_deadline": "none", "stages.elasticity": "range"})
-    speeds = DeclaredSpeeds({"far": DeclaredModel(seconds_per_iteration=1.0, slowdown=SLOWDOWN)})
+    speeds = DeclaredSpeeds({"far": DeclaredModel(seconds_per_iteration=1.0, slowdown=slowdown)})
     made = SimulationOptions(reports=ORACLE, **options)  # type: ignore[arg-type]
     return watched(of_one_model(workload), RACKS, profile, made, models=speeds)
 
@@ -42,3 +43,10 @@ def test_a_running_job_is_not_widened_over_racks() -> None:
     ended = run(several([(0.0, [(1, 4, 750.0), (1, 1, 10.0)])]), costs=Costs(start=5.0))
     assert ended.finish_seconds[0] <= 3000.0 / 3.0 + 30.0
     assert ended.finish_seconds[1] <= 20.0
+
+
+@pytest.mark.parametrize("agents", [False, True])
+def test_a_job_uses_gpus_of_several_machines_where_they_speed_it_up(agents: bool) -> None:
+    """As the papers' apps do; a live app keeps a job to one node unless its file allows more."""
+    alone = run(several([(0.0, [(1, 4, 250.0)])]), (1.0, 1.0, 1.0, 1.0), agents=agents)
+    assert alone.finish_seconds.tolist() == pytest.approx([1000.0 / 4.0])

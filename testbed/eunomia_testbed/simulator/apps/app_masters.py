@@ -113,4 +113,6 @@ class PlainAppMaster:
 def wish(master: AppMaster, job: int, runs_on: tuple[int, ...], slowdown: Slowdown | None) -> Wish:
     """Return a job's wish as the input of a live app master's division; a slowdown of None: the assumed one."""
     least, most = master.span(job)
-    return Wish(job=job, least=least, most=most, runs_on=runs_on, slowdown=slowdown or ASSUMED_SLOWDOWN)
+    s = slowdown or ASSUMED_SLOWDOWN
+    # The papers' apps take all GPUs that speed a job up; that a live one keeps to a node is a matter of its app file.
+    return Wish(job=job, least=least, most=most, runs_on=runs_on, across_nodes=True, slowdown=s)
