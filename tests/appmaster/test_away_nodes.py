@@ -19,7 +19,7 @@ from eunomia_appmaster.runtimes.nodes import UNREACHABLE_SECONDS
 
 
 class LaterSystem(MachineSystem):
-    """This machine, after some seconds that nobody waited for."""
+    """This machine, on a clock that is some seconds ahead."""
 
     seconds = 0.0
 

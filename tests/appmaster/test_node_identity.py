@@ -1,5 +1,6 @@
 """Machines that join with a token: identity of nodes, their certificates, and attacks on both."""
 
+import asyncio
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,9 +10,11 @@ from typing import Any
 
 import grpc
 import pytest
+import structlog
 from tests.appmaster.service_lab import NODE, PATIENCE_SECONDS, Arbiter, eventually
 
 from eunomia.errors import InputError, UnreachableError
+from eunomia_appmaster.launcher import joining
 from eunomia_appmaster.launcher.joining import CERTIFICATE, KEY, NODE_CA, OwnJoin
 from eunomia_appmaster.launcher.listening import ListenAddress
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
@@ -23,7 +26,7 @@ from eunomia_appmaster.protocol.join_text import JoinText, fingerprint
 from eunomia_appmaster.protocol.node_names import tls_name
 from eunomia_appmaster.protocol.tokens import node_token
 from eunomia_appmaster.protocol.versions import PROTOCOL, PYTHON, VERSION
-from eunomia_appmaster.service.certificates import Certificates, make, names_of
+from eunomia_appmaster.service.certificates import Certificates, make, names_of, public_key_of
 from eunomia_appmaster.service.node_authority import NodeAuthority
 
 
@@ -248,6 +251,51 @@ def test_a_certificate_is_renewed_for_the_same_key(cluster: Cluster) -> None:
     node.renew()
     assert (node.folder / KEY).read_bytes() == key
     assert (node.folder / CERTIFICATE).read_bytes() != before
+
+
+@pytest.mark.parametrize("name", [KEY, CERTIFICATE, NODE_CA])
+@pytest.mark.parametrize("content", [None, b"", b"-----BEGIN CERTIFICATE-----\nMII", b"\xff" * 40])
+def test_a_damaged_file_of_a_certificate_is_replaced_by_the_arbiter(
+    cluster: Cluster, name: str, content: bytes | None
+) -> None:
+    cluster.node("b08").join(cluster.token())
+    path = cluster.folder / "b08" / name
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+    node = cluster.node("b08")
+    with structlog.testing.capture_logs() as logs:
+        node.mend()
+    assert [line["event"] for line in logs] == ["node.certificate_damaged", "node.certificate_renewed"]
+    assert names_of(node.certificate)[0] == tls_name("b08", 1), "it is the same join"
+    assert node.certificate.public_key() == public_key_of(node.folder / KEY)
+    with structlog.testing.capture_logs() as logs:
+        node.mend()
+    assert logs == []
+
+
+def test_a_full_disk_delays_a_renewal_and_does_not_end_it(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = cluster.node("b08")
+    node.join(cluster.token())
+    tried: list[str] = []
+
+    def refused() -> None:
+        tried.append("renewal")
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(node, "is_due", lambda now: True)
+    monkeypatch.setattr(node, "renew", refused)
+    monkeypatch.setattr(joining, "LOOK_SECONDS", 0.01)
+
+    async def watched() -> None:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            keeping = asyncio.create_task(node.keep_renewed())
+            while len(tried) < 3:
+                assert not keeping.done()
+                await asyncio.sleep(0.01)
+            keeping.cancel()
+
+    asyncio.run(watched())
 
 
 def test_a_launchers_service_shows_its_certificate_and_the_next_one_without_a_restart(cluster: Cluster) -> None:

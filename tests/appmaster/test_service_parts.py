@@ -46,7 +46,7 @@ from eunomia_appmaster.service.layout import Layout, Place
 from eunomia_appmaster.service.messages import bid_of, cluster_message, events_of, own_job
 from eunomia_appmaster.service.server import check_address
 from eunomia_appmaster.service.settings import default_state_dir, run_dir
-from eunomia_appmaster.service.tokens import Caller, Role, Tokens, write_private
+from eunomia_appmaster.service.tokens import Caller, Role, Tokens, publish_private
 
 POSITIVE = st.floats(min_value=1e-6, max_value=1e9)
 SLOWDOWNS = st.none() | st.tuples(*[st.floats(min_value=1.0, max_value=100.0)] * 4)
@@ -264,8 +264,8 @@ def test_tokens_identify_the_caller_and_cannot_be_forged() -> None:
 
 def test_private_files_are_readable_by_their_owner_alone(tmp_path: Path) -> None:
     file = tmp_path / "run" / "token"
-    write_private(file, "one")
-    write_private(file, "two")
+    publish_private(file, "one")
+    publish_private(file, "two")
     assert file.read_text() == "two"
     assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
     assert [path.name for path in file.parent.iterdir()] == ["token"]

@@ -139,9 +139,9 @@ def test_a_journal_of_version_1_is_read_as_it_is_and_brought_up_when_it_is_writt
     old.close()
     new.close()
     with read_journal(path) as reader:
-        anew = arbiter()
-        recover(anew, reader)
-        assert anew.save() == made.save()
+        again = arbiter()
+        recover(again, reader)
+        assert again.save() == made.save()
         assert [step.uptime for step in reader.steps()] == [None] * 5
         assert reader._version == 1
     assert recovered(path).save() == made.save()
@@ -160,9 +160,9 @@ def test_a_journal_with_plain_checkpoints_is_read_and_goes_on_with_compressed_on
     old.commit()
     old.close()
     with read_journal(path) as reader:
-        anew = arbiter()
-        assert [step.number for step in recover(anew, reader)] == [4, 5]
-        assert anew.save() == made.save()
+        again = arbiter()
+        assert [step.number for step in recover(again, reader)] == [4, 5]
+        assert again.save() == made.save()
     with Journal.open(path, durable=False) as journal:
         assert journal._version == 5
         live(journal, 3, checkpoint_every=3)

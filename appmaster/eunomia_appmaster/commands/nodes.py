@@ -27,13 +27,8 @@ def _nodes(
     context: typer.Context, as_json: AsJson = False, address: Address = None, state_dir: StateDir = None
 ) -> None:
     """Machines of the cluster: list them, or drain, undrain, remove one."""
-    if context.invoked_subcommand is not None or not isinstance(context.command, typer.core.TyperGroup):
-        return
-    words = ["--json"] * as_json + (["--address", address] if address else [])
-    words += ["--state-dir", str(state_dir)] if state_dir else []
-    command = context.command.commands["list"]
-    with command.make_context("list", words, parent=context) as inner:
-        command.invoke(inner)
+    if context.invoked_subcommand is None:
+        list_nodes(as_json=as_json, address=address, state_dir=state_dir)
 
 
 @nodes.command("list")
@@ -137,7 +132,6 @@ def _facts(node: pb.NodeView) -> dict[str, Any]:
         "slots": dict(node.slots),
         "missing_slots": list(node.missing),
         "held": node.held,
-        "lease_seconds": None,
         "load": given(node, "load"),
         "heard_seconds": given(node, "heard_seconds"),
         "why": node.why,

@@ -183,11 +183,13 @@ def _access(options: argparse.Namespace, node: Node) -> ArbiterAccess:
     if options.token_file is not None:
         return TokenFileAccess(options.arbiter, options.token_file)
     joined = OwnJoin(node.folder, node.name, options.arbiter)
-    if not joined.is_joined:
-        if options.join is None:
-            rule = "a launcher must have a token: --join FILE with the output of `eunomia nodes token`, or --token-file"
-            raise InputError(rule, value="neither")
-        joined.join(JoinText.read(options.join))
+    if joined.is_joined:
+        joined.mend()
+        return joined
+    if options.join is None:
+        rule = "a launcher must have a token: --join FILE with the output of `eunomia nodes token`, or --token-file"
+        raise InputError(rule, value="neither")
+    joined.join(JoinText.read(options.join))
     return joined
 
 

@@ -10,7 +10,6 @@ The files stand in the node's own folder, mode 0600:
 """
 
 import asyncio
-import os
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,12 +22,14 @@ from eunomia.errors import EunomiaError, InputError, UnreachableError
 from eunomia_appmaster.launcher.access import ArbiterAccess, ca_environment
 from eunomia_appmaster.launcher.files import read_json, write_json
 from eunomia_appmaster.node.kept_files import OLDER
+from eunomia_appmaster.node.private_files import write_private
 from eunomia_appmaster.node.system import MACHINE, System
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2_grpc as rpc
-from eunomia_appmaster.protocol.connecting import Address
+from eunomia_appmaster.protocol.connecting import Address, tls_error
 from eunomia_appmaster.protocol.join_text import JoinText
 from eunomia_appmaster.protocol.node_names import tls_name
+from eunomia_appmaster.service.certificates import certificates_of, key_of, public_key_of
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -57,7 +58,9 @@ class OwnJoin:
         self.folder, self.node = folder, node
         self._arbiter, self._system = arbiter, system
         record = read_json(folder / JOINED) or {}
-        self._credential = str(record.get("credential", "")) if record.get("node") == node else ""
+        mine = record if record.get("node") == node else {}
+        self._credential, self.number = str(mine.get("credential", "")), int(mine.get("join", 0))
+        """The token of calls to the arbiter, and the number of the join; of no join: empty and 0."""
         self._shown: Any = None
 
     @property
@@ -79,11 +82,6 @@ class OwnJoin:
         """Return the variable with which app masters here check the arbiter's certificate."""
         return ca_environment(self.address)
 
-    @property
-    def join_number(self) -> int:
-        """Number of the node's join."""
-        return int((read_json(self.folder / JOINED) or {}).get("join", 0))
-
     def join(self, token: JoinText) -> None:
         """Join the arbiter's cluster.
 
@@ -93,11 +91,11 @@ class OwnJoin:
         """
         ca = self.folder / ARBITER_CA
         if token.authority:
-            _write(ca, token.authority)
+            write_private(ca, token.authority, sync=True)
         else:
             ca.unlink(missing_ok=True)
         answer = self._ask("JoinNode", f"Bearer {token.text()}")
-        self._credential = answer.credential
+        self._credential, self.number = answer.credential, answer.join
         self._take(answer)
         write_json(
             self.folder / JOINED,
@@ -124,12 +122,35 @@ class OwnJoin:
     async def keep_renewed(self) -> None:
         """Renew the certificate once two thirds of its life are over, until cancelled."""
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
             try:
                 if self.is_due(datetime.now(UTC)):
                     await asyncio.to_thread(self.renew)
-            except EunomiaError as error:
+            except (EunomiaError, OSError) as error:  # tried again later
                 log.warning("node.certificate_not_renewed", why=str(error))
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def mend(self) -> None:
+        """Get another certificate where a file of the present one is gone or damaged, and make another key.
+
+        Raises:
+            InputError: the arbiter refuses: the node was removed.
+            UnreachableError: it does not answer.
+        """
+        if damage := self._damage():
+            log.error("node.certificate_damaged", what=damage)
+            (self.folder / KEY).unlink(missing_ok=True)
+            self.renew()
+
+    def _damage(self) -> str:
+        """Return what is wrong with key, certificate and CA of nodes; empty: nothing."""
+        try:
+            if self.certificate.public_key() != public_key_of(self.folder / KEY):
+                return f"{CERTIFICATE} is of another key"
+            if not certificates_of(self.folder / NODE_CA):
+                return f"{NODE_CA} has no certificate"
+        except InputError as error:
+            return str(error)
+        return ""
 
     def is_due(self, now: datetime) -> bool:
         """Return whether two thirds of the certificate's life are over."""
@@ -143,19 +164,12 @@ class OwnJoin:
         Raises:
             InputError: its file is damaged.
         """
-        from cryptography import x509
-
-        path = self.folder / CERTIFICATE
-        try:
-            return x509.load_pem_x509_certificate(path.read_bytes())
-        except (OSError, ValueError) as error:
-            rule = "the certificate of a node must be PEM; delete the node's folder and join again"
-            raise InputError(rule, value=str(error)[:100], place=str(path)) from None
+        return certificates_of(self.folder / CERTIFICATE)[0]
 
     def shown(self) -> Mapping[str, str]:
         """Return the name in the node's certificate, and the CA, with which app masters here check it."""
         authority = (self.folder / NODE_CA).read_text(encoding="ascii")
-        return {"certificate_name": tls_name(self.node, self.join_number), "authority": authority}
+        return {"certificate_name": tls_name(self.node, self.number), "authority": authority}
 
     def credentials(self) -> grpc.ServerCredentials:
         """Return the credentials of the launcher's server, which shows the present certificate to each connection."""
@@ -167,8 +181,8 @@ class OwnJoin:
         return grpc.ssl_server_certificate_configuration([pair])
 
     def _take(self, answer: pb.JoinNodeResponse) -> None:
-        _write(self.folder / NODE_CA, answer.authority)
-        _write(self.folder / CERTIFICATE, answer.certificate)
+        write_private(self.folder / NODE_CA, answer.authority, sync=True)
+        write_private(self.folder / CERTIFICATE, answer.certificate, sync=True)
         if self._shown is not None:
             self._shown = self._configuration()
 
@@ -194,8 +208,6 @@ def joined_of(access: ArbiterAccess) -> OwnJoin | None:
 
 
 def _failure(error: grpc.RpcError, address: Address) -> EunomiaError:
-    from eunomia_appmaster.protocol.connecting import tls_error
-
     code, details = (error.code(), error.details() or "") if isinstance(error, grpc.Call) else (None, str(error))
     if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
         known = tls_error(address, details)
@@ -211,20 +223,8 @@ def _signing_request(key_file: Path) -> bytes:
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-    from eunomia_appmaster.service.certificates import key_of
-
     if not key_file.exists():
         made = ec.generate_private_key(ec.SECP256R1())
-        _write(key_file, made.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+        write_private(key_file, made.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()), sync=True)
     request = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([]))
     return request.sign(key_of(key_file), hashes.SHA256()).public_bytes(Encoding.PEM)
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Replace a file, readable by its owner alone, whole or not at all."""
-    part = path.with_name(f"{path.name}.new")
-    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
-        out.write(content)
-        out.flush()
-        os.fsync(out.fileno())
-    part.replace(path)

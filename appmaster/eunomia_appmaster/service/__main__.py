@@ -30,7 +30,7 @@ from eunomia_appmaster.service.reserve import DEFAULT_MIB, MIB, Reserve
 from eunomia_appmaster.service.server import check_address, mend, publish, publish_ca, start_server
 from eunomia_appmaster.service.service import Service
 from eunomia_appmaster.service.settings import DEFAULT_ADDRESS, KEPT_APPS, Settings, run_dir
-from eunomia_appmaster.service.tokens import write_private
+from eunomia_appmaster.service.tokens import publish_private
 
 if TYPE_CHECKING:
     from eunomia_appmaster.service.metrics_server import MetricsServer
@@ -155,7 +155,7 @@ def _metrics(service: Service, folder: Path) -> "MetricsServer | None":
     service.meters = Meters()
     service.meters.registry.register(StateGauges(service))
     served = MetricsServer(service, service.meters, service.settings.metrics)
-    write_private(folder / "metrics", f"{served.address}\n")
+    publish_private(folder / "metrics", f"{served.address}\n")
     return served
 
 

@@ -38,7 +38,7 @@ class NodeAdmission(rpc.NodeAdmissionServicer):
     async def JoinNode(self, request: pb.JoinNodeRequest, context: Context) -> pb.JoinNodeResponse:  # noqa: N802
         """Let a machine join with a token."""
         await self._tries.ask(peer_of(context), asyncio.get_running_loop().time(), context)
-        if (why := self._of.away or self._of.question) is not None and why:
+        if why := self._of.away or self._of.question:
             await context.abort(grpc.StatusCode.UNAVAILABLE, why)
         async with self._changing:
             token = await self._token(context)

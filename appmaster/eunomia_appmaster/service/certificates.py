@@ -61,7 +61,7 @@ class Certificates:
         Raises:
             InputError: the first thing that would keep every client away.
         """
-        chain, roots, own = _certificates(self.cert), _certificates(self.ca), public_key_of(self.key)
+        chain, roots, own = certificates_of(self.cert), certificates_of(self.ca), public_key_of(self.key)
         cert = chain[0]
         if cert.public_key() != own:
             raise InputError("a certificate must match its key", value=str(self.key), place=str(self.cert))
@@ -79,7 +79,7 @@ class Certificates:
         """Return the host by which this machine's own processes call an arbiter that serves ``host``."""
         if host not in ANY_HOST:
             return host
-        names = names_of(_certificates(self.cert)[0])
+        names = names_of(certificates_of(self.cert)[0])
         return next((name for name in ("localhost", "127.0.0.1") if name in names), names[0] if names else "localhost")
 
     def configuration(self) -> "grpc.ServerCertificateConfiguration":
@@ -99,7 +99,7 @@ class Certificates:
         Raises:
             InputError: it cannot be read.
         """
-        return _certificates(self.cert)[0].not_valid_after_utc
+        return certificates_of(self.cert)[0].not_valid_after_utc
 
 
 class ServedCertificates:
@@ -211,7 +211,12 @@ def key_of(path: Path) -> "ec.EllipticCurvePrivateKey":
         raise InputError("a key must be a private one in PEM, without a password", place=str(path)) from error
 
 
-def _certificates(path: Path) -> "list[x509.Certificate]":
+def certificates_of(path: Path) -> "list[x509.Certificate]":
+    """Return the certificates of a file.
+
+    Raises:
+        InputError: it cannot be read, or is not PEM.
+    """
     from cryptography import x509
 
     try:

@@ -71,7 +71,11 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         if service not in SERVICES:
             return _unknown(method)
         if caller.role not in SERVICES[service]:
-            return grpc.StatusCode.PERMISSION_DENIED, f"the token of an {caller.role.value} is of no use here", ()
+            return (
+                grpc.StatusCode.PERMISSION_DENIED,
+                f"a token of role {caller.role.value} must call its own services",
+                (),
+            )
         name = method.rpartition("/")[2]
         if caller.role is Role.USER and name not in USERS_METHODS and hasattr(ClientProtocolServicer, name):
             why = f"{name} must be called with the operator's token, but got that of user {caller.user}"

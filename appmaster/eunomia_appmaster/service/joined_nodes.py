@@ -11,7 +11,7 @@ from eunomia_appmaster.protocol.node_names import tls_name
 
 log = structlog.get_logger()
 
-NODE_NOTE: Final = "joined_node"
+JOINED_NOTE: Final = "joined_node"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class JoinedNode:
 
     def note(self) -> Note:
         """Return its note for the journal."""
-        return Note(kind=NODE_NOTE, key=self.name, value=dataclasses.asdict(self))
+        return Note(kind=JOINED_NOTE, key=self.name, value=dataclasses.asdict(self))
 
 
 class JoinedNodes:

@@ -380,7 +380,7 @@ def _command(
 ) -> pb.AllocateResponse | None:
     """Return the command that ends an app master whose app is over, or that is superseded; None: it may go on.
 
-    One that was told of another cluster registers again: machines have joined or left.
+    One that knows another cluster registers again: machines have joined or left.
     """
     if app.over:
         return pb.AllocateResponse(

@@ -5,13 +5,13 @@ number of its join, so that one of an earlier join is of no use, and the address
 request are not read.
 """
 
-import os
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from eunomia.errors import InputError
+from eunomia_appmaster.node.private_files import write_private
 from eunomia_appmaster.protocol.node_names import tls_name
 from eunomia_appmaster.service.certificates import CA_FILE, KEY_FILE, key_of, signed
 
@@ -86,8 +86,8 @@ class NodeAuthority:
         key = ec.generate_private_key(ec.SECP256R1())
         ca = signed("Eunomia nodes", key.public_key(), None, key, (), CA_DAYS)
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _write(key_file, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-        _write(ca_file, ca.public_bytes(Encoding.PEM))
+        write_private(key_file, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()), sync=True)
+        write_private(ca_file, ca.public_bytes(Encoding.PEM), sync=True)
         return ca_file, key_file
 
 
@@ -101,12 +101,3 @@ def _certificate(path: Path) -> "x509.Certificate":
         raise InputError(
             f"the CA of an arbiter's nodes must be PEM; {cure}", value=str(error)[:100], place=str(path)
         ) from None
-
-
-def _write(path: Path, content: bytes) -> None:
-    part = path.with_name(f"{path.name}.new")
-    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
-        out.write(content)
-        out.flush()
-        os.fsync(out.fileno())
-    part.replace(path)

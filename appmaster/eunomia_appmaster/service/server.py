@@ -18,7 +18,7 @@ from eunomia_appmaster.service.guard import Guard
 from eunomia_appmaster.service.masters import ApplicationMasterProtocol
 from eunomia_appmaster.service.service import Service
 from eunomia_appmaster.service.standard import add_standard_services
-from eunomia_appmaster.service.tokens import write_private
+from eunomia_appmaster.service.tokens import publish_private
 from eunomia_appmaster.service.tracker import ResourceTracker
 
 log = structlog.get_logger()
@@ -90,7 +90,7 @@ async def start_server(service: Service, address: str) -> tuple[grpc.aio.Server,
 
 def publish_ca(certificates: Certificates, folder: Path) -> None:
     """Write the CA with which clients check the certificate into the folder of the address file."""
-    write_private(folder / CA_FILE, certificates.ca.read_text(encoding="utf-8"))
+    publish_private(folder / CA_FILE, certificates.ca.read_text(encoding="utf-8"))
 
 
 def publish(service: Service, folder: Path) -> None:
@@ -105,7 +105,7 @@ def publish(service: Service, folder: Path) -> None:
         publish_ca(certificates, folder)
         service.ca_file = (folder / CA_FILE).resolve()
     for name, text in _published(service).items():
-        write_private(folder / name, text)
+        publish_private(folder / name, text)
 
 
 def mend(service: Service, folder: Path) -> None:
@@ -117,7 +117,7 @@ def mend(service: Service, folder: Path) -> None:
                 continue
         except OSError:
             pass  # it is gone
-        write_private(path, text)
+        publish_private(path, text)
         log.warning("run_file.written_again", file=str(path))
 
 

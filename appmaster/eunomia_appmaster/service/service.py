@@ -28,7 +28,7 @@ from eunomia_appmaster.service.driver import Driver
 from eunomia_appmaster.service.ended_apps import EndedApps
 from eunomia_appmaster.service.gpu_hours import GpuHours
 from eunomia_appmaster.service.join_tokens import JOIN_NOTE, JoinTokens
-from eunomia_appmaster.service.joined_nodes import NODE_NOTE, JoinedNodes
+from eunomia_appmaster.service.joined_nodes import JOINED_NOTE, JoinedNodes
 from eunomia_appmaster.service.journaled import LOST_NOTE, apps_of, kept_of, unknown_apps, without_note
 from eunomia_appmaster.service.marks import UNTIL, Loss, Marks
 from eunomia_appmaster.service.master_environment import master_environment
@@ -113,7 +113,7 @@ class Service:
             journal.notes(USER_NOTE), check_login=functools.partial(admit_login, settings.state_dir), system=system
         )
         self.gpu_hours = GpuHours(self.users, self.apps, system=system)
-        self.joined = JoinedNodes(journal.notes(NODE_NOTE))
+        self.joined = JoinedNodes(journal.notes(JOINED_NOTE))
         self.upkeep = Upkeep(self.nodes, self.apps, journal, self.joined)
         self.join_tokens = JoinTokens(journal.notes(JOIN_NOTE), system=system)
         self.node_authority = NodeAuthority(settings.state_dir)
@@ -338,8 +338,9 @@ class Service:
         if self._driver is not None and not self.decides:
             return
         self._judge_masters()
+        limits = frozenset(("disk", one.user, one.bytes, *one.apps) for one in disk_limits(self.users, self.apps))
         for node in self.nodes:
-            node.order(self._order_keys(node))
+            node.order(limits | self._order_keys(node))
         stirred = None if self._driver is None else self.news_writer.stirred(self.view)
         for session in list(self.sessions.values()) if stirred is None else self._sessions_of(stirred):
             session.stir()
@@ -376,9 +377,8 @@ class Service:
         )
 
     def _stalled(self, node: Node) -> list[launcher.StalledAppMaster]:
-        return list(
-            self.stalled_masters.on(node, [one for one in self.apps.live if one.node == node.name], self.sessions)
-        )
+        mine = [app for app in self.apps.live if app.node == node.name]
+        return list(self.stalled_masters.on(node, mine, self.sessions))
 
     def _tunes(self, node: Node) -> list[launcher.Tune]:
         return [] if self._driver is None else self.nodes.tunes(node, self.view)
@@ -390,13 +390,12 @@ class Service:
         return self.nodes.revocations(node, self.view, grace)
 
     def _order_keys(self, node: Node) -> frozenset[OrderKey]:
-        """Return keys that identify the node's present orders; remaining seconds are not part of a key."""
+        """Return keys that identify the orders of this node alone; remaining seconds are not part of a key."""
         keys: set[OrderKey] = {("revoke", order.slot, order.epoch) for order in self._revocations(node)}
         keys |= {("start", app.name, attempt) for app, attempt in self._to_start(node)}
         keys |= {("stalled", order.app, order.attempt) for order in self._stalled(node)}
         keys |= {("stop", app.name) for app in self._to_stop(node)}
         keys |= {("fence", fence.slot, fence.epoch) for fence in self.nodes.fences(node)}
-        keys |= {("disk", limit.user, limit.bytes, *limit.apps) for limit in disk_limits(self.users, self.apps)}
         keys |= {("tune", tune.slot, tune.epoch, tune.cpus) for tune in self._tunes(node)}
         return frozenset(keys)
 

@@ -71,7 +71,7 @@ class Session:
         self.attempt = attempt
         self.bids = bids
         self.cluster: Cluster | None = None
-        """The cluster that the app master was told of; it registers again once there is another."""
+        """The cluster that the app master knows; it registers again once there is another."""
         self.response_id = 0
         self.last: pb.AllocateResponse | None = None
         self.calls = 0

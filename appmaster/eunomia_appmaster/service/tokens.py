@@ -5,13 +5,13 @@ restart stay valid. A user's token is random, and the journal has its hash.
 """
 
 import hmac
-import os
 import secrets
 from collections.abc import Callable, Iterable
 from enum import Enum
 from pathlib import Path
 
 from eunomia.model.shapes import value
+from eunomia_appmaster.node.private_files import write_private
 from eunomia_appmaster.service.joined_nodes import JoinedNodes
 from eunomia_appmaster.service.user_record import TOKEN_BEGIN
 from eunomia_appmaster.service.users import Users
@@ -191,12 +191,8 @@ def new_secret() -> bytes:
     return secrets.token_bytes(32)
 
 
-def write_private(path: Path, text: str) -> None:
+def publish_private(path: Path, text: str) -> None:
     """Write a file of mode 0600 in a folder of mode 0700, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     path.parent.chmod(0o700)
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    part.unlink(missing_ok=True)
-    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(text)
-    part.replace(path)
+    write_private(path, text.encode())
