@@ -18,7 +18,7 @@ from typing import Any, Final
 from unittest import mock
 from urllib.parse import urlsplit
 
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from documents.finding import ROOT, steps
 from eunomia import EunomiaError, Profile
@@ -87,12 +87,20 @@ def parsed(words: Words) -> tuple[int, tuple[str, dict[str, Any]] | None, str]:
     found: list[tuple[str, dict[str, Any]]] = []
     said: list[str] = []
 
-    def keep(command: TyperCommand, context: Any) -> int:
+    def keep(command: TyperCommand | TyperGroup, context: Any) -> int:
         found.append((command.name or "", dict(context.params)))
         return 0
 
+    own = TyperGroup.invoke
+
+    def go_on(group: TyperGroup, context: Any) -> Any:
+        """Keep a group that is a command by itself, such as ``eunomia nodes``, or go on with its command."""
+        alone = group.invoke_without_command and not (context._protected_args or context.args)
+        return keep(group, context) if alone else own(group, context)
+
     with (
         mock.patch.object(TyperCommand, "invoke", keep),
+        mock.patch.object(TyperGroup, "invoke", go_on),
         mock.patch("eunomia.cli._say", lambda errors, as_json: said.extend(map(str, errors))),
     ):
         code = run(list(words))
