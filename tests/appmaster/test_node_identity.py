@@ -26,7 +26,7 @@ from eunomia_appmaster.protocol.join_text import JoinText, fingerprint
 from eunomia_appmaster.protocol.node_names import tls_name
 from eunomia_appmaster.protocol.tokens import node_token
 from eunomia_appmaster.protocol.versions import PROTOCOL, PYTHON, VERSION
-from eunomia_appmaster.service.certificates import Certificates, make, names_of, public_key_of
+from eunomia_appmaster.service.certificates import Certificates, certificates_of, make, names_of, public_key_of
 from eunomia_appmaster.service.node_authority import NodeAuthority
 
 
@@ -351,8 +351,16 @@ def test_a_join_token_is_read_whole_or_refused_without_being_shown(tmp_path: Pat
         assert "abab" not in str(refused.value)
     with pytest.raises(InputError, match="a file that can be read, or come from standard input"):
         JoinText.read(str(tmp_path / "none"))
-    assert len(fingerprint(token.authority)) == 39
     assert fingerprint(b"") == ""
+
+
+def test_the_fingerprint_of_a_ca_is_that_of_its_first_certificate(tmp_path: Path) -> None:
+    from cryptography.hazmat.primitives import hashes
+
+    made = make(tmp_path / "tls")
+    whole = made.ca.read_bytes() + made.cert.read_bytes()
+    digest = certificates_of(made.ca)[0].fingerprint(hashes.SHA256()).hex(":").upper()
+    assert fingerprint(whole) == digest
 
 
 def test_the_nodes_ca_is_private_and_a_damaged_one_names_the_cure(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import base64
 import binascii
 import hashlib
 import re
+import ssl
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
@@ -11,6 +12,7 @@ from typing import Final, Self
 from eunomia.errors import InputError
 
 BEGIN: Final = "ej1."
+END: Final = "-----END CERTIFICATE-----"
 MOST_LETTERS: Final = 20_000
 _PARTS: Final = re.compile(r"ej1\.([0-9]{1,9})\.([0-9a-f]{48})\.([A-Za-z0-9_-]*)\Z")
 
@@ -69,11 +71,18 @@ class JoinText:
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of the arbiter's CA, for people; empty: no TLS."""
+        """SHA-256 of the arbiter's CA, to compare with that on the head; empty: no TLS."""
         return fingerprint(self.authority)
 
 
 def fingerprint(authority: bytes) -> str:
-    """Return SHA-256 of certificates as PEM, in groups of four hexadecimal digits; empty for none."""
-    digits = hashlib.sha256(authority).hexdigest() if authority else ""
-    return ":".join(digits[at : at + 4] for at in range(0, 32, 4)) if digits else ""
+    """Return SHA-256 of the first of some certificates, as ``openssl x509 -fingerprint`` prints it; empty for none.
+
+    Raises:
+        ValueError: it is no certificate.
+    """
+    if not authority:
+        return ""
+    first = authority.decode("ascii").partition(END)[0] + END
+    digest = hashlib.sha256(ssl.PEM_cert_to_DER_cert(first)).hexdigest().upper()
+    return ":".join(digest[at : at + 2] for at in range(0, len(digest), 2))

@@ -8,7 +8,7 @@ import structlog
 
 from eunomia.errors import InputError
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
-from eunomia_appmaster.service import bounds
+from eunomia_appmaster.service.deciding import check_change
 from eunomia_appmaster.service.join_tokens import DEFAULT_LIFE_SECONDS, JoinToken
 from eunomia_appmaster.service.refusals import refuse
 from eunomia_appmaster.service.service import Service
@@ -67,9 +67,7 @@ class JoinCalls:
 
     async def _may_change(self, request: pb.MakeJoinTokenRequest | pb.RevokeJoinTokenRequest, context: Context) -> None:
         try:
-            bounds.check(request)
-            if why := self._joins.away or self._joins.question:
-                raise InputError("the arbiter must decide to change join tokens", value=why)
+            check_change(self._joins, request, "join tokens")
         except InputError as error:
             await refuse(context, error)
 

@@ -14,7 +14,7 @@ from google.protobuf.message import Message
 from eunomia.errors import InputError
 from eunomia.units import NEVER, NONE, Seconds
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
-from eunomia_appmaster.service import bounds
+from eunomia_appmaster.service.deciding import check_change
 from eunomia_appmaster.service.nodes import Node
 from eunomia_appmaster.service.refusals import refuse
 from eunomia_appmaster.service.service import Service
@@ -89,9 +89,7 @@ class NodeCalls:
         """Make a change, which goes on if its caller disconnects."""
         service = self._with_nodes
         try:
-            bounds.check(request)
-            if why := service.away or service.question:
-                raise InputError("the arbiter must decide to change nodes", value=why)
+            check_change(service, request, "nodes")
             await asyncio.shield(asyncio.ensure_future(self._carry_out(changes)))
         except InputError as error:
             await refuse(context, error)

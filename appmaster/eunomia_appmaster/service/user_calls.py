@@ -11,8 +11,8 @@ from google.protobuf.message import Message
 from eunomia.errors import InputError
 from eunomia.journal.values import Note
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
-from eunomia_appmaster.service import bounds
 from eunomia_appmaster.service.app_record import App
+from eunomia_appmaster.service.deciding import check_change
 from eunomia_appmaster.service.rates import Rate, peer_of
 from eunomia_appmaster.service.refusals import refuse
 from eunomia_appmaster.service.service import Service
@@ -97,9 +97,7 @@ class UserCalls:
     async def _changed(self, change: Coroutine[Any, Any, A], request: Message, context: Context) -> A:
         """Make a change, which goes on if its caller disconnects."""
         try:
-            bounds.check(request)
-            if why := self._of.away or self._of.question:
-                raise InputError("the arbiter must decide to change users", value=why)
+            check_change(self._of, request, "users")
         except InputError as error:
             change.close()
             await refuse(context, error)
