@@ -44,8 +44,13 @@ class Command:
         return loaded
 
 
-_APPMASTER: Final = "eunomia_appmaster.commands"
 _CLIENT: Final = ("grpc", "google.protobuf")
+
+
+def _calls_arbiter(name: str, what: str) -> Command:
+    """Return a command that calls an arbiter; it stands in a module of its name."""
+    return Command(name=name, help=what, target=f"eunomia_appmaster.commands.{name}:{name}", needs=_CLIENT)
+
 
 BUILT_IN: Final = (
     Command(
@@ -111,58 +116,23 @@ BUILT_IN: Final = (
         help="Rates by kind of job that an arbiter keeps: list, show, export.",
         target="eunomia_appmaster.commands.profiles:profiles",
     ),
-    Command(
-        name="submit",
-        help="Submit an app: a hyperparameter search, or a single job.",
-        target="eunomia_appmaster.commands.submit:submit",
-        needs=_CLIENT,
-    ),
-    Command(
-        name="apps",
-        help="List apps with their fairness, slots and trials.",
-        target="eunomia_appmaster.commands.apps:apps",
-        needs=_CLIENT,
-    ),
-    Command(
-        name="best",
-        help="Show the best trial of a search: parameters, metric, checkpoint.",
-        target="eunomia_appmaster.commands.best:best",
-        needs=_CLIENT,
-    ),
+    _calls_arbiter("submit", "Submit an app: a hyperparameter search, or a single job."),
+    _calls_arbiter("apps", "List apps with their fairness, slots and trials."),
+    _calls_arbiter("best", "Show the best trial of a search: parameters, metric, checkpoint."),
     Command(
         name="tensorboard",
         help="Show an app's logs in TensorBoard, a run for each trial.",
         target="eunomia_appmaster.commands.tensorboard:tensorboard",
         needs=(*_CLIENT, "tensorboard"),
     ),
-    Command(
-        name="explain",
-        help="Say why a job waits, and what would free it.",
-        target="eunomia_appmaster.commands.explain:explain",
-        needs=_CLIENT,
-    ),
-    Command(name="cancel", help="Cancel an app.", target="eunomia_appmaster.commands.cancel:cancel", needs=_CLIENT),
-    Command(
-        name="users",
-        help="People who share an arbiter: add, set, list, remove, token.",
-        target="eunomia_appmaster.commands.users:users",
-        needs=_CLIENT,
-    ),
-    Command(
-        name="clean",
-        help="Remove the folders of apps that ended long ago.",
-        target="eunomia_appmaster.commands.clean:clean",
-        needs=_CLIENT,
-    ),
-    Command(
-        name="resume",
-        help="Resume an app that failed because its app master ended.",
-        target="eunomia_appmaster.commands.resume:resume",
-        needs=_CLIENT,
-    ),
-    Command(name="logs", help="Show what a job has written.", target=f"{_APPMASTER}.logs:logs", needs=_CLIENT),
-    Command(name="nodes", help="Machines: list, drain, undrain, remove.", target=f"{_APPMASTER}.nodes:nodes"),
-    Command(name="launcher", help="Run a machine that joins an arbiter.", target=f"{_APPMASTER}.launcher:launcher"),
+    _calls_arbiter("explain", "Say why a job waits, and what would free it."),
+    _calls_arbiter("cancel", "Cancel an app."),
+    _calls_arbiter("users", "People who share an arbiter: add, set, list, remove, token."),
+    _calls_arbiter("clean", "Remove the folders of apps that ended long ago."),
+    _calls_arbiter("resume", "Resume an app that failed because its app master ended."),
+    _calls_arbiter("logs", "Show what a job has written."),
+    _calls_arbiter("nodes", "Machines of the cluster: list, drain, undrain, remove, token."),
+    _calls_arbiter("launcher", "Run a machine that joins an arbiter."),
     Command(
         name="plugins",
         help="List plugins and profiles, or resolve a profile.",

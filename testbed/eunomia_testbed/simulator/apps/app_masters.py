@@ -114,5 +114,5 @@ def wish(master: AppMaster, job: int, runs_on: tuple[int, ...], slowdown: Slowdo
     """Return a job's wish as the input of a live app master's division; a slowdown of None: the assumed one."""
     least, most = master.span(job)
     s = slowdown or ASSUMED_SLOWDOWN
-    # The papers' apps take all GPUs that speed a job up; that a live one keeps to a node is a matter of its app file.
+    # A job of a paper's app uses all GPUs that speed it up; a live one stays on a node unless its app file allows more.
     return Wish(job=job, least=least, most=most, runs_on=runs_on, across_nodes=True, slowdown=s)
