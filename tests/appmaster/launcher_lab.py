@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import grpc
 
+from eunomia_appmaster.node.job_limits import JobLimits
 from eunomia_appmaster.node.kept_files import sealed_token
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2_grpc as rpc
@@ -50,6 +51,8 @@ class Arbiter(rpc.ResourceTrackerServicer):
         self.slots: dict[int, pb.SlotState] = {}
         self.refused = 0
         self.draining = False
+        self.limits: pb.JobLimits | None = None
+        """The limits on jobs that it hands out; None: none."""
         self._orders = pb.NodeHeartbeatResponse(response_id=1)
         self._news = threading.Condition()
         self._over = False
@@ -85,6 +88,7 @@ class Arbiter(rpc.ResourceTrackerServicer):
             container_secret=SECRET,
             heartbeat_seconds=self.heartbeat_seconds,
             registration_id=str(len(self.registrations)),
+            limits=self.limits,
         )
 
     def NodeHeartbeat(self, request: Any, context: grpc.ServicerContext) -> pb.NodeHeartbeatResponse:
@@ -129,11 +133,20 @@ class Arbiter(rpc.ResourceTrackerServicer):
 class Lab:
     """One state folder with its launcher and arbiter."""
 
-    def __init__(self, folder: Path, *options: str, slots: int = 3, zygote: bool = False, more_path: str = "") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *options: str,
+        slots: int = 3,
+        zygote: bool = False,
+        more_path: str = "",
+        limits: JobLimits | None = None,
+    ) -> None:
         self.folder = folder
         self._more_path = more_path
         self.state = folder / "state"
         self.arbiter = Arbiter().start()
+        self.arbiter.limits = None if limits is None else limits.message()
         self._options = [*options, *([] if zygote else ["--no-zygote"]), "--slots", str(slots), "--stop-seconds", "0.3"]
         self.runtimes: dict[str, LocalRuntime] = {}
         self.launcher: subprocess.Popen[bytes] | None = None

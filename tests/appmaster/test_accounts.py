@@ -340,7 +340,7 @@ def test_folders_that_are_nested_too_deep_are_no_way_around_a_quota(tmp_path: Pa
         containers = Containers(node, Zygotes(ZygoteClient(node.folder, enabled=False)))
         masters = Masters(node, containers, "127.0.0.1:1")
         masters.start(pb.AppMasterOrder(app="net", attempt=1, command=["true"], token="a" * 64))
-        quotas = Quotas(node, containers, masters, 0)
+        quotas = Quotas(node, containers, masters)
         quotas.limit_users([pb.DiskLimit(user="ana", bytes=1 << 30, apps=["net", "gone"])])
         await quotas.look()
         masters.drain(0.0)
@@ -366,7 +366,7 @@ def test_all_folders_of_a_user_count_against_its_limit(tmp_path: Path) -> None:
         masters = Masters(node, containers, "127.0.0.1:1")
         for name in ("new", "other"):
             masters.start(pb.AppMasterOrder(app=name, attempt=1, command=["true"], token="a" * 64))
-        quotas = Quotas(node, containers, masters, 0, measure=lambda folder: sizes[folder.name])
+        quotas = Quotas(node, containers, masters, measure=lambda folder: sizes[folder.name])
         await quotas.look()
         assert held == [], "before the arbiter's first answer no limit is known, and nothing goes on"
         quotas.limit_users([pb.DiskLimit(user="ana", bytes=6 << 30, apps=["new", "old"])])

@@ -16,6 +16,7 @@ from eunomia_appmaster import Client
 
 _floors = serving_lab.floors
 
+FAST = ("--not-durable", "--heartbeat-seconds", "0.3")
 QUICK = ("--no-zygote", "--stop-seconds", "1", "--restart-pause-seconds", "0.05")
 STAYS = """
 import pathlib, signal, time
@@ -75,7 +76,7 @@ def test_an_app_whose_master_ends_by_itself_too_often_is_suspended_and_loses_not
     tmp_path: Path, run: Callable[..., str]
 ) -> None:
     with (
-        supervisor(tmp_path, launcher_options=(*QUICK, "--own-ends", "1")) as made,
+        supervisor(tmp_path, launcher_options=QUICK, arbiter_options=(*FAST, "--own-ends", "1")) as made,
         Client(made.address, token_file=made.token_file) as arbiter,
     ):
         state = ("--state-dir", str(made.state_dir))

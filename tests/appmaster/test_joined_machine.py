@@ -10,6 +10,8 @@ from tests.appmaster import serving_lab
 from tests.appmaster.serving_lab import client, eventually, supervisor, tiny_app
 from tests.appmaster.test_gangs_over_nodes import over, ranks, wide_app
 
+from eunomia_appmaster.launcher.files import read_json
+from eunomia_appmaster.launcher.node import LIMITS
 from eunomia_appmaster.node.supervisor import Supervisor
 from eunomia_appmaster.service.certificates import make
 
@@ -19,7 +21,8 @@ _floors = serving_lab.floors
 @pytest.fixture
 def made(tmp_path: Path) -> Iterator[Supervisor]:
     """An arbiter under TLS with a node of one slot."""
-    with supervisor(tmp_path, slots=1, certificates=make(tmp_path / "tls")) as one:
+    options = ("--not-durable", "--heartbeat-seconds", "0.3", "--log-mib", "3")
+    with supervisor(tmp_path, slots=1, certificates=make(tmp_path / "tls"), arbiter_options=options) as one:
         yield one
 
 
@@ -50,4 +53,5 @@ def test_jobs_and_a_gang_run_on_a_machine_that_has_joined(made: Supervisor, join
         arbiter.submit(wide_app(tmp_path, "wide", iterations=60))
         assert (over(arbiter, "search"), over(arbiter, "wide")) == ("finished", "finished")
     assert ranks(joined, "search")
+    assert read_json(joined / LIMITS) == read_json(made.state_dir / "launcher" / LIMITS)
     assert sorted(ranks(made.state_dir / "launcher", "wide") + ranks(joined, "wide")) == [0, 1]

@@ -11,7 +11,8 @@ import pytest
 
 from appmaster.launcher_lab import eventually, lab
 from eunomia_appmaster.commands.logs import _write_end, _write_from
-from eunomia_appmaster.launcher.output_limit import MIB, shorten
+from eunomia_appmaster.launcher.output_limit import shorten
+from eunomia_appmaster.node.job_limits import MIB, JobLimits
 
 MOST = MIB
 WRITER = """
@@ -120,7 +121,7 @@ def test_a_launcher_bounds_what_a_worker_prints_while_it_runs(tmp_path: Path) ->
         "while not pathlib.Path('go').exists(): time.sleep(0.05)\n"
         "print('line 40000', flush=True)\n"
     )
-    with lab(tmp_path, "--log-mib", "1") as made:
+    with lab(tmp_path, limits=JobLimits(output_bytes=MIB)) as made:
         made.runtime().start(made.gang(1, script=script))
         path = made.run_folder() / "stdout.log"
         eventually(lambda: path.exists() and path.stat().st_size > 8 * MIB and blocks(path) <= MIB, "shortened")

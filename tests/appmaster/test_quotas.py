@@ -19,10 +19,10 @@ from eunomia_appmaster.launcher.quotas import Quotas
 from eunomia_appmaster.launcher.zygote_client import ZygoteClient
 from eunomia_appmaster.launcher.zygotes import Zygotes
 from eunomia_appmaster.node import local_machine
+from eunomia_appmaster.node.job_limits import MIB, JobLimits
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 
 _floors = serving_lab.floors
-MIB = 1 << 20
 WRITER = """
 import os, signal, sys, time
 signal.signal(15, lambda *_: sys.exit(75))
@@ -52,6 +52,7 @@ def test_blocks_count_and_neither_holes_nor_what_links_name(tmp_path: Path) -> N
 def test_an_app_beyond_its_quota_waits_until_it_takes_less(tmp_path: Path) -> None:
     node = Node(tmp_path, "box7", local_machine.detect(1, use_gpus=False))
     node.secret = b"secret of sixteen bytes and more"
+    node.limits = JobLimits(app_bytes=4 * MIB)
     taken = {"ana": 3 * MIB}
     order = pb.AppMasterOrder(app="ana", attempt=1, command=[sys.executable, "-c", WAITS], folder=str(tmp_path))
 
@@ -64,7 +65,7 @@ def test_an_app_beyond_its_quota_waits_until_it_takes_less(tmp_path: Path) -> No
         containers = Containers(node, Zygotes(ZygoteClient(node.folder, enabled=False)))
         masters = AppMasters(node, containers, "127.0.0.1:1", pause_seconds=0.01)
         masters.registered.set()
-        quotas = Quotas(node, containers, masters, 4 * MIB, measure=lambda folder: taken[folder.name])
+        quotas = Quotas(node, containers, masters, measure=lambda folder: taken[folder.name])
         quotas.limit_users(())
         masters.start(order)
         await state(masters, pb.APP_MASTER_RUNNING)
@@ -97,8 +98,8 @@ def test_jobs_of_an_app_beyond_its_quota_end_with_the_reason_on_every_screen(
     for name in ("big", "next"):
         file = tmp_path / f"{name}.toml"
         file.write_text(f'[app]\nname = "{name}"\n[job]\ncommand = "{sys.executable} train.py"\nslots = 1\n')
-    options = ("--no-zygote", "--stop-seconds", "2", "--app-gib", str(20 / 1024))
-    with supervisor(tmp_path, slots=1, launcher_options=options) as made, client(made) as arbiter:
+    options = ("--not-durable", "--heartbeat-seconds", "0.3", "--app-gib", str(20 / 1024))
+    with supervisor(tmp_path, slots=1, arbiter_options=options) as made, client(made) as arbiter:
         arbiter.submit(tmp_path / "big.toml")
         eventually(lambda: arbiter.app("big").state == "suspended", "suspended")
         why = arbiter.app("big").why

@@ -19,6 +19,7 @@ import pytest
 
 from eunomia.errors import InputError
 from eunomia_appmaster.node.control_groups import GroupLimits, choose
+from eunomia_appmaster.node.job_limits import JobLimits
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 
 _spec = importlib.util.spec_from_file_location("launcher_lab", Path(__file__).parent / "launcher_lab.py")
@@ -188,7 +189,7 @@ def test_a_retune_sets_quota_and_memory_or_reports_the_memory_in_use(labs: Labs,
 
 
 def test_a_container_has_no_more_processes_than_its_slot(labs: Labs, tmp_path: Path) -> None:
-    opened = labs("--slot-processes", "50")
+    opened = labs(limits=JobLimits(processes=50))
     _needs(tmp_path, "pids", opened.kind)
     with opened as made:
         made.runtime().start(made.gang(1, script=FORK_BOMB))
@@ -197,7 +198,7 @@ def test_a_container_has_no_more_processes_than_its_slot(labs: Labs, tmp_path: P
 
 
 def test_processes_that_multiply_have_gone_before_their_slot_is_free(labs: Labs, tmp_path: Path) -> None:
-    opened = labs("--slot-processes", "200")
+    opened = labs(limits=JobLimits(processes=200))
     _needs(tmp_path, "pids", opened.kind)  # else they would take the machine
     with opened as made:
         made.runtime().start(made.gang(1, script=MULTIPLIES))

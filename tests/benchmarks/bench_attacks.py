@@ -207,8 +207,8 @@ def main() -> None:
             cpu_only=True,
             address="127.0.0.1:0",
             log_dir=Path(name) / "log",
-            arbiter_options=("--reserve-mib", str(RESERVE_MIB)),
-            launcher_options=("--no-zygote", "--log-mib", str(LOG_MIB), "--app-gib", "1"),
+            arbiter_options=("--reserve-mib", str(RESERVE_MIB), "--log-mib", str(LOG_MIB), "--app-gib", "1"),
+            launcher_options=("--no-zygote",),
         )
         made = Supervisor(place / "state", serving)
         with made, Client(made.address, token_file=made.token_file) as client:

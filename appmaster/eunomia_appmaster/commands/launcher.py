@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict
 
 from eunomia.errors import InputError
 from eunomia_appmaster.commands.model_flags import with_flags
+from eunomia_appmaster.commands.serve_flags import foreign_gpus_option
 from eunomia_appmaster.launcher.node import default_name
 from eunomia_appmaster.service.settings import default_state_dir
 
@@ -50,6 +51,13 @@ class LauncherFlags(BaseModel):
         str, typer.Option("--slot-types", metavar="TYPES", help="Paced CPU slots: '2x fast:1.0, 2x slow:0.5'.")
     ] = ""
     cpu_only: Annotated[bool, typer.Option("--cpu-only", help="CPU slots even where there are GPUs.")] = False
+    control_groups: Annotated[
+        str,
+        typer.Option("--control-groups", metavar="KIND", help="Groups that enforce slots: auto, v2, v1 or none."),
+    ] = "auto"
+    foreign_gpus: Annotated[
+        str, typer.Option("--foreign-gpus", metavar="WHAT", help="About a worker on another slot's GPU: warn or end.")
+    ] = "warn"
     stop_seconds: Annotated[
         float, typer.Option("--stop-seconds", metavar="S", help="Grace of what runs here when it ends.")
     ] = 10.0
@@ -68,6 +76,8 @@ class LauncherFlags(BaseModel):
         made += ["--slots", str(self.slots)] if self.slots is not None else []
         made += ["--slot-types", self.slot_types] if self.slot_types else []
         made += ["--cpu-only"] if self.cpu_only else []
+        made += ["--control-groups", self.control_groups]
+        made += ["--foreign-gpus", foreign_gpus_option(self.foreign_gpus)]
         return [*made, "--stop-seconds", str(self.stop_seconds)]
 
 

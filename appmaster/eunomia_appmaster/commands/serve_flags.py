@@ -16,6 +16,17 @@ from eunomia_appmaster.service.reserve import DEFAULT_MIB
 from eunomia_appmaster.service.settings import DEFAULT_ADDRESS, KEPT_APPS, default_state_dir
 
 
+def foreign_gpus_option(what: str) -> str:
+    """Return the value of ``--foreign-gpus``.
+
+    Raises:
+        InputError: it is neither warn nor end.
+    """
+    if what not in ("warn", "end"):
+        raise InputError("--foreign-gpus must be warn or end", value=what)
+    return what
+
+
 class ServeFlags(BaseModel):
     """Flags of ``eunomia serve``."""
 
@@ -109,23 +120,17 @@ class ServeFlags(BaseModel):
         """Options that the launcher's process gets unchanged.
 
         Raises:
-            InputError: no duration, or no answer to workers on GPUs of other slots.
+            InputError: no answer to workers on GPUs of other slots.
         """
+        return "--control-groups", self.control_groups, "--foreign-gpus", foreign_gpus_option(self.foreign_gpus)
+
+    @property
+    def _job_limits(self) -> list[str]:
+        """Options of the limits that all nodes get from the arbiter."""
         seconds = parse_duration(self.own_ends_within, name="--own-ends-within")
-        options = ("--own-ends", str(self.own_ends), "--own-ends-seconds", str(float(seconds)))
-        if self.foreign_gpus not in ("warn", "end"):
-            raise InputError("--foreign-gpus must be warn or end", value=self.foreign_gpus)
-        slots = ("--control-groups", self.control_groups, "--slot-processes", str(self.slot_processes))
-        return (
-            *options,
-            *slots,
-            "--foreign-gpus",
-            self.foreign_gpus,
-            "--log-mib",
-            str(self.log_mib),
-            "--app-gib",
-            str(self.app_gib),
-        )
+        options = ["--own-ends", str(self.own_ends), "--own-ends-seconds", str(float(seconds))]
+        options += ["--slot-processes", str(self.slot_processes)]
+        return [*options, "--log-mib", str(self.log_mib), "--app-gib", str(self.app_gib)]
 
     @property
     def _clean_options(self) -> list[str]:
@@ -149,6 +154,6 @@ class ServeFlags(BaseModel):
         retention = Retention(keep=self.journal_keep, segment_steps=self.journal_segment_steps)
         options = ["--journal-keep", retention.keep.value, "--journal-segment-steps", str(retention.segment_steps)]
         options += ["--keep-apps", str(self.keep_apps), "--app-master-silence-seconds", str(float(silence))]
-        options += ["--reserve-mib", str(self.reserve_mib), *self._clean_options]
+        options += ["--reserve-mib", str(self.reserve_mib), *self._clean_options, *self._job_limits]
         options += [ACCEPT_LOSS] if self.accept_loss else []
         return (*options, *(() if self.metrics is None else ("--metrics", self.metrics)))

@@ -22,7 +22,7 @@ import structlog
 from eunomia.errors import EunomiaError, InputError
 from eunomia_appmaster.launcher.access import ArbiterAccess, TokenFileAccess
 from eunomia_appmaster.launcher.app_masters import AppMasters
-from eunomia_appmaster.launcher.confinement import MOST_PROCESSES, Confinement, kill_short_of_memory
+from eunomia_appmaster.launcher.confinement import Confinement, kill_short_of_memory
 from eunomia_appmaster.launcher.containers import Containers
 from eunomia_appmaster.launcher.errors import RemovedError
 from eunomia_appmaster.launcher.foreign_gpus import ANSWERS, ForeignGpus
@@ -31,8 +31,8 @@ from eunomia_appmaster.launcher.joining import OwnJoin, joined_of
 from eunomia_appmaster.launcher.listening import ListenAddress
 from eunomia_appmaster.launcher.node import Node, default_name
 from eunomia_appmaster.launcher.orphans import Orphans
-from eunomia_appmaster.launcher.output_limit import DEFAULT_MIB, MIB, watch_output
-from eunomia_appmaster.launcher.quotas import GIB, Quotas
+from eunomia_appmaster.launcher.output_limit import watch_output
+from eunomia_appmaster.launcher.quotas import Quotas
 from eunomia_appmaster.launcher.server import serve
 from eunomia_appmaster.launcher.stalls import DEFAULT_GRACE_SECONDS, Stalls
 from eunomia_appmaster.launcher.tracker import Tracker
@@ -42,9 +42,8 @@ from eunomia_appmaster.node import local_machine
 from eunomia_appmaster.node.accounts import Account
 from eunomia_appmaster.node.beats import beat
 from eunomia_appmaster.node.connections import PATIENCE_SECONDS, Connections, most_connections, watch
-from eunomia_appmaster.node.control_groups import DEVICES, KINDS, choose
+from eunomia_appmaster.node.control_groups import DEVICES, choose
 from eunomia_appmaster.node.gpu_locks import GpuLocks, inherited
-from eunomia_appmaster.node.own_ends_limit import DEFAULT_LIMIT, OwnEndsLimit
 from eunomia_appmaster.node.process_name import name_process
 from eunomia_appmaster.protocol.join_text import JoinText
 
@@ -86,23 +85,12 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument(
         "--restart-pause-seconds", type=float, default=1.0, help="before an app master's first restart"
     )
-    options.add_argument(
-        "--own-ends", type=int, default=DEFAULT_LIMIT.ends, help="of an app master before its app is suspended"
-    )
-    options.add_argument(
-        "--own-ends-seconds", type=float, default=DEFAULT_LIMIT.seconds, help="within which they are counted"
-    )
     options.add_argument("--keep-seconds", type=float, default=3600.0, help="how long ended containers are remembered")
     options.add_argument("--stop-seconds", type=float, default=10.0, help="grace of containers when the launcher ends")
     options.add_argument(
         "--stall-grace-seconds", type=float, default=DEFAULT_GRACE_SECONDS, help="grace of what has stalled"
     )
-    options.add_argument("--control-groups", choices=KINDS, default="auto", help="that enforce the limits of slots")
-    options.add_argument(
-        "--slot-processes", type=int, default=MOST_PROCESSES, help="processes and threads of one container"
-    )
-    options.add_argument("--log-mib", type=int, default=DEFAULT_MIB, help="of each file of a job's output; 0: any")
-    options.add_argument("--app-gib", type=float, default=0.0, help="of disk that each app's folder may take; 0: any")
+    options.add_argument("--control-groups", default="auto", help="that enforce the limits of slots")
     options.add_argument("--foreign-gpus", choices=ANSWERS, default="warn", help="about a worker on another slot's GPU")
     options.add_argument(
         "--connection-seconds", type=float, default=PATIENCE_SECONDS, help="of a connection without a valid token"
@@ -121,22 +109,20 @@ async def run(options: argparse.Namespace) -> None:
         locks = GpuLocks(inherited(options.gpu_locks))
         locks.take([slot.uuid for slot in machine.slots], options.state)
     node = Node(options.state, options.node, machine, folder=options.node_dir)
+    groups = choose(node.home_folder, options.control_groups, paced=machine.is_paced and not options.end)
     access = _access(options, node)
     zygotes = _zygotes(node, options)
-    groups = choose(node.home_folder, options.control_groups, paced=machine.is_paced and not options.end)
     structlog.get_logger().info("groups.chosen", kind=groups.kind, what=groups.describe())
-    confinement = Confinement(groups, node.machine, most_processes=options.slot_processes)
+    confinement = Confinement(groups, node.machine, limits=lambda: node.limits)
     containers = Containers(
         node, zygotes, zygote_wait_seconds=options.zygote_wait_seconds, confinement=confinement, orphans=Orphans()
     )
-    limit = OwnEndsLimit(ends=options.own_ends, seconds=options.own_ends_seconds)
     stalls = Stalls(containers, grace_seconds=options.stall_grace_seconds)
     masters = AppMasters(
         node,
         containers,
         options.arbiter,
         pause_seconds=options.restart_pause_seconds,
-        limit=limit,
         stalls=stalls,
         reaches=access.environment(),
     )
@@ -150,7 +136,7 @@ async def run(options: argparse.Namespace) -> None:
     connections = Connections(most_connections(), patience_seconds=options.connection_seconds)
     listening = _listening(options, access)
     server = await serve(node, containers, stalls, listening, connections)
-    quotas = Quotas(node, containers, masters, round(options.app_gib * GIB))
+    quotas = Quotas(node, containers, masters)
     tracker = Tracker(node, containers, masters, access, limit_disks=quotas.limit_users)
     devices_closed = DEVICES in groups.controllers
     lives = _lives(options, node, containers, masters, tracker, quotas, devices_closed=devices_closed)
@@ -222,7 +208,7 @@ def _lives(
     yield tracker.run()
     yield _tidy(node, containers, masters, options.keep_seconds)
     yield _watch_memory(containers)
-    yield watch_output(lambda: _run_folders(node, containers), options.log_mib * MIB)
+    yield watch_output(lambda: _run_folders(node, containers), lambda: node.limits.output_bytes)
     yield quotas.run()
     yield GpuFaults(gpus, tracker.lose, NvmlFaults(list(gpus))).run()
     if not devices_closed:

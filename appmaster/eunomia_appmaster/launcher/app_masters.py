@@ -21,7 +21,7 @@ from eunomia_appmaster.launcher.processes import MARK
 from eunomia_appmaster.launcher.stalls import WHAT, Stalls, stacks_path
 from eunomia_appmaster.launcher.zygote_client import interpreter
 from eunomia_appmaster.node.kept_files import OLDER, sealed_token
-from eunomia_appmaster.node.own_ends_limit import DEFAULT_LIMIT, OwnEndsLimit
+from eunomia_appmaster.node.own_ends_limit import OwnEndsLimit
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.protocol.tokens import node_token
 
@@ -75,11 +75,11 @@ class AppMasterRecord:
         """Whether no further attempt follows this end."""
         return self.stopped.is_set() or (self.status.exit.HasField("code") and self.status.exit.code == 0)
 
-    def limit(self, of_launcher: OwnEndsLimit) -> OwnEndsLimit:
-        """Return the limit on its own ends: the order's, else the launcher's."""
+    def limit(self, of_cluster: OwnEndsLimit) -> OwnEndsLimit:
+        """Return the limit on its own ends: the order's, else the cluster's."""
         if not self.order.HasField("max_own_ends"):
-            return of_launcher
-        return OwnEndsLimit(ends=self.order.max_own_ends, seconds=of_launcher.seconds)
+            return of_cluster
+        return OwnEndsLimit(ends=self.order.max_own_ends, seconds=of_cluster.seconds)
 
     def judge(self, ended: pb.ContainerStatus, limit: OwnEndsLimit) -> None:
         """Evaluate the attempt whose end is in the status: own ends count, short attempts lengthen the pause."""
@@ -139,7 +139,6 @@ class AppMasters:
         arbiter: its address, passed to each app master.
         pause_seconds: before the first restart; doubles with each attempt that ends soon, up to
             ``MOST_PAUSE_SECONDS``.
-        limit: on the own ends of an app master, beyond which it is suspended.
         stalls: ends those that hang.
         reaches: variables with which app masters here reach the arbiter, in addition to its address.
     """
@@ -151,7 +150,6 @@ class AppMasters:
         arbiter: str,
         *,
         pause_seconds: float = 1.0,
-        limit: OwnEndsLimit = DEFAULT_LIMIT,
         stalls: Stalls | None = None,
         reaches: Mapping[str, str] | None = None,
     ) -> None:
@@ -161,7 +159,6 @@ class AppMasters:
         self._arbiter = arbiter
         self._reaches = reaches or {}
         self._pause_seconds = pause_seconds
-        self._limit = limit
         self.draining = False
         """Whether this launcher was ordered to end, so that it starts nothing more."""
         self.registered = asyncio.Event()
@@ -220,7 +217,9 @@ class AppMasters:
         unasked = not before.stopped.is_set() and not status.drained
         if unasked and status.exit.HasField("code") and status.exit.code == 0:
             refuted = pb.Exit(code=UNFINISHED)
-            master.own_ends.judge(refuted, master.limit(self._limit), lasted=_lasted(status), now=status.ended_at)
+            master.own_ends.judge(
+                refuted, master.limit(self._node.limits.own_ends), lasted=_lasted(status), now=status.ended_at
+            )
             if master.own_ends.suspended:
                 master.status.attempt -= 1
                 master.status.exit.CopyFrom(status.exit)
@@ -327,7 +326,7 @@ class AppMasters:
         """Suspend an app master that has ended by itself too often; ``said``: the last line of its log."""
         status, ends = master.status, master.own_ends
         status.again_at = self._node.system.unix_time() + ends.pause_seconds
-        self._say_suspended(master, ends.words(master.limit(self._limit), status.exit, said))
+        self._say_suspended(master, ends.words(master.limit(self._node.limits.own_ends), status.exit, said))
 
     def _say_suspended(self, master: AppMasterRecord, why: str) -> None:
         master.status.diagnostics = why
@@ -379,7 +378,7 @@ class AppMasters:
         master.status.exit.CopyFrom(ended.exit)
         master.status.ended_at = ended.ended_at
         master.status.diagnostics = ended.diagnostics
-        master.judge(ended, master.limit(self._limit))
+        master.judge(ended, master.limit(self._node.limits.own_ends))
 
     async def _pause(self, master: AppMasterRecord) -> None:
         """Wait until the next attempt is due, ordered by the arbiter, or forbidden."""

@@ -2,6 +2,7 @@
 
 import dataclasses
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import structlog
@@ -10,6 +11,7 @@ from eunomia_appmaster.launcher.container import NO_SLOT, SUSPENDED, Container
 from eunomia_appmaster.launcher.cores import Cores
 from eunomia_appmaster.launcher.processes import ProcessId, identify, kill, members
 from eunomia_appmaster.node.control_groups import ControlGroups, GroupLimits
+from eunomia_appmaster.node.job_limits import DEFAULTS, JobLimits
 from eunomia_appmaster.node.local_machine import GIB, LocalMachine
 from eunomia_appmaster.node.machine_faults import out_of_memory_kills
 from eunomia_appmaster.node.system import MACHINE, System
@@ -17,8 +19,6 @@ from eunomia_appmaster.protocol import launcher_pb2 as pb
 
 log = structlog.get_logger()
 
-MOST_PROCESSES = 4096
-"""Processes and threads of one container."""
 _SWEEP_SECONDS = 5.0
 
 
@@ -28,7 +28,7 @@ class Confinement:
     Args:
         groups: of this machine.
         machine: its slots, whose CPUs and memory a lease has unless the arbiter orders others.
-        most_processes: processes and threads of one container.
+        limits: returns the cluster's limits on jobs.
         system: the clock of the machine.
     """
 
@@ -37,11 +37,11 @@ class Confinement:
         groups: ControlGroups,
         machine: LocalMachine,
         *,
-        most_processes: int = MOST_PROCESSES,
+        limits: Callable[[], JobLimits] = lambda: DEFAULTS,
         system: System = MACHINE,
     ) -> None:
         self._groups, self._machine, self._system = groups, machine, system
-        self._most_processes = most_processes
+        self._of_jobs = limits
         self.refusals: dict[int, str] = {}
         """By slot: why the last order about its CPUs and memory was refused."""
 
@@ -92,7 +92,7 @@ class Confinement:
         return GroupLimits(
             cpus=cpus if cpus > 0 else None,
             memory_bytes=int(memory_gib * GIB) if memory_gib > 0 else None,
-            processes=self._most_processes,
+            processes=self._of_jobs().processes,
         )
 
     def sweep(self, containers: "list[Container]") -> None:

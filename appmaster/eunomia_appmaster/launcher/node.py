@@ -10,21 +10,24 @@ from pathlib import Path
 from typing import Any
 
 import structlog
+from google.protobuf import json_format
 
 from eunomia.errors import InputError
 from eunomia_appmaster.app.cleaning import RECORDS
 from eunomia_appmaster.launcher.errors import ClosedEpochError, NotRegisteredError
 from eunomia_appmaster.launcher.files import CURE, let_read, put_aside, read_json, read_kept_json, write_json
 from eunomia_appmaster.launcher.numbering import numbered
+from eunomia_appmaster.node.job_limits import DEFAULTS, JobLimits
 from eunomia_appmaster.node.kept_apart import CLOSED_FOLDER, PASSED, close
 from eunomia_appmaster.node.kept_files import OLDER
 from eunomia_appmaster.node.local_machine import LocalMachine
 from eunomia_appmaster.node.mark_file import MARK, MarkFile
 from eunomia_appmaster.node.system import MACHINE, System
+from eunomia_appmaster.protocol import launcher_pb2 as pb
 
 log = structlog.get_logger()
 
-LAUNCHER_FILE, SECRET = "launcher.json", "secret"
+LAUNCHER_FILE, SECRET, LIMITS = "launcher.json", "secret", "limits.json"
 
 
 class Node:
@@ -62,6 +65,7 @@ class Node:
             os.close(self._lock)
             raise
         self._secret = _read_secret(self.folder / SECRET)
+        self._limits = _read_limits(self.folder / LIMITS)
         self._published: dict[str, Any] = {}
         self._mark = MarkFile(self.folder / MARK)
         if self._mark.damage:
@@ -91,6 +95,22 @@ class Node:
             self._mark.write(mark or self._mark.text)
         except (OSError, ValueError) as error:
             log.warning("mark.refused", why=str(error))
+
+    @property
+    def limits(self) -> JobLimits:
+        """The cluster's limits on jobs, from the arbiter's last registration; the defaults before the first."""
+        return self._limits
+
+    @limits.setter
+    def limits(self, limits: JobLimits) -> None:
+        if limits == self._limits:
+            return
+        self._limits = limits
+        try:
+            message = json_format.MessageToDict(limits.message(), preserving_proto_field_name=True)
+            write_json(self.folder / LIMITS, message)
+        except OSError as error:  # a full disk: the next registration has them
+            log.warning("limits.not_saved", why=str(error))
 
     @property
     def home(self) -> str:
@@ -244,6 +264,15 @@ def _take(path: Path) -> int:
     os.ftruncate(fd, 0)
     os.write(fd, str(os.getpid()).encode())
     return fd
+
+
+def _read_limits(path: Path) -> JobLimits:
+    record = read_json(path)
+    try:
+        return DEFAULTS if record is None else JobLimits.of(json_format.ParseDict(record, pb.JobLimits()))
+    except json_format.ParseError as error:  # of a later version
+        put_aside(path, repr(error))
+        return DEFAULTS
 
 
 def _read_secret(path: Path) -> bytes:

@@ -20,9 +20,6 @@ from eunomia_appmaster.node.file_rights import as_owner
 
 log = structlog.get_logger()
 
-DEFAULT_MIB: Final = 64
-"""MiB that each of the two files of a job may take."""
-MIB: Final = 1 << 20
 LOOK_SECONDS: Final = 1.0
 NAMES: Final = ("stdout.log", "stderr.log")
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2
@@ -32,19 +29,21 @@ _fallocate = ctypes.CDLL(None, use_errno=True).fallocate
 _fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
 
 
-async def watch_output(folders: Callable[[], Mapping[Path, Path]], most: int) -> None:
+async def watch_output(folders: Callable[[], Mapping[Path, Path]], limit: Callable[[], int]) -> None:
     """Keep the output of running jobs within its bound until cancelled.
 
     Args:
         folders: returns the run folders of the jobs that run now, each with its app's folder, whose owner's rights they
             are touched with.
-        most: bytes of each file; 0: no bound.
+        limit: returns the bytes of each file; 0: no bound.
     """
     before: Mapping[Path, Path] = {}
     refused: set[Path] = set()
-    while most:
+    while True:
         await asyncio.sleep(LOOK_SECONDS)
-        now = folders()
+        most, now = limit(), folders()
+        if not most:
+            continue
         for path, owned in [(folder / name, app) for folder, app in {**before, **now}.items() for name in NAMES]:
             try:
                 removed = await asyncio.to_thread(_shorten_as_owner, owned, path, most)

@@ -17,6 +17,7 @@ from eunomia_appmaster.app.cleaning import TooDeepError, bytes_of
 from eunomia_appmaster.launcher.app_masters import AppMasters
 from eunomia_appmaster.launcher.containers import Containers
 from eunomia_appmaster.launcher.node import Node
+from eunomia_appmaster.node.job_limits import GIB
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 
 log = structlog.get_logger()
@@ -26,17 +27,15 @@ SHARE: Final = 0.05
 """Most of a core's time that measuring takes."""
 GRACE_SECONDS: Final = 10.0
 """Seconds in which workers of an app beyond its quota may save their state and leave."""
-GIB: Final = 1 << 30
 
 
 class Quotas:
     """Measures the folders of live apps, and suspends apps beyond the quota.
 
     Args:
-        node: the machine, with the apps' folders.
+        node: the machine, with the apps' folders, and the quota of each.
         containers: the workers.
         app_masters: what is suspended.
-        most: bytes of each app's folder; 0: no quota.
         measure: returns the bytes that a folder takes.
 
     Attributes:
@@ -49,14 +48,12 @@ class Quotas:
         node: Node,
         containers: Containers,
         app_masters: AppMasters,
-        most: int,
         *,
         measure: Callable[[Path], int] = bytes_of,
     ) -> None:
         self._node = node
         self._containers = containers
         self._app_masters = app_masters
-        self._most = most
         self._measure = measure
         self.of_users: tuple[pb.DiskLimit, ...] | None = None
 
@@ -78,9 +75,10 @@ class Quotas:
         for limit in self.of_users or ():
             why |= dict.fromkeys(limit.apps, await self._beyond(limit))
         for app in live:
-            size = await self._size(app) if self._most else 0
-            if size is not None and size > self._most > 0:
-                words = f"the app's folder takes {_gib(size)} of disk, more than its quota of {_gib(self._most)}"
+            most = self._node.limits.app_bytes
+            size = await self._size(app) if most else 0
+            if size is not None and size > most > 0:
+                words = f"the app's folder takes {_gib(size)} of disk, more than its quota of {_gib(most)}"
                 why[app] = f"{words}; it goes on once {self._node.app_folder(app)} takes less"
         for app in live:
             if why.get(app) or self.of_users is not None:

@@ -20,6 +20,7 @@ from eunomia_appmaster.launcher.containers import Containers
 from eunomia_appmaster.launcher.errors import RemovedError
 from eunomia_appmaster.launcher.node import Node
 from eunomia_appmaster.node.beats import HANGS, LAST_HANG
+from eunomia_appmaster.node.job_limits import JobLimits
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2_grpc as rpc
 from eunomia_appmaster.protocol.versions import PROTOCOL, PYTHON, VERSION
@@ -119,45 +120,10 @@ class Tracker:
                     log.error("launcher.fault", exc_info=end)
 
     async def _register(self) -> None:
-        machine, containers = self._node.machine, self._containers
-        slots = [
-            pb.Slot(
-                index=slot.index,
-                gpu_type=slot.gpu_type,
-                uuid=slot.uuid,
-                island=slot.island,
-                cpus=slot.cpus,
-                memory_gib=slot.memory_gib,
-                paced=slot.is_paced,
-            )
-            for slot in machine.slots
-        ]
         pause = 0.1
         while True:
             version = self._versions()
-            request = pb.RegisterNodeRequest(
-                node=self._node.name,
-                head=self._node.is_head,
-                host=machine.host,
-                container_manager_address=self._node.last_address or "",
-                slots=slots,
-                cpus=machine.cpus,
-                memory_gib=machine.memory_gib,
-                containers=[container.status for container in containers.on_slots()],
-                app_masters=[master.status for master in self._app_masters],
-                slot_states=containers.slot_states(),
-                launcher_id=self._node.launcher_id,
-                home=self._node.home,
-                mark=self._node.mark,
-                draining=self._app_masters.draining,
-                version=VERSION,
-                python=PYTHON,
-                protocol=PROTOCOL,
-                boot_id=_boot_id(),
-                load=os.getloadavg()[0],
-                hangs=int(os.environ.get(HANGS, "0")),
-                last_hang=os.environ.get(LAST_HANG, ""),
-            )
+            request = self._registration()
             try:
                 answer = await self._arbiter.RegisterNode(
                     request, timeout=_REGISTER_SECONDS, metadata=self._access.metadata()
@@ -173,11 +139,52 @@ class Tracker:
             pause = min(2 * pause, self._max_pause_seconds)
         self._node.secret = answer.container_secret
         self._node.mark = answer.mark
+        if answer.HasField("limits"):
+            self._node.limits = JobLimits.of(answer.limits)
         self._heartbeat_seconds = answer.heartbeat_seconds or 5.0
         self._registration_id = answer.registration_id
         self._acknowledged = version
         self._app_masters.registered.set()
-        log.info("node.registered", node=self._node.name, slots=len(slots))
+        log.info("node.registered", node=self._node.name, slots=len(request.slots))
+
+    def _registration(self) -> pb.RegisterNodeRequest:
+        """Return the node's whole state."""
+        machine, containers = self._node.machine, self._containers
+        slots = [
+            pb.Slot(
+                index=slot.index,
+                gpu_type=slot.gpu_type,
+                uuid=slot.uuid,
+                island=slot.island,
+                cpus=slot.cpus,
+                memory_gib=slot.memory_gib,
+                paced=slot.is_paced,
+            )
+            for slot in machine.slots
+        ]
+        return pb.RegisterNodeRequest(
+            node=self._node.name,
+            head=self._node.is_head,
+            host=machine.host,
+            container_manager_address=self._node.last_address or "",
+            slots=slots,
+            cpus=machine.cpus,
+            memory_gib=machine.memory_gib,
+            containers=[container.status for container in containers.on_slots()],
+            app_masters=[master.status for master in self._app_masters],
+            slot_states=containers.slot_states(),
+            launcher_id=self._node.launcher_id,
+            home=self._node.home,
+            mark=self._node.mark,
+            draining=self._app_masters.draining,
+            version=VERSION,
+            python=PYTHON,
+            protocol=PROTOCOL,
+            boot_id=_boot_id(),
+            load=os.getloadavg()[0],
+            hangs=int(os.environ.get(HANGS, "0")),
+            last_hang=os.environ.get(LAST_HANG, ""),
+        )
 
     async def _beat(self) -> None:
         """Keep one heartbeat outstanding; returns when the node must register again."""

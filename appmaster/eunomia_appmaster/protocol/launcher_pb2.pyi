@@ -330,6 +330,7 @@ class RegisterNodeResponse(_message.Message):
     HEARTBEAT_SECONDS_FIELD_NUMBER: _builtins.int
     REGISTRATION_ID_FIELD_NUMBER: _builtins.int
     MARK_FIELD_NUMBER: _builtins.int
+    LIMITS_FIELD_NUMBER: _builtins.int
     container_secret: _builtins.bytes
     """at least 16 bytes"""
     heartbeat_seconds: _builtins.float
@@ -337,6 +338,10 @@ class RegisterNodeResponse(_message.Message):
     registration_id: _builtins.str
     mark: _builtins.str
     """see NodeHeartbeatResponse"""
+    @_builtins.property
+    def limits(self) -> Global___JobLimits:
+        """absent: as before"""
+
     def __init__(
         self,
         *,
@@ -344,14 +349,53 @@ class RegisterNodeResponse(_message.Message):
         heartbeat_seconds: _builtins.float = ...,
         registration_id: _builtins.str = ...,
         mark: _builtins.str = ...,
+        limits: Global___JobLimits | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["container_secret", b"container_secret", "heartbeat_seconds", b"heartbeat_seconds", "mark", b"mark", "registration_id", b"registration_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["container_secret", b"container_secret", "heartbeat_seconds", b"heartbeat_seconds", "limits", b"limits", "mark", b"mark", "registration_id", b"registration_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RegisterNodeResponse: _TypeAlias = RegisterNodeResponse  # noqa: Y015
+
+@_typing.final
+class JobLimits(_message.Message):
+    """Limits on jobs and apps, the same on all nodes of a cluster: options of `serve`."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OWN_ENDS_FIELD_NUMBER: _builtins.int
+    OWN_ENDS_SECONDS_FIELD_NUMBER: _builtins.int
+    OUTPUT_BYTES_FIELD_NUMBER: _builtins.int
+    APP_BYTES_FIELD_NUMBER: _builtins.int
+    PROCESSES_FIELD_NUMBER: _builtins.int
+    own_ends: _builtins.int
+    """of an app master in the window, before its app is suspended"""
+    own_ends_seconds: _builtins.float
+    """the window"""
+    output_bytes: _builtins.int
+    """of each of a job's two files of output; 0: any"""
+    app_bytes: _builtins.int
+    """of disk for each app's folder; 0: any"""
+    processes: _builtins.int
+    """processes and threads of one worker"""
+    def __init__(
+        self,
+        *,
+        own_ends: _builtins.int = ...,
+        own_ends_seconds: _builtins.float = ...,
+        output_bytes: _builtins.int = ...,
+        app_bytes: _builtins.int = ...,
+        processes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app_bytes", b"app_bytes", "output_bytes", b"output_bytes", "own_ends", b"own_ends", "own_ends_seconds", b"own_ends_seconds", "processes", b"processes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___JobLimits: _TypeAlias = JobLimits  # noqa: Y015
 
 @_typing.final
 class Slot(_message.Message):
@@ -778,7 +822,7 @@ class AppMasterOrder(_message.Message):
     token: _builtins.str
     """the app's own token for the arbiter (YARN's AMRMToken)"""
     max_own_ends: _builtins.int
-    """own ends in the window before it is suspended; absent: the launcher's, 4"""
+    """own ends in the window before it is suspended; absent: JobLimits.own_ends"""
     asked: _builtins.bool
     """a user asked for this attempt: earlier ends do not count"""
     login: _builtins.str

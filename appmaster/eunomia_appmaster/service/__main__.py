@@ -22,11 +22,13 @@ from eunomia.logs import configure_logs
 from eunomia.platform.profiles import Profile
 from eunomia.units import Seconds
 from eunomia_appmaster.node.connections import raise_descriptors, watch
+from eunomia_appmaster.node.job_limits import DEFAULTS, GIB, MIB, JobLimits
 from eunomia_appmaster.node.kept_apart import keeps_apart
+from eunomia_appmaster.node.own_ends_limit import OwnEndsLimit
 from eunomia_appmaster.node.process_name import name_process
 from eunomia_appmaster.service.certificates import Certificates
 from eunomia_appmaster.service.clean_rule import clean_by_rule
-from eunomia_appmaster.service.reserve import DEFAULT_MIB, MIB, Reserve
+from eunomia_appmaster.service.reserve import DEFAULT_MIB, Reserve
 from eunomia_appmaster.service.server import check_address, mend, publish, publish_ca, start_server
 from eunomia_appmaster.service.service import Service
 from eunomia_appmaster.service.settings import DEFAULT_ADDRESS, KEPT_APPS, Settings, run_dir
@@ -68,6 +70,11 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--clean-older-than-seconds", type=float, help="folders of apps that ended so long ago go")
     options.add_argument("--clean-keep-best", action="store_true", help="but for the app's files and best checkpoint")
     options.add_argument("--reserve-mib", type=int, default=DEFAULT_MIB, help="of disk kept for the journal; 0: none")
+    options.add_argument("--own-ends", type=int, default=DEFAULTS.own_ends.ends, help="of an app master, at most")
+    options.add_argument("--own-ends-seconds", type=float, default=DEFAULTS.own_ends.seconds, help="the window")
+    options.add_argument("--slot-processes", type=int, default=DEFAULTS.processes, help="and threads of one worker")
+    options.add_argument("--log-mib", type=int, default=DEFAULTS.output_bytes // MIB, help="of each file of output")
+    options.add_argument("--app-gib", type=float, default=0.0, help="of disk for each app's folder; 0: any")
     options.add_argument("--accept-loss", action="store_true", help="go on without steps that the journal has lost")
     options.add_argument("--not-durable", action="store_true", help="no fsync a step; for tests")
     return options
@@ -95,6 +102,12 @@ def settings_of(options: argparse.Namespace) -> Settings:
         clean_after=None if (after := options.clean_older_than_seconds) is None else Seconds(after),
         clean_keep_best=options.clean_keep_best,
         accept_loss=options.accept_loss,
+        job_limits=JobLimits(
+            own_ends=OwnEndsLimit(ends=options.own_ends, seconds=options.own_ends_seconds),
+            output_bytes=options.log_mib * MIB,
+            app_bytes=round(options.app_gib * GIB),
+            processes=options.slot_processes,
+        ),
     )
 
 

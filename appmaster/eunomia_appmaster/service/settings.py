@@ -7,6 +7,7 @@ from eunomia.journal.files import DEFAULT_RETENTION, Retention
 from eunomia.model.shapes import value
 from eunomia.units import Seconds
 from eunomia_appmaster.node.connections import PATIENCE_SECONDS
+from eunomia_appmaster.node.job_limits import DEFAULTS, JobLimits
 from eunomia_appmaster.node.mark_file import MARK
 from eunomia_appmaster.service.certificates import Certificates
 
@@ -58,6 +59,8 @@ class Settings:
     """Seconds after its end at which an app's folder is removed; None: never."""
     clean_keep_best: bool = False
     """Whether the files of such an app and its best checkpoint stay."""
+    job_limits: JobLimits = DEFAULTS
+    """Limits on jobs and apps, on all nodes alike."""
     reserve: int = 0
     """Bytes of the disk that are kept for the journal; 0: none."""
     accept_loss: bool = False

@@ -67,6 +67,7 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
             heartbeat_seconds=self._heartbeat_seconds,
             registration_id=node.registration_id,
             mark=service.marks.present,
+            limits=service.settings.job_limits.message(),
         )
 
     async def NodeHeartbeat(  # noqa: N802
