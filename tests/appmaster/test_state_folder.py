@@ -191,7 +191,7 @@ def test_the_link_of_a_running_container_is_made_again_and_attempts_go_on_from_t
 
 def test_attempts_go_on_above_those_that_are_known_where_a_record_and_its_container_are_lost(tmp_path: Path) -> None:
     with supervisor(tmp_path) as made, client(made) as arbiter:
-        arbiter.submit(tiny_app(tmp_path, APP, iterations=300, seconds=0.01, more=" --plain"))
+        arbiter.submit(tiny_app(tmp_path, APP, iterations=1000, seconds=0.01, more=" --plain"))
         eventually(lambda: went_on(made, APP), "steps")
         assert made.launcher is not None
         (_, pid), *_ = live(made, masters=True)
@@ -204,7 +204,7 @@ def test_attempts_go_on_above_those_that_are_known_where_a_record_and_its_contai
             record.unlink()
         for number in (pid, made.launcher.pid or 0):
             os.kill(number, signal.SIGKILL)
-        eventually(lambda: arbiter.app(APP).attempt == 3, "the third attempt")
+        eventually(lambda: arbiter.app(APP).attempt == 3, "the third attempt")  # an app that has ended has none
         assert arbiter.wait(APP, timeout="120s").state == "finished"
 
 

@@ -10,6 +10,7 @@ CHECKS = (
     GpuCheck(name="memory-free-first", run=live.memory_is_free_first),
     GpuCheck(name="nccl", run=on_one_device.nccl),
     GpuCheck(name="gloo", run=on_one_device.gloo),
+    GpuCheck(name="fault-of-a-job", run=live.fault_of_a_job),
     GpuCheck(name="demo", run=live.demo, limit_seconds=900.0),
     GpuCheck(name="faults", run=on_one_device.faults),
 )

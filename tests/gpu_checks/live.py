@@ -1,10 +1,12 @@
 """Checks with an arbiter and a launcher: memory is free before a slot is; the demo's report beside NVML."""
 
+import contextlib
 import csv
 import json
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
 
@@ -13,8 +15,10 @@ from eunomia_appmaster.node.supervisor import Serving, Supervisor
 from gpu_checks.check import must
 from gpu_checks.devices import Gpu, GpuReader, sampled, wait_until
 
-HOLDING = Path(__file__).parent / "workers" / "holding.py"
+WORKERS = Path(__file__).parent / "workers"
 MIB = 1 << 20
+_WATCH_SECONDS = 6.0
+"""The launcher asks NVML for faults every 5 s."""
 HELD_MIB = 1024
 SPARE_BYTES = 64 * MIB
 """The driver's own use may differ by so much from before."""
@@ -34,11 +38,37 @@ def freed(folder: Path, gpu: GpuReader, *, device: str, times: int) -> str:
         device: cuda, or cpu for a test of this check.
         times: so many apps, one after the other.
     """
+    with _served(folder, cpu_only=device == "cpu") as client:
+        waits = [_one_end(client, folder, gpu, f"holder{number}", device) for number in range(times)]
+    return f"{times} ends: memory free before the slot; {fmean(waits):.2f} s from cancel to a free slot"
+
+
+def fault_of_a_job(folder: Path) -> str:
+    """Let a job make an illegal access in a kernel: the job fails, the slot stays, and the next job runs on it."""
+    with _served(folder, cpu_only=False) as client:
+        slots, go = len(client.list(slots=True).slots), folder / "go"
+        go.touch()
+        sharing = f"sharing.py --fraction 0.1 --seconds 1 --ready {folder / 'ready'} --go {go}"
+        ends = []
+        for name, script in (("faulty", "faulty.py"), ("next", sharing)):
+            _submit(client, folder, name, f"{WORKERS}/{script}")
+            ends.append(client.wait(name, timeout="120s").state)
+            time.sleep(_WATCH_SECONDS)
+        must(ends == ["failed", "finished"], "a faulty job must fail and the next one finish", ends)
+        left = [slot.state for slot in client.list(slots=True).slots]
+        must(left == ["free"] * slots, "a job's fault must leave the slots", left)
+    said = (folder / "log" / "launcher.log").read_text()
+    must("gpu.lost" not in said, "a job's fault must not count as the GPU's", said[-300:])
+    return "a job that made an illegal access failed, its slot stayed, the next job finished there"
+
+
+@contextlib.contextmanager
+def _served(folder: Path, *, cpu_only: bool) -> Iterator[Client]:
     made = Supervisor(
         folder / "state",
         Serving(
             slots=1,
-            cpu_only=device == "cpu",
+            cpu_only=cpu_only,
             address="127.0.0.1:0",
             log_dir=folder / "log",
             arbiter_options=("--heartbeat-seconds", "0.3"),
@@ -48,19 +78,22 @@ def freed(folder: Path, gpu: GpuReader, *, device: str, times: int) -> str:
     try:
         with Client(made.address, token_file=made.token_file) as client:
             wait_until(lambda: client.health().ready, "the arbiter has its machine")
-            waits = [_one_end(client, folder, gpu, f"holder{number}", device) for number in range(times)]
+            yield client
     finally:
         made.stop()
-    return f"{times} ends: memory free before the slot; {fmean(waits):.2f} s from cancel to a free slot"
+
+
+def _submit(client: Client, folder: Path, name: str, command: str) -> None:
+    file = folder / f"{name}.toml"
+    file.write_text(f'[app]\nname = "{name}"\n[job]\ncommand = "{sys.executable} {command}"\nslots = 1\nretries = 0\n')
+    client.submit(file)
 
 
 def _one_end(client: Client, folder: Path, gpu: GpuReader, name: str, device: str) -> float:
     before, strangers = gpu.used_bytes(), gpu.process_ids()
     mark = folder / f"{name}.holds"
-    file = folder / f"{name}.toml"
-    command = f"{sys.executable} {HOLDING} --device {device} --mib {HELD_MIB if device == 'cuda' else 8} --file {mark}"
-    file.write_text(f'[app]\nname = "{name}"\n[job]\ncommand = "{command}"\nslots = 1\n')
-    client.submit(file)
+    command = f"{WORKERS / 'holding.py'} --device {device} --mib {HELD_MIB if device == 'cuda' else 8} --file {mark}"
+    _submit(client, folder, name, command)
     wait_until(mark.exists, f"{name} holds memory")
     if device == "cuda":
         held = gpu.used_bytes() - before
