@@ -15,7 +15,7 @@ import structlog
 from tests.appmaster.serving_lab import client, eventually, supervisor, tiny_app
 
 from eunomia.errors import EunomiaError
-from eunomia_appmaster.app.checkpoints import CheckpointStore
+from eunomia_appmaster.app.job_checkpoints import JobCheckpoints
 from eunomia_appmaster.app.submission import Submission
 from eunomia_appmaster.app.trials_file import read_trials_file
 from eunomia_appmaster.launcher.app_masters import AppMasterRecord
@@ -65,7 +65,7 @@ TABLE: dict[str, Kind] = {
     rf"{CONTAINER}/container\.json": Kind.KEPT,
     rf"{CONTAINER}/(claim|start\.json|exit\.json(\.new)?|pulse|stacks\.txt)": Kind.FREE,  # not read after its end
     rf"{CONTAINER}/worker\.json": Kind.KEPT,  # container.json has it, too
-    rf"{JOB}/checkpoints/\d+\.(json|pt)": Kind.CHECKPOINT,
+    rf"{JOB}/checkpoints/[^/]+/\d+\.(json|pt)": Kind.CHECKPOINT,
     rf"{JOB}/logs/events\.out\.tfevents\..*": Kind.LOG,
     r".*\.old": Kind.COPY,
 }
@@ -193,7 +193,7 @@ def _search(app: Path) -> Any:
     put_damaged_state_aside(app / "master.json")
     found = []
     for job in state.jobs:
-        store = CheckpointStore(app / str(job.number) / "checkpoints")
+        store = JobCheckpoints(app / str(job.number) / "checkpoints")
         newest = store.latest()
         for record in app.glob(f"{job.number}/containers/*"):
             if (container := Container.load(record)) is not None:  # what the launcher tells a new attempt

@@ -57,7 +57,7 @@ def test_an_app_whose_master_ended_for_good_is_resumed(tmp_path: Path, run: Call
         assert why.endswith("`eunomia resume ana` takes it up again")
 
         checkpoints = made.state_dir / "apps" / "ana" / "1" / "checkpoints"
-        (saved,) = [int(path.stem) for path in checkpoints.glob("*.json")]
+        (saved,) = [int(path.stem) for path in checkpoints.glob("*/*.json")]
         checkpoints.rename(tmp_path / "aside")
         said = run("resume", "ana", *state, check=2)
         assert "what an app goes on from must be there (put it back from a backup, or submit its file again" in said

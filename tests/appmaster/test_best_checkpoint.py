@@ -11,7 +11,8 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 
-from eunomia_appmaster.app.checkpoints import Checkpoint, CheckpointStore
+from eunomia_appmaster.app.checkpoints import Checkpoint
+from eunomia_appmaster.app.job_checkpoints import JobCheckpoints
 from eunomia_appmaster.explaining.best_jobs import best_checkpoint
 from eunomia_appmaster.profiler.log_folder import LogFolder
 from eunomia_appmaster.training.best import BestKeeper
@@ -57,7 +58,7 @@ def checked(job: Any) -> Checkpoint:
     kept = best_checkpoint(job.run_dir)
     assert kept is not None
     assert kept.metric is not None
-    assert [path.name for path in (job.run_dir / "best").glob("*.pt")] == [kept.path.name]
+    assert [path.name for path in (job.run_dir / "best").glob("*/*.pt")] == [kept.path.name]
     assert logged(job)[kept.step] == pytest.approx(kept.metric, abs=1e-6)
     assert accuracy(kept.path) == pytest.approx(kept.metric, abs=1e-6)
     return kept
@@ -69,7 +70,7 @@ def test_the_kept_state_is_the_one_that_was_measured(lab: Any, tmp_path: Path, w
     assert job.run(workers=workers) == [0] * workers, job.output()
     kept = checked(job)
     assert kept.metric == pytest.approx(max(logged(job).values()), abs=1e-6)
-    assert CheckpointStore(job.run_dir / "checkpoints").steps()[-1] >= kept.step
+    assert JobCheckpoints(job.run_dir / "checkpoints").steps()[-1] >= kept.step
 
 
 def test_the_best_checkpoint_survives_a_suspension_and_only_a_better_one_replaces_it(lab: Any, tmp_path: Path) -> None:
@@ -95,9 +96,9 @@ class Scene:
     """A keeper of one model in this process."""
 
     def __init__(self, folder: Path, mode: str = "max", **more: float) -> None:
-        self.store = CheckpointStore(folder / "best", keep=1)
+        self.store = JobCheckpoints(folder / "best", keep=1)
         self.model = nn.Linear(1, 1)
-        keeper = Keeper(Gang(Environment()), CheckpointStore(folder / "checkpoints"))
+        keeper = Keeper(Gang(Environment()), JobCheckpoints(folder / "checkpoints"))
         keeper.add(KeptModel(self.model))
         self.best = BestKeeper(keeper, self.store, METRIC, mode, **more)
 

@@ -46,20 +46,6 @@ def test_an_absent_or_empty_folder_has_no_checkpoint(tmp_path: Path) -> None:
     assert CheckpointStore(tmp_path).latest() is None
 
 
-def test_a_folder_that_cannot_be_written_is_reported_before_any_work(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("in the way")
-    with pytest.raises(InputError, match=r"must be writable, but got .*(File exists|Not a directory)") as refused:
-        CheckpointStore(tmp_path / "file").check_writable()
-    assert str(tmp_path / "file") in str(refused.value)
-    with pytest.raises(
-        InputError, match=r"must be writable, but got \"?No space|Permission|Operation|No such|Read-only"
-    ):
-        CheckpointStore(Path("/proc/self/checkpoints")).check_writable()
-    store = CheckpointStore(tmp_path / "fine")
-    store.check_writable()
-    assert names(store.folder) == set()
-
-
 def test_the_newest_checkpoints_are_kept_and_other_files_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "last.pt").write_bytes(b"the user's")
     store = CheckpointStore(tmp_path, keep=2)

@@ -12,8 +12,8 @@ from appmaster.service_lab import Lab, eventually
 from eunomia.cli import run
 from eunomia.errors import EunomiaError, InputError
 from eunomia.units import Seconds
-from eunomia_appmaster.app.checkpoints import CheckpointStore
 from eunomia_appmaster.app.cleaning import bytes_of, remove_all_but_best, remove_app
+from eunomia_appmaster.app.job_checkpoints import JobCheckpoints
 from eunomia_appmaster.commands.serve_flags import ServeFlags
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2 as lpb
@@ -28,7 +28,9 @@ def trial(folder: Path) -> None:
     (folder / "logs").mkdir(parents=True)
     (folder / "logs" / "events").write_bytes(b"x" * 10_000)
     for name in ("best", "checkpoints"):
-        CheckpointStore(folder / name, keep=1).save(3, _write, incarnation=1)
+        store = JobCheckpoints(folder / name, keep=1)
+        store.begin(1, 1)
+        store.save(3, _write, incarnation=1)
 
 
 @pytest.fixture
@@ -50,6 +52,9 @@ def names(folder: Path) -> set[str]:
 
 def test_a_folder_is_removed_and_what_its_links_name_stays(apps: Path) -> None:
     assert bytes_of(apps / "ana") >= 20_000
+    before = bytes_of(apps / "ana")
+    (apps / "ana" / "linked").hardlink_to(apps / "ana" / "1" / "logs" / "events")
+    assert bytes_of(apps / "ana") == before, "a file with two names takes its space once"
     remove_app(apps, "ana")
     assert not (apps / "ana").exists()
     assert (apps.parent / "precious" / "thesis").read_text() == "mine"
@@ -58,7 +63,8 @@ def test_a_folder_is_removed_and_what_its_links_name_stays(apps: Path) -> None:
 
 def test_all_but_the_best_checkpoint_is_removed(apps: Path) -> None:
     remove_all_but_best(apps, "ana", "ana/2")
-    assert names(apps / "ana") - {"3/thesis"} == {"trials.csv", "2/best/000003.pt", "2/best/000003.json"}
+    kept = {f"2/best/a1-i1-g1/000003.{ending}" for ending in ("pt", "json")}
+    assert names(apps / "ana") - {"3/thesis"} == {"trials.csv", *kept}
     assert (apps.parent / "precious" / "thesis").read_text() == "mine"
     remove_all_but_best(apps, "ana", "")
     assert names(apps / "ana") - {"3/thesis"} == {"trials.csv"}

@@ -3,7 +3,9 @@
 import io
 import os
 import random
+import shutil
 from collections import OrderedDict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import torch
 from eunomia.errors import EunomiaError, InputError
 from eunomia_appmaster.app.app_file import AppFile
 from eunomia_appmaster.app.checkpoints import CheckpointStore
+from eunomia_appmaster.app.job_checkpoints import JobCheckpoints
 from eunomia_appmaster.training import convert, randomness
 from eunomia_appmaster.training.environment import Environment
 from eunomia_appmaster.training.gang import Gang
@@ -51,13 +54,16 @@ class Runs:
 
 
 def keeper(folder: Path, *, trusted: bool = False) -> Keeper:
-    made = Keeper(Gang(Environment()), CheckpointStore(folder), trusted=trusted)
+    """Return the keeper of a run alone, which has begun to write."""
+    made = Keeper(Gang(Environment()), JobCheckpoints(folder), trusted=trusted)
     made.seed = 7
     return made
 
 
 def saved(folder: Path, payload: object, step: int = 5) -> None:
-    CheckpointStore(folder).save(step, lambda path: torch.save(payload, path), incarnation=1)
+    store = JobCheckpoints(folder)
+    store.begin(None, None)
+    store.save(step, lambda path: torch.save(payload, path), incarnation=1)
 
 
 def as_before(path: Path) -> dict[str, Any]:
@@ -98,6 +104,7 @@ def test_another_state_is_refused_by_name_when_prepare_gets_it(tmp_path: Path, s
         keeper(tmp_path).add(KeptOther(Averager(state)))
     assert str(refused.value).endswith(f"but got {named}")
     trusting = keeper(tmp_path, trusted=True)
+    trusting.load()
     trusting.add(KeptOther(Averager(state)))
     trusting.save(trusting.capture(5))
     again = keeper(tmp_path, trusted=True)
@@ -108,6 +115,7 @@ def test_another_state_is_refused_by_name_when_prepare_gets_it(tmp_path: Path, s
 
 def test_values_that_come_later_are_refused_when_a_checkpoint_is_written(tmp_path: Path) -> None:
     made = keeper(tmp_path)
+    made.load()
     made.add(KeptOther(thing := Averager({"n": 1})))
     made.state["best"] = {"of": {Path("/x")}}
     with pytest.raises(InputError, match=r"but got pathlib\.PosixPath \(run\.state\['best'\]\['of'\]\[0\]\)"):
@@ -116,7 +124,7 @@ def test_values_that_come_later_are_refused_when_a_checkpoint_is_written(tmp_pat
     thing.state["n"] = object()
     with pytest.raises(InputError, match=r"but got builtins\.object \(Averager\['n'\]\)"):
         made.save(made.capture(5))
-    assert CheckpointStore(tmp_path).latest() is None
+    assert JobCheckpoints(tmp_path).latest() is None
 
 
 def test_a_run_goes_on_with_its_model_and_all_random_states(tmp_path: Path) -> None:
@@ -124,6 +132,7 @@ def test_a_run_goes_on_with_its_model_and_all_random_states(tmp_path: Path) -> N
     optimizer = torch.optim.AdamW(model.parameters())
     scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
     made = keeper(tmp_path)
+    made.load()
     for kept in (KeptModel(model), KeptOptimizer(optimizer), KeptOther(scheduler)):
         made.add(kept)
     model(torch.ones(4, 2)).sum().backward()
@@ -143,8 +152,9 @@ def test_a_run_goes_on_with_its_model_and_all_random_states(tmp_path: Path) -> N
 def test_code_in_a_checkpoint_is_not_run_unless_it_is_trusted(tmp_path: Path) -> None:
     folder, mark = tmp_path / "checkpoints", tmp_path / "ran"
     made = keeper(folder)
+    made.load()
     made.save(made.capture(4))
-    payload = torch.load(CheckpointStore(folder).good()[0].path, weights_only=True)
+    payload = torch.load(JobCheckpoints(folder).good()[0].path, weights_only=True)
     saved(folder, payload | {"step": 5, "state": {"x": Runs(mark)}})
     with pytest.raises(EunomiaError, match=r"tensors and plain values only.*training\.convert FOLDER"):
         keeper(folder).load()
@@ -158,11 +168,14 @@ def test_checkpoints_of_an_earlier_version_are_converted_by_a_step_of_their_own(
 ) -> None:
     folder = tmp_path / "1" / "checkpoints"
     made = keeper(folder)
+    made.load()
     for step in (4, 5):
         made.save(made.capture(step))
     drawn = np.random.random()
-    for found in CheckpointStore(folder).good():
-        saved(folder, as_before(found.path), found.step)
+    payloads = {found.step: as_before(found.path) for found in JobCheckpoints(folder).good()}
+    shutil.rmtree(folder)
+    for step, payload in payloads.items():  # that version had no folders of writers
+        CheckpointStore(folder).save(step, partial(torch.save, payload), incarnation=1)
     with pytest.raises(EunomiaError, match=r"training\.convert FOLDER makes those of an earlier version so"):
         keeper(folder).load()
     for said in (f"{folder}/000005.pt: converted", "all are plain already"):
@@ -173,7 +186,7 @@ def test_checkpoints_of_an_earlier_version_are_converted_by_a_step_of_their_own(
     assert again.load() == 5
     again.restore_randomness()
     assert np.random.random() == drawn
-    assert CheckpointStore(folder).steps() == [4, 5]
+    assert JobCheckpoints(folder).steps() == [4, 5]
     monkeypatch.setattr("sys.argv", ["convert", str(tmp_path / "none")])
     assert convert.main() == 2
     assert "a folder to convert must hold checkpoints" in capsys.readouterr().err

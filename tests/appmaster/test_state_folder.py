@@ -145,9 +145,9 @@ def test_everything_starts_after_drawn_damages_to_drawn_files(snapshot: Snapshot
 def test_a_job_whose_checkpoints_are_all_damaged_starts_again_and_every_screen_shows_it(
     snapshot: Snapshot, run: Callable[..., str]
 ) -> None:
-    damaged = sorted(snapshot.state.glob(f"apps/{APP}/*/checkpoints/*.pt"))
-    job = damaged[0].parent.parent.name
-    for path in damaged[0].parent.glob("*.pt"):
+    damaged = sorted(snapshot.state.glob(f"apps/{APP}/*/checkpoints/*/*.pt"))
+    job = damaged[0].parent.parent.parent.name
+    for path in damaged[0].parent.parent.glob("*/*.pt"):
         damage(path, flipped)
     state = ("--state-dir", str(snapshot.state))
     with supervisor(snapshot.state.parent) as made, client(made) as arbiter:

@@ -119,7 +119,7 @@ def test_an_order_to_stop_a_script_stops_what_follows_it(here: Path) -> None:
     os.kill(trainer, signal.SIGTERM)
     assert shell.wait(timeout=60) == 75
     assert not (here / "published").exists()
-    assert list(here.glob("mine/checkpoints/*.pt"))
+    assert list(here.glob("mine/checkpoints/*/*.pt"))
 
 
 def test_a_script_under_torchrun_is_data_parallel(here: Path) -> None:

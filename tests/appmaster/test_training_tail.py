@@ -114,7 +114,7 @@ def test_a_stop_after_the_loop_is_obeyed_at_the_next_forward_pass(lab: Any, tmp_
 def test_a_finished_run_keeps_its_last_parameters_and_may_be_started_again(lab: Any, tmp_path: Path) -> None:
     expected, lines, _ = unbroken(lab, tmp_path / "run")
     job = Job(lab, SCRIPT, tmp_path / "run", incarnation=1)
-    (newest,) = list((tmp_path / "run" / "checkpoints").glob("000012.pt"))
+    (newest,) = list((tmp_path / "run" / "checkpoints").glob("*/000012.pt"))
     saved = torch.load(newest, weights_only=False)
     assert plain(saved["objects"][0]) == json.loads(expected)["model"]
     assert job.run() == DONE, job.output()

@@ -14,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-from eunomia_appmaster.app.checkpoints import CheckpointStore
+from eunomia_appmaster.app.job_checkpoints import JobCheckpoints
 from eunomia_appmaster.node.pulse import PulseWriter
 from eunomia_appmaster.node.stack_signal import write_stacks_on_signal
 from eunomia_appmaster.node.stall_watch import Phase
@@ -81,8 +81,8 @@ def main() -> int:
     main_worker = os.environ["RANK"] == "0"
     goal = int(os.environ["EUNOMIA_MAX_ITERATIONS"])
     stop_at = int(os.environ.get("EUNOMIA_STOP_AT") or goal + 1)
-    store = CheckpointStore(run / "checkpoints")
-    last = store.latest()
+    store = JobCheckpoints(run / "checkpoints")
+    last = store.begin(int(os.environ["EUNOMIA_ATTEMPT"]), incarnation) if main_worker else store.latest()
     step = 0 if last is None else last.step
     stopping: list[int] = []
     signal.signal(signal.SIGTERM, lambda *_: stopping.append(1))

@@ -94,7 +94,7 @@ def test_the_demo_leaves_the_folder_of_a_run_and_no_process(demo: tuple[Path, di
     assert processes_of(folder) == []
     for name in ("report.html", "run.json", "journal.sqlite", "summary.csv", "profiles/demo.toml", "cluster.toml"):
         assert (folder / name).is_file(), name
-    assert list(folder.glob("apps/single/1/checkpoints/*.pt"))
+    assert list(folder.glob("apps/single/1/checkpoints/*/*.pt"))
     assert list(folder.glob("apps/*/*/logs/events.out.tfevents.*"))
     assert not (folder / "run").exists()  # its tokens
     page = (folder / "report.html").read_text()

@@ -1,19 +1,20 @@
-"""Checkpoints of one job: written atomically, verified on read; the last good ones are kept.
+"""Checkpoints of one writer: written atomically, verified on read; the last good ones are kept.
 
-A checkpoint is two files in the job's checkpoint folder: the data, ``000096.pt``, and its record, ``000096.json``
-(step, sha256, bytes, incarnation, saved_at, the metric where it is kept for that, and a sum of the record). The record
-is renamed into place last, so a checkpoint with a record is complete. There is one writer at a time (rank 0 of the
-running incarnation) and any number of readers.
+A checkpoint is two files in the writer's folder: the data, ``000096.pt``, and its record, ``000096.json`` (step,
+sha256, bytes, incarnation, saved_at, the metric where it is kept for that, and a sum of the record). The record is
+renamed into place last, so a checkpoint with a record is complete. A folder has one writer (rank 0 of an incarnation)
+and any number of readers, which change nothing in it.
 """
 
 import hashlib
 import json
 import os
+import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 import structlog
@@ -22,8 +23,6 @@ from eunomia.errors import EunomiaError, InputError
 from eunomia_appmaster.node.kept_files import opened, sealed
 
 _log = structlog.get_logger()
-BEST_FOLDER = "best"
-"""Folder of the checkpoint that a job keeps for its best metric, beside ``checkpoints``."""
 _READ_ATTEMPTS = 3
 
 
@@ -46,7 +45,7 @@ class CheckpointError(EunomiaError):
 
 
 class CheckpointStore:
-    """The checkpoints of one job in ``folder``; the newest ``keep`` good ones are kept.
+    """The checkpoints of one writer in ``folder``; the newest ``keep`` good ones are kept.
 
     Newest means the latest incarnation first, then the highest step: an incarnation that had to resume from an
     earlier step replaces the checkpoints after that step. Files with other names in the folder are not touched.
@@ -54,33 +53,25 @@ class CheckpointStore:
     Args:
         folder: made at the first save.
         keep: how many good checkpoints to keep, at least 1.
+        owned: whether this is the writer, which sets corrupt checkpoints aside; a reader passes over them.
+        also: steps whose checkpoint is looked for by name, whether or not the folder's listing has it.
 
     Raises:
         InputError: ``keep`` is less than 1.
     """
 
-    def __init__(self, folder: Path, *, keep: int = 2) -> None:
+    def __init__(self, folder: Path, *, keep: int = 2, owned: bool = True, also: Iterable[int] = ()) -> None:
         if keep < 1:
             raise InputError("a checkpoint store must keep at least 1 checkpoint", value=str(keep), place=str(folder))
         self.folder = folder
         self.keep = keep
         self.faults: list[CheckpointError] = []
-        self._digests: dict[tuple[str, int, int, int], str] = {}
-
-    def check_writable(self) -> None:
-        """Check before any work is done that checkpoints can be written.
-
-        Raises:
-            InputError: the folder cannot be made, or nothing can be written in it.
-        """
-        trial = self.folder / f".trial.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp"
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            trial.write_bytes(b"1")
-            trial.unlink()
-        except OSError as error:
-            rule = "a folder for checkpoints must be writable"
-            raise InputError(rule, value=error.strerror or str(error), place=str(self.folder)) from error
+        self.digests: dict[tuple[str, int, int, int], str] = {}
+        """SHA-256 by identity of the file, so that an unchanged file is hashed once; stores may share it."""
+        self.good_kept = 0
+        """Good checkpoints after the last save, at most ``keep``."""
+        self._owned = owned
+        self._also = tuple(also)
 
     def save(
         self, step: int, write: Callable[[Path], None], *, incarnation: int, metric: float | None = None
@@ -113,9 +104,9 @@ class CheckpointStore:
             checkpoint = self._measure(data, step, incarnation, metric)
             _write_synced(record, _to_json(checkpoint))
             data.replace(checkpoint.path)
-            _sync_folder(self.folder)
+            sync_folder(self.folder)
             record.replace(_record_of(checkpoint.path))
-            _sync_folder(self.folder)
+            sync_folder(self.folder)
         except BaseException:
             # Once the data stands under its final name, the record is what makes it readable: `_clean_leftovers` or a
             # reader completes it.
@@ -123,15 +114,42 @@ class CheckpointStore:
                 data.unlink()
                 record.unlink(missing_ok=True)
             raise
-        self._digests[_identity(checkpoint.path)] = checkpoint.sha256
+        self.digests[_identity(checkpoint.path)] = checkpoint.sha256
         self._retain(checkpoint)
         return checkpoint
+
+    def adopt(self, found: Checkpoint, *, before: int) -> Checkpoint | None:
+        """Link another writer's checkpoint into this folder; where the file system has no links, copy it.
+
+        Args:
+            found: the checkpoint.
+            before: this writer's incarnation, whose own checkpoints are newer even if their steps are lower.
+
+        Returns:
+            The linked one; None: its writer has replaced it meanwhile.
+
+        Raises:
+            FileNotFoundError: its writer, or a newer one, has deleted it meanwhile.
+            OSError: the disk refuses.
+        """
+        adopted = replace(found, path=self.folder / found.path.name, incarnation=min(found.incarnation, before - 1))
+        record = self.folder / f".{found.path.stem}.json.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp"
+        _link(found.path, adopted.path)
+        try:
+            self._check(adopted)
+        except CheckpointError:
+            adopted.path.unlink()
+            return None
+        _write_synced(record, _to_json(adopted))
+        record.replace(_record_of(adopted.path))
+        sync_folder(self.folder)
+        return adopted
 
     def latest(self) -> Checkpoint | None:
         """Return the newest checkpoint whose size and SHA-256 fit its record; None where there is none.
 
-        A corrupt one is set aside (``.corrupt`` is appended to its names), logged as ``checkpoint.corrupt`` and added
-        to ``faults``; the next older one is tried then.
+        A corrupt one is logged as ``checkpoint.corrupt`` and added to ``faults``, and the next older one is tried. Its
+        writer sets it aside (``.corrupt`` is appended to its names).
         """
         for record in self._records():
             checkpoint = self._verify(record)
@@ -140,7 +158,7 @@ class CheckpointStore:
         return None
 
     def good(self) -> list[Checkpoint]:
-        """Return all checkpoints whose data fit their record, newest first; corrupt ones are set aside."""
+        """Return all checkpoints whose data fit their record, newest first; corrupt ones as in ``latest``."""
         return [found for record in list(self._records()) if (found := self._verify(record)) is not None]
 
     def steps(self) -> list[int]:
@@ -150,12 +168,18 @@ class CheckpointStore:
     # -- reading
 
     def _record_paths(self) -> list[Path]:
-        if not self.folder.is_dir():
+        found = {path for path in self._named("*.json") if path.stem.isdecimal()}
+        found |= {path for step in self._also if (path := self.folder / f"{step:06d}.json").exists()}
+        return sorted(found)
+
+    def _named(self, pattern: str) -> list[Path]:
+        try:
+            return list(self.folder.glob(pattern))
+        except FileNotFoundError:  # a newer writer has deleted the folder
             return []
-        return [path for path in self.folder.glob("*.json") if path.stem.isdecimal()]
 
     def _records(self) -> Iterator[Path]:
-        """Yield the records, newest first; unreadable ones first of all, so that they are set aside."""
+        """Yield the records, newest first; unreadable ones first of all, so that they are reported."""
 
         def age(record: Path) -> tuple[float, int]:
             try:
@@ -196,7 +220,7 @@ class CheckpointStore:
                 rule = f"a checkpoint must have the size in its record, {checkpoint.bytes} bytes"
                 raise CheckpointError(rule, value=f"{size} bytes", place=place)
             identity = _identity(path)
-            digest = self._digests.get(identity) or _sha256(path)
+            digest = self.digests.get(identity) or _sha256(path)
         except OSError as error:
             raise CheckpointError(
                 "the data of a checkpoint must be readable", value=str(error.strerror), place=place
@@ -204,11 +228,11 @@ class CheckpointStore:
         if digest != checkpoint.sha256:
             rule = f"a checkpoint must have the SHA-256 in its record, {checkpoint.sha256}"
             raise CheckpointError(rule, value=digest, place=place)
-        self._digests[identity] = digest
+        self.digests[identity] = digest
 
     def _interrupted(self, record: Path) -> Checkpoint | None:
         """Return the checkpoint of a save that stopped between its two renames (or is between them now)."""
-        for leftover in self.folder.glob(f".{record.stem}.json.*.tmp"):
+        for leftover in self._named(f".{record.stem}.json.*.tmp"):
             with suppress(CheckpointError, OSError):
                 checkpoint = _read_record(leftover, stem=record.stem)
                 self._check(checkpoint)
@@ -216,7 +240,7 @@ class CheckpointStore:
         return None
 
     def _set_aside(self, record: Path, fault: CheckpointError) -> None:
-        for path in (record.with_suffix(".pt"), record):
+        for path in (record.with_suffix(".pt"), record) if self._owned else ():
             with suppress(OSError):
                 path.rename(_free_name(path))
         self.faults.append(fault)
@@ -229,7 +253,7 @@ class CheckpointStore:
         if not data.is_file():
             rule = "the function that writes a checkpoint must leave a file at the path given to it"
             raise CheckpointError(rule, value="none", place=str(data))
-        _sync_file(data)
+        sync_file(data)
         return Checkpoint(
             step=step,
             path=self.folder / f"{step:06d}.pt",
@@ -242,14 +266,14 @@ class CheckpointStore:
 
     def _clean_leftovers(self) -> None:
         """Complete saves that stopped between their renames, and delete the files of other unfinished saves."""
-        for leftover in self.folder.glob(".*.json.*.tmp"):
+        for leftover in self._named(".*.json.*.tmp"):
             stem = leftover.name.split(".")[1]
             try:
                 self._check(_read_record(leftover, stem=stem))
                 leftover.replace(self.folder / f"{stem}.json")
             except CheckpointError:
                 leftover.unlink(missing_ok=True)
-        for leftover in self.folder.glob(".*.pt.*.tmp"):
+        for leftover in self._named(".*.pt.*.tmp"):
             leftover.unlink(missing_ok=True)
 
     def _retain(self, newest: Checkpoint) -> None:
@@ -263,10 +287,31 @@ class CheckpointStore:
                 record.with_suffix(".pt").unlink(missing_ok=True)
             elif self._verify(record) is not None:
                 kept += 1
+        self.good_kept = kept
+
+    def remove_all(self) -> None:
+        """Delete all checkpoints of an earlier version, which had no folders of writers; other files stay."""
+        for record in self._record_paths():
+            with suppress(CheckpointError, OSError):
+                _read_record(record)
+                record.unlink()
+                record.with_suffix(".pt").unlink(missing_ok=True)
 
 
 def _record_of(data: Path) -> Path:
     return data.with_suffix(".json")
+
+
+def _link(path: Path, own: Path) -> None:
+    try:
+        own.hardlink_to(path)
+    except FileNotFoundError:
+        raise
+    except OSError:  # a file system without links, or a file of another account
+        copy = own.with_name(f".{own.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp")
+        shutil.copyfile(path, copy)
+        sync_file(copy)
+        copy.replace(own)
 
 
 def _identity(path: Path) -> tuple[str, int, int, int]:
@@ -337,12 +382,14 @@ def _write_synced(path: Path, text: str) -> None:
         os.fsync(file.fileno())
 
 
-def _sync_file(path: Path) -> None:
+def sync_file(path: Path) -> None:
+    """Wait until a file's content would survive a power cut."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Wait until the names in a folder would survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

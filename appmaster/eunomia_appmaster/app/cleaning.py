@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Final
 
 from eunomia.errors import EunomiaError
-from eunomia_appmaster.app.checkpoints import BEST_FOLDER, CheckpointStore
+from eunomia_appmaster.app.job_checkpoints import BEST_FOLDER, CHECKPOINTS_FOLDER, JobCheckpoints
 from eunomia_appmaster.node.file_rights import reading_as_owner
 from eunomia_appmaster.node.kept_apart import LAUNCHER
 
-CHECKPOINTS = "checkpoints"
 RECORDS: Final = "containers"
 """Folder of a launcher's records of containers that run under accounts of users."""
 MOST_DEPTH: Final = 200
@@ -26,7 +25,9 @@ class TooDeepError(EunomiaError):
 
 
 def bytes_of(folder: Path) -> int:
-    """Return what a folder takes on the disk, in bytes; links are counted, not followed; 0: it is gone, or a link.
+    """Return what a folder takes on the disk, in bytes; 0: it is gone, or a link.
+
+    Symbolic links are counted, not followed; a file with several names counts once.
 
     Raises:
         TooDeepError: folders are nested so deep that they cannot be counted.
@@ -37,12 +38,12 @@ def bytes_of(folder: Path) -> int:
     except (FileNotFoundError, NotADirectoryError):
         return 0
     try:
-        return _bytes_in(number, folder)
+        return _bytes_in(number, folder, set())
     finally:
         os.close(number)
 
 
-def _bytes_in(number: int, place: Path, depth: int = 0) -> int:
+def _bytes_in(number: int, place: Path, seen: set[int], depth: int = 0) -> int:
     """Return what is in an open folder; what is removed meanwhile does not count."""
     if depth > MOST_DEPTH:
         raise TooDeepError(f"folders must be nested at most {MOST_DEPTH} deep", value="more", place=str(place))
@@ -50,12 +51,15 @@ def _bytes_in(number: int, place: Path, depth: int = 0) -> int:
     with os.scandir(number) as entries:
         for entry in entries:
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-                total += entry.stat(follow_symlinks=False).st_blocks * 512
+                state = entry.stat(follow_symlinks=False)
+                total += 0 if state.st_ino in seen else state.st_blocks * 512
+                if state.st_nlink > 1:
+                    seen.add(state.st_ino)
                 if not entry.is_dir(follow_symlinks=False):
                     continue
                 inner = os.open(entry.name, _FOLDER, dir_fd=number)  # no link, whatever it has become meanwhile
                 try:
-                    total += _bytes_in(inner, place, depth + 1)
+                    total += _bytes_in(inner, place, seen, depth + 1)
                 finally:
                     os.close(inner)
     return total
@@ -95,8 +99,8 @@ def remove_all_but_best(apps: Path, app: str, best_job: str) -> None:
             if name != best:
                 _remove(name, folder, apps / app)
                 continue
-            store = CheckpointStore(apps / app / name / BEST_FOLDER, keep=1)
-            kept = BEST_FOLDER if reading_as_owner(apps / app, store.latest) else CHECKPOINTS
+            store = JobCheckpoints(apps / app / name / BEST_FOLDER, keep=1)
+            kept = BEST_FOLDER if reading_as_owner(apps / app, store.latest) else CHECKPOINTS_FOLDER
             with _opened(apps / app / name, name, folder) as trial:
                 for other in os.listdir(trial):  # noqa: PTH208 - by descriptor
                     if other != kept:

@@ -8,7 +8,8 @@ from typing import Any
 
 from eunomia.errors import InputError
 from eunomia.model.shapes import value
-from eunomia_appmaster.app.checkpoints import BEST_FOLDER, Checkpoint, CheckpointStore
+from eunomia_appmaster.app.checkpoints import Checkpoint
+from eunomia_appmaster.app.job_checkpoints import BEST_FOLDER, CHECKPOINTS_FOLDER, JobCheckpoints
 from eunomia_appmaster.explaining.failures import failure_facts
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 
@@ -118,7 +119,7 @@ def best_line(best: BestJob, metric: str, folder: Path) -> str:
 
 def _checkpoint_text(best: BestJob, folder: Path) -> str:
     if not best.checkpoint:
-        own = folder / best.job.rpartition("/")[2] / "checkpoints"
+        own = folder / best.job.rpartition("/")[2] / CHECKPOINTS_FOLDER
         return f"no checkpoint of Eunomia's helper; the script's own, if it writes any, are in {own}"
     if best.checkpoint_metric is None:
         return f"newest checkpoint, of step {best.checkpoint_step or 0:,} {best.checkpoint} (none was kept for it)"
@@ -133,4 +134,4 @@ def best_checkpoint(trial: Path) -> Checkpoint | None:
     Args:
         trial: folder of the trial, ``apps/APP/NUMBER``.
     """
-    return CheckpointStore(trial / BEST_FOLDER, keep=1).latest() or CheckpointStore(trial / "checkpoints").latest()
+    return JobCheckpoints(trial / BEST_FOLDER, keep=1).latest() or JobCheckpoints(trial / CHECKPOINTS_FOLDER).latest()

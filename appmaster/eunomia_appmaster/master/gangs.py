@@ -12,8 +12,10 @@ import structlog
 from eunomia.model.cluster import Cluster
 from eunomia.model.shapes import builds
 from eunomia_appmaster.app.app_file import AppFile
-from eunomia_appmaster.app.checkpoints import BEST_FOLDER, Checkpoint, CheckpointError, CheckpointStore
+from eunomia_appmaster.app.checkpoints import Checkpoint, CheckpointError
 from eunomia_appmaster.app.command import Filling
+from eunomia_appmaster.app.fences import Fence
+from eunomia_appmaster.app.job_checkpoints import BEST_FOLDER, CHECKPOINTS_FOLDER, JobCheckpoints, name_of
 from eunomia_appmaster.master.files import ActivityLog
 from eunomia_appmaster.master.jobs import Gang, Job, JobState
 from eunomia_appmaster.master.notices import Notices
@@ -44,6 +46,8 @@ class Surroundings:
     """What an app's jobs share: app file, folder, machine, runtime, outbox."""
 
     app: str
+    attempt: int
+    """Of this app master; what its gangs write is newer than all that those of earlier attempts write."""
     file: AppFile
     app_dir: Path
     working_folder: Path
@@ -56,13 +60,15 @@ class Surroundings:
     save: Callable[[], None]
     """Writes the state; called before a gang is started, so that no incarnation is ever used twice."""
 
-    def store(self, number: int) -> CheckpointStore:
-        """Return a job's checkpoints."""
-        return CheckpointStore(self.app_dir / str(number) / "checkpoints")
+    def store(self, job: Job) -> JobCheckpoints:
+        """Return a job's checkpoints; the one that it said to have saved is looked for by its name."""
+        fence = Fence(job.attempt, job.incarnation)
+        named = [f"{fence.name}/{job.saved_step:06d}"] if job.saved_step and job.incarnation else []
+        return JobCheckpoints(self.app_dir / str(job.number) / CHECKPOINTS_FOLDER, named=named)
 
-    def best_store(self, number: int) -> CheckpointStore:
-        """Return the store of the checkpoint that a job keeps for its best metric."""
-        return CheckpointStore(self.app_dir / str(number) / BEST_FOLDER, keep=1)
+    def best_store(self, job: Job) -> JobCheckpoints:
+        """Return the checkpoint that a job keeps for its best metric."""
+        return JobCheckpoints(self.app_dir / str(job.number) / BEST_FOLDER, keep=1)
 
 
 def lost_checkpoints(job: Job, newest: Checkpoint | None, faults: Sequence[CheckpointError]) -> str:
@@ -168,19 +174,21 @@ class Gangs:
         Raises:
             OSError: it could not be saved; the job has no gang.
         """
-        store = self._around.store(job.number)
+        store = self._around.store(job)
         checkpoint = store.latest()
         from_step = 0 if checkpoint is None else checkpoint.step
         lost = lost_checkpoints(job, checkpoint, store.faults)
         if job.has_helper or checkpoint is not None:
             job.lost += max(job.step - from_step, 0)
             job.step = from_step
-        job.incarnation += 1
+        before = job.attempt, job.incarnation
+        job.attempt, job.incarnation = self._around.attempt, job.incarnation + 1
         job.state = JobState.RUNNING
         job.seconds_per_step = None
         slots = in_order_of_ranks(slots)
         name = f"{self._around.app}.{job.number}.{job.incarnation}"
         job.gang = Gang(
+            attempt=job.attempt,
             incarnation=job.incarnation,
             gpus=tuple(slot.gpu for slot in slots),
             containers=tuple(f"{name}.{rank}" for rank in range(len(slots))),
@@ -188,6 +196,7 @@ class Gangs:
             stop_at=run.stop_at,
             began_at=now,
             from_step=from_step,
+            checkpoint="" if checkpoint is None else name_of(checkpoint),
         )
         gpus = np.array(job.gang.gpus, dtype=np.int64)
         job.sizes[job.incarnation] = (len(slots), 0 if cluster is None else int(cluster.locality(gpus)))
@@ -197,7 +206,7 @@ class Gangs:
         except OSError:  # the runtime has not been asked to start it
             self.drop(job)
             del job.sizes[job.incarnation]
-            job.incarnation -= 1
+            job.attempt, job.incarnation = before
             raise
         if lost:
             job.notice, job.saved_step = lost, from_step  # it is noticed once
@@ -300,7 +309,7 @@ class Gangs:
             seed=job.seed,
             max_iterations=around.file.search.max_iterations,
             log_dir=folder / "logs",
-            checkpoint_dir=folder / "checkpoints",
+            checkpoint_dir=folder / CHECKPOINTS_FOLDER,
         )
         for path in (filling.log_dir, filling.checkpoint_dir):
             path.mkdir(parents=True, exist_ok=True)
@@ -326,6 +335,8 @@ class Gangs:
     def _environment(self, job: Job, gang: Gang) -> dict[str, str]:
         file = self._around.file
         env = dict(self._around.env) | file.job.env
+        env["EUNOMIA_ATTEMPT"] = str(gang.attempt)
+        env["EUNOMIA_CHECKPOINT"] = gang.checkpoint
         env["EUNOMIA_PARAMS"] = json.dumps(dict(job.parameters))
         env["EUNOMIA_SEED"] = str(job.seed)
         if file.search.max_iterations is not None:

@@ -61,7 +61,7 @@ class JobLives(AppJobs):
             counted: whether it is one of the job's retries; not what the machine, or a signal from outside, ended.
         """
         if counted:
-            checkpoint = self._around.store(job.number).latest()
+            checkpoint = self._around.store(job).latest()
             saved = 0 if checkpoint is None else checkpoint.step
             job.failures = 1 if saved > job.failed_at_save and job.failed_at_save >= 0 else job.failures + 1
             job.failed_at_save = saved

@@ -42,6 +42,8 @@ class JobState(StrEnum):
 class Gang:
     """The containers of one incarnation."""
 
+    attempt: int = 0
+    """Attempt of the app master that formed it; 0: an earlier version did not record it."""
     incarnation: int
     gpus: tuple[int, ...]
     """GPUs by rank."""
@@ -54,6 +56,8 @@ class Gang:
     """Start of the gang in Unix seconds."""
     from_step: int
     """Iterations in the checkpoint that the gang starts from; 0: it starts from the beginning."""
+    checkpoint: str = ""
+    """Name of that checkpoint, such as ``a2-i5-g1/000110``; empty: there is none, or it is of an earlier version."""
     confirmed: bool = False
     """Whether the runtime has accepted the start."""
     running: bool = False
@@ -102,6 +106,8 @@ class Job:
     seed: int
     state: JobState = JobState.WAITING
     gang: Gang | None = None
+    attempt: int = 0
+    """Attempt of the app master that started the last gang."""
     incarnation: int = 0
     """Number of the last gang started; 0: none yet."""
     step: int = 0

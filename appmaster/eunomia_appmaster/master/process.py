@@ -183,6 +183,7 @@ class AppMaster:
         )
         return Surroundings(
             app=settings.app,
+            attempt=settings.attempt,
             file=file,
             app_dir=settings.app_dir,
             working_folder=submission.folder,

@@ -342,10 +342,10 @@ class Reporter:
 
     def _checkpoint_of(self, job: Job) -> Checkpoint | None:
         """Return the checkpoint that a job keeps for its metric, else its newest one; verified when one is new."""
-        best = self._around.best_store(job.number)
+        best = self._around.best_store(job)
         key = (job.number, job.state, job.saved_step, tuple(best.steps()))
         if self._checkpoint[0] != key:
-            self._checkpoint = (key, best.latest() or self._around.store(job.number).latest())
+            self._checkpoint = (key, best.latest() or self._around.store(job).latest())
         return self._checkpoint[1]
 
     @property

@@ -8,7 +8,7 @@ import structlog
 from eunomia.contract.events import AppArrived
 from eunomia.errors import EunomiaError, InputError
 from eunomia.units import NONE, AppId, UserId
-from eunomia_appmaster.app.checkpoints import CheckpointStore
+from eunomia_appmaster.app.job_checkpoints import CHECKPOINTS_FOLDER, JobCheckpoints
 from eunomia_appmaster.app.submission import Submission
 from eunomia_appmaster.master.files import read_state
 from eunomia_appmaster.master.jobs import Job
@@ -141,7 +141,7 @@ def _check_folder(service: Service, app: App) -> int:
 
 def _has_checkpoints(service: Service, app: App, job: Job) -> bool:
     """Return whether a job has a checkpoint to continue from; a job that never started needs none."""
-    store = CheckpointStore(service.settings.apps / app.name / str(job.number) / "checkpoints")
+    store = JobCheckpoints(service.settings.apps / app.name / str(job.number) / CHECKPOINTS_FOLDER)
     if job.saved_step:
         return bool(store.steps())
     return job.incarnation == 0 or store.folder.is_dir()  # the app master makes the folder before it starts a gang

@@ -13,7 +13,8 @@ from typing import Any
 import torch
 
 from eunomia.errors import InputError
-from eunomia_appmaster.app.checkpoints import Checkpoint, CheckpointError, CheckpointStore
+from eunomia_appmaster.app.checkpoints import Checkpoint, CheckpointError
+from eunomia_appmaster.app.job_checkpoints import JobCheckpoints
 from eunomia_appmaster.training.keeper import FORMAT, Keeper, Snapshot
 
 PART_OF_TIME = 1 / 20
@@ -36,7 +37,7 @@ class BestKeeper:
     def __init__(
         self,
         keeper: Keeper,
-        store: CheckpointStore | None,
+        store: JobCheckpoints | None,
         metric: str | None,
         mode: str,
         *,
@@ -72,6 +73,7 @@ class BestKeeper:
             payload = self._keeper.plain(self._keeper.alone(snapshot))
             payload |= {"format": FORMAT, "metric": {self._metric: value}}
             with self._writes:
+                self._begin(self._store)
                 self._store.save(
                     snapshot.step,
                     lambda path: torch.save(payload, path),
@@ -82,6 +84,13 @@ class BestKeeper:
             sys.stderr.write(f"eunomia: the best checkpoint was not written: {error}\n")
         self._unsaved = None
 
+    def _begin(self, store: JobCheckpoints) -> None:
+        """Begin to write as the writer of the job's checkpoints, once there is something better than before."""
+        of_job = None if self._keeper.store is None else self._keeper.store.fence
+        if store.fence is None:
+            attempt = None if of_job is None else of_job.attempt
+            store.begin(attempt, self._keeper.incarnation, adopt=False)
+
     def _is_better(self, value: float) -> bool:
         if not self._known and self._store is not None:
             self._known, before = True, kept(self._store)
@@ -89,7 +98,7 @@ class BestKeeper:
         return self._best is None or self._sign * value > self._sign * self._best
 
 
-def kept(store: CheckpointStore) -> Checkpoint | None:
+def kept(store: JobCheckpoints) -> Checkpoint | None:
     """Return the newest good checkpoint of a store, if it has a metric."""
     newest = store.latest()
     return newest if newest is not None and newest.metric is not None else None

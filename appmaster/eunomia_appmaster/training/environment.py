@@ -18,7 +18,11 @@ class Environment:
 
     run_dir: Path | None = None
     container_dir: Path | None = None
+    attempt: int | None = None
+    """Of the app master that started this incarnation."""
     incarnation: int | None = None
+    checkpoint: str | None = None
+    """Name of the checkpoint from which the job goes on, as its app master has read it."""
     seed: int | None = None
     max_iterations: int | None = None
     stop_at: int | None = None
@@ -51,7 +55,9 @@ class Environment:
         return cls(
             run_dir=reader.get("EUNOMIA_RUN_DIR", Path, "a folder"),
             container_dir=reader.get("EUNOMIA_CONTAINER_DIR", Path, "a folder"),
+            attempt=reader.get("EUNOMIA_ATTEMPT", int, "a whole number"),
             incarnation=reader.get("EUNOMIA_INCARNATION", int, "a whole number"),
+            checkpoint=reader.get("EUNOMIA_CHECKPOINT", str, "the name of a checkpoint"),
             seed=reader.get("EUNOMIA_SEED", int, "a whole number"),
             max_iterations=reader.get("EUNOMIA_MAX_ITERATIONS", int, "a whole number"),
             stop_at=reader.get("EUNOMIA_STOP_AT", int, "a whole number"),

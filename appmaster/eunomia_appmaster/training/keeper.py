@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from eunomia.errors import EunomiaError
-from eunomia_appmaster.app.checkpoints import CheckpointStore
+from eunomia_appmaster.app.job_checkpoints import JobCheckpoints
 from eunomia_appmaster.training import randomness
 from eunomia_appmaster.training.gang import Gang
 from eunomia_appmaster.training.kept import Kept, State
@@ -55,7 +55,7 @@ class Keeper:
         trusted: whether checkpoints may hold any class of the script, and run code when they are read.
     """
 
-    def __init__(self, gang: Gang, store: CheckpointStore | None, *, trusted: bool = False) -> None:
+    def __init__(self, gang: Gang, store: JobCheckpoints | None, *, trusted: bool = False) -> None:
         self.gang = gang
         self.store = store
         self._trusted = trusted
@@ -67,13 +67,16 @@ class Keeper:
         self._kept: list[Kept] = []
         self._loaded: dict[str, Any] | None = None
 
-    def load(self) -> int:
-        """Read the last good checkpoint, if there is one; return its step, else 0."""
-        found = self.gang.share(self._newest())
-        if found is None:
+    def load(self, attempt: int | None = None, incarnation: int | None = None) -> int:
+        """Begin to write, and read the last good checkpoint, if there is one; return its step, else 0.
+
+        Args:
+            attempt: of the app master; None: there is none.
+            incarnation: of the job; None: the one after the last that has written.
+        """
+        path, self.incarnation = self.gang.share(self._begun(attempt, incarnation))
+        if path is None:
             return 0
-        path, before = found
-        self.incarnation = before + 1
         loaded = self._read(path)
         if loaded["format"] != FORMAT:
             raise EunomiaError(f"a checkpoint must have format {FORMAT}", value=str(loaded["format"]), place=str(path))
@@ -220,11 +223,13 @@ class Keeper:
         self._restore_state(loaded)
         return self.loaded_step
 
-    def _newest(self) -> tuple[Path, int] | None:
+    def _begun(self, attempt: int | None, incarnation: int | None) -> tuple[Path | None, int]:
+        """Return the checkpoint to go on from, and the number of this incarnation; rank 0's counts."""
         if self.store is None or self.gang.rank != 0:
-            return None
-        newest = self.store.latest()
-        return None if newest is None else (newest.path, newest.incarnation)
+            return None, incarnation or 1
+        found = self.store.begin(attempt, incarnation)
+        number = incarnation if self.store.fence is None else self.store.fence.incarnation
+        return None if found is None else found.path, number or 1
 
     def _restore_state(self, loaded: dict[str, Any]) -> None:
         self.state.clear()

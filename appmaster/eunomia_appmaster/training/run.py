@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from eunomia.errors import InputError
-from eunomia_appmaster.app.checkpoints import CheckpointStore
+from eunomia_appmaster.app.job_checkpoints import CHECKPOINTS_FOLDER, JobCheckpoints
 from eunomia_appmaster.training import randomness
 from eunomia_appmaster.training.accumulation import Accumulation
 from eunomia_appmaster.training.batches import Division
@@ -70,15 +70,14 @@ class Run:
         if environment.attached and environment.seed is not None:
             randomness.seed_all(environment.seed)
         self.gang = Gang(environment)
-        store = None if folder is None else CheckpointStore(folder / "checkpoints")
-        if store is not None and self.gang.rank == 0:
-            store.check_writable()
+        named = filter(None, [environment.checkpoint])
+        store = None if folder is None else JobCheckpoints(folder / CHECKPOINTS_FOLDER, named=named)
         self._keeper = Keeper(self.gang, store, trusted=environment.trust_checkpoints)
         self.device = self.gang.device
         self.rank = self.gang.rank
         self.world_size = self.gang.size
         self.params: Mapping[str, Any] = MappingProxyType(dict(environment.params))
-        self.step = self._keeper.load()
+        self.step = self._keeper.load(environment.attempt, environment.incarnation)
         self.state = self._keeper.state
         self.log_dir = ordinary_log_dir() if folder is None else folder / "logs"
         self._set_up_logs(resumable=folder is not None)
@@ -290,9 +289,6 @@ class Run:
         return self._keeper.place
 
     def _set_up_logs(self, *, resumable: bool) -> None:
-        if self._environment.incarnation is not None:
-            self._keeper.incarnation = self._environment.incarnation
-        self._keeper.incarnation = int(self.gang.share(self._keeper.incarnation))
         number = self._keeper.incarnation
         self._logbook = Logbook(self.log_dir, suffix=f".r{number}" if resumable else "", active=self.is_main)
         if number > 1:

@@ -12,7 +12,7 @@ import torch
 
 from eunomia.errors import InputError
 from eunomia.model.adaptations import MOST_BATCH_SIZE, is_batch_size
-from eunomia_appmaster.app.checkpoints import BEST_FOLDER, CheckpointStore
+from eunomia_appmaster.app.job_checkpoints import BEST_FOLDER, JobCheckpoints
 from eunomia_appmaster.node.lenient_output import be_lenient
 from eunomia_appmaster.node.process_name import name_worker
 from eunomia_appmaster.training.best import BestKeeper
@@ -55,7 +55,7 @@ class Supervision:
         self._keeper = keeper
         self._logbook = logbook
         self._clock = clock
-        store = None if keeper.store is None else CheckpointStore(keeper.store.folder.with_name(BEST_FOLDER), keep=1)
+        store = None if keeper.store is None else JobCheckpoints(keeper.store.folder.with_name(BEST_FOLDER), keep=1)
         self.best = BestKeeper(keeper, store if gang.rank == 0 else None, environment.metric, environment.metric_mode)
         self.signs = Signs(container)
         self._client = None if container is None else OrderClient(container, gang.rank)

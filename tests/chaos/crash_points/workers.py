@@ -10,7 +10,7 @@ from typing import Any
 
 from chaos.crash_points.network import HERE
 from chaos.crash_points.virtual import EPOCH_SECONDS
-from eunomia_appmaster.app.checkpoints import CheckpointStore
+from eunomia_appmaster.app.job_checkpoints import JobCheckpoints
 from eunomia_appmaster.launcher.container import NO_SLOT, Container
 from eunomia_appmaster.launcher.containers import ContainerCommand, Containers
 from eunomia_appmaster.launcher.errors import SlotBusyError
@@ -50,9 +50,10 @@ class Gang:
         self._incarnation = int(env["EUNOMIA_INCARNATION"])
         self._most = int(env["EUNOMIA_MAX_ITERATIONS"])
         self._seed = int(env["EUNOMIA_SEED"])
-        self._store = CheckpointStore(folder / "checkpoints")
+        self._store = JobCheckpoints(folder / "checkpoints")
         self._log = folder / "logs" / f"events.out.tfevents.{1000 + self._incarnation}.box.1.0.r{self._incarnation}"
-        found = self._store.latest()
+        found = self._store.begin(int(env["EUNOMIA_ATTEMPT"]), self._incarnation)
+        self._saved = None if found is None else found.step
         self.step = 0 if found is None else found.step
 
     async def run(self, tell: Any) -> int:
@@ -83,7 +84,7 @@ class Gang:
         return 1
 
     async def _save(self, tell: Any) -> None:
-        if self._store.steps()[-1:] == [self.step]:
+        if self._saved == self.step:
             return
         await asyncio.sleep(SAVE_SECONDS)
         if self.killed:
@@ -94,6 +95,7 @@ class Gang:
             path.write_text(f"state after {step}")
 
         self._store.save(step, write, incarnation=self._incarnation)
+        self._saved = step
         tell("saved", {"step": step})
 
     def _log_point(self) -> None:

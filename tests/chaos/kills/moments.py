@@ -41,10 +41,10 @@ def starting(folder: Path) -> list[Container]:
 
 def writing(folder: Path) -> Iterator[tuple[str, int]]:
     """App and pid of each process that writes a checkpoint now."""
-    for path in folder.glob("apps/*/[0-9]*/checkpoints/.*.tmp"):
+    for path in folder.glob("apps/*/[0-9]*/checkpoints/*/.*.tmp"):
         pid = path.name.split(".")[-3]
         if pid.isdecimal() and _lives(int(pid)):
-            yield path.parts[-4], int(pid)
+            yield path.parts[-5], int(pid)
 
 
 def _lives(pid: int) -> bool:

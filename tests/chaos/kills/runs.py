@@ -309,7 +309,7 @@ class Killer:
     def _moment(
         self, kind: str, victim: str, pid: int, at: float, writers: dict[str, int], begun: set[str]
     ) -> str:  # fmt: skip
-        left = {path.name.split(".")[-3] for path in self._run.folder.glob("apps/*/[0-9]*/checkpoints/.*.tmp")}
+        left = {path.name.split(".")[-3] for path in self._run.folder.glob("apps/*/[0-9]*/checkpoints/*/.*.tmp")}
         still = {str(writer) for writer in writers.values()} & left
         if str(pid) in still if kind == WORKER else still:
             return CHECKPOINT
