@@ -78,6 +78,10 @@ class Arbiter(rpc.ResourceTrackerServicer):
             self._orders = pb.NodeHeartbeatResponse(response_id=self._orders.response_id + 1, **orders)
             self._news.notify_all()
 
+    def ShowStorage(self, request: pb.ShowStorageRequest, context: grpc.ServicerContext) -> pb.ShowStorageResponse:
+        self._authorise(context)
+        return pb.ShowStorageResponse()
+
     def RegisterNode(self, request: pb.RegisterNodeRequest, context: grpc.ServicerContext) -> pb.RegisterNodeResponse:
         self._authorise(context)
         self.registrations.append(request)

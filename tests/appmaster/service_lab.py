@@ -146,6 +146,7 @@ class Launcher:
             "version": VERSION,
             "python": PYTHON,
             "protocol": PROTOCOL,
+            "storage_hash": self._lab.arbiter.service.storage.hash,
         }
         answer = self.stub().RegisterNode(
             lpb.RegisterNodeRequest(**(values | more)), metadata=self.token, timeout=PATIENCE_SECONDS

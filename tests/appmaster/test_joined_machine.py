@@ -1,5 +1,6 @@
 """A machine that has joined under TLS runs jobs of the arbiter's apps, and its part of a gang over two nodes."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -32,7 +33,13 @@ def joined(made: Supervisor, tmp_path: Path) -> Iterator[Path]:
     with client(made) as arbiter:
         token = arbiter.make_join_token().text
     folder = tmp_path / "joined"
-    command = [sys.executable, "-m", "eunomia_appmaster.launcher", "--state", str(made.state_dir)]
+    command, apps = [], made.state_dir / "apps"
+    if os.geteuid() == 0:  # the storage that both share stands elsewhere on the second machine
+        elsewhere = tmp_path / "elsewhere"
+        elsewhere.mkdir()
+        mounts = f"mount --bind {apps} {elsewhere} && mount -t tmpfs none {apps}"
+        command, apps = ["unshare", "-m", "sh", "-c", f'{mounts} && exec "$@"', "sh"], elsewhere
+    command += [sys.executable, "-m", "eunomia_appmaster.launcher", "--state", str(folder), "--apps", str(apps)]
     command += ["--node-dir", str(folder), "--node", "b08", "--slots", "1", "--cpu-only", "--no-zygote"]
     command += ["--arbiter", made.address, "--join", "-"]
     with (tmp_path / "joined.log").open("wb") as log:
@@ -47,11 +54,21 @@ def joined(made: Supervisor, tmp_path: Path) -> Iterator[Path]:
     process.wait(30)
 
 
+def seen(joined: Path, apps: Path, tmp_path: Path) -> Path:
+    """The links to the second node's containers as they are seen from the first, which has the storage elsewhere."""
+    (tmp_path / "seen" / "live").mkdir(parents=True)
+    for link in (joined / "live").iterdir():
+        there = str(link.readlink()).replace(str(tmp_path / "elsewhere"), str(apps))
+        (tmp_path / "seen" / "live" / link.name).symlink_to(there)
+    return tmp_path / "seen"
+
+
 def test_jobs_and_a_gang_run_on_a_machine_that_has_joined(made: Supervisor, joined: Path, tmp_path: Path) -> None:
     with client(made) as arbiter:
         arbiter.submit(tiny_app(tmp_path, "search", iterations=60, seconds=0.01, searches=True))
         arbiter.submit(wide_app(tmp_path, "wide", iterations=60))
         assert (over(arbiter, "search"), over(arbiter, "wide")) == ("finished", "finished")
-    assert ranks(joined, "search")
+    there = seen(joined, made.state_dir / "apps", tmp_path)
+    assert ranks(there, "search")
     assert read_json(joined / LIMITS) == read_json(made.state_dir / "launcher" / LIMITS)
-    assert sorted(ranks(made.state_dir / "launcher", "wide") + ranks(joined, "wide")) == [0, 1]
+    assert sorted(ranks(made.state_dir / "launcher", "wide") + ranks(there, "wide")) == [0, 1]

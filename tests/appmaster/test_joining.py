@@ -127,6 +127,7 @@ def test_a_journal_has_the_step_of_a_machine_and_its_note_or_neither(lab: Any, b
                 version=VERSION,
                 python=PYTHON,
                 protocol=PROTOCOL,
+                storage_hash=lab.arbiter.service.storage.hash,
             ),
             metadata=launcher.token,
             timeout=1.0,

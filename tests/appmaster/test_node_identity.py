@@ -56,6 +56,7 @@ class Cluster:
             cpus=1.0,
             memory_gib=2.0,
             launcher_id=f"{node}'s first",
+            storage_hash=self.arbiter.service.storage.hash,
         )
         tracker = lrpc.ResourceTrackerStub(self.channel)
         return tracker.RegisterNode(request, metadata=metadata, timeout=PATIENCE_SECONDS)

@@ -233,6 +233,7 @@ def _register(address: str, token: str) -> None:
         version=VERSION,
         python=PYTHON,
         protocol=PROTOCOL,
+        head=True,
     )
     with grpc.insecure_channel(address) as channel:
         launcher_pb2_grpc.ResourceTrackerStub(channel).RegisterNode(

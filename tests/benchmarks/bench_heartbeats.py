@@ -240,7 +240,7 @@ class Town:
         request = lpb.RegisterNodeRequest(
             node="box7", container_manager_address="127.0.0.1:1", slots=slots, cpus=SLOTS, memory_gib=SLOTS
         )
-        request.version, request.python, request.protocol = VERSION, PYTHON, PROTOCOL
+        request.version, request.python, request.protocol, request.head = VERSION, PYTHON, PROTOCOL, True
         request.slot_states.extend(states.values())
         registered = await stub.RegisterNode(request, metadata=token)
         number, started = 0, []

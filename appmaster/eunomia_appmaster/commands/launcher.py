@@ -12,6 +12,7 @@ from eunomia.errors import InputError
 from eunomia_appmaster.commands.model_flags import with_flags
 from eunomia_appmaster.commands.serve_flags import foreign_gpus_option
 from eunomia_appmaster.launcher.node import default_name
+from eunomia_appmaster.node.kept_apart import APPS
 from eunomia_appmaster.service.settings import default_state_dir
 
 NODES: Final = "nodes"
@@ -24,9 +25,14 @@ class LauncherFlags(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     arbiter: Annotated[str, typer.Option("--arbiter", metavar="HOST:PORT", help="The arbiter's address.")]
+    apps: Annotated[
+        Path | None,
+        typer.Option("--apps", metavar="AT", help="Where the apps' folders of the arbiter's state folder are here."),
+    ] = None
     state: Annotated[
-        Path, typer.Option("--state", metavar="DIR", help="The arbiter's state folder: the same path here.")
-    ]
+        Path | None,
+        typer.Option("--state", metavar="DIR", help="The arbiter's state folder, where it is here as a whole."),
+    ] = None
     join: Annotated[
         str | None,
         typer.Option("--join", metavar="FILE|-", help="Join token, from a file or standard input; needed once."),
@@ -63,16 +69,34 @@ class LauncherFlags(BaseModel):
     ] = 10.0
 
     @property
+    def apps_folder(self) -> Path:
+        """The folder of all apps' folders, as this machine has it.
+
+        Raises:
+            InputError: it is not given, or not there.
+        """
+        if (given := self.apps or self.state) is None:
+            raise InputError(
+                "a launcher must know where the apps' folders are: --apps AT", value="neither", place="--apps"
+            )
+        found = given if self.apps else given / APPS
+        if not found.is_dir():
+            rule = "the apps' folders of the arbiter's state folder must be on this machine (--apps AT)"
+            raise InputError(rule, value=str(found), place="--apps" if self.apps else "--state")
+        return found
+
+    @property
     def command(self) -> list[str]:
         """The command line of the launcher's process."""
         name = self.node or default_name()
         made = [sys.executable, "-m", "eunomia_appmaster.launcher", "--arbiter", self.arbiter, "--node", name]
-        made += ["--state", str(self.state)]
+        folder = self.node_dir or default_state_dir() / NODES / name
+        made += ["--state", str(self.state or folder), "--apps", str(self.apps_folder)]
         made += ["--token-file", str(self.token_file)] if self.token_file is not None else []
         made += ["--join", self.join] if self.join is not None else []
         made += ["--announce", self.announce] if self.announce else []
         made += ["--port-range", self.port_range] if self.port_range else []
-        made += ["--node-dir", str(self.node_dir or default_state_dir() / NODES / name)]
+        made += ["--node-dir", str(folder)]
         made += ["--slots", str(self.slots)] if self.slots is not None else []
         made += ["--slot-types", self.slot_types] if self.slot_types else []
         made += ["--cpu-only"] if self.cpu_only else []
@@ -84,10 +108,8 @@ class LauncherFlags(BaseModel):
 @with_flags(LauncherFlags)
 def launcher(flags: LauncherFlags) -> int:
     """Run this machine's launcher, which joins the arbiter's cluster. Ctrl-C ends what runs here, then the launcher."""
-    if not flags.state.is_dir():
-        rule = "the arbiter's state folder must be on this machine, under the same path"
-        raise InputError(rule, value=str(flags.state), place="--state")
+    command = flags.command
     os.environ.setdefault("EUNOMIA_LOG", "info")  # whether it has joined, and whether the arbiter answers
     typer.echo(f"{flags.node or default_name()}: a launcher for the arbiter at {flags.arbiter}; Ctrl-C stops")
     sys.stdout.flush()
-    os.execv(sys.executable, flags.command)  # signals reach the launcher itself
+    os.execv(sys.executable, command)  # signals reach the launcher itself

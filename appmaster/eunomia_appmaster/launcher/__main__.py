@@ -58,6 +58,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument(
         "--node-dir", type=Path, help="this node's own files, on a local disk (default: launcher in the state folder)"
     )
+    options.add_argument("--apps", type=Path, help="folder of all apps' folders (default: apps in the state folder)")
     options.add_argument("--arbiter", required=True, help="host:port of the arbiter")
     options.add_argument(
         "--token-file", type=Path, help="file that holds the arbiter's token, on the arbiter's own machine"
@@ -108,7 +109,7 @@ async def run(options: argparse.Namespace) -> None:
     if not options.end:  # one that only ends what is left offers nothing
         locks = GpuLocks(inherited(options.gpu_locks))
         locks.take([slot.uuid for slot in machine.slots], options.state)
-    node = Node(options.state, options.node, machine, folder=options.node_dir)
+    node = Node(options.state, options.node, machine, folder=options.node_dir, apps=options.apps)
     groups = choose(node.home_folder, options.control_groups, paced=machine.is_paced and not options.end)
     access = _access(options, node)
     zygotes = _zygotes(node, options)
@@ -124,7 +125,7 @@ async def run(options: argparse.Namespace) -> None:
         options.arbiter,
         pause_seconds=options.restart_pause_seconds,
         stalls=stalls,
-        reaches=access.environment(),
+        reaches=access.environment,
     )
     containers.adopt()
     masters.adopt()

@@ -54,8 +54,8 @@ class TokenFileAccess:
             return ()
 
     def environment(self) -> Mapping[str, str]:
-        """Return nothing: the arbiter's order names its CA, which stands on this machine."""
-        return {}
+        """Return the variable that names the arbiter's CA, which stands beside the token."""
+        return ca_environment(self.address)
 
 
 def ca_environment(address: Address) -> Mapping[str, str]:

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import structlog
@@ -13,13 +13,13 @@ from eunomia.errors import EunomiaError
 from eunomia_appmaster.launcher.container import NO_SLOT, Container
 from eunomia_appmaster.launcher.containers import ContainerCommand, Containers
 from eunomia_appmaster.launcher.files import put_aside, read_json, remove, write_json
-from eunomia_appmaster.launcher.gangs import base_environment, check_name
+from eunomia_appmaster.launcher.gangs import check_name
+from eunomia_appmaster.launcher.master_start import node_environment, program, way_to_arbiter
 from eunomia_appmaster.launcher.node import Node
 from eunomia_appmaster.launcher.own_ends import OwnEnds, last_words
 from eunomia_appmaster.launcher.owners import account_of, check_owner
 from eunomia_appmaster.launcher.processes import MARK
 from eunomia_appmaster.launcher.stalls import WHAT, Stalls, stacks_path
-from eunomia_appmaster.launcher.zygote_client import interpreter
 from eunomia_appmaster.node.kept_files import OLDER, sealed_token
 from eunomia_appmaster.node.own_ends_limit import OwnEndsLimit
 from eunomia_appmaster.protocol import launcher_pb2 as pb
@@ -140,7 +140,7 @@ class AppMasters:
         pause_seconds: before the first restart; doubles with each attempt that ends soon, up to
             ``MOST_PAUSE_SECONDS``.
         stalls: ends those that hang.
-        reaches: variables with which app masters here reach the arbiter, in addition to its address.
+        reaches: returns the variables with which app masters here reach the arbiter, in addition to its address.
     """
 
     def __init__(
@@ -151,13 +151,13 @@ class AppMasters:
         *,
         pause_seconds: float = 1.0,
         stalls: Stalls | None = None,
-        reaches: Mapping[str, str] | None = None,
+        reaches: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         self._stalls = Stalls(containers) if stalls is None else stalls
         self._node = node
         self._containers = containers
         self._arbiter = arbiter
-        self._reaches = reaches or {}
+        self._reaches = reaches
         self._pause_seconds = pause_seconds
         self.draining = False
         """Whether this launcher was ordered to end, so that it starts nothing more."""
@@ -417,7 +417,7 @@ class AppMasters:
         account = account_of(order.login)
         check_owner(app_folder, account)
         self._write_tokens(order)
-        env = {**base_environment(), **order.env, **self._own_environment(order, attempt)}
+        env = {**node_environment(), **order.env, **self._own_environment(order, attempt)}
         env |= {} if account is None else account.environment
         status = pb.ContainerStatus(
             container_id=_container_id(master.status), app=order.app, slot=NO_SLOT, state=pb.NEW
@@ -431,7 +431,7 @@ class AppMasters:
         )
         env |= {MARK: container.mark, "EUNOMIA_CONTAINER_DIR": str(container.worker_folder)}
         command = ContainerCommand(
-            argv=(interpreter(order.command[0], env), *order.command[1:]),
+            argv=(program(order.command[0], env), *order.command[1:]),
             cwd=order.folder or str(app_folder),
             env=env,
             stdout=str(app_folder / "appmaster.out.log"),
@@ -454,7 +454,7 @@ class AppMasters:
             "EUNOMIA_NODE": self._node.name,
             "EUNOMIA_NODE_TOKEN_FILE": str(folder / "node_token"),
             "EUNOMIA_LAUNCHER_FILE": str(self._node.launcher_file),
-            **self._reaches,
+            **way_to_arbiter(self._reaches(), self._node.folder, order.login),
         }
 
     def _write_tokens(self, order: pb.AppMasterOrder) -> None:

@@ -382,7 +382,7 @@ class Containers:
     def adopt(self) -> None:
         """Take over the containers of an earlier launcher, from their files."""
         live = self.node.folder / "live"
-        link_again(live, self.node.state / "apps", self.node.folder / RECORDS, self.node.name)
+        link_again(live, self.node.apps, self.node.folder / RECORDS, self.node.name)
         for link in sorted(live.iterdir()):
             if not link.is_symlink():  # damaged, and no process of its container is left
                 log.error("launcher.damaged_link", container=link.name)

@@ -36,6 +36,7 @@ async def start_gang(
         ClosedEpochError: a lease that is over.
         SlotBusyError: a slot did not get free in time.
     """
+    request = as_seen_here(request, node)
     check_request(request, node)
     if known := _already_known(request, containers):
         return known
@@ -52,6 +53,30 @@ async def start_gang(
     if known := _already_known(request, containers):  # or the same request have come a second time
         return known
     return _launch(request, node, containers)
+
+
+def as_seen_here(request: pb.StartContainersRequest, node: Node) -> pb.StartContainersRequest:
+    """Return a request in which the app's folder stands where this node has it.
+
+    Its app master may run on a node that has the apps' folders mounted at another place.
+    """
+    theirs, ours = request.app_folder.rstrip("/"), str(node.app_folder(request.app))
+    if not theirs or theirs == ours:
+        return request
+    beyond = re.compile(
+        r"(?<![^=:,;'\"\s])" + re.escape(theirs) + r"(?![^/=:,;'\"\s])"
+    )  # as a whole path, or its beginning
+
+    def moved(text: str) -> str:
+        return beyond.sub(lambda _: ours, text)
+
+    here = pb.StartContainersRequest()
+    here.CopyFrom(request)
+    here.command[:] = [moved(word) for word in request.command]
+    for name, content in request.env.items():
+        here.env[name] = moved(content)
+    here.working_folder, here.run_folder = moved(request.working_folder), moved(request.run_folder)
+    return here
 
 
 def check_name(name: str, what: str) -> None:

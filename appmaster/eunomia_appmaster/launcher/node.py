@@ -18,7 +18,7 @@ from eunomia_appmaster.launcher.errors import ClosedEpochError, NotRegisteredErr
 from eunomia_appmaster.launcher.files import CURE, let_read, put_aside, read_json, read_kept_json, write_json
 from eunomia_appmaster.launcher.numbering import numbered
 from eunomia_appmaster.node.job_limits import DEFAULTS, JobLimits
-from eunomia_appmaster.node.kept_apart import CLOSED_FOLDER, PASSED, close
+from eunomia_appmaster.node.kept_apart import CA_FILE, CLOSED_FOLDER, PASSED, close
 from eunomia_appmaster.node.kept_files import OLDER
 from eunomia_appmaster.node.local_machine import LocalMachine
 from eunomia_appmaster.node.mark_file import MARK, MarkFile
@@ -34,11 +34,12 @@ class Node:
     """One machine and its state folder, held by one launcher at a time.
 
     Args:
-        state: Eunomia's state folder, with apps in ``apps/``; several nodes may share it.
+        state: Eunomia's state folder; several nodes may share it.
         name: node id, the same over restarts.
         machine: what was detected.
         folder: of the node's own files: lock, epochs, secret, live containers, app masters; None: ``launcher`` in the
             state folder.
+        apps: the folder of all apps' folders; None: ``apps`` in the state folder.
         system: clocks and connections of the machine.
 
     Raises:
@@ -46,10 +47,19 @@ class Node:
     """
 
     def __init__(
-        self, state: Path, name: str, machine: LocalMachine, *, folder: Path | None = None, system: System = MACHINE
+        self,
+        state: Path,
+        name: str,
+        machine: LocalMachine,
+        *,
+        folder: Path | None = None,
+        apps: Path | None = None,
+        system: System = MACHINE,
     ) -> None:
         self.system = system
         self.state = state.resolve()
+        self.apps = (state / "apps" if apps is None else apps).resolve()
+        """The folder of all apps' folders, as this node has it."""
         self.name = name
         self.launcher_id = uuid.uuid4().hex
         self.is_head = folder is None
@@ -163,7 +173,7 @@ class Node:
 
     def app_folder(self, app: str) -> Path:
         """Return the folder in which all of an app's runs stand."""
-        return self.state / "apps" / app
+        return self.apps / app
 
     def records_folder(self, app: str) -> Path:
         """Return the folder with the records of an app's containers, where they run under an account of its user's.
@@ -178,7 +188,7 @@ class Node:
         Raises:
             FileExistsError: it is there.
         """
-        close(self.folder, passed=(RECORDS,), read=(LAUNCHER_FILE, LAUNCHER_FILE + OLDER))
+        close(self.folder, passed=(RECORDS,), read=(LAUNCHER_FILE, LAUNCHER_FILE + OLDER, CA_FILE))
         missing = [one for one in (folder, *folder.parents) if one.is_relative_to(self.folder) and not one.exists()]
         for one in reversed(missing or [folder]):
             one.mkdir(mode=CLOSED_FOLDER)

@@ -19,6 +19,7 @@ from eunomia_appmaster.launcher.app_masters import AppMasters
 from eunomia_appmaster.launcher.containers import Containers
 from eunomia_appmaster.launcher.errors import RemovedError
 from eunomia_appmaster.launcher.node import Node
+from eunomia_appmaster.launcher.storage import read_back
 from eunomia_appmaster.node.beats import HANGS, LAST_HANG
 from eunomia_appmaster.node.job_limits import JobLimits
 from eunomia_appmaster.protocol import launcher_pb2 as pb
@@ -125,6 +126,7 @@ class Tracker:
             version = self._versions()
             request = self._registration()
             try:
+                await self._compare_storage(request)
                 answer = await self._arbiter.RegisterNode(
                     request, timeout=_REGISTER_SECONDS, metadata=self._access.metadata()
                 )
@@ -146,6 +148,13 @@ class Tracker:
         self._acknowledged = version
         self._app_masters.registered.set()
         log.info("node.registered", node=self._node.name, slots=len(request.slots))
+
+    async def _compare_storage(self, request: pb.RegisterNodeRequest) -> None:
+        """Read the arbiter's file in the folder of apps' folders, and put its hash into a registration."""
+        asked = pb.ShowStorageRequest(node=self._node.name)
+        shown = await self._arbiter.ShowStorage(asked, timeout=_CALL_SECONDS, metadata=self._access.metadata())
+        request.apps_folder = str(self._node.apps)
+        request.storage_hash, request.storage_fault = await read_back(self._node.apps, shown.file)
 
     def _registration(self) -> pb.RegisterNodeRequest:
         """Return the node's whole state."""

@@ -1,4 +1,4 @@
-"""``python -m eunomia_appmaster.master --app-dir DIR``: the launcher starts it, once for each attempt of an app."""
+"""``python -m eunomia_appmaster.master``: the launcher starts it, once for each attempt of an app."""
 
 import argparse
 import contextlib
@@ -33,8 +33,13 @@ def main() -> int:
 
 def _run() -> int:
     parser = argparse.ArgumentParser(prog="python -m eunomia_appmaster.master", description=__doc__)
+    given = os.environ.get("EUNOMIA_APP_DIR")
     parser.add_argument(
-        "--app-dir", type=Path, required=True, help="the app's folder, with app.toml and submission.json"
+        "--app-dir",
+        type=Path,
+        default=given,
+        required=given is None,
+        help="the app's folder, with app.toml and submission.json (default: $EUNOMIA_APP_DIR)",
     )
     arguments = parser.parse_args()
     name_process(f"app master of {arguments.app_dir.name}")

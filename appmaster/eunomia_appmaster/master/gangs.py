@@ -330,6 +330,7 @@ class Gangs:
             working_folder=around.working_folder,
             env=self._environment(job, gang),
             run_folder=folder,
+            app_folder=around.app_dir,
         )
 
     def _environment(self, job: Job, gang: Gang) -> dict[str, str]:

@@ -221,6 +221,45 @@ class JoinNodeResponse(_message.Message):
 Global___JoinNodeResponse: _TypeAlias = JoinNodeResponse  # noqa: Y015
 
 @_typing.final
+class ShowStorageRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: _builtins.int
+    node: _builtins.str
+    def __init__(
+        self,
+        *,
+        node: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ShowStorageRequest: _TypeAlias = ShowStorageRequest  # noqa: Y015
+
+@_typing.final
+class ShowStorageResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FILE_FIELD_NUMBER: _builtins.int
+    file: _builtins.str
+    """its path below the folder of apps' folders; empty: nothing is compared"""
+    def __init__(
+        self,
+        *,
+        file: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["file", b"file"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ShowStorageResponse: _TypeAlias = ShowStorageResponse  # noqa: Y015
+
+@_typing.final
 class RegisterNodeRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -245,6 +284,9 @@ class RegisterNodeRequest(_message.Message):
     PROTOCOL_FIELD_NUMBER: _builtins.int
     BOOT_ID_FIELD_NUMBER: _builtins.int
     LOAD_FIELD_NUMBER: _builtins.int
+    APPS_FOLDER_FIELD_NUMBER: _builtins.int
+    STORAGE_HASH_FIELD_NUMBER: _builtins.int
+    STORAGE_FAULT_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     """node id, [A-Za-z0-9][A-Za-z0-9._-]*; stable over restarts"""
     host: _builtins.str
@@ -279,6 +321,12 @@ class RegisterNodeRequest(_message.Message):
     """another one at each start of the machine; shown, and kept for later"""
     load: _builtins.float
     """of the machine: processes that run or wait, mean of a minute"""
+    apps_folder: _builtins.str
+    """where it has the folder of all apps' folders"""
+    storage_hash: _builtins.str
+    """SHA-256 of the file of ShowStorage there, as hexadecimal digits"""
+    storage_fault: _builtins.str
+    """why it could not be read, in words"""
     @_builtins.property
     def slots(self) -> _containers.RepeatedCompositeFieldContainer[Global___Slot]: ...
     @_builtins.property
@@ -313,10 +361,13 @@ class RegisterNodeRequest(_message.Message):
         protocol: _builtins.int = ...,
         boot_id: _builtins.str = ...,
         load: _builtins.float = ...,
+        apps_folder: _builtins.str = ...,
+        storage_hash: _builtins.str = ...,
+        storage_fault: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["app_masters", b"app_masters", "boot_id", b"boot_id", "container_manager_address", b"container_manager_address", "containers", b"containers", "cpus", b"cpus", "draining", b"draining", "hangs", b"hangs", "head", b"head", "home", b"home", "host", b"host", "last_hang", b"last_hang", "launcher_id", b"launcher_id", "load", b"load", "mark", b"mark", "memory_gib", b"memory_gib", "node", b"node", "protocol", b"protocol", "python", b"python", "slot_states", b"slot_states", "slots", b"slots", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app_masters", b"app_masters", "apps_folder", b"apps_folder", "boot_id", b"boot_id", "container_manager_address", b"container_manager_address", "containers", b"containers", "cpus", b"cpus", "draining", b"draining", "hangs", b"hangs", "head", b"head", "home", b"home", "host", b"host", "last_hang", b"last_hang", "launcher_id", b"launcher_id", "load", b"load", "mark", b"mark", "memory_gib", b"memory_gib", "node", b"node", "protocol", b"protocol", "python", b"python", "slot_states", b"slot_states", "slots", b"slots", "storage_fault", b"storage_fault", "storage_hash", b"storage_hash", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -776,9 +827,9 @@ class AppMasterOrder(_message.Message):
     each attempt in a row that lasted less than 10 s doubles it, to at most 30 s. After more own ends in 10 minutes than
     max_own_ends the app master is SUSPENDED: the next attempt follows after a minute, then after pauses that double, to an
     hour, until one lasts 10 minutes. An order of a later attempt starts it at once. It runs in
-    `folder` if given, else in <state>/apps/<app>, with stdout and stderr in <state>/apps/<app>/appmaster.{out,err}.log.
-    Its environment is PATH, HOME, LANG, VIRTUAL_ENV of the launcher, `env`, and
-      EUNOMIA_APP, EUNOMIA_ATTEMPT, EUNOMIA_APP_DIR (<state>/apps/<app>), EUNOMIA_STATE_DIR, EUNOMIA_ADDRESS (the arbiter's),
+    `folder` if given, else in the app's folder <apps>/<app>, with stdout and stderr in <apps>/<app>/appmaster.{out,err}.log.
+    Its environment is PATH, HOME, LANG, VIRTUAL_ENV, PYTHONPATH and Eunomia's own variables of the launcher, `env`, and
+      EUNOMIA_APP, EUNOMIA_ATTEMPT, EUNOMIA_APP_DIR (<apps>/<app>), EUNOMIA_STATE_DIR, EUNOMIA_ADDRESS (the arbiter's),
       EUNOMIA_TOKEN_FILE (a file 0600 that holds `token`), EUNOMIA_NODE, EUNOMIA_NODE_TOKEN_FILE (the app's node token),
       EUNOMIA_LAUNCHER_FILE (JSON: node, address, pid, launcher_id; rewritten when the launcher restarts).
     """
@@ -1066,6 +1117,7 @@ class StartContainersRequest(_message.Message):
     WAIT_SECONDS_FIELD_NUMBER: _builtins.int
     PREPARE_FIELD_NUMBER: _builtins.int
     GROUP_RANK_FIELD_NUMBER: _builtins.int
+    APP_FOLDER_FIELD_NUMBER: _builtins.int
     LOGIN_FIELD_NUMBER: _builtins.int
     app: _builtins.str
     job: _builtins.int
@@ -1088,8 +1140,12 @@ class StartContainersRequest(_message.Message):
     """start no process before GoContainers"""
     group_rank: _builtins.int
     """number of this node among those of the gang, from 0; ranks follow it"""
+    app_folder: _builtins.str
+    """the app's folder as its app master sees it: where this node has it elsewhere,"""
     login: _builtins.str
-    """the account of the workers; the container tokens are signed for it"""
+    """it is replaced in the command, the variables and both folders
+    the account of the workers; the container tokens are signed for it
+    """
     @_builtins.property
     def containers(self) -> _containers.RepeatedCompositeFieldContainer[Global___ContainerRequest]:
         """in LOCAL_RANK order"""
@@ -1119,11 +1175,12 @@ class StartContainersRequest(_message.Message):
         wait_seconds: _builtins.float = ...,
         prepare: _builtins.bool = ...,
         group_rank: _builtins.int = ...,
+        app_folder: _builtins.str = ...,
         login: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["app", b"app", "command", b"command", "containers", b"containers", "env", b"env", "group_rank", b"group_rank", "incarnation", b"incarnation", "job", b"job", "login", b"login", "master_address", b"master_address", "master_port", b"master_port", "prepare", b"prepare", "run_folder", b"run_folder", "wait_seconds", b"wait_seconds", "working_folder", b"working_folder", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app", b"app", "app_folder", b"app_folder", "command", b"command", "containers", b"containers", "env", b"env", "group_rank", b"group_rank", "incarnation", b"incarnation", "job", b"job", "login", b"login", "master_address", b"master_address", "master_port", b"master_port", "prepare", b"prepare", "run_folder", b"run_folder", "wait_seconds", b"wait_seconds", "working_folder", b"working_folder", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -40,6 +40,11 @@ class ResourceTrackerStub:
                 request_serializer=eunomia__appmaster_dot_protocol_dot_launcher__pb2.RegisterNodeRequest.SerializeToString,
                 response_deserializer=eunomia__appmaster_dot_protocol_dot_launcher__pb2.RegisterNodeResponse.FromString,
                 _registered_method=True)
+        self.ShowStorage = channel.unary_unary(
+                '/eunomia.launcher.ResourceTracker/ShowStorage',
+                request_serializer=eunomia__appmaster_dot_protocol_dot_launcher__pb2.ShowStorageRequest.SerializeToString,
+                response_deserializer=eunomia__appmaster_dot_protocol_dot_launcher__pb2.ShowStorageResponse.FromString,
+                _registered_method=True)
         self.NodeHeartbeat = channel.unary_unary(
                 '/eunomia.launcher.ResourceTracker/NodeHeartbeat',
                 request_serializer=eunomia__appmaster_dot_protocol_dot_launcher__pb2.NodeHeartbeatRequest.SerializeToString,
@@ -68,6 +73,14 @@ class ResourceTrackerServicer:
         - PERMISSION_DENIED: the operator removed the node. Its launcher ends its containers, then itself; a launcher that
         is started later joins again.
         - A wrong token is UNAUTHENTICATED: the launcher logs it and tries again, slowly.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ShowStorage(self, request, context):
+        """Names a file in the folder of apps' folders that a launcher reads before it registers. A node other than the head that
+        does not have its content is refused: it does not see the arbiter's storage.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -106,6 +119,11 @@ def add_ResourceTrackerServicer_to_server(servicer, server):
                     servicer.RegisterNode,
                     request_deserializer=eunomia__appmaster_dot_protocol_dot_launcher__pb2.RegisterNodeRequest.FromString,
                     response_serializer=eunomia__appmaster_dot_protocol_dot_launcher__pb2.RegisterNodeResponse.SerializeToString,
+            ),
+            'ShowStorage': grpc.unary_unary_rpc_method_handler(
+                    servicer.ShowStorage,
+                    request_deserializer=eunomia__appmaster_dot_protocol_dot_launcher__pb2.ShowStorageRequest.FromString,
+                    response_serializer=eunomia__appmaster_dot_protocol_dot_launcher__pb2.ShowStorageResponse.SerializeToString,
             ),
             'NodeHeartbeat': grpc.unary_unary_rpc_method_handler(
                     servicer.NodeHeartbeat,
@@ -146,6 +164,33 @@ class ResourceTracker:
             '/eunomia.launcher.ResourceTracker/RegisterNode',
             eunomia__appmaster_dot_protocol_dot_launcher__pb2.RegisterNodeRequest.SerializeToString,
             eunomia__appmaster_dot_protocol_dot_launcher__pb2.RegisterNodeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ShowStorage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/eunomia.launcher.ResourceTracker/ShowStorage',
+            eunomia__appmaster_dot_protocol_dot_launcher__pb2.ShowStorageRequest.SerializeToString,
+            eunomia__appmaster_dot_protocol_dot_launcher__pb2.ShowStorageResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -67,6 +67,10 @@ class ResourceTrackerStub:
         is started later joins again.
       - A wrong token is UNAUTHENTICATED: the launcher logs it and tries again, slowly.
     """
+    ShowStorage: _grpc.UnaryUnaryMultiCallable[_launcher_pb2.ShowStorageRequest, _launcher_pb2.ShowStorageResponse]
+    """Names a file in the folder of apps' folders that a launcher reads before it registers. A node other than the head that
+    does not have its content is refused: it does not see the arbiter's storage.
+    """
     NodeHeartbeat: _grpc.UnaryUnaryMultiCallable[_launcher_pb2.NodeHeartbeatRequest, _launcher_pb2.NodeHeartbeatResponse]
     """A long poll: the arbiter answers at once when response_id of the request is not its current one, or as soon as it has
     news; else after heartbeat_seconds with an empty answer of the same response_id. The launcher has one of these
@@ -103,6 +107,10 @@ class ResourceTrackerAsyncStub(ResourceTrackerStub):
       - PERMISSION_DENIED: the operator removed the node. Its launcher ends its containers, then itself; a launcher that
         is started later joins again.
       - A wrong token is UNAUTHENTICATED: the launcher logs it and tries again, slowly.
+    """
+    ShowStorage: _aio.UnaryUnaryMultiCallable[_launcher_pb2.ShowStorageRequest, _launcher_pb2.ShowStorageResponse]  # type: ignore[assignment]
+    """Names a file in the folder of apps' folders that a launcher reads before it registers. A node other than the head that
+    does not have its content is refused: it does not see the arbiter's storage.
     """
     NodeHeartbeat: _aio.UnaryUnaryMultiCallable[_launcher_pb2.NodeHeartbeatRequest, _launcher_pb2.NodeHeartbeatResponse]  # type: ignore[assignment]
     """A long poll: the arbiter answers at once when response_id of the request is not its current one, or as soon as it has
@@ -143,6 +151,16 @@ class ResourceTrackerServicer(metaclass=_abc_1.ABCMeta):
           - PERMISSION_DENIED: the operator removed the node. Its launcher ends its containers, then itself; a launcher that
             is started later joins again.
           - A wrong token is UNAUTHENTICATED: the launcher logs it and tries again, slowly.
+        """
+
+    @_abc_1.abstractmethod
+    def ShowStorage(
+        self,
+        request: _launcher_pb2.ShowStorageRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_launcher_pb2.ShowStorageResponse, _abc.Awaitable[_launcher_pb2.ShowStorageResponse]]:
+        """Names a file in the folder of apps' folders that a launcher reads before it registers. A node other than the head that
+        does not have its content is refused: it does not see the arbiter's storage.
         """
 
     @_abc_1.abstractmethod

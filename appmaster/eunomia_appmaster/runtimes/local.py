@@ -124,6 +124,7 @@ class LauncherRuntime:
             master_port=gang.master_port or 0,
             wait_seconds=wait_seconds,
             login=self._login,
+            app_folder=str(gang.app_folder or ""),
         )
         answer = self._call(lambda stub, _, limit: stub.StartContainers(request, timeout=limit), wait_seconds)
         return Prepared(statuses=self._statuses(answer.containers), master_port=answer.master_port or None)

@@ -91,6 +91,7 @@ class GangSpec:
         master_address: of rank 0's node.
         master_port: None: one that this node reserves, where it has rank 0.
         group_rank: number of this node among those of the gang; the ranks follow it.
+        app_folder: the app's, as this process sees it; a node that has it elsewhere replaces it in all of the above.
     """
 
     job: int
@@ -104,6 +105,7 @@ class GangSpec:
     master_address: str = "127.0.0.1"
     master_port: int | None = None
     group_rank: int = 0
+    app_folder: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -103,7 +103,6 @@ def publish(service: Service, folder: Path) -> None:
     certificates = service.settings.certificates
     if certificates is not None:
         publish_ca(certificates, folder)
-        service.ca_file = (folder / CA_FILE).resolve()
     for name, text in _published(service).items():
         publish_private(folder / name, text)
 

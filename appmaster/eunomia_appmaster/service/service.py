@@ -2,9 +2,7 @@
 
 import asyncio
 import functools
-import sys
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
@@ -37,6 +35,7 @@ from eunomia_appmaster.service.nodes import Node, Nodes, OrderKey
 from eunomia_appmaster.service.reserve import Reserve
 from eunomia_appmaster.service.sessions import NewsWriter, Session
 from eunomia_appmaster.service.settings import Settings
+from eunomia_appmaster.service.shared_storage import SharedStorage
 from eunomia_appmaster.service.stage_plugins import StagePlugins
 from eunomia_appmaster.service.stalled_masters import MOST_HEARTBEATS, StalledMasters
 from eunomia_appmaster.service.standings import Standings
@@ -86,8 +85,6 @@ class Service:
         self.settings, self.journal, self.profile = settings, journal, profile
         self.started_at = system.unix_time()
         self.address = settings.address
-        self.ca_file: Path | None = None
-        """The CA with which app masters check the arbiter's certificate."""
         self.certificates: ServedCertificates | None = None
         """The served certificate under TLS; set once the service is served."""
         self.connections: Connections | None = None
@@ -127,7 +124,7 @@ class Service:
         self.standings = Standings(lambda: self.driver.arbiter, system=system)
         self.ready = asyncio.Event()
         self.stage_plugins = StagePlugins(profile)
-        self._folder = settings.apps.resolve()
+        self.storage = SharedStorage(settings.apps)
         self._driver: Driver | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -186,6 +183,7 @@ class Service:
         if self._driver is not None and self.loss is None:
             await self._driver.close()
         self.marks.close()
+        self.storage.hide()
         self.journal.close()
 
     async def _await_machines(self) -> None:
@@ -418,13 +416,11 @@ class Service:
         return ended
 
     def _start_order(self, node: Node, app: App, attempt: int) -> launcher.AppMasterOrder:
-        folder = self._folder / app.name
         return launcher.AppMasterOrder(
             app=app.name,
             attempt=attempt,
-            command=[sys.executable, "-m", "eunomia_appmaster.master", "--app-dir", str(folder)],
-            folder=str(folder),
-            env=master_environment(app, self.address, self.ca_file, self.settings.state_dir),
+            command=["python", "-m", "eunomia_appmaster.master"],  # of the node, in the app's folder there
+            env=master_environment(app, self.address),
             token=self.tokens.app(app.name),
             asked=attempt == node.asked.get(app.name),
             login=app.login,

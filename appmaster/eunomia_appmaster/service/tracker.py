@@ -51,6 +51,7 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
         try:
             bounds.check(request)
             check_versions(request)
+            service.storage.check(request)
             await self._check_own(request.node, context)
             await self._check_reached(request)
             async with self._registering:
@@ -69,6 +70,17 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
             mark=service.marks.present,
             limits=service.settings.job_limits.message(),
         )
+
+    async def ShowStorage(  # noqa: N802
+        self, request: pb.ShowStorageRequest, context: Context
+    ) -> pb.ShowStorageResponse:
+        """Name the file by which nodes show that they see the apps' folders."""
+        try:
+            return pb.ShowStorageResponse(file=self._service.storage.show())
+        except OSError as error:
+            why = f"the arbiter must write into the folder of apps' folders, but got {error}"
+            await context.abort(grpc.StatusCode.UNAVAILABLE, header_text(why))
+            raise
 
     async def NodeHeartbeat(  # noqa: N802
         self, request: pb.NodeHeartbeatRequest, context: Context

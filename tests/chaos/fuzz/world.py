@@ -251,7 +251,7 @@ class World:
         request = lpb.RegisterNodeRequest(
             node=NODE, host=NODE, container_manager_address="127.0.0.1:1", slots=slots, cpus=8, memory_gib=16
         )
-        request.version, request.python, request.protocol = VERSION, PYTHON, PROTOCOL
+        request.version, request.python, request.protocol, request.head = VERSION, PYTHON, PROTOCOL, True
         request.slot_states.extend(lpb.SlotState(slot=index) for index in range(SLOTS))
         content = await self.tell(TRACKER + "RegisterNode", request, self.launcher)
         self.registration = lpb.RegisterNodeResponse.FromString(content).registration_id
