@@ -7,6 +7,7 @@ CHECKS = (
     GpuCheck(name="slots", run=on_one_device.slots_of_gpus),
     GpuCheck(name="memory-shares", run=on_one_device.shares_of_memory),
     GpuCheck(name="checkpoints", run=on_one_device.checkpoints),
+    GpuCheck(name="starts", run=live.starts),
     GpuCheck(name="memory-free-first", run=live.memory_is_free_first),
     GpuCheck(name="nccl", run=on_one_device.nccl),
     GpuCheck(name="gloo", run=on_one_device.gloo),

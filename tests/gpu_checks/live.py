@@ -43,6 +43,22 @@ def freed(folder: Path, gpu: GpuReader, *, device: str, times: int) -> str:
     return f"{times} ends: memory free before the slot; {fmean(waits):.2f} s from cancel to a free slot"
 
 
+def starts(folder: Path) -> str:
+    """Start a worker as a fork of the zygote, and time it until it holds memory of the GPU."""
+    with _served(folder, cpu_only=False) as client:
+        seconds = []
+        for number in range(3):
+            mark = folder / f"holder{number}.holds"
+            began = time.monotonic()
+            _submit(client, folder, f"holder{number}", f"{WORKERS / 'holding.py'} --mib 64 --file {mark}")
+            wait_until(mark.exists, "the worker holds memory")
+            seconds.append(time.monotonic() - began)
+            client.cancel(f"holder{number}")
+    said = (folder / "log" / "launcher.log").read_text()
+    must("zygote.unusable" not in said, "the zygote must be able to fork workers", said[-300:])
+    return f"3 forks of the zygote: {fmean(seconds):.2f} s from submission to memory held"
+
+
 def fault_of_a_job(folder: Path) -> str:
     """Let a job make an illegal access in a kernel: the job fails, the slot stays, and the next job runs on it."""
     with _served(folder, cpu_only=False) as client:

@@ -8,7 +8,8 @@ SOCK_SEQPACKET pair, MODULE a further module to import where it is installed.
 - zygote -> launcher, once: ``{"ready": true, "seconds": 3.1}``, or ``{"error": "..."}`` before it gives up
 - launcher -> zygote: ``{"folder": container folder, "mark": ...}`` with one file descriptor for the report
 
-CUDA is never initialised here: a context does not survive a fork.
+CUDA is never initialised here: neither a context nor the driver's own initialisation survives a fork. The launcher
+sets ``PYTORCH_NVML_BASED_CUDA_CHECK``, so that imports that ask torch whether there is a GPU do not initialise it.
 """
 # Strings as the interpreter has them.
 # ruff: noqa: PTH109, PTH120, PTH123, PTH208
@@ -74,13 +75,21 @@ def _prepare(extras: list[str]) -> str | None:
     for name in (*EXTRAS, *extras):
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
-    threads = len(os.listdir("/proc/self/task"))
-    if threads != 1:
-        return f"a process that forks must have one thread, but got {threads}"
+    threads = _thread_names()
+    if len(threads) != 1:
+        return f"a process that forks must have one thread, but got {', '.join(threads)}"
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # shepherds that end are reaped by the kernel
     gc.collect()
     gc.freeze()  # a collection in a worker would touch, and so copy, every page
     return None
+
+
+def _thread_names() -> list[str]:
+    names = []
+    for thread in os.listdir("/proc/self/task"):
+        with contextlib.suppress(OSError), open(f"/proc/self/task/{thread}/comm") as file:
+            names.append(file.read().strip())
+    return names
 
 
 def _serve(control: socket.socket) -> dict[str, Any] | None:

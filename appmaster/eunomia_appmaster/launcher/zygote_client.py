@@ -209,6 +209,7 @@ class ZygoteClient:
                 env={
                     **(bare_environment() if self._login else os.environ),
                     **dict.fromkeys(THREADS, "1"),
+                    "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # else asking whether there is a GPU starts CUDA
                     MARK: "-" * MARK_BYTES,
                     NODE: self._node,
                     STACKS: str(self._state / STACKS_FOLDER),
