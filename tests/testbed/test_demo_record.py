@@ -1,6 +1,7 @@
 """What the demo tells of a journal, held against the arbiter whose journal it is."""
 
 import json
+import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -22,7 +23,7 @@ from eunomia.platform.registry import Registry
 from eunomia.testing.drive import Delays, drive
 from eunomia.units import AppId, JobId, Seconds, UserId
 from eunomia_appmaster.explaining.spells import Spells
-from eunomia_testbed.demo.apps_of_demo import app_sources, fitted
+from eunomia_testbed.demo.apps_of_demo import PRESET, app_sources, fitted, settings_for
 from eunomia_testbed.demo.screen import end_lines
 from eunomia_testbed.live_runs.activity import ActivityLog, segments
 from eunomia_testbed.live_runs.holds import Holds
@@ -332,5 +333,13 @@ def test_apps_of_the_demo_are_fitted_to_the_slots_of_the_machine() -> None:
     alone = fitted(sources, slots=1, on_gpus=False)
     assert all("\nslots = 1\n" in source.text for source in alone)
     assert [source.max_iterations for source in fitted(sources, slots=2, on_gpus=True)] == [
-        12 * source.max_iterations for source in sources
+        2 * source.max_iterations for source in sources
     ]
+
+
+def test_on_one_slot_the_worst_off_app_alone_sees_each_offer_of_the_demo() -> None:
+    profile = Profile.load(PRESET, settings=settings_for(PRESET, slots=1))
+    apps = len(app_sources())
+    knob = profile.merged.tree["plugins"]["themis"]["fairness_knob"]
+    assert max(1, math.ceil((1 - knob) * apps)) == 1
+    assert settings_for(PRESET, slots=4) == settings_for("lottery", slots=1) == ()

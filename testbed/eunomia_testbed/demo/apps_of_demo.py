@@ -9,10 +9,13 @@ from pathlib import Path
 
 SEED = 7
 """The seed in the app files."""
+PRESET = "demo"
+ONE_SLOT = ("plugins.themis.fairness_knob=0.75", "rounds.lease=15s")
+"""Settings of the preset on a machine with one slot: each offer goes to the worst-off app alone.
 
-GPU_FACTOR = 6
-"""A GPU makes a step of these small models in some 2 ms, a fifteenth of what half a core takes: on GPUs trials take
-this many times as many steps for each GPU, since otherwise all trials would end before they shared anything."""
+One slot cannot be divided. Where several apps bid for it, the winner keeps it with the probability of its fraction,
+and else the best-off app, outside the auction, gets it again. On a GPU a start takes up to six seconds.
+"""
 
 _SEED = re.compile(r"^seed = \d+$", re.MULTILINE)
 
@@ -55,10 +58,19 @@ def _put(text: str, key: str, value: object) -> str:
 
 
 def fitted(sources: Sequence[AppSource], *, slots: int, on_gpus: bool) -> list[AppSource]:
-    """Adapt the apps to a machine with this many slots: gangs fit the machine, and trials on GPUs have more work."""
+    """Adapt the apps to a machine with this many slots: gangs fit it, and trials have more work the more GPUs it has.
+
+    One H200 makes a step of these small models in 4 to 9 ms, half a core in about 30 ms, so each GPU gets the work that
+    four such slots of CPUs have together.
+    """
     made = [source if slots >= 2 else source.with_setting("slots", 1) for source in sources]
-    factor = GPU_FACTOR * slots if on_gpus else 1
+    factor = slots if on_gpus else 1
     return [source.with_setting("max_iterations", factor * source.max_iterations) for source in made]
+
+
+def settings_for(policy: str, *, slots: int) -> tuple[str, ...]:
+    """Return what the demo's preset needs on a machine with this many slots; another policy is left as it is."""
+    return ONE_SLOT if slots == 1 and policy == PRESET else ()
 
 
 def app_sources(seed: int = SEED) -> list[AppSource]:

@@ -18,7 +18,7 @@ import typer
 from eunomia_appmaster.commands.model_flags import with_flags
 from eunomia_appmaster.node import local_machine
 from eunomia_appmaster.node.control_groups import choose
-from eunomia_testbed.demo.apps_of_demo import AppSource, app_sources, fitted
+from eunomia_testbed.demo.apps_of_demo import AppSource, app_sources, fitted, settings_for
 from eunomia_testbed.demo.flags import DemoFlags
 from eunomia_testbed.results import InputFile, ResultFolder, RunFacts, new_folder_name
 from eunomia_testbed.results.facts import versions_of
@@ -38,9 +38,10 @@ def demo(flags: DemoFlags) -> int:
     from eunomia_testbed.demo.live_run import LiveRun
 
     configure_logs(level="warning")
-    settings, seed = flags.settings or [], flags.seed
-    profile = Profile.load(flags.policy, settings=settings)
     machine = local_machine.detect(flags.slots, slot_types=flags.slot_types)
+    settings = [*settings_for(flags.policy, slots=len(machine.slots)), *(flags.settings or [])]
+    seed = flags.seed
+    profile = Profile.load(flags.policy, settings=settings)
     name = flags.out or Path("eunomia-out") / new_folder_name("demo", datetime.now(UTC))
     if machine.is_paced:
         choose(name, paced=True).close()  # refused before anything is written; v2 moves this process

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from pydantic import BaseModel, ConfigDict
 
-from eunomia_testbed.demo.apps_of_demo import SEED
+from eunomia_testbed.demo.apps_of_demo import PRESET, SEED
 
 
 class DemoFlags(BaseModel):
@@ -14,7 +14,7 @@ class DemoFlags(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    policy: Annotated[str, typer.Option(help="A preset, a profile file or a plugin.")] = "demo"
+    policy: Annotated[str, typer.Option(help="A preset, a profile file or a plugin.")] = PRESET
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Another value in the profile.")
     ] = None
