@@ -11,6 +11,7 @@ from typing import Any
 
 import grpc
 
+from eunomia_appmaster.app.master_folders import activity_files, trials_file
 from eunomia_appmaster.app.submission import Submission
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
@@ -213,8 +214,8 @@ class MasterLab(launcher_lab.Lab):  # type: ignore[misc, name-defined]
 
     def activity(self, app: str, event: str | None = None) -> list[dict[str, Any]]:
         """Lines of activity.jsonl."""
-        path = self.state / "apps" / app / "activity.jsonl"
-        lines = path.read_text().splitlines() if path.exists() else []
+        files = [path for path in activity_files(self.state / "apps" / app) if path.exists()]
+        lines = [line for path in files for line in path.read_text().splitlines()]
         found = [json.loads(line) for line in lines]
         return [line for line in found if event is None or line["event"] == event]
 
@@ -222,7 +223,7 @@ class MasterLab(launcher_lab.Lab):  # type: ignore[misc, name-defined]
         """Rows of trials.csv."""
         import csv
 
-        with (self.state / "apps" / app / "trials.csv").open() as file:
+        with trials_file(self.state / "apps" / app).open() as file:
             return list(csv.DictReader(file))
 
 

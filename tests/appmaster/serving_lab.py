@@ -15,6 +15,7 @@ import pytest
 
 from eunomia.errors import UnreachableError
 from eunomia_appmaster import Client
+from eunomia_appmaster.app.master_folders import activity_files
 from eunomia_appmaster.node.supervisor import Serving, Supervisor
 
 ROOT = Path(__file__).parent.parent.parent
@@ -106,8 +107,9 @@ def went_on(made: Supervisor, app: str) -> int:
 
 
 def activity(made: Supervisor, app: str) -> list[dict[str, Any]]:
-    """The lines of an app's ``activity.jsonl``."""
-    return [json.loads(line) for line in (made.state_dir / "apps" / app / "activity.jsonl").read_text().splitlines()]
+    """The events of an app."""
+    files = [path for path in activity_files(made.state_dir / "apps" / app) if path.exists()]
+    return [json.loads(line) for path in files for line in path.read_text().splitlines()]
 
 
 def another(made: Supervisor, before: str) -> tuple[str, int] | None:

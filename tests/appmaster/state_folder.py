@@ -16,13 +16,14 @@ from tests.appmaster.serving_lab import client, eventually, supervisor, tiny_app
 
 from eunomia.errors import EunomiaError
 from eunomia_appmaster.app.job_checkpoints import JobCheckpoints
+from eunomia_appmaster.app.master_folders import trials_file
 from eunomia_appmaster.app.submission import Submission
 from eunomia_appmaster.app.trials_file import read_trials_file
 from eunomia_appmaster.launcher.app_masters import AppMasterRecord
 from eunomia_appmaster.launcher.container import Container
 from eunomia_appmaster.launcher.errors import NotRegisteredError
 from eunomia_appmaster.launcher.node import Node
-from eunomia_appmaster.master.files import put_damaged_state_aside, read_state
+from eunomia_appmaster.master.files import read_newest_state
 from eunomia_appmaster.master.gangs import lost_checkpoints
 from eunomia_appmaster.node import local_machine
 from eunomia_appmaster.node.kept_files import read_token
@@ -57,9 +58,9 @@ TABLE: dict[str, Kind] = {
     rf"launcher/app_masters/{APP}\.json": Kind.KEPT,
     r"launcher/stacks/stacks\.txt": Kind.FREE,  # of a launcher that hung
     r"launcher/live/[^/]+": Kind.FREE,  # of an ended container; test_the_link_of_a_running_container_is_made_again
-    rf"apps/{APP}/(app\.toml|submission\.json|master\.json)": Kind.KEPT,
-    rf"apps/{APP}/trials\.csv": Kind.LEFT_OUT,
-    rf"apps/{APP}/(activity|master\.changes)\.jsonl": Kind.LOG,
+    rf"apps/{APP}/(app\.toml|submission\.json|master/[^/]+/master\.json)": Kind.KEPT,
+    rf"apps/{APP}/master/[^/]+/trials\.csv": Kind.LEFT_OUT,
+    rf"apps/{APP}/(activity/[^/]+|master/[^/]+/master\.changes)\.jsonl": Kind.LOG,
     rf"apps/{APP}/appmaster\.(out|err)\.log|{JOB}/std(out|err)\.log": Kind.FREE,
     rf"apps/{APP}/appmaster/(token|node_token)": Kind.AGAIN,
     rf"{CONTAINER}/container\.json": Kind.KEPT,
@@ -131,7 +132,7 @@ def made(folder: Path) -> Snapshot:
         arbiter.submit(tiny_app(folder, APP, iterations=150, seconds=0.01, searches=True))
         logs = running.state_dir / "apps" / APP
         eventually(lambda: len(list(logs.glob("*/logs/events*"))) == 2, "two jobs")
-        eventually(lambda: (logs / "trials.csv").exists() and len(read_trials_file(logs)) > 1, "trials")
+        eventually(lambda: trials_file(logs).exists() and len(read_trials_file(logs)) > 1, "trials")
         time.sleep(0.2)
         left = {running.run_dir / name: (running.run_dir / name).read_bytes() for name in ("address",)}
     for path, content in left.items():
@@ -156,7 +157,7 @@ def readings(state: Path) -> dict[str, Callable[[], Any]]:
         made[name] = lambda name=name: read_token(app / "appmaster" / name)  # type: ignore[misc]
     made["launcher.token"] = lambda: read_token(state / "run" / "launcher.token")
     made["trials"] = lambda: read_trials_file(app)
-    made["activity"] = lambda: ActivityLog(app / "activity.jsonl", APP).poll()
+    made["activity"] = lambda: ActivityLog(app, APP).poll()
     for job in sorted(path.parent for path in app.glob("*/logs")):
         made[f"logs {job.name}"] = lambda job=job: _logs(job)  # type: ignore[misc]
     return made
@@ -187,10 +188,9 @@ def _app_master(path: Path) -> Any:
 
 
 def _search(app: Path) -> Any:
-    state = read_state(app / "master.json")
+    state = read_newest_state(app)
     if state is None:
         return None
-    put_damaged_state_aside(app / "master.json")
     found = []
     for job in state.jobs:
         store = JobCheckpoints(app / str(job.number) / "checkpoints")

@@ -83,7 +83,7 @@ def test_an_app_whose_master_ends_by_itself_too_often_is_suspended_and_loses_not
         arbiter.submit(tiny_app(tmp_path, "ana", iterations=3000, seconds=0.01, more=" --plain", searches=True))
         eventually(lambda: len(live(made, masters=False)) == 2, "two workers")
         (_, pid), *_ = live(made, masters=True)
-        kept = made.state_dir / "apps" / "ana" / "master.json"
+        kept = made.state_dir / "apps" / "ana" / "master" / "a1-g1" / "master.json"
         os.kill(pid, signal.SIGSTOP)
         good = kept.read_text()
         for each in (kept, kept.with_name("master.json.old")):

@@ -185,8 +185,9 @@ def test_a_killed_app_master_comes_back_and_adopts_what_runs(tmp_path: Path) -> 
 def test_a_full_disk_delays_starts_of_jobs_and_ends_no_app(tmp_path: Path) -> None:
     with labs.master_lab(tmp_path) as lab:
         app_dir = lab.submit("ana", SINGLE.replace("ARGS", "--seconds 0.01"))
-        state, others = app_dir / "master.json", (app_dir / "trials.csv", app_dir / "activity.jsonl")
-        changes = app_dir / "master.changes.jsonl"
+        own = app_dir / "master" / "a1-g1"
+        state, others = own / "master.json", (own / "trials.csv", app_dir / "activity" / "a1-g1.jsonl")
+        changes = own / "master.changes.jsonl"
         eventually(changes.exists, "its state")
         for path in (state, changes, *others):  # a folder in the way refuses as a full disk does
             stand_in_the_way(path)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.appmaster.serving_lab import supervisor
 
+from eunomia_appmaster.app.master_folders import activity_files
 from eunomia_appmaster.client import Client
 
 HERE = Path(__file__).parent
@@ -76,14 +77,14 @@ def test_apps_bid_run_and_end_though_a_master_is_killed(tmp_path: Path, monkeypa
         assert not [line for line in said if line["event"] in ("bid.failed", "agent.none")]
     refused = [line["why"] for line in said if line["event"] == "bid.refused"]
     assert all("(none is open)" in why for why in refused), "a bid may only come too late, on a busy machine"
-    started = [line for line in (apps / "gang" / "activity.jsonl").read_text().splitlines() if '"start"' in line]
+    started = [line for line in activity_files(apps / "gang")[-1].read_text().splitlines() if '"start"' in line]
     assert all(len(json.loads(line)["slots"]) == 2 for line in started)
 
 
 def kill_master(state: Path, app: str) -> None:
     """Kill an app's master as soon as it has started something."""
     deadline = time.monotonic() + 120.0
-    while not ((state / "apps" / app / "activity.jsonl").exists() and (pid := pid_of_master(state, app))):
+    while not (activity_files(state / "apps" / app)[-1].exists() and (pid := pid_of_master(state, app))):
         assert time.monotonic() < deadline
         time.sleep(0.05)
     os.kill(pid, signal.SIGKILL)

@@ -63,7 +63,7 @@ def test_each_damage_to_each_file_is_reported_and_no_damaged_content_is_read(sna
         if kind is not Kind.AGAIN:
             assert not seen.errors, (file, how)
         if seen.values != good.values:
-            about = str(Path(file).parent) if kind is Kind.CHECKPOINT else name
+            about = str(Path(file).parent.parent) if kind is Kind.CHECKPOINT else name
             if about not in seen.said and how not in UNSEEN.get(kind, ()):
                 silent.append((file, how))
         if name in WRITTEN_ONCE:  # the copy of any other may be one write older
@@ -78,7 +78,7 @@ def test_each_damage_to_each_file_is_reported_and_no_damaged_content_is_read(sna
     ("file", "cure"),
     [
         ("launcher/epochs.json", "restore it from a backup, or restart the machine, so that no worker is left, and "),
-        (f"apps/{APP}/master.json", "restore it from a backup, or submit the app's file again"),
+        (f"apps/{APP}/master/a1-g1/master.json", "restore it from a backup, or submit the app's file again"),
         (f"apps/{APP}/submission.json", "restore it from a backup, or submit the app's file again"),
     ],
 )

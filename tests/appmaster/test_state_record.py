@@ -11,11 +11,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from eunomia_appmaster.app.master_folders import CHANGES_FILE
 from eunomia_appmaster.master import record as records
-from eunomia_appmaster.master.files import KeptState, StateError, put_damaged_state_aside, read_state, rest_of
+from eunomia_appmaster.master.files import KeptState, StateError, read_state, rest_of
 from eunomia_appmaster.master.job_index import JobIndex
 from eunomia_appmaster.master.jobs import Gang, Job, JobState
-from eunomia_appmaster.master.record import CHANGES_FILE, StateRecord
+from eunomia_appmaster.master.record import StateRecord
 from eunomia_appmaster.node.json_changes import changed, difference
 from eunomia_appmaster.node.kept_files import complete, keep_older, sealed
 from eunomia_appmaster.node.system import MachineSystem
@@ -162,8 +163,6 @@ def test_a_damaged_entry_is_said_and_unfinished_jobs_leave_an_incarnation_out(ap
     assert state.notices[-1] == (
         f"{CHANGES_FILE} is damaged after entry 1: its sum is wrong; the search goes on from that entry"
     )
-    assert not put_damaged_state_aside(app.path)
-    assert log.with_name(f"{CHANGES_FILE}.damaged").exists()
 
 
 def test_an_entry_that_is_missing_between_others_is_said(app: App) -> None:
@@ -191,20 +190,6 @@ def test_the_older_state_and_both_logs_have_all_that_a_damaged_state_had(
         job.incarnation -= 1
     assert "the search goes on from its older copy and all that changed since" in state.notices[-1]
     assert plain(state._replace(notices=("a notice",))) == app.written[-1]
-
-
-def test_after_a_damage_the_first_state_has_an_older_copy_of_its_own(app: App) -> None:
-    app.path.write_text("{")
-    state = read_state(app.path)
-    assert state is not None
-    again = App(app.path, 0, number=state.number, twice=put_damaged_state_aside(app.path))
-    again.jobs.add(Job(number=1, parameters={}, seed=9))
-    again.write()
-    again.do((2, 0, 0.25))
-    app.path.write_text("{")
-    read = read_state(app.path)
-    assert read is not None
-    assert (read.jobs[0].seed, read.jobs[0].step) == (9, 1)
 
 
 def test_a_state_of_an_earlier_version_goes_on(tmp_path: Path) -> None:

@@ -150,7 +150,7 @@ def test_one_users_script_reaches_nothing_of_anothers_or_of_roots(
     eventually(lambda: out.exists() and "up" in out.read_text(), "the good user's worker")
     mine = processes(ana.account.pw_uid)
     worker = next(pid for pid, command in mine.items() if "train.py" in command or "worker" in command)
-    assert all(path.stat().st_uid == ana.account.pw_uid for path in (out, state / "apps" / "good" / "master.json"))
+    assert all(path.stat().st_uid == ana.account.pw_uid for path in (out, state / "apps" / "good" / "master"))
     assert f"up {ana.account.pw_uid} {ana.account.pw_dir}" in out.read_text()
     shepherd = parent_of(worker)
     assert Path(f"/proc/{shepherd}").stat().st_uid == 0, "the shepherd keeps the launcher's account"

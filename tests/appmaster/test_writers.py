@@ -241,7 +241,8 @@ def test_no_interleaving_and_no_crash_lets_a_writer_touch_what_another_wrote(
 
 
 @pytest.mark.slow
-@settings(max_examples=1000, deadline=None)
+@pytest.mark.timeout(1800)
+@settings(max_examples=400, deadline=None)
 @given(**DRAWN)
 def test_no_interleaving_and_no_crash_lets_a_writer_touch_what_another_wrote_at_length(
     tmp_path_factory: pytest.TempPathFactory, **drawn: Any
@@ -280,7 +281,7 @@ def interleave(
     referee = Referee(folder, stores)
     scene = interleaving.Interleaving(folder, referee.look)
     scene.run([lambda number=number: work(number) for number in stores], choices, crashes)
-    assert referee.changes
+    assert referee.changes or crashes
 
     left = {fence: good_in(folder / fence.name) for fence in fences_in(folder)}
     newest = next((fence for fence, good in left.items() if good), None)

@@ -26,6 +26,7 @@ from typing import Any
 import psutil
 
 from eunomia.journal.journal import CHECKPOINTS_KEPT
+from eunomia_appmaster.app.master_folders import activity_files
 
 ROOT = Path(__file__).parent.parent.parent
 WORKER = ROOT / "tests" / "appmaster" / "tiny_worker.py"
@@ -88,7 +89,7 @@ class LiveApp:
             [*self._eunomia, "submit", str(self.file)], env=self.env, capture_output=True, check=False
         ).returncode:
             time.sleep(0.2)
-        activity = self.state / "apps" / "search" / "activity.jsonl"
+        activity = activity_files(self.state / "apps" / "search")[-1]
         _await(lambda: activity.exists() and '"running"' in activity.read_text(), "a trial runs")
         return time.monotonic() - began
 
@@ -126,7 +127,7 @@ class LiveApp:
         return f"CPU seconds until then: arbiter {used[0]:.1f}, app master {used[1]:.1f}"
 
     def _starts(self) -> int:
-        lines = (self.state / "apps" / "search" / "activity.jsonl").read_text().splitlines()
+        lines = activity_files(self.state / "apps" / "search")[-1].read_text().splitlines()
         return sum(json.loads(line)["event"] == "start" for line in lines)
 
     def warm_up(self, *, checkpoints: bool) -> None:

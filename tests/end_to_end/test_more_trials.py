@@ -18,6 +18,7 @@ from tests.appmaster.test_app_master_killed import live
 from eunomia import cli
 from eunomia.errors import InputError
 from eunomia_appmaster import Client
+from eunomia_appmaster.app.master_folders import trials_file
 from eunomia_appmaster.node.supervisor import Supervisor
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_testbed.live_runs.record import LiveRecord
@@ -70,7 +71,7 @@ def app_file(folder: Path, text: str = SEARCH, *, seconds: float = 0.005) -> str
 
 
 def trials(folder: Path, app: str = "lrs") -> list[dict[str, str]]:
-    with (folder / "state" / "apps" / app / "trials.csv").open(newline="") as file:
+    with trials_file(folder / "state" / "apps" / app).open(newline="") as file:
         return list(csv.DictReader(file))
 
 

@@ -308,13 +308,17 @@ def test_an_incomplete_line_of_activity_is_read_once_it_is_complete(tmp_path: Pa
     path = tmp_path / "activity.jsonl"
     line = {"t": "2026-11-20T14:00:00.500Z", "job": "a/1", "event": "start", "slots": [2], "step": 5, "incarnation": 2}
     whole = json.dumps(line) + "\n"
-    log = ActivityLog(path, "a")
+    log = ActivityLog(tmp_path, "a")
     assert log.poll() == []
     path.write_text(whole + whole[:20])
     assert [(each.event, each.step) for each in log.poll()] == [("start", 5)]
     path.write_text(whole + whole)
     (second,) = log.poll()
     assert [each.activity for each in segments([second], second.at + 2.0)] == ["restore"]
+    (tmp_path / "activity").mkdir()
+    for name in ("a2-g1.jsonl", "a10-g1.jsonl", "a2-g1.jsonl.part"):
+        (tmp_path / "activity" / name).write_text(whole.replace('"step": 5', f'"step": {name.count("0")}'))
+    assert [each.step for each in log.poll()] == [0, 1], "a file for each attempt, in their order"
 
 
 def test_apps_of_the_demo_take_a_seed_and_settings() -> None:

@@ -10,6 +10,7 @@ from typing import Final
 
 from eunomia.errors import EunomiaError
 from eunomia_appmaster.app.job_checkpoints import BEST_FOLDER, CHECKPOINTS_FOLDER, JobCheckpoints
+from eunomia_appmaster.app.master_folders import ACTIVITY_FOLDER, MASTER_FOLDER
 from eunomia_appmaster.node.file_rights import reading_as_owner
 from eunomia_appmaster.node.kept_apart import LAUNCHER
 
@@ -83,7 +84,7 @@ def remove_app(apps: Path, app: str) -> None:
 def remove_all_but_best(apps: Path, app: str, best_job: str) -> None:
     """Remove the folders of an app's trials, but for the checkpoint that the best trial keeps.
 
-    Files of the app itself stay: its app file, ``trials.csv``, ``activity.jsonl``.
+    Files of the app itself stay: its app file, and ``trials.csv`` and events of its app masters.
 
     Args:
         apps: the folder of all apps' folders.
@@ -96,6 +97,8 @@ def remove_all_but_best(apps: Path, app: str, best_job: str) -> None:
     best = best_job.rpartition("/")[2]
     with _opened(apps) as parent, _opened(apps / app, app, parent) as folder:
         for name in _folders(folder):
+            if name in (MASTER_FOLDER, ACTIVITY_FOLDER):
+                continue
             if name != best:
                 _remove(name, folder, apps / app)
                 continue

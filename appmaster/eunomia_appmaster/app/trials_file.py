@@ -9,11 +9,12 @@ from pathlib import Path
 
 import structlog
 
+from eunomia_appmaster.app.master_folders import trials_file
 from eunomia_appmaster.csv_cells import csv_text, plain_cell
 
 log = structlog.get_logger()
 
-TRIALS_FILE, SUM = "trials.csv", "sum"
+SUM = "sum"
 TRIALS_COLUMNS = (
     "job", "parameters", "state", "rung", "iterations", "metric", "best", "incarnations", "iterations_lost", "why",
 )  # fmt: skip
@@ -38,7 +39,7 @@ def read_trials_file(app_dir: Path) -> list[dict[str, str]]:
 
     None: there is no such file. Rows of an earlier version have no sum.
     """
-    path = app_dir / TRIALS_FILE
+    path = trials_file(app_dir)
     try:
         text = path.read_bytes().decode(errors="replace")
     except OSError:

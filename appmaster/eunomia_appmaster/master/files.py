@@ -11,11 +11,12 @@ import structlog
 
 from eunomia.errors import EunomiaError, InputError
 from eunomia.model.shapes import value
+from eunomia_appmaster.app.master_folders import STATE_FILE, master_folders
 from eunomia_appmaster.app.trials_file import row_text, trials_text
 from eunomia_appmaster.master.job_index import JobIndex
 from eunomia_appmaster.master.jobs import Job
-from eunomia_appmaster.master.record import CHANGES_FILE, read_log
-from eunomia_appmaster.node.kept_files import OLDER, read_kept, sealed, set_aside
+from eunomia_appmaster.master.record import read_log
+from eunomia_appmaster.node.kept_files import OLDER, read_kept, sealed
 from eunomia_appmaster.node.system import MACHINE, System
 
 log = structlog.get_logger()
@@ -128,18 +129,31 @@ def _state_of(state: Mapping[str, Any], path: Path) -> KeptState:
         raise StateError("the state of an app master must be readable", value=repr(error), place=str(path)) from error
 
 
-def put_damaged_state_aside(path: Path) -> bool:
-    """Rename a ``master.json`` that is damaged, and its log, before the first state of this attempt is written.
+def read_newest_state(app_dir: Path) -> KeptState | None:
+    """Read the state that the newest attempt with a readable one has left; None: there was none.
 
-    Returns:
-        Whether the state was.
+    Raises:
+        StateError: there are states, and none can be read.
     """
-    kept = read_kept(path, cure="")
-    if kept.content is not None and read_log(path, kept.content).damage:
-        set_aside(path.with_name(CHANGES_FILE))
-    if kept.damage:
-        set_aside(path)
-    return bool(kept.damage)
+    failure: StateError | None = None
+    for folder in master_folders(app_dir):
+        try:
+            state = read_state(folder / STATE_FILE)
+        except StateError as error:
+            failure = failure or error
+            continue
+        if state is None:
+            continue
+        if failure is None:
+            return state
+        log.warning("master.older_attempt", why=str(failure), taken=str(folder))
+        for job in state.jobs:
+            job.incarnation += not job.state.over  # one may have been started since
+        said = f"{failure.value}; the search goes on from what the attempt before had written"
+        return state._replace(notices=(*state.notices, said))
+    if failure is not None:
+        raise failure
+    return None
 
 
 class TrialsFile:
@@ -181,7 +195,7 @@ class TrialsFile:
 
 
 class ActivityLog:
-    """``activity.jsonl``: the events of each job with their times, a JSON object a line, for reports."""
+    """``activity/a2-g1.jsonl``: the events of each job with their times, a JSON object a line, for reports."""
 
     def __init__(self, path: Path, app: str, *, system: System = MACHINE) -> None:
         self._system = system

@@ -15,6 +15,7 @@ from eunomia.model.shapes import builds
 from eunomia.platform.registry import default_registry
 from eunomia.units import AppId, UserId
 from eunomia_appmaster.app.app_file import AppFile
+from eunomia_appmaster.app.master_folders import STATE_FILE, TRIALS_FILE, OwnFolder
 from eunomia_appmaster.app.submission import Submission
 from eunomia_appmaster.master.agent import Agent, Standing, plugins_here
 from eunomia_appmaster.master.clock import SteadyClock, forget_future
@@ -24,8 +25,7 @@ from eunomia_appmaster.master.files import (
     Growth,
     KeptState,
     TrialsFile,
-    put_damaged_state_aside,
-    read_state,
+    read_newest_state,
     rest_of,
 )
 from eunomia_appmaster.master.gangs import Surroundings
@@ -113,6 +113,8 @@ class AppMaster:
         self._settings = settings
         self._clock = SteadyClock(system)
         self._saved_at = 0.0
+        self._saved, self._has_older = False, True
+        """Whether this attempt has written the state, and whether what older ones wrote is still there."""
         self._turned_at = system.uptime()
         self._inbox = system.mailbox()
         self.stopped = system.flag()
@@ -132,21 +134,17 @@ class AppMaster:
         self._runtimes = NodeRuntimes(settings.app, own, settings.node, login=settings.login, system=system)
         self._watched: dict[str, Runtime] = {}
         """The runtimes that a thread watches, by node."""
-        kept = read_state(settings.app_dir / "master.json")
-        damaged = put_damaged_state_aside(settings.app_dir / "master.json")
+        self._own = OwnFolder(settings.app_dir, settings.attempt)
+        kept = read_newest_state(settings.app_dir)
         former = Growth() if kept is None else kept.growth
         self._growth = former.grown(settings.more_trials, () if kept is None else kept.jobs)
         self._notices = Notices(() if kept is None else kept.notices)
         self._around = self._surroundings()
         self._conductor = self._restored(kept)
         self._record = StateRecord(
-            settings.app_dir / "master.json",
-            self._conductor.jobs,
-            0 if kept is None else kept.number,
-            twice=damaged,
-            system=system,
+            self._own.path / STATE_FILE, self._conductor.jobs, 0 if kept is None else kept.number, system=system
         )
-        self._trials = TrialsFile(settings.app_dir / "trials.csv", settings.app, self._conductor.jobs, system=system)
+        self._trials = TrialsFile(self._own.path / TRIALS_FILE, settings.app, self._conductor.jobs, system=system)
         self._reporter = Reporter(self._around, self._conductor, before=self._growth.before, clock=system.monotonic)
         self._stalled = StalledJobs(self._around, self._conductor, self._reporter.rate, system.uptime)
         self._agent: Agent | None = None
@@ -190,7 +188,7 @@ class AppMaster:
             env=submission.env,
             runtimes=self._runtimes,
             outbox=self._outbox,
-            activity=ActivityLog(settings.app_dir / "activity.jsonl", settings.app, system=self._system),
+            activity=ActivityLog(self._own.activity, settings.app, system=self._system),
             notices=self._notices,
             save=self._save,
         )
@@ -209,6 +207,7 @@ class AppMaster:
     def _save(self) -> None:
         self._saved_at = self._clock.now()
         self._record.write(rest_of(self._conductor.tuner.state(), self._growth, self._notices.kept))
+        self._saved = True
 
     # -- the main thread
 
@@ -324,6 +323,9 @@ class AppMaster:
         now = self._clock.now()
         self._trials_at = now + TRIALS_SECONDS
         self._trials_at = now + max(TRIALS_SECONDS, self._trials.write() / TRIALS_CHARACTERS_A_SECOND)
+        if self._has_older and self._saved:
+            self._own.remove_older()
+            self._has_older = False
 
     # -- the items of the inbox
 

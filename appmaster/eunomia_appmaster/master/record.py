@@ -12,12 +12,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from eunomia_appmaster.app.master_folders import CHANGES_FILE
 from eunomia_appmaster.master.job_index import ChangedJobs, JobIndex
 from eunomia_appmaster.node.json_changes import changed, difference
 from eunomia_appmaster.node.kept_files import OLDER, opened, sealed
 from eunomia_appmaster.node.system import MACHINE, System
 
-CHANGES_FILE = "master.changes.jsonl"
 MOST_LINE_BYTES = 1 << 28
 """Longest entry of a log that is read."""
 LEAST_LOG_BYTES = 64 * 1024
@@ -132,17 +132,13 @@ class StateRecord:
         path: of the whole state's file.
         jobs: of the app.
         number: the largest of a state that earlier attempts left; 0: none.
-        twice: whether the first state is written twice, so that its older copy is of this attempt.
         system: files of the machine.
     """
 
-    def __init__(
-        self, path: Path, jobs: JobIndex, number: int = 0, *, twice: bool = False, system: System = MACHINE
-    ) -> None:
+    def __init__(self, path: Path, jobs: JobIndex, number: int = 0, *, system: System = MACHINE) -> None:
         self._path, self._jobs, self._system = path, jobs, system
         self._log = path.with_name(CHANGES_FILE)
         self._number = number
-        self._twice = twice
         self._changed: ChangedJobs = jobs.follow()
         self._with_gang: dict[int, dict[str, Any]] = {}
         """The jobs that had a gang at the last write, as they were written."""
@@ -212,9 +208,7 @@ class StateRecord:
         whole = json.loads(text)
         self._number += 1
         state = sealed({STATE: self._number, **whole, "jobs": jobs})
-        for _ in range(1 + self._twice):
-            self._system.replace_file(self._path, state, older=True)
-        self._twice = False
+        self._system.replace_file(self._path, state, older=True)
         begin = sealed({"after": self._number, "entry": 0, "follows": follows})
         self._system.replace_file(self._log, begin + "\n", older=True)
         self._rest, self._rest_text = whole, text

@@ -8,7 +8,7 @@ import structlog
 
 from eunomia.errors import EunomiaError, InputError
 from eunomia_appmaster.app.submission import Submission
-from eunomia_appmaster.master.files import read_state
+from eunomia_appmaster.master.files import read_newest_state
 from eunomia_appmaster.node.file_rights import as_owner, reading_as_owner
 from eunomia_appmaster.service.app_record import App
 from eunomia_appmaster.service.resuming import check_folder, go_on
@@ -54,9 +54,7 @@ def _checked(service: Service, app: App, trials: int) -> list[int]:
 
     folder = service.settings.apps / app.name
     try:
-        state, submission = reading_as_owner(
-            folder, lambda: (read_state(folder / "master.json"), Submission.read(folder))
-        )
+        state, submission = reading_as_owner(folder, lambda: (read_newest_state(folder), Submission.read(folder)))
     except (EunomiaError, OSError) as error:
         raise InputError("what an app goes on from must be readable", value=str(error), place=app.name) from error
     groups = [*_known(app.more_trials, () if state is None else state.growth.groups), trials]

@@ -10,7 +10,7 @@ from eunomia.errors import EunomiaError, InputError
 from eunomia.units import NONE, AppId, UserId
 from eunomia_appmaster.app.job_checkpoints import CHECKPOINTS_FOLDER, JobCheckpoints
 from eunomia_appmaster.app.submission import Submission
-from eunomia_appmaster.master.files import read_state
+from eunomia_appmaster.master.files import read_newest_state
 from eunomia_appmaster.master.jobs import Job
 from eunomia_appmaster.node.file_rights import reading_as_owner
 from eunomia_appmaster.service.app_record import SUSPENDED, App
@@ -123,12 +123,12 @@ def _check_folder(service: Service, app: App) -> int:
     folder = service.settings.apps / app.name
     try:
         Submission.read(folder)
-        state = read_state(folder / "master.json")
+        state = read_newest_state(folder)
     except (EunomiaError, OSError) as error:
         _gone(str(error), app)
     if state is None:
         if app.progress or app.ended_jobs:
-            _gone(f"no master.json in {folder}", app)
+            _gone(f"no state of its search (master.json) in {folder}", app)
         return app.trials
     unfinished = [job for job in state.jobs if not job.state.over]
     lost = [job for job in unfinished if not _has_checkpoints(service, app, job)]

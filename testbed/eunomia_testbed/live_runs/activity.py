@@ -1,4 +1,4 @@
-"""Reads the activities of jobs on their slots from the app masters' ``activity.jsonl``."""
+"""Reads the activities of jobs on their slots from the events that the app masters have noted."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import structlog
 
+from eunomia_appmaster.app.master_folders import activity_files
 from eunomia_appmaster.node.kept_files import opened
 
 log = structlog.get_logger()
@@ -44,26 +45,35 @@ class Segment:
 
 
 class ActivityLog:
-    """Reads one app's ``activity.jsonl`` while it grows; an incomplete last line is read once it is complete."""
+    """Reads the events of one app while they grow; an incomplete last line is read once it is complete.
 
-    def __init__(self, path: Path, app: str) -> None:
-        self._path = path
+    Args:
+        app_dir: folder of the app, with a file for each attempt of its app master.
+        app: its name.
+    """
+
+    def __init__(self, app_dir: Path, app: str) -> None:
+        self._app_dir = app_dir
         self._app = app
-        self._offset = 0
+        self._offsets: dict[Path, int] = {}
 
     def poll(self) -> list[Line]:
-        """Return the new lines."""
+        """Return the new lines, those of older attempts first."""
+        return [line for path in activity_files(self._app_dir) for line in self._new(path)]
+
+    def _new(self, path: Path) -> list[Line]:
+        offset = self._offsets.get(path, 0)
         try:
-            with self._path.open("rb") as file:
-                file.seek(self._offset)
+            with path.open("rb") as file:
+                file.seek(offset)
                 text = file.read()
         except FileNotFoundError:
             return []
         whole = text[: text.rfind(b"\n") + 1]
-        self._offset += len(whole)
-        return list(self._lines(whole))
+        self._offsets[path] = offset + len(whole)
+        return list(self._lines(whole, path))
 
-    def _lines(self, text: bytes) -> Iterator[Line]:
+    def _lines(self, text: bytes, path: Path) -> Iterator[Line]:
         for line in text.splitlines():
             try:
                 plain, _ = opened(line)
@@ -78,7 +88,7 @@ class ActivityLog:
                 )
             except (ValueError, KeyError, TypeError):
                 # half a line, whose writer was killed, or a damaged one
-                log.warning("activity.line_left_out", place=str(self._path), line=line[:200].decode(errors="replace"))
+                log.warning("activity.line_left_out", place=str(path), line=line[:200].decode(errors="replace"))
 
 
 def from_first_steps(lines: Sequence[Line], first_steps: Mapping[tuple[str, int], float]) -> list[Line]:

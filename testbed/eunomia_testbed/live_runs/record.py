@@ -193,5 +193,5 @@ class LiveRecord:
     def _activity_logs(self) -> list[ActivityLog]:
         for app in self.apps:
             if app not in self._logs:
-                self._logs[app] = ActivityLog(self.app_dir(app) / "activity.jsonl", app)
+                self._logs[app] = ActivityLog(self.app_dir(app), app)
         return list(self._logs.values())

@@ -26,6 +26,7 @@ from eunomia.model.cluster import Cluster
 from eunomia.model.shapes import builds, value
 from eunomia.platform.profiles import Profile
 from eunomia.units import Seconds
+from eunomia_appmaster.app.master_folders import trials_file
 from eunomia_appmaster.launcher.access import TokenFileAccess
 from eunomia_appmaster.launcher.app_masters import AppMasters
 from eunomia_appmaster.launcher.container import Container
@@ -424,7 +425,7 @@ class World:
             return Layout.decoded(journal.meta["layout"]).cluster
 
     def _app(self, app: Any) -> dict[str, Any]:
-        path = self._settings.apps / app.name / "trials.csv"
+        path = trials_file(self._settings.apps / app.name)
         rows = list(csv.DictReader(path.read_text().splitlines())) if path.exists() else []
         kept = ("job", "parameters", "state", "rung", "iterations", "metric", "best", "why")
         return {
