@@ -22,6 +22,7 @@ from tensorboard.util import tensor_util
 from eunomia.errors import InputError
 from eunomia_appmaster.profiler import Finding, FindingKind, LogFolder, Series
 from eunomia_appmaster.profiler.crc32c import crc32c, crc32c_columns
+from eunomia_appmaster.profiler.writers import number_writers
 
 NAME = "events.out.tfevents.1800000000.host.77.0"
 Point = tuple[str, int, float, float]
@@ -514,6 +515,27 @@ def test_without_suffixes_time_stamps_order_the_writers(tmp_path: Path) -> None:
     assert logs.series("loss").value.tolist() == [1.0] * 10 + [2.0] * 10 + [3.0] * 10
     assert logs.series("loss").writer.tolist() == [1] * 10 + [2] * 10 + [3] * 10
     assert poll.points["loss"].writer.tolist() == [1] * 30 + [2] * 20 + [3] * 10
+
+
+def test_what_a_cut_off_app_master_started_is_older_than_all_that_the_next_attempt_started() -> None:
+    names = [f"events.out.tfevents.{10 + at}.box.{at}.0{suffix}" for at, suffix in enumerate(
+        [".a1.r4", ".a1.r5", ".a2.r6", ".a1.r6", ".a1.r7", ".a2.r7", ""]
+    )]  # fmt: skip
+    assert [number_writers(names)[name] for name in names] == [4, 5, 6, 5, 5, 7, 7]
+    earlier = ["events.out.tfevents.1.box.1.0.r1", "events.out.tfevents.2.box.2.0.r2", names[2]]
+    assert list(number_writers(earlier).values()) == [1, 2, 6], "those of a version without attempts come first"
+
+
+def test_points_of_the_next_attempt_supersede_those_that_a_cut_off_writer_logs_later(tmp_path: Path) -> None:
+    from torch.utils.tensorboard import SummaryWriter
+
+    for suffix, first, value in ((".a1.r1", 0, 1.0), (".a2.r2", 10, 2.0), (".a1.r2", 5, 3.0)):
+        with SummaryWriter(str(tmp_path), filename_suffix=suffix) as writer:
+            for step in range(first, first + 20):
+                writer.add_scalar("loss", value, step)
+    logs = LogFolder(tmp_path)
+    logs.poll()
+    assert logs.series("loss").value.tolist() == [1.0] * 5 + [3.0] * 5 + [2.0] * 20
 
 
 def test_a_scripts_own_writer_belongs_to_its_incarnation(tmp_path: Path) -> None:

@@ -1,17 +1,17 @@
 """The writer of an event file, derived from the file's name.
 
 Names read ``events.out.tfevents.<seconds>.<host>.<pid>.<number><suffix>``; the training helper's suffix is
-``.r<incarnation>``.
+``.a<attempt>.r<incarnation>``, without the attempt where no app master has started the run.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Self
 
 _NAME = re.compile(r"tfevents\.(?P<seconds>\d+)\.(?P<process>.*\.\d+)\.(?P<number>\d+)")
 _SECONDS = re.compile(r"tfevents\.(\d+)")
-_INCARNATION = re.compile(r"\.r(\d+)$")
+_SUFFIX = re.compile(r"(?:\.a(?P<attempt>\d+))?\.r(?P<incarnation>\d+)$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -20,17 +20,19 @@ class _Name:
     number: int
     text: str
     process: str
+    attempt: int
     incarnation: int | None
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        full, seconds, incarnation = _NAME.search(text), _SECONDS.search(text), _INCARNATION.search(text)
+        full, seconds, suffix = _NAME.search(text), _SECONDS.search(text), _SUFFIX.search(text)
         return cls(
             seconds=int(seconds[1]) if seconds else 0,
             number=int(full["number"]) if full else 0,
             text=text,
             process=full["process"] if full else "",
-            incarnation=int(incarnation[1]) if incarnation else None,
+            attempt=int(suffix["attempt"] or 0) if suffix else 0,
+            incarnation=int(suffix["incarnation"]) if suffix else None,
         )
 
 
@@ -42,7 +44,9 @@ def is_event_file(name: str) -> bool:
 def number_writers(names: Iterable[str]) -> dict[str, int]:
     """Return the writer of each file, in the order of writers and, within one, of time stamps; a newer one is higher.
 
-    A suffix ``.r<k>`` makes a file the writer k's. Where no file has one, every file is a writer of its own, from 1 in
+    A suffix ``.r<k>`` makes a file the writer k's. But an app master that was cut off may have started incarnations
+    that a later attempt started too: all of them that the later one did not know are older than its first one, and
+    belong to the writer before that. Where no file has a suffix, every file is a writer of its own, from 1 in
     the order of their time stamps. A file without suffix among others with one (the writer of a script that also uses
     the training helper) belongs to the incarnation of the same process, else to the last one begun by then, else to 0.
     """
@@ -50,16 +54,21 @@ def number_writers(names: Iterable[str]) -> dict[str, int]:
     begun = [name for name in parsed if name.incarnation is not None]
     if not begun:
         return {name.text: number for number, name in enumerate(parsed, 1)}
-    numbers = {name.text: _incarnation_of(name, begun) for name in parsed}
+    first: dict[int, int] = {}
+    """By attempt, the first incarnation that it started."""
+    for name in begun:
+        first[name.attempt] = min(name.incarnation or 0, first.get(name.attempt, name.incarnation or 0))
+    numbers = {name.text: _writer_of(name, begun, first) for name in parsed}
     return dict(sorted(numbers.items(), key=lambda item: item[1]))
 
 
-def _incarnation_of(name: _Name, begun: list[_Name]) -> int:
+def _writer_of(name: _Name, begun: list[_Name], first: Mapping[int, int]) -> int:
     if name.incarnation is not None:
-        return name.incarnation
+        later = [incarnation - 1 for attempt, incarnation in first.items() if attempt > name.attempt]
+        return min([name.incarnation, *later])
     same = [other for other in begun if other.process == name.process and name.process]
     earlier = [other for other in begun if other.seconds <= name.seconds]
     if same:
         nearest = min(same, key=lambda other: abs(other.seconds - name.seconds))
-        return nearest.incarnation or 0
-    return max((other.incarnation or 0 for other in earlier), default=0)
+        return _writer_of(nearest, begun, first)
+    return max((_writer_of(other, begun, first) for other in earlier), default=0)

@@ -31,7 +31,7 @@ class Logbook:
 
     Args:
         folder: where the event files go.
-        suffix: ends the file's name, ``.r2`` for the second incarnation.
+        suffix: ends the file's name, ``.a3.r2`` for the second incarnation, started by attempt 3 of the app master.
         active: False on all ranks but 0, where nothing is written.
     """
 

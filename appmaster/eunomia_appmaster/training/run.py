@@ -290,7 +290,8 @@ class Run:
 
     def _set_up_logs(self, *, resumable: bool) -> None:
         number = self._keeper.incarnation
-        self._logbook = Logbook(self.log_dir, suffix=f".r{number}" if resumable else "", active=self.is_main)
+        attempt = f".a{self._environment.attempt}" if self._environment.attempt else ""
+        self._logbook = Logbook(self.log_dir, suffix=f"{attempt}.r{number}" if resumable else "", active=self.is_main)
         if number > 1:
             # The first step that will be logged again.
             self._logbook.purge_step = self.step + 1 if self._keeper.loaded_step is not None else 0
