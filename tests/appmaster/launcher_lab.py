@@ -53,6 +53,10 @@ class Arbiter(rpc.ResourceTrackerServicer):
         self.draining = False
         self.limits: pb.JobLimits | None = None
         """The limits on jobs that it hands out; None: none."""
+        self.lease = (0.0, 0.0)
+        """Seconds of the leases that it gives, and of their grace; 0: without an end."""
+        self.left = 0.0
+        """What the launcher said last of its lease."""
         self._orders = pb.NodeHeartbeatResponse(response_id=1)
         self._news = threading.Condition()
         self._over = False
@@ -93,6 +97,8 @@ class Arbiter(rpc.ResourceTrackerServicer):
             heartbeat_seconds=self.heartbeat_seconds,
             registration_id=str(len(self.registrations)),
             limits=self.limits,
+            lease_seconds=self.lease[0],
+            lease_grace_seconds=self.lease[1],
         )
 
     def NodeHeartbeat(self, request: Any, context: grpc.ServicerContext) -> pb.NodeHeartbeatResponse:
@@ -103,7 +109,10 @@ class Arbiter(rpc.ResourceTrackerServicer):
             self._news.wait_for(
                 lambda: self._over or self._orders.response_id != request.response_id, self.heartbeat_seconds
             )
-            return self._orders
+            self.left = request.lease_left_seconds
+            answer = pb.NodeHeartbeatResponse(lease_seconds=self.lease[0], lease_grace_seconds=self.lease[1])
+            answer.MergeFrom(self._orders)
+            return answer
 
     def ReportContainers(self, request: Any, context: grpc.ServicerContext) -> pb.ReportContainersResponse:
         self._authorise(context)

@@ -347,6 +347,8 @@ class Lab:
     def lose(self) -> None:
         """Stop the launcher's heartbeats, and have a machine that is silent for a moment count as lost."""
         self.quiet()
+        for node in self.arbiter.service.nodes:
+            node.lease.ends_at = 0.0
         self.arbiter.service.nodes.silence = Seconds(0.2)
         eventually(lambda: len(self.slots("down")) == self.launcher.slots, "the machine is lost")
         self.arbiter.service.nodes.silence = Seconds(30.0)
@@ -358,6 +360,7 @@ class Lab:
         self.arbiter.close(checkpoint=checkpoint)
         self.channel.close()
         kept = {"heartbeat": old.heartbeat, "node_silence": old.node_silence, "overrides": old.overrides}
+        kept["node_lease"] = old.node_lease
         self.arbiter = Arbiter(old.state_dir, settings.pop("policy", old.policy), **(kept | settings))
         self.channel = grpc.insecure_channel(self.arbiter.address)
 

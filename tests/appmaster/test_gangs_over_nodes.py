@@ -23,6 +23,7 @@ from eunomia_appmaster.node.supervisor import Supervisor
 _floors = serving_lab.floors
 DIGITS = Path(__file__).with_name("training_digits.py")
 SILENCE = ("--not-durable", "--heartbeat-seconds", "0.3", "--node-silence-seconds", "2")
+SILENCE += ("--node-lease-seconds", "2")
 TOLERANCE = 1e-6
 
 

@@ -71,7 +71,7 @@ class Two:
 
 @pytest.fixture
 def two(tmp_path: Path) -> Iterator[Two]:
-    with lab_module.lab(tmp_path, slots=2) as lab:
+    with lab_module.lab(tmp_path, slots=2, node_lease=Seconds(2.0)) as lab:
         made = Two(lab)
         yield made
         made.quiet()

@@ -12,6 +12,7 @@ from eunomia.errors import InputError
 from eunomia_appmaster.commands.model_flags import with_flags
 from eunomia_appmaster.commands.serve_flags import foreign_gpus_option
 from eunomia_appmaster.launcher.node import default_name
+from eunomia_appmaster.launcher.node_lease import WHEN_ALONE
 from eunomia_appmaster.node.kept_apart import APPS
 from eunomia_appmaster.service.settings import default_state_dir
 
@@ -64,6 +65,10 @@ class LauncherFlags(BaseModel):
     foreign_gpus: Annotated[
         str, typer.Option("--foreign-gpus", metavar="WHAT", help="About a worker on another slot's GPU: warn or end.")
     ] = "warn"
+    when_alone: Annotated[
+        str,
+        typer.Option("--when-alone", metavar="WHAT", help="Workers, when the node's lease ends: stop or go-on."),
+    ] = WHEN_ALONE[0]
     stop_seconds: Annotated[
         float, typer.Option("--stop-seconds", metavar="S", help="Grace of what runs here when it ends.")
     ] = 10.0
@@ -102,6 +107,9 @@ class LauncherFlags(BaseModel):
         made += ["--cpu-only"] if self.cpu_only else []
         made += ["--control-groups", self.control_groups]
         made += ["--foreign-gpus", foreign_gpus_option(self.foreign_gpus)]
+        if self.when_alone not in WHEN_ALONE:
+            raise InputError(f"--when-alone must be {' or '.join(WHEN_ALONE)}", value=self.when_alone)
+        made += ["--when-alone", self.when_alone]
         return [*made, "--stop-seconds", str(self.stop_seconds)]
 
 

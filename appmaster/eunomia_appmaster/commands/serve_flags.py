@@ -104,6 +104,12 @@ class ServeFlags(BaseModel):
     app_master_silence: Annotated[
         str, typer.Option("--app-master-silence", metavar="TIME", help="Without a heartbeat, until one is replaced.")
     ] = "30s"
+    node_lease: Annotated[
+        str, typer.Option("--node-lease", metavar="TIME", help="Without an answer, until a node's work ends there.")
+    ] = "90s"
+    stop_lease: Annotated[
+        str, typer.Option("--stop-lease", metavar="TIME", help="The same, as given when this command is stopped.")
+    ] = "15m"
     accept_loss: Annotated[
         bool, typer.Option("--accept-loss", help="Go on without steps that the journal has lost.")
     ] = False
@@ -154,6 +160,11 @@ class ServeFlags(BaseModel):
         retention = Retention(keep=self.journal_keep, segment_steps=self.journal_segment_steps)
         options = ["--journal-keep", retention.keep.value, "--journal-segment-steps", str(retention.segment_steps)]
         options += ["--keep-apps", str(self.keep_apps), "--app-master-silence-seconds", str(float(silence))]
+        lease, stop = (
+            str(float(parse_duration(given, name=name)))
+            for given, name in ((self.node_lease, "--node-lease"), (self.stop_lease, "--stop-lease"))
+        )
+        options += ["--node-silence-seconds", lease, "--node-lease-seconds", lease, "--stop-lease-seconds", stop]
         options += ["--reserve-mib", str(self.reserve_mib), *self._clean_options, *self._job_limits]
         options += [ACCEPT_LOSS] if self.accept_loss else []
         return (*options, *(() if self.metrics is None else ("--metrics", self.metrics)))

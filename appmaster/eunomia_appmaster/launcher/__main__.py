@@ -28,8 +28,10 @@ from eunomia_appmaster.launcher.errors import RemovedError
 from eunomia_appmaster.launcher.foreign_gpus import ANSWERS, ForeignGpus
 from eunomia_appmaster.launcher.gpu_faults import GpuFaults, NvmlFaults
 from eunomia_appmaster.launcher.joining import OwnJoin, joined_of
+from eunomia_appmaster.launcher.lease_keeper import keep
 from eunomia_appmaster.launcher.listening import ListenAddress
 from eunomia_appmaster.launcher.node import Node, default_name
+from eunomia_appmaster.launcher.node_lease import WHEN_ALONE
 from eunomia_appmaster.launcher.orphans import Orphans
 from eunomia_appmaster.launcher.output_limit import watch_output
 from eunomia_appmaster.launcher.quotas import Quotas
@@ -97,6 +99,9 @@ def parser() -> argparse.ArgumentParser:
         "--connection-seconds", type=float, default=PATIENCE_SECONDS, help="of a connection without a valid token"
     )
     options.add_argument("--gpu-locks", default="", metavar="FD,FD", help="open files that hold locks of GPUs")
+    options.add_argument(
+        "--when-alone", choices=WHEN_ALONE, default=WHEN_ALONE[0], help="of workers, when the node's lease ends"
+    )
     options.add_argument("--end", action="store_true", help="end what an earlier launcher left, without serving")
     return options
 
@@ -111,6 +116,7 @@ async def run(options: argparse.Namespace) -> None:
         locks.take([slot.uuid for slot in machine.slots], options.state)
     node = Node(options.state, options.node, machine, folder=options.node_dir, apps=options.apps)
     groups = choose(node.home_folder, options.control_groups, paced=machine.is_paced and not options.end)
+    node.lease.goes_on = options.when_alone == WHEN_ALONE[1]
     access = _access(options, node)
     zygotes = _zygotes(node, options)
     structlog.get_logger().info("groups.chosen", kind=groups.kind, what=groups.describe())
@@ -211,6 +217,7 @@ def _lives(
     yield _watch_memory(containers)
     yield watch_output(lambda: _run_folders(node, containers), lambda: node.limits.output_bytes)
     yield quotas.run()
+    yield keep(node.lease, containers)
     yield GpuFaults(gpus, tracker.lose, NvmlFaults(list(gpus))).run()
     if not devices_closed:
         yield ForeignGpus(node.machine, containers.on_slots, end=options.foreign_gpus == "end").run()

@@ -37,6 +37,8 @@ MOST_ENDED = 1000
 """Number of ended app masters that are kept, so that the arbiter learns of each end after any absence."""
 UNFINISHED = 1
 """The end of an app master that exited with 0 although its app is not over."""
+LEASE_LOOK_SECONDS = 0.5
+"""Seconds between two looks whether the node has a lease again."""
 PAUSES = (pb.APP_MASTER_BACKING_OFF, pb.APP_MASTER_SUSPENDED)
 """States between two attempts."""
 
@@ -306,6 +308,9 @@ class AppMasters:
         while not (master.stopped.is_set() and master.container is None):
             if master.container is None and not self.registered.is_set():
                 await self._first_of(self.registered, master.stopped)
+                continue
+            if master.container is None and self._node.lease.is_over:
+                await self._first_of(master.stopped, seconds=LEASE_LOOK_SECONDS)
                 continue
             await self._attempt(master)
             if master.final:

@@ -185,6 +185,7 @@ class Containers:
         start = {"argv": command.argv, "cwd": command.cwd, "env": command.env, "forked": zygote is not None}
         start |= {"account": None if container.account is None else container.account.change()}
         start |= {"groups": list(container.group.join_files), "stdout": command.stdout, "stderr": command.stderr}
+        start |= {"lease": str(self.node.lease.path)}
         write_json(container.folder / START, start, older=False)
         report, write_end = os.pipe()
         try:
@@ -246,6 +247,8 @@ class Containers:
         status.ended_at = self.node.system.unix_time()
         if record is not None:
             status.ended_at = record.pop("ended_at")
+            if record.pop("lease_ended", False):
+                status.killed, status.stop_reason = True, status.stop_reason or "the node's lease ended"
             status.exit.MergeFrom(pb.Exit(**record))
             note_lack_of_memory(container)
         elif refused := read_json(container.folder / REFUSED):

@@ -6,6 +6,7 @@ from eunomia_appmaster.node.lenient_output import FULL
 __all__ = [
     "ClosedEpochError",
     "InputError",
+    "LeaseEndedError",
     "NoRoomError",
     "NotOwnError",
     "NotRegisteredError",
@@ -22,6 +23,10 @@ class ClosedEpochError(EunomiaError):
 
 class SlotBusyError(EunomiaError):
     """The slot's last process group has not gone yet: try again."""
+
+
+class LeaseEndedError(EunomiaError):
+    """The arbiter has not answered the node for the length of its lease: try again."""
 
 
 class NoRoomError(EunomiaError):

@@ -34,12 +34,14 @@ async def start_gang(
         WrongTokenError: a lease that is not the app's.
         NotOwnError: a run folder or container id that is not the app's.
         ClosedEpochError: a lease that is over.
+        LeaseEndedError: that of the node is over.
         SlotBusyError: a slot did not get free in time.
     """
     request = as_seen_here(request, node)
     check_request(request, node)
     if known := _already_known(request, containers):
         return known
+    node.lease.check()
     if not request.master_port and all(wanted.rank for wanted in request.containers):
         rule = "a start without rank 0 must name the master_port that the node of rank 0 reserved"
         raise InputError(rule, value="0", place=f"{request.app}/{request.job}")

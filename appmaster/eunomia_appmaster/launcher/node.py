@@ -16,6 +16,8 @@ from eunomia.errors import InputError
 from eunomia_appmaster.app.cleaning import RECORDS
 from eunomia_appmaster.launcher.errors import ClosedEpochError, NotRegisteredError
 from eunomia_appmaster.launcher.files import CURE, let_read, put_aside, read_json, read_kept_json, write_json
+from eunomia_appmaster.launcher.node_lease import FILE as LEASE
+from eunomia_appmaster.launcher.node_lease import NodeLease
 from eunomia_appmaster.launcher.numbering import numbered
 from eunomia_appmaster.node.job_limits import DEFAULTS, JobLimits
 from eunomia_appmaster.node.kept_apart import CA_FILE, CLOSED_FOLDER, PASSED, close
@@ -76,6 +78,7 @@ class Node:
             raise
         self._secret = _read_secret(self.folder / SECRET)
         self._limits = _read_limits(self.folder / LIMITS)
+        self.lease = NodeLease(self.folder / LEASE, system=system)
         self._published: dict[str, Any] = {}
         self._mark = MarkFile(self.folder / MARK)
         if self._mark.damage:

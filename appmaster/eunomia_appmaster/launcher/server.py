@@ -12,6 +12,7 @@ from eunomia_appmaster.launcher.containers import Containers
 from eunomia_appmaster.launcher.errors import (
     ClosedEpochError,
     InputError,
+    LeaseEndedError,
     NoRoomError,
     NotOwnError,
     NotRegisteredError,
@@ -36,6 +37,7 @@ CODES: dict[type[EunomiaError], grpc.StatusCode] = {
     NotOwnError: grpc.StatusCode.PERMISSION_DENIED,
     ClosedEpochError: grpc.StatusCode.FAILED_PRECONDITION,
     NotRegisteredError: grpc.StatusCode.UNAVAILABLE,
+    LeaseEndedError: grpc.StatusCode.UNAVAILABLE,
     NoRoomError: grpc.StatusCode.UNAVAILABLE,
     SlotBusyError: grpc.StatusCode.UNAVAILABLE,
     UnknownContainerError: grpc.StatusCode.NOT_FOUND,

@@ -3,19 +3,21 @@
 It is small and knows nothing of the launcher, so the exit code survives the death of launcher and zygote. It runs as
 ``python -I -S shepherd.py FOLDER FD`` (a start by exec), or in a process that the zygote forked; standard library only.
 
-In the container folder it reads ``start.json`` (argv, cwd, env, stdout, stderr, groups, account) and writes, each at
+In the container folder it reads ``start.json`` (argv, cwd, env, stdout, stderr, groups, account, lease) and writes, at
 once and whole:
 
 - ``claim``        a symbolic link that names its pid and start time: the process that creates it may start the worker
 - ``worker.json``  pids and start times of worker and shepherd, started_at
-- ``exit.json``    ``code`` or ``signal`` of the worker, ended_at; written when no process of the worker is left
+- ``exit.json``    ``code`` or ``signal`` of the worker, ended_at, ``lease_ended`` if that was why; written when no
+  process of the worker is left
 - ``refused.json`` why no worker was started, where the machine refused to run it under its account
 
 It is a child subreaper: orphans of the worker become its children, so it finds and kills all that the worker leaves
 behind. The worker leads a session of its own and joins the container's control group before its first line, while the
 shepherd stays outside, so the shepherd survives a kill of that session or group and reports. Where the worker has an
 account, it changes to it for good before it opens any file; the shepherd keeps the launcher's, so that no worker can
-signal it.
+signal it. At the end of the node's lease (``node_lease.py``), which it reads from the launcher's file, it kills the
+worker; before that it orders the worker to leave, unless the launcher has done so.
 """
 # Pathlib costs half of the start.
 # ruff: noqa: PTH105, PTH123, PTH208, PTH211
@@ -36,6 +38,8 @@ _PR_SET_NO_NEW_PRIVS, _PR_GET_NO_NEW_PRIVS = 38, 39
 _MOST_WHY = 4096
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # as a shell has them
 _NOT_JOINED = 71  # EX_OSERR: the machine refused something
+LEASE_BYTES = 512  # of the file with the node's lease, which is written in place
+_LOOK_SECONDS = 1.0  # between two looks at it
 
 
 def tend(folder: str, report_fd: int) -> dict[str, Any]:
@@ -46,7 +50,7 @@ def tend(folder: str, report_fd: int) -> dict[str, Any]:
     with contextlib.suppress(PermissionError):  # already a leader
         os.setsid()
     # Blocked, not ignored: an order to leave that meets the worker before its first line waits, instead of being lost.
-    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD))
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     if not _claim(folder):
@@ -72,9 +76,10 @@ def tend(folder: str, report_fd: int) -> dict[str, Any]:
     os.close(refusal)
     _end_refused(folder, why, worker)
     _tell(folder, report_fd, worker)
-    status = _wait(worker)
+    lease = _Lease(start.get("lease", ""))
+    status = _wait(worker, lease)
     _clear()
-    _write(folder, "exit.json", _exit_record(status))
+    _write(folder, "exit.json", _exit_record(status) | ({"lease_ended": True} if lease.killed else {}))
     os._exit(0)
 
 
@@ -209,11 +214,60 @@ def _tell(folder: str, report_fd: int, worker: int) -> None:
     os.close(report_fd)
 
 
-def _wait(worker: int) -> int:
+class _Lease:
+    """The lease of the node, by the launcher's file; where it cannot be read, as it was before.
+
+    Attributes:
+        killed: whether the worker was killed since it has ended.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._known: dict[str, Any] = {}
+        self._warned: float | None = None
+        self.killed = False
+
+    def obey(self, worker: int) -> float:
+        """Order the worker to leave, or kill it, where that is due; return the seconds until the next look."""
+        self._known = read_lease(self._path) or self._known
+        ends_at = self._known.get("ends_at")
+        if ends_at is None:
+            return _LOOK_SECONDS
+        now = time.clock_gettime(time.CLOCK_BOOTTIME)
+        left, warns_in = ends_at - now, self._known["warn_at"] - now
+        if left <= 0.0:
+            self.killed = True
+            os.kill(worker, signal.SIGKILL)  # its exit is not known yet, so the pid is its own
+            return _LOOK_SECONDS
+        if warns_in <= 0.0 and not self._known["ordered"] and self._warned != ends_at:
+            self._warned = ends_at
+            os.kill(worker, signal.SIGTERM)
+        return float(min(_LOOK_SECONDS, left, warns_in if warns_in > 0.0 else left))
+
+
+def read_lease(path: str) -> dict[str, Any] | None:
+    """Return the node's lease; None: there is none, or the file is just being written.
+
+    ``ends_at`` (when workers are killed) and ``warn_at`` (when their parents order them to leave) are seconds of
+    CLOCK_BOOTTIME, null where they never are; ``ordered`` says that the launcher has ordered them.
+    """
+    try:
+        with open(path, "rb") as file:
+            line, _, total = file.read(LEASE_BYTES).rstrip().rpartition(b" ")
+        lease: dict[str, Any] = json.loads(line)
+        return lease if int(total, 16) == zlib.crc32(line) else None
+    except (OSError, ValueError):
+        return None
+
+
+def _wait(worker: int, lease: _Lease) -> int:
+    """Wait for the worker's end, which comes with that of the lease at the latest."""
     while True:
-        pid, status = os.waitpid(-1, 0)
+        pid, status = os.waitpid(-1, os.WNOHANG)
         if pid == worker:
             return status
+        if not pid:
+            signal.sigtimedwait((signal.SIGCHLD,), lease.obey(worker))
 
 
 def _clear() -> None:

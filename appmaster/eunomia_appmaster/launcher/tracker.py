@@ -7,7 +7,6 @@ the registration, so the node registers again with all its containers.
 import asyncio
 import os
 from collections.abc import Callable, Coroutine, Sequence
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -21,6 +20,7 @@ from eunomia_appmaster.launcher.errors import RemovedError
 from eunomia_appmaster.launcher.node import Node
 from eunomia_appmaster.launcher.storage import read_back
 from eunomia_appmaster.node.beats import HANGS, LAST_HANG
+from eunomia_appmaster.node.boot import boot_id
 from eunomia_appmaster.node.job_limits import JobLimits
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2_grpc as rpc
@@ -123,7 +123,7 @@ class Tracker:
     async def _register(self) -> None:
         pause = 0.1
         while True:
-            version = self._versions()
+            version, sent_at = self._versions(), self._node.system.uptime()
             request = self._registration()
             try:
                 await self._compare_storage(request)
@@ -139,6 +139,7 @@ class Tracker:
                 log.info("arbiter.away", code=error.code().name, error=error.details())
             await asyncio.sleep(pause)
             pause = min(2 * pause, self._max_pause_seconds)
+        self._node.lease.renew(sent_at, answer.lease_seconds, answer.lease_grace_seconds)
         self._node.secret = answer.container_secret
         self._node.mark = answer.mark
         if answer.HasField("limits"):
@@ -189,7 +190,9 @@ class Tracker:
             version=VERSION,
             python=PYTHON,
             protocol=PROTOCOL,
-            boot_id=_boot_id(),
+            boot_id=boot_id(),
+            lease_left_seconds=0.0 if self._node.lease.is_endless else self._node.lease.left_seconds,
+            lease_endless=self._node.lease.is_endless,
             load=os.getloadavg()[0],
             hangs=int(os.environ.get(HANGS, "0")),
             last_hang=os.environ.get(LAST_HANG, ""),
@@ -199,11 +202,13 @@ class Tracker:
         """Keep one heartbeat outstanding; returns when the node must register again."""
         response_id, pause = 0, 0.1
         while True:
-            news = self._news()
+            news, lease, sent_at = self._news(), self._node.lease, self._node.system.uptime()
             request = pb.NodeHeartbeatRequest(
                 node=self._node.name,
                 registration_id=self._registration_id,
-                response_id=response_id,
+                response_id=0 if lease.is_old else response_id,  # 0: it is answered at once
+                lease_left_seconds=0.0 if lease.is_endless else lease.left_seconds,
+                lease_endless=lease.is_endless,
                 containers=news.containers,
                 app_masters=news.app_masters,
                 slot_states=news.slot_states,
@@ -219,6 +224,7 @@ class Tracker:
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, self._max_pause_seconds)
                 continue
+            lease.renew(sent_at, answer.lease_seconds, answer.lease_grace_seconds)
             self._acknowledge(news)
             self._node.mark = answer.mark
             if answer.response_id != response_id:  # one with orders
@@ -326,14 +332,6 @@ class Tracker:
         for mate in self._containers.on_slots():
             if (mate.status.app, mate.status.job, mate.status.incarnation) == lease:
                 self._containers.suspend(mate, seconds, reason)
-
-
-def _boot_id() -> str:
-    """Return the identifier of this start of the machine; empty: not known."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
 
 
 def _key(master: pb.AppMasterStatus) -> str:

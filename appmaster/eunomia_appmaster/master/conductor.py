@@ -65,6 +65,8 @@ class Conductor(JobLives):
         self.gangs = Gangs(around, self.jobs)
         self.slots = SlotBook()
         self.cluster: Cluster | None = None
+        self.is_cut_off = False
+        """Whether the arbiter has not answered for a lease: the slots may be another app's by now."""
         self.slowdowns: dict[int, Slowdown] = {}
         """Measured S by locality, by trial."""
         self._announcements = Announcements()
@@ -251,7 +253,7 @@ class Conductor(JobLives):
         self._mind_nodes(slots, now)
         self._move_rungs(runs)
         self._leave_lost_slots(slots, runs, now)
-        desired = self._desired(slots, runs, now)
+        desired = {} if self.is_cut_off else self._desired(slots, runs, now)
         is_ready = self._around.runtimes.is_ready
         for number, gpus in desired.items():
             job = self.jobs[number]

@@ -77,6 +77,14 @@ class ArbiterLink:
         self._response_id = 0
         self._heartbeat_seconds = 1.0
         self._mark = ""
+        self._lease_seconds = 0.0
+        self._sent = self._answered = 0.0
+        """Uptime at which the last call was sent, and at which the last call that was answered was sent."""
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether the arbiter has not answered for the length of a lease, so that it may have given the slots away."""
+        return 0.0 < self._lease_seconds < self._system.uptime() - self._answered
 
     def register(self, plugins: Sequence[tuple[str, str]]) -> pb.RegisterApplicationMasterResponse:
         """Register this app master; waits as long as the arbiter is away.
@@ -96,6 +104,7 @@ class ArbiterLink:
         answer: pb.RegisterApplicationMasterResponse = self._insist(
             lambda stub, metadata: stub.RegisterApplicationMaster(request, metadata=metadata, timeout=CALL_SECONDS)
         )
+        self._answered, self._lease_seconds = self._sent, answer.lease_seconds
         self._response_id, self._mark = 0, answer.mark
         self._heartbeat_seconds = answer.heartbeat_seconds or 1.0
         return answer
@@ -110,7 +119,7 @@ class ArbiterLink:
             Resync: the arbiter was restarted.
             OverError: the app is over, or a later attempt is there.
         """
-        sending = self._outbox.take()
+        sending, sent_at = self._outbox.take(), self._system.uptime()
         request = request_of(
             self._app, self._attempt, self._response_id, sending.reports(), now=self._system.unix_time()
         )
@@ -127,9 +136,11 @@ class ArbiterLink:
             self._await(wake)
             if not done.is_set():
                 self._system.sleep(LEAST_SECONDS)  # reports of one moment go into one heartbeat
-                call.add_done_callback(lambda superseded: self._check_superseded(superseded, sending))
+                call.add_done_callback(lambda superseded: self._check_superseded(superseded, sending, sent_at))
                 return None
-            return self._heard(call.result())
+            answer = self._heard(call.result())
+            self._answered = max(self._answered, sent_at)
+            return answer
         except grpc.RpcError as error:
             self._outbox.give_back(sending)
             self._after(error)
@@ -180,10 +191,12 @@ class ArbiterLink:
         while not self._stopped.is_set() and not wake.wait(timeout=1.0):
             pass
 
-    def _check_superseded(self, call: "grpc.Future[pb.AllocateResponse]", sending: Sending) -> None:
+    def _check_superseded(self, call: "grpc.Future[pb.AllocateResponse]", sending: Sending, sent_at: float) -> None:
         """Queue a call's reports again if it never arrived; its answer is ignored, since the next one repeats it."""
         if call.cancelled() or call.exception() is not None:
             self._outbox.give_back(sending)
+        else:
+            self._answered = max(self._answered, sent_at)
 
     def _heard(self, answer: pb.AllocateResponse) -> pb.AllocateResponse:
         if answer.a_m_command == pb.AM_RESYNC:
@@ -211,6 +224,7 @@ class ArbiterLink:
         """Repeat a call until it is answered; no fault of the arbiter or of the token ends an app master."""
         pause = 0.1
         while not self._stopped.is_set():
+            self._sent = self._system.uptime()
             try:
                 return call(self._stub(), self._metadata())
             except grpc.RpcError as error:

@@ -278,6 +278,7 @@ class AppMaster:
         conductor = self._conductor
         conductor.hear_logs(now)
         self._stalled.look(now)
+        conductor.is_cut_off = self._link.is_cut_off
         conductor.act(now)
         self._reporter.changes(now)
         if now - self._saved_at >= SAVE_SECONDS:

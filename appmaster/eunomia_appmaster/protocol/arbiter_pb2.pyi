@@ -266,6 +266,7 @@ class RegisterApplicationMasterResponse(_message.Message):
     MAX_BID_PARTS_FIELD_NUMBER: _builtins.int
     MARK_FIELD_NUMBER: _builtins.int
     NODE_AUTHORITY_FIELD_NUMBER: _builtins.int
+    LEASE_SECONDS_FIELD_NUMBER: _builtins.int
     queue: _builtins.str
     """name of the profile"""
     agent_bids: _builtins.bool
@@ -284,6 +285,8 @@ class RegisterApplicationMasterResponse(_message.Message):
     """see AllocateResponse"""
     node_authority: _builtins.bytes
     """PEM, the CA of nodes' certificates; empty: no node has joined with a token"""
+    lease_seconds: _builtins.float
+    """without an answer for so long an app master starts nothing; 0: it may"""
     @_builtins.property
     def maximum_capability(self) -> Global___Resource:
         """of one container"""
@@ -332,10 +335,11 @@ class RegisterApplicationMasterResponse(_message.Message):
         max_bid_parts: _builtins.int = ...,
         mark: _builtins.str = ...,
         node_authority: _builtins.bytes = ...,
+        lease_seconds: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "elasticity", b"elasticity", "maximum_capability", b"maximum_capability", "valuation", b"valuation"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_bids", b"agent_bids", "arrived_at", b"arrived_at", "cluster", b"cluster", "containers_from_previous_attempts", b"containers_from_previous_attempts", "elasticity", b"elasticity", "heartbeat_seconds", b"heartbeat_seconds", "jobs", b"jobs", "leases", b"leases", "mark", b"mark", "max_bid_parts", b"max_bid_parts", "max_bid_rows", b"max_bid_rows", "maximum_capability", b"maximum_capability", "node_authority", b"node_authority", "node_tokens", b"node_tokens", "now", b"now", "queue", b"queue", "seed", b"seed", "user", b"user", "user_weight", b"user_weight", "valuation", b"valuation", "weight", b"weight"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_bids", b"agent_bids", "arrived_at", b"arrived_at", "cluster", b"cluster", "containers_from_previous_attempts", b"containers_from_previous_attempts", "elasticity", b"elasticity", "heartbeat_seconds", b"heartbeat_seconds", "jobs", b"jobs", "lease_seconds", b"lease_seconds", "leases", b"leases", "mark", b"mark", "max_bid_parts", b"max_bid_parts", "max_bid_rows", b"max_bid_rows", "maximum_capability", b"maximum_capability", "node_authority", b"node_authority", "node_tokens", b"node_tokens", "now", b"now", "queue", b"queue", "seed", b"seed", "user", b"user", "user_weight", b"user_weight", "valuation", b"valuation", "weight", b"weight"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2101,6 +2105,7 @@ class NodeView(_message.Message):
     ADDRESS_FIELD_NUMBER: _builtins.int
     HEAD_FIELD_NUMBER: _builtins.int
     LEAVES_FIELD_NUMBER: _builtins.int
+    LEASE_SECONDS_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     state: _builtins.str
     """up, draining (held slots are left), drained, or down"""
@@ -2121,6 +2126,8 @@ class NodeView(_message.Message):
     head: _builtins.bool
     leaves: _builtins.bool
     """it is removed once it is empty"""
+    lease_seconds: _builtins.float
+    """after which nothing of it holds a slot any more; absent: it has no end"""
     @_builtins.property
     def slots(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """by slot type, those that the journal knows"""
@@ -2145,21 +2152,26 @@ class NodeView(_message.Message):
         address: _builtins.str = ...,
         head: _builtins.bool = ...,
         leaves: _builtins.bool = ...,
+        lease_seconds: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_ends_in_seconds", b"_ends_in_seconds", "_heard_seconds", b"_heard_seconds", "_load", b"_load", "ends_in_seconds", b"ends_in_seconds", "heard_seconds", b"heard_seconds", "load", b"load"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_ends_in_seconds", b"_ends_in_seconds", "_heard_seconds", b"_heard_seconds", "_lease_seconds", b"_lease_seconds", "_load", b"_load", "ends_in_seconds", b"ends_in_seconds", "heard_seconds", b"heard_seconds", "lease_seconds", b"lease_seconds", "load", b"load"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ends_in_seconds", b"_ends_in_seconds", "_heard_seconds", b"_heard_seconds", "_load", b"_load", "address", b"address", "ends_in_seconds", b"ends_in_seconds", "head", b"head", "heard_seconds", b"heard_seconds", "held", b"held", "leaves", b"leaves", "load", b"load", "missing", b"missing", "node", b"node", "slots", b"slots", "state", b"state", "version", b"version", "why", b"why"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ends_in_seconds", b"_ends_in_seconds", "_heard_seconds", b"_heard_seconds", "_lease_seconds", b"_lease_seconds", "_load", b"_load", "address", b"address", "ends_in_seconds", b"ends_in_seconds", "head", b"head", "heard_seconds", b"heard_seconds", "held", b"held", "lease_seconds", b"lease_seconds", "leaves", b"leaves", "load", b"load", "missing", b"missing", "node", b"node", "slots", b"slots", "state", b"state", "version", b"version", "why", b"why"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__ends_in_seconds: _TypeAlias = _typing.Literal["ends_in_seconds"]  # noqa: Y015
     _WhichOneofArgType__ends_in_seconds: _TypeAlias = _typing.Literal["_ends_in_seconds", b"_ends_in_seconds"]  # noqa: Y015
     _WhichOneofReturnType__heard_seconds: _TypeAlias = _typing.Literal["heard_seconds"]  # noqa: Y015
     _WhichOneofArgType__heard_seconds: _TypeAlias = _typing.Literal["_heard_seconds", b"_heard_seconds"]  # noqa: Y015
+    _WhichOneofReturnType__lease_seconds: _TypeAlias = _typing.Literal["lease_seconds"]  # noqa: Y015
+    _WhichOneofArgType__lease_seconds: _TypeAlias = _typing.Literal["_lease_seconds", b"_lease_seconds"]  # noqa: Y015
     _WhichOneofReturnType__load: _TypeAlias = _typing.Literal["load"]  # noqa: Y015
     _WhichOneofArgType__load: _TypeAlias = _typing.Literal["_load", b"_load"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__ends_in_seconds) -> _WhichOneofReturnType__ends_in_seconds | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__heard_seconds) -> _WhichOneofReturnType__heard_seconds | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__lease_seconds) -> _WhichOneofReturnType__lease_seconds | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__load) -> _WhichOneofReturnType__load | None: ...
 

@@ -287,6 +287,8 @@ class RegisterNodeRequest(_message.Message):
     APPS_FOLDER_FIELD_NUMBER: _builtins.int
     STORAGE_HASH_FIELD_NUMBER: _builtins.int
     STORAGE_FAULT_FIELD_NUMBER: _builtins.int
+    LEASE_LEFT_SECONDS_FIELD_NUMBER: _builtins.int
+    LEASE_ENDLESS_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     """node id, [A-Za-z0-9][A-Za-z0-9._-]*; stable over restarts"""
     host: _builtins.str
@@ -327,6 +329,9 @@ class RegisterNodeRequest(_message.Message):
     """SHA-256 of the file of ShowStorage there, as hexadecimal digits"""
     storage_fault: _builtins.str
     """why it could not be read, in words"""
+    lease_left_seconds: _builtins.float
+    """see NodeHeartbeatRequest"""
+    lease_endless: _builtins.bool
     @_builtins.property
     def slots(self) -> _containers.RepeatedCompositeFieldContainer[Global___Slot]: ...
     @_builtins.property
@@ -364,10 +369,12 @@ class RegisterNodeRequest(_message.Message):
         apps_folder: _builtins.str = ...,
         storage_hash: _builtins.str = ...,
         storage_fault: _builtins.str = ...,
+        lease_left_seconds: _builtins.float = ...,
+        lease_endless: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["app_masters", b"app_masters", "apps_folder", b"apps_folder", "boot_id", b"boot_id", "container_manager_address", b"container_manager_address", "containers", b"containers", "cpus", b"cpus", "draining", b"draining", "hangs", b"hangs", "head", b"head", "home", b"home", "host", b"host", "last_hang", b"last_hang", "launcher_id", b"launcher_id", "load", b"load", "mark", b"mark", "memory_gib", b"memory_gib", "node", b"node", "protocol", b"protocol", "python", b"python", "slot_states", b"slot_states", "slots", b"slots", "storage_fault", b"storage_fault", "storage_hash", b"storage_hash", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app_masters", b"app_masters", "apps_folder", b"apps_folder", "boot_id", b"boot_id", "container_manager_address", b"container_manager_address", "containers", b"containers", "cpus", b"cpus", "draining", b"draining", "hangs", b"hangs", "head", b"head", "home", b"home", "host", b"host", "last_hang", b"last_hang", "launcher_id", b"launcher_id", "lease_endless", b"lease_endless", "lease_left_seconds", b"lease_left_seconds", "load", b"load", "mark", b"mark", "memory_gib", b"memory_gib", "node", b"node", "protocol", b"protocol", "python", b"python", "slot_states", b"slot_states", "slots", b"slots", "storage_fault", b"storage_fault", "storage_hash", b"storage_hash", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -382,6 +389,8 @@ class RegisterNodeResponse(_message.Message):
     REGISTRATION_ID_FIELD_NUMBER: _builtins.int
     MARK_FIELD_NUMBER: _builtins.int
     LIMITS_FIELD_NUMBER: _builtins.int
+    LEASE_SECONDS_FIELD_NUMBER: _builtins.int
+    LEASE_GRACE_SECONDS_FIELD_NUMBER: _builtins.int
     container_secret: _builtins.bytes
     """at least 16 bytes"""
     heartbeat_seconds: _builtins.float
@@ -389,6 +398,9 @@ class RegisterNodeResponse(_message.Message):
     registration_id: _builtins.str
     mark: _builtins.str
     """see NodeHeartbeatResponse"""
+    lease_seconds: _builtins.float
+    """see NodeHeartbeatResponse"""
+    lease_grace_seconds: _builtins.float
     @_builtins.property
     def limits(self) -> Global___JobLimits:
         """absent: as before"""
@@ -401,10 +413,12 @@ class RegisterNodeResponse(_message.Message):
         registration_id: _builtins.str = ...,
         mark: _builtins.str = ...,
         limits: Global___JobLimits | None = ...,
+        lease_seconds: _builtins.float = ...,
+        lease_grace_seconds: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["container_secret", b"container_secret", "heartbeat_seconds", b"heartbeat_seconds", "limits", b"limits", "mark", b"mark", "registration_id", b"registration_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["container_secret", b"container_secret", "heartbeat_seconds", b"heartbeat_seconds", "lease_grace_seconds", b"lease_grace_seconds", "lease_seconds", b"lease_seconds", "limits", b"limits", "mark", b"mark", "registration_id", b"registration_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -546,6 +560,8 @@ class NodeHeartbeatRequest(_message.Message):
     SLOT_STATES_FIELD_NUMBER: _builtins.int
     DRAINING_FIELD_NUMBER: _builtins.int
     LOAD_FIELD_NUMBER: _builtins.int
+    LEASE_LEFT_SECONDS_FIELD_NUMBER: _builtins.int
+    LEASE_ENDLESS_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     registration_id: _builtins.str
     response_id: _builtins.int
@@ -554,6 +570,12 @@ class NodeHeartbeatRequest(_message.Message):
     """it was ordered to end, and ends its containers first"""
     load: _builtins.float
     """of the machine: processes that run or wait, mean of a minute"""
+    lease_left_seconds: _builtins.float
+    """of the node's lease as this was sent, so that the arbiter knows which of"""
+    lease_endless: _builtins.bool
+    """its answers arrived; 0: it has ended, or there was none
+    the node's lease has no end
+    """
     @_builtins.property
     def containers(self) -> _containers.RepeatedCompositeFieldContainer[Global___ContainerStatus]:
         """changed since the last acknowledged heartbeat or report"""
@@ -575,10 +597,12 @@ class NodeHeartbeatRequest(_message.Message):
         slot_states: _abc.Iterable[Global___SlotState] | None = ...,
         draining: _builtins.bool = ...,
         load: _builtins.float = ...,
+        lease_left_seconds: _builtins.float = ...,
+        lease_endless: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["app_masters", b"app_masters", "containers", b"containers", "draining", b"draining", "load", b"load", "node", b"node", "registration_id", b"registration_id", "response_id", b"response_id", "slot_states", b"slot_states"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app_masters", b"app_masters", "containers", b"containers", "draining", b"draining", "lease_endless", b"lease_endless", "lease_left_seconds", b"lease_left_seconds", "load", b"load", "node", b"node", "registration_id", b"registration_id", "response_id", b"response_id", "slot_states", b"slot_states"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -597,9 +621,15 @@ class NodeHeartbeatResponse(_message.Message):
     STALLED_APP_MASTERS_FIELD_NUMBER: _builtins.int
     MARK_FIELD_NUMBER: _builtins.int
     DISK_LIMITS_FIELD_NUMBER: _builtins.int
+    LEASE_SECONDS_FIELD_NUMBER: _builtins.int
+    LEASE_GRACE_SECONDS_FIELD_NUMBER: _builtins.int
     response_id: _builtins.int
     mark: _builtins.str
     """how far the arbiter's journal is written; kept, and returned with the next registration"""
+    lease_seconds: _builtins.float
+    """the node holds its slots for so long, from the sending of the request on; 0: without an end"""
+    lease_grace_seconds: _builtins.float
+    """before that end its workers are ordered to save and leave"""
     @_builtins.property
     def revocations(self) -> _containers.RepeatedCompositeFieldContainer[Global___Revocation]: ...
     @_builtins.property
@@ -628,10 +658,12 @@ class NodeHeartbeatResponse(_message.Message):
         stalled_app_masters: _abc.Iterable[Global___StalledAppMaster] | None = ...,
         mark: _builtins.str = ...,
         disk_limits: _abc.Iterable[Global___DiskLimit] | None = ...,
+        lease_seconds: _builtins.float = ...,
+        lease_grace_seconds: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["disk_limits", b"disk_limits", "fences", b"fences", "mark", b"mark", "response_id", b"response_id", "revocations", b"revocations", "stalled_app_masters", b"stalled_app_masters", "start_app_masters", b"start_app_masters", "stop_app_masters", b"stop_app_masters", "tunes", b"tunes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["disk_limits", b"disk_limits", "fences", b"fences", "lease_grace_seconds", b"lease_grace_seconds", "lease_seconds", b"lease_seconds", "mark", b"mark", "response_id", b"response_id", "revocations", b"revocations", "stalled_app_masters", b"stalled_app_masters", "start_app_masters", b"start_app_masters", "stop_app_masters", b"stop_app_masters", "tunes", b"tunes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from eunomia import __version__
 
-PROTOCOL: Final = 2
+PROTOCOL: Final = 3
 """Of arbiter and launchers; another number with each change that an older side would not bear."""
 VERSION: Final = __version__
 PYTHON: Final = f"{sys.version_info.major}.{sys.version_info.minor}"

@@ -28,6 +28,7 @@ from eunomia_appmaster.node.own_ends_limit import OwnEndsLimit
 from eunomia_appmaster.node.process_name import name_process
 from eunomia_appmaster.service.certificates import Certificates
 from eunomia_appmaster.service.clean_rule import clean_by_rule
+from eunomia_appmaster.service.longer_leases import lengthen_leases
 from eunomia_appmaster.service.reserve import DEFAULT_MIB, Reserve
 from eunomia_appmaster.service.server import check_address, mend, publish, publish_ca, start_server
 from eunomia_appmaster.service.service import Service
@@ -61,6 +62,8 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--heartbeat-seconds", type=float, default=1.0)
     options.add_argument("--node-silence-seconds", type=float, default=90.0)
+    options.add_argument("--node-lease-seconds", type=float, default=90.0)
+    options.add_argument("--stop-lease-seconds", type=float, default=900.0)
     options.add_argument("--app-master-silence-seconds", type=float, default=30.0)
     options.add_argument("--step-limit-seconds", type=float, default=30.0)
     options.add_argument("--checkpoint-steps", type=int, default=200)
@@ -92,6 +95,8 @@ def settings_of(options: argparse.Namespace) -> Settings:
         seed=options.seed,
         heartbeat=Seconds(options.heartbeat_seconds),
         node_silence=Seconds(options.node_silence_seconds),
+        node_lease=Seconds(options.node_lease_seconds),
+        stop_lease=Seconds(options.stop_lease_seconds),
         app_master_silence=Seconds(options.app_master_silence_seconds),
         step_limit=Seconds(options.step_limit_seconds),
         checkpoint_steps=options.checkpoint_steps,
@@ -136,6 +141,8 @@ async def run(settings: Settings, folder: Path) -> None:
     signalled = asyncio.create_task(_signalled())
     await asyncio.wait([work, signalled], return_when=asyncio.FIRST_COMPLETED)
     failed = work.exception() if work.done() else None
+    if failed is None:
+        await lengthen_leases(service)
     tasks = (work, signalled, mending, watching, cleaning)
     for task in tasks:
         task.cancel()

@@ -5,16 +5,15 @@ restart it adds the time for which no arbiter ran, since jobs ran on: by the mac
 either, and by Unix time only if the machine itself was restarted meanwhile.
 """
 
-from pathlib import Path
 from typing import Any, Final
 
 from eunomia.journal.journal import Journal, Step
 from eunomia.units import ZERO, Seconds
+from eunomia_appmaster.node.boot import boot_id
 from eunomia_appmaster.node.system import MACHINE, System
 
 BOOT: Final = "boot"
 """In the journal's meta: ``{"id": ..., "after_step": ...}``; later steps were written since the boot of that id."""
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Clock:
@@ -53,11 +52,3 @@ class Clock:
     def now(self) -> Seconds:
         """Seconds since the first start."""
         return Seconds(self._system.monotonic() + self._offset)
-
-
-def boot_id() -> str:
-    """Return an id of this boot of the machine; empty if the system has none."""
-    try:
-        return _BOOT_ID.read_text(encoding="ascii").strip()
-    except OSError:
-        return ""

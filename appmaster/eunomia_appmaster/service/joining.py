@@ -32,6 +32,7 @@ async def join(service: Service, request: pb.RegisterNodeRequest) -> Node:
         epoch = int(service.view.last_epoch)
         check_epochs(request, epoch)
         service.profile.stages(layout.cluster, place=f"node {request.node}")
+        service.nodes.leases.begin()
         service.nodes.move_to(layout)  # before the step, whose decision may grant its slots
         dirty = _is_dirty(request)
         events: list[Event] = [one.event for one in machines]

@@ -201,6 +201,7 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
             max_bid_rows=MOST_BID_ROWS,
             max_bid_parts=MOST_BID_PARTS,
             mark=service.marks.present,
+            lease_seconds=service.nodes.leases.seconds if service.nodes.are_several else 0.0,
             node_authority=service.node_authority.pem() if any(token.certificate_name for token in tokens) else b"",
         )
 

@@ -15,6 +15,7 @@ from eunomia.errors import InputError
 from eunomia.units import NEVER, NONE, Seconds
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.service.deciding import check_change
+from eunomia_appmaster.service.node_leases import lease_words
 from eunomia_appmaster.service.nodes import Node
 from eunomia_appmaster.service.refusals import refuse
 from eunomia_appmaster.service.service import Service
@@ -123,12 +124,14 @@ class NodeCalls:
             held=len(held),
             load=node.load if node.registered else None,
             heard_seconds=node.silent_seconds if node.calls or node.lost else None,
-            why=_why(node, service.upkeep.order(node.name).why, leaves=leaves),
+            why=_why(node, service.upkeep.order(node.name).why, leaves=leaves)
+            or lease_words(node.silent_seconds, node.lease),
             version=node.version,
             ends_in_seconds=max(0.0, ends) if drains and held and math.isfinite(ends) else None,
             address=node.container_manager_address,
             head=node.is_head,
             leaves=leaves,
+            lease_seconds=None if node.lost or math.isinf(node.lease.ends_at) else node.lease.left_seconds,
         )
 
 

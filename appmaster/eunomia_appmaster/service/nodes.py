@@ -19,6 +19,7 @@ from eunomia_appmaster.node.loop_clock import LoopClock
 from eunomia_appmaster.node.system import MACHINE, System
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.service.layout import Layout
+from eunomia_appmaster.service.node_leases import HeldLease, NodeLeases
 from eunomia_appmaster.service.tuned import retuned, settings
 
 log = structlog.get_logger()
@@ -66,6 +67,7 @@ class Node:
         self.app_masters: dict[str, pb.AppMasterStatus] = {}
         self.heard_at = self._system.uptime()
         """Uptime of its last call."""
+        self.lease = HeldLease(system=system)
         self.lost = False
         self.fence: int | None = None
         """The last epoch given: all processes up to it must have ended before the node counts as back."""
@@ -106,6 +108,7 @@ class Node:
         self.slots = frozenset(slot.index for slot in request.slots)
         self.unlike = False
         self.slot_states, self.containers, self.app_masters = {}, {}, {}
+        self.lease.heard(request.lease_left_seconds, endless=request.lease_endless)
         self.hear(request.containers, request.app_masters, request.slot_states, draining=request.draining)
         self.order(frozenset(), force=True)
 
@@ -200,19 +203,78 @@ class Nodes:
 
     Args:
         layout: the slot of each GPU; None before the first machine registers.
-        silence: seconds after which a silent machine is lost.
+        silence: seconds after which a silent machine is lost, once its lease has ended.
+        leases: of machines.
         system: has the machine's clock.
     """
 
-    def __init__(self, layout: Layout | None, silence: Seconds, *, system: System = MACHINE) -> None:
+    def __init__(
+        self, layout: Layout | None, silence: Seconds, leases: NodeLeases, *, system: System = MACHINE
+    ) -> None:
         self._system = system
         self.layout = layout
         self.silence = silence
+        self.leases = leases
         self.clock = LoopClock(system.uptime)
         """Counts silence while the arbiter's loop runs; each look at the machines ticks it."""
         self.deadlines: dict[int, float] = {}
         """By GPU that is leaving: when it is killed, by ``System.monotonic``."""
         self._nodes = {name: Node(name, system=system) for name in (layout.nodes if layout is not None else ())}
+        if leases.were_given or self.are_several:
+            leases.begin()
+            for node in self:
+                node.lease.ends_at = system.uptime() + leases.longest
+
+    # --- their leases ----------------------------------------------------------------------------------------------
+
+    @property
+    def are_several(self) -> bool:
+        """Whether the cluster has more than one node."""
+        return self.layout is not None and len(self.layout.nodes) > 1
+
+    def is_leased(self, node: Node) -> bool:
+        """Return whether a node holds its slots by a lease that ends; the arbiter's own does if it is not alone."""
+        return self.are_several or not node.is_head
+
+    def lease_seconds(self, node: Node) -> float:
+        """Return the length of the lease that a node gets with an answer; 0: it has no end."""
+        return self.leases.seconds if self.is_leased(node) else 0.0
+
+    def is_over(self, node: Node) -> bool:
+        """Return whether a node's lease has ended, with the margin, so that nothing of it runs; true without leases."""
+        return not self.is_leased(node) or self._system.uptime() > node.lease.ends_at + self.leases.margin
+
+    def are_here(self) -> bool:
+        """Return whether the arbiter, as it starts, need wait for no machine more; each call ticks the clock.
+
+        It waits for a first one, and for those that it knows for the time after which they are lost.
+        """
+        self.clock.tick()
+        if self.layout is None:
+            return any(node.registered for node in self)
+        wait = max(float(self.silence), self.leases.ordinary_wait) if self.are_several else self.silence
+        return all(node.registered or self.clock.silence(node.heard_at) > wait for node in self)
+
+    def unheard(self, view: ClusterView) -> Iterator[MachineLost]:
+        """Yield the free slots of nodes that have not been heard and may hold a lease: they are not given out."""
+        for node in self if self.layout is not None else ():
+            if self.layout is None or node.registered or node.lost or self.is_over(node):
+                continue
+            held = view.gpus
+            gpus = [
+                gpu
+                for gpu in self.layout.gpus_of(node.name)
+                if held.app[gpu] == NONE and held.state[gpu] not in (GpuState.LEAVING, GpuState.DOWN)
+            ]
+            node.down |= {self.layout.places[gpu].slot: view.last_epoch for gpu in gpus}
+            log.warning("node.unheard", node=node.name, slots_left_out=len(gpus))
+            for machine, free in self.layout.by_machine(gpus).items():
+                yield MachineLost(machine=machine, gpus=free)
+
+    def note_renewals(self) -> None:
+        """Let the journal know once no node holds a lease of an earlier process."""
+        if all(node.lost or node.lease.left_seconds <= self.leases.seconds for node in self if self.is_leased(node)):
+            self.leases.all_renewed()
 
     def __iter__(self) -> Iterator[Node]:
         return iter(self._nodes.values())
@@ -290,7 +352,7 @@ class Nodes:
     def _lost(self, view: ClusterView, layout: Layout) -> Iterator[MachineLost]:
         for node in self:
             silent = self.clock.silence(node.heard_at)
-            if not node.lost and silent > self.silence:
+            if not node.lost and silent > self.silence and self.is_over(node):
                 log.warning("machine.lost", node=node.name, silent_seconds=round(silent, 1))
                 node.lost = True
                 node.registration_id = ""  # it has to register again, and is fenced then

@@ -31,6 +31,7 @@ from eunomia_appmaster.service.journaled import LOST_NOTE, apps_of, kept_of, unk
 from eunomia_appmaster.service.marks import UNTIL, Loss, Marks
 from eunomia_appmaster.service.master_environment import master_environment
 from eunomia_appmaster.service.node_authority import NodeAuthority
+from eunomia_appmaster.service.node_leases import NodeLeases
 from eunomia_appmaster.service.nodes import Node, Nodes, OrderKey
 from eunomia_appmaster.service.reserve import Reserve
 from eunomia_appmaster.service.sessions import NewsWriter, Session
@@ -102,7 +103,8 @@ class Service:
         self.seed = kept.seed
         self._served_before = kept.profile
         self._begun = kept.begun
-        self.nodes = Nodes(kept.layout, settings.node_silence, system=system)
+        leases = NodeLeases(journal, settings.node_lease, settings.stop_lease)
+        self.nodes = Nodes(kept.layout, settings.node_silence, leases, system=system)
         self.apps = SubmittedApps(
             settings.apps, apps_of(journal), keep=settings.keep_apps, archive=EndedApps(journal.path)
         )
@@ -188,14 +190,7 @@ class Service:
 
     async def _await_machines(self) -> None:
         """Wait for a first machine; machines that the journal knows have the silence limit to register."""
-        while True:
-            known = self.nodes.layout is not None
-            if (
-                any(node.registered for node in self.nodes)
-                if not known
-                else all(node.registered or node.silent_seconds > self.settings.node_silence for node in self.nodes)
-            ):
-                return
+        while not self.nodes.are_here():
             await asyncio.sleep(0.02)
 
     def _begin(self) -> None:
@@ -245,6 +240,7 @@ class Service:
         self.nodes.restore(arbiter.view)
         self._lose_machines_ahead(arbiter)
         self.driver.put(self.nodes.events(arbiter.view))  # before a round could give out a slot that is missing
+        self.driver.put(self.nodes.unheard(arbiter.view))
         self._store_profile(last is None)
         self._end_lost(arbiter.view)
         self.refresh()
@@ -315,6 +311,7 @@ class Service:
             return
         async with self._driver.lock:
             self._driver.put(self.nodes.events(self.view))
+            self.nodes.note_renewals()
             self._driver.put(unused(self.apps.live, self.view, self.nodes))
             self.refresh()
 
@@ -323,6 +320,7 @@ class Service:
         if self.meters is not None:
             self.meters.note(decision, self.driver.arbiter.spent)
         self.upkeep.follow(self.view.cluster)
+        self.nodes.leases.most_grace = self.driver.arbiter.serving.rounds.suspend_grace
         self._warn(decision, decision.now)
         self.refresh()
 
@@ -362,6 +360,8 @@ class Service:
         """Return all present orders of a node."""
         return launcher.NodeHeartbeatResponse(
             response_id=node.response_id,
+            lease_seconds=node.lease.given(self.nodes.lease_seconds(node)),
+            lease_grace_seconds=self.nodes.leases.grace,
             mark=self.marks.present,
             revocations=self._revocations(node),
             start_app_masters=[self._start_order(node, app, attempt) for app, attempt in self._to_start(node)],
@@ -394,6 +394,7 @@ class Service:
         keys |= {("stalled", order.app, order.attempt) for order in self._stalled(node)}
         keys |= {("stop", app.name) for app in self._to_stop(node)}
         keys |= {("fence", fence.slot, fence.epoch) for fence in self.nodes.fences(node)}
+        keys.add(("lease", self.nodes.lease_seconds(node)))
         keys |= {("tune", tune.slot, tune.epoch, tune.cpus) for tune in self._tunes(node)}
         return frozenset(keys)
 

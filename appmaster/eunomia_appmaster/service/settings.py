@@ -37,6 +37,10 @@ class Settings:
     """Seconds after which a launcher's heartbeat without news is answered."""
     node_silence: Seconds = Seconds(90.0)
     """Seconds of silence after which a machine is lost: its launcher may be stopped for 60 s, and is replaced then."""
+    node_lease: Seconds = Seconds(90.0)
+    """Seconds for which an answered node of several holds its slots; see ``node_leases``."""
+    stop_lease: Seconds = Seconds(900.0)
+    """The same, as given before an orderly end of this process, so that a restart ends no work."""
     app_master_silence: Seconds = Seconds(30.0)
     """Seconds without a call of an app master, while its launcher answers, after which it is ended as one that hangs;
     at least ten heartbeats."""

@@ -14,6 +14,7 @@ from eunomia_appmaster.service.calling_back import check_reached
 from eunomia_appmaster.service.changing import change
 from eunomia_appmaster.service.joining import check_versions, join
 from eunomia_appmaster.service.layout import Layout
+from eunomia_appmaster.service.node_leases import BEATS
 from eunomia_appmaster.service.nodes import Node, wait_for_change
 from eunomia_appmaster.service.rates import Rate, peer_of
 from eunomia_appmaster.service.refusals import header_text
@@ -67,6 +68,8 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
             container_secret=service.tokens.container_secret(node.name),
             heartbeat_seconds=self._heartbeat_seconds,
             registration_id=node.registration_id,
+            lease_seconds=node.lease.given(service.nodes.lease_seconds(node)),
+            lease_grace_seconds=service.nodes.leases.grace,
             mark=service.marks.present,
             limits=service.settings.job_limits.message(),
         )
@@ -89,6 +92,7 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
         node = await self._known(request, context)
         node.calls += 1
         node.load = request.load
+        node.lease.heard(request.lease_left_seconds, endless=request.lease_endless)
         node.hear(request.containers, request.app_masters, request.slot_states, draining=request.draining)
         await self._service.look()
         registration = node.registration_id
@@ -103,7 +107,12 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
             node.waiting -= 1
         node.hear((), (), ())
         if node.response_id == request.response_id or not self._service.decides:
-            return pb.NodeHeartbeatResponse(response_id=node.response_id, mark=self._service.marks.present)
+            return pb.NodeHeartbeatResponse(
+                response_id=node.response_id,
+                mark=self._service.marks.present,
+                lease_seconds=node.lease.given(self._service.nodes.lease_seconds(node)),
+                lease_grace_seconds=self._service.nodes.leases.grace,
+            )
         async with self._service.driver.lock:
             return self._service.orders(node)
 
@@ -127,6 +136,8 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
         if service.nodes.layout is None:
             layout = Layout.of([request])
             service.journal.set_meta(layout=layout.encoded())
+            if not request.head:
+                service.nodes.leases.begin()
             service.nodes.layout = layout
         elif request.node not in service.nodes.layout.slots:
             if why := service.upkeep.refusal(request.node, request.launcher_id):
@@ -176,7 +187,8 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
     @property
     def _heartbeat_seconds(self) -> float:
         settings = self._service.settings
-        return min(float(settings.node_heartbeat), float(settings.node_silence) / 4.0)
+        lease = float(settings.node_lease)
+        return min(float(settings.node_heartbeat), float(settings.node_silence) / 4.0, lease / BEATS)
 
     async def _known(self, request: "pb.NodeHeartbeatRequest | pb.ReportContainersRequest", context: Context) -> Node:
         try:

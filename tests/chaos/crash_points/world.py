@@ -164,6 +164,7 @@ class World:
             checkpoint_steps=8,
             seed=3,
             node_silence=Seconds(90.0 if cut_at is None else CUT_SECONDS / 3.0),
+            node_lease=Seconds(90.0 if cut_at is None else CUT_SECONDS / 3.0),
         )
         self._arbiter: Process | None = None
         self._service: service.Service | None = None

@@ -1,0 +1,13 @@
+"""The identity of this start of the machine."""
+
+from pathlib import Path
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+def boot_id() -> str:
+    """Return an id of this boot of the machine; empty if the system has none."""
+    try:
+        return _BOOT_ID.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
