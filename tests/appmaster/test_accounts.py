@@ -18,7 +18,7 @@ from eunomia_appmaster.launcher.app_masters import AppMasters
 from eunomia_appmaster.launcher.containers import Containers
 from eunomia_appmaster.launcher.links import link_again
 from eunomia_appmaster.launcher.node import Node
-from eunomia_appmaster.launcher.output_limit import _shorten_as_owner
+from eunomia_appmaster.launcher.output_limit import _bound_as_owner, shorten
 from eunomia_appmaster.launcher.own_ends import last_words
 from eunomia_appmaster.launcher.owners import check_owner
 from eunomia_appmaster.launcher.quotas import Quotas
@@ -283,8 +283,13 @@ def test_links_at_logs_and_older_copies_reach_no_file_of_roots(app: Path, logins
         (app / "submission.json.old").symlink_to(root / "secret")
     before = {path.name: path.read_bytes() for path in root.iterdir() if path.is_file()}
     for path in (app / "1" / "stdout.log", app / "2" / "log"):
-        with pytest.raises(OSError):
-            _shorten_as_owner(app, path, 1 << 16)
+        with as_owner(app), pytest.raises(OSError):
+            shorten(path, 1 << 16)
+    own = app / "1" / "output" / "a1-i1-g1.box.stdout.log"
+    with as_owner(app):
+        own.parent.mkdir()
+        own.symlink_to(root / "log")
+    assert [path for path, _ in _bound_as_owner(app, app / "1", "box", 1 << 16)] == [own]
     assert last_words(app / "appmaster.err.log") == ""
     with pytest.raises(OSError):
         write_stacks(app / "appmaster" / "stacks" / "1.txt", app, [], "why", owned=app)

@@ -39,7 +39,7 @@ def failed(number: int, why: str = WHY) -> pb.JobFailed:
 
 
 def log_of(lab: Any, number: int) -> str:
-    return str(lab.folder / "state" / "apps" / "ana" / str(number) / "stderr.log")
+    return str(lab.folder / "state" / "apps" / "ana" / str(number) / "output")
 
 
 def test_a_finished_app_shows_its_failed_trial_on_every_screen(lab: Any) -> None:

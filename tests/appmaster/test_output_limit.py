@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from appmaster.launcher_lab import eventually, lab
+from eunomia_appmaster.app.outputs import STDOUT, newest_output, output_files, own_output
 from eunomia_appmaster.commands.logs import _write_end, _write_from
-from eunomia_appmaster.launcher.output_limit import shorten
+from eunomia_appmaster.launcher.output_limit import _bound_as_owner, shorten
 from eunomia_appmaster.node.job_limits import MIB, JobLimits
 
 MOST = MIB
@@ -30,7 +31,7 @@ def blocks(path: Path) -> int:
 
 def shown(path: Path, lines: int) -> str:
     out = io.BytesIO()
-    _write_end(path, lines, out)
+    _write_end([path], lines, out)
     return out.getvalue().decode()
 
 
@@ -129,3 +130,39 @@ def test_a_launcher_bounds_what_a_worker_prints_while_it_runs(tmp_path: Path) ->
         made.completed("ana-1.r1.1")
         kept = numbers(shown(path, 0))
         assert kept == list(range(kept[0], 40001)) and len(kept) > 1000
+
+
+def test_files_of_starts_follow_each_other_and_the_oldest_go_first(tmp_path: Path) -> None:
+    assert output_files(tmp_path, STDOUT) == [tmp_path / STDOUT]
+    (tmp_path / STDOUT).write_text("of an earlier version\n")
+    starts = [(1, 2, "b"), (1, 10, "a"), (1, 10, "b"), (2, 3, "a")]
+    for attempt, incarnation, node in starts:
+        path = own_output(tmp_path, attempt, incarnation, node, STDOUT)
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"{attempt} {incarnation} {node}\nmore\n")
+    (tmp_path / "output" / "a1-i2-g1.b.stderr.log").write_text("an error\n")
+    files = output_files(tmp_path, STDOUT)
+    assert [path.name for path in files[1:]] == [
+        f"a{attempt}-i{incarnation}-g1.{node}.stdout.log" for attempt, incarnation, node in starts
+    ]
+    out = io.BytesIO()
+    ends = _write_end(files, 3, out)
+    assert out.getvalue() == b"more\n2 3 a\nmore\n"
+    assert {path: path.stat().st_size for path in files} == ends
+    whole = io.BytesIO()
+    _write_end(files, 0, whole)
+    assert whole.getvalue().startswith(b"of an earlier version\n1 2 b\nmore\n1 10 a\n")
+    assert newest_output(tmp_path, STDOUT) == files[-1]
+    files[-1].write_text("")
+    assert newest_output(tmp_path, STDOUT) == files[-2], "a start that has not written yet"
+
+
+def test_of_a_stream_the_oldest_files_are_deleted_by_the_node_of_the_newest_start_alone(tmp_path: Path) -> None:
+    for incarnation, node in ((1, "a"), (2, "b"), (3, "a"), (4, "b")):
+        path = own_output(tmp_path, 1, incarnation, node, STDOUT)
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"x\n" * (MIB // 4))
+    assert _bound_as_owner(tmp_path, tmp_path, "a", MOST) == []
+    assert len(output_files(tmp_path, STDOUT)) == 5, "a start on the other node is newer"
+    assert _bound_as_owner(tmp_path, tmp_path, "b", MOST) == []
+    assert [path.name[:5] for path in output_files(tmp_path, STDOUT)[1:]] == ["a1-i3", "a1-i4"]

@@ -14,6 +14,7 @@ from typing import Any
 import grpc
 import pytest
 from tests.appmaster import serving_lab
+from tests.appmaster.job_output import Output
 from tests.appmaster.serving_lab import PATIENCE_SECONDS, SCRIPT, client, eventually, ready, supervisor
 
 from eunomia import cli
@@ -72,7 +73,7 @@ def test_killed_arbiters_and_launchers_are_restarted_and_jobs_go_on(tmp_path: Pa
             first, second = arbiter.submit(work(tmp_path, "ana")), arbiter.submit(work(tmp_path, "bob"))
             eventually(lambda: arbiter.app("ana").slots == 2 or arbiter.app("bob").slots == 2)
             holder = "ana" if arbiter.app("ana").slots else "bob"
-            stdout = made.state_dir / "apps" / holder / "1" / "stdout.log"
+            stdout = Output(made.state_dir / "apps" / holder / "1")
             eventually(lambda: stdout.exists() and stdout.read_text().count("up") == 2)
             for _ in range(2):
                 before = made.arbiter.pid
@@ -101,7 +102,7 @@ def test_a_bad_frame_of_the_log_is_asked_about_and_an_answer_ends_no_work(
     with supervisor(tmp_path) as made, client(made) as arbiter:
         assert made.arbiter is not None
         arbiter.submit(work(tmp_path))
-        stdout = made.state_dir / "apps" / "ana" / "1" / "stdout.log"
+        stdout = Output(made.state_dir / "apps" / "ana" / "1")
         eventually(lambda: stdout.exists() and stdout.read_text().count("up") == 2)
         log = made.state_dir / "journal.sqlite-wal"
         eventually(lambda: log.stat().st_size > 0)
@@ -162,7 +163,7 @@ def test_a_child_that_cannot_be_started_is_tried_again(tmp_path: Path) -> None:
 def test_a_launcher_that_is_killed_as_a_run_ends_leaves_no_containers(tmp_path: Path) -> None:
     with supervisor(tmp_path) as made, client(made) as arbiter:
         arbiter.submit(work(tmp_path))
-        stdout = made.state_dir / "apps" / "ana" / "1" / "stdout.log"
+        stdout = Output(made.state_dir / "apps" / "ana" / "1")
         eventually(lambda: stdout.exists() and stdout.read_text().count("up") == 2)
         live = made.state_dir / "launcher" / "live"
         pids = [json.loads((one / "container.json").read_text())["pid"] for one in live.iterdir()]
@@ -182,7 +183,7 @@ def test_a_clean_stop_suspends_jobs_and_a_new_start_resumes_them(tmp_path: Path)
     file = work(tmp_path)
     with supervisor(tmp_path) as made, client(made) as arbiter:
         arbiter.submit(file)
-        stdout = made.state_dir / "apps" / "ana" / "1" / "stdout.log"
+        stdout = Output(made.state_dir / "apps" / "ana" / "1")
         eventually(lambda: stdout.exists() and "up" in stdout.read_text())
         pids = [made.arbiter.pid, made.launcher.pid] if made.arbiter and made.launcher else []
     for pid in pids:
@@ -467,7 +468,7 @@ def test_logs_of_an_app_name_their_job(tmp_path: Path, capfd: pytest.CaptureFixt
 
 
 def _logs(folder: Path) -> str:
-    path = folder / "state" / "apps" / "ana" / "1" / "stdout.log"
+    path = Output(folder / "state" / "apps" / "ana" / "1")
     return path.read_text() if path.exists() else ""
 
 
@@ -513,7 +514,7 @@ def test_a_second_signal_to_serve_leaves_no_worker_that_ignores_sigterm(tmp_path
         eventually(lambda: (tmp_path / "log").read_bytes().count(b"serving at"))
         with Client(state_dir=tmp_path / "state") as arbiter:
             arbiter.submit(file)
-        stdout = tmp_path / "state" / "apps" / "ana" / "1" / "stdout.log"
+        stdout = Output(tmp_path / "state" / "apps" / "ana" / "1")
         pid = eventually(lambda: stdout.exists() and stdout.read_text().partition("up ")[2].strip())
         serve.send_signal(signal.SIGINT)
         serve.send_signal(signal.SIGINT)

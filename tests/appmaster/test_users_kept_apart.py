@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 
 from appmaster.accounts_lab import Served, accounts, needs_root, open_folder, python_for
+from appmaster.job_output import Output
 from appmaster.launcher_lab import eventually
 from eunomia import cli
 from eunomia.errors import InputError
 from eunomia_appmaster.app.cleaning import remove_app
+from eunomia_appmaster.app.outputs import STDOUT, newest_output
 from eunomia_appmaster.client import Client
 from eunomia_appmaster.node.file_rights import as_account
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
@@ -146,11 +148,14 @@ def test_one_users_script_reaches_nothing_of_anothers_or_of_roots(
     state = served.state
     (ana.work / "end").unlink(missing_ok=True)
     ana.submit("good")
-    out = state / "apps" / "good" / "1" / "stdout.log"
+    out = Output(state / "apps" / "good" / "1")
     eventually(lambda: out.exists() and "up" in out.read_text(), "the good user's worker")
     mine = processes(ana.account.pw_uid)
     worker = next(pid for pid, command in mine.items() if "train.py" in command or "worker" in command)
-    assert all(path.stat().st_uid == ana.account.pw_uid for path in (out, state / "apps" / "good" / "master"))
+    assert all(
+        path.stat().st_uid == ana.account.pw_uid
+        for path in (newest_output(state / "apps" / "good" / "1", STDOUT), state / "apps" / "good" / "master")
+    )
     assert f"up {ana.account.pw_uid} {ana.account.pw_dir}" in out.read_text()
     shepherd = parent_of(worker)
     assert Path(f"/proc/{shepherd}").stat().st_uid == 0, "the shepherd keeps the launcher's account"
@@ -221,7 +226,7 @@ def test_a_search_that_has_ended_goes_on_under_the_login(served: Served, ana: Us
     name = ana.client.submit(ana.work / "search.toml", text=text).name
     eventually(lambda: ana.client.app(name).state in ("finished", "failed"), "the first trial")
     assert ana.client.more_trials(name, 1).trials == 2
-    out = served.state / "apps" / name / "2" / "stdout.log"
+    out = Output(served.state / "apps" / name / "2")
     eventually(lambda: out.exists() and f"as {ana.account.pw_uid}" in out.read_text(), "the second trial")
     eventually(lambda: ana.client.app(name).state in ("finished", "failed"), "its end")
 
@@ -243,7 +248,7 @@ def test_a_worker_talks_with_the_launcher_over_its_own_socket_alone(served: Serv
     ana.put("talks.py", script + WAITS)
     (ana.work / "end").unlink(missing_ok=True)
     ana.submit("talks", "talks.py")
-    out = served.state / "apps" / "talks" / "1" / "stdout.log"
+    out = Output(served.state / "apps" / "talks" / "1")
     eventually(lambda: out.exists() and "up" in out.read_text(), "its words")
     connected, address = out.read_text().split()[:2]
     assert connected == "True"
@@ -280,7 +285,7 @@ def test_each_user_has_a_zygote_of_its_own_and_apps_go_on_over_a_launchers_death
         user.put("train.py", WAITS)
         user.submit(f"long-{user.name}")
     for user in (ana, bob):
-        out = served.state / "apps" / f"long-{user.name}" / "1" / "stdout.log"
+        out = Output(served.state / "apps" / f"long-{user.name}" / "1")
         eventually(lambda out=out: out.exists() and "up" in out.read_text(), f"the worker of {user.name}")
     logs = {path.name for path in (served.state / "launcher").glob("zygote-*.log")}
     assert logs == {f"zygote-{user.account.pw_name}.log" for user in (ana, bob)}

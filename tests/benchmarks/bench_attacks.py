@@ -25,6 +25,7 @@ import numpy as np
 
 from eunomia.errors import EunomiaError
 from eunomia_appmaster.app.cleaning import bytes_of
+from eunomia_appmaster.app.outputs import STDOUT, newest_output
 from eunomia_appmaster.client import Client
 from eunomia_appmaster.node.supervisor import Serving, Supervisor
 
@@ -133,7 +134,7 @@ def output(place: Place) -> str:
     """Print 1 GiB as fast as the disk takes it."""
     place.submit("printer", OUTPUT)
     figures = place.calls(place.seconds)
-    log = place.apps / "printer" / "1" / "stdout.log"
+    log = newest_output(place.apps / "printer" / "1", STDOUT)
     state = log.stat()
     place.client.cancel("printer")
     return (

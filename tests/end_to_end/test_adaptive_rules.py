@@ -12,6 +12,7 @@ import pytest
 
 from eunomia.contract.events import Adapted
 from eunomia.journal.journal import Step, read_journal
+from eunomia_appmaster.app.outputs import STDOUT, newest_output
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parent.parent / "docs" / "examples" / "adapting"
@@ -55,7 +56,7 @@ def trained(folder: Path, texts: Mapping[str, str]) -> tuple[dict[str, list[Epoc
         ended = ("finished", "failed", "killed")
         lab.eventually(lambda: sum(app.state in ended for app in client.list(ended=True).apps) == len(texts))
         assert {app.state for app in client.list(ended=True).apps} == {"finished"}
-        logs = {name: (serving.state_dir / "apps" / name / "1" / "stdout.log").read_text() for name in texts}
+        logs = {name: newest_output(serving.state_dir / "apps" / name / "1", STDOUT).read_text() for name in texts}
     with read_journal(folder / "state" / "journal.sqlite") as journal:
         steps = list(journal.steps())
     epochs = {

@@ -4,7 +4,8 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
@@ -13,6 +14,7 @@ import typer
 from eunomia.errors import InputError
 from eunomia.model.shapes import value
 from eunomia_appmaster.app.names import in_order, no_such_job
+from eunomia_appmaster.app.outputs import STDERR, STDOUT, output_files
 from eunomia_appmaster.client import OVER, Client
 from eunomia_appmaster.commands.console import Address, StateDir
 from eunomia_appmaster.launcher.output_limit import first_byte
@@ -46,17 +48,19 @@ def logs(
         shown = f"{app}/{int(number)}" if number else next(iter(known.jobs), f"{app}/1")
         if not master and shown not in known.jobs and (number or known.jobs or not follow):
             raise no_such_job(job, known.jobs, [app], place=None if run is None else str(run))
-        files = _files(known.folder, shown.rpartition("/")[2], errors=errors, master=master)
-        if not master and shown in known.waiting and not any(map(os.path.exists, files)):
+        streams = _streams(known.folder, shown.rpartition("/")[2], errors=errors, master=master)
+        written = any(os.path.exists(file) for stream in streams for file in stream())  # noqa: PTH110 - any name
+        if not master and shown in known.waiting and not written:
             if not follow:
                 raise InputError(f"{shown} has not started: it waits (eunomia explain {shown} says why)")
             typer.echo(f"{shown} has not started: it waits", err=True)
-        if not any(map(os.path.exists, files)) and not follow:
-            raise InputError("a job must have written something to be shown", value=f"nothing in {files[0].parent}")
+        if not written and not follow:
+            value = f"nothing in {streams[0]()[0].parent}"
+            raise InputError("a job must have written something to be shown", value=value)
         if not number and not master:
             typer.echo(_whose(app, shown, known), err=True)
         try:
-            _show(files, lines, client if follow else None, app, shown)
+            _show(streams, lines, client if follow else None, app, shown)
         except KeyboardInterrupt:
             pass
         except PermissionError as error:  # such as of a link of the user's to a file that is not its own
@@ -119,36 +123,54 @@ def _whose(app: str, shown: str, known: Known) -> str:
     return f"log of {shown}, the first of {app}'s {others + 1} jobs (eunomia logs {app}/N shows another's)"
 
 
-def _files(folder: Path, number: str, *, errors: bool, master: bool) -> list[Path]:
+Stream = Callable[[], Sequence[Path]]
+"""Returns the present files of a stream, the oldest first."""
+
+
+def _streams(folder: Path, number: str, *, errors: bool, master: bool) -> list[Stream]:
     if master:
-        return [folder / "appmaster.err.log"]
-    return (
-        [folder / number / "stderr.log"]
-        if errors
-        else [folder / number / name for name in ("stdout.log", "stderr.log")]
-    )
+        return [lambda: [folder / "appmaster.err.log"]]
+    return [partial(output_files, folder / number, name) for name in ([STDERR] if errors else [STDOUT, STDERR])]
 
 
-def _show(files: Sequence[Path], lines: int, client: Client | None, app: str, job: str) -> None:
-    """Write the ends of the files; with a client, continue until the job has ended."""
+def _show(streams: Sequence[Stream], lines: int, client: Client | None, app: str, job: str) -> None:
+    """Write the ends of the streams; with a client, continue until the job has ended."""
     out = sys.stdout.buffer
-    places = {file: _write_end(file, lines, out) for file in files}
+    places: dict[Path, int] = {}
+    for stream in streams:
+        places |= _write_end(stream(), lines, out)
     while client is not None:
         over = _is_over(client, app, job)
-        for file, place in places.items():
-            places[file] = _write_from(file, place, out)
+        for file in [file for stream in streams for file in stream()]:
+            places[file] = _write_from(file, places.get(file, 0), out)
         if over:
             return
         time.sleep(LOOK_SECONDS)
 
 
-def _write_end(file: Path, lines: int, out: BinaryIO) -> int:
-    """Write the last lines, and return the file's end."""
-    if not os.path.exists(file):  # noqa: PTH110 - also under a name that no disk takes
-        return 0
-    size = file.stat().st_size
-    start = _start_of_last(file, lines, size) if lines else 0
-    return _write_from(file, start, out, until=size)
+def _write_end(files: Sequence[Path], lines: int, out: BinaryIO) -> dict[Path, int]:
+    """Write the last lines of files that follow each other, and return the end of each."""
+    left, parts = lines, list[tuple[Path, int, int]]()
+    for file in reversed(files):
+        if not os.path.exists(file):  # noqa: PTH110 - also under a name that no disk takes
+            continue
+        size = file.stat().st_size
+        start = size
+        if left or not lines:
+            start = _start_of_last(file, left, size) if lines else 0
+            left -= _lines_from(file, start, size) if lines else 0
+        parts.insert(0, (file, start, size))
+    return {file: _write_from(file, start, out, until=size) for file, start, size in parts}
+
+
+def _lines_from(file: Path, start: int, size: int) -> int:
+    """Return the number of lines in a part of a file; the last one may have no end."""
+    with file.open("rb") as stream:
+        place, count, last = max(start, first_byte(stream.fileno())), 0, b"\n"
+        stream.seek(place)
+        while place < size and (chunk := stream.read(min(CHUNK, size - place))):
+            place, count, last = place + len(chunk), count + chunk.count(b"\n"), chunk[-1:]
+    return count + (last != b"\n")
 
 
 def _start_of_last(file: Path, lines: int, size: int) -> int:

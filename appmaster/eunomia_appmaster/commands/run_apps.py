@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from eunomia_appmaster.app.outputs import STDERR, newest_output
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 
 
@@ -32,7 +33,7 @@ def app_of_run(run: Path, name: str) -> pb.App | None:
         standing=app.standing_message(),
         folder=str(folder),
         failures=[
-            pb.FailedJob(job=job, why=why, log=str(folder / job.rpartition("/")[2] / "stderr.log"))
+            pb.FailedJob(job=job, why=why, log=str(newest_output(folder / job.rpartition("/")[2], STDERR)))
             for job, why in app.failures.items()
         ],
     )

@@ -15,6 +15,7 @@ from eunomia.model.workload import JobState
 from eunomia.platform.profiles import Profile
 from eunomia.units import NONE, JobId, Seconds
 from eunomia_appmaster.app.names import in_order, no_such_job
+from eunomia_appmaster.app.outputs import STDERR, newest_output
 from eunomia_appmaster.explaining.explanations import add_reasons, describe
 from eunomia_appmaster.explaining.replay import JOURNAL, arbiter_of, oldest_checkpoint, profile_of
 from eunomia_appmaster.explaining.spells import Spell, Spells
@@ -89,7 +90,7 @@ class PastRun:
                 user=str(note.get("user", "")),
                 state="failed",
                 text=why,
-                log=str(self._folder / "apps" / app / job.rpartition("/")[2] / "stderr.log"),
+                log=str(newest_output(self._folder / "apps" / app / job.rpartition("/")[2], STDERR)),
             )
             for job, why in note.get("failures", {}).items()
             if _named(job, name)

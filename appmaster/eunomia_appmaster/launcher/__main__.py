@@ -215,7 +215,7 @@ def _lives(
     yield tracker.run()
     yield _tidy(node, containers, masters, options.keep_seconds)
     yield _watch_memory(containers)
-    yield watch_output(lambda: _run_folders(node, containers), lambda: node.limits.output_bytes)
+    yield watch_output(lambda: _run_folders(node, containers), node.name, lambda: node.limits.output_bytes)
     yield quotas.run()
     yield keep(node.lease, containers)
     yield GpuFaults(gpus, tracker.lose, NvmlFaults(list(gpus))).run()

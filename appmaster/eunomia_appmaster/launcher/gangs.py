@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from eunomia_appmaster.app.outputs import OUTPUT_FOLDER, STDERR, STDOUT, own_output
 from eunomia_appmaster.launcher.container import Container
 from eunomia_appmaster.launcher.containers import ContainerCommand, Containers
 from eunomia_appmaster.launcher.errors import InputError, NotOwnError, SlotBusyError, not_written
@@ -15,6 +16,7 @@ from eunomia_appmaster.launcher.owners import account_of, check_owner, rights_of
 from eunomia_appmaster.launcher.prepared import Prepared
 from eunomia_appmaster.launcher.processes import MARK
 from eunomia_appmaster.launcher.zygote_client import PASSED_ON, THREADS, can_fork, interpreter
+from eunomia_appmaster.node.file_rights import as_owner
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.protocol.tokens import check_container_token
 
@@ -198,8 +200,8 @@ def _launch(request: pb.StartContainersRequest, node: Node, containers: Containe
             argv=argv,
             cwd=request.working_folder,
             env=env,
-            stdout=str(folder / "stdout.log"),
-            stderr=str(folder / "stderr.log"),
+            stdout=str(_output(request, node, folder, STDOUT)),
+            stderr=str(_output(request, node, folder, STDERR)),
             may_fork=can_fork(argv, env),
         )
         try:
@@ -211,6 +213,15 @@ def _launch(request: pb.StartContainersRequest, node: Node, containers: Containe
                 port.close()
             raise not_written("folders of a container must be writable", error) from error
     return [container.status for container in new]
+
+
+def _output(request: pb.StartContainersRequest, node: Node, folder: Path, stream: str) -> Path:
+    """Return the file of a stream: one of this start's own on this node, where the app master has made their folder."""
+    attempt = request.env.get("EUNOMIA_ATTEMPT", "")
+    with as_owner(node.app_folder(request.app)):
+        if attempt.isdecimal() and (folder / OUTPUT_FOLDER).is_dir():
+            return own_output(folder, int(attempt), request.incarnation, node.name, stream)
+    return folder / stream
 
 
 def _new_container(

@@ -10,18 +10,18 @@ import contextlib
 import ctypes
 import os
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 import structlog
 
+from eunomia_appmaster.app.outputs import STDERR, STDOUT, output_files
 from eunomia_appmaster.node.file_rights import as_owner
 
 log = structlog.get_logger()
 
 LOOK_SECONDS: Final = 1.0
-NAMES: Final = ("stdout.log", "stderr.log")
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2
 _LONGEST_LINE: Final = 1 << 16
 _NOTE: Final = "[eunomia: {removed} bytes of earlier output were removed here, since a file may take {most} bytes]\n"
@@ -29,13 +29,14 @@ _fallocate = ctypes.CDLL(None, use_errno=True).fallocate
 _fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
 
 
-async def watch_output(folders: Callable[[], Mapping[Path, Path]], limit: Callable[[], int]) -> None:
+async def watch_output(folders: Callable[[], Mapping[Path, Path]], node: str, limit: Callable[[], int]) -> None:
     """Keep the output of running jobs within its bound until cancelled.
 
     Args:
         folders: returns the run folders of the jobs that run now, each with its app's folder, whose owner's rights they
             are touched with.
-        limit: returns the bytes of each file; 0: no bound.
+        node: name of this node, whose files are shortened; those of older starts are deleted as a whole.
+        limit: returns the bytes of each stream of a job; 0: no bound.
     """
     before: Mapping[Path, Path] = {}
     refused: set[Path] = set()
@@ -44,21 +45,52 @@ async def watch_output(folders: Callable[[], Mapping[Path, Path]], limit: Callab
         most, now = limit(), folders()
         if not most:
             continue
-        for path, owned in [(folder / name, app) for folder, app in {**before, **now}.items() for name in NAMES]:
-            try:
-                removed = await asyncio.to_thread(_shorten_as_owner, owned, path, most)
-                if removed:
-                    log.info("output.shortened", file=str(path), removed=removed)
-            except OSError as error:
-                if path not in refused and not isinstance(error, FileNotFoundError):
-                    log.warning("output.unbounded", file=str(path), why=str(error))
+        for folder, owned in {**before, **now}.items():
+            for path, why in await asyncio.to_thread(_bound_as_owner, owned, folder, node, most):
+                if path not in refused:
+                    log.warning("output.unbounded", file=str(path), why=why)
                     refused.add(path)
         before = now  # once more after the end of a job: its last second
 
 
-def _shorten_as_owner(owned: Path, path: Path, most: int) -> int:
+def _bound_as_owner(owned: Path, folder: Path, node: str, most: int) -> list[tuple[Path, str]]:
+    """Bound both streams of a job; returns the files that could not be bounded, with the reasons."""
+    refused = []
     with as_owner(owned):
-        return shorten(path, most)
+        for stream in (STDOUT, STDERR):
+            files = output_files(folder, stream)
+            path = next((each for each in reversed(files) if each.name.endswith(f".{node}.{stream}")), files[0])
+            try:
+                removed = shorten(path, most)
+                if removed:
+                    log.info("output.shortened", file=str(path), removed=removed)
+            except OSError as error:
+                if not isinstance(error, FileNotFoundError):
+                    refused.append((path, str(error)))
+            if path.name.partition(".")[0] == files[-1].name.partition(".")[0]:  # no newer start has begun elsewhere
+                remove_oldest(files, most)
+    return refused
+
+
+def remove_oldest(files: Sequence[Path], most: int) -> None:
+    """Delete the files of a job's oldest starts until all files of the stream take at most ``most``.
+
+    The file of the newest start stays, whatever it takes.
+
+    Args:
+        files: of one stream, the oldest start first.
+        most: bytes.
+    """
+    taken = {}
+    for path in files:
+        with contextlib.suppress(OSError):
+            taken[path] = os.lstat(path).st_blocks * 512
+    for path in [*taken][:-1]:
+        if sum(taken.values()) <= most:
+            return
+        with contextlib.suppress(OSError):
+            path.unlink()
+        del taken[path]
 
 
 def shorten(path: Path, most: int) -> int:

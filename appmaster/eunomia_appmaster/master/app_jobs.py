@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import structlog
 
 from eunomia.units import JobId
+from eunomia_appmaster.app.outputs import STDERR, newest_output
 from eunomia_appmaster.master.cached_tuner import CachedTuner
 from eunomia_appmaster.master.endings import Ending, GangOutcome, last_line
 from eunomia_appmaster.master.gangs import Surroundings
@@ -135,7 +136,7 @@ class AppJobs:
         return [self.jobs[number] for number in sorted(self._to_close) if self.jobs[number].gang is None]
 
     def _explained(self, job: Job, ending: Ending) -> str:
-        errors = self._around.app_dir / str(job.number) / "stderr.log"
+        errors = newest_output(self._around.app_dir / str(job.number), STDERR)
         try:
             with errors.open("rb") as file:
                 file.seek(max(errors.stat().st_size - 4096, 0))

@@ -16,6 +16,7 @@ from eunomia_appmaster.app.checkpoints import Checkpoint, CheckpointError
 from eunomia_appmaster.app.command import Filling
 from eunomia_appmaster.app.fences import Fence
 from eunomia_appmaster.app.job_checkpoints import BEST_FOLDER, CHECKPOINTS_FOLDER, JobCheckpoints, name_of
+from eunomia_appmaster.app.outputs import OUTPUT_FOLDER
 from eunomia_appmaster.master.files import ActivityLog
 from eunomia_appmaster.master.jobs import Gang, Job, JobState
 from eunomia_appmaster.master.notices import Notices
@@ -311,7 +312,7 @@ class Gangs:
             log_dir=folder / "logs",
             checkpoint_dir=folder / CHECKPOINTS_FOLDER,
         )
-        for path in (filling.log_dir, filling.checkpoint_dir):
+        for path in (filling.log_dir, filling.checkpoint_dir, folder / OUTPUT_FOLDER):
             path.mkdir(parents=True, exist_ok=True)
         return GangSpec(
             job=job.number,

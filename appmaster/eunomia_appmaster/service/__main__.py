@@ -76,7 +76,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--own-ends", type=int, default=DEFAULTS.own_ends.ends, help="of an app master, at most")
     options.add_argument("--own-ends-seconds", type=float, default=DEFAULTS.own_ends.seconds, help="the window")
     options.add_argument("--slot-processes", type=int, default=DEFAULTS.processes, help="and threads of one worker")
-    options.add_argument("--log-mib", type=int, default=DEFAULTS.output_bytes // MIB, help="of each file of output")
+    options.add_argument("--log-mib", type=int, default=DEFAULTS.output_bytes // MIB, help="of a stream of a job")
     options.add_argument("--app-gib", type=float, default=0.0, help="of disk for each app's folder; 0: any")
     options.add_argument("--accept-loss", action="store_true", help="go on without steps that the journal has lost")
     options.add_argument("--not-durable", action="store_true", help="no fsync a step; for tests")

@@ -11,6 +11,7 @@ from eunomia.model.leases import GpuState
 from eunomia.model.workload import JobState
 from eunomia.platform.profiles import Profile
 from eunomia.units import NONE, AppId, JobId, Seconds
+from eunomia_appmaster.app.outputs import OUTPUT_FOLDER
 from eunomia_appmaster.explaining.explanations import describe, iterations_done
 from eunomia_appmaster.explaining.failures import suspension_text
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
@@ -275,7 +276,7 @@ class Views:
 
     def _log_of(self, job: str) -> str:
         app, _, number = job.rpartition("/")
-        return str(self._folder / app / number / "stderr.log")
+        return str(self._folder / app / number / OUTPUT_FOLDER)
 
     def _not_tuned(self, row: int) -> list[str]:
         """Return why machines refuse CPUs or memory that a policy gave to a job's slots."""

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from eunomia_appmaster.app.outputs import STDERR, newest_output
 from eunomia_appmaster.journal_check import Rule, check_folder
 from eunomia_testbed.live_runs.activity import Line
 from eunomia_testbed.live_runs.fairness import final_rho
@@ -143,7 +144,7 @@ def _last_error(record: LiveRecord, app: str, trials: Sequence[Trial]) -> str:
     last = next((trial for trial in reversed(trials) if trial.state == FAILED), None)
     if last is None:
         return ""
-    log = record.app_dir(app) / last.job.rpartition("/")[2] / "stderr.log"
+    log = newest_output(record.app_dir(app) / last.job.rpartition("/")[2], STDERR)
     return f"{last.job}: {last.why or 'no error is known'} (log {log})"
 
 

@@ -36,7 +36,7 @@ def failures(view: View) -> Part | None:
                     Column(label="trial", kind="code"),
                     Column(label="parameters", kind="code"),
                     Column(label="iterations", kind="number"),
-                    Column(label="last error", kind="code", hint="whole: apps/APP/NUMBER/stderr.log of the run"),
+                    Column(label="last error", kind="code", hint="whole: apps/APP/NUMBER/output/ of the run"),
                 ],
                 rows=[[app, job, params_in_words(params), done, error] for app, job, params, done, error in shown],
                 app=0,
