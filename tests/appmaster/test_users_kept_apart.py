@@ -17,7 +17,7 @@ from appmaster.launcher_lab import eventually
 from eunomia import cli
 from eunomia.errors import InputError
 from eunomia_appmaster.app.cleaning import remove_app
-from eunomia_appmaster.app.outputs import STDOUT, newest_output
+from eunomia_appmaster.app.outputs import STDERR, STDOUT, newest_output
 from eunomia_appmaster.client import Client
 from eunomia_appmaster.node.file_rights import as_account
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
@@ -51,7 +51,8 @@ for name, pid in given["signal"].items():
     tries("signal " + name, lambda: os.kill(pid, signal.SIGKILL))
 run = os.environ["EUNOMIA_RUN_DIR"]
 app = os.path.dirname(run)
-for link in ("stderr.log", "checkpoints/000001.pt.old", "logs/events"):
+output = ["output/" + name for name in os.listdir(os.path.join(run, "output")) if name.endswith("stderr.log")]
+for link in (*output, "checkpoints/000001.pt.old", "logs/events"):
     place = os.path.join(run, link)
     if os.path.lexists(place):
         os.unlink(place)
@@ -152,10 +153,8 @@ def test_one_users_script_reaches_nothing_of_anothers_or_of_roots(
     eventually(lambda: out.exists() and "up" in out.read_text(), "the good user's worker")
     mine = processes(ana.account.pw_uid)
     worker = next(pid for pid, command in mine.items() if "train.py" in command or "worker" in command)
-    assert all(
-        path.stat().st_uid == ana.account.pw_uid
-        for path in (newest_output(state / "apps" / "good" / "1", STDOUT), state / "apps" / "good" / "master")
-    )
+    written = (newest_output(state / "apps" / "good" / "1", STDOUT), state / "apps" / "good" / "master")
+    assert all(path.stat().st_uid == ana.account.pw_uid for path in written)
     assert f"up {ana.account.pw_uid} {ana.account.pw_dir}" in out.read_text()
     shepherd = parent_of(worker)
     assert Path(f"/proc/{shepherd}").stat().st_uid == 0, "the shepherd keeps the launcher's account"
@@ -169,7 +168,7 @@ def test_one_users_script_reaches_nothing_of_anothers_or_of_roots(
         "secret": str(secret),
         "read": {
             "checkpoint": str(state / "apps" / "good" / "1" / "checkpoints.txt"),
-            "log": str(out),
+            "log": str(written[0]),
             "operator's token": str(state / "run" / "token"),
             "launcher's token": str(state / "run" / "launcher.token"),
             "journal": str(state / "journal.sqlite"),
@@ -206,7 +205,7 @@ def test_one_users_script_reaches_nothing_of_anothers_or_of_roots(
     assert secret.read_text() == "root's own" and secret.stat().st_uid == 0
     assert Path(f"/proc/{worker}").exists() and ana.client.app("good").state == "running"
 
-    assert (state / "apps" / "bad" / "1" / "stderr.log").is_symlink()
+    assert newest_output(state / "apps" / "bad" / "1", STDERR).is_symlink()
     capfd.readouterr()
     assert cli.run(["logs", "bad", "--state-dir", str(state)]) == 2
     said = capfd.readouterr()

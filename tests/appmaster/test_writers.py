@@ -232,6 +232,25 @@ DRAWN = {
 }
 
 
+FOUND = (
+    # Of another attempt's higher incarnation: the linked checkpoint must be older than the writer's own.
+    {"lives": [(2, [1]), (1, [1])], "attempts": [1, 2, 1], "choices": []},
+    # A newer writer deletes the folder in which an older one is about to link a checkpoint.
+    *({"lives": [(2, [1, 1]), (1, [])], "attempts": [1, 1, 1], "choices": [1] * turns} for turns in range(3, 12)),
+    # A newer writer deletes a folder while another lists it.
+    *(
+        {"lives": [(1, [1]), (3, [1]), (2, [])], "attempts": [1, 1, 1], "choices": [2] * turns}
+        for turns in range(3, 12)
+    ),
+)
+"""Orders in which earlier versions of the code have failed."""
+
+
+@pytest.mark.parametrize("drawn", FOUND)
+def test_orders_that_were_found_once_do_no_harm(tmp_path: Path, drawn: dict[str, Any]) -> None:
+    interleave(tmp_path, earlier=False, crashes={}, **drawn)
+
+
 @settings(max_examples=20, deadline=None)
 @given(**DRAWN)
 def test_no_interleaving_and_no_crash_lets_a_writer_touch_what_another_wrote(
