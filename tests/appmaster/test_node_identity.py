@@ -31,14 +31,15 @@ from eunomia_appmaster.service.node_authority import NodeAuthority
 
 
 class Cluster:
-    """An arbiter under TLS whose own machine has registered."""
+    """An arbiter under TLS; its own machine has registered unless it has none."""
 
-    def __init__(self, folder: Path, certificates: Certificates) -> None:
+    def __init__(self, folder: Path, certificates: Certificates, *, has_slots: bool = True) -> None:
         self.folder, self.certificates = folder, certificates
         self.arbiter = Arbiter(folder / "state", certificates=certificates)
         self.channel = Address(target=self.arbiter.address, ca_file=certificates.ca).channel()
-        self.register(self.bearer(self.arbiter.service.tokens.launcher), NODE)
-        eventually(self.arbiter.service.ready.is_set)
+        if has_slots:
+            self.register(self.bearer(self.arbiter.service.tokens.launcher), NODE)
+            eventually(self.arbiter.service.ready.is_set)
 
     @staticmethod
     def bearer(token: str) -> tuple[tuple[str, str], ...]:
@@ -105,6 +106,23 @@ def test_a_machine_joins_with_a_token_alone(cluster: Cluster) -> None:
     assert cluster.node("b08").is_joined, "the next launcher on this folder needs no token"
     secret = cluster.arbiter.service.tokens.container_secret
     assert len({secret("b08"), secret(NODE), secret("b09")}) == 2, "a node that joined has a secret of its own"
+
+
+def test_the_first_machine_of_an_arbiter_without_slots_joins_with_a_token(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, make(tmp_path / "tls"), has_slots=False)
+    node = cluster.node("b08")
+    eventually((cluster.arbiter.settings.apps).is_dir, "the launcher finds it before it registers")
+    token = cluster.token()
+    node.join(token)
+    with pytest.raises(InputError, match="node b08 has used it"):
+        cluster.node("b09").join(token)
+    with pytest.raises(grpc.RpcError) as refused:
+        cluster.client("DrainNode", pb.DrainNodeRequest(node="b08"))
+    assert "must decide to change nodes, but got the arbiter waits for its machines" in refused.value.details()
+    cluster.arbiter.close(checkpoint=False)
+    kept = Arbiter(cluster.arbiter.settings.state_dir, certificates=cluster.certificates).service
+    assert kept.joined.join_of("b08") == 1, "both are in the journal"
+    assert [one.used_by for one in kept.join_tokens] == [("b08",)]
 
 
 def test_a_certificate_is_of_the_launchers_own_key_and_of_what_the_arbiter_knows(cluster: Cluster) -> None:

@@ -38,7 +38,7 @@ class NodeAdmission(rpc.NodeAdmissionServicer):
     async def JoinNode(self, request: pb.JoinNodeRequest, context: Context) -> pb.JoinNodeResponse:  # noqa: N802
         """Let a machine join with a token."""
         await self._tries.ask(peer_of(context), asyncio.get_running_loop().time(), context)
-        if why := self._of.away or self._of.question:
+        if why := self._of.writing_error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, why)
         async with self._changing:
             token = await self._token(context)
@@ -88,7 +88,7 @@ class NodeAdmission(rpc.NodeAdmissionServicer):
         """Journal a join, and answer it; the signing request is checked before."""
         answer = await self._answer(request, joined, context)
         used = token.used(joined.name)
-        await self._of.driver.fold([], [joined.note(), used.note()])
+        await self._of.write(joined.note(), used.note())
         self._of.joined.keep(joined)
         self._of.join_tokens.keep(used)
         log.info("node.joined", node=joined.name, join=joined.join, token=token.number, address=joined.address)

@@ -39,7 +39,7 @@ class JoinCalls:
         authority = b"" if certificates is None else certificates.ca.read_bytes()
         token, text = service.join_tokens.made(life_seconds=life, reusable=request.reusable, authority=authority)
         service.join_tokens.keep(token)  # its number is taken; its text goes out once it is journaled
-        await service.driver.fold([], [token.note()])
+        await service.write(token.note())
         log.info("join_token.made", number=token.number, reusable=token.reusable)
         return pb.JoinTokenMade(token=self._join_message(token), text=text)
 
@@ -60,7 +60,7 @@ class JoinCalls:
         except InputError as error:
             await refuse(context, error)
             raise
-        await service.driver.fold([], [revoked.note()])
+        await service.write(revoked.note())
         service.join_tokens.keep(revoked)
         log.info("join_token.revoked", number=revoked.number)
         return self._join_message(revoked)

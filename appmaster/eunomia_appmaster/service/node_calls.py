@@ -90,7 +90,7 @@ class NodeCalls:
         """Make a change, which goes on if its caller disconnects."""
         service = self._with_nodes
         try:
-            check_change(service, request, "nodes")
+            check_change(service, request, "nodes", of_machines=True)
             await asyncio.shield(asyncio.ensure_future(self._carry_out(changes)))
         except InputError as error:
             await refuse(context, error)

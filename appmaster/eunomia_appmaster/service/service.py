@@ -1,6 +1,7 @@
 """The arbiter's service: the state that its three protocols share, from the recovery of the journal to the end."""
 
 import asyncio
+import contextlib
 import functools
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from eunomia.contract.events import AppCancelled, AppFinished, Event, MachineLos
 from eunomia.errors import InputError
 from eunomia.journal.journal import Journal, Step
 from eunomia.journal.recovery import recover
+from eunomia.journal.values import Note
 from eunomia.platform.profiles import Profile
 from eunomia.units import NEVER, NONE, AppId, Seconds
 from eunomia_appmaster.node.kept_apart import admit_login
@@ -151,6 +153,11 @@ class Service:
         return self.driver.disk_error
 
     @property
+    def writing_error(self) -> str | None:
+        """Returns why nothing can be journaled now; None if it can, also before the first machine is here."""
+        return self.question or (None if self._driver is None else self._driver.disk_error)
+
+    @property
     def question(self) -> str:
         """Returns what the operator has to answer before the arbiter decides; empty: nothing."""
         return f"{gone}; {UNTIL}" if (gone := self._gone()) else ""
@@ -167,6 +174,8 @@ class Service:
 
     async def run(self) -> None:
         """Wait for the machines, recover, and step until cancelled."""
+        with contextlib.suppress(OSError):  # a disk that refuses it is reported by what writes there
+            self.settings.apps.mkdir(exist_ok=True)  # launchers look for it before they register
         await self._await_machines()
         self._begin()
         if self.loss is not None:
@@ -176,6 +185,13 @@ class Service:
         self.ready.set()
         log.info("arbiter.ready", address=self.address, profile=self.profile.name, slots=self.view.cluster.gpus)
         await asyncio.gather(*self._tasks)
+
+    async def write(self, *notes: Note) -> None:
+        """Journal notes: with the next step, or at once before the first machine is here."""
+        if self._driver is None:
+            self.journal.note(*notes)
+        else:
+            await self._driver.fold([], notes)
 
     async def close(self) -> None:
         """Stop stepping and leave a checkpoint."""

@@ -97,7 +97,7 @@ class UserCalls:
     async def _changed(self, change: Coroutine[Any, Any, A], request: Message, context: Context) -> A:
         """Make a change, which goes on if its caller disconnects."""
         try:
-            check_change(self._of, request, "users")
+            check_change(self._of, request, "users", of_machines=True)
         except InputError as error:
             change.close()
             await refuse(context, error)
