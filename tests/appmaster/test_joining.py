@@ -1,17 +1,21 @@
 """A second machine joins a running arbiter: its slots are used, and every later arbiter of the journal knows them."""
 
 import importlib.util
+import pwd
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import grpc
+import numpy as np
 import pytest
 
 from eunomia.errors import InputError
 from eunomia.journal.journal import Journal, read_journal
 from eunomia.journal.values import Note
+from eunomia.units import Locality
 from eunomia_appmaster.explaining.dry_recovery import try_recovery
 from eunomia_appmaster.journal_check import check_folder
 from eunomia_appmaster.master.wire import cluster_of
@@ -19,7 +23,9 @@ from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2 as lpb
 from eunomia_appmaster.protocol.tokens import container_token
 from eunomia_appmaster.protocol.versions import PROTOCOL, PYTHON, VERSION
+from eunomia_appmaster.service.clock_offsets import ClockOffset
 from eunomia_appmaster.service.layout import MACHINE_NOTE, Layout, Place
+from eunomia_appmaster.service.node_accounts import check_uids
 
 _spec = importlib.util.spec_from_file_location("service_lab", Path(__file__).parent / "service_lab.py")
 lab_module = sys.modules.setdefault("service_lab", importlib.util.module_from_spec(_spec))
@@ -81,6 +87,84 @@ def test_a_second_node_joins_and_a_gang_gets_the_slots_of_both(lab: Any, beating
     secret = lab.arbiter.service.tokens.container_secret("annex")
     assert lease.containers[3].container_token == container_token(secret, "ana", "annex", 1, lease.epoch)
     assert lab.client().Health(pb.HealthRequest(), metadata=lab.operator).cluster == "box7: 2xcpu, annex: 2xcpu"
+
+
+def test_a_rack_that_is_named_at_the_join_is_journaled_and_kept(lab: Any, beating: list[Any]) -> None:
+    annex = other(lab, beating, rack="r2", count=1)
+    barn = other(lab, beating, "barn", count=1)
+    cluster = lab.arbiter.service.view.cluster
+    assert [machine.rack for machine in cluster.machines] == ["r1", "r2", "r1"]
+    localities = [cluster.locality(np.array(gpus)) for gpus in ([0, 1], [0, 3], [0, 2])]
+    assert localities == [Locality.ISLAND, Locality.RACK, Locality.CLUSTER]
+    nodes = lab.client().ListNodes(pb.ListNodesRequest(), metadata=lab.operator).nodes
+    assert {node.node: node.rack for node in nodes} == {"box7": "r1", "annex": "r2", "barn": "r1"}
+    code, why = code_of(lambda: annex.register(rack="r3"))
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert why.startswith("a node must keep the rack of its join, r2 (remove it, and let it join again), but got r3")
+    code, why = code_of(lambda: Launcher(lab, 1, "of shed", "shed").register(rack="/"))
+    assert "a rack must have a name as a node has" in why
+    for one in beating:
+        one.end()
+    lab.restart()
+    annex.register(slots=[lpb.Slot(index=at, gpu_type="cpu", cpus=1) for at in range(2)])  # and one more slot
+    barn.register()
+    lab.ready()
+    racks = [machine.rack for machine in lab.arbiter.service.nodes.layout.cluster.machines]
+    assert racks[:3] == ["r1", "r2", "r1"] and set(racks[3:]) <= {"r2"}
+
+
+def test_a_launcher_that_ends_in_order_takes_its_node_down_at_once(lab: Any, beating: list[Any]) -> None:
+    annex = other(lab, beating)
+    beating.pop().end()
+    annex.stub().ReportContainers(
+        lpb.ReportContainersRequest(
+            node="annex", registration_id=annex.registration_id, slot_states=annex.states(), draining=True, leaving=True
+        ),
+        metadata=annex.token,
+    )
+    node = lab.arbiter.service.nodes.get("annex")
+    assert (node.lost, node.left) == (True, True)
+    nodes = lab.client().ListNodes(pb.ListNodesRequest(), metadata=lab.operator).nodes
+    (seen,) = [one for one in nodes if one.node == "annex"]
+    assert (seen.state, seen.why) == ("down", "its launcher was ended; its slots are used again once it is back")
+    annex.register()
+    beating.append(Beating(annex))
+    eventually(lambda: not lab.arbiter.service.nodes.get("annex").lost, "it is back")
+
+
+def test_the_offset_of_a_nodes_clock_is_shown(lab: Any, beating: list[Any]) -> None:
+    annex = other(lab, beating)
+    beating.pop().end()
+    for ahead in (3600.0, 3599.0):
+        annex.stub().NodeHeartbeat(
+            lpb.NodeHeartbeatRequest(node="annex", registration_id=annex.registration_id, sent_at=time.time() + ahead),
+            metadata=annex.token,
+        )
+    nodes = {one.node: one for one in lab.client().ListNodes(pb.ListNodesRequest(), metadata=lab.operator).nodes}
+    assert 3590.0 < nodes["annex"].clock_offset_seconds <= 3600.0
+    assert "s ahead of the arbiter's" in nodes["annex"].why and not nodes["box7"].HasField("clock_offset_seconds")
+    assert "annex: its clock is" in lab.client().Health(pb.HealthRequest(), metadata=lab.operator).warnings[0]
+
+
+def test_of_several_heartbeats_the_one_that_waited_least_measures_a_clock() -> None:
+    offset = ClockOffset()
+    assert (offset.seconds, offset.words) == (None, "")
+    for delay in (5.0, 0.25, 3.0):
+        offset.hear(1000.0 - 2.0, 1000.0 + delay)
+    assert (offset.seconds, offset.words) == (-2.25, "its clock is 2.2 s behind the arbiter's")
+    for _ in range(8):
+        offset.hear(1000.0, 1000.0)
+    assert (offset.seconds, offset.words) == (0.0, "")
+
+
+def test_a_login_has_one_number_on_all_nodes() -> None:
+    mine = pwd.getpwall()[0]
+    good = lpb.RegisterNodeRequest(node="b08", uids={mine.pw_name: str(mine.pw_uid)})
+    check_uids(good, [mine.pw_name, "added since"])
+    for there, words in ((str(mine.pw_uid + 1), f"{mine.pw_uid + 1} on b08"), ("", "no account on b08")):
+        with pytest.raises(InputError, match="must have one number on all nodes") as refused:
+            check_uids(lpb.RegisterNodeRequest(node="b08", uids={mine.pw_name: there}), [mine.pw_name])
+        assert f"{mine.pw_name}: {mine.pw_uid} on the arbiter's machine, {words}" in str(refused.value)
 
 
 @pytest.mark.parametrize("checkpoint", [False, True])

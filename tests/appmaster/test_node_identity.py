@@ -403,7 +403,8 @@ class Machine:
     def __init__(self, cluster: Cluster, node: str, token: str = "", *options: str, folder: str = "") -> None:
         self.folder = cluster.folder / (folder or node)
         self.folder.mkdir(exist_ok=True)
-        command = [sys.executable, "-m", "eunomia_appmaster.launcher", "--state", str(cluster.folder / "shared")]
+        command = [sys.executable, "-m", "eunomia_appmaster.launcher", "--state", str(self.folder)]
+        command += ["--apps", str(cluster.arbiter.settings.apps)]
         command += ["--node-dir", str(self.folder), "--node", node, "--slots", "1", "--cpu-only", "--no-zygote"]
         command += ["--arbiter", cluster.arbiter.address, *(["--join", "-"] if token else []), *options]
         self.log = cluster.folder / f"{node}.log"
@@ -448,7 +449,7 @@ def test_a_launcher_joins_from_standard_input_and_serves_under_its_certificate(c
             assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
         machine.end()
         machine = Machine(cluster, "b08")  # it needs no token again
-        eventually(lambda: service.nodes.get("b08").registered and service.nodes.get("b08").silent_seconds < 1.0)  # type: ignore[union-attr]
+        eventually(lambda: service.nodes.get("b08").registered and not service.nodes.get("b08").left)  # type: ignore[union-attr]
     finally:
         machine.end()
 

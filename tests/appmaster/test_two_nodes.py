@@ -32,7 +32,8 @@ class Annex:
         command += ["--node-dir", str(self._folder / self.node), "--node", self.node, "--slots", str(self._slots)]
         command += ["--arbiter", self._made.address, "--token-file", str(self._made.run_dir / "launcher.token")]
         with (self._folder / f"{self.node}.log").open("ab") as log:
-            self.process = subprocess.Popen([*command, "--cpu-only"], stdout=log, stderr=log)
+            env = {**os.environ, "EUNOMIA_LOG": "info"}
+            self.process = subprocess.Popen([*command, "--cpu-only"], stdout=log, stderr=log, env=env)
         return self.process
 
     def end(self, number: int = signal.SIGTERM) -> None:
@@ -77,9 +78,17 @@ def test_a_launcher_of_a_second_node_may_be_killed_and_comes_back(made: Supervis
         eventually(lambda: alive(arbiter).get("annex"), "it joined")
         slots = [(slot.machine, slot.slot) for slot in arbiter.list(slots=True).slots]
         annex.end(signal.SIGKILL)
+        said = annex._folder / "annex.log"
+        before = said.read_text().count('"node.registered"')
         annex.start()
         eventually(lambda: len(arbiter.health().nodes) == 2 and alive(arbiter)["annex"], "it is back")
         assert [(slot.machine, slot.slot) for slot in arbiter.list(slots=True).slots] == slots
+        eventually(lambda: said.read_text().count('"node.registered"') > before, "the second launcher has registered")
+        annex.end()
+        why = "its launcher was ended; its slots are used again once it is back"
+        eventually(lambda: [(node.state, node.why) for node in arbiter.nodes()][1] == ("down", why), "its end is seen")
+        annex.start()
+        eventually(lambda: alive(arbiter)["annex"], "it is back again")
         assert made.launcher is not None
         assert made.launcher.failure is None
 

@@ -14,10 +14,23 @@ from eunomia_appmaster.commands.serve_flags import foreign_gpus_option
 from eunomia_appmaster.launcher.node import default_name
 from eunomia_appmaster.launcher.node_lease import WHEN_ALONE
 from eunomia_appmaster.node.kept_apart import APPS
+from eunomia_appmaster.protocol.node_names import NAME
 from eunomia_appmaster.service.settings import default_state_dir
 
 NODES: Final = "nodes"
 """Folder of the folders of nodes, below the user's default state folder."""
+
+
+def rack_option(name: str) -> str:
+    """Return the value of ``--rack``.
+
+    Raises:
+        InputError: it is no name.
+    """
+    if not NAME.match(name):
+        rule = "a rack must be 1 to 100 letters, digits, '.', '_' and '-', and begin with a letter or digit"
+        raise InputError(rule, value=f'"{name[:100]}"', place="--rack")
+    return name
 
 
 class LauncherFlags(BaseModel):
@@ -53,6 +66,9 @@ class LauncherFlags(BaseModel):
     node_dir: Annotated[
         Path | None, typer.Option("--node-dir", metavar="DIR", help="Its own files, on a local disk.")
     ] = None
+    rack: Annotated[
+        str, typer.Option("--rack", metavar="NAME", help="Of this machine, given at its join; default: r1.")
+    ] = ""
     slots: Annotated[int | None, typer.Option("--slots", metavar="N", min=1, help="CPU slots where no GPU is.")] = None
     slot_types: Annotated[
         str, typer.Option("--slot-types", metavar="TYPES", help="Paced CPU slots: '2x fast:1.0, 2x slow:0.5'.")
@@ -102,6 +118,7 @@ class LauncherFlags(BaseModel):
         made += ["--announce", self.announce] if self.announce else []
         made += ["--port-range", self.port_range] if self.port_range else []
         made += ["--node-dir", str(folder)]
+        made += ["--rack", rack_option(self.rack)] if self.rack else []
         made += ["--slots", str(self.slots)] if self.slots is not None else []
         made += ["--slot-types", self.slot_types] if self.slot_types else []
         made += ["--cpu-only"] if self.cpu_only else []

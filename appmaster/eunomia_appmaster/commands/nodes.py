@@ -139,4 +139,6 @@ def _facts(node: pb.NodeView) -> dict[str, Any]:
         "address": node.address,
         "head": node.head,
         "leaves": node.leaves,
+        "rack": node.rack,
+        "clock_offset_seconds": given(node, "clock_offset_seconds"),
     }

@@ -81,6 +81,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--slot-types", default="", help="paced cpu slots, as in 2x fast:1.0, 2x slow:0.5")
     options.add_argument("--cpu-only", action="store_true", help="cpu slots even where there are GPUs")
     options.add_argument("--node", default=default_name(), help="node id (default: the host's name)")
+    options.add_argument("--rack", default="", help="of this machine, given at its join (default: r1)")
     options.add_argument("--listen", help="address for app masters (default: a free port of the announced one)")
     options.add_argument("--no-zygote", action="store_true", help="start every worker by exec")
     options.add_argument("--preload", action="append", default=[], metavar="MODULE", help="for the zygote to import")
@@ -144,7 +145,7 @@ async def run(options: argparse.Namespace) -> None:
     listening = _listening(options, access)
     server = await serve(node, containers, stalls, listening, connections)
     quotas = Quotas(node, containers, masters)
-    tracker = Tracker(node, containers, masters, access, limit_disks=quotas.limit_users)
+    tracker = Tracker(node, containers, masters, access, limit_disks=quotas.limit_users, rack=options.rack)
     devices_closed = DEVICES in groups.controllers
     lives = _lives(options, node, containers, masters, tracker, quotas, devices_closed=devices_closed)
     tasks = [asyncio.create_task(life) for life in (*lives, stalls.run(), watch(connections), zygotes.end_idle())]
@@ -155,8 +156,7 @@ async def run(options: argparse.Namespace) -> None:
     await server.stop(0.0)
     if (end.done() and end.result() != signal.SIGHUP) or _is_removed(tasks[0]):
         await _end_all(containers, masters, options.stop_seconds)
-    if _is_removed(tasks[0]) and listening.joined is not None:
-        listening.joined.forget()  # its credential is refused: it joins again with another token
+        await _part(node, tracker, tasks[0], listening.joined)
     for task in tasks:
         task.cancel()
     ends = await asyncio.gather(*tasks, return_exceptions=True)
@@ -165,6 +165,14 @@ async def run(options: argparse.Namespace) -> None:
     confinement.close()
     if isinstance(ends[0], Exception):
         raise ends[0]
+
+
+async def _part(node: Node, tracker: Tracker, life: "asyncio.Task[None]", joined: OwnJoin | None) -> None:
+    """Take leave of the arbiter, once all that ran here has ended."""
+    if _is_removed(life) and joined is not None:
+        joined.forget()  # its credential is refused: it joins again with another token
+    elif not node.is_head and not life.done():  # the head's is replaced at once, and its leases go on
+        await tracker.leave()
 
 
 def _access(options: argparse.Namespace, node: Node) -> ArbiterAccess:

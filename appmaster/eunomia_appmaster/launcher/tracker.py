@@ -25,6 +25,7 @@ from eunomia_appmaster.node.job_limits import JobLimits
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2_grpc as rpc
 from eunomia_appmaster.protocol.versions import PROTOCOL, PYTHON, VERSION
+from eunomia_appmaster.service.node_accounts import uid_of
 
 log = structlog.get_logger()
 
@@ -39,6 +40,7 @@ _AGAIN = frozenset(
 _REFUSED = frozenset({grpc.StatusCode.ALREADY_EXISTS, grpc.StatusCode.INVALID_ARGUMENT})
 _REMOVED = grpc.StatusCode.PERMISSION_DENIED
 _CALL_SECONDS = 10.0  # for calls that are answered at once
+_LEAVE_SECONDS = 3.0
 _REGISTER_SECONDS = 30.0  # the arbiter may look first whether another launcher of this node answers
 
 
@@ -51,6 +53,7 @@ class Tracker:
         app_masters: the app masters.
         access: how the arbiter is reached.
         limit_disks: called with the limits on users' disk of each answer.
+        rack: of the node; empty: as the arbiter knows it.
         max_pause_seconds: between two attempts to reach the arbiter; they begin at 0.1 and double.
     """
 
@@ -62,6 +65,7 @@ class Tracker:
         access: ArbiterAccess,
         *,
         limit_disks: Callable[[Sequence[pb.DiskLimit]], None] = lambda _: None,
+        rack: str = "",
         max_pause_seconds: float = 2.0,
     ) -> None:
         self._node = node
@@ -69,6 +73,7 @@ class Tracker:
         self._app_masters = app_masters
         self._access = access
         self._limit_disks = limit_disks
+        self._rack = rack
         self._max_pause_seconds = max_pause_seconds
         self._channel = node.system.dial_async(
             access.address,
@@ -79,6 +84,7 @@ class Tracker:
         self._registration_id = ""
         self._tasks: set[asyncio.Task[None]] = set()
         self._other_slots = asyncio.Event()
+        self._leaves = False
         self._acknowledged: dict[str, int] = {}  # versions, by container id and "master <app>"
 
     async def run(self) -> None:
@@ -96,6 +102,16 @@ class Tracker:
                 await self._first_end(beats, reports, asyncio.create_task(self._changed_slots()))
         finally:
             await self._channel.close(None)
+
+    async def leave(self) -> None:
+        """Say that this launcher ends now, with nothing left on its slots."""
+        self._leaves = True
+        request = self._news()
+        request.leaving = True
+        try:
+            await self._arbiter.ReportContainers(request, timeout=_LEAVE_SECONDS, metadata=self._access.metadata())
+        except grpc.aio.AioRpcError as error:
+            log.info("arbiter.away", code=error.code().name, error=error.details())
 
     def lose(self, slot: int, why: str) -> None:
         """Take a slot away from the arbiter: it hears of it by a new registration, and what runs there is killed."""
@@ -121,6 +137,8 @@ class Tracker:
                     log.error("launcher.fault", exc_info=end)
 
     async def _register(self) -> None:
+        if self._leaves:  # the arbiter asks for it, since the node is lost now
+            await asyncio.Event().wait()
         pause = 0.1
         while True:
             version, sent_at = self._versions(), self._node.system.uptime()
@@ -155,6 +173,8 @@ class Tracker:
         asked = pb.ShowStorageRequest(node=self._node.name)
         shown = await self._arbiter.ShowStorage(asked, timeout=_CALL_SECONDS, metadata=self._access.metadata())
         request.apps_folder = str(self._node.apps)
+        for login in shown.logins:
+            request.uids[login] = uid_of(login)
         request.storage_hash, request.storage_fault = await read_back(self._node.apps, shown.file)
 
     def _registration(self) -> pb.RegisterNodeRequest:
@@ -196,6 +216,7 @@ class Tracker:
             load=os.getloadavg()[0],
             hangs=int(os.environ.get(HANGS, "0")),
             last_hang=os.environ.get(LAST_HANG, ""),
+            rack=self._rack,
         )
 
     async def _beat(self) -> None:
@@ -214,6 +235,7 @@ class Tracker:
                 slot_states=news.slot_states,
                 draining=news.draining,
                 load=os.getloadavg()[0],
+                sent_at=self._node.system.unix_time(),
             )
             timeout = self._heartbeat_seconds + _CALL_SECONDS
             try:

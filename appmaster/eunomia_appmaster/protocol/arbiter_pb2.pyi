@@ -2106,6 +2106,8 @@ class NodeView(_message.Message):
     HEAD_FIELD_NUMBER: _builtins.int
     LEAVES_FIELD_NUMBER: _builtins.int
     LEASE_SECONDS_FIELD_NUMBER: _builtins.int
+    RACK_FIELD_NUMBER: _builtins.int
+    CLOCK_OFFSET_SECONDS_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     state: _builtins.str
     """up, draining (held slots are left), drained, or down"""
@@ -2128,6 +2130,9 @@ class NodeView(_message.Message):
     """it is removed once it is empty"""
     lease_seconds: _builtins.float
     """after which nothing of it holds a slot any more; absent: it has no end"""
+    rack: _builtins.str
+    clock_offset_seconds: _builtins.float
+    """of its clock, ahead of the arbiter's; absent: not measured"""
     @_builtins.property
     def slots(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """by slot type, those that the journal knows"""
@@ -2153,11 +2158,15 @@ class NodeView(_message.Message):
         head: _builtins.bool = ...,
         leaves: _builtins.bool = ...,
         lease_seconds: _builtins.float | None = ...,
+        rack: _builtins.str = ...,
+        clock_offset_seconds: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_ends_in_seconds", b"_ends_in_seconds", "_heard_seconds", b"_heard_seconds", "_lease_seconds", b"_lease_seconds", "_load", b"_load", "ends_in_seconds", b"ends_in_seconds", "heard_seconds", b"heard_seconds", "lease_seconds", b"lease_seconds", "load", b"load"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_clock_offset_seconds", b"_clock_offset_seconds", "_ends_in_seconds", b"_ends_in_seconds", "_heard_seconds", b"_heard_seconds", "_lease_seconds", b"_lease_seconds", "_load", b"_load", "clock_offset_seconds", b"clock_offset_seconds", "ends_in_seconds", b"ends_in_seconds", "heard_seconds", b"heard_seconds", "lease_seconds", b"lease_seconds", "load", b"load"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ends_in_seconds", b"_ends_in_seconds", "_heard_seconds", b"_heard_seconds", "_lease_seconds", b"_lease_seconds", "_load", b"_load", "address", b"address", "ends_in_seconds", b"ends_in_seconds", "head", b"head", "heard_seconds", b"heard_seconds", "held", b"held", "lease_seconds", b"lease_seconds", "leaves", b"leaves", "load", b"load", "missing", b"missing", "node", b"node", "slots", b"slots", "state", b"state", "version", b"version", "why", b"why"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clock_offset_seconds", b"_clock_offset_seconds", "_ends_in_seconds", b"_ends_in_seconds", "_heard_seconds", b"_heard_seconds", "_lease_seconds", b"_lease_seconds", "_load", b"_load", "address", b"address", "clock_offset_seconds", b"clock_offset_seconds", "ends_in_seconds", b"ends_in_seconds", "head", b"head", "heard_seconds", b"heard_seconds", "held", b"held", "lease_seconds", b"lease_seconds", "leaves", b"leaves", "load", b"load", "missing", b"missing", "node", b"node", "rack", b"rack", "slots", b"slots", "state", b"state", "version", b"version", "why", b"why"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__clock_offset_seconds: _TypeAlias = _typing.Literal["clock_offset_seconds"]  # noqa: Y015
+    _WhichOneofArgType__clock_offset_seconds: _TypeAlias = _typing.Literal["_clock_offset_seconds", b"_clock_offset_seconds"]  # noqa: Y015
     _WhichOneofReturnType__ends_in_seconds: _TypeAlias = _typing.Literal["ends_in_seconds"]  # noqa: Y015
     _WhichOneofArgType__ends_in_seconds: _TypeAlias = _typing.Literal["_ends_in_seconds", b"_ends_in_seconds"]  # noqa: Y015
     _WhichOneofReturnType__heard_seconds: _TypeAlias = _typing.Literal["heard_seconds"]  # noqa: Y015
@@ -2166,6 +2175,8 @@ class NodeView(_message.Message):
     _WhichOneofArgType__lease_seconds: _TypeAlias = _typing.Literal["_lease_seconds", b"_lease_seconds"]  # noqa: Y015
     _WhichOneofReturnType__load: _TypeAlias = _typing.Literal["load"]  # noqa: Y015
     _WhichOneofArgType__load: _TypeAlias = _typing.Literal["_load", b"_load"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__clock_offset_seconds) -> _WhichOneofReturnType__clock_offset_seconds | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__ends_in_seconds) -> _WhichOneofReturnType__ends_in_seconds | None: ...
     @_typing.overload

@@ -244,16 +244,22 @@ class ShowStorageResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     FILE_FIELD_NUMBER: _builtins.int
+    LOGINS_FIELD_NUMBER: _builtins.int
     file: _builtins.str
     """its path below the folder of apps' folders; empty: nothing is compared"""
+    @_builtins.property
+    def logins(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """accounts of users, which must have one number on all nodes"""
+
     def __init__(
         self,
         *,
         file: _builtins.str = ...,
+        logins: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["file", b"file"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["file", b"file", "logins", b"logins"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -262,6 +268,26 @@ Global___ShowStorageResponse: _TypeAlias = ShowStorageResponse  # noqa: Y015
 @_typing.final
 class RegisterNodeRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class UidsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
 
     NODE_FIELD_NUMBER: _builtins.int
     HOST_FIELD_NUMBER: _builtins.int
@@ -289,6 +315,8 @@ class RegisterNodeRequest(_message.Message):
     STORAGE_FAULT_FIELD_NUMBER: _builtins.int
     LEASE_LEFT_SECONDS_FIELD_NUMBER: _builtins.int
     LEASE_ENDLESS_FIELD_NUMBER: _builtins.int
+    RACK_FIELD_NUMBER: _builtins.int
+    UIDS_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     """node id, [A-Za-z0-9][A-Za-z0-9._-]*; stable over restarts"""
     host: _builtins.str
@@ -332,6 +360,8 @@ class RegisterNodeRequest(_message.Message):
     lease_left_seconds: _builtins.float
     """see NodeHeartbeatRequest"""
     lease_endless: _builtins.bool
+    rack: _builtins.str
+    """of a node that joins; empty: the first one, or that of its join"""
     @_builtins.property
     def slots(self) -> _containers.RepeatedCompositeFieldContainer[Global___Slot]: ...
     @_builtins.property
@@ -342,6 +372,10 @@ class RegisterNodeRequest(_message.Message):
     def app_masters(self) -> _containers.RepeatedCompositeFieldContainer[Global___AppMasterStatus]: ...
     @_builtins.property
     def slot_states(self) -> _containers.RepeatedCompositeFieldContainer[Global___SlotState]: ...
+    @_builtins.property
+    def uids(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """by login of ShowStorageResponse: the account's number here; empty: none"""
+
     def __init__(
         self,
         *,
@@ -371,10 +405,12 @@ class RegisterNodeRequest(_message.Message):
         storage_fault: _builtins.str = ...,
         lease_left_seconds: _builtins.float = ...,
         lease_endless: _builtins.bool = ...,
+        rack: _builtins.str = ...,
+        uids: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["app_masters", b"app_masters", "apps_folder", b"apps_folder", "boot_id", b"boot_id", "container_manager_address", b"container_manager_address", "containers", b"containers", "cpus", b"cpus", "draining", b"draining", "hangs", b"hangs", "head", b"head", "home", b"home", "host", b"host", "last_hang", b"last_hang", "launcher_id", b"launcher_id", "lease_endless", b"lease_endless", "lease_left_seconds", b"lease_left_seconds", "load", b"load", "mark", b"mark", "memory_gib", b"memory_gib", "node", b"node", "protocol", b"protocol", "python", b"python", "slot_states", b"slot_states", "slots", b"slots", "storage_fault", b"storage_fault", "storage_hash", b"storage_hash", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app_masters", b"app_masters", "apps_folder", b"apps_folder", "boot_id", b"boot_id", "container_manager_address", b"container_manager_address", "containers", b"containers", "cpus", b"cpus", "draining", b"draining", "hangs", b"hangs", "head", b"head", "home", b"home", "host", b"host", "last_hang", b"last_hang", "launcher_id", b"launcher_id", "lease_endless", b"lease_endless", "lease_left_seconds", b"lease_left_seconds", "load", b"load", "mark", b"mark", "memory_gib", b"memory_gib", "node", b"node", "protocol", b"protocol", "python", b"python", "rack", b"rack", "slot_states", b"slot_states", "slots", b"slots", "storage_fault", b"storage_fault", "storage_hash", b"storage_hash", "uids", b"uids", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -562,6 +598,7 @@ class NodeHeartbeatRequest(_message.Message):
     LOAD_FIELD_NUMBER: _builtins.int
     LEASE_LEFT_SECONDS_FIELD_NUMBER: _builtins.int
     LEASE_ENDLESS_FIELD_NUMBER: _builtins.int
+    SENT_AT_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     registration_id: _builtins.str
     response_id: _builtins.int
@@ -576,6 +613,8 @@ class NodeHeartbeatRequest(_message.Message):
     """its answers arrived; 0: it has ended, or there was none
     the node's lease has no end
     """
+    sent_at: _builtins.float
+    """Unix seconds by its clock, from which the arbiter measures the clock's offset"""
     @_builtins.property
     def containers(self) -> _containers.RepeatedCompositeFieldContainer[Global___ContainerStatus]:
         """changed since the last acknowledged heartbeat or report"""
@@ -599,10 +638,11 @@ class NodeHeartbeatRequest(_message.Message):
         load: _builtins.float = ...,
         lease_left_seconds: _builtins.float = ...,
         lease_endless: _builtins.bool = ...,
+        sent_at: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["app_masters", b"app_masters", "containers", b"containers", "draining", b"draining", "lease_endless", b"lease_endless", "lease_left_seconds", b"lease_left_seconds", "load", b"load", "node", b"node", "registration_id", b"registration_id", "response_id", b"response_id", "slot_states", b"slot_states"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app_masters", b"app_masters", "containers", b"containers", "draining", b"draining", "lease_endless", b"lease_endless", "lease_left_seconds", b"lease_left_seconds", "load", b"load", "node", b"node", "registration_id", b"registration_id", "response_id", b"response_id", "sent_at", b"sent_at", "slot_states", b"slot_states"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -679,9 +719,12 @@ class ReportContainersRequest(_message.Message):
     APP_MASTERS_FIELD_NUMBER: _builtins.int
     SLOT_STATES_FIELD_NUMBER: _builtins.int
     DRAINING_FIELD_NUMBER: _builtins.int
+    LEAVING_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     registration_id: _builtins.str
     draining: _builtins.bool
+    leaving: _builtins.bool
+    """the last call of a launcher that was ordered to end, once all that it ran has ended"""
     @_builtins.property
     def containers(self) -> _containers.RepeatedCompositeFieldContainer[Global___ContainerStatus]: ...
     @_builtins.property
@@ -697,10 +740,11 @@ class ReportContainersRequest(_message.Message):
         app_masters: _abc.Iterable[Global___AppMasterStatus] | None = ...,
         slot_states: _abc.Iterable[Global___SlotState] | None = ...,
         draining: _builtins.bool = ...,
+        leaving: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["app_masters", b"app_masters", "containers", b"containers", "draining", b"draining", "node", b"node", "registration_id", b"registration_id", "slot_states", b"slot_states"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app_masters", b"app_masters", "containers", b"containers", "draining", b"draining", "leaving", b"leaving", "node", b"node", "registration_id", b"registration_id", "slot_states", b"slot_states"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,6 +1,11 @@
-"""The name under which a node's certificate is checked."""
+"""Names of nodes and racks, and the name under which a node's certificate is checked."""
 
 import hashlib
+import re
+from typing import Final
+
+NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
+"""Of a node or a rack."""
 
 
 def tls_name(node: str, join: int) -> str:

@@ -1,8 +1,7 @@
 """``NodeAdmission``: machines join with a token, and renew their certificates; see launcher.proto."""
 
 import asyncio
-import re
-from typing import Any, Final
+from typing import Any
 
 import grpc
 import structlog
@@ -11,6 +10,7 @@ from eunomia.errors import InputError
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2_grpc as rpc
 from eunomia_appmaster.protocol.join_text import JoinText
+from eunomia_appmaster.protocol.node_names import NAME
 from eunomia_appmaster.service import bounds
 from eunomia_appmaster.service.join_tokens import JoinToken
 from eunomia_appmaster.service.joined_nodes import JoinedNode
@@ -21,8 +21,6 @@ from eunomia_appmaster.service.tokens import bearer
 from eunomia_appmaster.service.tracker import answers
 
 log = structlog.get_logger()
-
-NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
 
 Context = grpc.aio.ServicerContext[Any, Any]
 

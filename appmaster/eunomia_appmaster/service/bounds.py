@@ -48,6 +48,9 @@ _GPUS: Final = Bound(most=MOST_SLOTS, items=MOST_SLOTS)
 _TEXT: Final = Bound(letters=10_000)
 
 BOUNDS: Final[Mapping[str, Bound]] = {
+    "RegisterNodeRequest.apps_folder": Bound(letters=4096),
+    "RegisterNodeRequest.storage_fault": Bound(letters=4096),
+    "RegisterNodeRequest.rack": Bound(letters=100),
     "AllocateRequest.jobs_added": _JOBS,
     "AllocateRequest.jobs_finished": _JOBS,
     "AllocateRequest.jobs_failed": _JOBS,

@@ -150,7 +150,7 @@ class ClientProtocol(UserCalls, NodeCalls, JoinCalls, rpc.ClientProtocolServicer
             ],
             ready=service.away is None and not service.question,
             question=service.question,
-            warnings=filter(None, [service.reserve.words()]),
+            warnings=[*filter(None, [service.reserve.words()]), *_clocks(service)],
             started_at_unix=service.started_at,
         )
         if answer.ready:
@@ -398,3 +398,8 @@ def _parsed(request: pb.SubmitRequest, slots: int, me: str) -> Any:
 def _host() -> str:
     """Return the machine's name, shown to users."""
     return socket.gethostname().split(".")[0] or "localhost"
+
+
+def _clocks(service: Service) -> list[str]:
+    """Return what is said of nodes whose clocks are not the arbiter's."""
+    return [f"{node.name}: {node.clock_offset.words}" for node in service.nodes if node.clock_offset.words]

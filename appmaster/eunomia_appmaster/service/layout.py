@@ -18,9 +18,14 @@ from eunomia.journal.values import Note
 from eunomia.model.cluster import Cluster, Machine
 from eunomia.model.shapes import builds, value
 from eunomia_appmaster.protocol import launcher_pb2 as pb
+from eunomia_appmaster.protocol.node_names import NAME
 
 MACHINE_NOTE: Final = "machine"
 """Kind of the notes of machines that joined after the first one; their key is the machine's number."""
+
+
+FIRST_RACK: Final = "r1"
+"""The rack of a node that names none."""
 
 
 @value
@@ -124,6 +129,8 @@ class Layout:
         """
         if not node.slots:
             raise InputError("a node that joins must have a slot", value="none", place=node.node)
+        if node.rack and not NAME.match(node.rack):
+            raise InputError("a rack must have a name as a node has", value=f'"{node.rack[:100]}"', place=node.node)
         found = self._numbered(node, _machines_of(node, node.slots))
         return self.with_machines(found), found
 
@@ -145,6 +152,7 @@ class Layout:
             None: all its slots are as they were, though some may be missing.
         """
         comes, rows = {slot.index: slot for slot in node.slots}, self.rows_of(node.node)
+        node = self._in_its_rack(node, rows)
         left = {row for row in rows for gpu in self.cluster.gpus_on(row) if self._differs(gpu, comes)}
         stays = {self.places[gpu].slot for row in rows if row not in left for gpu in self.cluster.gpus_on(row)}
         taken = {machine.name for at, machine in enumerate(self.cluster.machines) if at not in self.cluster.left}
@@ -153,6 +161,21 @@ class Layout:
             for machine, slots in _machines_of(node, [slot for slot in node.slots if slot.index not in stays])
         ]
         return Change(left=tuple(sorted(left)), joined=self._numbered(node, made)) if left or made else None
+
+    def _in_its_rack(self, node: pb.RegisterNodeRequest, rows: Sequence[int]) -> pb.RegisterNodeRequest:
+        """Return a registration in the rack of the node's machines.
+
+        Raises:
+            InputError: it names another rack.
+        """
+        rack = self.cluster.machines[rows[0]].rack if rows else node.rack
+        if node.rack not in ("", rack):
+            rule = f"a node must keep the rack of its join, {rack} (remove it, and let it join again)"
+            raise InputError(rule, value=node.rack[:100], place=f"--rack of {node.node}")
+        here = pb.RegisterNodeRequest()
+        here.CopyFrom(node)
+        here.rack = rack
+        return here
 
     def _differs(self, gpu: int, comes: Mapping[int, pb.Slot]) -> bool:
         """Return whether a node comes with another slot at the place of a GPU."""
@@ -314,6 +337,7 @@ def _machine(node: pb.RegisterNodeRequest, kind: str, slots: Sequence[pb.Slot], 
         gpu_type=kind,
         gpus=len(slots),
         island=_island(slots),
+        rack=node.rack or FIRST_RACK,
         cpus=(math.fsum(slot.cpus for slot in slots) if slots[0].paced else node.cpus * part) or None,
         memory_gib=node.memory_gib * part or None,
     )

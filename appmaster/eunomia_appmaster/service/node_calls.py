@@ -115,6 +115,8 @@ class NodeCalls:
         drains, leaves = node.drains or node.draining, service.upkeep.order(node.name).leaves
         down = node.lost or not node.registered
         state = "down" if down else ("draining" if held else "drained") if drains else "up"
+        clock = "" if down else node.clock_offset.words
+        why = _why(node, service.upkeep.order(node.name).why, leaves=leaves)
         ends = float(np.max(view.gpus.ends_at[held], initial=0.0)) - float(service.driver.clock.now())
         return pb.NodeView(
             node=node.name,
@@ -124,20 +126,28 @@ class NodeCalls:
             held=len(held),
             load=node.load if node.registered else None,
             heard_seconds=node.silent_seconds if node.calls or node.lost else None,
-            why=_why(node, service.upkeep.order(node.name).why, leaves=leaves)
-            or lease_words(node.silent_seconds, node.lease),
+            why="; ".join(filter(None, [why or lease_words(node.silent_seconds, node.lease), clock])),
             version=node.version,
             ends_in_seconds=max(0.0, ends) if drains and held and math.isfinite(ends) else None,
             address=node.container_manager_address,
             head=node.is_head,
             leaves=leaves,
             lease_seconds=None if node.lost or math.isinf(node.lease.ends_at) else node.lease.left_seconds,
+            rack=self._rack(node.name),
+            clock_offset_seconds=node.clock_offset.seconds,
         )
+
+    def _rack(self, node: str) -> str:
+        layout = self._with_nodes.nodes.layout
+        rows = [] if layout is None else layout.rows_of(node)
+        return "" if layout is None or not rows else layout.cluster.machines[rows[0]].rack
 
 
 def _why(node: Node, ordered: str, *, leaves: bool) -> str:
     if node.lost and node.registered:
         return "it is back; its slots wait until what ran there has ended"
+    if node.lost and node.left:
+        return "its launcher was ended; its slots are used again once it is back"
     if node.lost:
         return "silent; its slots wait until its processes are known to be dead"
     if not node.registered:

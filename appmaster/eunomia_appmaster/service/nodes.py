@@ -18,6 +18,7 @@ from eunomia.units import NONE, Epoch, LeaseId, Seconds
 from eunomia_appmaster.node.loop_clock import LoopClock
 from eunomia_appmaster.node.system import MACHINE, System
 from eunomia_appmaster.protocol import launcher_pb2 as pb
+from eunomia_appmaster.service.clock_offsets import ClockOffset
 from eunomia_appmaster.service.layout import Layout
 from eunomia_appmaster.service.node_leases import HeldLease, NodeLeases
 from eunomia_appmaster.service.tuned import retuned, settings
@@ -77,6 +78,9 @@ class Node:
         """How far the journal was written when its launcher last heard of it; empty: not known."""
         self.draining = False
         """Whether its launcher was ordered to end, and ends its containers first."""
+        self.left = False
+        """Whether its launcher has ended in order, after all that it ran."""
+        self.clock_offset = ClockOffset()
         self.response_id = 1
         self.changed = asyncio.Event()
         self._order_keys: frozenset[OrderKey] | None = None
@@ -106,7 +110,7 @@ class Node:
         self.container_manager_address = request.container_manager_address
         self.is_head, self.version, self.load = request.head, request.version, request.load
         self.slots = frozenset(slot.index for slot in request.slots)
-        self.unlike = False
+        self.unlike = self.left = False
         self.slot_states, self.containers, self.app_masters = {}, {}, {}
         self.lease.heard(request.lease_left_seconds, endless=request.lease_endless)
         self.hear(request.containers, request.app_masters, request.slot_states, draining=request.draining)
@@ -352,8 +356,9 @@ class Nodes:
     def _lost(self, view: ClusterView, layout: Layout) -> Iterator[MachineLost]:
         for node in self:
             silent = self.clock.silence(node.heard_at)
-            if not node.lost and silent > self.silence and self.is_over(node):
-                log.warning("machine.lost", node=node.name, silent_seconds=round(silent, 1))
+            over = silent > self.silence and self.is_over(node)
+            if not node.lost and (over or node.left):
+                log.warning("machine.lost", node=node.name, silent_seconds=round(silent, 1), in_order=node.left)
                 node.lost = True
                 node.registration_id = ""  # it has to register again, and is fenced then
                 node.fence = view.last_epoch

@@ -14,6 +14,7 @@ from eunomia_appmaster.service.calling_back import check_reached
 from eunomia_appmaster.service.changing import change
 from eunomia_appmaster.service.joining import check_versions, join
 from eunomia_appmaster.service.layout import Layout
+from eunomia_appmaster.service.node_accounts import check_uids
 from eunomia_appmaster.service.node_leases import BEATS
 from eunomia_appmaster.service.nodes import Node, wait_for_change
 from eunomia_appmaster.service.rates import Rate, peer_of
@@ -53,6 +54,7 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
             bounds.check(request)
             check_versions(request)
             service.storage.check(request)
+            check_uids(request, self._logins)
             await self._check_own(request.node, context)
             await self._check_reached(request)
             async with self._registering:
@@ -79,7 +81,7 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
     ) -> pb.ShowStorageResponse:
         """Name the file by which nodes show that they see the apps' folders."""
         try:
-            return pb.ShowStorageResponse(file=self._service.storage.show())
+            return pb.ShowStorageResponse(file=self._service.storage.show(), logins=sorted(self._logins))
         except OSError as error:
             why = f"the arbiter must write into the folder of apps' folders, but got {error}"
             await context.abort(grpc.StatusCode.UNAVAILABLE, header_text(why))
@@ -93,6 +95,7 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
         node.calls += 1
         node.load = request.load
         node.lease.heard(request.lease_left_seconds, endless=request.lease_endless)
+        node.clock_offset.hear(request.sent_at, self._service.system.unix_time())
         node.hear(request.containers, request.app_masters, request.slot_states, draining=request.draining)
         await self._service.look()
         registration = node.registration_id
@@ -123,6 +126,9 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
         node = await self._known(request, context)
         node.calls += 1
         node.hear(request.containers, request.app_masters, request.slot_states, draining=request.draining)
+        if request.leaving and not node.lost and not any(state.busy for state in node.slot_states.values()):
+            log.info("node.left_in_order", node=node.name)
+            node.left = True
         await self._service.look()
         return pb.ReportContainersResponse()
 
@@ -183,6 +189,10 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
         if name and self._reached.get(name) != address:
             await check_reached(address, name, service.node_authority.pem(), node=request.node)
             self._reached[name] = address
+
+    @property
+    def _logins(self) -> set[str]:
+        return {user.login for user in self._service.users.all if user.login}
 
     @property
     def _heartbeat_seconds(self) -> float:
