@@ -475,6 +475,24 @@ def test_a_launcher_without_a_token_or_at_an_address_that_is_not_its_own_is_refu
     assert cluster.arbiter.service.nodes.get("b09") is None, "nothing was changed"
 
 
+def test_a_refused_join_leaves_no_folder_and_an_open_token_file_is_named(cluster: Cluster, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(cluster.token().text())
+    file.chmod(0o644)
+    own = tmp_path / "nodes" / "bad"
+    command = [sys.executable, "-m", "eunomia_appmaster.launcher", "--state", str(own), "--node-dir", str(own)]
+    command += ["--apps", str(cluster.arbiter.settings.apps), "--node", "no name", "--slots", "1", "--cpu-only"]
+    command += ["--no-zygote", "--arbiter", cluster.arbiter.address, "--join", str(file)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
+    assert ended.returncode == 2
+    assert "a node's name must be 1 to 100 letters" in ended.stderr
+    assert '"join_token.open_to_others"' in ended.stderr and f"chmod 600 {file}" in ended.stderr
+    assert not own.exists()
+    own.mkdir()
+    subprocess.run(command, capture_output=True, timeout=PATIENCE_SECONDS, check=False)
+    assert own.exists(), "a folder that was there before stays"
+
+
 def test_where_a_launcher_listens_follows_from_its_options(cluster: Cluster, tmp_path: Path) -> None:
     joined = OwnJoin(tmp_path, "b08", "127.0.0.1:7720")
     chosen = ListenAddress.chosen("127.0.0.1:7720", listen=None, announce="", ports="", joined=joined)

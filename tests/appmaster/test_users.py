@@ -14,6 +14,7 @@ from eunomia.errors import EunomiaError, InputError, UnreachableError
 from eunomia_appmaster.client import Client
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
+from eunomia_appmaster.service.guard import COMMANDS
 from eunomia_appmaster.service.refusals import Details, one_error
 from eunomia_appmaster.service.user_record import USER_NOTE, UserLimits, named_in, read_user
 
@@ -157,7 +158,8 @@ def test_a_users_token_calls_no_method_of_the_operator(served: Lab, ana: Client)
         "RemoveNode": lambda: ana.remove_node("box7"),
     }
     for name, call in calls.items():
-        with pytest.raises(InputError, match=f"{name} must be called with the operator's token.*user ana"):
+        what = COMMANDS.get(name, name)
+        with pytest.raises(InputError, match=f"{what} must be called with the operator's token.*user ana"):
             call()
     token = (("authorization", f"Bearer {ana._metadata()[0][1].removeprefix('Bearer ')}"),)
     for stub in (rpc.ApplicationMasterProtocolStub(served.channel).Allocate,):

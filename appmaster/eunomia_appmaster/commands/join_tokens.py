@@ -47,7 +47,7 @@ def token(
     own_machine_alone = "the arbiter serves without TLS, so only on its own machine"
     checks = f"it checks the arbiter by the CA {authority}" if authority else own_machine_alone
     typer.echo(f"token {number}: {users} with it until {until}; {checks}", err=True)
-    typer.echo("there: eunomia launcher --arbiter HOST:PORT --state DIR --join FILE-WITH-THE-TOKEN", err=True)
+    typer.echo("there: eunomia launcher --arbiter HOST:PORT --apps AT --join FILE-WITH-THE-TOKEN", err=True)
 
 
 def tokens(as_json: AsJson = False, address: Address = None, state_dir: StateDir = None) -> None:

@@ -172,10 +172,8 @@ def _show_token(made: pb.UserToken, *, as_json: bool) -> None:
         typer.echo(json.dumps({"schema": SCHEMA} | facts))
         return
     ending = f"; it ends {until}" if until else ""
-    typer.echo(
-        f"token of {user.user} (shown once): {made.token}     "
-        f"kept as a hash; eunomia users token {user.user} makes another{ending}"
-    )
+    typer.echo(f"token of {user.user} (shown once): {made.token}")
+    typer.echo(f"kept as a hash; eunomia users token {user.user} makes another{ending}")
 
 
 def _show(known: list[pb.User], *, as_json: bool) -> None:

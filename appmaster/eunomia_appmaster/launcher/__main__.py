@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Coroutine, Iterator
@@ -115,10 +116,11 @@ async def run(options: argparse.Namespace) -> None:
     if not options.end:  # one that only ends what is left offers nothing
         locks = GpuLocks(inherited(options.gpu_locks))
         locks.take([slot.uuid for slot in machine.slots], options.state)
+    is_new = options.node_dir is not None and not options.node_dir.exists()
     node = Node(options.state, options.node, machine, folder=options.node_dir, apps=options.apps)
     groups = choose(node.home_folder, options.control_groups, paced=machine.is_paced and not options.end)
     node.lease.goes_on = options.when_alone == WHEN_ALONE[1]
-    access = _access(options, node)
+    access = _access(options, node, is_new=is_new)
     zygotes = _zygotes(node, options)
     structlog.get_logger().info("groups.chosen", kind=groups.kind, what=groups.describe())
     confinement = Confinement(groups, node.machine, limits=lambda: node.limits)
@@ -175,8 +177,13 @@ async def _part(node: Node, tracker: Tracker, life: "asyncio.Task[None]", joined
         await tracker.leave()
 
 
-def _access(options: argparse.Namespace, node: Node) -> ArbiterAccess:
+def _access(options: argparse.Namespace, node: Node, *, is_new: bool) -> ArbiterAccess:
     """Return how the arbiter is reached; a node that has not joined yet joins with its token.
+
+    Args:
+        options: of the command line.
+        node: this machine.
+        is_new: whether this launcher has made the node's folder, which goes again where the join is refused.
 
     Raises:
         InputError: there is no token of any kind, or the arbiter refuses it.
@@ -187,11 +194,23 @@ def _access(options: argparse.Namespace, node: Node) -> ArbiterAccess:
     if joined.is_joined:
         joined.mend()
         return joined
+    try:
+        _join(options, joined)
+    except EunomiaError:
+        if is_new:
+            shutil.rmtree(node.folder, ignore_errors=True)
+        raise
+    return joined
+
+
+def _join(options: argparse.Namespace, joined: OwnJoin) -> None:
     if options.join is None:
         rule = "a launcher must have a token: --join FILE with the output of `eunomia nodes token`, or --token-file"
         raise InputError(rule, value="neither")
-    joined.join(JoinText.read(options.join))
-    return joined
+    token = JoinText.read(options.join)
+    if options.join != "-" and Path(options.join).stat().st_mode & 0o077:
+        structlog.get_logger().warning("join_token.open_to_others", file=options.join, cure=f"chmod 600 {options.join}")
+    joined.join(token)
 
 
 def _listening(options: argparse.Namespace, access: ArbiterAccess) -> ListenAddress:
@@ -301,7 +320,7 @@ async def _watch_memory(containers: Containers) -> None:
 
 
 def main() -> None:
-    """Run the launcher; exit code 2 for bad input."""
+    """Run the launcher; exit code 2 for bad input, 0 for a node that was removed."""
     options = parser().parse_args()
     name_process("launcher")
     level = logging.getLevelNamesMapping().get(os.environ.get("EUNOMIA_LOG", "warning").upper(), logging.WARNING)
@@ -318,6 +337,10 @@ def main() -> None:
     try:
         with contextlib.suppress(KeyboardInterrupt):
             asyncio.run(run(options))
+    except RemovedError as error:
+        # Its service manager does not start it again; the head's launcher is `serve`'s, which goes by the code.
+        sys.stderr.write(f"{options.node}: removed from the cluster; what ran here has ended ({error})\n")
+        sys.exit(error.exit_code if options.node_dir is None else 0)
     except EunomiaError as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(error.exit_code)

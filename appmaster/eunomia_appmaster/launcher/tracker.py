@@ -41,6 +41,7 @@ _REFUSED = frozenset({grpc.StatusCode.ALREADY_EXISTS, grpc.StatusCode.INVALID_AR
 _REMOVED = grpc.StatusCode.PERMISSION_DENIED
 _CALL_SECONDS = 10.0  # for calls that are answered at once
 _LEAVE_SECONDS = 3.0
+_SAY_AGAIN_SECONDS = 60.0
 _REGISTER_SECONDS = 30.0  # the arbiter may look first whether another launcher of this node answers
 
 
@@ -85,6 +86,8 @@ class Tracker:
         self._tasks: set[asyncio.Task[None]] = set()
         self._other_slots = asyncio.Event()
         self._leaves = False
+        self._said_away: tuple[str, str | None] = ("", None)
+        self._said_away_at = 0.0
         self._acknowledged: dict[str, int] = {}  # versions, by container id and "master <app>"
 
     async def run(self) -> None:
@@ -121,6 +124,13 @@ class Tracker:
             self._containers.stop(holder, 0.0, why)
         self._other_slots.set()
 
+    def _away(self, error: grpc.aio.AioRpcError) -> None:
+        """Log that the arbiter does not take a registration: once for each reason, and again after a minute."""
+        what, now = (error.code().name, error.details()), self._node.system.uptime()
+        if what != self._said_away or now - self._said_away_at >= _SAY_AGAIN_SECONDS:
+            self._said_away, self._said_away_at = what, now
+            log.info("arbiter.away", code=what[0], error=what[1])
+
     async def _changed_slots(self) -> None:
         """Return when the node must register again, since a slot is gone."""
         await self._other_slots.wait()
@@ -154,7 +164,7 @@ class Tracker:
                     raise RemovedError(error.details() or "a node must not have been removed") from None
                 if error.code() in _REFUSED and not self._registration_id:
                     raise InputError(error.details() or error.code().name) from None
-                log.info("arbiter.away", code=error.code().name, error=error.details())
+                self._away(error)
             await asyncio.sleep(pause)
             pause = min(2 * pause, self._max_pause_seconds)
         self._node.lease.renew(sent_at, answer.lease_seconds, answer.lease_grace_seconds)
@@ -164,6 +174,7 @@ class Tracker:
             self._node.limits = JobLimits.of(answer.limits)
         self._heartbeat_seconds = answer.heartbeat_seconds or 5.0
         self._registration_id = answer.registration_id
+        self._said_away = ("", None)
         self._acknowledged = version
         self._app_masters.registered.set()
         log.info("node.registered", node=self._node.name, slots=len(request.slots))

@@ -223,6 +223,7 @@ class Conductor(JobLives):
             step=job.step, why=ending.why or None,
         )  # fmt: skip
         self.gangs.drop(job)
+        self._lost_workers.forget(job.number)
         if ending.outcome is GangOutcome.FINISHED:
             self._finish(job, gang, now)
         elif ending.outcome is GangOutcome.AT_RUNG:

@@ -26,6 +26,10 @@ class LostWorkers:
         self._revoked_at: dict[tuple[int, int, str], float] = {}
         """By job, incarnation and node out of reach: Unix time since which the gang has no slot there."""
 
+    def forget(self, job: int) -> None:
+        """Forget what is noted of a job, whose gang has ended."""
+        self._revoked_at = {key: at for key, at in self._revoked_at.items() if key[0] != job}
+
     def of(self, job: Job, gang: Gang, slots: Mapping[int, Slot], now: float) -> Iterator[tuple[str, str]]:
         """Yield the nodes on which workers of a gang count as lost, with the reasons.
 

@@ -1,7 +1,7 @@
 """Wraps every call: checks the token and the message's form, and turns the arbiter's own errors into an answer."""
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Final
 
 import grpc
 import structlog
@@ -19,6 +19,23 @@ Context = grpc.aio.ServicerContext[Any, Any]
 Method = Callable[[bytes, Context], Awaitable[Any]]
 Refusal = tuple[grpc.StatusCode, str, Details]
 """A status with its text and its details."""
+
+
+COMMANDS: Final = {
+    "ListNodes": "eunomia nodes",
+    "DrainNode": "eunomia nodes drain",
+    "UndrainNode": "eunomia nodes undrain",
+    "RemoveNode": "eunomia nodes remove",
+    "MakeJoinToken": "eunomia nodes token",
+    "ListJoinTokens": "eunomia nodes tokens",
+    "RevokeJoinToken": "eunomia nodes revoke",
+    "AddUser": "eunomia users add",
+    "RemoveUser": "eunomia users remove",
+    "SetUser": "eunomia users set",
+    "NewToken": "eunomia users token",
+    "Resume": "eunomia resume without an app",
+}
+"""The commands that call methods of the operator, for errors."""
 
 
 class Guard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
@@ -78,7 +95,8 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
             )
         name = method.rpartition("/")[2]
         if caller.role is Role.USER and name not in USERS_METHODS and hasattr(ClientProtocolServicer, name):
-            why = f"{name} must be called with the operator's token, but got that of user {caller.user}"
+            what = COMMANDS.get(name, name)
+            why = f"{what} must be called with the operator's token, but got that of user {caller.user}"
             return grpc.StatusCode.PERMISSION_DENIED, why, one_error(why)
         return None
 
