@@ -14,6 +14,9 @@ import pytest
 from appmaster.accounts_lab import accounts, needs_root, open_folder
 from eunomia.errors import EunomiaError, InputError
 from eunomia_appmaster.app.cleaning import TooDeepError, bytes_of, remove_all_but_best, remove_app
+from eunomia_appmaster.app.trials_file import trials_text
+from eunomia_appmaster.journal_check.cluster import Cluster
+from eunomia_appmaster.journal_check.containers import read_containers
 from eunomia_appmaster.launcher.app_masters import AppMasters
 from eunomia_appmaster.launcher.containers import Containers
 from eunomia_appmaster.launcher.links import link_again
@@ -32,6 +35,8 @@ from eunomia_appmaster.node.file_rights import RightsError, as_account, as_owner
 from eunomia_appmaster.node.kept_files import read_kept
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.protocol.tokens import WrongTokenError, check_container_token, container_token
+from eunomia_testbed.live_runs.activity import ActivityLog
+from eunomia_testbed.live_runs.logged import read_trials, search_of
 
 SECRET = "the operator's"
 
@@ -299,6 +304,41 @@ def test_links_at_logs_and_older_copies_reach_no_file_of_roots(app: Path, logins
     remove_app(app.parent, "net")
     assert not app.exists()
     assert {path.name: path.read_bytes() for path in root.iterdir() if path.is_file()} == before
+
+
+@needs_root
+def test_root_reads_a_run_offline_without_following_a_users_links(app: Path) -> None:
+    root = app.parent.parent
+    (root / "app.toml").write_text('[tuner]\nmetric = "secret"\n')
+    trial = ("net/1", "{}", "running", None, 5, None, None, 1, 0, "")
+    (root / "trials.csv").write_text(trials_text([trial]))
+    line = {"t": "2026-01-01T00:00:00+00:00", "job": "net/1", "event": "start", "slots": [0], "step": 0}
+    (root / "activity.jsonl").write_text(json.dumps(line | {"incarnation": 1}) + "\n")
+    names = ("app.toml", "trials.csv", "activity.jsonl")
+    for name in names:
+        (root / name).chmod(0o600)
+
+    for name in names:
+        (app / name).symlink_to(root / name)
+
+    def seen() -> list[bool]:
+        return [bool(search_of(app).metric), bool(read_trials(app)), bool(ActivityLog(app, "net").poll())]
+
+    assert seen() == [False, False, False]
+    os.chown(app, 0, 0)  # a folder of root's own: then the links are root's
+    assert seen() == [True, True, True]
+
+
+@needs_root
+def test_the_journal_check_believes_no_record_in_a_users_folder(app: Path) -> None:
+    record = app / "1" / "containers" / "net.1.1.0" / "container.json"
+    record.parent.mkdir(parents=True)
+    made = {"container_id": "net.1.1.0", "app": "net", "job": 1, "slot": 0, "epoch": 3}
+    record.write_text(json.dumps(made))
+    cluster = Cluster(machines=[], places={("box7", 0): [(0, 0)]})
+    assert read_containers(app.parent.parent, cluster) == []
+    os.chown(app, 0, 0)
+    assert [one.id for one in read_containers(app.parent.parent, cluster)] == ["net.1.1.0"]
 
 
 @needs_root

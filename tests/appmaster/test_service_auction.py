@@ -1,5 +1,6 @@
 """Auctions over gRPC: offers go to app masters, their agents' bids come back, and leases are the tuner's to divide."""
 
+import asyncio
 import importlib.util
 import math
 import sys
@@ -19,6 +20,7 @@ from eunomia.platform.registry import default_registry
 from eunomia_appmaster.master.agent import Agent, Known, Standing, plugins_here
 from eunomia_appmaster.master.wire import cluster_of, forecast_message, table_message
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
+from eunomia_appmaster.service.sessions import WAKE_SECONDS, WAKE_SHARE, WOKEN_AT_ONCE, Session, wake
 
 _spec = importlib.util.spec_from_file_location("service_lab", Path(__file__).parent / "service_lab.py")
 lab_module = sys.modules.setdefault("service_lab", importlib.util.module_from_spec(_spec))
@@ -96,6 +98,51 @@ def test_a_bid_wins_a_lease_that_the_tuner_divides(lab: Any) -> None:
     assert [(job.state, job.slots) for job in jobs] == [("running", len(gpus))]
     answer = ana.beat(division=pb.Division(jobs=[pb.JobSlots(job="ana/1", gpus=[0, 0])]))
     assert "must name each job and each GPU once" in [*answer.refused, *ana.beat().refused][0]
+
+
+def test_an_offer_wakes_the_apps_that_may_claim_and_its_close_waits_for_the_next_answer(
+    lab: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ana, bob = Bidder(lab, "ana"), Bidder(lab, "bob")
+    bob.beat()
+    woken: list[str] = []
+    stir = Session.stir
+
+    def noted(session: Session, after: float = 0.0) -> None:
+        woken.append(session.app)
+        stir(session, after)
+
+    monkeypatch.setattr(Session, "stir", noted)
+    ana.tell()
+    assert set(woken) == {"ana"}, "bob has no job, so the offer is not for its app"
+    offer = ana.offers[-1].id
+    woken.clear()
+    arbiter = lab.arbiter
+    arbiter.call(lambda: arbiter.service.sessions["ana"].note_offer(offer))
+    assert not arbiter.call(lambda: arbiter.service.sessions["ana"].stale)
+    arbiter.call(lambda: arbiter.service.sessions["ana"].note_offer(None))
+    assert arbiter.call(lambda: arbiter.service.sessions["ana"].stale), "its next answer says that the offer is closed"
+    assert not woken
+
+
+@pytest.mark.parametrize(("bid_deadline", "apart"), [(2.0, WAKE_SECONDS), (0.035, WAKE_SHARE * 0.001)])
+def test_many_app_masters_are_woken_one_after_the_other_within_a_part_of_the_bid_deadline(
+    bid_deadline: float, apart: float
+) -> None:
+    async def moments() -> list[float]:
+        loop = asyncio.get_running_loop()
+        sessions = [Session(f"app-{number}", 1, bids=True) for number in range(WOKEN_AT_ONCE + 3)]
+        began, woken = loop.time(), []
+        wake(sessions, bid_deadline)
+        assert all(session.stale for session in sessions), "a call that comes meanwhile looks at once"
+        for session in sessions:
+            await session.changed.wait()
+            woken.append(loop.time() - began)
+        return woken
+
+    woken = asyncio.run(moments())
+    assert woken == sorted(woken)
+    assert woken[-1] >= 3 * apart
 
 
 def test_an_agents_bid_equals_the_arbiters_own_row(lab: Any) -> None:

@@ -69,13 +69,16 @@ def read_epochs(folder: Path) -> dict[int, int]:
 
 
 def read_containers(folder: Path, cluster: Cluster) -> list[Container]:
-    """Read every worker's container below a state folder."""
+    """Read every worker's container below a state folder.
+
+    Records of an app under an account of its own stand in a folder of the launcher's; into the app's folder the account
+    can write others, or a link, so nothing is read there.
+    """
     nodes = cluster.nodes
-    made = (
-        _container(record, folder, cluster, nodes)
-        for pattern in ("apps/*/*/containers/*/container.json", "launcher/containers/*/*/container.json")
-        for record in sorted(folder.glob(pattern))
-    )
+    own = [app for app in sorted(folder.glob("apps/*")) if app.lstat().st_uid == folder.stat().st_uid]
+    records = [record for app in own for record in sorted(app.glob("*/containers/*/container.json"))]
+    records += sorted(folder.glob("launcher/containers/*/*/container.json"))
+    made = (_container(record, folder, cluster, nodes) for record in records)
     return [container for container in made if container is not None]
 
 

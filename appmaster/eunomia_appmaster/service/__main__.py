@@ -7,6 +7,7 @@ Exit codes: 0 ended by a signal; 2 bad input; 70 the arbiter itself failed, or a
 import argparse
 import asyncio
 import contextlib
+import gc
 import os
 import signal
 import sys
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
+WHOLE_COLLECTIONS = 200
+"""Collections of younger objects between two of all objects, which stop heartbeats for 50 ms with 1,000 app masters."""
 SWITCH_SECONDS = 0.0005
 """Seconds after which the thread of a step gives the interpreter to the event loop, which answers heartbeats."""
 
@@ -208,6 +211,7 @@ def main() -> None:
     name_process("arbiter")
     configure_logs()
     sys.setswitchinterval(SWITCH_SECONDS)
+    gc.set_threshold(*gc.get_threshold()[:2], WHOLE_COLLECTIONS)
     if keeps_apart():  # accounts of users may pass through the state folder: its files are closed from the beginning
         os.umask(0o077)
     try:

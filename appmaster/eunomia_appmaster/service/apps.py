@@ -61,6 +61,10 @@ class SubmittedApps:
         found = self._apps.get(name)
         return found if found is not None or self._archive is None else self._archive.app(name)
 
+    def in_memory(self, name: str) -> App | None:
+        """Return an app by name, without a look into the archive."""
+        return self._apps.get(name)
+
     def archived(self) -> list[App]:
         """Return the ended apps that only the journal has; may be called from any thread."""
         return [] if self._archive is None else self._archive.all_except(frozenset(self._apps.copy()))

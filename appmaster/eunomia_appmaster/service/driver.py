@@ -21,6 +21,7 @@ from eunomia.contract.decisions import Decision
 from eunomia.contract.event_order import ORDER
 from eunomia.contract.events import (
     JOB_ENDED,
+    BidReceived,
     Event,
     ForecastReported,
     JobAdded,
@@ -40,6 +41,8 @@ log = structlog.get_logger()
 
 QUIET = (JobReported, RateMeasured, ForecastReported)
 """Events that wait for the next step, at most ``QUIET_SECONDS``."""
+MINOR = (*QUIET, BidReceived)
+"""Events that alone change no order to a machine, and no news of an app master."""
 QUIET_SECONDS = 1.0
 WRITE_AGAIN_SECONDS = 1.0
 """Seconds between two attempts to write a step that the disk refused."""
@@ -56,7 +59,8 @@ class Driver:
         arbiter: recovered, or new.
         journal: gets each step before its decision is carried out.
         clock: the arbiter's.
-        after: called with each decision once it is journaled; it must not block.
+        after: called with each decision once it is journaled, and whether the step may have changed more than a bid or
+            a report of progress does; it must not block.
         observers: the profile's; an exception of one is logged and does not affect the others.
         watchdog: ends the process if a step takes too long; None: no time limit.
         checkpoint_steps: steps between two checkpoints.
@@ -69,7 +73,7 @@ class Driver:
         journal: Journal,
         clock: Clock,
         *,
-        after: Callable[[Decision], None],
+        after: Callable[[Decision, bool], None],
         observers: Sequence[Observer] = (),
         watchdog: Watchdog | None = None,
         checkpoint_steps: int = 200,
@@ -116,9 +120,11 @@ class Driver:
         for event in events:
             self._events.append(event)
             self._urgent |= not isinstance(event, QUIET)
-        if self._events and self._quiet_since is None:
+        begins = bool(self._events) and self._quiet_since is None
+        if begins:
             self._quiet_since = float(self.clock.now())
-        self._stir.set()
+        if begins or self._urgent:  # further reports do not change when the step is due
+            self._stir.set()
 
     async def fold(self, events: Iterable[Event], notes: Iterable[Note] = ()) -> Decision:
         """Apply events in a step at once, and wait until that step is journaled."""
@@ -217,11 +223,16 @@ class Driver:
         await loop.run_in_executor(self._thread, self._checkpoint)
         self.wake_at = decision.wake_at
         self._note(decision)
-        self._after(decision)
+        self._after(decision, not self._is_minor(events, notes, decision))
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(decision)
         self._observe(decision)
+
+    def _is_minor(self, events: Sequence[Event], notes: Sequence[Note], decision: Decision) -> bool:
+        """Return whether a step folded bids and reports of progress alone, and decided nothing."""
+        decided = decision.causes or decision.orders or decision.transitions or decision.closed is not None
+        return bool(events) and not notes and not decided and all(isinstance(event, MINOR) for event in events)
 
     def _make(self, now: Seconds, events: list[Event]) -> Decision:
         """Step, in the arbiter's own thread."""

@@ -49,6 +49,8 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
     def __init__(self, tokens: Tokens, vouch: Callable[[str], None] = lambda peer: None) -> None:
         self._tokens = tokens
         self._vouch = vouch
+        self._reading: dict[str, Handler] = {}
+        """By method: the handler around the one of the service, which gRPC makes once for each method."""
         self.faults = 0
         """Calls that ended with an unexpected exception."""
 
@@ -65,7 +67,12 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         handler = await continuation(handler_call_details)
         if handler is None:
             return _turn_away(*_unknown(method))
-        return handler if handler.unary_unary is None else self.reading(method, handler)
+        if handler.unary_unary is None:
+            return handler
+        reading = self._reading.get(method)
+        if reading is None:
+            reading = self._reading[method] = self.reading(method, handler)
+        return reading
 
     def refusal(self, method: str, metadata: Any) -> Refusal | None:
         """Return why a caller may not call a method; None if it may.

@@ -348,14 +348,13 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
                 answer = pb.AllocateResponse()
             if answer is None:
                 await wait_for_change(session.changed, left, session.changed.is_set)
-                answer = None if session.changed.is_set() else pb.AllocateResponse()
-            if answer is not None:
-                session.response_id += 1
-                answer.response_id = session.response_id
-                answer.now = service.driver.clock.now()
-                answer.mark = service.marks.present
-                session.last = answer
-                return answer
+                continue
+            session.response_id += 1
+            answer.response_id = session.response_id
+            answer.now = service.driver.clock.now()
+            answer.mark = service.marks.present
+            session.last = answer
+            return answer
 
 
 async def _check(request: OwnRequest, context: Context) -> None:

@@ -20,7 +20,7 @@ from eunomia.units import NEVER, NONE, AppId, Seconds
 from eunomia_appmaster.node.kept_apart import admit_login
 from eunomia_appmaster.node.system import MACHINE, System
 from eunomia_appmaster.protocol import launcher_pb2 as launcher
-from eunomia_appmaster.service.app_record import LIVE, SUSPENDED, App
+from eunomia_appmaster.service.app_record import App
 from eunomia_appmaster.service.apps import SubmittedApps
 from eunomia_appmaster.service.clock import Clock
 from eunomia_appmaster.service.disk_limits import disk_limits
@@ -36,13 +36,13 @@ from eunomia_appmaster.service.node_authority import NodeAuthority
 from eunomia_appmaster.service.node_leases import NodeLeases
 from eunomia_appmaster.service.nodes import Node, Nodes, OrderKey
 from eunomia_appmaster.service.reserve import Reserve
-from eunomia_appmaster.service.sessions import NewsWriter, Session
+from eunomia_appmaster.service.sessions import NewsWriter, Session, wake
 from eunomia_appmaster.service.settings import Settings
 from eunomia_appmaster.service.shared_storage import SharedStorage
 from eunomia_appmaster.service.stage_plugins import StagePlugins
 from eunomia_appmaster.service.stalled_masters import MOST_HEARTBEATS, StalledMasters
 from eunomia_appmaster.service.standings import Standings
-from eunomia_appmaster.service.suspended import unused
+from eunomia_appmaster.service.suspended import judged, unused
 from eunomia_appmaster.service.tokens import Tokens
 from eunomia_appmaster.service.upkeep import Upkeep
 from eunomia_appmaster.service.user_record import USER_NOTE
@@ -332,14 +332,15 @@ class Service:
             self._driver.put(unused(self.apps.live, self.view, self.nodes))
             self.refresh()
 
-    def _carry_out(self, decision: Decision) -> None:
+    def _carry_out(self, decision: Decision, has_news: bool) -> None:
         """Send the orders of a journaled decision to machines and app masters."""
         if self.meters is not None:
             self.meters.note(decision, self.driver.arbiter.spent)
         self.upkeep.follow(self.view.cluster)
         self.nodes.leases.most_grace = self.driver.arbiter.serving.rounds.suspend_grace
         self._warn(decision, decision.now)
-        self.refresh()
+        if has_news:
+            self.refresh()
 
     def _warn(self, decision: Decision, now: Seconds) -> None:
         for order in (*decision.orders, *decision.transitions):
@@ -350,13 +351,26 @@ class Service:
         """Answer the heartbeats of all machines and app masters that have news."""
         if self._driver is not None and not self.decides:
             return
-        self._judge_masters()
+        live = self.apps.live
+        if self._driver is not None:
+            self._driver.put([], [app.note() for app in judged(live, self.nodes, self.sessions)])
         limits = frozenset(("disk", one.user, one.bytes, *one.apps) for one in disk_limits(self.users, self.apps))
+        by_node: dict[str, list[App]] = {}
+        for app in live:
+            by_node.setdefault(app.node, []).append(app)
         for node in self.nodes:
-            node.order(limits | self._order_keys(node))
-        stirred = None if self._driver is None else self.news_writer.stirred(self.view)
-        for session in list(self.sessions.values()) if stirred is None else self._sessions_of(stirred):
-            session.stir()
+            node.order(limits | self._order_keys(node, by_node.get(node.name, [])))
+        self._stir_masters()
+
+    def _stir_masters(self) -> None:
+        """Wake the calls of app masters that may have news."""
+        stirred, offer = None, None
+        if self._driver is not None:
+            stirred, offer = self.news_writer.stirred(self.view), self.view.open_offer
+        for session in self.sessions.values():
+            session.note_offer(None if offer is None else int(offer.id))
+        woken = list(self.sessions.values()) if stirred is None else self._sessions_of(stirred)
+        wake(woken, float(self.profile.rounds.bid_deadline or 1.0))
 
     def _sessions_of(self, apps: Iterable[str]) -> list[Session]:
         return [session for name in apps if (session := self.sessions.get(name)) is not None]
@@ -375,25 +389,22 @@ class Service:
 
     def orders(self, node: Node) -> launcher.NodeHeartbeatResponse:
         """Return all present orders of a node."""
+        mine = [app for app in self.apps.live if app.node == node.name]
         return launcher.NodeHeartbeatResponse(
             response_id=node.response_id,
             lease_seconds=node.lease.given(self.nodes.lease_seconds(node)),
             lease_grace_seconds=self.nodes.leases.grace,
             mark=self.marks.present,
             revocations=self._revocations(node),
-            start_app_masters=[self._start_order(node, app, attempt) for app, attempt in self._to_start(node)],
+            start_app_masters=[self._start_order(node, app, attempt) for app, attempt in _to_start(node, mine)],
             stop_app_masters=[
                 launcher.AppMasterStop(app=app.name, deadline_seconds=STOP_SECONDS) for app in self._to_stop(node)
             ],
             fences=self.nodes.fences(node),
             tunes=self._tunes(node),
-            stalled_app_masters=self._stalled(node),
+            stalled_app_masters=list(self.stalled_masters.on(node, mine, self.sessions)),
             disk_limits=disk_limits(self.users, self.apps),
         )
-
-    def _stalled(self, node: Node) -> list[launcher.StalledAppMaster]:
-        mine = [app for app in self.apps.live if app.node == node.name]
-        return list(self.stalled_masters.on(node, mine, self.sessions))
 
     def _tunes(self, node: Node) -> list[launcher.Tune]:
         return [] if self._driver is None else self.nodes.tunes(node, self.view)
@@ -404,30 +415,32 @@ class Service:
         grace = self._driver.arbiter.serving.rounds.suspend_grace
         return self.nodes.revocations(node, self.view, grace)
 
-    def _order_keys(self, node: Node) -> frozenset[OrderKey]:
-        """Return keys that identify the orders of this node alone; remaining seconds are not part of a key."""
+    def _order_keys(self, node: Node, mine: Sequence[App]) -> frozenset[OrderKey]:
+        """Return keys that identify the orders of this node alone; remaining seconds are not part of a key.
+
+        Args:
+            node: one of the nodes.
+            mine: live apps whose app master belongs on it.
+        """
         keys: set[OrderKey] = {("revoke", order.slot, order.epoch) for order in self._revocations(node)}
-        keys |= {("start", app.name, attempt) for app, attempt in self._to_start(node)}
-        keys |= {("stalled", order.app, order.attempt) for order in self._stalled(node)}
+        keys |= {("start", app.name, attempt) for app, attempt in _to_start(node, mine)}
+        stalled = self.stalled_masters.on(node, mine, self.sessions)
+        keys |= {("stalled", order.app, order.attempt) for order in stalled}
         keys |= {("stop", app.name) for app in self._to_stop(node)}
         keys |= {("fence", fence.slot, fence.epoch) for fence in self.nodes.fences(node)}
         keys.add(("lease", self.nodes.lease_seconds(node)))
         keys |= {("tune", tune.slot, tune.epoch, tune.cpus) for tune in self._tunes(node)}
         return frozenset(keys)
 
-    def _to_start(self, node: Node) -> list[tuple[App, int]]:
-        """App masters that the node has to start, with the number of the attempt."""
-        mine = [app for app in self.apps.live if app.node == node.name]
-        return [(app, attempt) for app in mine if (attempt := node.next_attempt(app.name, app.attempts)) is not None]
-
     def _to_stop(self, node: Node) -> list[App]:
         now = None if self._driver is None else float(self._driver.clock.now())
         ended = []
-        for app in self.apps:
-            status = node.app_masters.get(app.name)
-            runs = status is not None and status.state != launcher.APP_MASTER_COMPLETED
+        for name, status in node.app_masters.items():
+            app = self.apps.in_memory(name) if status.state != launcher.APP_MASTER_COMPLETED else None
+            if app is None or now is None:
+                continue
             moved = app.node != node.name and not app.over
-            if not runs or not (app.over or moved) or now is None:
+            if not (app.over or moved):
                 continue
             if moved or app.state == "cancelled" or now - (app.ended_at or 0.0) > LINGER_SECONDS:
                 ended.append(app)
@@ -443,28 +456,6 @@ class Service:
             asked=attempt == node.asked.get(app.name),
             login=app.login,
         )
-
-    def _judge_masters(self) -> None:
-        """Suspend apps whose app master ended by itself too often; let those go on whose app master is back."""
-        if self._driver is None:
-            return
-        for app in self.apps.live:
-            node = self.nodes.get(app.node)
-            status = None if node is None else node.app_masters.get(app.name)
-            if node is None or status is None:
-                continue
-            session = self.sessions.get(app.name)
-            registered = 0 if session is None else session.attempt
-            waits = status.state == launcher.APP_MASTER_SUSPENDED
-            waits &= status.attempt >= max(registered, node.asked.get(app.name, 0))
-            if waits and app.state == LIVE:
-                app.suspend(f"its app master {status.diagnostics}")
-            elif not waits and app.state == SUSPENDED and registered >= status.attempt:
-                app.go_on()
-            else:
-                continue
-            log.warning("app.suspended" if waits else "app.goes_on", app=app.name, why=app.why or None)
-            self.driver.put([], [app.note()])
 
     # --- apps ------------------------------------------------------------------------------------------------------
 
@@ -510,3 +501,8 @@ class Service:
     def has_master(self, app: App) -> bool:
         """Return whether a node reports an app master of the app that has not ended."""
         return any(status.state != launcher.APP_MASTER_COMPLETED for status in self.nodes.masters_of(app.name))
+
+
+def _to_start(node: Node, mine: Iterable[App]) -> list[tuple[App, int]]:
+    """Return the app masters that a node has to start with the attempt's number, of live apps that belong on it."""
+    return [(app, attempt) for app in mine if (attempt := node.next_attempt(app.name, app.attempts)) is not None]

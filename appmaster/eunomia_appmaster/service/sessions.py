@@ -7,7 +7,7 @@ queued, so none can be out of date.
 import asyncio
 import dataclasses
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -30,6 +30,12 @@ MOST_REFUSALS = 100
 """Most refused reports that wait for the next answer."""
 LOOK_AGAIN_SECONDS = 10.0
 """Seconds after which news are looked for without a change."""
+WOKEN_AT_ONCE = 32
+WAKE_SECONDS = 0.002
+"""Most seconds between two app masters that are woken, beyond the first ``WOKEN_AT_ONCE``: each calls again at once,
+and the heartbeats of others would wait for all of them."""
+WAKE_SHARE = 0.4
+"""Most of the bid deadline that waking takes."""
 LEAST_SECONDS = 0.01
 """Least seconds between two calls of an app master that are processed."""
 
@@ -112,10 +118,17 @@ class Session:
             finally:
                 self.waiting -= 1
 
-    def stir(self) -> None:
-        """Note that there may be news, and wake the call that waits for them."""
+    def stir(self, after: float = 0.0) -> None:
+        """Note that there may be news, and wake the call that waits for them, after so many seconds."""
         self.stale = True
-        self.changed.set()
+        if after > 0.0:
+            asyncio.get_running_loop().call_later(after, self.changed.set)
+        else:
+            self.changed.set()
+
+    def note_offer(self, offer: int | None) -> None:
+        """Note which offer is open; that the one which was sent is closed can wait for the heartbeat's end."""
+        self.stale |= self._offer is not None and self._offer != offer
 
     def may_have_news(self) -> bool:
         """Return whether news are to be looked for, which waits for a step that is under way.
@@ -133,6 +146,18 @@ class Session:
         """Return the leases that start with the answer that is acknowledged now."""
         started, self.unacknowledged = self.unacknowledged, []
         return started
+
+
+def wake(sessions: Sequence[Session], bid_deadline: float) -> None:
+    """Wake the calls of app masters that may have news, the first ones at once and the others one after the other.
+
+    Args:
+        sessions: in this order.
+        bid_deadline: seconds that an offer is open.
+    """
+    apart = min(WAKE_SECONDS, WAKE_SHARE * bid_deadline / max(1, len(sessions)))
+    for place, session in enumerate(sessions):
+        session.stir(after=apart * max(0, place + 1 - WOKEN_AT_ONCE))
 
 
 class NewsWriter:
@@ -157,23 +182,28 @@ class NewsWriter:
         self._certificate_name = certificate_name
         self._login_of = login_of
         self._marks: dict[int, list[tuple[float, ...]]] = {}
-        self._seen: tuple[object, ...] = ()
+        self._reached: tuple[NodeAddress, ...] = ()
+        self._opened: int | None = None
+        """The offer that was open at the last look."""
         self._offer: tuple[Offer, pb.Offer] | None = None
         """The open offer, and what its messages to all apps have in common."""
 
     def stirred(self, view: ClusterView) -> list[str] | None:
         """Return the apps that may have news since the last call, in the order of their rows; None: all apps.
 
-        The cost grows with the leases, not with the app masters: hundreds of those wait while few have news.
+        The cost grows with the leases, not with the app masters: hundreds of those wait while few have news. An offer
+        concerns the apps that may claim; its close wakes no app, and is told with the next answer (``note_offer``).
         """
-        seen = (None if view.open_offer is None else view.open_offer.id, self._addresses())
+        offer, reached = view.open_offer, self._addresses()
+        opened = offer if offer is not None and offer.id != self._opened else None
+        moved = reached != self._reached
         before, marks = self._marks, _marks(view)
-        self._marks = marks
-        if seen != self._seen:
-            self._seen = seen
+        self._marks, self._reached, self._opened = marks, reached, None if offer is None else int(offer.id)
+        if moved or (opened is not None and opened.apps is None):
             return None
-        rows = sorted(row for row in before.keys() | marks.keys() if before.get(row) != marks.get(row))
-        return [str(view.app_id(row)) for row in rows]
+        rows = {row for row in before.keys() | marks.keys() if before.get(row) != marks.get(row)}
+        claiming = () if opened is None or opened.apps is None else opened.apps.tolist()
+        return [str(view.app_id(row)) for row in sorted(rows.union(claiming))]
 
     def everything(self, session: Session, view: ClusterView) -> tuple[list[pb.Lease], list[pb.NodeToken]]:
         """Return all leases and node tokens of an app, for its registration."""

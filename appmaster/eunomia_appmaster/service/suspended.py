@@ -1,18 +1,44 @@
 """Suspended apps: their workers train on; what only their app master could use goes to other apps until it is back."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
+import structlog
 
 from eunomia.arbiter import ClusterView
 from eunomia.contract.events import GpusReturned, JobPaused
 from eunomia.model.leases import GpuState
 from eunomia.model.workload import JobState
 from eunomia.units import NONE, AppId
-from eunomia_appmaster.service.app_record import SUSPENDED, App
+from eunomia_appmaster.protocol import launcher_pb2 as pb
+from eunomia_appmaster.service.app_record import LIVE, SUSPENDED, App
 from eunomia_appmaster.service.nodes import Nodes
+from eunomia_appmaster.service.sessions import Session
+
+log = structlog.get_logger()
 
 _ON_GPUS = (JobState.STARTING, JobState.RUNNING)
+
+
+def judged(apps: Iterable[App], nodes: Nodes, sessions: Mapping[str, Session]) -> Iterator[App]:
+    """Suspend apps whose app master ended by itself too often, let those go on whose app master is back; yield both."""
+    for app in apps:
+        node = nodes.get(app.node)
+        status = None if node is None else node.app_masters.get(app.name)
+        if node is None or status is None:
+            continue
+        session = sessions.get(app.name)
+        registered = 0 if session is None else session.attempt
+        waits = status.state == pb.APP_MASTER_SUSPENDED
+        waits &= status.attempt >= max(registered, node.asked.get(app.name, 0))
+        if waits and app.state == LIVE:
+            app.suspend(f"its app master {status.diagnostics}")
+        elif not waits and app.state == SUSPENDED and registered >= status.attempt:
+            app.go_on()
+        else:
+            continue
+        log.warning("app.suspended" if waits else "app.goes_on", app=app.name, why=app.why or None)
+        yield app
 
 
 def unused(apps: Iterable[App], view: ClusterView, nodes: Nodes) -> Iterator[GpusReturned | JobPaused]:

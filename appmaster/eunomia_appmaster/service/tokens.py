@@ -181,9 +181,11 @@ def _issued(app: str, issue: int) -> str:
 
 def bearer(metadata: "Iterable[tuple[str, str | bytes]] | None") -> str:
     """Return the token of a call's metadata; empty: it has none."""
-    text = next((str(item) for name, item in metadata or () if name == "authorization"), "")
-    begin, _, token = text.partition(" ")
-    return token if begin == "Bearer" else ""
+    for name, item in metadata or ():
+        if name == "authorization":
+            begin, _, token = str(item).partition(" ")
+            return token if begin == "Bearer" else ""
+    return ""
 
 
 def new_secret() -> bytes:

@@ -8,6 +8,7 @@ from pathlib import Path
 import structlog
 
 from eunomia_appmaster.app.master_folders import activity_files
+from eunomia_appmaster.node.file_rights import reading_as_owner
 from eunomia_appmaster.node.kept_files import opened
 
 log = structlog.get_logger()
@@ -47,6 +48,8 @@ class Segment:
 class ActivityLog:
     """Reads the events of one app while they grow; an incomplete last line is read once it is complete.
 
+    For root, they are read with the rights of the folder's owner, so that no link there leads further.
+
     Args:
         app_dir: folder of the app, with a file for each attempt of its app master.
         app: its name.
@@ -59,7 +62,8 @@ class ActivityLog:
 
     def poll(self) -> list[Line]:
         """Return the new lines, those of older attempts first."""
-        return [line for path in activity_files(self._app_dir) for line in self._new(path)]
+        new = reading_as_owner(self._app_dir, lambda: [*map(self._new, activity_files(self._app_dir))])
+        return [line for lines in new for line in lines]
 
     def _new(self, path: Path) -> list[Line]:
         offset = self._offsets.get(path, 0)
@@ -67,7 +71,7 @@ class ActivityLog:
             with path.open("rb") as file:
                 file.seek(offset)
                 text = file.read()
-        except FileNotFoundError:
+        except OSError:  # not there yet, or a link of a user to what it may not read
             return []
         whole = text[: text.rfind(b"\n") + 1]
         self._offsets[path] = offset + len(whole)

@@ -1,4 +1,7 @@
-"""Reads the event files of jobs: logged values, and steps that were done twice."""
+"""Reads the event files of jobs: logged values, and steps that were done twice.
+
+For root, files of an app are read with the rights of its folder's owner, so that no link there leads further.
+"""
 
 import dataclasses
 import json
@@ -11,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from eunomia_appmaster.app.trials_file import read_trials_file
+from eunomia_appmaster.node.file_rights import reading_as_owner
 from eunomia_appmaster.profiler import LogFolder
 
 
@@ -55,7 +59,7 @@ class Trial:
 def read_logs(run_dir: Path) -> LogFolder:
     """Read a job's event files to their end."""
     logs = LogFolder(run_dir / "logs")
-    logs.poll()
+    reading_as_owner(run_dir.parent, logs.poll)
     return logs
 
 
@@ -94,7 +98,8 @@ def first_steps(logs: LogFolder, tag: str) -> Iterator[tuple[int, int, float]]:
 
 def read_trials(app_dir: Path) -> list[Trial]:
     """Read ``trials.csv``; empty: the app has no such file."""
-    return [_trial(row) for row in read_trials_file(app_dir)]
+    rows = reading_as_owner(app_dir, lambda: read_trials_file(app_dir))
+    return [_trial(row) for row in rows]
 
 
 def _trial(row: dict[str, str]) -> Trial:
@@ -118,7 +123,9 @@ def finite(text: str) -> float | None:
 
 def _app_file(app_dir: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads((app_dir / "app.toml").read_text(encoding="utf-8"))
+        return tomllib.loads(
+            reading_as_owner(app_dir, lambda: (app_dir / "app.toml").read_text(encoding="utf-8")),
+        )
     except (OSError, ValueError):  # ValueError: no TOML, or no UTF-8
         return {}
 
