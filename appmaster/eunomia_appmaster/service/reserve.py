@@ -100,19 +100,23 @@ class Reserve:
                 return False
             if left >= self._size:
                 log.error("reserve.used", left=left, why="the disk is full")
-            os.truncate(self._path, max(0, left - PART))
-            self._take()
+            self._move(max(0, left - PART))
         return True
 
-    def _take(self) -> None:
-        with contextlib.suppress(OSError):
+    def _move(self, left: int) -> None:
+        """Cut the reserve off at so many bytes; the log takes the blocks with the next system call."""
+        try:
             number = os.open(self._log, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-            try:
-                found = os.fstat(number)
-                end = max(found.st_size, found.st_blocks * 512)
-                _fallocate(number, _KEEP_SIZE, 0, end + PART)  # where it cannot, the space is free all the same
-            finally:
-                os.close(number)
+        except OSError:  # no log yet: the space is free
+            os.truncate(self._path, left)
+            return
+        try:
+            found = os.fstat(number)
+            end = max(found.st_size, found.st_blocks * 512)
+            os.truncate(self._path, left)
+            _fallocate(number, _KEEP_SIZE, 0, end + PART)  # where it cannot, the space is free all the same
+        finally:
+            os.close(number)
 
     def room_to_start(self) -> None:
         """Leave a little room for the start of an arbiter on a full disk."""
