@@ -10,13 +10,12 @@ percentile of the round trip beside those of an undisturbed time, and what becam
 
 import argparse
 import contextlib
+import itertools
 import os
 import resource
-import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -40,6 +39,35 @@ for _ in range(1 << 20):
     sys.stdout.write(line)
 time.sleep(600)
 """
+ROUNDS = 4
+KNOCK = """
+import os, resource, select, socket, sys, time
+os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))  # it is to take no processor from the service
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+host, port, most = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+held, opened = [], 0
+while not select.select([sys.stdin], [], [], 0.5)[0]:
+    still = []
+    for one in held:
+        try:
+            gone = not one.recv(65536)
+        except BlockingIOError:
+            gone = False
+        except OSError:
+            gone = True
+        one.close() if gone else still.append(one)
+    held = still
+    while len(held) < most and not select.select([sys.stdin], [], [], 0)[0]:
+        try:
+            held.append(socket.create_connection((host, port), timeout=2.0))
+        except OSError:
+            break
+        held[-1].setblocking(False)
+        opened += 1
+print(opened)
+"""
+"""An attacker, which is a process of its own: it does not wait for the interpreter of what measures."""
 SPARSE = "import os, time\nos.ftruncate(1, 100_000_000_000)\ntime.sleep(600)\n"
 FULL = """
 import os, time
@@ -77,81 +105,73 @@ class Place:
 
     def calls(self, seconds: float) -> str:
         """Make the good user's calls for so long; return their figures."""
-        times, failed, end = [], 0, time.monotonic() + seconds
+        return figures(self.times(seconds))
+
+    def times(self, seconds: float) -> list[float]:
+        """Make the good user's calls for so long; return the milliseconds of each, those that fail as infinite."""
+        times, end = list[float](), time.monotonic() + seconds
         while time.monotonic() < end:
             began = time.monotonic()
             try:
                 self.client.app("good")
                 times.append(1000.0 * (time.monotonic() - began))
             except EunomiaError:
-                failed += 1
+                times.append(np.inf)
             time.sleep(max(0.0, began + 0.05 - time.monotonic()))
-        middle, last = np.percentile(times, [50, 99]) if times else (np.nan, np.nan)
-        return f"{len(times)} calls, {failed} failed, median {middle:.1f} ms, p99 {last:.1f} ms"
+        return times
+
+
+def p99(times: list[float]) -> float:
+    return float(np.percentile(times, 99))
+
+
+def figures(times: list[float]) -> str:
+    failed = sum(np.isinf(times))
+    return f"{len(times)} calls, {failed} failed, median {np.median(times):.1f} ms, p99 {p99(times):.1f} ms"
 
 
 def connections(place: Place) -> str:
-    """Open thousands of connections that say nothing, and open again what is closed."""
-    host, _, port = place.made.address.rpartition(":")
-    over, held = threading.Event(), list[socket.socket]()
+    """Open thousands of connections that say nothing, and open again what is closed; between undisturbed times."""
+    with_them, without = [], [place.times(place.seconds)]
     opened = 0
-
-    def knock() -> None:
-        nonlocal opened
-        while not over.is_set():
-            while len(held) < CONNECTIONS and not over.is_set():
-                with contextlib.suppress(OSError):
-                    held.append(socket.create_connection((host, int(port)), timeout=2.0))
-                    held[-1].setblocking(False)
-                    opened += 1
-            time.sleep(0.5)
-            held[:] = [one for one in held if not ended(one)]
-
-    thread = threading.Thread(target=knock)
-    thread.start()
-    figures = place.calls(place.seconds)
-    most = len(held)
-    over.set()
-    thread.join()
-    for one in held:
-        one.close()
-    return f"{figures}; {opened} opened, {most} open at the end"
-
-
-def ended(connection: socket.socket) -> bool:
-    try:
-        while data := connection.recv(4096):
-            del data
-    except BlockingIOError:
-        return False
-    except OSError:
-        pass
-    connection.close()
-    return True
+    for _ in range(ROUNDS):
+        with subprocess.Popen(
+            [sys.executable, "-c", KNOCK, *place.made.address.rsplit(":", 1), str(CONNECTIONS)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        ) as attacker:  # fmt: skip
+            with_them.append(place.times(place.seconds))
+            said, _ = attacker.communicate("")
+            opened += int(said)
+        time.sleep(3.0)  # the closed ones are noticed
+        without.append(place.times(place.seconds))
+    around = [(p99(before) + p99(after)) / 2.0 for before, after in itertools.pairwise(without)]
+    listed = ", ".join(f"{p99(one) / beside:.2f}" for one, beside in zip(with_them, around, strict=True))
+    together = f"{figures([*itertools.chain(*with_them)])}; without {figures([*itertools.chain(*without)])}"
+    return f"{together}; {opened} opened; p99 beside the undisturbed of before and after: {listed} times"
 
 
 def output(place: Place) -> str:
     """Print 1 GiB as fast as the disk takes it."""
     place.submit("printer", OUTPUT)
-    figures = place.calls(place.seconds)
+    measured = place.calls(place.seconds)
     log = newest_output(place.apps / "printer" / "1", STDOUT)
     state = log.stat()
     place.client.cancel("printer")
     return (
-        f"{figures}; {state.st_size >> 20} MiB written, {(state.st_blocks * 512) >> 20} MiB taken of {LOG_MIB} allowed"
+        f"{measured}; {state.st_size >> 20} MiB written, {(state.st_blocks * 512) >> 20} MiB taken of {LOG_MIB} allowed"
     )
 
 
 def sparse(place: Place) -> str:
     """Make the log a sparse file of 100 GB."""
     place.submit("sparse", SPARSE)
-    figures = place.calls(place.seconds)
+    measured = place.calls(place.seconds)
     began = time.monotonic()
     taken = bytes_of(place.apps / "sparse")
     looked = time.monotonic() - began
     state = place.client.app("sparse").state
     place.client.cancel("sparse")
-    return f"{figures}; app {state}, takes {taken >> 10} KiB, measured in {1000 * looked:.1f} ms"
+    return f"{measured}; app {state}, takes {taken >> 10} KiB, measured in {1000 * looked:.1f} ms"
 
 
 def full_disk(place: Place) -> str:
@@ -160,7 +180,7 @@ def full_disk(place: Place) -> str:
         return "not done: no file system of its own"
     place.submit("filler", FULL)
     place.until(lambda: bool(place.client.health().warnings))
-    figures = place.calls(place.seconds)
+    measured = place.calls(place.seconds)
     (place.folder / "end").touch()
     ended_after = place.until(lambda: place.client.app("good").state == "finished")
     began = time.monotonic()
@@ -170,7 +190,7 @@ def full_disk(place: Place) -> str:
     (place.apps / "filler" / "1" / "big").unlink()
     whole = place.until(lambda: not place.client.health().warnings)
     return (
-        f"{figures}; the good app's end seen after {ended_after:.1f} s, cancel answered in {answered:.2f} s,"
+        f"{measured}; the good app's end seen after {ended_after:.1f} s, cancel answered in {answered:.2f} s,"
         f" slots free {free:.1f} s later, reserve whole {whole:.1f} s after there was room"
     )
 

@@ -46,6 +46,7 @@ from eunomia_appmaster.node.accounts import Account
 from eunomia_appmaster.node.beats import beat
 from eunomia_appmaster.node.connections import PATIENCE_SECONDS, Connections, most_connections, watch
 from eunomia_appmaster.node.control_groups import DEVICES, choose
+from eunomia_appmaster.node.garbage import collect_garbage
 from eunomia_appmaster.node.gpu_locks import GpuLocks, inherited
 from eunomia_appmaster.node.process_name import name_process
 from eunomia_appmaster.protocol.join_text import JoinText
@@ -242,6 +243,7 @@ def _lives(
     yield tracker.run()
     yield _tidy(node, containers, masters, options.keep_seconds)
     yield _watch_memory(containers)
+    yield collect_garbage()
     yield watch_output(lambda: _run_folders(node, containers), node.name, lambda: node.limits.output_bytes)
     yield quotas.run()
     yield keep(node.lease, containers)

@@ -23,6 +23,7 @@ from eunomia.logs import configure_logs
 from eunomia.platform.profiles import Profile
 from eunomia.units import Seconds
 from eunomia_appmaster.node.connections import raise_descriptors, watch
+from eunomia_appmaster.node.garbage import collect_garbage
 from eunomia_appmaster.node.job_limits import DEFAULTS, GIB, MIB, JobLimits
 from eunomia_appmaster.node.kept_apart import keeps_apart
 from eunomia_appmaster.node.own_ends_limit import OwnEndsLimit
@@ -141,12 +142,13 @@ async def run(settings: Settings, folder: Path) -> None:
     mending = asyncio.create_task(_mend(service, folder))
     watching = asyncio.create_task(watch(service.connections))
     cleaning = asyncio.create_task(clean_by_rule(service))
+    collecting = asyncio.create_task(collect_garbage())
     signalled = asyncio.create_task(_signalled())
     await asyncio.wait([work, signalled], return_when=asyncio.FIRST_COMPLETED)
     failed = work.exception() if work.done() else None
     if failed is None:
         await lengthen_leases(service)
-    tasks = (work, signalled, mending, watching, cleaning)
+    tasks = (work, signalled, mending, watching, cleaning, collecting)
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
