@@ -239,6 +239,25 @@ def test_a_removed_nodes_credential_is_refused_also_after_a_restart(cluster: Clu
     assert names_of(node.certificate)[0] == tls_name("b08", 2)
 
 
+def test_a_lost_note_of_a_node_gives_no_number_of_a_join_again(cluster: Cluster) -> None:
+    service = cluster.arbiter.service
+    first, second = cluster.node("b08"), cluster.node("b08", "second")
+    first.join(cluster.token())
+    service.joined._nodes["b09"] = service.joined._nodes.pop("b08")  # as where its note is lost
+    second.join(cluster.token())
+    assert second.number == 1, "it was never a part of the cluster"
+    assert service.nodes.layout is not None
+    _, (machine,) = service.nodes.layout.joined(
+        lpb.RegisterNodeRequest(node="b08", slots=[lpb.Slot(index=0, gpu_type="cpu")], cpus=1.0)
+    )
+    service.journal.note(machine.note(1))
+    del service.joined._nodes["b08"]
+    third = cluster.node("b08", "third")
+    third.join(cluster.token())
+    assert third.number > 2
+    assert service.joined.is_over("b08", 1), "the credentials of former joins are refused"
+
+
 def test_a_node_that_forgets_its_join_joins_with_another_token(cluster: Cluster) -> None:
     node = cluster.node("b08")
     node.join(cluster.token())

@@ -14,6 +14,7 @@ from eunomia_appmaster.protocol.node_names import NAME
 from eunomia_appmaster.service import bounds
 from eunomia_appmaster.service.join_tokens import JoinToken
 from eunomia_appmaster.service.joined_nodes import JoinedNode
+from eunomia_appmaster.service.layout import MACHINE_NOTE
 from eunomia_appmaster.service.rates import Rate, peer_of
 from eunomia_appmaster.service.refusals import header_text
 from eunomia_appmaster.service.service import Service
@@ -46,7 +47,7 @@ class NodeAdmission(rpc.NodeAdmissionServicer):
                 rule = "a node must have a name of its own (take another --node)"
                 why = f'{rule}, but got "{request.node}", whose launcher answers'
                 await context.abort(grpc.StatusCode.ALREADY_EXISTS, why)
-            joined = self._of.joined.next(request.node, _host(context))
+            joined = self._of.joined.next(request.node, _host(context), least=self._least(request.node))
             return await asyncio.shield(asyncio.ensure_future(self._join(request, token, joined, context)))
 
     async def RenewNode(self, request: pb.JoinNodeRequest, context: Context) -> pb.JoinNodeResponse:  # noqa: N802
@@ -79,6 +80,17 @@ class NodeAdmission(rpc.NodeAdmissionServicer):
                 raise InputError(rule, value=f'"{request.node[:100]}"', place="--node")
         except InputError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, header_text(str(error)))
+
+    def _least(self, node: str) -> int:
+        """Return the least number of a node's next join: where the note of former joins is lost, none of theirs.
+
+        Each join is journaled with a step, so none had a number as large as the next step's.
+        """
+        notes = self._of.journal.notes(MACHINE_NOTE).values()
+        layout = self._of.nodes.layout
+        was_there = layout is not None and node in layout.slots
+        was_there |= any(isinstance(made, dict) and made.get("node") == node for made in notes)
+        return self._of.journal.last_step + 1 if was_there and not self._of.joined.knows(node) else 1
 
     async def _join(
         self, request: pb.JoinNodeRequest, token: JoinToken, joined: JoinedNode, context: Context

@@ -74,10 +74,20 @@ class JoinedNodes:
         join = self.join_of(name)
         return "" if join is None else tls_name(name, join)
 
-    def next(self, name: str, address: str) -> JoinedNode:
-        """Return what a node is after its next join; ``keep`` takes it once it is journaled."""
+    def knows(self, name: str) -> bool:
+        """Return whether a node has ever joined under a name, as far as notes are left."""
+        return name in self._nodes
+
+    def next(self, name: str, address: str, *, least: int = 1) -> JoinedNode:
+        """Return what a node is after its next join; ``keep`` takes it once it is journaled.
+
+        Args:
+            name: of the node.
+            address: from which it joins.
+            least: number that the join has at least.
+        """
         before = self._nodes.get(name)
-        return JoinedNode(name=name, join=1 if before is None else before.join + 1, address=address)
+        return JoinedNode(name=name, join=max(least, 1 if before is None else before.join + 1), address=address)
 
     def without(self, name: str) -> JoinedNode | None:
         """Return a node as it is once it is removed; None: there is no such node."""

@@ -128,7 +128,6 @@ class Service:
         self.standings = Standings(lambda: self.driver.arbiter, system=system)
         self.ready = asyncio.Event()
         self.stage_plugins = StagePlugins(profile)
-        settings.apps.mkdir(parents=True, exist_ok=True)  # a node looks for it before the first app is there
         self.storage = SharedStorage(settings.apps)
         self._driver: Driver | None = None
         self._tasks: list[asyncio.Task[None]] = []
