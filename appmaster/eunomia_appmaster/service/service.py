@@ -31,7 +31,6 @@ from eunomia_appmaster.service.join_tokens import JOIN_NOTE, JoinTokens
 from eunomia_appmaster.service.joined_nodes import JOINED_NOTE, JoinedNodes
 from eunomia_appmaster.service.journaled import LOST_NOTE, apps_of, kept_of, unknown_apps, without_note
 from eunomia_appmaster.service.marks import UNTIL, Loss, Marks
-from eunomia_appmaster.service.master_environment import master_environment
 from eunomia_appmaster.service.node_authority import NodeAuthority
 from eunomia_appmaster.service.node_leases import NodeLeases
 from eunomia_appmaster.service.nodes import Node, Nodes, OrderKey
@@ -42,6 +41,7 @@ from eunomia_appmaster.service.shared_storage import SharedStorage
 from eunomia_appmaster.service.stage_plugins import StagePlugins
 from eunomia_appmaster.service.stalled_masters import MOST_HEARTBEATS, StalledMasters
 from eunomia_appmaster.service.standings import Standings
+from eunomia_appmaster.service.start_orders import start_order
 from eunomia_appmaster.service.suspended import judged, unused
 from eunomia_appmaster.service.tokens import Tokens
 from eunomia_appmaster.service.upkeep import Upkeep
@@ -446,15 +446,8 @@ class Service:
         return ended
 
     def _start_order(self, node: Node, app: App, attempt: int) -> launcher.AppMasterOrder:
-        return launcher.AppMasterOrder(
-            app=app.name,
-            attempt=attempt,
-            command=["python", "-m", "eunomia_appmaster.master"],  # of the node, in the app's folder there
-            env=master_environment(app, self.address),
-            token=self.tokens.app(app.name),
-            asked=attempt == node.asked.get(app.name),
-            login=app.login,
-        )
+        asked = attempt == node.asked.get(app.name)
+        return start_order(app, attempt, address=self.address, token=self.tokens.app(app.name), asked=asked)
 
     # --- apps ------------------------------------------------------------------------------------------------------
 
