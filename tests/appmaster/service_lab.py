@@ -233,7 +233,7 @@ class Master:
     def __init__(self, lab: "Lab", app: str, attempt: int = 1) -> None:
         self._lab = lab
         self.app = app
-        self.attempt = attempt
+        self.attempt, self.part = attempt, 0
         self.response_id = 0
         self.leases: dict[int, pb.Lease] = {}
         self.leaving: list[pb.LeavingSlots] = []
@@ -251,7 +251,9 @@ class Master:
 
     def register(self, plugins: list[tuple[str, str]] | None = None) -> pb.RegisterApplicationMasterResponse:
         versions = [pb.PluginVersion(name=name, version=version) for name, version in plugins or ()]
-        request = pb.RegisterApplicationMasterRequest(app=self.app, attempt=self.attempt, agent_plugins=versions)
+        request = pb.RegisterApplicationMasterRequest(
+            app=self.app, attempt=self.attempt, part=self.part, agent_plugins=versions
+        )
         answer = self.stub().RegisterApplicationMaster(request, metadata=self.token, timeout=PATIENCE_SECONDS)
         self.response_id = 0
         self.leases = {lease.id: lease for lease in answer.leases}

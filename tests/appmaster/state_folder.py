@@ -53,7 +53,7 @@ TABLE: dict[str, Kind] = {
     r"journal\.sqlite(-wal|-shm|\.lock)?|journal\.archive/.*|(launcher/)?journal\.mark|journal\.reserve": Kind.JOURNAL,
     r"asking\.json|hung\.txt": Kind.FREE,
     r"run/(address|token|launcher\.token)": Kind.AGAIN,
-    r"launcher/lock": Kind.FREE,
+    r"launcher/lock|launcher/lease": Kind.FREE,  # the lease is written again with each answer of the arbiter
     r"launcher/(epochs|launcher)\.json|launcher/secret": Kind.KEPT,
     rf"launcher/app_masters/{APP}\.json": Kind.KEPT,
     r"launcher/stacks/stacks\.txt": Kind.FREE,  # of a launcher that hung

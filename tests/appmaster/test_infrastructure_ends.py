@@ -111,7 +111,7 @@ def test_an_app_whose_master_ends_by_itself_too_often_is_suspended_and_loses_not
 
         kept.write_text(good)
         said = run("resume", "ana", *state)
-        assert said.startswith("ana: taken up again; attempt 4 of its app master starts, and 6 jobs go on")
+        assert said.startswith("ana: taken up again; attempt 2 of its app master starts, and 6 jobs go on")
         eventually(lambda: arbiter.app("ana").state == "running", "the app goes on")
         eventually(lambda: arbiter.app("ana").slots == 2, "its waiting jobs ask for slots again")
         assert workers[1] in live(made, masters=False)

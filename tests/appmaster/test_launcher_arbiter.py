@@ -34,7 +34,7 @@ MASTER = """
 import os, sys, time
 app = os.environ["EUNOMIA_APP_DIR"]
 with open("attempts", "a") as file:
-    file.write(os.environ["EUNOMIA_ATTEMPT"] + " " + str(os.getpid()) + "\\n")
+    file.write(f"{os.environ['EUNOMIA_ATTEMPT']} {os.environ['EUNOMIA_PART']} {os.getpid()}\\n")
 print("hello from", os.environ["EUNOMIA_APP"], flush=True)
 while not (os.path.exists("end") and open("end").read()):  # written in two steps: made, then filled
     time.sleep(0.02)
@@ -56,6 +56,7 @@ def master_order(lab: Any, **more: Any) -> pb.AppMasterOrder:
 
 
 def attempts(lab: Any) -> list[list[int]]:
+    """Attempt, part and pid of each start."""
     path = lab.folder / "attempts"
     return [[int(word) for word in line.split()] for line in path.read_text().splitlines()] if path.exists() else []
 
@@ -227,16 +228,16 @@ def test_an_app_master_that_ends_by_itself_too_often_is_suspended_and_tried_agai
     waits = eventually(
         lambda: (master := lab.arbiter.masters.get("ana")) and master.state == pb.APP_MASTER_SUSPENDED and master
     )
-    assert (waits.attempt, waits.exit.code) == (5, 9)
+    assert (waits.attempt, waits.part, waits.exit.code) == (1, 5, 9)
     assert waits.diagnostics == "ended by itself 5 times in 10 min, last with exit code 9"
     assert 30.0 < waits.again_at - time.time() <= 60.0
-    assert [attempt for attempt, _ in attempts(lab)] == [1, 2, 3, 4, 5]
+    assert [start[:2] for start in attempts(lab)] == [[1, 1], [1, 2], [1, 3], [1, 4], [1, 5]]
     lab.kill()
     lab.start()
     lab.arbiter.order(start_app_masters=[master_order(lab, attempt=6, asked=True, max_own_ends=0)])
     eventually(lambda: (now := lab.arbiter.masters["ana"]).state == pb.APP_MASTER_SUSPENDED and now.attempt == 6)
     assert lab.arbiter.masters["ana"].diagnostics == "ended by itself once in 10 min, last with exit code 9"
-    assert [attempt for attempt, _ in attempts(lab)] == [1, 2, 3, 4, 5, 6]
+    assert [start[:2] for start in attempts(lab)][5:] == [[6, 1]]
 
 
 def test_an_app_master_that_ends_with_0_before_its_app_is_over_counts_when_the_arbiter_refutes_it(lab: Any) -> None:
@@ -253,12 +254,12 @@ def test_an_app_master_that_ends_with_0_before_its_app_is_over_counts_when_the_a
     eventually(lambda: ended(2, pb.APP_MASTER_SUSPENDED))
     why = "ended by itself 2 times in 10 min, last with exit code 0: its app is not over"
     assert lab.arbiter.masters["ana"].diagnostics == why
-    assert [attempt for attempt, _ in attempts(lab)] == [1, 2]
+    assert [attempt for attempt, *_ in attempts(lab)] == [1, 2]
 
 
 def test_a_launcher_that_is_ordered_to_end_reports_that_it_drains(lab: Any) -> None:
     lab.arbiter.order(start_app_masters=[master_order(lab)])
-    ((_, pid),) = eventually(lambda: attempts(lab))
+    ((*_, pid),) = eventually(lambda: attempts(lab))
     eventually(lambda: lab.arbiter.masters["ana"].state == pb.APP_MASTER_RUNNING)
     lab.runtime().start(lab.gang(0, script=DEAF))
     eventually(lab.stdout)
@@ -275,13 +276,13 @@ def test_a_launcher_that_is_ordered_to_end_reports_that_it_drains(lab: Any) -> N
 
 def test_a_killed_app_master_is_restarted_and_a_stopped_one_is_not(lab: Any) -> None:
     lab.arbiter.order(start_app_masters=[master_order(lab)])
-    ((_, first),) = eventually(lambda: attempts(lab))
+    ((*_, first),) = eventually(lambda: attempts(lab))
     os.kill(first, signal.SIGKILL)
     second = eventually(lambda: len(attempts(lab)) == 2 and attempts(lab)[1])
     lab.arbiter.order(stop_app_masters=[pb.AppMasterStop(app="ana", deadline_seconds=20)])
     ended = eventually(lambda: (master := lab.arbiter.masters["ana"]).state == pb.APP_MASTER_COMPLETED and master)
-    assert (ended.attempt, ended.exit.signal) == (2, signal.SIGTERM)
-    assert not alive(second[1])
+    assert (ended.attempt, ended.part, ended.exit.signal) == (1, 2, signal.SIGTERM)
+    assert not alive(second[2])
     time.sleep(0.3)  # longer than any pause before a restart
     assert len(attempts(lab)) == 2
 
@@ -295,7 +296,7 @@ def test_an_app_master_that_a_full_disk_kept_from_starting_is_started_when_there
     way.unlink()
     (lab.folder / "end").write_text("0")
     eventually(lambda: (master := lab.arbiter.masters.get("ana")) and master.state == pb.APP_MASTER_COMPLETED)
-    assert [attempt for attempt, _ in attempts(lab)] == [1]
+    assert [attempt for attempt, *_ in attempts(lab)] == [1]
 
 
 def test_only_the_app_masters_that_ended_last_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -338,7 +339,7 @@ async def comes_to(masters: app_masters.AppMasters, state: "pb.AppMasterState.Va
     return master.status
 
 
-def test_an_app_master_whose_folder_is_in_the_way_is_started_as_the_next_attempt(tmp_path: Path) -> None:
+def test_an_app_master_whose_folder_is_in_the_way_is_started_as_the_next_part(tmp_path: Path) -> None:
     node = Node(tmp_path, NODE, local_machine.detect(1, use_gpus=False))
     node.secret = SECRET
     (node.app_folder("ana") / "appmaster" / "1").mkdir(parents=True)  # left by a launcher that was killed just then
@@ -350,7 +351,7 @@ def test_an_app_master_whose_folder_is_in_the_way_is_started_as_the_next_attempt
         return await comes_to(masters, pb.APP_MASTER_COMPLETED)
 
     ended = asyncio.run(run())
-    assert (ended.attempt, ended.exit.code, ended.diagnostics) == (2, 0, "")
+    assert (ended.attempt, ended.part, ended.exit.code, ended.diagnostics) == (1, 2, 0, "")
 
 
 def test_an_app_master_that_is_adopted_in_a_pause_goes_on_with_its_own_ends(tmp_path: Path) -> None:
@@ -367,13 +368,13 @@ def test_an_app_master_that_is_adopted_in_a_pause_goes_on_with_its_own_ends(tmp_
         return await comes_to(masters_of(node), pb.APP_MASTER_SUSPENDED)
 
     asyncio.run(begin())
-    assert (asyncio.run(go_on()).attempt, (tmp_path / "runs").read_text()) == (5, "xxxxx")
-    assert asyncio.run(go_on()).attempt == 5  # adopted while it is suspended
+    assert (asyncio.run(go_on()).part, (tmp_path / "runs").read_text()) == (5, "xxxxx")
+    assert asyncio.run(go_on()).part == 5  # adopted while it is suspended
 
 
 def test_app_masters_are_adopted(lab: Any) -> None:
     lab.arbiter.order(start_app_masters=[master_order(lab)])
-    ((_, pid),) = eventually(lambda: attempts(lab))
+    ((*_, pid),) = eventually(lambda: attempts(lab))
     eventually(lambda: lab.arbiter.masters["ana"].state == pb.APP_MASTER_RUNNING)
     lab.kill()
     lab.start()
@@ -383,4 +384,24 @@ def test_app_masters_are_adopted(lab: Any) -> None:
     eventually(lambda: len(attempts(lab)) == 2)  # restarts go on under the new launcher
     (lab.folder / "end").write_text("0")
     eventually(lambda: lab.arbiter.masters["ana"].state == pb.APP_MASTER_COMPLETED)
-    assert lab.arbiter.masters["ana"].attempt == 2
+    assert (lab.arbiter.masters["ana"].attempt, lab.arbiter.masters["ana"].part) == (1, 2)
+
+
+def test_a_launcher_refuses_an_attempt_lower_than_one_that_it_has_seen(tmp_path: Path) -> None:
+    node = Node(tmp_path, NODE, local_machine.detect(1, use_gpus=False))
+    node.secret = SECRET
+    (node.app_folder("ana") / "appmaster" / "7.2").mkdir(parents=True)  # its record is lost
+    command = [sys.executable, "-c", "open('runs', 'a').write('x')"]
+
+    async def run(attempt: int) -> pb.AppMasterStatus:
+        masters = masters_of(node)
+        masters.start(pb.AppMasterOrder(app="ana", attempt=attempt, command=command, folder=str(tmp_path)))
+        return await comes_to(masters, pb.APP_MASTER_COMPLETED)
+
+    refused = asyncio.run(run(3))
+    assert (refused.attempt, refused.part, refused.diagnostics) == (7, 2, "attempt 3 was ordered after attempt 7")
+    assert not (tmp_path / "runs").exists()
+    started = asyncio.run(run(8))
+    assert (started.attempt, started.part, (tmp_path / "runs").read_text()) == (8, 1, "x")
+    asyncio.run(run(7))
+    assert (tmp_path / "runs").read_text() == "x"

@@ -82,7 +82,7 @@ def test_an_app_beyond_its_quota_waits_until_it_takes_less(tmp_path: Path) -> No
         taken["ana"] = MIB
         await quotas.look()
         again = await state(masters, pb.APP_MASTER_RUNNING)
-        assert (again.attempt, again.held_back) == (2, False)
+        assert (again.attempt, again.part, again.held_back) == (1, 2, False)
         assert not next(iter(masters)).own_ends.times, "nothing of it counts against the app"
         masters.drain(0.0)
         await masters.ended()

@@ -143,7 +143,7 @@ def test_an_app_master_that_hangs_is_replaced_and_its_worker_trains_on(tmp_path:
         first, workers = master_pid(made), live(made, masters=False)
         os.kill(first, signal.SIGSTOP)
         eventually(lambda: arbiter.app("ana").app_master_stalls == 1, "the stall")
-        eventually(lambda: arbiter.app("ana").attempt == 2, "the next attempt")
+        eventually(lambda: arbiter.app("ana").part == 2, "the next start")
         assert live(made, masters=False) == workers
         assert arbiter.app("ana").state == "running"
         said = run("explain", "ana", "--state-dir", str(made.state_dir))

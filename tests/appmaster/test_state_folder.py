@@ -118,7 +118,7 @@ def test_everything_starts_on_a_folder_whose_files_are_all_damaged(
         said = run("apps", "--state-dir", str(made.state_dir))
         assert f"{APP}: master.json is {'gone' if how == 'removed' else 'damaged'}" in said
         assert "the search goes on from its older copy" in run("explain", APP, "--state-dir", str(made.state_dir))
-        assert arbiter.app(APP).attempt >= 2
+        assert (arbiter.app(APP).attempt, arbiter.app(APP).part) > (1, 1)
         assert arbiter.wait(APP, timeout="120s").state == "finished"
         assert run("journal", "check", str(made.state_dir))
 
@@ -166,7 +166,7 @@ def test_a_job_whose_checkpoints_are_all_damaged_starts_again_and_every_screen_s
     assert "lost its newest checkpoints" in events
 
 
-def test_the_link_of_a_running_container_is_made_again_and_attempts_go_on_from_their_folders(tmp_path: Path) -> None:
+def test_the_link_of_a_running_container_is_made_again_and_starts_go_on_from_their_folders(tmp_path: Path) -> None:
     with supervisor(tmp_path) as made, client(made) as arbiter:
         arbiter.submit(tiny_app(tmp_path, APP, iterations=400, seconds=0.01, more=" --plain"))
         eventually(lambda: went_on(made, APP), "steps")
@@ -183,20 +183,20 @@ def test_the_link_of_a_running_container_is_made_again_and_attempts_go_on_from_t
         eventually(lambda: live(made, masters=False) + live(made, masters=True) == before, "the links")
         (_, pid), *_ = live(made, masters=True)
         os.kill(pid, signal.SIGKILL)
-        eventually(lambda: arbiter.app(APP).attempt == 2, "the next attempt")
+        eventually(lambda: arbiter.app(APP).part == 2, "the next start")
         assert arbiter.wait(APP, timeout="120s").state == "finished"
         events = [line["event"] for line in activity(made, APP)]
         assert (events.count("start"), "failed" in events) == (1, False)
 
 
-def test_attempts_go_on_above_those_that_are_known_where_a_record_and_its_container_are_lost(tmp_path: Path) -> None:
+def test_starts_go_on_above_those_that_are_known_where_a_record_and_its_container_are_lost(tmp_path: Path) -> None:
     with supervisor(tmp_path) as made, client(made) as arbiter:
         arbiter.submit(tiny_app(tmp_path, APP, iterations=1000, seconds=0.01, more=" --plain"))
         eventually(lambda: went_on(made, APP), "steps")
         assert made.launcher is not None
         (_, pid), *_ = live(made, masters=True)
         os.kill(pid, signal.SIGKILL)
-        eventually(lambda: arbiter.app(APP).attempt == 2, "the second attempt")
+        eventually(lambda: arbiter.app(APP).part == 2, "the second start")
         (_, pid), *_ = live(made, masters=True)
         for number in (made.launcher.pid or 0, pid):
             os.kill(number, signal.SIGSTOP)
@@ -204,7 +204,7 @@ def test_attempts_go_on_above_those_that_are_known_where_a_record_and_its_contai
             record.unlink()
         for number in (pid, made.launcher.pid or 0):
             os.kill(number, signal.SIGKILL)
-        eventually(lambda: arbiter.app(APP).attempt == 3, "the third attempt")  # an app that has ended has none
+        eventually(lambda: arbiter.app(APP).part == 3, "the third start")  # an app that has ended has none
         assert arbiter.wait(APP, timeout="120s").state == "finished"
 
 

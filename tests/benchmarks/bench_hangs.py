@@ -111,7 +111,7 @@ def _app_master(folder: Path, made: Supervisor, client: Client) -> Row:
     os.kill(pid, signal.SIGUSR2)
     _await(lambda: client.app("hang").app_master_stalls == 1)
     seen = time.monotonic()
-    _await(lambda: client.app("hang").attempt == 2)
+    _await(lambda: client.app("hang").part == 2)
     again = time.monotonic()
     found = _texts(made.state_dir / "apps" / "hang", "appmaster/stacks/*.txt")
     return seen - began, again - seen, "most recent call first" in found, _screens(made, "hang")

@@ -20,6 +20,7 @@ from eunomia_appmaster.launcher.own_ends import OwnEnds, last_words
 from eunomia_appmaster.launcher.owners import account_of, check_owner
 from eunomia_appmaster.launcher.processes import MARK
 from eunomia_appmaster.launcher.stalls import WHAT, Stalls, stacks_path
+from eunomia_appmaster.launcher.starts import container_id, first_of, name_of, set_next
 from eunomia_appmaster.node.kept_files import OLDER, sealed_token
 from eunomia_appmaster.node.own_ends_limit import OwnEndsLimit
 from eunomia_appmaster.protocol import launcher_pb2 as pb
@@ -121,6 +122,7 @@ class AppMasterRecord:
             order = json_format.ParseDict(record["order"], pb.AppMasterOrder())
             status = json_format.ParseDict(record["status"], pb.AppMasterStatus())
             master = cls(order, status, path)
+            status.part = max(1, status.part)  # of a version whose launchers numbered attempts
             master.own_ends = OwnEnds.of_record(record.get("own_ends", {}))
         except (KeyError, TypeError, AttributeError, json_format.ParseError) as error:
             # without a sum, of an earlier version
@@ -186,31 +188,20 @@ class AppMasters:
                 known.order, known.own_ends = kept, OwnEnds()
                 known.hurried.set()
             return
-        status = pb.AppMasterStatus(app=order.app, attempt=self._attempt_of(order))
+        status = first_of(order, self._folder(order), self._containers)
         if known is not None:
             status.stalls, status.last_stall = known.status.stalls, known.status.last_stall
         master = AppMasterRecord(kept, status, self._node.folder / "app_masters" / f"{order.app}.json")
+        if status.state == pb.APP_MASTER_COMPLETED:  # the arbiter hears of it, and orders a later attempt
+            self._all[order.app] = master
+            self._changed(master, status.state)
+            return
         if known is not None and not order.asked:
             self._follow_up(master, known)
         # An earlier launcher may have begun it and recorded nothing else.
-        master.container = self._containers.get(_container_id(status))
+        master.container = self._containers.get(container_id(status))
         self._all[order.app] = master
         self._begin(master)
-
-    def _attempt_of(self, order: pb.AppMasterOrder) -> int:
-        """Return the number of the attempt that an order starts: above all that have a folder, as records may be lost.
-
-        It is that of an attempt that has begun already if its container still runs.
-        """
-        begun = [int(path.name) for path in self._folder(order).glob("*") if path.name.isdecimal()]
-        last = max(begun, default=0)
-        if last < order.attempt:
-            return order.attempt
-        container = self._containers.get(_container_id(pb.AppMasterStatus(app=order.app, attempt=last)))
-        begins_with_it = container is not None and (last == order.attempt or not container.completed)
-        if last > order.attempt:
-            log.warning("app_master.record_lost", app=order.app, attempt=last, ordered=order.attempt)
-        return last if begins_with_it else last + 1
 
     def _follow_up(self, master: AppMasterRecord, before: AppMasterRecord) -> None:
         """Go on with the own ends of an app master that ended; an end with code 0 that the arbiter refutes is one."""
@@ -223,7 +214,7 @@ class AppMasters:
                 refuted, master.limit(self._node.limits.own_ends), lasted=_lasted(status), now=status.ended_at
             )
             if master.own_ends.suspended:
-                master.status.attempt -= 1
+                master.status.attempt, master.status.part = status.attempt, status.part  # it is still that one's end
                 master.status.exit.CopyFrom(status.exit)
                 self._suspend(master, "its app is not over")
 
@@ -242,7 +233,9 @@ class AppMasters:
         """End an attempt that hangs, once; the next one follows. One that is stopped, or was, has time left."""
         master = self._all.get(order.app)
         runs = master is not None and master.status.state == pb.APP_MASTER_RUNNING
-        if master is None or not runs or master.status.attempt != order.attempt or master.container is None:
+        if master is None or not runs or master.container is None:
+            return
+        if (master.status.attempt, master.status.part) != (order.attempt, order.part):
             return
         container = master.container
         if not self._stalls.app_master_hangs(container, order.limit_seconds):
@@ -285,12 +278,13 @@ class AppMasters:
         """Find the container of its last attempt, which may have begun after the record was written."""
         status = master.status
         if status.state not in PAUSES:
-            master.container = self._containers.get(_container_id(status))
+            master.container = self._containers.get(container_id(status))
             return
-        status.attempt += 1
-        master.container = self._containers.get(_container_id(status))
+        before = status.attempt, status.part
+        set_next(status, master.order)
+        master.container = self._containers.get(container_id(status))
         if master.container is None:
-            status.attempt -= 1
+            status.attempt, status.part = before
             return
         status.ClearField("again_at")
         status.held_back = False
@@ -398,7 +392,7 @@ class AppMasters:
         status.ClearField("again_at")
         status.held_back = False
         if not master.stopped.is_set():
-            status.attempt = max(status.attempt + 1, master.order.attempt)
+            set_next(status, master.order)
             status.state = pb.APP_MASTER_STATE_UNSPECIFIED
 
     @staticmethod
@@ -417,19 +411,17 @@ class AppMasters:
             log.error("app_master.not_saved", app=master.order.app, error=str(error))
 
     def _launch(self, master: AppMasterRecord) -> Container:
-        order, attempt = master.order, master.status.attempt
+        order = master.order
         app_folder = self._node.app_folder(order.app)
         account = account_of(order.login)
         check_owner(app_folder, account)
         self._write_tokens(order)
-        env = {**node_environment(), **order.env, **self._own_environment(order, attempt)}
+        env = {**node_environment(), **order.env, **self._own_environment(order, master.status)}
         env |= {} if account is None else account.environment
-        status = pb.ContainerStatus(
-            container_id=_container_id(master.status), app=order.app, slot=NO_SLOT, state=pb.NEW
-        )
+        status = pb.ContainerStatus(container_id=container_id(master.status), app=order.app, slot=NO_SLOT, state=pb.NEW)
         container = Container(
             status,
-            self._folder(order) / str(attempt),
+            self._folder(order) / name_of(master.status),
             account=account,
             run_folder=None if account is None else app_folder / "appmaster",
             system=self._node.system,
@@ -446,12 +438,13 @@ class AppMasters:
         self._containers.launch(container, command)
         return container
 
-    def _own_environment(self, order: pb.AppMasterOrder, attempt: int) -> dict[str, str]:
+    def _own_environment(self, order: pb.AppMasterOrder, status: pb.AppMasterStatus) -> dict[str, str]:
         app, folder = order.app, self._folder(order)
         return {
             "EUNOMIA_APP": app,
             "EUNOMIA_LOGIN": order.login,
-            "EUNOMIA_ATTEMPT": str(attempt),
+            "EUNOMIA_ATTEMPT": str(status.attempt),
+            "EUNOMIA_PART": str(status.part),
             "EUNOMIA_APP_DIR": str(self._node.app_folder(app)),
             "EUNOMIA_STATE_DIR": str(self._node.state),
             "EUNOMIA_ADDRESS": self._arbiter,
@@ -492,7 +485,3 @@ class AppMasters:
 def _lasted(ended: pb.ContainerStatus | pb.AppMasterStatus) -> float:
     """Return the seconds of an attempt; 0: its process never began."""
     return max(0.0, ended.ended_at - (ended.started_at or ended.ended_at))
-
-
-def _container_id(status: pb.AppMasterStatus) -> str:
-    return f"appmaster:{status.app}:{status.attempt}"  # a colon stands in no app master's own ids

@@ -51,6 +51,7 @@ class ArbiterLink:
         attempt: number of the app master, from 1.
         outbox: reports to send.
         stopped: set to end all waiting.
+        part: which start within the attempt, from 1.
         system: threads and connections of the machine.
     """
 
@@ -63,8 +64,10 @@ class ArbiterLink:
         outbox: Outbox,
         stopped: Flag,
         *,
+        part: int = 1,
         system: System = MACHINE,
     ) -> None:
+        self._part = part
         self._system = system
         self._address = address
         self._token_file = token_file
@@ -98,6 +101,7 @@ class ArbiterLink:
             host="127.0.0.1",
             app=self._app,
             attempt=self._attempt,
+            part=self._part,
             agent_plugins=plugins_message(plugins),
             mark=self._mark,
         )

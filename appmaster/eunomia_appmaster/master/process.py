@@ -160,6 +160,7 @@ class AppMaster:
             settings.attempt,
             outbox,
             stopped,
+            part=settings.part,
             system=self._system,
         )
 

@@ -22,6 +22,8 @@ class Settings:
     node: str
     node_token_file: Path
     launcher_file: Path
+    part: int = 1
+    """Which start within the attempt: the launcher's restarts count here."""
     login: str = ""
     """The account of the app's processes; empty: the launcher's own."""
     more_trials: tuple[int, ...] = ()
@@ -52,6 +54,7 @@ class Settings:
             node=get("EUNOMIA_NODE"),
             node_token_file=Path(get("EUNOMIA_NODE_TOKEN_FILE")),
             launcher_file=Path(get("EUNOMIA_LAUNCHER_FILE")),
+            part=int(variables.get("EUNOMIA_PART") or 1),
             login=variables.get("EUNOMIA_LOGIN", ""),
             more_trials=tuple(_sizes(variables.get(MORE_TRIALS, ""))),
         )

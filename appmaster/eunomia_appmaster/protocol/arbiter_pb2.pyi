@@ -132,6 +132,7 @@ class RegisterApplicationMasterRequest(_message.Message):
     ATTEMPT_FIELD_NUMBER: _builtins.int
     AGENT_PLUGINS_FIELD_NUMBER: _builtins.int
     MARK_FIELD_NUMBER: _builtins.int
+    PART_FIELD_NUMBER: _builtins.int
     host: _builtins.str
     rpc_port: _builtins.int
     tracking_url: _builtins.str
@@ -140,6 +141,8 @@ class RegisterApplicationMasterRequest(_message.Message):
     """EUNOMIA_ATTEMPT"""
     mark: _builtins.str
     """that of the last answer; see AllocateResponse"""
+    part: _builtins.int
+    """EUNOMIA_PART"""
     @_builtins.property
     def agent_plugins(self) -> _containers.RepeatedCompositeFieldContainer[Global___PluginVersion]:
         """of its agent; without the valuation's, the arbiter values the app"""
@@ -154,10 +157,11 @@ class RegisterApplicationMasterRequest(_message.Message):
         attempt: _builtins.int = ...,
         agent_plugins: _abc.Iterable[Global___PluginVersion] | None = ...,
         mark: _builtins.str = ...,
+        part: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_plugins", b"agent_plugins", "app", b"app", "attempt", b"attempt", "host", b"host", "mark", b"mark", "rpc_port", b"rpc_port", "tracking_url", b"tracking_url"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_plugins", b"agent_plugins", "app", b"app", "attempt", b"attempt", "host", b"host", "mark", b"mark", "part", b"part", "rpc_port", b"rpc_port", "tracking_url", b"tracking_url"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2880,6 +2884,7 @@ class App(_message.Message):
     STANDING_FIELD_NUMBER: _builtins.int
     WEIGHT_FIELD_NUMBER: _builtins.int
     ATTEMPT_FIELD_NUMBER: _builtins.int
+    PART_FIELD_NUMBER: _builtins.int
     APP_MASTER_FIELD_NUMBER: _builtins.int
     JCT_SECONDS_FIELD_NUMBER: _builtins.int
     FOLDER_FIELD_NUMBER: _builtins.int
@@ -2913,6 +2918,8 @@ class App(_message.Message):
     """of an end, or of a suspension"""
     weight: _builtins.float
     attempt: _builtins.int
+    part: _builtins.int
+    """which start of its app master within the attempt, from 1"""
     app_master: _builtins.str
     """running, backing_off, lost ..."""
     jct_seconds: _builtins.float
@@ -2961,6 +2968,7 @@ class App(_message.Message):
         standing: Global___Standing | None = ...,
         weight: _builtins.float = ...,
         attempt: _builtins.int = ...,
+        part: _builtins.int = ...,
         app_master: _builtins.str = ...,
         jct_seconds: _builtins.float | None = ...,
         folder: _builtins.str = ...,
@@ -2975,7 +2983,7 @@ class App(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_best", b"_best", "_done", b"_done", "_ends_in_seconds", b"_ends_in_seconds", "_jct_seconds", b"_jct_seconds", "_rho", b"_rho", "_tried_again_in_seconds", b"_tried_again_in_seconds", "best", b"best", "done", b"done", "ends_in_seconds", b"ends_in_seconds", "jct_seconds", b"jct_seconds", "rho", b"rho", "standing", b"standing", "tried_again_in_seconds", b"tried_again_in_seconds"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_best", b"_best", "_done", b"_done", "_ends_in_seconds", b"_ends_in_seconds", "_jct_seconds", b"_jct_seconds", "_rho", b"_rho", "_tried_again_in_seconds", b"_tried_again_in_seconds", "age_seconds", b"age_seconds", "app", b"app", "app_master", b"app_master", "app_master_stalls", b"app_master_stalls", "attempt", b"attempt", "best", b"best", "done", b"done", "ended", b"ended", "ends_in_seconds", b"ends_in_seconds", "failed", b"failed", "failures", b"failures", "folder", b"folder", "held_back", b"held_back", "jct_seconds", b"jct_seconds", "last_app_master_stall", b"last_app_master_stall", "max_slots", b"max_slots", "paused", b"paused", "rho", b"rho", "running", b"running", "slots", b"slots", "slots_by_type", b"slots_by_type", "standing", b"standing", "state", b"state", "trials", b"trials", "tried_again_in_seconds", b"tried_again_in_seconds", "tuner", b"tuner", "user", b"user", "waiting", b"waiting", "weight", b"weight", "why", b"why"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_best", b"_best", "_done", b"_done", "_ends_in_seconds", b"_ends_in_seconds", "_jct_seconds", b"_jct_seconds", "_rho", b"_rho", "_tried_again_in_seconds", b"_tried_again_in_seconds", "age_seconds", b"age_seconds", "app", b"app", "app_master", b"app_master", "app_master_stalls", b"app_master_stalls", "attempt", b"attempt", "best", b"best", "done", b"done", "ended", b"ended", "ends_in_seconds", b"ends_in_seconds", "failed", b"failed", "failures", b"failures", "folder", b"folder", "held_back", b"held_back", "jct_seconds", b"jct_seconds", "last_app_master_stall", b"last_app_master_stall", "max_slots", b"max_slots", "part", b"part", "paused", b"paused", "rho", b"rho", "running", b"running", "slots", b"slots", "slots_by_type", b"slots_by_type", "standing", b"standing", "state", b"state", "trials", b"trials", "tried_again_in_seconds", b"tried_again_in_seconds", "tuner", b"tuner", "user", b"user", "waiting", b"waiting", "weight", b"weight", "why", b"why"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__best: _TypeAlias = _typing.Literal["best"]  # noqa: Y015
     _WhichOneofArgType__best: _TypeAlias = _typing.Literal["_best", b"_best"]  # noqa: Y015

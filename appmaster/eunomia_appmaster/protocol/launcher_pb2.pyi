@@ -1023,11 +1023,14 @@ class StalledAppMaster(_message.Message):
     ATTEMPT_FIELD_NUMBER: _builtins.int
     WHY_FIELD_NUMBER: _builtins.int
     LIMIT_SECONDS_FIELD_NUMBER: _builtins.int
+    PART_FIELD_NUMBER: _builtins.int
     app: _builtins.str
     attempt: _builtins.int
     why: _builtins.str
     limit_seconds: _builtins.float
     """of its silence; its launcher sees whether it was stopped meanwhile"""
+    part: _builtins.int
+    """of the attempt"""
     def __init__(
         self,
         *,
@@ -1035,10 +1038,11 @@ class StalledAppMaster(_message.Message):
         attempt: _builtins.int = ...,
         why: _builtins.str = ...,
         limit_seconds: _builtins.float = ...,
+        part: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["app", b"app", "attempt", b"attempt", "limit_seconds", b"limit_seconds", "why", b"why"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app", b"app", "attempt", b"attempt", "limit_seconds", b"limit_seconds", "part", b"part", "why", b"why"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1062,6 +1066,7 @@ class AppMasterStatus(_message.Message):
     STALLS_FIELD_NUMBER: _builtins.int
     LAST_STALL_FIELD_NUMBER: _builtins.int
     HELD_BACK_FIELD_NUMBER: _builtins.int
+    PART_FIELD_NUMBER: _builtins.int
     app: _builtins.str
     attempt: _builtins.int
     state: Global___AppMasterState.ValueType
@@ -1082,6 +1087,8 @@ class AppMasterStatus(_message.Message):
     """why the last of them was ended, in words"""
     held_back: _builtins.bool
     """SUSPENDED for what time does not end, such as a quota that is exceeded"""
+    part: _builtins.int
+    """which start within the attempt, from 1: the launcher's own restarts count here"""
     @_builtins.property
     def exit(self) -> Global___Exit:
         """of the last attempt that ended"""
@@ -1103,10 +1110,11 @@ class AppMasterStatus(_message.Message):
         stalls: _builtins.int = ...,
         last_stall: _builtins.str = ...,
         held_back: _builtins.bool = ...,
+        part: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_again_at", b"_again_at", "_ended_at", b"_ended_at", "_exit", b"_exit", "again_at", b"again_at", "ended_at", b"ended_at", "exit", b"exit"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_again_at", b"_again_at", "_ended_at", b"_ended_at", "_exit", b"_exit", "again_at", b"again_at", "app", b"app", "attempt", b"attempt", "diagnostics", b"diagnostics", "drained", b"drained", "ended_at", b"ended_at", "exit", b"exit", "held_back", b"held_back", "last_stall", b"last_stall", "pid", b"pid", "stalls", b"stalls", "started_at", b"started_at", "state", b"state", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_again_at", b"_again_at", "_ended_at", b"_ended_at", "_exit", b"_exit", "again_at", b"again_at", "app", b"app", "attempt", b"attempt", "diagnostics", b"diagnostics", "drained", b"drained", "ended_at", b"ended_at", "exit", b"exit", "held_back", b"held_back", "last_stall", b"last_stall", "part", b"part", "pid", b"pid", "stalls", b"stalls", "started_at", b"started_at", "state", b"state", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__again_at: _TypeAlias = _typing.Literal["again_at"]  # noqa: Y015
     _WhichOneofArgType__again_at: _TypeAlias = _typing.Literal["_again_at", b"_again_at"]  # noqa: Y015

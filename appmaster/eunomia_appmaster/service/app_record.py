@@ -62,7 +62,7 @@ class App:
     more_request: str = ""
     """Id of the request for the last of these groups."""
     attempts: int = 0
-    """Number of attempts of its app master by its last end."""
+    """Number of the last attempt of its app master that was given; 0: none yet."""
     away_seconds: float = 0.0
     """Seconds between its ends and resumptions, summed."""
     login: str = ""
@@ -85,7 +85,8 @@ class App:
         """Return the record with which it is resumed after its end."""
         away = self.away_seconds + max(0.0, now - (now if self.ended_at is None else self.ended_at))
         fresh: dict[str, Any] = {"state": LIVE, "why": "", "ended_at": None, "gpu_seconds": 0.0}
-        return dataclasses.replace(self, **fresh, away_seconds=away, issue=self.issue + 1)
+        fresh |= {"issue": self.issue + 1, "attempts": self.attempts + 1}
+        return dataclasses.replace(self, **fresh, away_seconds=away)
 
     def lived_seconds(self, now: float) -> float:
         """Return the seconds from its arrival to its end, or to now, without those between an end and a resumption."""
@@ -213,6 +214,7 @@ def app_of(
         request_id=request_id,
         node=node,
         login=login,
+        attempts=1,
         issue=int(submitted_at * 1e6),
         standing={"metric": (file.search.metric or "")[:200], "trials": file.search.trials},
     )

@@ -273,7 +273,7 @@ class ClientProtocol(UserCalls, NodeCalls, JoinCalls, rpc.ClientProtocolServicer
             if app is None:
                 raise InputError("an app must be here to get more trials", value=f'"{request.app}"')
             if request.request_id and app.more_request == request.request_id:
-                return pb.MoreTrialsResponse(app=app.name, trials=app.trials, attempt=app.attempts + 1)
+                return pb.MoreTrialsResponse(app=app.name, trials=app.trials, attempt=app.attempts)
             record, attempt, unfinished = await add_trials(self._service, app, request.trials, request.request_id)
             return pb.MoreTrialsResponse(app=record.name, trials=record.trials, attempt=attempt, unfinished=unfinished)
 

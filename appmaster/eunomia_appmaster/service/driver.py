@@ -151,6 +151,11 @@ class Driver:
         """Whether a note of this kind and key waits to be written."""
         return (note.kind, note.key) in self._notes
 
+    def hurry(self) -> None:
+        """Make a step soon, though notes alone wait for one."""
+        self._urgent = True
+        self._stir.set()
+
     # --- the loop --------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:

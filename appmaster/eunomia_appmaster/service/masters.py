@@ -79,9 +79,11 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
         if app.over:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"{app.name} is over: {_end_of(app)}")
         before = service.sessions.get(app.name)
-        if before is not None and request.attempt < before.attempt:
+        if before is not None and (request.attempt, request.part) < (before.attempt, before.part):
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "a later attempt of this app's master is there")
-        session = Session(app.name, request.attempt, bids=self._can_bid(request), system=self._service.system)
+        session = Session(
+            app.name, request.attempt, request.part, bids=self._can_bid(request), system=self._service.system
+        )
         service.sessions[app.name] = session
         if before is not None:
             before.calls += 1

@@ -172,21 +172,10 @@ class Node:
         self.asked[app] = attempt
         return attempt
 
-    def next_attempt(self, app: str, before: int) -> int | None:
-        """Return the attempt of a live app's master that the node has to start; None: it has one that runs or pauses.
-
-        Args:
-            app: its name.
-            before: the attempts that are recorded, also those on other nodes.
-
-        An app master that has ended for good though its app is not over was drained, or is refuted.
-        """
-        status, asked = self.app_masters.get(app), self.asked.get(app, 0)
-        if status is None:
-            return max(asked, before + 1)
-        if status.state == pb.APP_MASTER_COMPLETED:
-            return max(asked, status.attempt + 1)
-        return asked if status.attempt < asked else None
+    def has_yet_to_start(self, app: str, attempt: int) -> bool:
+        """Return whether the node has not taken up an attempt of an app's master."""
+        status = self.app_masters.get(app)
+        return status is None or status.attempt < attempt
 
     def forget_masters(self, known: Collection[str]) -> None:
         """Drop ended app masters, except those of the known apps."""

@@ -22,6 +22,7 @@ from eunomia_appmaster.node.system import MACHINE, System
 from eunomia_appmaster.protocol import launcher_pb2 as launcher
 from eunomia_appmaster.service.app_record import App
 from eunomia_appmaster.service.apps import SubmittedApps
+from eunomia_appmaster.service.attempts import due, renumbered
 from eunomia_appmaster.service.clock import Clock
 from eunomia_appmaster.service.disk_limits import disk_limits
 from eunomia_appmaster.service.driver import Driver
@@ -352,7 +353,8 @@ class Service:
             return
         live = self.apps.live
         if self._driver is not None:
-            self._driver.put([], [app.note() for app in judged(live, self.nodes, self.sessions)])
+            changed = [*judged(live, self.nodes, self.sessions), *renumbered(live, self.nodes)]
+            self._driver.put([], [app.note() for app in changed])
         limits = frozenset(("disk", one.user, one.bytes, *one.apps) for one in disk_limits(self.users, self.apps))
         by_node: dict[str, list[App]] = {}
         for app in live:
@@ -395,7 +397,7 @@ class Service:
             lease_grace_seconds=self.nodes.leases.grace,
             mark=self.marks.present,
             revocations=self._revocations(node),
-            start_app_masters=[self._start_order(node, app, attempt) for app, attempt in _to_start(node, mine)],
+            start_app_masters=[self._start_order(node, app, attempt) for app, attempt in due(node, mine, self._driver)],
             stop_app_masters=[
                 launcher.AppMasterStop(app=app.name, deadline_seconds=STOP_SECONDS) for app in self._to_stop(node)
             ],
@@ -415,16 +417,11 @@ class Service:
         return self.nodes.revocations(node, self.view, grace)
 
     def _order_keys(self, node: Node, mine: Sequence[App]) -> frozenset[OrderKey]:
-        """Return keys that identify the orders of this node alone; remaining seconds are not part of a key.
-
-        Args:
-            node: one of the nodes.
-            mine: live apps whose app master belongs on it.
-        """
+        """Return keys that identify the orders of a node with these apps' masters; remaining seconds are in no key."""
         keys: set[OrderKey] = {("revoke", order.slot, order.epoch) for order in self._revocations(node)}
-        keys |= {("start", app.name, attempt) for app, attempt in _to_start(node, mine)}
+        keys |= {("start", app.name, attempt) for app, attempt in due(node, mine, self._driver)}
         stalled = self.stalled_masters.on(node, mine, self.sessions)
-        keys |= {("stalled", order.app, order.attempt) for order in stalled}
+        keys |= {("stalled", order.app, order.attempt, order.part) for order in stalled}
         keys |= {("stop", app.name) for app in self._to_stop(node)}
         keys |= {("fence", fence.slot, fence.epoch) for fence in self.nodes.fences(node)}
         keys.add(("lease", self.nodes.lease_seconds(node)))
@@ -493,8 +490,3 @@ class Service:
     def has_master(self, app: App) -> bool:
         """Return whether a node reports an app master of the app that has not ended."""
         return any(status.state != launcher.APP_MASTER_COMPLETED for status in self.nodes.masters_of(app.name))
-
-
-def _to_start(node: Node, mine: Iterable[App]) -> list[tuple[App, int]]:
-    """Return the app masters that a node has to start with the attempt's number, of live apps that belong on it."""
-    return [(app, attempt) for app in mine if (attempt := node.next_attempt(app.name, app.attempts)) is not None]

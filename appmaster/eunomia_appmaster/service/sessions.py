@@ -67,14 +67,15 @@ class Session:
     Args:
         app: its app.
         attempt: number of the app master.
+        part: which start within the attempt.
         bids: whether its agent can answer offers.
         system: has the machine's clock.
     """
 
-    def __init__(self, app: str, attempt: int, *, bids: bool, system: System = MACHINE) -> None:
+    def __init__(self, app: str, attempt: int, part: int = 0, *, bids: bool, system: System = MACHINE) -> None:
         self._system = system
         self.app = app
-        self.attempt = attempt
+        self.attempt, self.part = attempt, part
         self.bids = bids
         self.cluster: Cluster | None = None
         """The cluster that the app master knows; it registers again once there is another."""

@@ -27,8 +27,8 @@ class StalledMasters:
     def __init__(self, limit: float, clock: LoopClock) -> None:
         self._limit = limit
         self._clock = clock
-        self._seen: dict[str, tuple[int, float]] = {}
-        """By app: the attempt that runs, and when it was first seen."""
+        self._seen: dict[str, tuple[tuple[int, int], float]] = {}
+        """By app: attempt and part that run, and when it was first seen."""
 
     def on(
         self, node: Node, apps: Iterable[App], sessions: Mapping[str, Session]
@@ -40,23 +40,26 @@ class StalledMasters:
             if status is None or status.state != launcher.APP_MASTER_RUNNING:
                 self._seen.pop(app.name, None)
                 continue
-            if self._seen.get(app.name, (0, 0.0))[0] != status.attempt:
-                self._seen[app.name] = status.attempt, self._clock.now()
+            start = status.attempt, status.part
+            if self._seen.get(app.name, ((0, 0), 0.0))[0] != start:
+                self._seen[app.name] = start, self._clock.now()
             if not answers:
                 continue
-            silent, limit = self._silence(app, status.attempt, sessions.get(app.name))
+            silent, limit = self._silence(app, start, sessions.get(app.name))
             if silent >= limit:
                 why = f"no heartbeat for {format_duration(round(silent))} (limit {format_duration(limit)})"
-                yield launcher.StalledAppMaster(app=app.name, attempt=status.attempt, why=why, limit_seconds=limit)
+                yield launcher.StalledAppMaster(
+                    app=app.name, attempt=status.attempt, part=status.part, why=why, limit_seconds=limit
+                )
 
     def keep_only(self, apps: Collection[str]) -> None:
         """Forget all other apps: those that are over are asked for no more."""
         for app in self._seen.keys() - set(apps):
             del self._seen[app]
 
-    def _silence(self, app: App, attempt: int, session: Session | None) -> tuple[float, float]:
-        """Return for how long an attempt has been silent, and for how long it may be."""
+    def _silence(self, app: App, start: tuple[int, int], session: Session | None) -> tuple[float, float]:
+        """Return for how long a start has been silent, and for how long it may be."""
         began = self._seen[app.name][1]
-        if session is None or session.attempt != attempt:
+        if session is None or (session.attempt, session.part) != start:
             return self._clock.silence(began), START_LIMITS * self._limit
         return self._clock.silence(max(session.heard_at, began)), self._limit

@@ -28,12 +28,13 @@ def judged(apps: Iterable[App], nodes: Nodes, sessions: Mapping[str, Session]) -
         if node is None or status is None:
             continue
         session = sessions.get(app.name)
-        registered = 0 if session is None else session.attempt
+        registered = (0, 0) if session is None else (session.attempt, session.part)
+        reported = status.attempt, status.part
         waits = status.state == pb.APP_MASTER_SUSPENDED
-        waits &= status.attempt >= max(registered, node.asked.get(app.name, 0))
+        waits &= reported >= max(registered, (node.asked.get(app.name, 0), 0))
         if waits and app.state == LIVE:
             app.suspend(f"its app master {status.diagnostics}")
-        elif not waits and app.state == SUSPENDED and registered >= status.attempt:
+        elif not waits and app.state == SUSPENDED and registered >= reported:
             app.go_on()
         else:
             continue

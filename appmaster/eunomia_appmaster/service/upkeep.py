@@ -191,9 +191,9 @@ class Upkeep:
             node = self._nodes.get(app.node)
             if app.node in up or not (node is None or self._is_over(view, node)):
                 continue
-            app.attempts = max([app.attempts, *(status.attempt for status in self._nodes.masters_of(app.name))])
+            app.attempts = 1 + max([app.attempts, *(one.attempt for one in self._nodes.masters_of(app.name))])
             former, app.node = app.node, self._nodes.with_least(Counter(each.node for each in self._apps.live))
-            log.warning("app_master.moved", app=app.name, before=former, node=app.node, attempt=app.attempts + 1)
+            log.warning("app_master.moved", app=app.name, before=former, node=app.node, attempt=app.attempts)
             yield app
 
     def _is_over(self, view: ClusterView, node: Node) -> bool:

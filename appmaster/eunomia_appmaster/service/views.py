@@ -70,7 +70,8 @@ class Views:
             why=app.why,
             standing=app.standing_message(),
             weight=app.weight,
-            attempt=self._attempt(app),
+            attempt=self._start(app)[0],
+            part=self._start(app)[1],
             app_master=self._master(app),
             folder=str(self._folder / app.name),
             trials=app.trials,
@@ -127,9 +128,9 @@ class Views:
         )
         return seconds / slots
 
-    def _attempt(self, app: App) -> int:
+    def _start(self, app: App) -> tuple[int, int]:
         session = self._service.sessions.get(app.name)
-        return 0 if session is None else session.attempt
+        return (0, 0) if session is None else (session.attempt, session.part)
 
     def _master_status(self, app: App) -> launcher.AppMasterStatus | None:
         node = self._service.nodes.get(app.node)

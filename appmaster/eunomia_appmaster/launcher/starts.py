@@ -1,0 +1,63 @@
+"""Starts of app masters: an attempt has the arbiter's number, and parts, one for each restart by the launcher.
+
+So no two nodes give one number, whatever the network between them: a launcher numbers within its attempt alone.
+"""
+
+import re
+from pathlib import Path
+
+import structlog
+
+from eunomia_appmaster.launcher.containers import Containers
+from eunomia_appmaster.protocol import launcher_pb2 as pb
+
+log = structlog.get_logger()
+
+_NAME = re.compile(r"(\d+)(?:\.(\d+))?")
+
+
+def name_of(status: pb.AppMasterStatus) -> str:
+    """Return the name of a start: ``3``, or ``3.2`` for the second one of attempt 3."""
+    return f"{status.attempt}.{status.part}" if status.part > 1 else str(status.attempt)
+
+
+def container_id(status: pb.AppMasterStatus) -> str:
+    """Return the id of the container of a start."""
+    return f"appmaster:{status.app}:{name_of(status)}"  # a colon stands in no app master's own ids
+
+
+def set_next(status: pb.AppMasterStatus, order: pb.AppMasterOrder) -> None:
+    """Give a status the number of its next start: the first of the ordered attempt, else the next part."""
+    if order.attempt > status.attempt:
+        status.attempt, status.part = order.attempt, 1
+    else:
+        status.part += 1
+
+
+def first_of(order: pb.AppMasterOrder, folder: Path, containers: Containers) -> pb.AppMasterStatus:
+    """Return the start with which an order begins, where the launcher has no record of the app's master.
+
+    Records may be lost: what has a folder has begun. A start whose container runs is that start. One of a later
+    attempt than the ordered one is COMPLETED, so that nothing is started and the arbiter numbers above it.
+
+    Args:
+        order: the arbiter's.
+        folder: with a folder for each start of the app's master.
+        containers: that the launcher knows.
+    """
+    found = [match for path in folder.glob("*") if (match := _NAME.fullmatch(path.name))]
+    begun = max(((int(match[1]), int(match[2] or 1)) for match in found), default=(0, 0))
+    status = pb.AppMasterStatus(app=order.app, attempt=order.attempt, part=1)
+    if begun < (order.attempt, 1):
+        return status
+    last = pb.AppMasterStatus(app=order.app, attempt=begun[0], part=begun[1])
+    container = containers.get(container_id(last))
+    if container is not None and (begun == (order.attempt, 1) or not container.completed):
+        return last
+    if begun[0] > order.attempt:
+        log.warning("app_master.record_lost", app=order.app, attempt=begun[0], ordered=order.attempt)
+        last.state = pb.APP_MASTER_COMPLETED
+        last.diagnostics = f"attempt {order.attempt} was ordered after attempt {begun[0]}"
+        return last
+    status.part = begun[1] + 1
+    return status
