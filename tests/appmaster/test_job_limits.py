@@ -45,6 +45,7 @@ def test_a_damaged_file_of_limits_means_the_defaults(tmp_path: Path) -> None:
 
 
 def test_a_nodes_own_options_are_flags_of_its_launcher(tmp_path: Path) -> None:
+    (tmp_path / "apps").mkdir()
     flags = LauncherFlags(arbiter="head:7720", state=tmp_path, control_groups="none", foreign_gpus="end")
     command = flags.command
     assert command[command.index("--control-groups") + 1] == "none"
