@@ -1,7 +1,7 @@
 """Collects cyclic garbage of a process that runs for months, at set times.
 
 Python collects it by itself once a quarter of all objects are new. In a process that has imported much, that is after
-a thousand starts of containers: until then memory grows by some KiB a start, and looks like a leak.
+a thousand starts of containers: until then it adds some KiB a start to what else grows.
 """
 
 import asyncio
