@@ -248,6 +248,7 @@ def test_what_nodes_says_of_a_silent_one(clock: Clock) -> None:
 def test_the_only_node_has_a_lease_without_an_end_until_another_joins(tmp_path: Path) -> None:
     with service_lab.lab(tmp_path, node_lease=Seconds(60.0)) as made:
         made.launcher.register(head=True)
+        eventually(made.arbiter.service.ready.is_set, "it decides")
         assert made.launcher.beat().lease_seconds == 0.0
         annex = service_lab.Launcher(made, 2, "of annex", "annex")
         annex.register()
