@@ -97,11 +97,10 @@ def test_the_demos_apps_end_on_two_machines_and_no_slot_has_two_holders(nodes: T
         file.write_text(source.text)
         nodes.head.eunomia("submit", str(file), "--state-dir", str(nodes.state))
     eventually(lambda: not nodes.asked("apps")["apps"], "all apps have ended", LIMIT_SECONDS)
-    ends = {app["app"]: (app["state"], app["faults"]) for app in nodes.asked("apps", "--all")["apps"]}
-    assert set(ends) == {source.path.stem for source in sources}
-    assert {state for state, _ in ends.values()} == {"finished"}
+    ends = {app["app"]: app["state"] for app in nodes.asked("apps", "--all")["apps"]}
+    assert ends == {source.path.stem: "finished" for source in sources}
     for name in nodes.machines:
         assert list((nodes.folder / name).glob("live/*")), f"work ran on {name}"
     nodes.end()
     checked = nodes.head.eunomia("journal", "check", str(nodes.state))
-    assert "no slot" in checked
+    assert "nothing found" in checked
