@@ -1,6 +1,7 @@
 """Machines that join with a token: identity of nodes, their certificates, and attacks on both."""
 
 import asyncio
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -108,10 +109,21 @@ def test_a_machine_joins_with_a_token_alone(cluster: Cluster) -> None:
     assert len({secret("b08"), secret(NODE), secret("b09")}) == 2, "a node that joined has a secret of its own"
 
 
-def test_the_first_machine_of_an_arbiter_without_slots_joins_with_a_token(tmp_path: Path) -> None:
+def test_the_first_machine_of_an_arbiter_without_slots_joins_with_a_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
     cluster = Cluster(tmp_path, make(tmp_path / "tls"), has_slots=False)
     node = cluster.node("b08")
-    eventually((cluster.arbiter.settings.apps).is_dir, "the launcher finds it before it registers")
+    eventually(cluster.arbiter.settings.apps.is_dir, "the launcher finds it before it registers")
+    service = cluster.arbiter.service
+    with monkeypatch.context() as full:
+        full.setattr(service.journal, "note", refuse)
+        with pytest.raises(grpc.RpcError) as unwritten:
+            cluster.token()
+    assert "must be able to write its journal, but got database or disk is full" in unwritten.value.details()
     token = cluster.token()
     node.join(token)
     with pytest.raises(InputError, match="node b08 has used it"):

@@ -19,13 +19,13 @@ from eunomia_appmaster.launcher.containers import Containers
 from eunomia_appmaster.launcher.errors import RemovedError
 from eunomia_appmaster.launcher.node import Node
 from eunomia_appmaster.launcher.storage import read_back
+from eunomia_appmaster.node.accounts import uid_of
 from eunomia_appmaster.node.beats import HANGS, LAST_HANG
 from eunomia_appmaster.node.boot import boot_id
 from eunomia_appmaster.node.job_limits import JobLimits
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2_grpc as rpc
 from eunomia_appmaster.protocol.versions import PROTOCOL, PYTHON, VERSION
-from eunomia_appmaster.service.node_accounts import uid_of
 
 log = structlog.get_logger()
 

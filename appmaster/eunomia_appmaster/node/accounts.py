@@ -59,6 +59,14 @@ class Account:
         return {"HOME": self.home, "USER": self.login, "LOGNAME": self.login}
 
 
+def uid_of(login: str) -> str:
+    """Return the number of an account of this machine; empty: there is none."""
+    try:
+        return str(pwd.getpwnam(login).pw_uid)
+    except (KeyError, ValueError):
+        return ""
+
+
 def least_uid() -> int:
     """Return the lowest number of an account of a person, as ``/etc/login.defs`` has it; at least 1."""
     try:

@@ -98,7 +98,10 @@ class NodeAdmission(rpc.NodeAdmissionServicer):
         """Journal a join, and answer it; the signing request is checked before."""
         answer = await self._answer(request, joined, context)
         used = token.used(joined.name)
-        await self._of.write(joined.note(), used.note())
+        try:
+            await self._of.write(joined.note(), used.note())
+        except InputError as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, header_text(str(error)))
         self._of.joined.keep(joined)
         self._of.join_tokens.keep(used)
         log.info("node.joined", node=joined.name, join=joined.join, token=token.number, address=joined.address)

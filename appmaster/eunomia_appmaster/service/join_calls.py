@@ -39,7 +39,7 @@ class JoinCalls:
         authority = b"" if certificates is None else certificates.ca.read_bytes()
         token, text = service.join_tokens.made(life_seconds=life, reusable=request.reusable, authority=authority)
         service.join_tokens.keep(token)  # its number is taken; its text goes out once it is journaled
-        await service.write(token.note())
+        await self._journal_token(token, context)
         log.info("join_token.made", number=token.number, reusable=token.reusable)
         return pb.JoinTokenMade(token=self._join_message(token), text=text)
 
@@ -60,7 +60,7 @@ class JoinCalls:
         except InputError as error:
             await refuse(context, error)
             raise
-        await service.write(revoked.note())
+        await self._journal_token(revoked, context)
         service.join_tokens.keep(revoked)
         log.info("join_token.revoked", number=revoked.number)
         return self._join_message(revoked)
@@ -68,6 +68,12 @@ class JoinCalls:
     async def _may_change(self, request: pb.MakeJoinTokenRequest | pb.RevokeJoinTokenRequest, context: Context) -> None:
         try:
             check_change(self._joins, request, "join tokens")
+        except InputError as error:
+            await refuse(context, error)
+
+    async def _journal_token(self, token: JoinToken, context: Context) -> None:
+        try:
+            await self._joins.write(token.note())
         except InputError as error:
             await refuse(context, error)
 

@@ -1,18 +1,10 @@
 """Where users are kept apart, a login has one number on all nodes: files on the shared storage belong to numbers."""
 
-import pwd
 from collections.abc import Iterable
 
 from eunomia.errors import InputError
+from eunomia_appmaster.node.accounts import uid_of
 from eunomia_appmaster.protocol import launcher_pb2 as pb
-
-
-def uid_of(login: str) -> str:
-    """Return the number of an account of this machine; empty: there is none."""
-    try:
-        return str(pwd.getpwnam(login).pw_uid)
-    except (KeyError, ValueError):
-        return ""
 
 
 def check_uids(request: pb.RegisterNodeRequest, logins: Iterable[str]) -> None:

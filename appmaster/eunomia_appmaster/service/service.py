@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import functools
+import sqlite3
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -188,11 +189,18 @@ class Service:
         await asyncio.gather(*self._tasks)
 
     async def write(self, *notes: Note) -> None:
-        """Journal notes: with the next step, or at once before the first machine is here."""
-        if self._driver is None:
-            self.journal.note(*notes)
-        else:
+        """Journal notes: with the next step, or at once before the first machine is here.
+
+        Raises:
+            InputError: the disk refuses them at once.
+        """
+        if self._driver is not None:
             await self._driver.fold([], notes)
+            return
+        try:
+            self.journal.note(*notes)
+        except (sqlite3.Error, OSError) as error:
+            raise InputError("the arbiter must be able to write its journal", value=str(error)) from error
 
     async def close(self) -> None:
         """Stop stepping and leave a checkpoint."""

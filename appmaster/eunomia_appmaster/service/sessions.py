@@ -193,7 +193,7 @@ class NewsWriter:
         """Return the apps that may have news since the last call, in the order of their rows; None: all apps.
 
         The cost grows with the leases, not with the app masters: hundreds of those wait while few have news. An offer
-        concerns the apps that may claim; its close wakes no app, and is told with the next answer (``note_offer``).
+        concerns the apps that may claim; its close wakes no app, and goes out with the next answer (``note_offer``).
         """
         offer, reached = view.open_offer, self._addresses()
         opened = offer if offer is not None and offer.id != self._opened else None
