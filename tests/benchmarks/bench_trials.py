@@ -89,8 +89,7 @@ class LiveApp:
             [*self._eunomia, "submit", str(self.file)], env=self.env, capture_output=True, check=False
         ).returncode:
             time.sleep(0.2)
-        activity = activity_files(self.state / "apps" / "search")[-1]
-        _await(lambda: activity.exists() and '"running"' in activity.read_text(), "a trial runs")
+        _await(lambda: '"running"' in self._activity(), "a trial runs")
         return time.monotonic() - began
 
     def measure(self, seconds: float) -> dict[str, Any]:
@@ -127,8 +126,12 @@ class LiveApp:
         return f"CPU seconds until then: arbiter {used[0]:.1f}, app master {used[1]:.1f}"
 
     def _starts(self) -> int:
-        lines = activity_files(self.state / "apps" / "search")[-1].read_text().splitlines()
-        return sum(json.loads(line)["event"] == "start" for line in lines)
+        return sum(json.loads(line)["event"] == "start" for line in self._activity().splitlines())
+
+    def _activity(self) -> str:
+        """Return the events of the newest attempt; empty before there are any."""
+        newest = activity_files(self.state / "apps" / "search")[-1]
+        return newest.read_text() if newest.exists() else ""
 
     def warm_up(self, *, checkpoints: bool) -> None:
         """Wait for 15 s, and until the journal holds the checkpoints that it keeps."""
