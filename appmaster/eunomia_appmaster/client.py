@@ -148,13 +148,16 @@ class Client(UserAdministration, NodeAdministration, JoinAdministration):
         """Close the connection."""
         self._channel.close()
 
-    def submit(self, path: Path | str, *, text: str | None = None, user: str | None = None) -> SubmittedApp:
+    def submit(
+        self, path: Path | str, *, text: str | None = None, user: str | None = None, wait_for_machines: bool = False
+    ) -> SubmittedApp:
         """Submit an app file.
 
         Args:
             path: the file; its folder is the workers' working folder.
             text: what it says, if it is not to be read.
             user: the app's owner if the file names none; None: the login name.
+            wait_for_machines: whether its smallest gang may be larger than the cluster has ever been.
 
         Raises:
             InputErrors: all that is wrong with it.
@@ -169,6 +172,7 @@ class Client(UserAdministration, NodeAdministration, JoinAdministration):
             user=user or login_name(),
             env={name: _utf8(os.environ[name], f"{name} of the environment") for name in _ENV if name in os.environ},
             request_id=uuid.uuid4().hex,
+            wait_for_machines=wait_for_machines,
         )
         return SubmittedApp(self, self._call(self._stub.Submit, request))
 

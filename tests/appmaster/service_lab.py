@@ -372,6 +372,54 @@ class Lab:
         self.arbiter.close()
 
 
+class Two:
+    """An arbiter with two nodes of two slots each, box7 and annex."""
+
+    def __init__(self, lab: Any) -> None:
+        self.lab = lab
+        lab.ready()
+        self.annex = Launcher(lab, 2, "of annex", "annex")
+        self.annex.register()
+        self.beating: Any = Beating(self.annex)
+
+    def quiet(self) -> None:
+        if self.beating is not None:
+            self.beating.end()
+            self.beating = None
+
+    def call(self, name: str, request: Any) -> Any:
+        return getattr(self.lab.client(), name)(request, metadata=self.lab.operator, timeout=30.0)
+
+    def nodes(self) -> dict[str, pb.NodeView]:
+        return {node.node: node for node in self.call("ListNodes", pb.ListNodesRequest()).nodes}
+
+    def remove(self, **more: Any) -> pb.RemoveNodeResponse:
+        return self.call("RemoveNode", pb.RemoveNodeRequest(node="annex", **more))
+
+    def refused(self, name: str, request: Any) -> str:
+        try:
+            self.call(name, request)
+        except grpc.RpcError as error:
+            assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+            return str(error.details())
+        raise AssertionError(f"{name} was not refused")
+
+    def lose(self) -> None:
+        """Have the second node count as lost."""
+        self.quiet()
+        self.lab.arbiter.service.nodes.silence = Seconds(0.5)
+        eventually(lambda: self.nodes()["annex"].state == "down", "annex is lost")
+        self.lab.arbiter.service.nodes.silence = Seconds(30.0)
+
+    def restart(self) -> None:
+        self.quiet()
+        self.lab.restart()
+        if "annex" in self.lab.arbiter.service.nodes.layout.slots:
+            self.annex.register()
+            self.beating = Beating(self.annex)
+        self.lab.ready()
+
+
 @contextlib.contextmanager
 def lab(folder: Path, policy: str = "default", **more: Any) -> Iterator[Lab]:
     made = Lab(folder, policy, **more)

@@ -83,6 +83,7 @@ def test_an_arbiter_without_its_machines_reports_that_it_waits_for_them(town: To
             "ready": False,
             "healthy": False,
             "wrong": ["waiting for machines"],
+            "nodes": [],
             "missing_slots": [],
             "suspended": [],
             "stalled": [],

@@ -128,3 +128,29 @@ def test_an_arbiter_without_a_launcher_waits_for_the_first_node(tmp_path: Path) 
         assert alive(arbiter) == {"annex": True}
         assert not list((made.state_dir / "launcher").glob("*"))
         annex.end()
+
+
+@pytest.mark.slow
+def test_an_app_that_waits_for_machines_starts_once_they_have_joined(
+    made: Supervisor, annex: Annex, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = ("--state-dir", str(made.state_dir))
+    (tmp_path / "train.py").write_text(serving_lab.SCRIPT)
+    file = tmp_path / "wide.toml"
+    file.write_text(f'[app]\nname = "wide"\n[job]\ncommand = "{sys.executable} train.py"\nslots = 4\n')
+    with client(made) as arbiter:
+        eventually(lambda: arbiter.health().slots == 3, "annex joined")
+        assert cli.run(("submit", str(file), *where)) == 2
+        assert "a gang of 4 where at most 3 slots were at once" in capsys.readouterr().err
+        assert cli.run(("submit", "--wait-for-machines", str(file), *where)) == 0
+        lacks = "No job of it can start: it needs 4 slots, and the cluster has 3, and never had more than 3 at once."
+        assert lacks in capsys.readouterr().out
+        eventually(lambda: arbiter.app("wide").waiting == 1, "its job waits")
+        barn = Annex(made, tmp_path, node="barn")
+        try:
+            eventually(lambda: arbiter.app("wide").running == 1, "its job runs")
+            assert arbiter.app("wide").waits_for == ""
+            (tmp_path / "end").touch()
+            eventually(lambda: arbiter.app("wide").state == "finished", "it has ended")
+        finally:
+            barn.end()

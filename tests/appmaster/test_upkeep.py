@@ -21,52 +21,7 @@ _spec = importlib.util.spec_from_file_location("service_lab", Path(__file__).par
 lab_module = sys.modules.setdefault("service_lab", importlib.util.module_from_spec(_spec))
 _spec.loader.exec_module(lab_module)
 eventually, Beating, Launcher = lab_module.eventually, lab_module.Beating, lab_module.Launcher
-
-
-class Two:
-    """An arbiter with two nodes of two slots each, box7 and annex."""
-
-    def __init__(self, lab: Any) -> None:
-        self.lab = lab
-        lab.ready()
-        self.annex = Launcher(lab, 2, "of annex", "annex")
-        self.annex.register()
-        self.beating: Any = Beating(self.annex)
-
-    def quiet(self) -> None:
-        if self.beating is not None:
-            self.beating.end()
-            self.beating = None
-
-    def call(self, name: str, request: Any) -> Any:
-        return getattr(self.lab.client(), name)(request, metadata=self.lab.operator, timeout=30.0)
-
-    def nodes(self) -> dict[str, pb.NodeView]:
-        return {node.node: node for node in self.call("ListNodes", pb.ListNodesRequest()).nodes}
-
-    def remove(self, **more: Any) -> pb.RemoveNodeResponse:
-        return self.call("RemoveNode", pb.RemoveNodeRequest(node="annex", **more))
-
-    def refused(self, name: str, request: Any) -> str:
-        with pytest.raises(grpc.RpcError) as caught:
-            self.call(name, request)
-        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-        return str(caught.value.details())
-
-    def lose(self) -> None:
-        """Have the second node count as lost."""
-        self.quiet()
-        self.lab.arbiter.service.nodes.silence = Seconds(0.5)
-        eventually(lambda: self.nodes()["annex"].state == "down", "annex is lost")
-        self.lab.arbiter.service.nodes.silence = Seconds(30.0)
-
-    def restart(self) -> None:
-        self.quiet()
-        self.lab.restart()
-        if "annex" in self.lab.arbiter.service.nodes.layout.slots:
-            self.annex.register()
-            self.beating = Beating(self.annex)
-        self.lab.ready()
+Two = lab_module.Two
 
 
 @pytest.fixture

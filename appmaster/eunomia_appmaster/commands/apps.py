@@ -117,6 +117,7 @@ def _facts(app: pb.App) -> dict[str, Any]:
         **failure_facts(app),
         "stalls": stall_facts(app),
         "notices": notices_of(app),
+        "waits_for": app.waits_for or None,
     }
     if app.state in OVER:
         made |= {"jct_seconds": given(app, "jct_seconds"), "why": app.why}
@@ -167,7 +168,8 @@ def _troubles(app: pb.App) -> list[str]:
     stalls = stall_texts(app)
     if app.state == SUSPENDED:
         return [suspension_text(app), *stalls]
-    return [*filter(None, [failure_text(app) or (app.why if app.state == "failed" else "")]), *stalls]
+    waits = f"no job of it can start: {app.waits_for}" if app.waits_for else ""
+    return [*filter(None, [waits, failure_text(app) or (app.why if app.state == "failed" else "")]), *stalls]
 
 
 def _notices(app: pb.App) -> list[str]:

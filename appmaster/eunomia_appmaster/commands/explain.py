@@ -106,6 +106,7 @@ def facts(said: pb.Explanation, app: pb.App | None = None, waits: Mapping[str, f
         "frees": [_frees(way) for way in said.frees],
         "starts_in_seconds": list(said.starts_in_seconds) or None,
         "reported_seconds_ago": given(said, "reported_seconds_ago"),
+        "nodes": list(said.nodes),
         "missing_slots": missing_facts(said.missing_slots),
         "stalls": None if app is None else stall_facts(app),
         "outcome": None if app is None else outcome_facts(said, app),
@@ -164,7 +165,7 @@ def _blocks(found: Sequence[pb.Explanation], apps: Mapping[str, pb.App], waits: 
     for one in found:
         of_app = "" if one.job != one.app else one.job
         own = one.text if one.state == "running" else ""  # what is forecast of this job alone
-        groups.setdefault((one.state, one.reason, one.plugin, of_app, own), []).append(one)
+        groups.setdefault((one.state, one.reason, one.plugin, of_app, own, *one.nodes), []).append(one)
     blocks = []
     for group in groups.values():
         block = _group(group, apps) if len(group) > 1 else lines(group[0], apps.get(group[0].app))
@@ -218,6 +219,7 @@ def _body(said: pb.Explanation, of: str = "") -> list[str]:
     out = [_line("Why", _why(said))] if said.reason else []
     if said.text:
         out += textwrap.wrap(said.text, WIDTH, initial_indent=INDENT, subsequent_indent=INDENT)
+    out += [_line("Nodes" if at == 0 else "", text) for at, text in enumerate(said.nodes)]
     if said.missing_slots:
         out.append(_line("Missing", missing(said.missing_slots)))
     if said.log:

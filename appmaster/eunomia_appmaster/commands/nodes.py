@@ -91,16 +91,17 @@ def _show(known: list[pb.NodeView], *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps({"schema": SCHEMA, "nodes": [_facts(node) for node in known]}))
         return
-    headers = ("NODE", "STATE", "SLOTS", "LOAD", "HEARD", "WHY")
+    headers = ("NODE", "STATE", "SLOTS", "LEASE", "LOAD", "HEARD", "WHY")
     typer.echo("\n".join(table(headers, [_row(node) for node in known])))
 
 
 def _row(node: pb.NodeView) -> tuple[str, ...]:
-    heard, down = given(node, "heard_seconds"), node.state == "down"
+    heard, down, lease = given(node, "heard_seconds"), node.state == "down", given(node, "lease_seconds")
     return (
         node.node,
         node.state,
         slots_of(node),
+        NOT_KNOWN if lease is None else duration(lease),
         NOT_KNOWN if down else number(given(node, "load"), 1),
         NOT_KNOWN if heard is None else f"{heard:.1f} s" if heard < 10.0 else duration(heard),
         "; ".join(filter(None, [node.why, _held(node), _missing(node)])),
@@ -132,6 +133,8 @@ def _facts(node: pb.NodeView) -> dict[str, Any]:
         "slots": dict(node.slots),
         "missing_slots": list(node.missing),
         "held": node.held,
+        "ends_in_seconds": given(node, "ends_in_seconds"),
+        "lease_seconds": given(node, "lease_seconds"),
         "load": given(node, "load"),
         "heard_seconds": given(node, "heard_seconds"),
         "why": node.why,

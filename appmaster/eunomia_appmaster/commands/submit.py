@@ -28,6 +28,10 @@ def submit(
         int | None,
         typer.Option("--more-trials", metavar="N", min=1, help="Let an app that has ended go on with N more trials."),
     ] = None,
+    wait_for_machines: Annotated[
+        bool,
+        typer.Option("--wait-for-machines", help="Accept a gang that is larger than the cluster has ever been."),
+    ] = False,
     as_json: AsJson = False,
     address: Address = None,
     state_dir: StateDir = None,
@@ -35,10 +39,13 @@ def submit(
     """Submit an app: a hyperparameter search, or a single job. Or give a search that has ended more trials."""
     stdin = file == "-"
     with Client(address, state_dir=state_dir) as client:
+        if more_trials is not None and wait_for_machines:
+            raise InputError("--wait-for-machines must come with an app file", value=f"--more-trials {more_trials}")
         if more_trials is not None:
             return _add_trials(client, file, more_trials, wait=wait, quiet=quiet, as_json=as_json)
         path = Path.cwd() / "stdin.toml" if stdin else Path(file)
-        app = client.submit(path, text=_read_stdin() if stdin else None)
+        text = _read_stdin() if stdin else None
+        app = client.submit(path, text=text, wait_for_machines=wait_for_machines)
         absent = () if quiet else client.list(app=app.name).missing_slots
         if quiet:
             typer.echo(app.name)
@@ -126,6 +133,7 @@ def facts(answer: pb.SubmitResponse, address: str, absent: Sequence[pb.MissingSl
         "max_iterations": answer.max_iterations if answer.HasField("max_iterations") else None,
         "other_apps": answer.other_apps,
         "cluster_slots": answer.slots,
+        "waits_for": answer.waits_for or None,
         "missing_slots": missing_facts(absent),
     }
 
@@ -148,14 +156,10 @@ def lines(answer: pb.SubmitResponse, address: str) -> list[str]:
 
 
 def too_wide(answer: pb.SubmitResponse, absent: Sequence[pb.MissingSlot]) -> list[str]:
-    """Explain a wait for missing slots if the app's smallest gang needs them; else return no line."""
-    here = answer.slots - len(absent)
-    if answer.least <= here:
+    """Explain a wait for machines if the app's smallest gang lacks some; else return no line."""
+    if not answer.waits_for:
         return []
-    return [
-        f"  No job of it can start: it needs {answer.least} slots, and {here} of {answer.slots} are there.",
-        missing(absent),
-    ]
+    return [f"  No job of it can start: {answer.waits_for}.", *filter(None, [missing(absent)])]
 
 
 def _sharing(others: str, answer: pb.SubmitResponse) -> str:

@@ -2635,6 +2635,7 @@ class SubmitRequest(_message.Message):
     USER_FIELD_NUMBER: _builtins.int
     ENV_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    WAIT_FOR_MACHINES_FIELD_NUMBER: _builtins.int
     app_file: _builtins.str
     """text, TOML"""
     file_name: _builtins.str
@@ -2645,6 +2646,8 @@ class SubmitRequest(_message.Message):
     """where the file names none"""
     request_id: _builtins.str
     """a repeated one gets the first answer: a lost answer submits no second app"""
+    wait_for_machines: _builtins.bool
+    """its smallest gang may be larger than the cluster has ever been"""
     @_builtins.property
     def env(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """PATH, HOME, LANG, VIRTUAL_ENV of the submitter"""
@@ -2658,10 +2661,11 @@ class SubmitRequest(_message.Message):
         user: _builtins.str = ...,
         env: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         request_id: _builtins.str = ...,
+        wait_for_machines: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["app_file", b"app_file", "env", b"env", "file_name", b"file_name", "folder", b"folder", "request_id", b"request_id", "user", b"user"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app_file", b"app_file", "env", b"env", "file_name", b"file_name", "folder", b"folder", "request_id", b"request_id", "user", b"user", "wait_for_machines", b"wait_for_machines"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2682,6 +2686,7 @@ class SubmitResponse(_message.Message):
     SLOTS_FIELD_NUMBER: _builtins.int
     NEXT_ROUND_IN_SECONDS_FIELD_NUMBER: _builtins.int
     AUCTION_FIELD_NUMBER: _builtins.int
+    WAITS_FOR_FIELD_NUMBER: _builtins.int
     app: _builtins.str
     renamed: _builtins.bool
     """the file's name was in use"""
@@ -2697,6 +2702,8 @@ class SubmitResponse(_message.Message):
     next_round_in_seconds: _builtins.float
     auction: _builtins.bool
     """rounds are auctions: app masters bid"""
+    waits_for: _builtins.str
+    """machines that its smallest job lacks, in words; empty: none"""
     def __init__(
         self,
         *,
@@ -2711,10 +2718,11 @@ class SubmitResponse(_message.Message):
         slots: _builtins.int = ...,
         next_round_in_seconds: _builtins.float | None = ...,
         auction: _builtins.bool = ...,
+        waits_for: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_max_iterations", b"_max_iterations", "_next_round_in_seconds", b"_next_round_in_seconds", "max_iterations", b"max_iterations", "next_round_in_seconds", b"next_round_in_seconds"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_iterations", b"_max_iterations", "_next_round_in_seconds", b"_next_round_in_seconds", "app", b"app", "auction", b"auction", "least", b"least", "max_iterations", b"max_iterations", "most", b"most", "next_round_in_seconds", b"next_round_in_seconds", "other_apps", b"other_apps", "renamed", b"renamed", "slots", b"slots", "trials", b"trials", "user", b"user"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_iterations", b"_max_iterations", "_next_round_in_seconds", b"_next_round_in_seconds", "app", b"app", "auction", b"auction", "least", b"least", "max_iterations", b"max_iterations", "most", b"most", "next_round_in_seconds", b"next_round_in_seconds", "other_apps", b"other_apps", "renamed", b"renamed", "slots", b"slots", "trials", b"trials", "user", b"user", "waits_for", b"waits_for"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_iterations: _TypeAlias = _typing.Literal["max_iterations"]  # noqa: Y015
     _WhichOneofArgType__max_iterations: _TypeAlias = _typing.Literal["_max_iterations", b"_max_iterations"]  # noqa: Y015
@@ -2896,6 +2904,7 @@ class App(_message.Message):
     APP_MASTER_STALLS_FIELD_NUMBER: _builtins.int
     LAST_APP_MASTER_STALL_FIELD_NUMBER: _builtins.int
     SLOTS_BY_TYPE_FIELD_NUMBER: _builtins.int
+    WAITS_FOR_FIELD_NUMBER: _builtins.int
     app: _builtins.str
     user: _builtins.str
     state: _builtins.str
@@ -2936,6 +2945,8 @@ class App(_message.Message):
     app_master_stalls: _builtins.int
     """attempts of its app master that were ended since they hung"""
     last_app_master_stall: _builtins.str
+    waits_for: _builtins.str
+    """machines that its smallest job lacks, in words; empty: none"""
     @_builtins.property
     def standing(self) -> Global___Standing: ...
     @_builtins.property
@@ -2980,10 +2991,11 @@ class App(_message.Message):
         app_master_stalls: _builtins.int = ...,
         last_app_master_stall: _builtins.str = ...,
         slots_by_type: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        waits_for: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_best", b"_best", "_done", b"_done", "_ends_in_seconds", b"_ends_in_seconds", "_jct_seconds", b"_jct_seconds", "_rho", b"_rho", "_tried_again_in_seconds", b"_tried_again_in_seconds", "best", b"best", "done", b"done", "ends_in_seconds", b"ends_in_seconds", "jct_seconds", b"jct_seconds", "rho", b"rho", "standing", b"standing", "tried_again_in_seconds", b"tried_again_in_seconds"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_best", b"_best", "_done", b"_done", "_ends_in_seconds", b"_ends_in_seconds", "_jct_seconds", b"_jct_seconds", "_rho", b"_rho", "_tried_again_in_seconds", b"_tried_again_in_seconds", "age_seconds", b"age_seconds", "app", b"app", "app_master", b"app_master", "app_master_stalls", b"app_master_stalls", "attempt", b"attempt", "best", b"best", "done", b"done", "ended", b"ended", "ends_in_seconds", b"ends_in_seconds", "failed", b"failed", "failures", b"failures", "folder", b"folder", "held_back", b"held_back", "jct_seconds", b"jct_seconds", "last_app_master_stall", b"last_app_master_stall", "max_slots", b"max_slots", "part", b"part", "paused", b"paused", "rho", b"rho", "running", b"running", "slots", b"slots", "slots_by_type", b"slots_by_type", "standing", b"standing", "state", b"state", "trials", b"trials", "tried_again_in_seconds", b"tried_again_in_seconds", "tuner", b"tuner", "user", b"user", "waiting", b"waiting", "weight", b"weight", "why", b"why"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_best", b"_best", "_done", b"_done", "_ends_in_seconds", b"_ends_in_seconds", "_jct_seconds", b"_jct_seconds", "_rho", b"_rho", "_tried_again_in_seconds", b"_tried_again_in_seconds", "age_seconds", b"age_seconds", "app", b"app", "app_master", b"app_master", "app_master_stalls", b"app_master_stalls", "attempt", b"attempt", "best", b"best", "done", b"done", "ended", b"ended", "ends_in_seconds", b"ends_in_seconds", "failed", b"failed", "failures", b"failures", "folder", b"folder", "held_back", b"held_back", "jct_seconds", b"jct_seconds", "last_app_master_stall", b"last_app_master_stall", "max_slots", b"max_slots", "part", b"part", "paused", b"paused", "rho", b"rho", "running", b"running", "slots", b"slots", "slots_by_type", b"slots_by_type", "standing", b"standing", "state", b"state", "trials", b"trials", "tried_again_in_seconds", b"tried_again_in_seconds", "tuner", b"tuner", "user", b"user", "waiting", b"waiting", "waits_for", b"waits_for", "weight", b"weight", "why", b"why"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__best: _TypeAlias = _typing.Literal["best"]  # noqa: Y015
     _WhichOneofArgType__best: _TypeAlias = _typing.Literal["_best", b"_best"]  # noqa: Y015
@@ -3246,6 +3258,7 @@ class Explanation(_message.Message):
     MISSING_SLOTS_FIELD_NUMBER: _builtins.int
     REPORTED_SECONDS_AGO_FIELD_NUMBER: _builtins.int
     LOG_FIELD_NUMBER: _builtins.int
+    NODES_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     state: _builtins.str
     """waiting running paused finished ..."""
@@ -3285,6 +3298,10 @@ class Explanation(_message.Message):
     def missing_slots(self) -> _containers.RepeatedCompositeFieldContainer[Global___MissingSlot]:
         """of the cluster, where the job waits"""
 
+    @_builtins.property
+    def nodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """what nodes do to it, in words: they drain, are silent, are too few"""
+
     def __init__(
         self,
         *,
@@ -3313,10 +3330,11 @@ class Explanation(_message.Message):
         missing_slots: _abc.Iterable[Global___MissingSlot] | None = ...,
         reported_seconds_ago: _builtins.float | None = ...,
         log: _builtins.str = ...,
+        nodes: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_iterations", b"_iterations", "_iterations_done", b"_iterations_done", "_reported_seconds_ago", b"_reported_seconds_ago", "iterations", b"iterations", "iterations_done", b"iterations_done", "reported_seconds_ago", b"reported_seconds_ago"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_iterations", b"_iterations", "_iterations_done", b"_iterations_done", "_reported_seconds_ago", b"_reported_seconds_ago", "app", b"app", "frees", b"frees", "iterations", b"iterations", "iterations_done", b"iterations_done", "job", b"job", "least", b"least", "log", b"log", "missing_slots", b"missing_slots", "most", b"most", "numbers", b"numbers", "plugin", b"plugin", "ran_seconds", b"ran_seconds", "reason", b"reason", "reported_seconds_ago", b"reported_seconds_ago", "round", b"round", "said_seconds_ago", b"said_seconds_ago", "seconds", b"seconds", "slots", b"slots", "stage", b"stage", "starts", b"starts", "starts_in_seconds", b"starts_in_seconds", "state", b"state", "text", b"text", "user", b"user", "waited_seconds", b"waited_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_iterations", b"_iterations", "_iterations_done", b"_iterations_done", "_reported_seconds_ago", b"_reported_seconds_ago", "app", b"app", "frees", b"frees", "iterations", b"iterations", "iterations_done", b"iterations_done", "job", b"job", "least", b"least", "log", b"log", "missing_slots", b"missing_slots", "most", b"most", "nodes", b"nodes", "numbers", b"numbers", "plugin", b"plugin", "ran_seconds", b"ran_seconds", "reason", b"reason", "reported_seconds_ago", b"reported_seconds_ago", "round", b"round", "said_seconds_ago", b"said_seconds_ago", "seconds", b"seconds", "slots", b"slots", "stage", b"stage", "starts", b"starts", "starts_in_seconds", b"starts_in_seconds", "state", b"state", "text", b"text", "user", b"user", "waited_seconds", b"waited_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__iterations: _TypeAlias = _typing.Literal["iterations"]  # noqa: Y015
     _WhichOneofArgType__iterations: _TypeAlias = _typing.Literal["_iterations", b"_iterations"]  # noqa: Y015
@@ -3565,12 +3583,18 @@ class NodeHealth(_message.Message):
     SILENT_SECONDS_FIELD_NUMBER: _builtins.int
     SLOTS_FIELD_NUMBER: _builtins.int
     DRAINING_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    WHY_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     alive: _builtins.bool
     silent_seconds: _builtins.float
     slots: _builtins.int
     draining: _builtins.bool
     """its launcher was ordered to end, and ends its containers first"""
+    state: _builtins.str
+    """as NodeView.state; empty: the arbiter does not decide yet"""
+    why: _builtins.str
+    """as NodeView.why"""
     def __init__(
         self,
         *,
@@ -3579,10 +3603,12 @@ class NodeHealth(_message.Message):
         silent_seconds: _builtins.float = ...,
         slots: _builtins.int = ...,
         draining: _builtins.bool = ...,
+        state: _builtins.str = ...,
+        why: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alive", b"alive", "draining", b"draining", "node", b"node", "silent_seconds", b"silent_seconds", "slots", b"slots"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alive", b"alive", "draining", b"draining", "node", b"node", "silent_seconds", b"silent_seconds", "slots", b"slots", "state", b"state", "why", b"why"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -65,7 +65,7 @@ class ClientProtocol(UserCalls, NodeCalls, JoinCalls, rpc.ClientProtocolServicer
         me = self._user(context)
         try:
             login = self._service.users.login_of(me)
-            file = await asyncio.to_thread(_parsed_as, login, request, self._service.view.cluster.gpus, me)
+            file = await asyncio.to_thread(_parsed_as, login, request, self._service.upkeep.most_slots, me)
             # The caller may disconnect meanwhile: the submission is completed all the same.
             app = await asyncio.shield(asyncio.ensure_future(self._admit_once(request, file, me)))
         except InputError as error:
@@ -145,6 +145,8 @@ class ClientProtocol(UserCalls, NodeCalls, JoinCalls, rpc.ClientProtocolServicer
                     silent_seconds=node.silent_seconds,
                     draining=node.draining,
                     slots=len(node.slot_states),
+                    state=self._words.state(node) if service.decides else "",
+                    why=self._words.why(node) if service.decides else "",
                 )
                 for node in service.nodes
             ],
@@ -331,6 +333,7 @@ class ClientProtocol(UserCalls, NodeCalls, JoinCalls, rpc.ClientProtocolServicer
                 slots=int(service.view.cluster.capacity.sum()),
                 next_round_in_seconds=service.driver.next_round_in,
                 auction=service.profile.rounds.bid_deadline is not None,
+                waits_for=self._views.lacks(app, 0),
             )
 
     def _find(self, name: str, context: Context) -> tuple[App | None, str | None]:
@@ -373,6 +376,11 @@ def _parsed_as(login: str, request: pb.SubmitRequest, slots: int, me: str) -> An
 def _parsed(request: pb.SubmitRequest, slots: int, me: str) -> Any:
     """Check an app file against its rules, the cluster's size, and the user whose token came with it, if one did.
 
+    Args:
+        request: has the file.
+        slots: the most that the cluster had at once.
+        me: the token's user; empty: the operator.
+
     Raises:
         InputErrors: all errors of the file.
     """
@@ -389,9 +397,12 @@ def _parsed(request: pb.SubmitRequest, slots: int, me: str) -> Any:
         rule = "user must be that of the token, or left out"
         raise InputErrors([InputError(rule, value=f'"{file.user}" with a token of {me}', place=f"{name}, [app].user")])
     gang = file.job.slots.min
-    if gang > slots:
-        value = f"a gang of {gang} where {slots} slots exist"
-        raise InputErrors([InputError("slots must fit the cluster", value=value, place=f"{name}, [job].slots")])
+    if gang > slots and not request.wait_for_machines:
+        rule = (
+            "slots must fit the cluster, as it is or has been, or the app must wait for machines (--wait-for-machines)"
+        )
+        value = f"a gang of {gang} where at most {slots} slots were at once"
+        raise InputErrors([InputError(rule, value=value, place=f"{name}, [job].slots")])
     return file
 
 

@@ -265,6 +265,11 @@ class Layout:
         return self.made(cluster, self.places[: cluster.gpus])
 
     @property
+    def size(self) -> int:
+        """Number of slots; one that two machines have, of which one is about to leave, counts once."""
+        return sum(map(len, self.slots.values()))
+
+    @property
     def nodes(self) -> tuple[str, ...]:
         """Names of the nodes, sorted."""
         return tuple(sorted(self.slots))

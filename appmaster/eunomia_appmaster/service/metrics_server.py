@@ -17,6 +17,7 @@ from eunomia.errors import InputError
 from eunomia_appmaster.service.app_record import SUSPENDED
 from eunomia_appmaster.service.gauges import stalls_of
 from eunomia_appmaster.service.metrics import Meters
+from eunomia_appmaster.service.node_words import UP, NodeWords
 from eunomia_appmaster.service.server import check_address
 
 if TYPE_CHECKING:
@@ -96,6 +97,7 @@ class MetricsServer:
         wrong = [] if ready else ["waiting for machines"]
         wrong += [full] if (full := service.reserve.words()) else []
         stalled: list[dict[str, Any]] = []
+        nodes: list[dict[str, Any]] = []
         missing = [{"node": node.name, "slot": slot} for node in service.nodes for slot in service.nodes.missing(node)]
         async with self._reading():
             if service.question:
@@ -107,9 +109,13 @@ class MetricsServer:
                            for app, jobs, master in stalls_of(service) if jobs or master]  # fmt: skip
                 stalled += [{"machine": node.name, "launchers": node.hangs, "last": node.last_hang}
                             for node in service.nodes if node.hangs]  # fmt: skip
+                words = NodeWords(service)
+                seen = [(node.name, words.state(node), words.why(node)) for node in service.nodes]
+                nodes = [{"node": name, "state": state, "why": why} for name, state, why in seen if state != UP or why]
             if ready and not any(node.registered and not node.lost for node in service.nodes):
                 wrong.append("no machine answers")
         health: dict[str, Any] = {"schema": "eunomia/health@1", "ready": ready, "healthy": not wrong, "wrong": wrong}
+        health["nodes"] = nodes  # of those that are not up, or not for long
         health["missing_slots"] = missing  # the others serve, so this alone is no 503
         health["suspended"] = [{"app": app.name, "why": app.why} for app in service.apps if app.state == SUSPENDED]
         health["stalled"] = stalled  # nor is this: what stalls is ended, and goes on

@@ -15,7 +15,7 @@ from eunomia.errors import InputError
 from eunomia.units import NEVER, NONE, Seconds
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.service.deciding import check_change
-from eunomia_appmaster.service.node_leases import lease_words
+from eunomia_appmaster.service.node_words import DRAINING, NodeWords
 from eunomia_appmaster.service.nodes import Node
 from eunomia_appmaster.service.refusals import refuse
 from eunomia_appmaster.service.service import Service
@@ -35,6 +35,7 @@ class NodeCalls:
 
     def __init__(self, service: Service) -> None:
         self._with_nodes = service
+        self._words = NodeWords(service)
 
     async def ListNodes(  # noqa: N802
         self, request: pb.ListNodesRequest, context: Context
@@ -112,11 +113,8 @@ class NodeCalls:
         gpus = [] if layout is None else layout.gpus_of(node.name)
         kinds = Counter(view.cluster.gpu_types[int(view.cluster.gpu_type[gpu])] for gpu in gpus)
         held = [gpu for gpu in gpus if view.gpus.app[gpu] != NONE]
-        drains, leaves = node.drains or node.draining, service.upkeep.order(node.name).leaves
-        down = node.lost or not node.registered
-        state = "down" if down else ("draining" if held else "drained") if drains else "up"
-        clock = "" if down else node.clock_offset.words
-        why = _why(node, service.upkeep.order(node.name).why, leaves=leaves)
+        words = self._words
+        state = words.state(node)
         ends = float(np.max(view.gpus.ends_at[held], initial=0.0)) - float(service.driver.clock.now())
         return pb.NodeView(
             node=node.name,
@@ -126,12 +124,12 @@ class NodeCalls:
             held=len(held),
             load=node.load if node.registered else None,
             heard_seconds=node.silent_seconds if node.calls or node.lost else None,
-            why="; ".join(filter(None, [why or lease_words(node.silent_seconds, node.lease), clock])),
+            why=words.why(node),
             version=node.version,
-            ends_in_seconds=max(0.0, ends) if drains and held and math.isfinite(ends) else None,
+            ends_in_seconds=max(0.0, ends) if state == DRAINING and math.isfinite(ends) else None,
             address=node.container_manager_address,
             head=node.is_head,
-            leaves=leaves,
+            leaves=service.upkeep.order(node.name).leaves,
             lease_seconds=None if node.lost or math.isinf(node.lease.ends_at) else node.lease.left_seconds,
             rack=self._rack(node.name),
             clock_offset_seconds=node.clock_offset.seconds,
@@ -141,17 +139,3 @@ class NodeCalls:
         layout = self._with_nodes.nodes.layout
         rows = [] if layout is None else layout.rows_of(node)
         return "" if layout is None or not rows else layout.cluster.machines[rows[0]].rack
-
-
-def _why(node: Node, ordered: str, *, leaves: bool) -> str:
-    if node.lost and node.registered:
-        return "it is back; its slots wait until what ran there has ended"
-    if node.lost and node.left:
-        return "its launcher was ended; its slots are used again once it is back"
-    if node.lost:
-        return "silent; its slots wait until its processes are known to be dead"
-    if not node.registered:
-        return "not heard since the arbiter's start"
-    if node.drains:
-        return "; ".join(filter(None, [ordered, "it is removed once it is empty" if leaves else ""]))
-    return "its launcher was ordered to end" if node.draining else ""

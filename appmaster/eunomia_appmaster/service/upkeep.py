@@ -27,6 +27,8 @@ from eunomia_appmaster.service.nodes import Node, Nodes
 log = structlog.get_logger()
 
 NODE_NOTE: Final = "node"
+SIZE: Final = "size"
+"""In the note of a machine that has left: number of slots that the cluster had with it."""
 Changes = tuple[list[Event], list[Note]]
 
 
@@ -71,6 +73,7 @@ class Upkeep:
     def __init__(self, nodes: Nodes, apps: SubmittedApps, journal: Journal, joined: JoinedNodes) -> None:
         self._nodes, self._apps, self._journal, self._joined = nodes, apps, journal, joined
         self._orders = {name: Order.read(made) for name, made in journal.notes(NODE_NOTE).items()}
+        self._most = max(map(_size_left, journal.notes(MACHINE_NOTE).values()), default=0)
         self._mark()
 
     def order(self, node: str) -> Order:
@@ -147,10 +150,16 @@ class Upkeep:
         return [MachineLeft(machine=name) for name in names], notes
 
     def left_note(self, layout: Layout, number: int) -> Note:
-        """Return the note of a machine once it has left."""
+        """Return the note of a machine once it has left, with the size of the cluster that it leaves."""
         made = self._journal.note_of(MACHINE_NOTE, str(number))
         made = made if isinstance(made, dict) else layout.noted(number).note(NONE).value
-        return Note(kind=MACHINE_NOTE, key=str(number), value=made | {"left": True})
+        self._most = max(self._most, layout.size)
+        return Note(kind=MACHINE_NOTE, key=str(number), value=made | {"left": True, SIZE: layout.size})
+
+    @property
+    def most_slots(self) -> int:
+        """The largest number of slots that the cluster had at once, as far as the journal has it."""
+        return max(self._most, 0 if self._nodes.layout is None else self._nodes.layout.size)
 
     # --- what follows ------------------------------------------------------------------------------------------------
 
@@ -215,3 +224,8 @@ class Upkeep:
             value = f'"{node[:100]}"{did_you_mean(node, there)}'
             raise InputError(f"a node must be one of the cluster ({', '.join(there)})", value=value)
         return layout
+
+
+def _size_left(noted: Any) -> int:
+    size = noted.get(SIZE, 0) if isinstance(noted, dict) else 0
+    return size if isinstance(size, int) else 0

@@ -18,6 +18,7 @@ from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2 as launcher
 from eunomia_appmaster.service.app_record import LIVE, SUSPENDED, App
 from eunomia_appmaster.service.messages import finite
+from eunomia_appmaster.service.node_words import NodeWords
 from eunomia_appmaster.service.service import Service
 
 MOST_FAILURES = 5
@@ -33,6 +34,7 @@ class Views:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._folder = service.settings.apps.resolve()
+        self._nodes = NodeWords(service)
 
     @property
     def _view(self) -> ClusterView:
@@ -85,11 +87,17 @@ class Views:
         )
         if app.over:
             message.jct_seconds = lived
+        else:
+            message.waits_for = self.lacks(app, int(held.size))
         again = self._tried_again_in(app)
         if again is not None:
             message.tried_again_in_seconds = again
         message.held_back = app.state == SUSPENDED and self._is_held_back(app)
         return message
+
+    def lacks(self, app: App, held: int) -> str:
+        """Return the machines that an app's smallest job lacks, in words; empty: it holds slots, or lacks none."""
+        return "" if held else self._nodes.shortage(app.least)
 
     def _by_type(self, held: list[int]) -> Counter[str]:
         """Return the number of held slots of each type; empty: the cluster has one type."""
@@ -293,6 +301,7 @@ class Views:
     def _described(self, row: int) -> pb.Explanation:
         said = describe(self._view, row, float(self._service.driver.clock.now()), until=self._until(row))
         said.text = "; ".join(filter(None, [said.text, *self._not_tuned(row)]))
+        said.nodes.extend(self._nodes.about(row))
         ago = self._reported_ago(row)
         if ago is not None:
             said.reported_seconds_ago = ago

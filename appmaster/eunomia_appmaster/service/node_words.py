@@ -1,0 +1,142 @@
+"""Nodes in words: their states, what they do to jobs that run or wait, and the machines that a job lacks."""
+
+import math
+from typing import Final
+
+import numpy as np
+
+from eunomia.model.leases import GpuState
+from eunomia.model.workload import JobState
+from eunomia.units import NONE, format_duration
+from eunomia_appmaster.service.node_leases import lease_words
+from eunomia_appmaster.service.nodes import Node
+from eunomia_appmaster.service.service import Service
+
+UP: Final = "up"
+DRAINING: Final = "draining"
+_ENDS: Final = (GpuState.LEAVING, GpuState.DOWN)
+_WAITS: Final = (JobState.WAITING, JobState.PAUSED)
+
+
+class NodeWords:
+    """Says what is the matter with nodes; to be called under the driver's lock.
+
+    Args:
+        service: the arbiter's.
+    """
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    # --- one node --------------------------------------------------------------------------------------------------
+
+    def state(self, node: Node) -> str:
+        """Return ``up``, ``draining`` while a lease has slots of it, ``drained``, or ``down``."""
+        if node.lost or not node.registered:
+            return "down"
+        if not (node.drains or node.draining):
+            return UP
+        held = self._service.view.gpus.app
+        return DRAINING if any(held[gpu] != NONE for gpu in self._gpus(node)) else "drained"
+
+    def why(self, node: Node) -> str:
+        """Return what is to be said of a node; empty: nothing."""
+        down = node.lost or not node.registered
+        clock = "" if down else node.clock_offset.words
+        return "; ".join(filter(None, [self._reason(node), clock]))
+
+    def _reason(self, node: Node) -> str:
+        """Return why a node is not up, or not for long; empty: it is."""
+        if node.lost and node.registered:
+            return "it is back; its slots wait until what ran there has ended"
+        if node.lost and node.left:
+            return "its launcher was ended; its slots are used again once it is back"
+        if node.lost:
+            return "silent; its slots wait until its processes are known to be dead"
+        if not node.registered:
+            return "not heard since the arbiter's start"
+        order = self._service.upkeep.order(node.name)
+        silent = lease_words(node.silent_seconds, node.lease)
+        if node.drains:
+            return "; ".join(
+                filter(None, [order.why, "it is removed once it is empty" if order.leaves else "", silent])
+            )
+        return silent or ("its launcher was ordered to end" if node.draining else "")
+
+    def _verb(self, node: Node) -> str:
+        """Return a node's state as a verb, with the reason: ``drains (ana: maintenance)``."""
+        state, why = self.state(node), self._reason(node)
+        verb = "is down" if state == "down" else "is up" if state == UP else "drains"
+        return f"{verb} ({why})" if why else verb
+
+    def _gpus(self, node: Node) -> list[int]:
+        layout = self._service.nodes.layout
+        return [] if layout is None else layout.gpus_of(node.name)
+
+    # --- a job -----------------------------------------------------------------------------------------------------
+
+    def about(self, job: int) -> list[str]:
+        """Return what nodes do to the job in a row: to one that waits, or on whose slots it runs."""
+        view = self._service.view
+        if view.jobs.state[job] in _WAITS:
+            short = self.shortage(int(view.jobs.least[job]), int(view.jobs.gpu_type[job]))
+            return [*filter(None, [short]), *self._unused(int(view.jobs.gpu_type[job]))]
+        return [*self._ending(job)]
+
+    def shortage(self, least: int, kind: int = NONE) -> str:
+        """Return which machines a gang of ``least`` slots of a type lacks; empty: none.
+
+        Args:
+            least: slots of the job's smallest gang.
+            kind: number of the GPU type that it asks for; -1: any.
+        """
+        service, view = self._service, self._service.view
+        cluster = view.cluster
+        there = cluster.present() if kind == NONE else cluster.present()[cluster.gpu_type[cluster.present()] == kind]
+        idle = {gpu for node in service.nodes if self.state(node) != UP for gpu in self._gpus(node)}
+        serves = sum(view.gpus.state[gpu] != GpuState.DOWN and gpu not in idle for gpu in there.tolist())
+        if least <= serves:
+            return ""
+        most = service.upkeep.most_slots
+        if least <= there.size:
+            return f"it needs {_slots(least)}, and {serves} of {there.size} are there"
+        size = f"it needs {_slots(least)}, and the cluster has {there.size}"
+        return (
+            f"{size}; it had {most} at once"
+            if kind != NONE or least <= most
+            else f"{size}, and never had more than {most} at once"
+        )
+
+    def _unused(self, kind: int) -> list[str]:
+        """Return the nodes on whose slots of a type no job starts, and those that may be lost soon."""
+        view, found = self._service.view, []
+        for node in self._service.nodes:
+            usable = [gpu for gpu in self._gpus(node) if kind in (NONE, int(view.cluster.gpu_type[gpu]))]
+            state, why = self.state(node), self._reason(node)
+            if usable and state != UP:
+                found.append(f"{node.name} {self._verb(node)}: no job starts on its {_slots(len(usable))}")
+            elif usable and why:
+                found.append(f"{node.name}: {why}")
+        return found
+
+    def _ending(self, job: int) -> list[str]:
+        """Return the nodes of a job that runs on which it will not stay for long."""
+        view, now = self._service.view, float(self._service.driver.clock.now())
+        mine, found = set(np.flatnonzero(view.gpus.job == job).tolist()), []
+        for node in self._service.nodes:
+            held = sorted(mine & set(self._gpus(node)))
+            if not held or (self.state(node) == UP and not self._reason(node)):
+                continue
+            ends = min(float(view.gpus.ends_at[gpu]) for gpu in held) - now
+            leaves = any(view.gpus.state[gpu] in _ENDS for gpu in held)
+            term = f", and its lease there ends in {_seconds(ends)}" if math.isfinite(ends) and not leaves else ""
+            found.append(f"it runs on {_slots(len(held))} of {node.name}, which {self._verb(node)}{term}")
+        return found
+
+
+def _slots(count: int) -> str:
+    return f"{count} slot{'' if count == 1 else 's'}"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{max(0.0, seconds):.0f} s" if seconds < 59.5 else format_duration(seconds)

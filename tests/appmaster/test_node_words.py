@@ -1,0 +1,203 @@
+"""Jobs that lack machines, or whose nodes drain or fall silent, name them; so do apps, nodes and health."""
+
+import importlib.util
+import sys
+import urllib.request
+from collections.abc import Iterator
+from json import loads
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from eunomia.journal.journal import read_journal
+from eunomia.units import Seconds
+from eunomia_appmaster.commands import apps as apps_command
+from eunomia_appmaster.commands import explain as explain_command
+from eunomia_appmaster.commands import nodes as nodes_command
+from eunomia_appmaster.commands import submit as submit_command
+from eunomia_appmaster.journal_check import check_folder
+from eunomia_appmaster.protocol import arbiter_pb2 as pb
+from eunomia_appmaster.protocol import launcher_pb2 as lpb
+from eunomia_appmaster.service import node_leases
+from eunomia_appmaster.service.layout import MACHINE_NOTE
+from eunomia_appmaster.service.metrics import Meters
+from eunomia_appmaster.service.metrics_server import MetricsServer
+
+_spec = importlib.util.spec_from_file_location("service_lab", Path(__file__).parent / "service_lab.py")
+lab_module = sys.modules.setdefault("service_lab", importlib.util.module_from_spec(_spec))
+_spec.loader.exec_module(lab_module)
+eventually, Beating, Launcher, Two = (
+    lab_module.eventually,
+    lab_module.Beating,
+    lab_module.Launcher,
+    lab_module.Two,
+)
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Iterator[Any]:
+    with lab_module.lab(tmp_path, slots=2, node_lease=Seconds(600.0)) as lab:
+        made = Two(lab)
+        yield made
+        made.quiet()
+        assert check_folder(lab.arbiter.settings.state_dir).findings == []
+
+
+def gang(job: str, gpus: int) -> pb.JobAdded:
+    return pb.JobAdded(job=job, least=gpus, most=gpus, iterations=100.0)
+
+
+def explained(two: Any, job: str) -> pb.Explanation:
+    (said,) = two.call("Explain", pb.ExplainRequest(job=job)).explanations
+    return said
+
+
+def waiting(two: Any, name: str, gpus: int) -> Any:
+    master = two.lab.master(name, str(gpus))
+    master.register()
+    master.beat(jobs_added=[gang(f"{name}/1", gpus)])
+    return master
+
+
+def refused_gang(two: Any, gpus: int) -> str:
+    with pytest.raises(grpc.RpcError) as caught:
+        two.lab.submit("x", str(gpus))
+    return str(caught.value.details())
+
+
+def test_a_gang_larger_than_the_cluster_is_but_has_been_waits_and_says_so(two: Any) -> None:
+    assert two.remove(now=True).left
+    two.quiet()
+    two.restart()  # the journal has how large the cluster was
+    answer = two.lab.submit("ana", "4")
+    lacks = "it needs 4 slots, and the cluster has 2; it had 4 at once"
+    assert answer.waits_for == lacks
+    assert submit_command.too_wide(answer, ()) == [f"  No job of it can start: {lacks}."]
+    assert two.lab.app("ana").waits_for == lacks
+    shown = apps_command.lines(two.lab.seen())
+    assert f"ana: no job of it can start: {lacks}" in shown
+    assert apps_command.facts(two.lab.seen())["apps"][0]["waits_for"] == lacks
+    master = lab_module.Master(two.lab, "ana")
+    master.register()
+    master.beat(jobs_added=[gang("ana/1", 4)])
+    said = explained(two, "ana/1")
+    assert list(said.nodes) == [lacks]
+    assert f"Nodes      {lacks}" in explain_command.screen([said], {})
+    assert explain_command.facts(said)["nodes"] == [lacks]
+    # Machines come: it starts, and nothing is said any more.
+    two.annex = Launcher(two.lab, 2, "a later one", "annex")
+    two.annex.register()
+    two.beating = Beating(two.annex)
+    master.call()
+    master.register()
+    master.beat_until(lambda: master.leases)
+    assert two.lab.app("ana").waits_for == ""
+    assert list(explained(two, "ana/1").nodes) == []
+
+
+def test_a_gang_larger_than_the_cluster_ever_was_is_refused_unless_it_waits_for_machines(two: Any) -> None:
+    why = refused_gang(two, 5)
+    assert "or the app must wait for machines (--wait-for-machines)" in why
+    assert "a gang of 5 where at most 4 slots were at once" in why
+    two.remove(now=True)
+    two.quiet()
+    later = Launcher(two.lab, 2, "a later one", "annex")
+    later.register()
+    two.annex, two.beating = later, Beating(later)
+    assert "at most 4 slots were at once" in refused_gang(two, 5), "numbers of machines that left count no more"
+    answer = two.lab.submit("ana", "5", wait_for_machines=True)
+    assert answer.waits_for == "it needs 5 slots, and the cluster has 4, and never had more than 4 at once"
+    barn = Launcher(two.lab, 1, "of barn", "barn")
+    barn.register()
+    beating = Beating(barn)
+    try:
+        master = lab_module.Master(two.lab, "ana")
+        master.register()
+        master.beat_until(lambda: master.leases, jobs_added=[gang("ana/1", 5)])
+    finally:
+        beating.end()
+    with read_journal(two.lab.arbiter.settings.journal) as journal:
+        assert journal.notes(MACHINE_NOTE)["1"]["size"] == 4
+
+
+def test_a_node_that_comes_back_with_another_type_does_not_make_the_cluster_larger(two: Any) -> None:
+    two.quiet()
+    two.annex.register(slots=[lpb.Slot(index=at, gpu_type="fast") for at in range(2)])
+    eventually(lambda: two.lab.arbiter.service.nodes.layout.gpus_of("annex") == [4, 5], "it is another machine")
+    assert two.lab.arbiter.service.upkeep.most_slots == 4
+    assert "at most 4 slots were at once" in refused_gang(two, 5)
+
+
+def test_a_job_that_waits_for_a_draining_node_names_it(two: Any) -> None:
+    two.call("DrainNode", pb.DrainNodeRequest(node="annex", why="ana: maintenance"))
+    waiting(two, "ana", 4)
+    said = explained(two, "ana/1")
+    assert list(said.nodes) == [
+        "it needs 4 slots, and 2 of 4 are there",
+        "annex drains (ana: maintenance): no job starts on its 2 slots",
+    ]
+    assert two.lab.app("ana").waits_for == said.nodes[0]
+    (annex,) = [node for node in health(two).nodes if node.node == "annex"]
+    assert (annex.state, annex.why) == ("drained", "ana: maintenance")
+    two.call("UndrainNode", pb.UndrainNodeRequest(node="annex"))
+    assert list(explained(two, "ana/1").nodes) == []
+
+
+def health(two: Any) -> pb.HealthResponse:
+    return two.call("Health", pb.HealthRequest())
+
+
+def test_a_job_that_runs_on_a_draining_node_says_when_its_lease_there_ends(two: Any) -> None:
+    master = waiting(two, "ana", 4)
+    master.beat_until(lambda: master.leases)
+    master.beat()
+    eventually(lambda: explained(two, "ana/1").state == "running", "it runs")
+    two.call("DrainNode", pb.DrainNodeRequest(node="annex", why="ana: maintenance"))
+    (words,) = explained(two, "ana/1").nodes
+    assert words.startswith("it runs on 2 slots of annex, which drains (ana: maintenance)")
+    assert two.nodes()["annex"].state == "draining"
+
+
+def test_a_node_that_falls_silent_is_named_with_the_end_of_its_lease(two: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_leases, "QUIET_SECONDS", 0.2)
+    running = waiting(two, "ana", 4)
+    running.beat_until(lambda: running.leases)
+    running.beat()
+    waiting(two, "bob", 2)
+    two.quiet()
+    beginning = "it runs on 2 slots of annex, which is up (silent for "
+
+    def named() -> list[str]:
+        return [words for words in explained(two, "ana/1").nodes if words.startswith(beginning)]
+
+    (said,) = eventually(named, "it is named")
+    assert "; its lease ends in " in said and "its jobs start elsewhere then" in said
+    words = next(words for words in explained(two, "bob/1").nodes if words.startswith("annex: silent for "))
+    assert "its lease ends in" in words
+    (annex,) = [node for node in health(two).nodes if node.node == "annex"]
+    assert annex.state == "up" and annex.why.startswith("silent for ")
+    seen = two.nodes()["annex"]
+    row = nodes_command._row(seen)
+    assert row[3] != "-" and nodes_command._facts(seen)["lease_seconds"] > 500.0
+
+
+def test_health_over_http_names_the_nodes_that_are_not_up(two: Any) -> None:
+    service = two.lab.arbiter.service
+
+    async def serve() -> MetricsServer:
+        return MetricsServer(service, Meters(), "127.0.0.1:0")
+
+    server = two.lab.arbiter.run(serve())
+    try:
+
+        def nodes() -> Any:
+            with urllib.request.urlopen(f"http://{server.address}/health") as answer:
+                return loads(answer.read())["nodes"]
+
+        assert nodes() == []
+        two.call("DrainNode", pb.DrainNodeRequest(node="annex", why="ana: maintenance"))
+        assert nodes() == [{"node": "annex", "state": "drained", "why": "ana: maintenance"}]
+    finally:
+        server.close()
