@@ -49,6 +49,7 @@ from eunomia_appmaster.node.control_groups import DEVICES, choose
 from eunomia_appmaster.node.garbage import collect_garbage
 from eunomia_appmaster.node.gpu_locks import GpuLocks, inherited
 from eunomia_appmaster.node.process_name import name_process
+from eunomia_appmaster.node.system import MACHINE, System
 from eunomia_appmaster.protocol.join_text import JoinText
 
 _TIDY_SECONDS = 30.0
@@ -109,7 +110,7 @@ def parser() -> argparse.ArgumentParser:
     return options
 
 
-async def run(options: argparse.Namespace) -> None:
+async def run(options: argparse.Namespace, *, system: System = MACHINE) -> None:
     """Adopt containers, serve app masters and carry out the arbiter's orders until a signal ends the launcher."""
     end = _signalled()
     beats = asyncio.create_task(beat())
@@ -118,7 +119,7 @@ async def run(options: argparse.Namespace) -> None:
         locks = GpuLocks(inherited(options.gpu_locks))
         locks.take([slot.uuid for slot in machine.slots], options.state)
     is_new = options.node_dir is not None and not options.node_dir.exists()
-    node = Node(options.state, options.node, machine, folder=options.node_dir, apps=options.apps)
+    node = Node(options.state, options.node, machine, folder=options.node_dir, apps=options.apps, system=system)
     groups = choose(node.home_folder, options.control_groups, paced=machine.is_paced and not options.end)
     node.lease.goes_on = options.when_alone == WHEN_ALONE[1]
     access = _access(options, node, is_new=is_new)

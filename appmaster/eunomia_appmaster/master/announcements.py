@@ -24,8 +24,17 @@ class Announcements:
         self._heard: dict[str, int] = {}
         """By container, the number of its last announcement that was read."""
 
-    def hear(self, job: Job, name: JobId, status: ContainerStatus) -> Iterator[tuple[int, AdaptationReport]]:
-        """Yield new adaptations with their numbers, in order, and store the last batch size with the job."""
+    def hear(
+        self, job: Job, name: JobId, status: ContainerStatus, *, ahead: float = 0.0
+    ) -> Iterator[tuple[int, AdaptationReport]]:
+        """Yield new adaptations with their numbers, in order, and store the last batch size with the job.
+
+        Args:
+            job: whose worker announces.
+            name: of the job.
+            status: of its container.
+            ahead: seconds by which the clock of the worker's node is ahead of the arbiter's.
+        """
         for one in status.announcements:
             if one.number <= self._heard.get(status.container_id, 0):
                 continue
@@ -37,6 +46,9 @@ class Announcements:
                 rule = f"batch_size must be a number above 0, at most {MOST_BATCH_SIZE:g}"
                 log.warning("announcement.ignored", job=name, rule=rule, value=str(batch_size)[:100])
                 continue
-            job.batch_size, job.adapted_at = float(batch_size), one.at
+            job.batch_size, job.adapted_at = float(batch_size), one.at - ahead
             done = None if one.step is None else float(one.step)
-            yield one.number, AdaptationReport(job=name, batch_size=job.batch_size, iterations_done=done, at=one.at)
+            yield (
+                one.number,
+                AdaptationReport(job=name, batch_size=job.batch_size, iterations_done=done, at=job.adapted_at),
+            )

@@ -132,7 +132,8 @@ class Conductor(JobLives):
             job.step = max(job.step, status.saved_step)
             job.signs += 1
             self._note("saved", job, now, step=status.saved_step)
-        for number, report in self._announcements.hear(job, self.id_of(job.number), status):
+        ahead = self._around.runtimes.clock_ahead(status.node)
+        for number, report in self._announcements.hear(job, self.id_of(job.number), status, ahead=ahead):
             self._around.outbox.put("adapted", report, key=(status.container_id, number))
         if status.step is not None:
             self._is_running(job, gang, now)

@@ -110,8 +110,15 @@ class Gangs:
             if known is None or not known.completed:
                 job.gang.confirmed |= not job.gang.crosses  # one over several nodes is, once all parts have begun
                 self._repeat_order(status)
-                self._statuses[status.container_id] = status
+                self._statuses[status.container_id] = self._on_arbiters_clock(status)
                 yield job, status
+
+    def _on_arbiters_clock(self, status: ContainerStatus) -> ContainerStatus:
+        """Return a status with its end by the arbiter's clock: which worker of a gang ended first is compared."""
+        ahead = self._around.runtimes.clock_ahead(status.node)
+        if not ahead or status.ended_at is None:
+            return status
+        return dataclasses.replace(status, ended_at=status.ended_at - ahead)
 
     def statuses(self, gang: Gang) -> list[ContainerStatus]:
         """Return the last statuses of a gang's containers, by rank."""

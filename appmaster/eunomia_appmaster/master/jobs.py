@@ -143,7 +143,9 @@ class Job:
     batch_size: float | None = None
     """Global batch size last announced; None: none was announced."""
     adapted_at: float | None = None
-    """Unix time of the last announced batch size."""
+    """Unix time of the last announced batch size, by the arbiter's clock."""
+    clocks: dict[int, float] = dataclasses.field(default_factory=dict)
+    """By incarnation that logs under a clock which is not the arbiter's: the seconds by which that is ahead."""
     stalls: int = 0
     """Number of gangs of the job that were ended as stalled."""
     last_stall: str = ""
@@ -169,6 +171,7 @@ class Job:
         values: dict[str, Any] = {name: getattr(self, name) for name in _KEPT}
         values |= {"parameters": dict(self.parameters), "interruptions": list(self.interruptions)}
         values |= {"sizes": {str(number): list(size) for number, size in self.sizes.items()}}
+        values |= {"clocks": {str(number): ahead for number, ahead in self.clocks.items()}}
         values |= {"gang": None if self.gang is None else self.gang.to_json()}
         values["metric"], values["best"] = _text(self.metric), _text(self.best)
         return values
@@ -181,6 +184,7 @@ class Job:
         plain["state"] = JobState(plain["state"])
         plain["metric"], plain["best"] = _number(plain["metric"]), _number(plain["best"])
         plain["sizes"] = {int(number): (size[0], size[1]) for number, size in plain["sizes"].items()}
+        plain["clocks"] = {int(number): float(ahead) for number, ahead in plain.get("clocks", {}).items()}
         if gang is not None:
             gang = Gang.from_json(gang)
         return cls(gang=gang, **plain)

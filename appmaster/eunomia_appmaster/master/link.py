@@ -67,6 +67,8 @@ class ArbiterLink:
         part: int = 1,
         system: System = MACHINE,
     ) -> None:
+        self.unix_time = system.unix_time
+        """Returns Unix seconds by the arbiter's clock; to be set where this machine's differs."""
         self._part = part
         self._system = system
         self._address = address
@@ -124,9 +126,7 @@ class ArbiterLink:
             OverError: the app is over, or a later attempt is there.
         """
         sending, sent_at = self._outbox.take(), self._system.uptime()
-        request = request_of(
-            self._app, self._attempt, self._response_id, sending.reports(), now=self._system.unix_time()
-        )
+        request = request_of(self._app, self._attempt, self._response_id, sending.reports(), now=self.unix_time())
         done, wake = self._system.flag(), self._system.flag()
         self._outbox.listen(wake)
 

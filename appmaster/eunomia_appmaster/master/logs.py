@@ -14,6 +14,8 @@ from eunomia_appmaster.profiler.log_folder import LogFolder
 from eunomia_appmaster.profiler.rates import STEP_SECONDS_TAG, Rate, measure_rates, slowdown_by_locality
 from eunomia_appmaster.tuner import Speed
 
+MOST_UNTIMED = 10
+"""Points of a tag after which logs count as those of a script that logs no step times."""
 MOST_TAGS = 8
 """Most tags in one message."""
 log = structlog.get_logger()
@@ -88,15 +90,28 @@ class JobLogs:
             return None
         return _point(int(series.step[rows[-1]]), float(series.value[rows[-1]]))
 
-    def rates(self, sizes: Mapping[int, tuple[int, int]], *, since: float = -math.inf) -> list[Rate]:
+    def rates(
+        self,
+        sizes: Mapping[int, tuple[int, int]],
+        *,
+        since: float = -math.inf,
+        ahead: Mapping[int, float] | None = None,
+    ) -> list[Rate]:
         """Return the iteration times measured so far.
 
         Args:
             sizes: GPUs and locality by incarnation.
             since: Unix seconds; what was logged before does not count.
+            ahead: by incarnation whose clock is not that of ``since``: the seconds by which it is ahead.
         """
         places = {number: (gpus, Locality(far)) for number, (gpus, far) in sizes.items()}
-        return measure_rates(self._logs, places, since=since)
+        return measure_rates(self._logs, places, since=since, ahead=ahead)
+
+    def has_time_stamps_alone(self, incarnation: int) -> bool:
+        """Return whether an incarnation has logged points enough for a rate, but not how long its steps take."""
+        if len(self._logs.as_written(STEP_SECONDS_TAG, writer=incarnation)):
+            return False
+        return any(len(self._logs.as_written(tag, writer=incarnation)) >= MOST_UNTIMED for tag in self._logs.tags())
 
 
 def never_logged(metric: str, job: str, tags: Sequence[str], *, ended: bool = True) -> str:

@@ -46,7 +46,7 @@ class AdaptationReport:
     iterations_done: float | None
     """Iterations done at the change; None: not known."""
     at: float
-    """Unix seconds."""
+    """Unix seconds by the arbiter's clock."""
 
 
 @value

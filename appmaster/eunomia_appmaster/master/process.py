@@ -153,7 +153,7 @@ class AppMaster:
 
     def _new_link(self, outbox: Outbox, stopped: Flag) -> ArbiterLink:
         settings = self._settings
-        return ArbiterLink(
+        link = ArbiterLink(
             settings.address,
             settings.token_file,
             settings.app,
@@ -163,6 +163,8 @@ class AppMaster:
             part=settings.part,
             system=self._system,
         )
+        link.unix_time = self._runtimes.unix_time
+        return link
 
     def stop(self) -> None:
         """End this process; workers run on."""

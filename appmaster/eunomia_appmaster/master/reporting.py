@@ -18,6 +18,7 @@ from eunomia_appmaster.master.amounts import AmountsSeen
 from eunomia_appmaster.master.conductor import Conductor
 from eunomia_appmaster.master.gangs import Surroundings
 from eunomia_appmaster.master.jobs import Job, JobState
+from eunomia_appmaster.master.log_clocks import LogClocks
 from eunomia_appmaster.master.logs import speed_of
 from eunomia_appmaster.master.outbox import Life, Progress, RateReport, StandingReport
 from eunomia_appmaster.master.pace import PROGRESS_SECONDS, Pace
@@ -79,6 +80,7 @@ class Reporter:
         self._speeds: dict[int, Speed] = {}
         self._rates_sent: dict[RateKey, float] = {}
         self._amounts = AmountsSeen()
+        self._clocks = LogClocks(around)
         self._measured_at: dict[int, float] = {}
         self._progress_at = -math.inf
         self._pace = Pace()
@@ -223,8 +225,9 @@ class Reporter:
             return
         self._measured_at[job.number] = now
         changed_at = self._amounts.note(job, self._conductor.slots.slots(), now)
+        self._clocks.note(job, self._conductor.logs(job.number))
         rates = self._rates[job.number] = self._conductor.logs(job.number).rates(
-            job.sizes, since=changed_at if job.adapted_at is None else max(changed_at, job.adapted_at)
+            job.sizes, since=self._clocks.since(job, changed_at), ahead=job.clocks
         )
         speed = speed_of(rates)
         if speed is None:

@@ -69,6 +69,7 @@ def node_access_of(token: pb.NodeToken) -> NodeAccess:
         token=token.token,
         certificate_name=token.certificate_name,
         lost=token.lost,
+        clock_ahead=token.clock_ahead_seconds,
     )
 
 
@@ -76,7 +77,7 @@ def node_access_of(token: pb.NodeToken) -> NodeAccess:
 
 
 def request_of(app: str, attempt: int, response_id: int, reports: Reports, *, now: float = 0.0) -> pb.AllocateRequest:
-    """Write reports into a heartbeat; ``now``: Unix seconds."""
+    """Write reports into a heartbeat; ``now``: Unix seconds by the arbiter's clock."""
     request = pb.AllocateRequest(app=app, attempt=attempt, response_id=response_id)
     request.jobs_added.extend(map(_added, reports.added.values()))
     for job, life in reports.lives.items():

@@ -18,6 +18,9 @@ from eunomia_appmaster.profiler.log_folder import LogFolder, Series
 STEP_SECONDS_TAG = "eunomia/step_seconds"
 """Tag under which the training helper logs seconds per step, the device synchronised."""
 
+MOST_AHEAD_SECONDS = 60.0
+"""Offset of a clock from the arbiter's beyond which only logged step times count."""
+
 Sizes = Mapping[int, tuple[int, Locality]]
 """GPUs and locality of each incarnation."""
 
@@ -76,7 +79,13 @@ class Slowdown:
 
 
 def measure_rates(
-    logs: LogFolder, sizes: Sizes, *, tag: str | None = None, trim: Trim | None = None, since: float = -math.inf
+    logs: LogFolder,
+    sizes: Sizes,
+    *,
+    tag: str | None = None,
+    trim: Trim | None = None,
+    since: float = -math.inf,
+    ahead: Mapping[int, float] | None = None,
 ) -> list[Rate]:
     """Return the iteration time at each GPU count and locality that the job ran at, sorted by both.
 
@@ -89,12 +98,17 @@ def measure_rates(
         tag: for time stamps; one logged every few steps will do.
         trim: which samples do not count; None: `Trim()`.
         since: Unix seconds; samples before it, such as those at another batch size, do not count.
+        ahead: by incarnation whose clock is not that of ``since``: the seconds by which it is ahead. Beyond
+            ``MOST_AHEAD_SECONDS`` its time stamps do not serve: a clock that is so far off is about to be set.
     """
-    trim = trim or Trim()
+    trim, ahead = trim or Trim(), ahead or {}
     samples: dict[tuple[tuple[int, Locality], RateBasis], list[NDArray[np.float64]]] = defaultdict(list)
     for writer in logs.writers():
         if writer in sizes:
-            for basis, found in _samples(logs, writer, tag, since).items():
+            off = ahead.get(writer, 0.0)
+            for basis, found in _samples(logs, writer, tag, since + off).items():
+                if basis is RateBasis.WALL_TIME and is_too_far_off(off):
+                    continue
                 samples[sizes[writer], basis].append(_trimmed(found, trim))
     rates: dict[tuple[int, Locality], Rate] = {}
     for (gpus, locality), basis in sorted(samples):  # step_seconds come before wall_time
@@ -104,6 +118,11 @@ def measure_rates(
             rate = Rate(gpus=gpus, locality=locality, seconds_per_iteration=seconds, samples=count, basis=basis)
             rates[gpus, locality] = rate
     return list(rates.values())
+
+
+def is_too_far_off(ahead: float) -> bool:
+    """Return whether a clock is too far from the arbiter's for its time stamps to tell how long steps take."""
+    return abs(ahead) > MOST_AHEAD_SECONDS
 
 
 def slowdowns(rates: Iterable[Rate], *, relative_to_machine: bool = True) -> list[Slowdown]:

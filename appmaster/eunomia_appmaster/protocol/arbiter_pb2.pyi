@@ -451,6 +451,7 @@ class NodeToken(_message.Message):
     CONTAINER_MANAGER_ADDRESS_FIELD_NUMBER: _builtins.int
     LOST_FIELD_NUMBER: _builtins.int
     CERTIFICATE_NAME_FIELD_NUMBER: _builtins.int
+    CLOCK_AHEAD_SECONDS_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     """name of the machine"""
     token: _builtins.str
@@ -460,6 +461,8 @@ class NodeToken(_message.Message):
     """silent for the arbiter's limit: its leases have ended"""
     certificate_name: _builtins.str
     """DNS name in the certificate of the launcher's service; empty: it speaks without TLS"""
+    clock_ahead_seconds: _builtins.float
+    """of the node's clock before the arbiter's; 0: less than half a second, or not known"""
     def __init__(
         self,
         *,
@@ -468,10 +471,11 @@ class NodeToken(_message.Message):
         container_manager_address: _builtins.str = ...,
         lost: _builtins.bool = ...,
         certificate_name: _builtins.str = ...,
+        clock_ahead_seconds: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate_name", b"certificate_name", "container_manager_address", b"container_manager_address", "lost", b"lost", "node", b"node", "token", b"token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate_name", b"certificate_name", "clock_ahead_seconds", b"clock_ahead_seconds", "container_manager_address", b"container_manager_address", "lost", b"lost", "node", b"node", "token", b"token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

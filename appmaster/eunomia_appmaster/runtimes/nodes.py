@@ -40,6 +40,8 @@ class NodeAccess:
     """Name in the launcher's certificate; empty: it serves without TLS."""
     lost: bool = False
     """Whether it is silent for the arbiter's limit, so that its leases have ended."""
+    clock_ahead: float = 0.0
+    """Seconds by which its clock is ahead of the arbiter's, as far as that matters."""
 
 
 class NodeRuntimes:
@@ -115,6 +117,16 @@ class NodeRuntimes:
             if self._access is None or node == self.own_node:
                 return False
             return node not in self._access or self._access[node].lost
+
+    def clock_ahead(self, node: str) -> float:
+        """Return the seconds by which a node's clock is ahead of the arbiter's; 0 where the arbiter says nothing."""
+        with self._lock:
+            known = (self._access or {}).get(node)
+        return 0.0 if known is None else known.clock_ahead
+
+    def unix_time(self) -> float:
+        """Return Unix seconds by the arbiter's clock."""
+        return self._system.unix_time() - self.clock_ahead(self.own_node)
 
     def is_ready(self, node: str) -> bool:
         """Return whether a node has given a full report, and answered when it was called last.

@@ -11,6 +11,8 @@ WINDOW: Final = 8
 """Heartbeats that are looked at; a clock that was set is seen once they are over."""
 SHOWN_SECONDS: Final = 1.0
 """An offset beyond which people read of it."""
+STEP_SECONDS: Final = 0.5
+"""A change beyond which app masters hear of it; smaller ones are mostly delays."""
 
 
 class ClockOffset:
@@ -18,6 +20,8 @@ class ClockOffset:
 
     def __init__(self) -> None:
         self._seen: deque[float] = deque(maxlen=WINDOW)
+        self.given = 0.0
+        """Seconds by which the node's clock is ahead, as app masters have it."""
 
     def hear(self, sent_at: float, now: float) -> None:
         """Take a heartbeat.
@@ -28,6 +32,10 @@ class ClockOffset:
         """
         if sent_at:
             self._seen.append(sent_at - now)
+            seconds = max(self._seen)
+            near = 0.0 if abs(seconds) <= STEP_SECONDS else seconds
+            if abs(near - self.given) > STEP_SECONDS:
+                self.given = near
 
     @property
     def seconds(self) -> float | None:

@@ -59,6 +59,8 @@ class NodeAddress(NamedTuple):
     certificate: str
     """Name in its certificate; empty: it serves without TLS."""
     lost: bool
+    ahead: float
+    """Seconds by which its clock is ahead of the arbiter's."""
 
 
 class Session:
@@ -242,13 +244,20 @@ class NewsWriter:
                 container_manager_address=one.address,
                 lost=one.lost,
                 certificate_name=one.certificate,
+                clock_ahead_seconds=one.ahead,
             )
             for one in self._addresses()
         ]
 
     def _addresses(self) -> tuple[NodeAddress, ...]:
         return tuple(
-            NodeAddress(node.name, node.container_manager_address, self._certificate_name(node.name), node.lost)
+            NodeAddress(
+                node.name,
+                node.container_manager_address,
+                self._certificate_name(node.name),
+                node.lost,
+                node.clock_offset.given,
+            )
             for node in self._nodes
         )
 

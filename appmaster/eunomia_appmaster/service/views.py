@@ -107,10 +107,10 @@ class Views:
 
     def _tried_again_in(self, app: App) -> float | None:
         """Return the seconds until the next attempt of a suspended app's master; None: it is not suspended."""
-        status = self._master_status(app)
-        if app.state != SUSPENDED or status is None or not status.HasField("again_at"):
+        status, node = self._master_status(app), self._service.nodes.get(app.node)
+        if app.state != SUSPENDED or node is None or status is None or not status.HasField("again_at"):
             return None
-        return max(0.0, status.again_at - self._service.system.unix_time())
+        return max(0.0, status.again_at - node.clock_offset.given - self._service.system.unix_time())
 
     def _is_held_back(self, app: App) -> bool:
         """Return whether no time ends a suspension."""

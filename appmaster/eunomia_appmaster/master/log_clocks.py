@@ -1,0 +1,47 @@
+"""The clocks of the nodes on which jobs log, against the arbiter's."""
+
+from eunomia_appmaster.master.gangs import Surroundings
+from eunomia_appmaster.master.jobs import Job
+from eunomia_appmaster.master.logs import JobLogs
+from eunomia_appmaster.profiler.rates import STEP_SECONDS_TAG, is_too_far_off
+
+
+class LogClocks:
+    """Notes under which clock each gang logs, and says where that is too far off to measure a rate.
+
+    Args:
+        around: the jobs' environment, with the arbiter's word on the nodes' clocks.
+    """
+
+    def __init__(self, around: Surroundings) -> None:
+        self._around = around
+        self._said: set[tuple[int, int]] = set()
+        """Jobs and incarnations of which it is said that they have no rate."""
+
+    def note(self, job: Job, logs: JobLogs) -> None:
+        """Note the clock of a running gang's first worker, which logs; that of former gangs stays as it was last."""
+        if job.gang is None or not job.gang.nodes:
+            return
+        node = job.gang.nodes[0]
+        ahead = self._around.runtimes.clock_ahead(node)
+        if ahead != job.clocks.get(job.incarnation, 0.0):
+            known = {number: each for number, each in job.clocks.items() if number != job.incarnation}
+            job.clocks = known | ({job.incarnation: ahead} if ahead else {})
+        key = (job.number, job.incarnation)
+        if is_too_far_off(ahead) and key not in self._said and logs.has_time_stamps_alone(job.incarnation):
+            self._said.add(key)
+            far = f"{abs(ahead):.0f} s {'ahead of' if ahead > 0.0 else 'behind'}"
+            self._around.notices.add(
+                f"{self._around.app}/{job.number}: its speed is not measured: the clock of {node} is {far} the "
+                f"arbiter's, and its logs have no step times ({STEP_SECONDS_TAG})"
+            )
+
+    def since(self, job: Job, changed_at: float) -> float:
+        """Return the Unix time by the arbiter's clock since which a job's samples count.
+
+        Args:
+            job: with the time of its last announcement.
+            changed_at: when its CPUs or memory changed, by this process' clock; -inf: never.
+        """
+        changed_at -= self._around.runtimes.clock_ahead(self._around.runtimes.own_node)
+        return changed_at if job.adapted_at is None else max(changed_at, job.adapted_at)
