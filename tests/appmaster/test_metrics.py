@@ -86,6 +86,7 @@ def test_an_arbiter_without_its_machines_reports_that_it_waits_for_them(town: To
             "nodes": [],
             "missing_slots": [],
             "suspended": [],
+            "left_out": [],
             "stalled": [],
         },
     )

@@ -4,7 +4,6 @@ import os
 import re
 import shlex
 import shutil
-import sys
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -18,6 +17,8 @@ PLACEHOLDERS = ("args", "seed", "max_iterations", "log_dir", "checkpoint_dir")
 """Placeholders in addition to the parameters of the space; ``{{lr}}`` is a literal ``{lr}``."""
 _BRACES = re.compile(r"\{(\{[A-Za-z_][\w-]*\})\}|\{([A-Za-z_][\w-]*)\}")
 _PYTHON = re.compile(r"python(3(\.\d+)?)?")
+NODES_OWN = "python"
+"""The word for which a launcher takes its own interpreter, unless the variables name a virtual environment there."""
 _PYTHON_FLAGS_WITH_VALUE = ("-W", "-X")
 
 
@@ -99,7 +100,7 @@ class Command:
 
         Args:
             filling: what the placeholders stand for.
-            virtual_env: the submitter's; ``python`` is its interpreter, without one this process' own.
+            virtual_env: the submitter's; ``python`` is its interpreter, without one, the node's own.
         """
         known = {name: text_of(parameter) for name, parameter in filling.parameters.items()} | {
             "seed": str(filling.seed),
@@ -119,12 +120,9 @@ class Command:
 
 
 def interpreter(virtual_env: str | None) -> str:
-    """Return the interpreter for ``python``: that of the submitter's virtual environment, else this process' own."""
-    own = sys.executable
-    if virtual_env:
-        theirs = Path(virtual_env) / "bin" / "python"
-        return str(theirs) if theirs.exists() else own
-    return own
+    """Return the interpreter for ``python``: the submitter's, else ``python``, for which each node takes its own."""
+    theirs = Path(virtual_env) / "bin" / "python" if virtual_env else None
+    return str(theirs) if theirs is not None and theirs.exists() else NODES_OWN
 
 
 def _in(folder: Path, program: str) -> str:

@@ -104,7 +104,7 @@ def _row(node: pb.NodeView) -> tuple[str, ...]:
         NOT_KNOWN if lease is None else duration(lease),
         NOT_KNOWN if down else number(given(node, "load"), 1),
         NOT_KNOWN if heard is None else f"{heard:.1f} s" if heard < 10.0 else duration(heard),
-        "; ".join(filter(None, [node.why, _held(node), _missing(node)])),
+        "; ".join(filter(None, [node.why, _held(node), _missing(node), *_left_out(node)])),
     )
 
 
@@ -126,6 +126,10 @@ def _missing(node: pb.NodeView) -> str:
     return f"slot{'s' if len(node.missing) > 1 else ''} {names} not found" if names else ""
 
 
+def _left_out(node: pb.NodeView) -> list[str]:
+    return [f"{one.app}: {one.words}" for one in node.left_out]
+
+
 def _facts(node: pb.NodeView) -> dict[str, Any]:
     return {
         "node": node.node,
@@ -144,4 +148,5 @@ def _facts(node: pb.NodeView) -> dict[str, Any]:
         "leaves": node.leaves,
         "rack": node.rack,
         "clock_offset_seconds": given(node, "clock_offset_seconds"),
+        "left_out": [{"app": one.app, "node": one.node, "other": one.other, "why": one.words} for one in node.left_out],
     }

@@ -6,6 +6,7 @@ from eunomia_appmaster.node.lenient_output import FULL
 __all__ = [
     "ClosedEpochError",
     "InputError",
+    "LacksError",
     "LeaseEndedError",
     "NoRoomError",
     "NotOwnError",
@@ -45,6 +46,10 @@ class NotOwnError(EunomiaError):
 
 class RemovedError(InputError):
     """The operator has removed this node: the launcher ends its containers, then itself."""
+
+
+class LacksError(InputError):
+    """The node does not have what a command needs; another one may."""
 
 
 class NotRegisteredError(EunomiaError):

@@ -3,19 +3,21 @@
 import asyncio
 import os
 import re
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
 from eunomia_appmaster.app.outputs import OUTPUT_FOLDER, STDERR, STDOUT, own_output
 from eunomia_appmaster.launcher.container import Container
 from eunomia_appmaster.launcher.containers import ContainerCommand, Containers
-from eunomia_appmaster.launcher.errors import InputError, NotOwnError, SlotBusyError, not_written
+from eunomia_appmaster.launcher.errors import InputError, LacksError, NotOwnError, SlotBusyError, not_written
 from eunomia_appmaster.launcher.interfaces import interface_to
 from eunomia_appmaster.launcher.node import Node
 from eunomia_appmaster.launcher.owners import account_of, check_owner, rights_of
 from eunomia_appmaster.launcher.prepared import Prepared
 from eunomia_appmaster.launcher.processes import MARK
 from eunomia_appmaster.launcher.zygote_client import PASSED_ON, THREADS, can_fork, interpreter
+from eunomia_appmaster.node.accounts import Account
 from eunomia_appmaster.node.file_rights import as_owner
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.protocol.tokens import check_container_token
@@ -38,6 +40,7 @@ async def start_gang(
         ClosedEpochError: a lease that is over.
         LeaseEndedError: that of the node is over.
         SlotBusyError: a slot did not get free in time.
+        LacksError: this node has no such program or working folder.
     """
     request = as_seen_here(request, node)
     check_request(request, node)
@@ -134,10 +137,28 @@ def check_request(request: pb.StartContainersRequest, node: Node) -> None:
         of_lease = (request.app, node.name, wanted.slot, wanted.epoch, request.login)
         check_container_token(wanted.container_token, node.secret, *of_lease)
     account = account_of(request.login)
+    check_working_folder(request, account, node)
+    check_owner(node.app_folder(request.app), account)
+
+
+def check_working_folder(request: pb.StartContainersRequest, account: Account | None, node: Node) -> None:
+    """Raise ``LacksError`` where this node does not have the working folder."""
     with rights_of(account):
         if not Path(request.working_folder).is_dir():
-            raise InputError("a working folder must exist", value=repr(request.working_folder))
-    check_owner(node.app_folder(request.app), account)
+            raise LacksError("a working folder must exist", value=repr(request.working_folder), place=node.name)
+
+
+def check_program(request: pb.StartContainersRequest, account: Account | None, node: Node) -> None:
+    """Raise ``LacksError`` where this node does not have the command's program."""
+    env = {**base_environment(), **request.env, **({} if account is None else account.environment)}
+    with rights_of(account):
+        program = interpreter(request.command[0], env)
+        if "/" in program:
+            found = Path(request.working_folder, program).is_file()
+        else:
+            found = shutil.which(program, path=env.get("PATH")) is not None
+    if not found:
+        raise LacksError("the program of a command must exist", value=repr(program[:200]), place=node.name)
 
 
 def _already_known(request: pb.StartContainersRequest, containers: Containers) -> list[pb.ContainerStatus]:
@@ -184,6 +205,7 @@ async def _free_slots(request: pb.StartContainersRequest, containers: Containers
 
 
 def _launch(request: pb.StartContainersRequest, node: Node, containers: Containers) -> list[pb.ContainerStatus]:
+    check_program(request, account_of(request.login), node)
     folder = run_folder(request, node)
     new = [_new_container(request, wanted, folder, node) for wanted in request.containers]
     if taken := [container.id for container in new if container.folder.exists()]:

@@ -12,6 +12,7 @@ from eunomia_appmaster.launcher.containers import Containers
 from eunomia_appmaster.launcher.errors import (
     ClosedEpochError,
     InputError,
+    LacksError,
     LeaseEndedError,
     NoRoomError,
     NotOwnError,
@@ -23,6 +24,7 @@ from eunomia_appmaster.launcher.errors import (
 from eunomia_appmaster.launcher.gangs import MAX_WAIT_SECONDS, parse_stop_at, start_gang
 from eunomia_appmaster.launcher.listening import ListenAddress
 from eunomia_appmaster.launcher.node import Node
+from eunomia_appmaster.launcher.node_checks import NodeChecks
 from eunomia_appmaster.launcher.stalls import Stalls
 from eunomia_appmaster.node.connections import Connections
 from eunomia_appmaster.protocol import launcher_pb2 as pb
@@ -43,6 +45,7 @@ CODES: dict[type[EunomiaError], grpc.StatusCode] = {
     UnknownContainerError: grpc.StatusCode.NOT_FOUND,
 }
 BUSY_KEY = "eunomia-slot-busy"  # trailing metadata that tells a busy slot from a launcher that is away
+LACKS_KEY = "eunomia-node-lacks"  # that tells what this node does not have from a malformed request
 MOST_CALLS = 5000
 """Most calls of all app masters that may wait at once."""
 MOST_SECONDS = 1e9
@@ -62,6 +65,7 @@ class ContainerManager(rpc.ContainerManagerServicer):
         self._containers = containers
         self._stalls = stalls
         self._connections = connections
+        self._checks = NodeChecks()
 
     async def StartContainers(  # noqa: N802
         self, request: pb.StartContainersRequest, context: Context
@@ -153,6 +157,19 @@ class ContainerManager(rpc.ContainerManagerServicer):
             containers=changed, version=self._containers.news.version, launcher_id=self._node.launcher_id
         )
 
+    async def CheckNode(  # noqa: N802
+        self, request: pb.CheckNodeRequest, context: Context
+    ) -> pb.CheckNodeResponse:
+        """Say whether this node has what a command needs, or reaches another node."""
+        try:
+            check_node_token(request.node_token, self._node.secret, request.app, self._node.name)
+            self._vouch(context)
+            return await self._checks.answer(request, self._node)
+        except OSError as error:
+            await _refuse(context, not_written("a port must be free", error))
+        except EunomiaError as error:
+            await _refuse(context, error)
+
     def _changed(self, app: str, since: int) -> list[pb.ContainerStatus]:
         mine = (container.status for container in self._containers.on_slots() if container.status.app == app)
         return [status for status in mine if status.version > since]
@@ -175,7 +192,8 @@ class ContainerManager(rpc.ContainerManagerServicer):
 async def _refuse(context: Context, error: EunomiaError) -> NoReturn:
     log.info("request.refused", error=str(error))
     code = next((CODES[kind] for kind in type(error).__mro__ if kind in CODES), grpc.StatusCode.INTERNAL)
-    trailing = ((BUSY_KEY, "1"),) if isinstance(error, SlotBusyError) else ()
+    keys = {SlotBusyError: BUSY_KEY, LacksError: LACKS_KEY}
+    trailing = tuple((key, "1") for kind, key in keys.items() if isinstance(error, kind))
     await context.abort(code, str(error), trailing)
 
 

@@ -41,9 +41,11 @@ _AT_START = ("PYTHON", "LD_", "MALLOC_", "KMP_", "GOMP_")  # read when a process
 def interpreter(name: str, env: Mapping[str, str]) -> str:
     """Return the program for ``argv[0]``.
 
-    "python" is this interpreter, unless ``env`` names another virtual environment.
+    "python" is this interpreter, unless ``env`` names another virtual environment that is here.
     """
     environment = env.get("VIRTUAL_ENV") or sys.prefix
+    if name == "python" and not Path(environment).is_dir():
+        return sys.executable
     if name in ("python", "python3") and Path(environment).resolve() == Path(sys.prefix).resolve():
         return sys.executable
     return shutil.which(name, path=env.get("PATH")) or name

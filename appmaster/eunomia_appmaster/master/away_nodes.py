@@ -51,7 +51,7 @@ class AwayNodes:
             if not self._times.get(node):
                 self._notices.add(
                     f"{node} does not answer the app's master on {self._runtimes.own_node} "
-                    f"({self._runtimes.why_away(node)}): the app gives slots of it back, each time after a longer pause"
+                    f"({self._runtimes.why_away(node)}): the app gets no slots there until it does"
                 )
             self._times[node] = self._times.get(node, 0) + 1
         return over

@@ -18,6 +18,7 @@ from eunomia_appmaster.master.endings import GangOutcome, has_failed, judge
 from eunomia_appmaster.master.gangs import Gangs, Surroundings
 from eunomia_appmaster.master.job_lives import JobLives
 from eunomia_appmaster.master.jobs import Gang, Job, JobState
+from eunomia_appmaster.master.left_out import LeftOutNodes
 from eunomia_appmaster.master.logs import NewPoints
 from eunomia_appmaster.master.lost_workers import LostWorkers
 from eunomia_appmaster.master.returning import Returning
@@ -28,6 +29,7 @@ from eunomia_appmaster.node.own_ends_limit import DEFAULT_LIMIT
 from eunomia_appmaster.runtimes.runtime import (
     ContainerState,
     ContainerStatus,
+    LacksError,
     LeaseOverError,
     RefusedError,
     RuntimeAwayError,
@@ -73,6 +75,7 @@ class Conductor(JobLives):
         self._widening = Widening()
         self._returning = Returning(around, self.slots)
         self._unformed = UnformedGangs(around.notices)
+        self.left_out = LeftOutNodes(around.runtimes, around.outbox)
         self._lost_workers = LostWorkers(around.runtimes, self.gangs)
 
     # -- input
@@ -113,9 +116,13 @@ class Conductor(JobLives):
                 self._not_started(job, f"{node} does not know it")
 
     def nodes(self) -> set[str]:
-        """Return the nodes on which the app has slots or gangs."""
+        """Return the nodes on which the app has slots or gangs, and those that are tried again."""
         gangs = {node for job in self.jobs.with_gang() if job.gang is not None for node in job.gang.nodes}
-        return gangs | {slot.node for slot in self.slots.slots().values()}
+        return gangs | {slot.node for slot in self.slots.slots().values()} | self.left_out.nodes()
+
+    def _is_ready(self, node: str) -> bool:
+        """Return whether workers can be started on a node."""
+        return self._around.runtimes.is_ready(node) and self.left_out.of_use(node)
 
     def _follow(self, job: Job, status: ContainerStatus, now: float) -> None:
         """Store the reports of rank 0: progress, checkpoints, regimes."""
@@ -250,17 +257,17 @@ class Conductor(JobLives):
         self.add_new_trials()
         self._close_ended(now)
         self._wake_retries(now)
+        self.left_out.look(now)
         slots = self.slots.slots()
         runs = self.tuner.runs()
         self._mind_nodes(slots, now)
         self._move_rungs(runs)
         self._leave_lost_slots(slots, runs, now)
         desired = {} if self.is_cut_off else self._desired(slots, runs, now)
-        is_ready = self._around.runtimes.is_ready
         for number, gpus in desired.items():
             job = self.jobs[number]
             if job.gang is None and job.state is JobState.WAITING:
-                if all(is_ready(slots[gpu].node) for gpu in gpus):
+                if all(self._is_ready(slots[gpu].node) for gpu in gpus):
                     self._start(job, runs[number], [slots[gpu] for gpu in gpus], now)
             elif job.gang is not None and not job.gang.confirmed:
                 self._confirm(job, job.gang, now)
@@ -333,7 +340,7 @@ class Conductor(JobLives):
         ``named``: jobs of leases that are for one job alone.
         """
         idle = [gpu for gpu, slot in slots.items() if slot.job is None and gpu not in busy]
-        free = [gpu for gpu in idle if self._around.runtimes.is_ready(slots[gpu].node)]
+        free = [gpu for gpu in idle if self._is_ready(slots[gpu].node)]
         if self.cluster is None:
             return {}
         run_now = [run for run in self._runs_with_gang(runs) if run.trial not in named]
@@ -423,6 +430,11 @@ class Conductor(JobLives):
             self.slots.lose(over, max(slots[gpu].epoch for gpu in over))
             self._not_started(job, str(error))
         except RefusedError as error:
+            if isinstance(error, LacksError) and error.node:
+                wanted = self.gangs.part(job, gang, slots, error.node)
+                if self.left_out.lacks(error.node, wanted, str(error), now):
+                    self._not_started(job, str(error))
+                    return
             if gang.crosses:
                 self.gangs.undo(gang, str(error))
             self.gangs.drop(job)
@@ -461,7 +473,11 @@ class Conductor(JobLives):
         wait = bool(self.jobs.numbers_in(JobState.STOPPING))
         self._returning.idle(slots, busy, now, patience=patience, wait=wait)
         gangs = [job.gang for job in self.jobs.with_gang() if job.gang is not None and job.gang.confirmed]
-        self._returning.unreachable(slots, {gpu for gang in gangs for gpu in gang.gpus}, now)
+        kept = {gpu for gang in gangs for gpu in gang.gpus}
+        self._returning.unreachable(slots, kept, now)
+        self._returning.of_no_use(
+            slots, [slot.node for slot in slots.values() if not self.left_out.of_use(slot.node)], kept
+        )
 
     def _may_widen_soon(self, runs: Mapping[int, TrialRun]) -> bool:
         """Whether a job that could use more slots has just started, so that their benefit is not measured yet."""

@@ -234,6 +234,10 @@ class Gangs:
         """
         return self._around.runtimes.start(self._parts(job, gang, slots), wait_seconds=START_WAIT_SECONDS)
 
+    def part(self, job: Job, gang: Gang, slots: Mapping[int, Slot], node: str) -> GangSpec:
+        """Return what a node of a gang starts."""
+        return self._parts(job, gang, slots)[node]
+
     def undo(self, gang: Gang, reason: str) -> None:
         """End what the start of a gang over several nodes has begun; its job has no work there yet."""
         self._around.runtimes.undo(gang.by_node(), reason)

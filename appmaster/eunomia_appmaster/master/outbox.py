@@ -101,6 +101,22 @@ class StandingReport:
     """What was lost or replaced after damage, oldest first."""
 
 
+@value
+class LeftOutReport:
+    """A node on which the app can use no slot now."""
+
+    node: str
+    why: str
+    other: str = ""
+    """The other node of the pair that does not reach it; empty: the node lacks something."""
+    by_master: bool = False
+    """Whether ``other`` is the app master's own node."""
+    since: float
+    """Unix seconds."""
+    again_seconds: float
+    """Between two tries."""
+
+
 @builds
 class BidReport:
     """The answer to an offer; ``table`` has one claim."""
@@ -124,6 +140,7 @@ class Reports:
     bid: BidReport | None = None
     releases: list[ReleaseReport] = field(default_factory=list)
     standing: StandingReport | None = None
+    left_out: tuple[LeftOutReport, ...] | None = None
     done: float | None = None
     """Fraction of the app's whole work that is done."""
 

@@ -29,6 +29,7 @@ from eunomia_appmaster.master.files import (
     rest_of,
 )
 from eunomia_appmaster.master.gangs import Surroundings
+from eunomia_appmaster.master.left_out import REACH_SECONDS
 from eunomia_appmaster.master.link import ArbiterLink, OverError, Resync
 from eunomia_appmaster.master.notices import Notices
 from eunomia_appmaster.master.outbox import BidReport, Outbox
@@ -417,7 +418,7 @@ class AppMaster:
                 watch = runtime.watch(position, wait_seconds=0.0 if first else WATCH_SECONDS)
             except RuntimeAwayError as error:
                 log.info("runtime.away", node=node, why=str(error))
-                self.stopped.wait(0.5)
+                self.stopped.wait(REACH_SECONDS if self._runtimes.is_unreachable(node) else 0.5)
                 continue
             except RefusedError as error:
                 log.error("runtime.refused", node=node, why=str(error))

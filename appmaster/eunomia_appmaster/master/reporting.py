@@ -131,6 +131,7 @@ class Reporter:
             if not job.state.over:
                 outbox.put("added", self._added(job), key=name)
         self._conductor.new_jobs.clear()
+        self._conductor.left_out.report_again()
         self._forget_reported()
         self.changes(now)
 

@@ -57,6 +57,10 @@ class Returning:
         nodes = self._away.due({slot.node for slot in slots.values()}, now)
         self._give_back(slots, [gpu for gpu, slot in slots.items() if slot.node in nodes and gpu not in kept])
 
+    def of_no_use(self, slots: Mapping[int, Slot], nodes: Collection[str], kept: Collection[int]) -> None:
+        """Give back the slots of nodes that lack what the app needs; ``kept``: GPUs of workers that run there."""
+        self._give_back(slots, [gpu for gpu, slot in slots.items() if slot.node in nodes and gpu not in kept])
+
     def _give_back(self, slots: Mapping[int, Slot], over: Collection[int]) -> None:
         leases: dict[tuple[int, int], list[int]] = {}
         for gpu in sorted(over):

@@ -104,11 +104,11 @@ def request_of(app: str, attempt: int, response_id: int, reports: Reports, *, no
         )
     for release in reports.releases:
         request.release.add(lease=release.lease, epoch=release.epoch, gpus=release.gpus)
-    _put_rest(request, reports)
+    _put_rest(request, reports, now)
     return request
 
 
-def _put_rest(request: pb.AllocateRequest, reports: Reports) -> None:
+def _put_rest(request: pb.AllocateRequest, reports: Reports, now: float) -> None:
     if reports.forecast is not None:
         request.forecast.CopyFrom(forecast_message(reports.forecast))
     if reports.division is not None:
@@ -119,6 +119,17 @@ def _put_rest(request: pb.AllocateRequest, reports: Reports) -> None:
         request.bid.CopyFrom(_bid(reports.bid))
     if reports.standing is not None:
         request.standing.CopyFrom(standing_message(reports.standing))
+    if reports.left_out is not None:
+        request.left_out.SetInParent()
+        for one in reports.left_out:
+            request.left_out.nodes.add(
+                node=one.node,
+                other=one.other,
+                by_master=one.by_master,
+                why=one.why,
+                since_seconds_ago=max(0.0, now - one.since),
+                again_seconds=one.again_seconds,
+            )
     if reports.done is not None:
         request.progress = reports.done
 

@@ -625,6 +625,7 @@ class AllocateRequest(_message.Message):
     DIVISION_FIELD_NUMBER: _builtins.int
     BID_FIELD_NUMBER: _builtins.int
     STANDING_FIELD_NUMBER: _builtins.int
+    LEFT_OUT_FIELD_NUMBER: _builtins.int
     response_id: _builtins.int
     progress: _builtins.float
     """part of the whole app's work that is done, 0 to 1"""
@@ -668,6 +669,10 @@ class AllocateRequest(_message.Message):
     def standing(self) -> Global___Standing:
         """for people; when it changed"""
 
+    @_builtins.property
+    def left_out(self) -> Global___LeftOut:
+        """at each registration, and when it changed"""
+
     def __init__(
         self,
         *,
@@ -689,10 +694,11 @@ class AllocateRequest(_message.Message):
         division: Global___Division | None = ...,
         bid: Global___Bid | None = ...,
         standing: Global___Standing | None = ...,
+        left_out: Global___LeftOut | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_bid", b"_bid", "_division", b"_division", "_forecast", b"_forecast", "_progress", b"_progress", "_standing", b"_standing", "bid", b"bid", "division", b"division", "forecast", b"forecast", "progress", b"progress", "standing", b"standing"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_bid", b"_bid", "_division", b"_division", "_forecast", b"_forecast", "_left_out", b"_left_out", "_progress", b"_progress", "_standing", b"_standing", "bid", b"bid", "division", b"division", "forecast", b"forecast", "left_out", b"left_out", "progress", b"progress", "standing", b"standing"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_bid", b"_bid", "_division", b"_division", "_forecast", b"_forecast", "_progress", b"_progress", "_standing", b"_standing", "adaptations", b"adaptations", "app", b"app", "ask", b"ask", "attempt", b"attempt", "bid", b"bid", "division", b"division", "forecast", b"forecast", "jobs_added", b"jobs_added", "jobs_failed", b"jobs_failed", "jobs_finished", b"jobs_finished", "jobs_paused", b"jobs_paused", "jobs_progress", b"jobs_progress", "jobs_resumed", b"jobs_resumed", "progress", b"progress", "rates", b"rates", "release", b"release", "response_id", b"response_id", "standing", b"standing"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_bid", b"_bid", "_division", b"_division", "_forecast", b"_forecast", "_left_out", b"_left_out", "_progress", b"_progress", "_standing", b"_standing", "adaptations", b"adaptations", "app", b"app", "ask", b"ask", "attempt", b"attempt", "bid", b"bid", "division", b"division", "forecast", b"forecast", "jobs_added", b"jobs_added", "jobs_failed", b"jobs_failed", "jobs_finished", b"jobs_finished", "jobs_paused", b"jobs_paused", "jobs_progress", b"jobs_progress", "jobs_resumed", b"jobs_resumed", "left_out", b"left_out", "progress", b"progress", "rates", b"rates", "release", b"release", "response_id", b"response_id", "standing", b"standing"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__bid: _TypeAlias = _typing.Literal["bid"]  # noqa: Y015
     _WhichOneofArgType__bid: _TypeAlias = _typing.Literal["_bid", b"_bid"]  # noqa: Y015
@@ -700,6 +706,8 @@ class AllocateRequest(_message.Message):
     _WhichOneofArgType__division: _TypeAlias = _typing.Literal["_division", b"_division"]  # noqa: Y015
     _WhichOneofReturnType__forecast: _TypeAlias = _typing.Literal["forecast"]  # noqa: Y015
     _WhichOneofArgType__forecast: _TypeAlias = _typing.Literal["_forecast", b"_forecast"]  # noqa: Y015
+    _WhichOneofReturnType__left_out: _TypeAlias = _typing.Literal["left_out"]  # noqa: Y015
+    _WhichOneofArgType__left_out: _TypeAlias = _typing.Literal["_left_out", b"_left_out"]  # noqa: Y015
     _WhichOneofReturnType__progress: _TypeAlias = _typing.Literal["progress"]  # noqa: Y015
     _WhichOneofArgType__progress: _TypeAlias = _typing.Literal["_progress", b"_progress"]  # noqa: Y015
     _WhichOneofReturnType__standing: _TypeAlias = _typing.Literal["standing"]  # noqa: Y015
@@ -711,11 +719,75 @@ class AllocateRequest(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__forecast) -> _WhichOneofReturnType__forecast | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__left_out) -> _WhichOneofReturnType__left_out | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__progress) -> _WhichOneofReturnType__progress | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__standing) -> _WhichOneofReturnType__standing | None: ...
 
 Global___AllocateRequest: _TypeAlias = AllocateRequest  # noqa: Y015
+
+@_typing.final
+class LeftOut(_message.Message):
+    """All nodes on which the app can use no slot now. The arbiter gives it none there until another list comes, and says why.
+    The app master, or launchers in its stead, try again; a node that passes is missing in the next list.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___LeftOutNode]: ...
+    def __init__(
+        self,
+        *,
+        nodes: _abc.Iterable[Global___LeftOutNode] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["nodes", b"nodes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LeftOut: _TypeAlias = LeftOut  # noqa: Y015
+
+@_typing.final
+class LeftOutNode(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: _builtins.int
+    OTHER_FIELD_NUMBER: _builtins.int
+    BY_MASTER_FIELD_NUMBER: _builtins.int
+    WHY_FIELD_NUMBER: _builtins.int
+    SINCE_SECONDS_AGO_FIELD_NUMBER: _builtins.int
+    AGAIN_SECONDS_FIELD_NUMBER: _builtins.int
+    node: _builtins.str
+    other: _builtins.str
+    """the other node of the pair that does not reach it; empty: the node lacks something"""
+    by_master: _builtins.bool
+    """`other` is the node of the app's master"""
+    why: _builtins.str
+    """in words"""
+    since_seconds_ago: _builtins.float
+    again_seconds: _builtins.float
+    """between two tries"""
+    def __init__(
+        self,
+        *,
+        node: _builtins.str = ...,
+        other: _builtins.str = ...,
+        by_master: _builtins.bool = ...,
+        why: _builtins.str = ...,
+        since_seconds_ago: _builtins.float = ...,
+        again_seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["again_seconds", b"again_seconds", "by_master", b"by_master", "node", b"node", "other", b"other", "since_seconds_ago", b"since_seconds_ago", "why", b"why"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LeftOutNode: _TypeAlias = LeftOutNode  # noqa: Y015
 
 @_typing.final
 class Ask(_message.Message):
@@ -2116,6 +2188,7 @@ class NodeView(_message.Message):
     LEASE_SECONDS_FIELD_NUMBER: _builtins.int
     RACK_FIELD_NUMBER: _builtins.int
     CLOCK_OFFSET_SECONDS_FIELD_NUMBER: _builtins.int
+    LEFT_OUT_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     state: _builtins.str
     """up, draining (held slots are left), drained, or down"""
@@ -2149,6 +2222,10 @@ class NodeView(_message.Message):
     def missing(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """slots of them that its launcher did not find"""
 
+    @_builtins.property
+    def left_out(self) -> _containers.RepeatedCompositeFieldContainer[Global___AppLeftOut]:
+        """apps that get no slots there"""
+
     def __init__(
         self,
         *,
@@ -2168,10 +2245,11 @@ class NodeView(_message.Message):
         lease_seconds: _builtins.float | None = ...,
         rack: _builtins.str = ...,
         clock_offset_seconds: _builtins.float | None = ...,
+        left_out: _abc.Iterable[Global___AppLeftOut] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_clock_offset_seconds", b"_clock_offset_seconds", "_ends_in_seconds", b"_ends_in_seconds", "_heard_seconds", b"_heard_seconds", "_lease_seconds", b"_lease_seconds", "_load", b"_load", "clock_offset_seconds", b"clock_offset_seconds", "ends_in_seconds", b"ends_in_seconds", "heard_seconds", b"heard_seconds", "lease_seconds", b"lease_seconds", "load", b"load"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clock_offset_seconds", b"_clock_offset_seconds", "_ends_in_seconds", b"_ends_in_seconds", "_heard_seconds", b"_heard_seconds", "_lease_seconds", b"_lease_seconds", "_load", b"_load", "address", b"address", "clock_offset_seconds", b"clock_offset_seconds", "ends_in_seconds", b"ends_in_seconds", "head", b"head", "heard_seconds", b"heard_seconds", "held", b"held", "lease_seconds", b"lease_seconds", "leaves", b"leaves", "load", b"load", "missing", b"missing", "node", b"node", "rack", b"rack", "slots", b"slots", "state", b"state", "version", b"version", "why", b"why"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clock_offset_seconds", b"_clock_offset_seconds", "_ends_in_seconds", b"_ends_in_seconds", "_heard_seconds", b"_heard_seconds", "_lease_seconds", b"_lease_seconds", "_load", b"_load", "address", b"address", "clock_offset_seconds", b"clock_offset_seconds", "ends_in_seconds", b"ends_in_seconds", "head", b"head", "heard_seconds", b"heard_seconds", "held", b"held", "lease_seconds", b"lease_seconds", "leaves", b"leaves", "left_out", b"left_out", "load", b"load", "missing", b"missing", "node", b"node", "rack", b"rack", "slots", b"slots", "state", b"state", "version", b"version", "why", b"why"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__clock_offset_seconds: _TypeAlias = _typing.Literal["clock_offset_seconds"]  # noqa: Y015
     _WhichOneofArgType__clock_offset_seconds: _TypeAlias = _typing.Literal["_clock_offset_seconds", b"_clock_offset_seconds"]  # noqa: Y015
@@ -2195,6 +2273,38 @@ class NodeView(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__load) -> _WhichOneofReturnType__load | None: ...
 
 Global___NodeView: _TypeAlias = NodeView  # noqa: Y015
+
+@_typing.final
+class AppLeftOut(_message.Message):
+    """An app that gets no slots of a node, and why, in words."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    APP_FIELD_NUMBER: _builtins.int
+    NODE_FIELD_NUMBER: _builtins.int
+    OTHER_FIELD_NUMBER: _builtins.int
+    WORDS_FIELD_NUMBER: _builtins.int
+    app: _builtins.str
+    node: _builtins.str
+    other: _builtins.str
+    """of a pair; empty: the node lacks something"""
+    words: _builtins.str
+    """"no slots on vm2: vm1 (its app master) cannot reach vm2:4242 since 09:41; tried again every 5 s" """
+    def __init__(
+        self,
+        *,
+        app: _builtins.str = ...,
+        node: _builtins.str = ...,
+        other: _builtins.str = ...,
+        words: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app", b"app", "node", b"node", "other", b"other", "words", b"words"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AppLeftOut: _TypeAlias = AppLeftOut  # noqa: Y015
 
 @_typing.final
 class DrainNodeRequest(_message.Message):
@@ -3304,7 +3414,7 @@ class Explanation(_message.Message):
 
     @_builtins.property
     def nodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """what nodes do to it, in words: they drain, are silent, are too few"""
+        """what nodes do to it, in words: they drain, are silent, are too few, are of no use to its app"""
 
     def __init__(
         self,

@@ -1132,6 +1132,65 @@ class AppMasterStatus(_message.Message):
 Global___AppMasterStatus: _TypeAlias = AppMasterStatus  # noqa: Y015
 
 @_typing.final
+class CheckNodeRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    APP_FIELD_NUMBER: _builtins.int
+    NODE_TOKEN_FIELD_NUMBER: _builtins.int
+    COMMAND_FIELD_NUMBER: _builtins.int
+    LISTEN_FIELD_NUMBER: _builtins.int
+    CONNECT_FIELD_NUMBER: _builtins.int
+    app: _builtins.str
+    node_token: _builtins.str
+    listen: _builtins.bool
+    connect: _builtins.str
+    """host:port"""
+    @_builtins.property
+    def command(self) -> Global___StartContainersRequest:
+        """its command, working_folder, env, app_folder and login"""
+
+    def __init__(
+        self,
+        *,
+        app: _builtins.str = ...,
+        node_token: _builtins.str = ...,
+        command: Global___StartContainersRequest | None = ...,
+        listen: _builtins.bool = ...,
+        connect: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["command", b"command"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app", b"app", "command", b"command", "connect", b"connect", "listen", b"listen", "node_token", b"node_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CheckNodeRequest: _TypeAlias = CheckNodeRequest  # noqa: Y015
+
+@_typing.final
+class CheckNodeResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FAULT_FIELD_NUMBER: _builtins.int
+    PORT_FIELD_NUMBER: _builtins.int
+    fault: _builtins.str
+    """what the node lacks, or why it does not reach the other, in words; empty: all is well"""
+    port: _builtins.int
+    """on which it listens"""
+    def __init__(
+        self,
+        *,
+        fault: _builtins.str = ...,
+        port: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fault", b"fault", "port", b"port"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CheckNodeResponse: _TypeAlias = CheckNodeResponse  # noqa: Y015
+
+@_typing.final
 class ContainerRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

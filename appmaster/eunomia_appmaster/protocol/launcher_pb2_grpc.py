@@ -383,8 +383,9 @@ class NodeAdmission:
 class ContainerManagerStub:
     """Served by the launcher on a loopback port, called by app masters through their runtime.
 
-    Errors: PERMISSION_DENIED a wrong token, or a folder outside of the app's own; INVALID_ARGUMENT a malformed request;
-    FAILED_PRECONDITION an older or closed epoch, never worth trying again with the same lease; UNAVAILABLE the slot's last
+    Errors: PERMISSION_DENIED a wrong token, or a folder outside of the app's own; INVALID_ARGUMENT a malformed request,
+    or, with the trailing metadata eunomia-node-lacks, one whose program or working folder this node does not have, which
+    another node may; FAILED_PRECONDITION an older or closed epoch, never worth trying again with the same lease; UNAVAILABLE the slot's last
     process group is still leaving (trailing metadata eunomia-slot-busy), or the launcher has not registered yet: try again;
     NOT_FOUND an unknown container.
     """
@@ -425,13 +426,19 @@ class ContainerManagerStub:
                 request_serializer=eunomia__appmaster_dot_protocol_dot_launcher__pb2.WatchContainersRequest.SerializeToString,
                 response_deserializer=eunomia__appmaster_dot_protocol_dot_launcher__pb2.WatchContainersResponse.FromString,
                 _registered_method=True)
+        self.CheckNode = channel.unary_unary(
+                '/eunomia.launcher.ContainerManager/CheckNode',
+                request_serializer=eunomia__appmaster_dot_protocol_dot_launcher__pb2.CheckNodeRequest.SerializeToString,
+                response_deserializer=eunomia__appmaster_dot_protocol_dot_launcher__pb2.CheckNodeResponse.FromString,
+                _registered_method=True)
 
 
 class ContainerManagerServicer:
     """Served by the launcher on a loopback port, called by app masters through their runtime.
 
-    Errors: PERMISSION_DENIED a wrong token, or a folder outside of the app's own; INVALID_ARGUMENT a malformed request;
-    FAILED_PRECONDITION an older or closed epoch, never worth trying again with the same lease; UNAVAILABLE the slot's last
+    Errors: PERMISSION_DENIED a wrong token, or a folder outside of the app's own; INVALID_ARGUMENT a malformed request,
+    or, with the trailing metadata eunomia-node-lacks, one whose program or working folder this node does not have, which
+    another node may; FAILED_PRECONDITION an older or closed epoch, never worth trying again with the same lease; UNAVAILABLE the slot's last
     process group is still leaving (trailing metadata eunomia-slot-busy), or the launcher has not registered yet: try again;
     NOT_FOUND an unknown container.
     """
@@ -498,6 +505,16 @@ class ContainerManagerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CheckNode(self, request, context):
+        """Says whether this node has what a command needs, or reaches another node. Starts and changes nothing.
+        - With `command`: its program, with the variables and rights of the app's workers, and the working folder.
+        - With `listen`: accepts connections on a port for 10 s, for another node's check.
+        - With `connect`: tries to connect there, for at most 2 s.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ContainerManagerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -531,6 +548,11 @@ def add_ContainerManagerServicer_to_server(servicer, server):
                     request_deserializer=eunomia__appmaster_dot_protocol_dot_launcher__pb2.WatchContainersRequest.FromString,
                     response_serializer=eunomia__appmaster_dot_protocol_dot_launcher__pb2.WatchContainersResponse.SerializeToString,
             ),
+            'CheckNode': grpc.unary_unary_rpc_method_handler(
+                    servicer.CheckNode,
+                    request_deserializer=eunomia__appmaster_dot_protocol_dot_launcher__pb2.CheckNodeRequest.FromString,
+                    response_serializer=eunomia__appmaster_dot_protocol_dot_launcher__pb2.CheckNodeResponse.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'eunomia.launcher.ContainerManager', rpc_method_handlers)
@@ -542,8 +564,9 @@ def add_ContainerManagerServicer_to_server(servicer, server):
 class ContainerManager:
     """Served by the launcher on a loopback port, called by app masters through their runtime.
 
-    Errors: PERMISSION_DENIED a wrong token, or a folder outside of the app's own; INVALID_ARGUMENT a malformed request;
-    FAILED_PRECONDITION an older or closed epoch, never worth trying again with the same lease; UNAVAILABLE the slot's last
+    Errors: PERMISSION_DENIED a wrong token, or a folder outside of the app's own; INVALID_ARGUMENT a malformed request,
+    or, with the trailing metadata eunomia-node-lacks, one whose program or working folder this node does not have, which
+    another node may; FAILED_PRECONDITION an older or closed epoch, never worth trying again with the same lease; UNAVAILABLE the slot's last
     process group is still leaving (trailing metadata eunomia-slot-busy), or the launcher has not registered yet: try again;
     NOT_FOUND an unknown container.
     """
@@ -700,6 +723,33 @@ class ContainerManager:
             '/eunomia.launcher.ContainerManager/WatchContainers',
             eunomia__appmaster_dot_protocol_dot_launcher__pb2.WatchContainersRequest.SerializeToString,
             eunomia__appmaster_dot_protocol_dot_launcher__pb2.WatchContainersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CheckNode(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/eunomia.launcher.ContainerManager/CheckNode',
+            eunomia__appmaster_dot_protocol_dot_launcher__pb2.CheckNodeRequest.SerializeToString,
+            eunomia__appmaster_dot_protocol_dot_launcher__pb2.CheckNodeResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -256,8 +256,9 @@ def add_NodeAdmissionServicer_to_server(servicer: NodeAdmissionServicer, server:
 class ContainerManagerStub:
     """Served by the launcher on a loopback port, called by app masters through their runtime.
 
-    Errors: PERMISSION_DENIED a wrong token, or a folder outside of the app's own; INVALID_ARGUMENT a malformed request;
-    FAILED_PRECONDITION an older or closed epoch, never worth trying again with the same lease; UNAVAILABLE the slot's last
+    Errors: PERMISSION_DENIED a wrong token, or a folder outside of the app's own; INVALID_ARGUMENT a malformed request,
+    or, with the trailing metadata eunomia-node-lacks, one whose program or working folder this node does not have, which
+    another node may; FAILED_PRECONDITION an older or closed epoch, never worth trying again with the same lease; UNAVAILABLE the slot's last
     process group is still leaving (trailing metadata eunomia-slot-busy), or the launcher has not registered yet: try again;
     NOT_FOUND an unknown container.
     """
@@ -303,13 +304,20 @@ class ContainerManagerStub:
     gets all. COMPLETED containers are remembered for at least an hour; afterwards exit.json in the container folder
     still has the exit.
     """
+    CheckNode: _grpc.UnaryUnaryMultiCallable[_launcher_pb2.CheckNodeRequest, _launcher_pb2.CheckNodeResponse]
+    """Says whether this node has what a command needs, or reaches another node. Starts and changes nothing.
+      - With `command`: its program, with the variables and rights of the app's workers, and the working folder.
+      - With `listen`: accepts connections on a port for 10 s, for another node's check.
+      - With `connect`: tries to connect there, for at most 2 s.
+    """
 
 @_typing.type_check_only
 class ContainerManagerAsyncStub(ContainerManagerStub):
     """Served by the launcher on a loopback port, called by app masters through their runtime.
 
-    Errors: PERMISSION_DENIED a wrong token, or a folder outside of the app's own; INVALID_ARGUMENT a malformed request;
-    FAILED_PRECONDITION an older or closed epoch, never worth trying again with the same lease; UNAVAILABLE the slot's last
+    Errors: PERMISSION_DENIED a wrong token, or a folder outside of the app's own; INVALID_ARGUMENT a malformed request,
+    or, with the trailing metadata eunomia-node-lacks, one whose program or working folder this node does not have, which
+    another node may; FAILED_PRECONDITION an older or closed epoch, never worth trying again with the same lease; UNAVAILABLE the slot's last
     process group is still leaving (trailing metadata eunomia-slot-busy), or the launcher has not registered yet: try again;
     NOT_FOUND an unknown container.
     """
@@ -352,12 +360,19 @@ class ContainerManagerAsyncStub(ContainerManagerStub):
     gets all. COMPLETED containers are remembered for at least an hour; afterwards exit.json in the container folder
     still has the exit.
     """
+    CheckNode: _aio.UnaryUnaryMultiCallable[_launcher_pb2.CheckNodeRequest, _launcher_pb2.CheckNodeResponse]  # type: ignore[assignment]
+    """Says whether this node has what a command needs, or reaches another node. Starts and changes nothing.
+      - With `command`: its program, with the variables and rights of the app's workers, and the working folder.
+      - With `listen`: accepts connections on a port for 10 s, for another node's check.
+      - With `connect`: tries to connect there, for at most 2 s.
+    """
 
 class ContainerManagerServicer(metaclass=_abc_1.ABCMeta):
     """Served by the launcher on a loopback port, called by app masters through their runtime.
 
-    Errors: PERMISSION_DENIED a wrong token, or a folder outside of the app's own; INVALID_ARGUMENT a malformed request;
-    FAILED_PRECONDITION an older or closed epoch, never worth trying again with the same lease; UNAVAILABLE the slot's last
+    Errors: PERMISSION_DENIED a wrong token, or a folder outside of the app's own; INVALID_ARGUMENT a malformed request,
+    or, with the trailing metadata eunomia-node-lacks, one whose program or working folder this node does not have, which
+    another node may; FAILED_PRECONDITION an older or closed epoch, never worth trying again with the same lease; UNAVAILABLE the slot's last
     process group is still leaving (trailing metadata eunomia-slot-busy), or the launcher has not registered yet: try again;
     NOT_FOUND an unknown container.
     """
@@ -433,6 +448,18 @@ class ContainerManagerServicer(metaclass=_abc_1.ABCMeta):
         one does, else after wait_seconds with none. An unknown launcher_id (the launcher was restarted, or first call: empty)
         gets all. COMPLETED containers are remembered for at least an hour; afterwards exit.json in the container folder
         still has the exit.
+        """
+
+    @_abc_1.abstractmethod
+    def CheckNode(
+        self,
+        request: _launcher_pb2.CheckNodeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_launcher_pb2.CheckNodeResponse, _abc.Awaitable[_launcher_pb2.CheckNodeResponse]]:
+        """Says whether this node has what a command needs, or reaches another node. Starts and changes nothing.
+          - With `command`: its program, with the variables and rights of the app's workers, and the working folder.
+          - With `listen`: accepts connections on a port for 10 s, for another node's check.
+          - With `connect`: tries to connect there, for at most 2 s.
         """
 
 def add_ContainerManagerServicer_to_server(servicer: ContainerManagerServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

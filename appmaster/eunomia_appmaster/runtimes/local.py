@@ -21,6 +21,7 @@ from eunomia_appmaster.runtimes.runtime import (
     ContainerStatus,
     Exit,
     GangSpec,
+    LacksError,
     LeaseOverError,
     OfNode,
     Prepared,
@@ -34,7 +35,7 @@ from eunomia_appmaster.runtimes.runtime import (
 
 _Answer = TypeVar("_Answer")
 _Failure = TypeVar("_Failure", bound=OfNode)
-_BUSY_KEY = "eunomia-slot-busy"
+_BUSY_KEY, _LACKS_KEY = "eunomia-slot-busy", "eunomia-node-lacks"
 CALL_SECONDS = 10.0
 """Seconds after which a call that waits for nothing is given up."""
 _ERRORS = {grpc.StatusCode.FAILED_PRECONDITION: LeaseOverError}
@@ -185,6 +186,31 @@ class LauncherRuntime:
         answer = self._call(call, wait_seconds, is_watch=True)
         position = WatchPosition(launcher_id=answer.launcher_id, version=answer.version)
         return Watch(statuses=self._statuses(answer.containers), position=position)
+
+    def lacks(self, gang: GangSpec) -> str:
+        """Return what the node lacks of what a gang's command needs; empty: nothing."""
+        wanted = pb.StartContainersRequest(
+            command=gang.command,
+            working_folder=str(gang.working_folder),
+            env=dict(gang.env),
+            app_folder=str(gang.app_folder or ""),
+            login=self._login,
+        )
+        return self._check(command=wanted).fault
+
+    def listen(self) -> int:
+        """Let the node accept connections for a while; returns the port."""
+        return self._check(listen=True).port
+
+    def connects(self, target: str) -> str:
+        """Return why the node cannot connect to ``host:port``; empty: it can."""
+        return self._check(connect=target).fault
+
+    def _check(self, **what: Any) -> pb.CheckNodeResponse:
+        def call(stub: rpc.ContainerManagerStub, token: str, limit: float) -> pb.CheckNodeResponse:
+            return stub.CheckNode(pb.CheckNodeRequest(app=self._app, node_token=token, **what), timeout=limit)
+
+        return self._call(call)
 
     def host(self) -> str:
         """Return the host in the launcher's address."""
@@ -366,8 +392,11 @@ def _failure(error: Exception) -> RefusedError | SlotBusyError | RuntimeAwayErro
     if not isinstance(error, grpc.Call):
         return RuntimeAwayError("a launcher must run on this machine", value=str(error))
     code, details = error.code(), error.details() or ""
-    if any(key == _BUSY_KEY for key, _ in error.trailing_metadata() or ()):
+    keys = {key for key, _ in error.trailing_metadata() or ()}
+    if _BUSY_KEY in keys:
         return SlotBusyError(details)
+    if _LACKS_KEY in keys:
+        return LacksError(details)
     if code in _AWAY:
         return RuntimeAwayError("the launcher must answer", value=f"{code.name}: {details}")
     return _ERRORS.get(code, RefusedError)(details)

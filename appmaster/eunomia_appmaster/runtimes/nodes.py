@@ -145,6 +145,16 @@ class NodeRuntimes:
         away = self._away(node)
         return "" if away is None else away.why
 
+    def address(self, node: str) -> str:
+        """Return where the launcher of a node listens; empty: not known."""
+        known = (self._access or {}).get(node)
+        return "" if known is None else known.address
+
+    def up(self) -> set[str]:
+        """Return the nodes that are not lost."""
+        with self._lock:
+            return {self.own_node} | {node for node, access in (self._access or {}).items() if not access.lost}
+
     def reported(self, node: str, runtime: Runtime) -> None:
         """Note that a runtime has given its first, full report; one that was closed meanwhile is passed over."""
         with self._lock:

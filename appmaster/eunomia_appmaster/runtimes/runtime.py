@@ -26,6 +26,10 @@ class LeaseOverError(RefusedError):
     """The epoch is closed, or older than the slot's newest: the lease is lost."""
 
 
+class LacksError(RefusedError):
+    """The node has no such program or working folder; another node may."""
+
+
 class SlotBusyError(OfNode, EunomiaError):
     """The slot's last process group still exists: try again."""
 
@@ -241,6 +245,7 @@ class Runtime(Protocol):
         Raises:
             LeaseOverError: a lease is lost.
             SlotBusyError: a slot was not free within ``wait_seconds``.
+            LacksError: the node has no such program or working folder.
         """
         ...
 
@@ -279,6 +284,18 @@ class Runtime(Protocol):
 
     def watch(self, since: WatchPosition, *, wait_seconds: float) -> Watch:
         """Wait for changes after ``since`` (a new position: all statuses); empty if there is none in time."""
+        ...
+
+    def lacks(self, gang: GangSpec) -> str:
+        """Return what the node lacks of what a gang's command needs; empty: nothing."""
+        ...
+
+    def listen(self) -> int:
+        """Let the node accept connections for a while; returns the port."""
+        ...
+
+    def connects(self, target: str) -> str:
+        """Return why the node cannot connect to ``host:port``; empty: it can."""
         ...
 
     def host(self) -> str:

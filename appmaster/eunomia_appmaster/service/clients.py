@@ -91,7 +91,10 @@ class ClientProtocol(UserCalls, NodeCalls, JoinCalls, rpc.ClientProtocolServicer
                 next_round_in_seconds=service.driver.next_round_in,
                 missing_slots=views.missing_slots(),
                 question=service.question,
-                warnings=filter(None, [service.reserve.words()]),
+                warnings=[
+                    *filter(None, [service.reserve.words()]),
+                    *(f"{app.name} gets {words}" for app in here for words in views.left_out(app.name)),
+                ],
             )
 
     async def Explain(self, request: pb.ExplainRequest, context: Context) -> pb.ExplainResponse:  # noqa: N802

@@ -37,6 +37,7 @@ from eunomia_appmaster.service import bounds
 from eunomia_appmaster.service.app_record import App
 from eunomia_appmaster.service.bounds import MOST_BID_PARTS, MOST_BID_ROWS, MOST_JOBS
 from eunomia_appmaster.service.driver import QUIET
+from eunomia_appmaster.service.left_out import LeftOut
 from eunomia_appmaster.service.messages import bid_of, cluster_message, events_of, job_views
 from eunomia_appmaster.service.nodes import wait_for_change
 from eunomia_appmaster.service.rates import Rate, exhausted, peer_of
@@ -229,6 +230,11 @@ class ApplicationMasterProtocol(rpc.ApplicationMasterProtocolServicer):
             except InputError as error:
                 session.refused.append(str(error))
                 notes = []
+            if request.HasField("left_out"):
+                unix = self._service.system.unix_time()
+                events += self._service.left_out.hear(
+                    app.name, [LeftOut.read(one, unix) for one in request.left_out.nodes]
+                )
         events += [] if bid is None else [bid]
         if any(not isinstance(event, QUIET) for event in events):
             decision = await self._service.driver.fold(events, notes)

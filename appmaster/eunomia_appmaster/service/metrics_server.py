@@ -118,6 +118,12 @@ class MetricsServer:
         health["nodes"] = nodes  # of those that are not up, or not for long
         health["missing_slots"] = missing  # the others serve, so this alone is no 503
         health["suspended"] = [{"app": app.name, "why": app.why} for app in service.apps if app.state == SUSPENDED]
+        now = service.system.unix_time()
+        health["left_out"] = [
+            {"app": app.name, "node": one.node, "why": one.words(now)}
+            for app in service.apps
+            for one in service.left_out.of(app.name)
+        ]  # nor is this
         health["stalled"] = stalled  # nor is this: what stalls is ended, and goes on
         status = HTTPStatus.SERVICE_UNAVAILABLE if wrong else HTTPStatus.OK
         return status, "application/json", (json.dumps(health) + "\n").encode()

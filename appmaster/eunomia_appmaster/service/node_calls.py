@@ -133,6 +133,10 @@ class NodeCalls:
             lease_seconds=None if node.lost or math.isinf(node.lease.ends_at) else node.lease.left_seconds,
             rack=self._rack(node.name),
             clock_offset_seconds=node.clock_offset.seconds,
+            left_out=[
+                pb.AppLeftOut(app=app, node=one.node, other=one.other, words=one.words(service.system.unix_time()))
+                for app, one in service.left_out.on(node.name)
+            ],
         )
 
     def _rack(self, node: str) -> str:

@@ -32,6 +32,7 @@ from eunomia_appmaster.service.gpu_hours import GpuHours
 from eunomia_appmaster.service.join_tokens import JOIN_NOTE, JoinTokens
 from eunomia_appmaster.service.joined_nodes import JOINED_NOTE, JoinedNodes
 from eunomia_appmaster.service.journaled import LOST_NOTE, apps_of, kept_of, unknown_apps, without_note
+from eunomia_appmaster.service.left_out import LeftOutNodes
 from eunomia_appmaster.service.marks import UNTIL, Loss, Marks
 from eunomia_appmaster.service.node_authority import NodeAuthority
 from eunomia_appmaster.service.node_leases import NodeLeases
@@ -43,7 +44,7 @@ from eunomia_appmaster.service.shared_storage import SharedStorage
 from eunomia_appmaster.service.stage_plugins import StagePlugins
 from eunomia_appmaster.service.stalled_masters import MOST_HEARTBEATS, StalledMasters
 from eunomia_appmaster.service.standings import Standings
-from eunomia_appmaster.service.start_orders import start_order
+from eunomia_appmaster.service.start_orders import masters_to_stop, start_order
 from eunomia_appmaster.service.suspended import judged, unused
 from eunomia_appmaster.service.tokens import Tokens
 from eunomia_appmaster.service.upkeep import Upkeep
@@ -60,8 +61,6 @@ log = structlog.get_logger()
 
 STOP_SECONDS = 10.0
 """Seconds between an order to end an app master and its kill."""
-LINGER_SECONDS = 15.0
-"""Seconds that an app master may take to end on its own once its app is over."""
 LOOK_SECONDS = 1.0
 """Seconds between checks for changes without a message, such as silence."""
 
@@ -122,6 +121,7 @@ class Service:
         self.node_authority = NodeAuthority(settings.state_dir)
         self.tokens = Tokens(kept.secret, users=self.users, issue_of=self.apps.issue_of, joined=self.joined)
         self.sessions: dict[str, Session] = {}
+        self.left_out = LeftOutNodes(self.nodes)
         least = MOST_HEARTBEATS * float(settings.heartbeat)
         self.stalled_masters = StalledMasters(max(float(settings.app_master_silence), least), self.nodes.clock)
         self.news_writer = NewsWriter(
@@ -226,6 +226,7 @@ class Service:
         stages = self.profile.stages(cluster, place="launcher")
         arbiter = Arbiter(cluster, stages, self._fallback.stages(cluster), seed=self.seed)
         steps = recover(arbiter, self.journal)
+        self.left_out.serve(arbiter)
         self.nodes.move_to(self.nodes.layout.within(arbiter.view.cluster))
         last = next(iter(self.journal.steps(after=max(0, self.journal.last_step - 1), archived=False)), None)
         clock = Clock.after(self.journal, last, system=self.system)
@@ -437,18 +438,7 @@ class Service:
         return frozenset(keys)
 
     def _to_stop(self, node: Node) -> list[App]:
-        now = None if self._driver is None else float(self._driver.clock.now())
-        ended = []
-        for name, status in node.app_masters.items():
-            app = self.apps.in_memory(name) if status.state != launcher.APP_MASTER_COMPLETED else None
-            if app is None or now is None:
-                continue
-            moved = app.node != node.name and not app.over
-            if not (app.over or moved):
-                continue
-            if moved or app.state == "cancelled" or now - (app.ended_at or 0.0) > LINGER_SECONDS:
-                ended.append(app)
-        return ended
+        return [] if self._driver is None else masters_to_stop(node, self.apps, float(self._driver.clock.now()))
 
     def _start_order(self, node: Node, app: App, attempt: int) -> launcher.AppMasterOrder:
         asked = attempt == node.asked.get(app.name)
@@ -487,6 +477,7 @@ class Service:
                 self.sessions.pop(app.name, None)
         known = {app.name for app in self.apps}
         self.stalled_masters.keep_only(known)
+        self.left_out.keep_only(app.name for app in self.apps.live)
         for node in self.nodes:
             node.forget_masters(known)
 

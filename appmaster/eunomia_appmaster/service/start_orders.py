@@ -1,10 +1,15 @@
-"""The order to start an app master, which names no interpreter and no folder of this machine."""
+"""Orders about app masters: to start one, which names no interpreter and no folder of this machine, and to stop."""
 
 import os
 
 from eunomia_appmaster.app.submission import MORE_TRIALS
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.service.app_record import App
+from eunomia_appmaster.service.apps import SubmittedApps
+from eunomia_appmaster.service.nodes import Node
+
+LINGER_SECONDS = 15.0
+"""Seconds that an app master may take to end on its own once its app is over."""
 
 
 def start_order(app: App, attempt: int, *, address: str, token: str, asked: bool) -> pb.AppMasterOrder:
@@ -26,6 +31,26 @@ def start_order(app: App, attempt: int, *, address: str, token: str, asked: bool
         asked=asked,
         login=app.login,
     )
+
+
+def masters_to_stop(node: Node, apps: SubmittedApps, now: float) -> list[App]:
+    """Return the apps whose masters a node has to end: the app is over, or its master has moved.
+
+    Args:
+        node: on which they run.
+        apps: all.
+        now: seconds on the arbiter's clock.
+    """
+    ended = []
+    for name, status in node.app_masters.items():
+        app = apps.in_memory(name) if status.state != pb.APP_MASTER_COMPLETED else None
+        if app is None:
+            continue
+        moved = app.node != node.name and not app.over
+        over = app.over and (app.state == "cancelled" or now - (app.ended_at or 0.0) > LINGER_SECONDS)
+        if moved or over:
+            ended.append(app)
+    return ended
 
 
 def master_environment(app: App, address: str) -> dict[str, str]:

@@ -301,11 +301,16 @@ class Views:
     def _described(self, row: int) -> pb.Explanation:
         said = describe(self._view, row, float(self._service.driver.clock.now()), until=self._until(row))
         said.text = "; ".join(filter(None, [said.text, *self._not_tuned(row)]))
-        said.nodes.extend(self._nodes.about(row))
+        said.nodes.extend([*self._nodes.about(row), *self.left_out(said.app)])
         ago = self._reported_ago(row)
         if ago is not None:
             said.reported_seconds_ago = ago
         return said
+
+    def left_out(self, app: str) -> list[str]:
+        """Return the nodes of which an app gets no slots, and why."""
+        now = self._service.system.unix_time()
+        return [one.words(now) for one in self._service.left_out.of(app)]
 
     def explainer(self) -> Explainer:
         """Return the explainer of the present waits; it may be used without the lock."""

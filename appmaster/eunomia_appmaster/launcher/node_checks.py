@@ -1,0 +1,97 @@
+"""Checks of this node for an app: whether it has what a command needs, and whether two nodes reach each other."""
+
+import asyncio
+from typing import Final
+
+from eunomia_appmaster.launcher.errors import InputError, LacksError
+from eunomia_appmaster.launcher.gangs import as_seen_here, check_name, check_path, check_program, check_working_folder
+from eunomia_appmaster.launcher.node import Node
+from eunomia_appmaster.launcher.owners import account_of
+from eunomia_appmaster.protocol import launcher_pb2 as pb
+
+LISTEN_SECONDS: Final = 10.0
+CONNECT_SECONDS: Final = 2.0
+MOST_LISTENING: Final = 64
+"""Most ports that listen at once for the checks of all apps."""
+
+
+class NodeChecks:
+    """Answers checks; it starts no process and changes nothing."""
+
+    def __init__(self) -> None:
+        self._listening = 0
+
+    async def answer(self, request: pb.CheckNodeRequest, node: Node) -> pb.CheckNodeResponse:
+        """Answer one check.
+
+        Raises:
+            InputError: malformed, or too many ports listen already.
+            EunomiaError: workers may not run under the account.
+            OSError: no port is free.
+        """
+        answer = pb.CheckNodeResponse()
+        if request.HasField("command"):
+            answer.fault = self._lacks(request, node)
+        if request.listen:
+            answer.port = await self._listen(node)
+        if request.connect:
+            answer.fault = answer.fault or await _connect(request.connect)
+        return answer
+
+    def _lacks(self, request: pb.CheckNodeRequest, node: Node) -> str:
+        """Return what this node lacks of a command's needs; empty: nothing."""
+        check_name(request.app, "an app's name")
+        wanted = pb.StartContainersRequest()
+        wanted.CopyFrom(request.command)
+        wanted.app = request.app
+        if not wanted.command:
+            raise InputError("a command must not be empty", place=request.app)
+        wanted = as_seen_here(wanted, node)
+        check_path(wanted.working_folder, "a working folder")
+        account = account_of(wanted.login)
+        try:
+            check_working_folder(wanted, account, node)
+            check_program(wanted, account, node)
+        except LacksError as error:
+            return str(error)
+        return ""
+
+    async def _listen(self, node: Node) -> int:
+        """Accept connections on a port for a while; returns the port."""
+        if self._listening >= MOST_LISTENING:
+            raise InputError(f"at most {MOST_LISTENING} checks may listen at once", value=str(self._listening + 1))
+        port = node.system.reserve_port()
+        try:
+            server = await asyncio.start_server(_hang_up, None, port.number, reuse_address=True)
+        except OSError:
+            port.close()
+            raise
+        self._listening += 1
+
+        def end() -> None:
+            server.close()
+            port.close()
+            self._listening -= 1
+
+        asyncio.get_running_loop().call_later(LISTEN_SECONDS, end)
+        return port.number
+
+
+def _hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.close()
+
+
+async def _connect(target: str) -> str:
+    """Return why a connection cannot be made; empty: it can."""
+    host, _, port = target.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise InputError("an address must be HOST:PORT", value=repr(target[:100]))
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+    except TimeoutError:
+        return f"no answer from {target} in {CONNECT_SECONDS:g} s"
+    except OSError as error:
+        return f"{target}: {error.strerror or error}"
+    writer.close()
+    return ""

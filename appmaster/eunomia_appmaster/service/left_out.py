@@ -1,0 +1,143 @@
+"""Apps that get no slots of some nodes: what their masters report, and what the arbiter's rounds make of it.
+
+Nothing of it is journaled. A restarted arbiter hears it again when the app masters register; until then an app may get
+a slot that it gives back.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+import numpy as np
+import structlog
+
+from eunomia.arbiter import Arbiter
+from eunomia.contract.events import MachineBack
+from eunomia.model.leases import GpuState
+from eunomia.model.shapes import value
+from eunomia.units import NONE, AppId, Ints
+from eunomia_appmaster.protocol import arbiter_pb2 as pb
+from eunomia_appmaster.service.left_out_rounds import without_slots_left_out
+from eunomia_appmaster.service.nodes import Nodes
+
+log = structlog.get_logger()
+
+DAY_SECONDS: Final = 86_400.0
+
+
+@value
+class LeftOut:
+    """A node of which an app gets no slots."""
+
+    node: str
+    why: str
+    other: str = ""
+    """The other node of the pair that does not reach it; empty: the node lacks something."""
+    by_master: bool = False
+    """Whether ``other`` is the node of the app's master."""
+    since: float = 0.0
+    """Unix seconds."""
+    again_seconds: float = 0.0
+    """Between two tries."""
+
+    @classmethod
+    def read(cls, made: pb.LeftOutNode, now: float) -> "LeftOut":
+        """Return it from a report of an app master; ``now``: Unix seconds."""
+        since, again = now - made.since_seconds_ago, made.again_seconds
+        pair = made.other, made.by_master
+        return cls(node=made.node, why=made.why, other=pair[0], by_master=pair[1], since=since, again_seconds=again)
+
+    def words(self, now: float) -> str:
+        """Return it in words; ``now``: Unix seconds."""
+        form = "%H:%M" if now - self.since < DAY_SECONDS else "%Y-%m-%d %H:%M"
+        since = datetime.fromtimestamp(self.since).strftime(form)  # local time, as in all that is shown
+        return f"no slots on {self.node}: {self.why} since {since}; tried again every {self.again_seconds:g} s"
+
+
+class LeftOutNodes:
+    """The nodes of which apps get no slots.
+
+    Args:
+        nodes: the machines.
+    """
+
+    def __init__(self, nodes: Nodes) -> None:
+        self._nodes = nodes
+        self._by_app: dict[str, tuple[LeftOut, ...]] = {}
+        self._arbiter: Arbiter | None = None
+        self._plain: Any = None
+
+    def serve(self, arbiter: Arbiter) -> None:
+        """Hold an arbiter's rounds to it, with whichever stages it has now."""
+        self._arbiter, self._plain = arbiter, (arbiter.chosen, arbiter.fallback)
+        self._follow()
+
+    def of(self, app: str) -> tuple[LeftOut, ...]:
+        """Return the nodes of which an app gets no slots."""
+        return self._by_app.get(app, ())
+
+    def on(self, node: str) -> Iterator[tuple[str, LeftOut]]:
+        """Yield the apps that get no slots of a node, and those whose masters on it do not reach another."""
+        for app, found in self._by_app.items():
+            yield from ((app, one) for one in found if node in (one.node, one.other))
+
+    def hear(self, app: str, made: Iterable[LeftOut]) -> list[MachineBack]:
+        """Take an app's present list, under the driver's lock.
+
+        Returns:
+            An event that makes a round, where a node may be used again; it changes nothing else.
+        """
+        before, now = self._by_app.get(app, ()), tuple(made)
+        if now:
+            self._by_app[app] = now
+        else:
+            self._by_app.pop(app, None)
+        names = {one.node for one in now}
+        for one in now:
+            if one.node not in {known.node for known in before}:
+                log.warning("node.left_out", app=app, node=one.node, other=one.other or None, why=one.why)
+        back = [one.node for one in before if one.node not in names]
+        for node in back:
+            log.info("node.taken_in", app=app, node=node)
+        if names != {one.node for one in before}:
+            self._follow()
+        return [event for node in back[:1] for event in self._round(node)]
+
+    def keep_only(self, apps: Iterable[str]) -> None:
+        """Forget all apps but these."""
+        gone = self._by_app.keys() - set(apps)
+        for app in gone:
+            del self._by_app[app]
+        if gone:
+            self._follow()
+
+    def barred(self) -> Mapping[int, Ints]:
+        """Return by the row of an app the GPUs that it does not get."""
+        layout, arbiter = self._nodes.layout, self._arbiter
+        if layout is None or arbiter is None:
+            return {}
+        found: dict[int, Ints] = {}
+        for app, nodes in self._by_app.items():
+            row = arbiter.view.app_row(AppId(app))
+            gpus = [gpu for one in nodes for gpu in layout.gpus_of(one.node)]
+            if row != NONE and gpus:
+                found[row] = np.unique(np.array(gpus, np.int64))
+        return found
+
+    def _follow(self) -> None:
+        """Let the arbiter's rounds heed the lists, where there is one."""
+        if self._arbiter is None:
+            return
+        chosen, fallback = self._plain
+        if self._by_app:
+            chosen, fallback = (without_slots_left_out(stages, self.barred) for stages in (chosen, fallback))
+        self._arbiter.fallback = fallback
+        self._arbiter.use(chosen)
+
+    def _round(self, node: str) -> Iterator[MachineBack]:
+        layout, arbiter = self._nodes.layout, self._arbiter
+        if layout is None or arbiter is None:
+            return
+        up = [gpu for gpu in layout.gpus_of(node) if arbiter.view.gpus.state[gpu] != GpuState.DOWN]
+        for machine, gpus in layout.by_machine(up[:1]).items():
+            yield MachineBack(machine=machine, gpus=gpus)
