@@ -31,9 +31,14 @@ def of_machine(state: Path) -> dict[str, float]:
     group = f"eunomia-{hashlib.sha256(str(state.resolve()).encode()).hexdigest()[:12]}"
     return {
         "folders of the state": _folders(state),
-        "folders of control groups": sum(map(_folders, CONTROL_GROUPS.glob(f"**/{group}"))),
+        "folders of control groups": sum(map(_folders, _groups(group))),
         "processes": len(of_folder(state)),
     }
+
+
+def _groups(name: str) -> list[Path]:
+    """Return the control groups of a name, in each hierarchy; those that vanish meanwhile are left out."""
+    return [Path(at, name) for at, folders, _ in os.walk(CONTROL_GROUPS) if name in folders]
 
 
 def _folders(top: Path) -> int:
