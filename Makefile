@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: setup demo test lint types imports unit bench gpu kills chaos soak fuzz crash-points damage combinations slow protocol picture clean
+.PHONY: setup demo test lint types imports unit bench gpu kills chaos soak fuzz crash-points histories damage combinations slow protocol picture clean
 
 setup: $(STAMP)
 
@@ -68,6 +68,10 @@ fuzz: setup
 
 crash-points: setup
 	$(CHAOS).crash_points --processes 2
+
+# Some 45 minutes of CPU time.
+histories: setup
+	PYTHONPATH=.:tests $(BIN)/python -m chaos.histories --histories 10000 --processes 2
 
 damage: setup
 	$(CHAOS).damage --damages 1000

@@ -54,7 +54,7 @@ def test_the_wheel_holds_the_five_packages_and_no_tool_of_tests() -> None:
     files = [Path(file.distribution_path) for file in WheelBuilder(str(ROOT)).recurse_included_files()]
     assert {file.parts[0] for file in files} == {package.name for package in PACKAGES}
     tools = {folder.name for folder in (TESTS / "chaos").iterdir() if (folder / "__main__.py").exists()}
-    assert tools == {"crash_points", "damage", "fuzz", "kills", "soak", "storms"}
+    assert tools == {"crash_points", "damage", "fuzz", "histories", "kills", "soak", "storms"}
     packages = {folder.name for folder in TESTS.iterdir() if any(folder.rglob("__main__.py"))} | {"curves"}
     assert packages == set(TOOLS)
     assert [file for file in files if {*TOOLS, *tools} & set(file.parts[:-1])] == []

@@ -2,9 +2,9 @@
 
 Options: ``[JOBS] [SEEDS]``, by default 120 and 5. A quarter of 16 machines of 4 GPUs leaves every twelve hours for six,
 drained for an hour before, and comes back as new machines. Each policy runs Gavel's workload there and on 14 machines,
-the average of the breathing cluster over time, with the same jobs by seed. Printed are mean JCT, the 99th percentile of
-JCT and mean ρ of both, the ratio of mean JCTs with its 95 % t interval over seeds, unfinished jobs, slots held twice,
-and CPU time.
+the average of the breathing cluster over time, with the same jobs by seed. Printed are the mean and the 99th percentile
+of JCT, makespan, mean and worst ρ, and restarts a job of both, the ratio of mean JCTs with its 95 % t interval over
+seeds, unfinished jobs, slots held twice, and CPU time. The page *Clusters that change* has the figures.
 """
 
 import math
@@ -41,7 +41,7 @@ def plan() -> str:
 
 
 def figures(cluster: str, policy: str, seeds: int, jobs: int, machines_plan: str | None) -> list[dict[str, float]]:
-    """Return mean and 99th percentile of JCT in hours, mean ρ and slots held twice, by seed."""
+    """Return JCT and makespan in hours, ρ, restarts a job and slots held twice, by seed."""
     found = []
     drawn = [f"gavel.jobs={jobs}", f"gavel.interarrival={INTERARRIVAL}"]
     for seed in range(seeds):
@@ -54,7 +54,10 @@ def figures(cluster: str, policy: str, seeds: int, jobs: int, machines_plan: str
             {
                 "mean": row["jct_mean_seconds"] / HOUR,
                 "p99": row["jct_p99_seconds"] / HOUR,
+                "makespan": row["makespan_seconds"] / HOUR,
                 "rho": row["rho_mean"],
+                "worst": row["rho_worst"],
+                "restarts": row["restarts"] / jobs,
                 "twice": float(held_twice(result.run.leases)),
                 "open": float(result.run.jobs["finish_seconds"].null_count()),
             }
@@ -68,7 +71,9 @@ def main(jobs: int, seeds: int) -> None:
         path = Path(folder) / "plan.csv"
         path.write_text(plan())
         print(f"{jobs} jobs, {seeds} seeds; breathing 16 to 12 machines of 4 GPUs, and 14")
-        print("policy            mean JCT, h    p99 JCT, h    mean rho      ratio of means (95 %)   open twice  CPU s")
+        heads = ("mean JCT, h", "p99 JCT, h", "makespan, h", "mean rho", "worst rho", "restarts/job")
+        title = "".join(f"{head:>15s}" for head in heads)
+        print(f"{'policy':16s}{title}   ratio of means (95 %)   open twice  CPU s")
         for policy in POLICIES:
             began = time.process_time()
             breathing = figures(f"16x{MACHINE}", policy, seeds, jobs, str(path))
@@ -77,14 +82,14 @@ def main(jobs: int, seeds: int) -> None:
             wide = student.ppf(0.975, seeds - 1) * np.std(logs, ddof=1) / math.sqrt(seeds) if seeds > 1 else math.nan
             low, middle, high = np.exp(np.mean(logs) + np.array([-wide, 0.0, wide]))
             cells = [
-                f"{np.mean([one[key] for one in breathing]):6.2f} {np.mean([one[key] for one in steady]):6.2f}"
-                for key in ("mean", "p99", "rho")
+                f"{np.mean([one[key] for one in breathing]):8.2f} {np.mean([one[key] for one in steady]):6.2f}"
+                for key in ("mean", "p99", "makespan", "rho", "worst", "restarts")
             ]
             left = sum(int(one["open"]) for one in breathing)
             twice = sum(int(one["twice"]) for one in breathing)
             spent = time.process_time() - began
             print(
-                f"{policy:16s} {cells[0]} {cells[1]} {cells[2]}   {middle:.3f} ({low:.3f} to {high:.3f})"
+                f"{policy:16s}{''.join(cells)}   {middle:.3f} ({low:.3f} to {high:.3f})"
                 f"   {left:4d} {twice:5d} {spent:6.0f}",
                 flush=True,
             )

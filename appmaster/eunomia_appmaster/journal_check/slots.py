@@ -11,7 +11,7 @@ from eunomia_appmaster.journal_check.work import Work
 from eunomia_appmaster.journal_check.workers import Workers
 
 _MACHINES = ("MachineLeft", "MachineJoined", "MachineLost", "MachineBack", "MachineDraining", "MachineKept")
-"""Events about machines, in the order in which those of one step are folded."""
+"""Events about machines, in the order in which those of one step are folded; those of one kind by machine."""
 _LEASES_KEPT = 32
 """Number of former leases of a slot whose late answers are still recognised."""
 
@@ -67,8 +67,8 @@ class Slots:
     machine_was_lost: bool = False
     cluster_changed: bool = False
     """Whether the last step's events closed an open offer, since a machine joined, left or drains."""
-    _taken_away: dict[int, int] = field(default_factory=dict)
-    """By slot: the lease that held it when its machine was lost; its release may be reported later."""
+    _taken_away: dict[int, dict[int, None]] = field(default_factory=dict)
+    """By slot: the last leases that held it when its machine was lost; their releases may be reported later."""
     _given_back: dict[int, dict[int, tuple[int, int]]] = field(default_factory=dict)
     """By slot, for the last leases that gave it back: the epoch and the number of the step."""
     _tuned: dict[int, int] = field(default_factory=dict)
@@ -92,9 +92,9 @@ class Slots:
         events = step.events
         self.cluster_changed = False
         for kind in _MACHINES:
-            for event in events:
-                if event["is"] == kind:
-                    self._machine(event)
+            mine = [event for event in events if event["is"] == kind]
+            for event in sorted(mine, key=lambda event: str(event["machine"])):
+                self._machine(event)
         for event in sorted((event for event in events if event["is"] == "Released"), key=lambda event: event["lease"]):
             self._released(event)
         for event in events:
@@ -143,7 +143,9 @@ class Slots:
         if machine is None:
             self._find(Rule.NO_SUCH_SLOT, f'the cluster has no machine "{name}"')
             return
-        slots = set(event.get("gpus", ())) & set(machine.slots) or set(machine.slots)
+        slots = set(event.get("gpus", ())) or set(machine.slots)
+        if not slots <= set(machine.slots):
+            return  # it was said of a former machine of that name: the arbiter refuses the event
         match kind:
             case "MachineBack":
                 self.down -= slots
@@ -175,7 +177,10 @@ class Slots:
                 self._drop_promises(promise.lease)
             hold = self.held.get(slot)
             if hold is not None:
-                self._taken_away[slot] = hold.lease
+                taken = self._taken_away.setdefault(slot, {})
+                taken[hold.lease] = None
+                if len(taken) > _LEASES_KEPT:
+                    del taken[next(iter(taken))]
                 if hold.job is not None and not hold.leaving:
                     self._drop_promises(hold.lease)
             self._end(slot, lost=True)
@@ -205,7 +210,7 @@ class Slots:
             self._find(Rule.NO_SUCH_SLOT, f"lease {lease} gives slot {slot} back, which the cluster does not have")
             return
         last = self._given_back.get(slot, {}).get(lease)
-        if self._taken_away.get(slot) == lease or last == (epoch, self._number):
+        if lease in self._taken_away.get(slot, ()) or last == (epoch, self._number):
             return
         if last is not None and epoch < last[0]:
             return  # the late answer to an order that a newer one overtook
@@ -282,7 +287,7 @@ class Slots:
             hold = self.held.get(slot)
             if hold is not None and hold.lease == lease:
                 hold.leaving, hold.epoch = True, int(order["fence"])
-            elif 0 <= slot < self.cluster.slots and self._taken_away.get(slot) != lease:
+            elif 0 <= slot < self.cluster.slots and lease not in self._taken_away.get(slot, ()):
                 other = "no lease" if hold is None else f"lease {hold.lease}"
                 self._find(Rule.HELD_TWICE, f"{_words(order)} takes slot {slot}, but {other} holds it", order, slot)
 

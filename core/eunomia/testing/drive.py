@@ -176,7 +176,7 @@ class Drive:
         if isinstance(event, MachineLost | MachineLeft):
             cluster = self.arbiter.state.cluster
             number = cluster.number_of(event.machine)
-            for gpu in () if number == NONE else cluster.gpus_on(number):
+            for gpu in () if number == NONE else getattr(event, "gpus", ()) or cluster.gpus_on(number):
                 # Fenced before it counts as lost: orders on their way find a newer epoch.
                 self.holders.pop(gpu, None)
                 self.in_use.pop(gpu, None)
