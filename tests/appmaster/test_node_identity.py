@@ -5,6 +5,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent import futures
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import structlog
 from tests.appmaster.service_lab import NODE, PATIENCE_SECONDS, Arbiter, eventually
 
 from eunomia.errors import InputError, UnreachableError
+from eunomia.journal.journal import read_journal
 from eunomia_appmaster.launcher import joining
 from eunomia_appmaster.launcher.joining import CERTIFICATE, KEY, NODE_CA, OwnJoin
 from eunomia_appmaster.launcher.listening import ListenAddress
@@ -28,6 +30,8 @@ from eunomia_appmaster.protocol.node_names import tls_name
 from eunomia_appmaster.protocol.tokens import node_token
 from eunomia_appmaster.protocol.versions import PROTOCOL, PYTHON, VERSION
 from eunomia_appmaster.service.certificates import Certificates, certificates_of, make, names_of, public_key_of
+from eunomia_appmaster.service.join_tokens import JOIN_NOTE
+from eunomia_appmaster.service.joined_nodes import JOINED_NOTE, JoinedNodes
 from eunomia_appmaster.service.node_authority import NodeAuthority
 
 
@@ -46,7 +50,7 @@ class Cluster:
     def bearer(token: str) -> tuple[tuple[str, str], ...]:
         return (("authorization", f"Bearer {token}"),)
 
-    def register(self, metadata: tuple[tuple[str, str], ...], node: str) -> lpb.RegisterNodeResponse:
+    def register(self, metadata: tuple[tuple[str, str], ...], node: str, **more: Any) -> lpb.RegisterNodeResponse:
         request = lpb.RegisterNodeRequest(
             version=VERSION,
             python=PYTHON,
@@ -60,6 +64,7 @@ class Cluster:
             launcher_id=f"{node}'s first",
             storage_hash=self.arbiter.service.storage.hash,
         )
+        request.MergeFrom(lpb.RegisterNodeRequest(**more))
         tracker = lrpc.ResourceTrackerStub(self.channel)
         return tracker.RegisterNode(request, metadata=metadata, timeout=PATIENCE_SECONDS)
 
@@ -75,6 +80,17 @@ class Cluster:
         own = self.folder / (folder or name)
         own.mkdir(exist_ok=True)
         return OwnJoin(own, name, self.arbiter.address)
+
+    def accept(self, node: OwnJoin, **more: Any) -> None:
+        """Register a node that has joined, whose launcher answers under its certificate."""
+        server = grpc.server(futures.ThreadPoolExecutor(1))
+        port = server.add_secure_port("127.0.0.1:0", node.credentials())
+        server.start()
+        try:
+            address = {"container_manager_address": f"127.0.0.1:{port}"}
+            self.register(node.metadata(), node.node, **(address | more))
+        finally:
+            server.stop(None)
 
     def restart(self) -> None:
         self.channel.close()
@@ -126,11 +142,17 @@ def test_the_first_machine_of_an_arbiter_without_slots_joins_with_a_token(
     assert "must be able to write its journal, but got database or disk is full" in unwritten.value.details()
     token = cluster.token()
     node.join(token)
-    with pytest.raises(InputError, match="node b08 has used it"):
-        cluster.node("b09").join(token)
     with pytest.raises(grpc.RpcError) as refused:
         cluster.client("DrainNode", pb.DrainNodeRequest(node="b08"))
     assert "must decide to change nodes, but got the arbiter waits for its machines" in refused.value.details()
+    with monkeypatch.context() as full:
+        full.setattr(service.journal, "note", refuse)
+        with pytest.raises(grpc.RpcError) as unaccepted:
+            cluster.accept(node)
+    assert "must be able to write its journal" in unaccepted.value.details()
+    cluster.accept(node)
+    with pytest.raises(InputError, match="node b08 has used it"):
+        cluster.node("b09").join(token)
     cluster.arbiter.close(checkpoint=False)
     kept = Arbiter(cluster.arbiter.settings.state_dir, certificates=cluster.certificates).service
     assert kept.joined.join_of("b08") == 1, "both are in the journal"
@@ -172,14 +194,103 @@ def test_a_malformed_signing_request_changes_nothing(cluster: Cluster, request_t
 
 def test_a_token_is_used_once_unless_it_is_reusable(cluster: Cluster) -> None:
     once = cluster.token()
-    cluster.node("b08").join(once)
+    first = cluster.node("b08")
+    first.join(once)
+    cluster.accept(first)
     with pytest.raises(InputError, match=r"must be valid .*, but got number 1: node b08 has used it"):
         cluster.node("b09").join(once)
     several = cluster.token(reusable=True)
     for name in ("b09", "b10"):
-        cluster.node(name).join(several)
+        node = cluster.node(name)
+        node.join(several)
+        cluster.accept(node)
     known = cluster.client("ListJoinTokens", pb.ListJoinTokensRequest()).tokens
     assert [(token.number, [*token.used_by]) for token in known] == [(1, ["b08"]), (2, ["b09", "b10"])]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"container_manager_address": "127.0.0.1:1"}, "the arbiter did not reach the node"),
+        ({"storage_hash": "0" * 64}, "apps"),
+        ({"version": "0.0.1"}, "must have the arbiter's Eunomia"),
+        ({"python": "2.7"}, "Python 2.7"),
+        ({"rack": "/"}, "a rack must have a name"),
+        ({"slot_states": [lpb.SlotState(slot=0, highest_epoch=10_000)]}, "must have seen no order of another arbiter"),
+        ({"slots": [lpb.Slot(index=1, gpu_type="cpu", cpus=-1.0)]}, "cpus"),
+    ],
+)
+def test_a_join_that_is_refused_leaves_its_token_as_it_was(cluster: Cluster, wrong: dict[str, Any], why: str) -> None:
+    token, node = cluster.token(), cluster.node("b08")
+    node.join(token)
+    with pytest.raises(grpc.RpcError) as refused:
+        cluster.accept(node, **wrong)
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert why in refused.value.details()
+    assert cluster.arbiter.service.nodes.get("b08") is None
+    (known,) = cluster.client("ListJoinTokens", pb.ListJoinTokensRequest()).tokens
+    assert [*known.used_by] == []
+    cluster.restart()
+    again = cluster.node("b08", "mended")  # on a folder of its own: the same token serves
+    again.join(token)
+    cluster.accept(again)
+    (known,) = cluster.client("ListJoinTokens", pb.ListJoinTokensRequest()).tokens
+    assert [*known.used_by] == ["b08"]
+    with pytest.raises(InputError, match="node b08 has used it"):
+        cluster.node("b09").join(token)
+    with read_journal(cluster.arbiter.settings.journal) as journal:
+        assert journal.notes(JOIN_NOTE)["1"]["used_by"] == ["b08"]
+        assert journal.notes(JOINED_NOTE)["b08"]["token"] == 0
+
+
+def test_a_node_that_was_refused_needs_no_token_again(cluster: Cluster) -> None:
+    node = cluster.node("b08")
+    node.join(cluster.token())
+    with pytest.raises(grpc.RpcError):
+        cluster.accept(node, version="0.0.1")
+    cluster.accept(cluster.node("b08"))
+    assert [node.name for node in cluster.arbiter.service.nodes] == [NODE, "b08"]
+    assert [token.used_by for token in cluster.arbiter.service.join_tokens] == [("b08",)]
+
+
+def test_of_several_machines_that_join_with_one_token_one_is_a_node(cluster: Cluster) -> None:
+    token = cluster.token()
+    nodes = [cluster.node(f"b{number:02}") for number in range(8, 14)]
+
+    def come(node: OwnJoin) -> str:
+        try:
+            node.join(token)
+            cluster.accept(node)
+        except InputError as error:
+            return str(error)
+        except grpc.RpcError as error:
+            return str(error.details())
+        return ""
+
+    with futures.ThreadPoolExecutor(len(nodes)) as at_once:
+        said = list(at_once.map(come, nodes))
+    service = cluster.arbiter.service
+    (accepted,) = [node.node for node, why in zip(nodes, said, strict=True) if not why]
+    assert sorted(node.name for node in service.nodes) == sorted([NODE, accepted])
+    assert [token.used_by for token in service.join_tokens] == [(accepted,)]
+    for node in nodes:
+        if node.node != accepted and node.is_joined:
+            assert service.tokens.removed(node.metadata()) == node.node, "its credential is refused"
+
+
+def test_a_machine_that_joins_with_the_same_token_takes_the_place_of_one_that_is_not_accepted(
+    cluster: Cluster,
+) -> None:
+    token, first, second = cluster.token(), cluster.node("b08"), cluster.node("b09")
+    first.join(token)
+    second.join(token)
+    with pytest.raises(grpc.RpcError) as refused:
+        cluster.accept(first)
+    assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+    cluster.accept(second)
+    with read_journal(cluster.arbiter.settings.journal) as journal:
+        kept = JoinedNodes(journal.notes(JOINED_NOTE))
+    assert (kept.get("b08"), kept.join_of("b09")) == (None, 1)
 
 
 def test_an_ended_a_revoked_and_a_foreign_token_are_refused(cluster: Cluster, tmp_path: Path) -> None:
@@ -353,8 +464,6 @@ def test_a_launchers_service_shows_its_certificate_and_the_next_one_without_a_re
 
     node = cluster.node("b08")
     node.join(cluster.token())
-    from concurrent import futures
-
     server = grpc.server(futures.ThreadPoolExecutor(1))
     port = server.add_secure_port("127.0.0.1:0", node.credentials())
     server.start()

@@ -20,12 +20,12 @@ from eunomia_appmaster.launcher.zygote_client import PASSED_ON, THREADS, can_for
 from eunomia_appmaster.node.accounts import Account
 from eunomia_appmaster.node.file_rights import as_owner
 from eunomia_appmaster.protocol import launcher_pb2 as pb
+from eunomia_appmaster.protocol.node_names import NAME
 from eunomia_appmaster.protocol.tokens import check_container_token
 
 INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")  # of a gang over several nodes; an app file may set them
 MAX_WAIT_SECONDS = 60.0
 MOST_PATH_BYTES, MOST_NAME_BYTES = 3000, 255  # Linux takes 4096; containers' own files stand below
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
 
 
 async def start_gang(
@@ -88,7 +88,7 @@ def as_seen_here(request: pb.StartContainersRequest, node: Node) -> pb.StartCont
 
 def check_name(name: str, what: str) -> None:
     """Raise ``InputError`` unless ``name`` can stand in a path."""
-    if not _NAME.match(name):
+    if not NAME.match(name):
         rule = f"{what} must be 1 to 100 letters, digits, dots, underscores or dashes and begin with a letter or digit"
         raise InputError(rule, value=repr(name[:120]))
 

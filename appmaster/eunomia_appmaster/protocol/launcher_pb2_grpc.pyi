@@ -204,7 +204,8 @@ class NodeAdmissionStub:
     def __new__(cls, channel: _aio.Channel) -> NodeAdmissionAsyncStub: ...
     JoinNode: _grpc.UnaryUnaryMultiCallable[_launcher_pb2.JoinNodeRequest, _launcher_pb2.JoinNodeResponse]
     """The token is a join token (`eunomia nodes token`). The answer's credential is the token of all later calls of this
-    node. The node and the token's use are journaled before the answer.
+    node. The join is journaled before the answer; the token is used once the node's registration is accepted, and until
+    then serves again: the node that joined with it before is refused from then on.
       UNAUTHENTICATED: the token is not one of this arbiter, or it has ended, is used or revoked.
       ALREADY_EXISTS: a node of this name has a launcher that answers.
       INVALID_ARGUMENT: the message has rule, value, place. RESOURCE_EXHAUSTED: too many tries from one address.
@@ -219,7 +220,8 @@ class NodeAdmissionAsyncStub(NodeAdmissionStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     JoinNode: _aio.UnaryUnaryMultiCallable[_launcher_pb2.JoinNodeRequest, _launcher_pb2.JoinNodeResponse]  # type: ignore[assignment]
     """The token is a join token (`eunomia nodes token`). The answer's credential is the token of all later calls of this
-    node. The node and the token's use are journaled before the answer.
+    node. The join is journaled before the answer; the token is used once the node's registration is accepted, and until
+    then serves again: the node that joined with it before is refused from then on.
       UNAUTHENTICATED: the token is not one of this arbiter, or it has ended, is used or revoked.
       ALREADY_EXISTS: a node of this name has a launcher that answers.
       INVALID_ARGUMENT: the message has rule, value, place. RESOURCE_EXHAUSTED: too many tries from one address.
@@ -237,7 +239,8 @@ class NodeAdmissionServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_launcher_pb2.JoinNodeResponse, _abc.Awaitable[_launcher_pb2.JoinNodeResponse]]:
         """The token is a join token (`eunomia nodes token`). The answer's credential is the token of all later calls of this
-        node. The node and the token's use are journaled before the answer.
+        node. The join is journaled before the answer; the token is used once the node's registration is accepted, and until
+        then serves again: the node that joined with it before is refused from then on.
           UNAUTHENTICATED: the token is not one of this arbiter, or it has ended, is used or revoked.
           ALREADY_EXISTS: a node of this name has a launcher that answers.
           INVALID_ARGUMENT: the message has rule, value, place. RESOURCE_EXHAUSTED: too many tries from one address.

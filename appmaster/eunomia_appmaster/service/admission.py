@@ -12,6 +12,7 @@ from eunomia_appmaster.protocol import launcher_pb2_grpc as rpc
 from eunomia_appmaster.protocol.join_text import JoinText
 from eunomia_appmaster.protocol.node_names import NAME
 from eunomia_appmaster.service import bounds
+from eunomia_appmaster.service.accepted_joins import superseding
 from eunomia_appmaster.service.join_tokens import JoinToken
 from eunomia_appmaster.service.joined_nodes import JoinedNode
 from eunomia_appmaster.service.layout import MACHINE_NOTE
@@ -40,14 +41,17 @@ class NodeAdmission(rpc.NodeAdmissionServicer):
         if why := self._of.writing_error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, why)
         async with self._changing:
-            token = await self._token(context)
+            await self._token(context)
             await self._check(request, context)
             node = self._of.nodes.get(request.node)
             if node is not None and node.registered and await answers(node):
                 rule = "a node must have a name of its own (take another --node)"
                 why = f'{rule}, but got "{request.node}", whose launcher answers'
                 await context.abort(grpc.StatusCode.ALREADY_EXISTS, why)
-            joined = self._of.joined.next(request.node, _host(context), least=self._least(request.node))
+            token = await self._token(context)  # again: the answers of a launcher were waited for
+            joined = self._of.joined.next(
+                request.node, _host(context), least=self._least(request.node), token=token.number
+            )
             return await asyncio.shield(asyncio.ensure_future(self._join(request, token, joined, context)))
 
     async def RenewNode(self, request: pb.JoinNodeRequest, context: Context) -> pb.JoinNodeResponse:  # noqa: N802
@@ -97,15 +101,26 @@ class NodeAdmission(rpc.NodeAdmissionServicer):
     ) -> pb.JoinNodeResponse:
         """Journal a join, and answer it; the signing request is checked before."""
         answer = await self._answer(request, joined, context)
-        used = token.used(joined.name)
+        if why := self._used_meanwhile(token):
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, header_text(why))
+        changed = superseding(self._of, joined, token)
+        before = [self._of.joined.last(one.name) for one in changed]
+        for one in changed:  # at once, so that no launcher that is superseded can be accepted meanwhile
+            self._of.joined.keep(one)
         try:
-            await self._of.write(joined.note(), used.note())
+            await self._of.write(*(one.note() for one in changed))
         except InputError as error:
+            for one, former in zip(changed, before, strict=True):
+                self._of.joined.put_back(one.name, former)
             await context.abort(grpc.StatusCode.UNAVAILABLE, header_text(str(error)))
-        self._of.joined.keep(joined)
-        self._of.join_tokens.keep(used)
         log.info("node.joined", node=joined.name, join=joined.join, token=token.number, address=joined.address)
         return answer
+
+    def _used_meanwhile(self, token: JoinToken) -> str:
+        """Return why a token that was valid can no longer be used; empty: it can."""
+        now = self._of.join_tokens.get(token.number)
+        why = "" if now is None or now.reusable or not now.used_by else f"node {now.used_by[0]} has used it"
+        return why and f"a join token must be valid, but got number {token.number}: {why}"
 
     async def _answer(self, request: pb.JoinNodeRequest, joined: JoinedNode, context: Context) -> pb.JoinNodeResponse:
         authority, addresses = self._of.node_authority, [joined.address] if joined.address else []

@@ -34,7 +34,7 @@ class JoinToken:
         token_hash: SHA-256 of its secret, as hexadecimal digits.
         ends_at: Unix time.
         reusable: whether several machines may use it.
-        used_by: nodes that joined with it, in order.
+        used_by: nodes that joined with it and whose launchers were accepted, in order.
         revoked: the operator has ended it.
     """
 
@@ -52,7 +52,7 @@ class JoinToken:
         )
 
     def used(self, node: str) -> "JoinToken":
-        """Return the token once a node has joined with it."""
+        """Return the token once the launcher of a node that joined with it is accepted."""
         return dataclasses.replace(self, used_by=(*self.used_by, node))
 
     def refusal(self, now: float) -> str:
@@ -106,8 +106,12 @@ class JoinTokens:
         return token, JoinText(number=number, secret=secret, authority=authority).text()
 
     def keep(self, token: JoinToken) -> None:
-        """Take a new or changed token, whose note is in the journal."""
+        """Take a new or changed token, whose note goes to the journal."""
         self._tokens[token.number] = token
+
+    def get(self, number: int) -> JoinToken | None:
+        """Return a token by its number; None: its note is lost."""
+        return self._tokens.get(number)
 
     def named(self, number: int) -> JoinToken:
         """Return a token by its number.

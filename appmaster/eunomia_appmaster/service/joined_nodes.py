@@ -22,13 +22,20 @@ class JoinedNode:
         name: of the node.
         join: number of its last join, from 1.
         address: IP address from which it joined.
-        removed: the operator has removed it: the credential of that join is refused.
+        removed: the credential of that join is refused: the operator has removed the node, or another machine joined
+            with its token before it was accepted.
+        token: number of the join token under which it joined, until its launcher is accepted; then 0.
     """
 
     name: str
     join: int
     address: str = ""
     removed: bool = False
+    token: int = 0
+
+    def accepted(self) -> "JoinedNode":
+        """Return the node once its launcher has registered."""
+        return dataclasses.replace(self, token=0)
 
     def note(self) -> Note:
         """Return its note for the journal."""
@@ -78,24 +85,41 @@ class JoinedNodes:
         """Return whether a node has ever joined under a name, as far as notes are left."""
         return name in self._nodes
 
-    def next(self, name: str, address: str, *, least: int = 1) -> JoinedNode:
-        """Return what a node is after its next join; ``keep`` takes it once it is journaled.
+    def next(self, name: str, address: str, *, least: int = 1, token: int = 0) -> JoinedNode:
+        """Return what a node is after its next join; ``keep`` takes it.
 
         Args:
             name: of the node.
             address: from which it joins.
             least: number that the join has at least.
+            token: number of the join token.
         """
         before = self._nodes.get(name)
-        return JoinedNode(name=name, join=max(least, 1 if before is None else before.join + 1), address=address)
+        number = max(least, 1 if before is None else before.join + 1)
+        return JoinedNode(name=name, join=number, address=address, token=token)
+
+    def awaited(self, token: int) -> list[JoinedNode]:
+        """Return the nodes that joined with a token, and whose launchers are not accepted yet."""
+        return [node for node in self._nodes.values() if node.token == token and not node.removed]
 
     def without(self, name: str) -> JoinedNode | None:
         """Return a node as it is once it is removed; None: there is no such node."""
         node = self.get(name)
         return None if node is None else dataclasses.replace(node, removed=True)
 
+    def last(self, name: str) -> JoinedNode | None:
+        """Return the last join of a name, removed or not; None: there is none."""
+        return self._nodes.get(name)
+
+    def put_back(self, name: str, node: JoinedNode | None) -> None:
+        """Take what was known of a name before a change that could not be journaled."""
+        if node is None:
+            self._nodes.pop(name, None)
+        else:
+            self._nodes[name] = node
+
     def keep(self, node: JoinedNode) -> None:
-        """Take a new or changed node, whose note is in the journal."""
+        """Take a new or changed node, whose note goes to the journal."""
         self._nodes[node.name] = node
 
 

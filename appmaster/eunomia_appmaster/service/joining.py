@@ -1,18 +1,21 @@
 """A node joins the cluster of a live arbiter: an event for each machine, journaled with the note of its slots."""
 
+from collections.abc import Callable
+
 import structlog
 
 from eunomia.contract.events import Event, MachineLost
 from eunomia.errors import InputError
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.protocol.versions import PROTOCOL, PYTHON, VERSION
+from eunomia_appmaster.service.accepted_joins import accept
 from eunomia_appmaster.service.nodes import Node
 from eunomia_appmaster.service.service import Service
 
 log = structlog.get_logger()
 
 
-async def join(service: Service, request: pb.RegisterNodeRequest) -> Node:
+async def join(service: Service, request: pb.RegisterNodeRequest, belongs: Callable[[], bool] = lambda: True) -> Node:
     """Add the machines of a node that the cluster does not have, and register it once they are journaled.
 
     Machines on which processes run are down until a fence is confirmed: these processes belong to no lease.
@@ -20,12 +23,14 @@ async def join(service: Service, request: pb.RegisterNodeRequest) -> Node:
     Args:
         service: with an arbiter that decides.
         request: the node's registration, within bounds.
+        belongs: whether its credential is still that of a node.
 
     Raises:
-        InputError: the policy does not suit the larger cluster, or the node has seen orders of another arbiter; nothing
-            was changed.
+        InputError: the policy does not suit the larger cluster, the node has seen orders of another arbiter, or another
+            machine has joined with its token meanwhile; nothing was changed.
     """
     async with service.driver.lock:
+        check_belongs(belongs, request.node)
         if service.nodes.layout is None:
             raise InputError("a cluster must have a first machine before another joins", value="none")
         layout, machines = service.nodes.layout.joined(request)
@@ -37,13 +42,28 @@ async def join(service: Service, request: pb.RegisterNodeRequest) -> Node:
         dirty = _is_dirty(request)
         events: list[Event] = [one.event for one in machines]
         events += [MachineLost(machine=one.machine.name) for one in machines] if dirty else []
-        service.driver.put(events, [one.note(epoch) for one in machines])
+        service.driver.put(events, [*(one.note(epoch) for one in machines), *accept(service, request.node)])
     await service.driver.fold([])
     node = service.nodes.add(request)
     if dirty:
         node.lost, node.fence = True, epoch
     log.info("node.joined", node=node.name, machines=[one.machine.name for one in machines], slots=len(request.slots))
     return node
+
+
+def check_belongs(belongs: Callable[[], bool], node: str) -> None:
+    """Refuse a node whose credential was replaced while it registered.
+
+    Args:
+        belongs: whether it is still that of a node.
+        node: its name.
+
+    Raises:
+        InputError: it is not.
+    """
+    if not belongs():
+        rule = "a node must join with a token that no other machine joins with (`eunomia nodes token` makes another)"
+        raise InputError(rule, value="a token with which another machine has joined meanwhile", place=node)
 
 
 def check_versions(request: pb.RegisterNodeRequest) -> None:

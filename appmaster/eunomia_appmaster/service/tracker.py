@@ -10,9 +10,10 @@ from eunomia.errors import InputError
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2_grpc as rpc
 from eunomia_appmaster.service import bounds
+from eunomia_appmaster.service.accepted_joins import accept, accept_first
 from eunomia_appmaster.service.calling_back import check_reached
 from eunomia_appmaster.service.changing import change
-from eunomia_appmaster.service.joining import check_versions, join
+from eunomia_appmaster.service.joining import check_belongs, check_versions, join
 from eunomia_appmaster.service.layout import Layout
 from eunomia_appmaster.service.node_accounts import check_uids
 from eunomia_appmaster.service.node_leases import BEATS
@@ -139,22 +140,33 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
             InputError: the node may not join, or its other slots may not.
         """
         service = self._service
+
+        def belongs() -> bool:
+            return not service.tokens.removed(context.invocation_metadata())
+
+        check_belongs(belongs, request.node)
         if service.nodes.layout is None:
             layout = Layout.of([request])
+            accept_first(service, request.node)
             service.journal.set_meta(layout=layout.encoded())
             if not request.head:
                 service.nodes.leases.begin()
             service.nodes.layout = layout
-        elif request.node not in service.nodes.layout.slots:
+            return service.nodes.add(request)
+        if request.node not in service.nodes.layout.slots:
             if why := service.upkeep.refusal(request.node, request.launcher_id):
                 await context.abort(grpc.StatusCode.PERMISSION_DENIED, why)
             if not service.decides:
                 await context.abort(grpc.StatusCode.UNAVAILABLE, "a node can join once the arbiter decides")
             # A launcher whose call ends meanwhile registers again: the node has joined all the same.
-            return await asyncio.shield(asyncio.ensure_future(join(service, request)))
-        elif service.nodes.layout.change(request) is not None:
-            return await asyncio.shield(asyncio.ensure_future(change(service, request)))
-        return service.nodes.add(request)
+            return await asyncio.shield(asyncio.ensure_future(join(service, request, belongs)))
+        if service.nodes.layout.change(request) is not None:
+            node = await asyncio.shield(asyncio.ensure_future(change(service, request)))
+        else:
+            node = service.nodes.add(request)
+        if notes := accept(service, request.node):
+            await service.write(*notes)
+        return node
 
     async def _check_alone(self, request: pb.RegisterNodeRequest, context: Context) -> None:
         """Refuse a launcher if another one of its node answers: the registered one stays."""

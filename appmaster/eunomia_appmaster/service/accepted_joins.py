@@ -1,0 +1,69 @@
+"""When a join token is used: once the launcher of the node that joined with it is accepted.
+
+A launcher joins first, and registers then. What the operator can mend, such as an address that does not answer, is
+found at the registration, so a token that served for the first call alone would be gone with each such mistake. Until
+a node is accepted, its token serves again: the next machine that joins with it takes the place of the one before,
+whose credential is refused from then on. So one token makes one node, however many try at once.
+"""
+
+import sqlite3
+from typing import TYPE_CHECKING
+
+from eunomia.errors import InputError
+from eunomia.journal.values import Note
+from eunomia_appmaster.service.join_tokens import JoinToken
+from eunomia_appmaster.service.joined_nodes import JoinedNode
+
+if TYPE_CHECKING:
+    from eunomia_appmaster.service.service import Service
+
+
+def superseding(service: "Service", joined: JoinedNode, token: JoinToken) -> list[JoinedNode]:
+    """Return what changes with a join: the node, and those that the token lets in no more.
+
+    Args:
+        service: the arbiter's.
+        joined: the node, as it joins.
+        token: with which it joins.
+    """
+    others = [] if token.reusable else [one for one in service.joined.awaited(token.number) if one.name != joined.name]
+    gone = [refused for one in others if (refused := service.joined.without(one.name)) is not None]
+    return [joined, *gone]
+
+
+def accept(service: "Service", node: str) -> list[Note]:
+    """Count a node's launcher as accepted and its token as used; returns the notes that have to be journaled.
+
+    Args:
+        service: the arbiter's.
+        node: its name.
+    """
+    joined = service.joined.get(node)
+    if joined is None or not joined.token:
+        return []
+    accepted, token = joined.accepted(), service.join_tokens.get(joined.token)
+    service.joined.keep(accepted)
+    if token is None:
+        return [accepted.note()]
+    used = token.used(node)
+    service.join_tokens.keep(used)
+    return [accepted.note(), used.note()]
+
+
+def accept_first(service: "Service", node: str) -> None:
+    """Accept the launcher of a cluster's first node, before the arbiter makes steps.
+
+    Raises:
+        InputError: the disk refuses the notes; nothing is used.
+    """
+    joined, before = service.joined.get(node), [*service.join_tokens]
+    if not (notes := accept(service, node)):
+        return
+    try:
+        service.journal.note(*notes)
+    except (sqlite3.Error, OSError) as error:
+        if joined is not None:
+            service.joined.keep(joined)
+        for token in before:
+            service.join_tokens.keep(token)
+        raise InputError("the arbiter must be able to write its journal", value=str(error)) from error
