@@ -17,9 +17,12 @@ from tests.appmaster.service_lab import NODE, PATIENCE_SECONDS, Arbiter, eventua
 
 from eunomia.errors import InputError, UnreachableError
 from eunomia.journal.journal import read_journal
+from eunomia_appmaster.commands.serve_flags import ServeFlags
 from eunomia_appmaster.launcher import joining
+from eunomia_appmaster.launcher.access import TokenFileAccess
 from eunomia_appmaster.launcher.joining import CERTIFICATE, KEY, NODE_CA, OwnJoin
 from eunomia_appmaster.launcher.listening import ListenAddress
+from eunomia_appmaster.launcher.own_machine import OwnMachine
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
 from eunomia_appmaster.protocol import launcher_pb2 as lpb
@@ -631,6 +634,60 @@ def test_a_refused_join_leaves_no_folder_and_an_open_token_file_is_named(cluster
     own.mkdir()
     subprocess.run(command, capture_output=True, timeout=PATIENCE_SECONDS, check=False)
     assert own.exists(), "a folder that was there before stays"
+
+
+def test_a_launcher_of_the_arbiters_machine_gets_a_certificate_by_the_arbiters_token(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    service = cluster.arbiter.service
+    token = tmp_path / "launcher.token"
+    token.write_text(service.tokens.launcher)
+    (tmp_path / "address").write_text(f"{cluster.arbiter.address}\n{cluster.certificates.ca}\n")
+    access = TokenFileAccess(cluster.arbiter.address, token)
+    own = tmp_path / "launcher"
+    own.mkdir()
+    first = OwnMachine(own, NODE, cluster.arbiter.address, access)
+    name = tls_name(NODE, first.number)
+    assert names_of(first.certificate)[0] == name
+    assert service.joined.join_of(NODE) == first.number
+    assert not first.is_joined, "it has no credential: its calls keep the arbiter's token"
+    cluster.accept(first, certificate_name=name)
+    assert service.joined.certificate_name(NODE) == name
+    again = OwnMachine(own, NODE, cluster.arbiter.address, access)
+    assert again.number == first.number, "the next launcher is of the same join"
+    with pytest.raises(grpc.RpcError) as refused:
+        cluster.register(first.metadata(), NODE, certificate_name=name)
+    assert "the arbiter did not reach the node" in refused.value.details()
+    # Started without --announce, it serves on loopback without TLS again.
+    cluster.register(first.metadata(), NODE)
+    assert service.joined.certificate_name(NODE) == ""
+    # While the arbiter is away, the certificate of before serves; without one there is none.
+    token.write_text(service.tokens.launcher)
+    gone = "127.0.0.1:1"
+    away = TokenFileAccess(gone, token)
+    assert OwnMachine(own, NODE, gone, away).shown()["certificate_name"] == name
+    (own / CERTIFICATE).unlink()
+    with pytest.raises(UnreachableError):
+        OwnMachine(own, NODE, gone, away)
+
+
+def test_another_token_than_the_arbiters_gets_no_certificate(cluster: Cluster) -> None:
+    admission = lrpc.NodeAdmissionStub(cluster.channel)
+    for token in (cluster.arbiter.service.tokens.app("ana"), "launcher:x:00", ""):
+        with pytest.raises(grpc.RpcError) as refused:
+            admission.JoinNode(lpb.JoinNodeRequest(node=NODE), metadata=cluster.bearer(token))
+        assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+def test_slots_are_announced_only_where_other_machines_reach_the_arbiter() -> None:
+    beyond = {"announce": "10.0.0.1", "address": "0.0.0.0:7720"}
+    options = ServeFlags(**beyond, port_range="7800-7809").launcher_options
+    assert options[-4:] == ("--announce", "10.0.0.1", "--port-range", "7800-7809")
+    assert "--announce" not in ServeFlags().launcher_options
+    with pytest.raises(InputError, match="where other machines reach the arbiter"):
+        _ = ServeFlags(announce="10.0.0.1").launcher_options
+    with pytest.raises(InputError, match="must come with slots"):
+        _ = ServeFlags(**beyond, no_launcher=True).launcher_options
 
 
 def test_where_a_launcher_listens_follows_from_its_options(cluster: Cluster, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from eunomia.units import parse_duration
 from eunomia_appmaster.commands.console import AsJson
 from eunomia_appmaster.node.own_ends_limit import DEFAULT_LIMIT
 from eunomia_appmaster.node.supervisor import ACCEPT_LOSS
+from eunomia_appmaster.protocol.connecting import LOOPBACK, host_of
 from eunomia_appmaster.service.reserve import DEFAULT_MIB
 from eunomia_appmaster.service.settings import DEFAULT_ADDRESS, KEPT_APPS, default_state_dir
 
@@ -63,6 +64,12 @@ class ServeFlags(BaseModel):
     address: Annotated[
         str, typer.Option("--address", metavar="HOST:PORT", help="Beyond loopback only with certificates.")
     ] = DEFAULT_ADDRESS
+    announce: Annotated[
+        str, typer.Option("--announce", metavar="HOST", help="Of this machine's slots, for nodes elsewhere.")
+    ] = ""
+    port_range: Annotated[
+        str, typer.Option("--port-range", metavar="A-B", help="Ports of this machine's slots for app masters.")
+    ] = ""
     tls_cert: Annotated[Path | None, typer.Option("--tls-cert", metavar="FILE", help="Certificate, PEM.")] = None
     tls_key: Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="Its private key, PEM.")] = None
     tls_ca: Annotated[
@@ -126,9 +133,17 @@ class ServeFlags(BaseModel):
         """Options that the launcher's process gets unchanged.
 
         Raises:
-            InputError: no answer to workers on GPUs of other slots.
+            InputError: no answer to workers on GPUs of other slots; an announced address of an arbiter that no other
+                machine reaches, or without slots.
         """
-        return "--control-groups", self.control_groups, "--foreign-gpus", foreign_gpus_option(self.foreign_gpus)
+        options = ["--control-groups", self.control_groups, "--foreign-gpus", foreign_gpus_option(self.foreign_gpus)]
+        if self.announce and self.no_launcher:
+            raise InputError("--announce must come with slots", value="--no-launcher", place="--announce")
+        if self.announce and host_of(self.address) in LOOPBACK:
+            rule = "slots can be announced where other machines reach the arbiter (--address)"
+            raise InputError(rule, value=f"{self.announce} with {self.address}", place="--announce")
+        options += ["--announce", self.announce] if self.announce else []
+        return (*options, *(["--port-range", self.port_range] if self.port_range else []))
 
     @property
     def _job_limits(self) -> list[str]:

@@ -35,6 +35,7 @@ from eunomia_appmaster.launcher.node import Node, default_name
 from eunomia_appmaster.launcher.node_lease import WHEN_ALONE
 from eunomia_appmaster.launcher.orphans import Orphans
 from eunomia_appmaster.launcher.output_limit import watch_output
+from eunomia_appmaster.launcher.own_machine import OwnMachine
 from eunomia_appmaster.launcher.quotas import Quotas
 from eunomia_appmaster.launcher.server import serve
 from eunomia_appmaster.launcher.stalls import DEFAULT_GRACE_SECONDS, Stalls
@@ -146,7 +147,7 @@ async def run(options: argparse.Namespace, *, system: System = MACHINE) -> None:
         return
     zygotes.start()
     connections = Connections(most_connections(), patience_seconds=options.connection_seconds)
-    listening = _listening(options, access)
+    listening = _listening(options, access, node)
     server = await serve(node, containers, stalls, listening, connections)
     quotas = Quotas(node, containers, masters)
     tracker = Tracker(node, containers, masters, access, limit_disks=quotas.limit_users, rack=options.rack)
@@ -215,14 +216,21 @@ def _join(options: argparse.Namespace, joined: OwnJoin) -> None:
     joined.join(token)
 
 
-def _listening(options: argparse.Namespace, access: ArbiterAccess) -> ListenAddress:
-    """Return where the launcher serves app masters."""
+def _listening(options: argparse.Namespace, access: ArbiterAccess, node: Node) -> ListenAddress:
+    """Return where the launcher serves app masters: on the arbiter's own machine beyond loopback if it announces that.
+
+    Raises:
+        InputError: an address or a range of ports that cannot be, or a certificate that the arbiter refuses.
+    """
+    joined = joined_of(access)
+    if joined is None and options.announce and isinstance(access, TokenFileAccess):
+        joined = OwnMachine(node.folder, node.name, options.arbiter, access)
     return ListenAddress.chosen(
         options.arbiter,
         listen=options.listen,
         announce=options.announce,
         ports=options.port_range,
-        joined=joined_of(access),
+        joined=joined,
     )
 
 

@@ -147,6 +147,11 @@ class Node:
         record = read_json(self.launcher_file)
         return None if record is None else str(record.get("address", "")) or None
 
+    @property
+    def certificate_name(self) -> str:
+        """Name in the certificate that this launcher's service shows; empty: it serves without TLS."""
+        return str(self._published.get("certificate_name", ""))
+
     def publish(self, address: str, **certificate: str) -> None:
         """Write the address of this launcher's service for app masters to find.
 

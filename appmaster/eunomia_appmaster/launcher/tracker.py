@@ -228,6 +228,7 @@ class Tracker:
             hangs=int(os.environ.get(HANGS, "0")),
             last_hang=os.environ.get(LAST_HANG, ""),
             rack=self._rack,
+            certificate_name=self._node.certificate_name,
         )
 
     async def _beat(self) -> None:

@@ -317,6 +317,7 @@ class RegisterNodeRequest(_message.Message):
     LEASE_ENDLESS_FIELD_NUMBER: _builtins.int
     RACK_FIELD_NUMBER: _builtins.int
     UIDS_FIELD_NUMBER: _builtins.int
+    CERTIFICATE_NAME_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     """node id, [A-Za-z0-9][A-Za-z0-9._-]*; stable over restarts"""
     host: _builtins.str
@@ -362,6 +363,8 @@ class RegisterNodeRequest(_message.Message):
     lease_endless: _builtins.bool
     rack: _builtins.str
     """of a node that joins; empty: the first one, or that of its join"""
+    certificate_name: _builtins.str
+    """in the certificate that its service shows; empty: it serves without TLS"""
     @_builtins.property
     def slots(self) -> _containers.RepeatedCompositeFieldContainer[Global___Slot]: ...
     @_builtins.property
@@ -407,10 +410,11 @@ class RegisterNodeRequest(_message.Message):
         lease_endless: _builtins.bool = ...,
         rack: _builtins.str = ...,
         uids: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        certificate_name: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["app_masters", b"app_masters", "apps_folder", b"apps_folder", "boot_id", b"boot_id", "container_manager_address", b"container_manager_address", "containers", b"containers", "cpus", b"cpus", "draining", b"draining", "hangs", b"hangs", "head", b"head", "home", b"home", "host", b"host", "last_hang", b"last_hang", "launcher_id", b"launcher_id", "lease_endless", b"lease_endless", "lease_left_seconds", b"lease_left_seconds", "load", b"load", "mark", b"mark", "memory_gib", b"memory_gib", "node", b"node", "protocol", b"protocol", "python", b"python", "rack", b"rack", "slot_states", b"slot_states", "slots", b"slots", "storage_fault", b"storage_fault", "storage_hash", b"storage_hash", "uids", b"uids", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app_masters", b"app_masters", "apps_folder", b"apps_folder", "boot_id", b"boot_id", "certificate_name", b"certificate_name", "container_manager_address", b"container_manager_address", "containers", b"containers", "cpus", b"cpus", "draining", b"draining", "hangs", b"hangs", "head", b"head", "home", b"home", "host", b"host", "last_hang", b"last_hang", "launcher_id", b"launcher_id", "lease_endless", b"lease_endless", "lease_left_seconds", b"lease_left_seconds", "load", b"load", "mark", b"mark", "memory_gib", b"memory_gib", "node", b"node", "protocol", b"protocol", "python", b"python", "rack", b"rack", "slot_states", b"slot_states", "slots", b"slots", "storage_fault", b"storage_fault", "storage_hash", b"storage_hash", "uids", b"uids", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

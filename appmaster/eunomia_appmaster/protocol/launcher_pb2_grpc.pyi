@@ -206,6 +206,8 @@ class NodeAdmissionStub:
     """The token is a join token (`eunomia nodes token`). The answer's credential is the token of all later calls of this
     node. The join is journaled before the answer; the token is used once the node's registration is accepted, and until
     then serves again: the node that joined with it before is refused from then on.
+    With the arbiter's token for launchers, a launcher of the arbiter's own machine that serves beyond loopback gets the
+    certificate of its node's join, the first time of a new one; its calls keep that token.
       UNAUTHENTICATED: the token is not one of this arbiter, or it has ended, is used or revoked.
       ALREADY_EXISTS: a node of this name has a launcher that answers.
       INVALID_ARGUMENT: the message has rule, value, place. RESOURCE_EXHAUSTED: too many tries from one address.
@@ -222,6 +224,8 @@ class NodeAdmissionAsyncStub(NodeAdmissionStub):
     """The token is a join token (`eunomia nodes token`). The answer's credential is the token of all later calls of this
     node. The join is journaled before the answer; the token is used once the node's registration is accepted, and until
     then serves again: the node that joined with it before is refused from then on.
+    With the arbiter's token for launchers, a launcher of the arbiter's own machine that serves beyond loopback gets the
+    certificate of its node's join, the first time of a new one; its calls keep that token.
       UNAUTHENTICATED: the token is not one of this arbiter, or it has ended, is used or revoked.
       ALREADY_EXISTS: a node of this name has a launcher that answers.
       INVALID_ARGUMENT: the message has rule, value, place. RESOURCE_EXHAUSTED: too many tries from one address.
@@ -241,6 +245,8 @@ class NodeAdmissionServicer(metaclass=_abc_1.ABCMeta):
         """The token is a join token (`eunomia nodes token`). The answer's credential is the token of all later calls of this
         node. The join is journaled before the answer; the token is used once the node's registration is accepted, and until
         then serves again: the node that joined with it before is refused from then on.
+        With the arbiter's token for launchers, a launcher of the arbiter's own machine that serves beyond loopback gets the
+        certificate of its node's join, the first time of a new one; its calls keep that token.
           UNAUTHENTICATED: the token is not one of this arbiter, or it has ended, is used or revoked.
           ALREADY_EXISTS: a node of this name has a launcher that answers.
           INVALID_ARGUMENT: the message has rule, value, place. RESOURCE_EXHAUSTED: too many tries from one address.

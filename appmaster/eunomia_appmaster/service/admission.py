@@ -19,7 +19,7 @@ from eunomia_appmaster.service.layout import MACHINE_NOTE
 from eunomia_appmaster.service.rates import Rate, peer_of
 from eunomia_appmaster.service.refusals import header_text
 from eunomia_appmaster.service.service import Service
-from eunomia_appmaster.service.tokens import bearer
+from eunomia_appmaster.service.tokens import Role, bearer
 from eunomia_appmaster.service.tracker import answers
 
 log = structlog.get_logger()
@@ -40,6 +40,9 @@ class NodeAdmission(rpc.NodeAdmissionServicer):
         await self._tries.ask(peer_of(context), asyncio.get_running_loop().time(), context)
         if why := self._of.writing_error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, why)
+        caller = self._of.tokens.caller(context.invocation_metadata())
+        if caller is not None and caller.role is Role.LAUNCHER:
+            return await self._certify(request, context)
         async with self._changing:
             await self._token(context)
             await self._check(request, context)
@@ -53,6 +56,21 @@ class NodeAdmission(rpc.NodeAdmissionServicer):
                 request.node, _host(context), least=self._least(request.node), token=token.number
             )
             return await asyncio.shield(asyncio.ensure_future(self._join(request, token, joined, context)))
+
+    async def _certify(self, request: pb.JoinNodeRequest, context: Context) -> pb.JoinNodeResponse:
+        """Sign a certificate for a launcher on this machine, of its node's join; it is made where there is none."""
+        await self._check(request, context)
+        async with self._changing:
+            joined = self._of.joined.get(request.node)
+            if joined is None:
+                joined = self._of.joined.next(request.node, _host(context), least=self._least(request.node))
+                try:
+                    await self._of.write(joined.note())
+                except InputError as error:
+                    await context.abort(grpc.StatusCode.UNAVAILABLE, header_text(str(error)))
+                self._of.joined.keep(joined)
+                log.info("node.certified", node=joined.name, join=joined.join)
+            return await self._answer(request, joined, context)
 
     async def RenewNode(self, request: pb.JoinNodeRequest, context: Context) -> pb.JoinNodeResponse:  # noqa: N802
         """Sign another certificate of a node's present join."""

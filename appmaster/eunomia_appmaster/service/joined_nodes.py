@@ -51,6 +51,8 @@ class JoinedNodes:
 
     def __init__(self, notes: Mapping[str, Any]) -> None:
         self._nodes: dict[str, JoinedNode] = {}
+        self._plain: set[str] = set()
+        """Nodes of the arbiter's machine that have a join, and whose launchers serve on loopback now."""
         for name, content in notes.items():
             node = _read(name, content)
             if node is None:
@@ -79,7 +81,14 @@ class JoinedNodes:
     def certificate_name(self, name: str) -> str:
         """Return the name in the certificate of a node's launcher; empty: it serves without TLS."""
         join = self.join_of(name)
-        return "" if join is None else tls_name(name, join)
+        return "" if join is None or name in self._plain else tls_name(name, join)
+
+    def serves(self, name: str, *, plain: bool) -> None:
+        """Note whether a node's launcher serves without TLS, on the loopback interface of the arbiter's machine."""
+        if plain:
+            self._plain.add(name)
+        else:
+            self._plain.discard(name)
 
     def knows(self, name: str) -> bool:
         """Return whether a node has ever joined under a name, as far as notes are left."""

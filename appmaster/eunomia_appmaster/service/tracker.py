@@ -21,7 +21,7 @@ from eunomia_appmaster.service.nodes import Node, wait_for_change
 from eunomia_appmaster.service.rates import Rate, peer_of
 from eunomia_appmaster.service.refusals import header_text
 from eunomia_appmaster.service.service import Service
-from eunomia_appmaster.service.tokens import Role
+from eunomia_appmaster.service.tokens import Caller, Role
 
 log = structlog.get_logger()
 
@@ -57,7 +57,7 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
             service.storage.check(request)
             check_uids(request, self._logins)
             await self._check_own(request.node, context)
-            await self._check_reached(request)
+            await self._check_reached(request, service.tokens.caller(context.invocation_metadata()))
             async with self._registering:
                 await self._check_alone(request, context)
                 node = await self._take(request, context)
@@ -190,13 +190,15 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
             log.error("node.refused", node=node, why=why)
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, why)
 
-    async def _check_reached(self, request: pb.RegisterNodeRequest) -> None:
-        """Call a node that has joined at its address; on the arbiter's own machine the address file is enough.
+    async def _check_reached(self, request: pb.RegisterNodeRequest, caller: Caller | None) -> None:
+        """Call a node that has joined at its address; on loopback of the arbiter's machine the address file is enough.
 
         Raises:
             InputError: the address is not that of the node.
         """
         service, address = self._service, request.container_manager_address
+        own = caller is not None and caller.role is Role.LAUNCHER
+        service.joined.serves(request.node, plain=own and not request.certificate_name)
         name = service.joined.certificate_name(request.node)
         if name and self._reached.get(name) != address:
             await check_reached(address, name, service.node_authority.pem(), node=request.node)
