@@ -1,8 +1,8 @@
-"""Machines that are network namespaces of this one, with a cable between two of them that can be cut.
+"""Machines that are network namespaces of this one, of which each pair can be cut off from each other.
 
-Each machine has a namespace of its own; a pair of virtual interfaces joins the two, and the host's network has no part
-in it. A cut is silent, as one of a real network is: the neighbour's hardware address is set to one that does not exist,
-so that packets are sent and lost. Needs root and ``ip``.
+Each machine has a namespace of its own, and one more is the switch between them; the host's network has no part in it.
+A cut is silent, as one of a real network is: a neighbour's hardware address is set to one that does not exist, so that
+packets to it are sent and lost, in one direction or in both. Needs root and ``ip``.
 """
 
 import contextlib
@@ -11,7 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -69,41 +69,75 @@ class Cable:
     """The connection of two machines."""
 
     def __init__(self, one: Machine, other: Machine) -> None:
-        self._ends = ((one, other), (other, one))
-        self._is_cut = False
+        self.one, self.other = one, other
+        self._lost: list[tuple[Machine, Machine]] = []
 
     def cut(self) -> None:
         """Lose all packets, in both directions, from now on."""
-        self._is_cut = True
-        for here, there in self._ends:
-            words = ("lladdr", _NOWHERE, "nud", "permanent", "dev", here.device)
-            _ip("-n", here.name, "neigh", "replace", there.address, *words)
+        self.lose(self.one)
+        self.lose(self.other)
+
+    def lose(self, here: Machine) -> None:
+        """Lose the packets that one of the two sends to the other; those in the other direction pass."""
+        there = self.other if here == self.one else self.one
+        words = ("lladdr", _NOWHERE, "nud", "permanent", "dev", here.device)
+        _ip("-n", here.name, "neigh", "replace", there.address, *words)
+        self._lost.append((here, there))
 
     def mend(self) -> None:
         """Let packets pass again."""
-        for here, there in self._ends if self._is_cut else ():
+        while self._lost:
+            here, there = self._lost.pop()
             _ip("-n", here.name, "neigh", "del", there.address, "dev", here.device)
-        self._is_cut = False
+
+
+class Network:
+    """Machines on one switch, and the cable of each pair of them."""
+
+    def __init__(self, machines: Sequence[Machine]) -> None:
+        self.machines = tuple(machines)
+        self._cables = {frozenset(pair): Cable(*pair) for pair in itertools.combinations(machines, 2)}
+
+    def between(self, one: Machine, other: Machine) -> Cable:
+        """The connection of two machines, which no other machine has a part in."""
+        return self._cables[frozenset((one, other))]
+
+    def mend(self) -> None:
+        """Let all packets pass again."""
+        for cable in self._cables.values():
+            cable.mend()
+
+
+@contextlib.contextmanager
+def network(count: int) -> Iterator[Network]:
+    """Make machines on a switch, which is a namespace with a bridge; all are gone afterwards."""
+    mark = f"{os.getpid()}-{next(_NUMBERS)}"
+    switch = f"eun-{mark}-s"
+    machines = [Machine(f"eun-{mark}-{number}", f"10.213.0.{number}", "eun0") for number in range(1, count + 1)]
+    try:
+        _ip("netns", "add", switch)
+        _ip("-n", switch, "link", "add", "eunbr", "type", "bridge")
+        _ip("-n", switch, "link", "set", "eunbr", "up")
+        for number, machine in enumerate(machines):
+            _ip("netns", "add", machine.name)
+            _ip("-n", machine.name, "link", "set", "lo", "up")
+            port = ("peer", "name", f"port{number}", "netns", switch)
+            _ip("-n", machine.name, "link", "add", machine.device, "type", "veth", *port)
+            _ip("-n", switch, "link", "set", f"port{number}", "master", "eunbr", "up")
+            _ip("-n", machine.name, "addr", "add", f"{machine.address}/24", "dev", machine.device)
+            _ip("-n", machine.name, "link", "set", machine.device, "up")
+        yield Network(machines)
+    finally:
+        for name in (switch, *(machine.name for machine in machines)):
+            subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
 
 
 @contextlib.contextmanager
 def two_machines() -> Iterator[tuple[Machine, Machine, Cable]]:
     """Two machines and their cable; they are gone afterwards."""
-    mark = f"{os.getpid()}-{next(_NUMBERS)}"
-    one = Machine(f"eun-{mark}-a", "10.213.0.1", "eun0")
-    other = Machine(f"eun-{mark}-b", "10.213.0.2", "eun0")
-    try:
-        for machine in (one, other):
-            _ip("netns", "add", machine.name)
-            _ip("-n", machine.name, "link", "set", "lo", "up")
-        _ip("-n", one.name, "link", "add", "eun0", "type", "veth", "peer", "name", "eun0", "netns", other.name)
-        for machine in (one, other):
-            _ip("-n", machine.name, "addr", "add", f"{machine.address}/24", "dev", machine.device)
-            _ip("-n", machine.name, "link", "set", machine.device, "up")
-        yield one, other, Cable(one, other)
-    finally:
-        for machine in (one, other):
-            subprocess.run(["ip", "netns", "del", machine.name], capture_output=True, check=False)
+    with network(2) as made:
+        one, other = made.machines
+        yield one, other, made.between(one, other)
 
 
 def _ip(*words: str) -> None:

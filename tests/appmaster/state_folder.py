@@ -5,6 +5,7 @@ import dataclasses
 import os
 import re
 import shutil
+import socket
 import time
 from collections.abc import Callable, Iterator
 from enum import Enum
@@ -62,7 +63,7 @@ TABLE: dict[str, Kind] = {
     rf"apps/{APP}/master/[^/]+/trials\.csv": Kind.LEFT_OUT,
     rf"apps/{APP}/(activity/[^/]+|master/[^/]+/master\.changes)\.jsonl": Kind.LOG,
     rf"apps/{APP}/appmaster\.(out|err)\.log|{JOB}/output/[^/]+\.std(out|err)\.log": Kind.FREE,
-    rf"apps/{APP}/appmaster/(token|node_token)": Kind.AGAIN,
+    rf"apps/{APP}/appmaster/(token|node_token)\.[^/]+": Kind.AGAIN,
     rf"{CONTAINER}/container\.json": Kind.KEPT,
     rf"{CONTAINER}/(claim|start\.json|exit\.json(\.new)?|pulse|stacks\.txt)": Kind.FREE,  # not read after its end
     rf"{CONTAINER}/worker\.json": Kind.KEPT,  # container.json has it, too
@@ -154,7 +155,7 @@ def readings(state: Path) -> dict[str, Callable[[], Any]]:
     made["submission"] = lambda: Submission.read(app)
     made["search"] = lambda: _search(app)
     for name in ("token", "node_token"):
-        made[name] = lambda name=name: read_token(app / "appmaster" / name)  # type: ignore[misc]
+        made[name] = lambda name=name: read_token(app / "appmaster" / f"{name}.{socket.gethostname()}")  # type: ignore[misc]
     made["launcher.token"] = lambda: read_token(state / "run" / "launcher.token")
     made["trials"] = lambda: read_trials_file(app)
     made["activity"] = lambda: ActivityLog(app, APP).poll()

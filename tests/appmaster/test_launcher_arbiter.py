@@ -200,11 +200,12 @@ def test_an_app_master_is_started_once_and_its_end_is_reported(lab: Any) -> None
     assert len(attempts(lab)) == 1
     assert (lab.state / "apps" / "ana" / "appmaster.out.log").read_text() == "hello from ana\n"
     folder = lab.state / "apps" / "ana" / "appmaster"
-    assert read_token(folder / "token") == "anas own"
-    assert read_token(folder / "node_token") == node_token(SECRET, "ana", NODE)
+    token = folder / f"token.{NODE}"
+    assert read_token(token) == "anas own"
+    assert read_token(folder / f"node_token.{NODE}") == node_token(SECRET, "ana", NODE)
     record = lab.state / "launcher" / "app_masters" / "ana.json"
     assert b"anas own" in record.read_bytes()  # each attempt gets it from there
-    assert {path.stat().st_mode & 0o077 for path in (folder / "token", record, record.with_name("ana.json.old"))} == {0}
+    assert {path.stat().st_mode & 0o077 for path in (token, record, record.with_name("ana.json.old"))} == {0}
 
 
 def test_an_app_master_finds_its_launcher_in_the_environment(lab: Any) -> None:

@@ -174,7 +174,7 @@ def test_one_users_script_reaches_nothing_of_anothers_or_of_roots(
             "journal": str(state / "journal.sqlite"),
             "journal's log": str(state / "journal.sqlite-wal"),
             "launcher's secret": str(state / "launcher" / "secret"),
-            "other's token": str(records / "good" / "appmaster" / "token"),
+            "other's token": str(next((records / "good" / "appmaster").glob("token.*"))),
             "record": str(container / "container.json"),
             "start": str(container / "start.json"),
             "worker's record": str(container / "worker.json"),

@@ -448,9 +448,9 @@ class AppMasters:
             "EUNOMIA_APP_DIR": str(self._node.app_folder(app)),
             "EUNOMIA_STATE_DIR": str(self._node.state),
             "EUNOMIA_ADDRESS": self._arbiter,
-            "EUNOMIA_TOKEN_FILE": str(folder / "token"),
+            "EUNOMIA_TOKEN_FILE": str(folder / self._own_name("token")),
             "EUNOMIA_NODE": self._node.name,
-            "EUNOMIA_NODE_TOKEN_FILE": str(folder / "node_token"),
+            "EUNOMIA_NODE_TOKEN_FILE": str(folder / self._own_name("node_token")),
             "EUNOMIA_LAUNCHER_FILE": str(self._node.launcher_file),
             **way_to_arbiter(self._reaches(), self._node.folder, order.login),
         }
@@ -466,12 +466,16 @@ class AppMasters:
         if order.token:  # the record of an earlier version has none
             tokens["token"] = order.token
         for name, token in tokens.items():
-            path = folder / name
+            path = folder / self._own_name(name)
             path.unlink(missing_ok=True)
             with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
                 file.write(sealed_token(token))
                 if account is not None:
                     os.fchown(file.fileno(), account.uid, -1)
+
+    def _own_name(self, name: str) -> str:
+        """Name a file as this node's: a launcher that was cut off must not replace the tokens of the next attempt."""
+        return f"{name}.{self._node.name}"
 
     def _error_log(self, master: AppMasterRecord) -> Path:
         return self._node.app_folder(master.order.app) / "appmaster.err.log"
