@@ -174,3 +174,68 @@ def test_an_order_names_no_interpreter_of_the_app_masters_machine(tmp_path: Path
     assert command.fill(filling) == ["python", "train.py"]
     assert command.fill(filling, virtual_env=str(tmp_path / "gone")) == ["python", "train.py"]
     assert command.fill(filling, virtual_env=sys.prefix) == [f"{sys.prefix}/bin/python", "train.py"]
+
+
+class Answers:
+    """What the runtimes of a pair answer: which way is cut."""
+
+    def __init__(self) -> None:
+        self.cut: set[str] = set()
+        self.checks = 0
+
+    def of(self, node: str) -> "Answering":
+        return Answering(self, node)
+
+
+class Answering:
+    """The runtime of a node whose ways to the others may be cut."""
+
+    def __init__(self, answers: Answers, node: str) -> None:
+        self._answers, self._node = answers, node
+
+    def host(self) -> str:
+        return self._node
+
+    def listen(self) -> int:
+        return 4242
+
+    def connects(self, target: str) -> str:
+        self._answers.checks += 1
+        return f"no answer from {target}" if self._node in self._answers.cut else ""
+
+
+def test_two_nodes_that_are_apart_form_no_gang_until_a_check_passes(
+    runtimes: NodeRuntimes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outbox, answers = Outbox(), Answers()
+    monkeypatch.setattr(runtimes, "of", answers.of)
+    left_out = LeftOutNodes(runtimes, outbox)
+    assert left_out.may_cross(["b", "a", "b"], ["a", "b"], 0.0)
+    assert answers.checks == 2, "both ways"
+    answers.cut = {"b"}
+    assert left_out.may_cross(["a", "b"], ["a", "b"], 1.0), "it passed a moment ago"
+    assert not left_out.may_cross(["a", "b"], ["a", "b", "b"], 1.0, again=True)
+    assert not left_out.of_use("a"), "the app has fewer slots there"
+    assert left_out.of_use("b")
+    left_out.look(2.0)
+    (one,) = reported(outbox) or ()
+    assert (one.node, one.other, one.by_master, one.since) == ("a", "b", False, 1.0)
+    assert one.why == "no gang forms over b and a, for b cannot reach a (no answer from a:4242)"
+    answers.checks = 0
+    assert not left_out.may_cross(["a", "b"], [], 3.0)
+    assert answers.checks == 0, "it is known, and checked at its time"
+    answers.cut = set()
+    left_out.look(1.0 + CHECK_SECONDS)
+    assert (left_out.of_use("a"), reported(outbox)) == (True, ())
+    assert left_out.may_cross(["a", "b"], [], 2.0 + CHECK_SECONDS)
+
+
+def test_an_app_never_does_without_the_node_of_its_master_for_a_gang(
+    runtimes: NodeRuntimes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = Answers()
+    answers.cut = {"own"}
+    monkeypatch.setattr(runtimes, "of", answers.of)
+    left_out = LeftOutNodes(runtimes, Outbox())
+    assert not left_out.may_cross(["own", "z"], ["z", "z"], 0.0)
+    assert (left_out.of_use("own"), left_out.of_use("z")) == (True, False)

@@ -84,4 +84,6 @@ def test_no_app_gets_a_gpu_that_it_does_not_get_whatever_the_policy_grants(polic
 @settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
 @given(scenario=scenarios())
 def test_the_built_in_policies_serve_the_others(preset: str, scenario: Scenario) -> None:
-    run(scenario, Profile.load(preset).stages(), every=True)
+    run(
+        scenario, Profile.load(preset).stages(), every=preset != "synergy"
+    )  # it divides CPUs: what gives way stays free

@@ -35,7 +35,7 @@ class NodeChecks:
         if request.listen:
             answer.port = await self._listen(node)
         if request.connect:
-            answer.fault = answer.fault or await _connect(request.connect)
+            answer.fault = answer.fault or await _connect(request.connect, node)
         return answer
 
     def _lacks(self, request: pb.CheckNodeRequest, node: Node) -> str:
@@ -60,38 +60,19 @@ class NodeChecks:
         """Accept connections on a port for a while; returns the port."""
         if self._listening >= MOST_LISTENING:
             raise InputError(f"at most {MOST_LISTENING} checks may listen at once", value=str(self._listening + 1))
-        port = node.system.reserve_port()
-        try:
-            server = await asyncio.start_server(_hang_up, None, port.number, reuse_address=True)
-        except OSError:
-            port.close()
-            raise
+        port = await node.system.accept_for(LISTEN_SECONDS)
         self._listening += 1
 
         def end() -> None:
-            server.close()
-            port.close()
             self._listening -= 1
 
         asyncio.get_running_loop().call_later(LISTEN_SECONDS, end)
-        return port.number
+        return port
 
 
-def _hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    writer.close()
-
-
-async def _connect(target: str) -> str:
+async def _connect(target: str, node: Node) -> str:
     """Return why a connection cannot be made; empty: it can."""
     host, _, port = target.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise InputError("an address must be HOST:PORT", value=repr(target[:100]))
-    try:
-        async with asyncio.timeout(CONNECT_SECONDS):
-            _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
-    except TimeoutError:
-        return f"no answer from {target} in {CONNECT_SECONDS:g} s"
-    except OSError as error:
-        return f"{target}: {error.strerror or error}"
-    writer.close()
-    return ""
+    return await node.system.cannot_connect(host.strip("[]"), int(port), CONNECT_SECONDS)

@@ -120,6 +120,11 @@ class Conductor(JobLives):
         gangs = {node for job in self.jobs.with_gang() if job.gang is not None for node in job.gang.nodes}
         return gangs | {slot.node for slot in self.slots.slots().values()} | self.left_out.nodes()
 
+    def _may_form(self, nodes: Sequence[str], now: float, *, again: bool = False) -> bool:
+        """Return whether a gang can form over nodes, which are asked where they are several."""
+        held = [slot.node for slot in self.slots.slots().values()]
+        return len(set(nodes)) == 1 or self.left_out.may_cross(nodes, held, now, again=again)
+
     def _is_ready(self, node: str) -> bool:
         """Return whether workers can be started on a node."""
         return self._around.runtimes.is_ready(node) and self.left_out.of_use(node)
@@ -242,7 +247,9 @@ class Conductor(JobLives):
             job.odd_exits += 1
             self._suspended(job, gang, now)
         else:
-            excused = self._unformed.excuses(self.id_of(job.number), gang, ending)
+            failed = gang.crosses and ending.outcome in (GangOutcome.FAILED, GangOutcome.HUNG)
+            apart = failed and not self._may_form(gang.nodes, now, again=True)
+            excused = apart or self._unformed.excuses(self.id_of(job.number), gang, ending)
             counted = ending.outcome not in NOT_COUNTED and not excused
             if not counted:
                 times = job.interrupt(now)
@@ -404,6 +411,8 @@ class Conductor(JobLives):
     # -- gangs
 
     def _start(self, job: Job, run: TrialRun, slots: Sequence[Slot], now: float) -> None:
+        if not self._may_form([slot.node for slot in slots], now):
+            return
         try:
             gang = self.gangs.prepare(job, run, slots, self.cluster, now)
         except OSError as error:

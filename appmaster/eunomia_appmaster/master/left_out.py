@@ -1,6 +1,8 @@
 """Nodes on which an app can use no slot: what its master reports of them, and when it tries them again."""
 
 import dataclasses
+import itertools
+from collections.abc import Collection, Iterator
 from typing import Final
 
 import structlog
@@ -15,7 +17,9 @@ log = structlog.get_logger()
 REACH_SECONDS: Final = 5.0
 """Seconds between two tries to reach a node."""
 CHECK_SECONDS: Final = 30.0
-"""Seconds between two checks of a node that lacks something."""
+"""Seconds between two checks of a node that lacks something, or of two nodes that do not reach each other."""
+PASSED_SECONDS: Final = 60.0
+"""Seconds for which a check of two nodes that has passed is not repeated before a gang starts."""
 
 
 @value
@@ -25,6 +29,21 @@ class _Lack:
     why: str
     gang: GangSpec
     """The command and the working folder that were refused."""
+    since: float
+    """Unix seconds."""
+    next_at: float
+
+
+Pair = frozenset[str]
+
+
+@value
+class _Broken:
+    """Two nodes between which no gang forms."""
+
+    why: str
+    without: str
+    """The one of which the app gets no slots meanwhile."""
     since: float
     """Unix seconds."""
     next_at: float
@@ -43,12 +62,15 @@ class LeftOutNodes:
         self._away: dict[str, float] = {}
         """By node that is not reached: Unix time since when."""
         self._lacking: dict[str, _Lack] = {}
+        self._broken: dict[Pair, _Broken] = {}
+        self._passed: dict[Pair, float] = {}
+        """By pair: Unix time of its last check that passed."""
         self._reported: tuple[LeftOutReport, ...] | None = None
         """None: to be reported, whatever it is."""
 
     def nodes(self) -> set[str]:
         """Return the nodes that are tried again, with which a connection is kept."""
-        return self._away.keys() | self._lacking.keys()
+        return {*self._away, *self._lacking, *itertools.chain(*self._broken)}
 
     def lacks(self, node: str, gang: GangSpec, why: str, now: float) -> bool:
         """Note that a node refused a start for want of something; returns whether another node may have it.
@@ -66,7 +88,27 @@ class LeftOutNodes:
 
     def of_use(self, node: str) -> bool:
         """Return whether slots of a node may be used, as far as is known."""
-        return node not in self._lacking
+        return node not in self._lacking and all(node != pair.without for pair in self._broken.values())
+
+    def may_cross(self, nodes: Collection[str], slots: Collection[str], now: float, *, again: bool = False) -> bool:
+        """Return whether each two of a gang's nodes reach each other; those that were not checked lately are now.
+
+        Of two that do not, the app does without the one on which it has fewer slots, and never without its master's.
+
+        Args:
+            nodes: of the gang.
+            slots: the node of each slot of the app.
+            now: Unix time in seconds.
+            again: whether to check also what has passed lately.
+        """
+        passes = True
+        for one, other in itertools.combinations(sorted(set(nodes)), 2):
+            pair = frozenset((one, other))
+            if pair in self._broken:
+                passes = False
+            elif again or now - self._passed.get(pair, -PASSED_SECONDS) >= PASSED_SECONDS:
+                passes &= self._pass(pair, list(slots), now)
+        return passes
 
     def report_again(self) -> None:
         """Report everything with the next look: the arbiter has not heard it."""
@@ -83,6 +125,9 @@ class LeftOutNodes:
         self._away = {node: self._away.get(node, now) for node in sorted(away)}
         for node in [node for node, lack in self._lacking.items() if now >= lack.next_at]:
             self._check(node, self._lacking[node], now)
+        due = [pair for pair, broken in self._broken.items() if now >= broken.next_at]
+        for pair in due[:1]:  # one may take as long as a call
+            self._pass(pair, [], now)
         made = tuple(self._reports())
         if made != self._reported:
             self._reported = made
@@ -99,6 +144,53 @@ class LeftOutNodes:
         else:
             log.info("node.lacks_nothing", node=node)
             del self._lacking[node]
+
+    def _pass(self, pair: Pair, slots: list[str], now: float) -> bool:
+        """Check a pair, and note the outcome; returns whether it passes, or cannot be checked."""
+        one, other = sorted(pair)
+        try:
+            why = self._fault(one, other) or self._fault(other, one)
+        except (RefusedError, RuntimeAwayError) as error:
+            log.info("nodes.not_checked", nodes=[one, other], why=str(error))
+            if (broken := self._broken.get(pair)) is not None:
+                self._broken[pair] = dataclasses.replace(broken, next_at=now + CHECK_SECONDS)
+            return True
+        if not why:
+            self._passed[pair] = now
+            if self._broken.pop(pair, None) is not None:
+                log.info("nodes.reach_each_other", nodes=[one, other])
+            return True
+        self._passed.pop(pair, None)
+        known = self._broken.get(pair)
+        if known is None:
+            own = self._runtimes.own_node
+            without = min((node for node in (other, one) if node != own), key=slots.count)
+            log.warning("nodes.apart", nodes=[one, other], without=without, why=why)
+            known = _Broken(why=why, without=without, since=now, next_at=0.0)
+        self._broken[pair] = dataclasses.replace(known, why=why, next_at=now + CHECK_SECONDS)
+        return False
+
+    def _fault(self, here: str, there: str) -> str:
+        """Return why a node cannot connect to another, at a port like those of gangs; empty: it can."""
+        runtime = self._runtimes.of(there)
+        host = runtime.host()
+        target = f"[{host}]:{runtime.listen()}" if ":" in host else f"{host}:{runtime.listen()}"
+        why = self._runtimes.of(here).connects(target)
+        return why and f"{here} cannot reach {there} ({why})"
+
+    def _apart(self) -> Iterator[LeftOutReport]:
+        gone = self._away.keys() | self._lacking.keys()
+        for pair, broken in self._broken.items():
+            (other,) = pair - {broken.without}
+            if pair & gone:
+                continue  # the app does without one of them already
+            yield LeftOutReport(
+                node=broken.without,
+                other=other,
+                why=f"no gang forms over {other} and {broken.without}, for {broken.why}",
+                since=broken.since,
+                again_seconds=CHECK_SECONDS,
+            )
 
     def _reports(self) -> list[LeftOutReport]:
         own, runtimes = self._runtimes.own_node, self._runtimes
@@ -118,4 +210,4 @@ class LeftOutNodes:
             for node, lack in self._lacking.items()
             if node not in self._away
         ]
-        return made
+        return [*made, *self._apart()]

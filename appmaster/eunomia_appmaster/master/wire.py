@@ -14,6 +14,9 @@ from eunomia_appmaster.master.slots import HeldLease, Slot
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.runtimes.nodes import NodeAccess
 
+MOST_LETTERS = 400
+"""Most letters of a reason; the arbiter refuses longer texts."""
+
 # -- out of messages
 
 
@@ -126,7 +129,7 @@ def _put_rest(request: pb.AllocateRequest, reports: Reports, now: float) -> None
                 node=one.node,
                 other=one.other,
                 by_master=one.by_master,
-                why=one.why,
+                why=one.why[:MOST_LETTERS],
                 since_seconds_ago=max(0.0, now - one.since),
                 again_seconds=one.again_seconds,
             )

@@ -8,6 +8,7 @@ Left out are the parents and forks of workers (``launcher.shepherd``, ``launcher
 of the operating system, before or without the packages of this one.
 """
 
+import asyncio
 import os
 import queue
 import socket
@@ -128,6 +129,18 @@ class System(Protocol):
         """
         ...
 
+    async def accept_for(self, seconds: float) -> int:
+        """Accept connections on a free port for so many seconds, and hang up; returns the port.
+
+        Raises:
+            OSError: there is none.
+        """
+        ...
+
+    async def cannot_connect(self, host: str, port: int, seconds: float) -> str:
+        """Return why no connection is made within so many seconds; empty: it is, and hung up."""
+        ...
+
     def replace_file(self, path: Path, text: str, *, older: bool = False) -> None:
         """Write a file whole: after a kill at any moment it has its old or its new content.
 
@@ -193,6 +206,10 @@ class _BoundPort:
         self.close()
 
 
+def _hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.close()
+
+
 class MachineSystem:
     """The machine itself; see ``System``."""
 
@@ -240,6 +257,34 @@ class MachineSystem:
     def reserve_port(self) -> ReservedPort:
         """Bind a port that the system chooses."""
         return _BoundPort()
+
+    async def accept_for(self, seconds: float) -> int:
+        """Listen where a port is reserved, as a worker does."""
+        port = self.reserve_port()
+        try:
+            server = await asyncio.start_server(_hang_up, None, port.number, reuse_address=True)
+        except OSError:
+            port.close()
+            raise
+
+        def end() -> None:
+            server.close()
+            port.close()
+
+        asyncio.get_running_loop().call_later(seconds, end)
+        return port.number
+
+    async def cannot_connect(self, host: str, port: int, seconds: float) -> str:
+        """Connect by TCP."""
+        try:
+            async with asyncio.timeout(seconds):
+                _, writer = await asyncio.open_connection(host, port)
+        except TimeoutError:
+            return f"no answer from {host}:{port} in {seconds:g} s"
+        except OSError as error:
+            return f"{host}:{port}: {error.strerror or error}"
+        writer.close()
+        return ""
 
     def replace_file(self, path: Path, text: str, *, older: bool = False) -> None:
         """Write a temporary file in the same folder, and rename it into place."""

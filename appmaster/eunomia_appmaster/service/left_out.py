@@ -12,7 +12,7 @@ import numpy as np
 import structlog
 
 from eunomia.arbiter import Arbiter
-from eunomia.contract.events import MachineBack
+from eunomia.contract.events import GpusReturned, MachineBack
 from eunomia.model.leases import GpuState
 from eunomia.model.shapes import value
 from eunomia.units import NONE, AppId, Ints
@@ -23,6 +23,8 @@ from eunomia_appmaster.service.nodes import Nodes
 log = structlog.get_logger()
 
 DAY_SECONDS: Final = 86_400.0
+IDLE_SECONDS: Final = 20.0
+"""Seconds after which an app loses slots that are empty, on a node that its master does not reach."""
 
 
 @value
@@ -66,6 +68,8 @@ class LeftOutNodes:
         self._by_app: dict[str, tuple[LeftOut, ...]] = {}
         self._arbiter: Arbiter | None = None
         self._plain: Any = None
+        self._idle_since: dict[tuple[str, int], float] = {}
+        """By app and GPU: since when nothing runs on a slot that the app holds."""
 
     def serve(self, arbiter: Arbiter) -> None:
         """Hold an arbiter's rounds to it, with whichever stages it has now."""
@@ -102,6 +106,38 @@ class LeftOutNodes:
         if names != {one.node for one in before}:
             self._follow()
         return [event for node in back[:1] for event in self._round(node)]
+
+    def pairs(self) -> set[frozenset[str]]:
+        """Return the pairs of nodes that do not reach each other, as far as an app master has found."""
+        return {frozenset((one.node, one.other)) for found in self._by_app.values() for one in found if one.other}
+
+    def idle(self, now: float) -> list[GpusReturned]:
+        """Return what gives back slots on which nothing runs, and which an app's master cannot give to a job.
+
+        What ran there may have ended without its app master's knowledge.
+
+        Args:
+            now: seconds of an even clock.
+        """
+        found = [(app, gpu) for app in self._by_app for gpu in self._idle(app)]
+        self._idle_since = {key: self._idle_since.get(key, now) for key in found}
+        due: dict[str, list[int]] = {}
+        for (app, gpu), since in self._idle_since.items():
+            if now - since >= IDLE_SECONDS:
+                due.setdefault(app, []).append(gpu)
+        return [GpusReturned(app=AppId(app), gpus=tuple(sorted(gpus))) for app, gpus in due.items()]
+
+    def _idle(self, app: str) -> Iterator[int]:
+        layout, arbiter = self._nodes.layout, self._arbiter
+        row = NONE if arbiter is None else arbiter.view.app_row(AppId(app))
+        if layout is None or arbiter is None or row == NONE:
+            return
+        held = arbiter.view.gpus
+        for one in self.of(app):
+            for gpu in layout.gpus_of(one.node) if one.by_master else ():
+                mine = held.app[gpu] == row and held.state[gpu] == GpuState.HELD
+                if mine and self._nodes.is_empty(one.node, layout.places[gpu].slot):
+                    yield gpu
 
     def keep_only(self, apps: Iterable[str]) -> None:
         """Forget all apps but these."""

@@ -105,8 +105,15 @@ class Repair:
             self._move_app(claim)
 
     def _move_job(self, claim: int) -> None:
-        """Move a gang whole to GPUs of its type, else exchange it with another of its size, else let it give way."""
-        gpus = self._placed[claim]
+        """Move a gang whole to GPUs of its type, else exchange it with another of its size, else let it give way.
+
+        One that runs goes on where it is rather than elsewhere, or at a smaller size.
+        """
+        gpus, held = self._placed[claim], self._held_by(claim)
+        stays = bool(held) and set(held) <= self._free | set(gpus)
+        if stays and len(held) == len(gpus):
+            self._set(claim, held)
+            return
         good = [gpu for gpu in gpus if self._is_allowed(claim, gpu)]
         pool = [*good, *sorted(gpu for gpu in self._free if self._is_allowed(claim, gpu))]
         found = self._chosen(pool, len(gpus), gpus)
@@ -129,6 +136,9 @@ class Repair:
             )
             self._placed[claim], self._placed[other] = self._placed[other], gpus
             return
+        if stays and len(held) < len(gpus):
+            self._set(claim, held)
+            return
         row, outside = self._rows[claim], self._outside(claim)
         sizes = [int(size) - outside for size in self._menus.sizes(row)]
         for size in sorted((size for size in sizes if 0 < size < len(gpus)), reverse=True):
@@ -137,6 +147,10 @@ class Repair:
                 self._set(claim, found)
                 return
         self._set(claim, [])
+
+    def _held_by(self, claim: int) -> list[int]:
+        """Return the GPUs on the offer that a claim holds."""
+        return [gpu for gpu in self._offer.gpus.tolist() if self._holder[gpu] == self._rows[claim]]
 
     def _outside(self, claim: int) -> int:
         """Return how many GPUs a job keeps that are not on the offer."""
@@ -165,7 +179,8 @@ class Repair:
             counts = Counter(self._machine[gpu] for gpu in gpus)
             like = [gpu for gpu in self._free if self._type[gpu] == self._type[bad] and self._is_allowed(claim, gpu)]
             if like:
-                found = min(like, key=lambda gpu: (-counts[self._machine[gpu]], gpu))
+                row = self._rows[claim]
+                found = min(like, key=lambda gpu: (self._holder[gpu] != row, -counts[self._machine[gpu]], gpu))
                 self._free.remove(found)
                 self._free.add(bad)
                 self._spare.add(bad)
@@ -208,6 +223,7 @@ class Repair:
 
     def _hand_on(self) -> None:
         """Give what was taken away to claims that got nothing, in the policy's order, then to others that wait."""
+        self._restore()
         for claim in self._claims_for_more():
             if not self._spare:
                 return
@@ -216,11 +232,31 @@ class Repair:
             else:
                 self._give_app(claim)
 
+    def _restore(self) -> None:
+        """Let those go on that would have left for a claim that gave way: else each round would end and start them."""
+        for row in sorted({self._holder[gpu] for gpu in self._spare} - {NONE}):
+            if row not in self._rows:
+                if not self._may_grow():
+                    continue
+                self._rows.append(row)
+            claim = self._rows.index(row)
+            if claim in self._fewer:
+                continue
+            if not self._is_job:
+                own = [gpu for gpu in sorted(self._spare) if self._holder[gpu] == row]
+                self._take(claim, [*self._placed.get(claim, ()), *own])
+            elif not self._placed.get(claim) and set(held := self._held_by(claim)) <= self._spare | self._free:
+                self._take(claim, held)
+
+    def _may_grow(self) -> bool:
+        """Return whether claims may be added."""
+        claims = self._allocation.claims
+        return claims.weight is None and claims.job_kind is None
+
     def _claims_for_more(self) -> Iterator[int]:
         order: list[int] = self._allocation.order.tolist()
         yield from dict.fromkeys([*order, *range(len(self._rows))])
-        claims = self._allocation.claims
-        if claims.weight is not None or claims.job_kind is not None:
+        if not self._may_grow():
             return
         known = set(self._rows)
         waiting = [job for job in self._offer.candidates.tolist() if job in self._snapshot.index.waiting]

@@ -116,12 +116,12 @@ class Service:
         )
         self.gpu_hours = GpuHours(self.users, self.apps, system=system)
         self.joined = JoinedNodes(journal.notes(JOINED_NOTE))
-        self.upkeep = Upkeep(self.nodes, self.apps, journal, self.joined)
+        self.left_out = LeftOutNodes(self.nodes)
+        self.upkeep = Upkeep(self.nodes, self.apps, journal, self.joined, self.left_out, system=system)
         self.join_tokens = JoinTokens(journal.notes(JOIN_NOTE), system=system)
         self.node_authority = NodeAuthority(settings.state_dir)
         self.tokens = Tokens(kept.secret, users=self.users, issue_of=self.apps.issue_of, joined=self.joined)
         self.sessions: dict[str, Session] = {}
-        self.left_out = LeftOutNodes(self.nodes)
         least = MOST_HEARTBEATS * float(settings.heartbeat)
         self.stalled_masters = StalledMasters(max(float(settings.app_master_silence), least), self.nodes.clock)
         self.news_writer = NewsWriter(
@@ -392,6 +392,7 @@ class Service:
             await self.look()
             async with self.driver.lock:
                 self.driver.put(*self.upkeep.look(self.view))
+                self.driver.put(self.left_out.idle(self.system.monotonic()))
                 self.driver.put(*self.gpu_hours.look(self.view, self.driver.clock.now()))
                 self.forget()
 

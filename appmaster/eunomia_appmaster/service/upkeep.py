@@ -19,9 +19,12 @@ from eunomia.model.leases import GpuState
 from eunomia.model.shapes import value
 from eunomia.units import NEVER, NONE, Seconds
 from eunomia.words import did_you_mean
+from eunomia_appmaster.node.system import MACHINE, System
 from eunomia_appmaster.service.apps import SubmittedApps
 from eunomia_appmaster.service.joined_nodes import JoinedNodes
 from eunomia_appmaster.service.layout import MACHINE_NOTE, Layout
+from eunomia_appmaster.service.left_out import LeftOutNodes
+from eunomia_appmaster.service.master_places import MasterPlaces
 from eunomia_appmaster.service.nodes import Node, Nodes
 
 log = structlog.get_logger()
@@ -68,10 +71,22 @@ class Upkeep:
         apps: whose masters run on them.
         journal: has the notes of orders and machines.
         joined: the nodes with a credential of their own, which ends when they leave.
+        left_out: the nodes that app masters do not reach; None: they reach all.
+        system: has the machine's clock.
     """
 
-    def __init__(self, nodes: Nodes, apps: SubmittedApps, journal: Journal, joined: JoinedNodes) -> None:
+    def __init__(
+        self,
+        nodes: Nodes,
+        apps: SubmittedApps,
+        journal: Journal,
+        joined: JoinedNodes,
+        left_out: LeftOutNodes | None = None,
+        *,
+        system: System = MACHINE,
+    ) -> None:
         self._nodes, self._apps, self._journal, self._joined = nodes, apps, journal, joined
+        self._places, self._system = MasterPlaces(nodes, left_out or LeftOutNodes(nodes)), system
         self._orders = {name: Order.read(made) for name, made in journal.notes(NODE_NOTE).items()}
         self._most = max(map(_size_left, journal.notes(MACHINE_NOTE).values()), default=0)
         self._mark()
@@ -191,17 +206,20 @@ class Upkeep:
         return free and not any(state.busy for state in known.slot_states.values())
 
     def _moved(self, view: ClusterView) -> Iterator[Any]:
-        """Move the masters of apps whose node is gone, lost, or drained and empty; yields these apps.
+        """Move the masters of apps whose node is gone, lost, drained and empty, or cut off; yields these apps.
 
         The attempts go on above those that any node has reported: the former master is superseded if it lives.
         """
         up = {node.name for node in self._nodes if node.is_up}
         for app in self._apps.live if up else ():
             node = self._nodes.get(app.node)
-            if app.node in up or not (node is None or self._is_over(view, node)):
+            over = app.node not in up and (node is None or self._is_over(view, node))
+            better = "" if over else self._places.better(view, app, self._system.unix_time())
+            if not over and not better:
                 continue
             app.attempts = 1 + max([app.attempts, *(one.attempt for one in self._nodes.masters_of(app.name))])
-            former, app.node = app.node, self._nodes.with_least(Counter(each.node for each in self._apps.live))
+            load = Counter(each.node for each in self._apps.live)
+            former, app.node = app.node, better or self._nodes.with_least(load)
             log.warning("app_master.moved", app=app.name, before=former, node=app.node, attempt=app.attempts)
             yield app
 

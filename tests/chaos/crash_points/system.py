@@ -83,6 +83,14 @@ class VirtualSystem:
         """Returns a port; the simulated workers use none."""
         return _NoPort()
 
+    async def accept_for(self, seconds: float) -> int:
+        """Returns a port; all nodes reach each other."""
+        return 1
+
+    async def cannot_connect(self, host: str, port: int, seconds: float) -> str:
+        """Returns that it can."""
+        return ""
+
     def replace_file(self, path: Path, text: str, *, older: bool = False) -> None:
         """Write a file, with a point before and after the write."""
         with self._points(path):
