@@ -211,30 +211,32 @@ def test_a_token_is_used_once_unless_it_is_reusable(cluster: Cluster) -> None:
     assert [(token.number, [*token.used_by]) for token in known] == [(1, ["b08"]), (2, ["b09", "b10"])]
 
 
-@pytest.mark.parametrize(
-    ("wrong", "why"),
-    [
-        ({"container_manager_address": "127.0.0.1:1"}, "the arbiter did not reach the node"),
-        ({"storage_hash": "0" * 64}, "apps"),
-        ({"version": "0.0.1"}, "must have the arbiter's Eunomia"),
-        ({"python": "2.7"}, "Python 2.7"),
-        ({"rack": "/"}, "a rack must have a name"),
-        ({"slot_states": [lpb.SlotState(slot=0, highest_epoch=10_000)]}, "must have seen no order of another arbiter"),
-        ({"slots": [lpb.Slot(index=1, gpu_type="cpu", cpus=-1.0)]}, "cpus"),
-    ],
-)
-def test_a_join_that_is_refused_leaves_its_token_as_it_was(cluster: Cluster, wrong: dict[str, Any], why: str) -> None:
-    token, node = cluster.token(), cluster.node("b08")
-    node.join(token)
-    with pytest.raises(grpc.RpcError) as refused:
-        cluster.accept(node, **wrong)
-    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-    assert why in refused.value.details()
-    assert cluster.arbiter.service.nodes.get("b08") is None
-    (known,) = cluster.client("ListJoinTokens", pb.ListJoinTokensRequest()).tokens
-    assert [*known.used_by] == []
+MENDABLE: list[tuple[dict[str, Any], str]] = [
+    ({"container_manager_address": "127.0.0.1:1"}, "the arbiter did not reach the node"),
+    ({"storage_hash": "0" * 64}, "apps"),
+    ({"version": "0.0.1"}, "must have the arbiter's Eunomia"),
+    ({"python": "2.7"}, "Python 2.7"),
+    ({"rack": "/"}, "a rack must have a name"),
+    ({"slot_states": [lpb.SlotState(slot=0, highest_epoch=10_000)]}, "must have seen no order of another arbiter"),
+    ({"slots": [lpb.Slot(index=1, gpu_type="cpu", cpus=-1.0)]}, "cpus"),
+]
+"""What is wrong with a registration, and what the refusal says."""
+
+
+def test_a_join_that_is_refused_leaves_its_token_as_it_was(cluster: Cluster) -> None:
+    token = cluster.token()
+    for number, (wrong, why) in enumerate(MENDABLE):
+        node = cluster.node("b08", f"try-{number}")  # on a folder of its own: the same token serves
+        node.join(token)
+        with pytest.raises(grpc.RpcError) as refused:
+            cluster.accept(node, **wrong)
+        assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert why in refused.value.details()
+        assert cluster.arbiter.service.nodes.get("b08") is None
+        (known,) = cluster.client("ListJoinTokens", pb.ListJoinTokensRequest()).tokens
+        assert [*known.used_by] == []
     cluster.restart()
-    again = cluster.node("b08", "mended")  # on a folder of its own: the same token serves
+    again = cluster.node("b08", "mended")
     again.join(token)
     cluster.accept(again)
     (known,) = cluster.client("ListJoinTokens", pb.ListJoinTokensRequest()).tokens

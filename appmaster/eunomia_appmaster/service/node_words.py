@@ -91,10 +91,12 @@ class NodeWords:
             kind: number of the GPU type that it asks for; -1: any.
         """
         service, view = self._service, self._service.view
-        cluster = view.cluster
-        there = cluster.present() if kind == NONE else cluster.present()[cluster.gpu_type[cluster.present()] == kind]
-        idle = {gpu for node in service.nodes if self.state(node) != UP for gpu in self._gpus(node)}
-        serves = sum(view.gpus.state[gpu] != GpuState.DOWN and gpu not in idle for gpu in there.tolist())
+        there = view.cluster.present()
+        if kind != NONE:
+            there = there[view.cluster.gpu_type[there] == kind]
+        up = there[view.gpus.state[there] != GpuState.DOWN]
+        idle = [gpu for node in service.nodes if self.state(node) != UP for gpu in self._gpus(node)]
+        serves = int(up.size - np.isin(up, idle).sum()) if idle else int(up.size)
         if least <= serves:
             return ""
         most = service.upkeep.most_slots
