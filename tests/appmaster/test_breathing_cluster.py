@@ -4,6 +4,7 @@ The order is that of real minutes; the next event follows once `eunomia nodes` a
 once. The arbiter is killed between any two.
 """
 
+import contextlib
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -86,10 +87,17 @@ class Scene:
 
     # -- what `explain` says
 
+    def explained(self) -> list[str]:
+        """What is said of each search; empty: the arbiter does not answer, on a machine with much to do."""
+        with contextlib.suppress(AssertionError):
+            return [self.cluster.eunomia("explain", app) for app in SEARCHES]
+        return []
+
     def check_explained(self) -> None:
         """See that jobs wait, and that `explain` names only slots of nodes that are up among those that free them."""
-        up = {node for node, state in self.cluster.states().items() if state == "up"}
-        texts = [self.cluster.eunomia("explain", app) for app in SEARCHES]
+        states = wait(self.cluster.states, "the nodes")
+        up = {node for node, state in states.items() if state == "up"}
+        texts = wait(self.explained, "explanations")
         waits = [text for text in texts if " WAITING " in text]
         assert waits, texts
         for text in waits:
@@ -115,7 +123,7 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
         yield Scene(made)
 
 
-@pytest.mark.parametrize("at_once", [False], ids=["shown"])
+@pytest.mark.parametrize("at_once", [False, True], ids=["shown", "at-once"])
 def test_searches_finish_while_nodes_come_and_go_and_the_arbiter_is_killed_between(scene: Scene, at_once: bool) -> None:
     scene.begin()
     made = scene.cluster

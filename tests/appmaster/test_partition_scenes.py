@@ -5,7 +5,9 @@ side, and one has not. Afterwards a log of writes by fence shows that no writer 
 job went on from the newest writer's state; records of containers and the journal show that no slot was given twice.
 """
 
+import shutil
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,6 +26,8 @@ END_SECONDS = 600.0
 STEPS = 5000
 EVERY = 40
 """Steps between two checkpoints of a job."""
+DIGITS = Path(__file__).with_name("training_digits.py")
+GANG_EPOCHS = 40
 needs_bindfs = pytest.mark.skipif(not HAS_BINDFS, reason="stopped storage needs bindfs")
 
 
@@ -192,3 +196,53 @@ def stop_storage_within_a_save(scene: Scene) -> None:
 def test_a_node_whose_storage_stops_for_three_leases(scene: Scene, cut: Callable[[Scene], None], befalls: str) -> None:
     scene.begin(mounts=True)
     cut_off(scene, cut, befalls, 3.0 * LEASE_SECONDS)
+
+
+@pytest.mark.parametrize("cut", [both_ways, between_nodes, pytest.param(stop_storage, marks=needs_bindfs)])
+def test_a_partition_of_ninety_seconds_at_the_default_lease(scene: Scene, cut: Callable[[Scene], None]) -> None:
+    """The node's work is ordered to leave 72 s after the last answer, and the node is lost 95 s after it, if ever."""
+    scene.begin(lease=90.0, mounts=cut is stop_storage)
+    cut(scene)
+    time.sleep(90.0)
+    scene.recover()
+    scene.ends()
+    scene.check(moved=False, jobs=cut is not stop_storage)
+
+
+GANG = """
+[app]
+name = "wide"
+[job]
+command = "{python} train.py --epochs {epochs} --final wide.pt"
+slots = 2
+checkpoint_every = "2s"
+retries = 3
+"""
+
+
+@pytest.fixture
+def gang(scene: Scene) -> Scene:
+    """Two nodes of one slot, and an app whose only job is a gang over both; it is not submitted yet."""
+    made = scene.cluster
+    made.start_arbiter("--node-lease", f"{LEASE_SECONDS}s")
+    scene.one, scene.two = made.join("one", slots=1), made.join("two", slots=1)
+    shutil.copy(DIGITS, made.folder / "train.py")
+    (made.folder / "wide.toml").write_text(GANG.format(python=sys.executable, epochs=GANG_EPOCHS))
+    return scene
+
+
+@pytest.mark.parametrize("befalls", BEFALLS)
+@pytest.mark.parametrize("trains", [False, True], ids=["before-it-forms", "while-it-trains"])
+def test_the_two_nodes_of_a_gang_that_do_not_reach_each_other(gang: Scene, trains: bool, befalls: str) -> None:
+    made = gang.cluster
+    if not trains:
+        between_nodes(gang)
+    made.eunomia("submit", str(made.folder / "wide.toml"))
+    if trains:
+        wait(lambda: list(made.state.glob("apps/wide/1/checkpoints/*/*.json")), "the gang has saved")
+        between_nodes(gang)
+    gang.befall(befalls)
+    time.sleep(45.0)  # a gang that makes no step is ended as hung after 30 s
+    gang.recover()
+    wait(lambda: made.app_states() == {"wide": "finished"}, "it finishes", END_SECONDS)
+    gang.check(moved=False)
