@@ -120,6 +120,18 @@ def test_the_commands_list_drain_and_remove_a_node_and_its_launcher_ends(
     eventually(lambda: "annex" in said("nodes", *where), "it joined again")
 
 
+def test_the_arbiter_goes_on_without_the_node_of_its_own_machine(made: Supervisor, annex: Annex) -> None:
+    with client(made) as arbiter:
+        eventually(lambda: alive(arbiter).get("annex"), "it joined")
+        (head,) = [node for node in alive(arbiter) if node != "annex"]
+        assert made.launcher is not None
+        arbiter.remove_node(head)
+        eventually(lambda: not made.launcher._thread.is_alive(), "its launcher has ended, and is not started again")
+        made.check()
+        assert alive(arbiter) == {"annex": True}
+        assert arbiter.health().slots == 1
+
+
 def test_an_arbiter_without_a_launcher_waits_for_the_first_node(tmp_path: Path) -> None:
     with supervisor(tmp_path, launcher=False) as made, client(made) as arbiter:
         assert not arbiter.health().ready

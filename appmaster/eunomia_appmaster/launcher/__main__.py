@@ -47,6 +47,7 @@ from eunomia_appmaster.node.accounts import Account
 from eunomia_appmaster.node.beats import beat
 from eunomia_appmaster.node.connections import PATIENCE_SECONDS, Connections, most_connections, watch
 from eunomia_appmaster.node.control_groups import DEVICES, choose
+from eunomia_appmaster.node.exit_codes import REMOVED
 from eunomia_appmaster.node.garbage import collect_garbage
 from eunomia_appmaster.node.gpu_locks import GpuLocks, inherited
 from eunomia_appmaster.node.process_name import name_process
@@ -349,9 +350,9 @@ def main() -> None:
         with contextlib.suppress(KeyboardInterrupt):
             asyncio.run(run(options))
     except RemovedError as error:
-        # Its service manager does not start it again; the head's launcher is `serve`'s, which goes by the code.
+        # Its service manager does not start it again, nor does `serve` the launcher of the head.
         sys.stderr.write(f"{options.node}: removed from the cluster; what ran here has ended ({error})\n")
-        sys.exit(error.exit_code if options.node_dir is None else 0)
+        sys.exit(REMOVED if options.node_dir is None else 0)
     except EunomiaError as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(error.exit_code)

@@ -23,6 +23,7 @@ from eunomia.journal.journal import Journal
 from eunomia.model.shapes import value
 from eunomia_appmaster.node import local_machine
 from eunomia_appmaster.node.beats import DEFAULT_SILENCE_SECONDS, HANGS, LAST_HANG, STACKS, VARIABLE, Beats, end_hung
+from eunomia_appmaster.node.exit_codes import BAD_INPUT, NOT_STARTED, REMOVED
 from eunomia_appmaster.node.gpu_locks import GpuLocks, Holder
 from eunomia_appmaster.node.kept_files import read_kept
 from eunomia_appmaster.node.mark_file import MARK
@@ -46,8 +47,6 @@ MOST_FAILURES = 8
 STOP_SECONDS = 20.0
 END_SECONDS = 60.0
 """Seconds that a launcher may take to end what an earlier one left, without those in which it waits for a core."""
-BAD_INPUT = 2
-NOT_STARTED = 126
 ACCEPT_LOSS: Final = "--accept-loss"
 """An option of the arbiter's first process; a restarted one asks again."""
 
@@ -164,6 +163,10 @@ class Child:
                 with _unheard():
                     log.error("process.not_started", name=self.name, why=str(error))
             if self._stopping.is_set():
+                return
+            if code == REMOVED:
+                with _unheard():
+                    log.warning("process.removed", name=self.name, what="its machine has no slots until the next serve")
                 return
             lasted = time.monotonic() - began
             failures = 0 if lasted > HEALTHY_SECONDS else failures + 1
