@@ -53,8 +53,8 @@ class Cluster:
     def bearer(token: str) -> tuple[tuple[str, str], ...]:
         return (("authorization", f"Bearer {token}"),)
 
-    def register(self, metadata: tuple[tuple[str, str], ...], node: str, **more: Any) -> lpb.RegisterNodeResponse:
-        request = lpb.RegisterNodeRequest(
+    def registration(self, node: str) -> lpb.RegisterNodeRequest:
+        return lpb.RegisterNodeRequest(
             version=VERSION,
             python=PYTHON,
             protocol=PROTOCOL,
@@ -67,6 +67,9 @@ class Cluster:
             launcher_id=f"{node}'s first",
             storage_hash=self.arbiter.service.storage.hash,
         )
+
+    def register(self, metadata: tuple[tuple[str, str], ...], node: str, **more: Any) -> lpb.RegisterNodeResponse:
+        request = self.registration(node)
         request.MergeFrom(lpb.RegisterNodeRequest(**more))
         tracker = lrpc.ResourceTrackerStub(self.channel)
         return tracker.RegisterNode(request, metadata=metadata, timeout=PATIENCE_SECONDS)
@@ -545,16 +548,18 @@ def test_the_nodes_ca_is_private_and_a_damaged_one_names_the_cure(tmp_path: Path
 class Machine:
     """A launcher that joins with a token from standard input; its folder is its own."""
 
-    def __init__(self, cluster: Cluster, node: str, token: str = "", *options: str, folder: str = "") -> None:
+    def __init__(
+        self, cluster: Cluster, node: str, token: str = "", *options: str, folder: str = "", log: str = ""
+    ) -> None:
         self.folder = cluster.folder / (folder or node)
         self.folder.mkdir(exist_ok=True)
         command = [sys.executable, "-m", "eunomia_appmaster.launcher", "--state", str(self.folder)]
         command += ["--apps", str(cluster.arbiter.settings.apps)]
         command += ["--node-dir", str(self.folder), "--node", node, "--slots", "1", "--cpu-only", "--no-zygote"]
         command += ["--arbiter", cluster.arbiter.address, *(["--join", "-"] if token else []), *options]
-        self.log = cluster.folder / f"{node}.log"
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log)
+        self.log = cluster.folder / f"{log or node}.log"
+        with self.log.open("wb") as output:
+            self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=output, stderr=output)
         assert self.process.stdin is not None
         self.process.stdin.write(token.encode())
         self.process.stdin.close()

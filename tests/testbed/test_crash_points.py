@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from chaos.crash_points.enumeration import KINDS, differences, enumerate_points, stopped, table, undisturbed
+from chaos.crash_points.joining import MACHINE
 from chaos.crash_points.script import SCRIPTS
 from chaos.crash_points.world import APP_MASTER, ARBITER, CUT_SECONDS, LAUNCHER, run_once
 from eunomia.arbiter import Arbiter
@@ -47,6 +48,33 @@ def test_the_start_of_a_gang_over_two_nodes_survives_a_stop_at_each_of_its_point
 @pytest.mark.timeout(3600)
 def test_a_gang_over_two_nodes_survives_a_stop_at_every_point() -> None:
     runs = list(enumerate_points(SCRIPTS["nodes"], processes=2))
+    assert {run.point: run.differences for run in runs if run.differences} == {}
+    assert len(runs) > 240
+
+
+@pytest.mark.parametrize(("script", "call"), [("joins", "JoinNode"), ("leaves", "RemoveNode")])
+def test_a_join_and_a_removal_survive_a_stop_of_either_side_while_they_are_written_down(script: str, call: str) -> None:
+    found = {}
+    for kind in SCRIPTS[script].kinds:
+        expected = undisturbed(SCRIPTS[script], kind)
+        named = [number for number, point in enumerate(expected.points, 1) if f": {call}: " in point]
+        numbers = {
+            ARBITER: range(min(named, default=1), max(named, default=0) + 1),
+            MACHINE: [at for at, point in enumerate(expected.points, 1) if "joined.json: " in point],
+        }
+        for number in numbers[kind]:
+            point = expected.points[number - 1]
+            found[f"{number} {point}"] = stopped(SCRIPTS[script], kind, number, expected).differences
+    assert {point: differences for point, differences in found.items() if differences} == {}
+    assert any("journal: after the commit" in point for point in found)
+    assert any("joined.json: after it is re" in point for point in found)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("script", ["joins", "leaves"])
+def test_a_machine_that_joins_and_is_removed_survives_a_stop_at_every_point(script: str) -> None:
+    runs = list(enumerate_points(SCRIPTS[script], processes=2))
     assert {run.point: run.differences for run in runs if run.differences} == {}
     assert len(runs) > 240
 

@@ -5,6 +5,7 @@ it was given back. So a lost answer, a restarted launcher and a restarted arbite
 """
 
 import asyncio
+import math
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
@@ -112,7 +113,6 @@ class Node:
         self.slots = frozenset(slot.index for slot in request.slots)
         self.unlike = self.left = False
         self.slot_states, self.containers, self.app_masters = {}, {}, {}
-        self.lease.heard(request.lease_left_seconds, endless=request.lease_endless)
         self.hear(request.containers, request.app_masters, request.slot_states, draining=request.draining)
         self.order(frozenset(), force=True)
 
@@ -280,7 +280,13 @@ class Nodes:
         """Apply a registration; slots that the layout does not have are not used."""
         node = self._nodes.setdefault(request.node, Node(request.node, system=self._system))
         node.register(request)
+        self.hear_lease(node, request.lease_left_seconds, endless=request.lease_endless)
         return node
+
+    def hear_lease(self, node: Node, left_seconds: float, *, endless: bool) -> None:
+        """Apply what a node says is left of its lease; no more than any that it may have been given."""
+        most = math.inf if node.is_head else self.leases.longest
+        node.lease.heard(min(left_seconds, most), endless=endless and node.is_head)
 
     def move_to(self, layout: Layout) -> None:
         """Know the machines of another layout; nodes without a slot in it are forgotten."""

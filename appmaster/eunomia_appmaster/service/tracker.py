@@ -56,7 +56,7 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
             check_versions(request)
             service.storage.check(request)
             check_uids(request, self._logins)
-            await self._check_own(request.node, context)
+            await self._check_own(request.node, context, head=request.head)
             await self._check_reached(request, service.tokens.caller(context.invocation_metadata()))
             async with self._registering:
                 await self._check_alone(request, context)
@@ -95,7 +95,8 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
         node = await self._known(request, context)
         node.calls += 1
         node.load = request.load
-        node.lease.heard(request.lease_left_seconds, endless=request.lease_endless)
+        service = self._service
+        service.nodes.hear_lease(node, request.lease_left_seconds, endless=request.lease_endless)
         node.clock_offset.hear(request.sent_at, self._service.system.unix_time())
         node.hear(request.containers, request.app_masters, request.slot_states, draining=request.draining)
         await self._service.look()
@@ -182,11 +183,12 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
         log.error("node.refused", node=request.node, why=why)
         await context.abort(grpc.StatusCode.ALREADY_EXISTS, why)
 
-    async def _check_own(self, node: str, context: Context) -> None:
-        """Refuse a joined node's credential for another node."""
+    async def _check_own(self, node: str, context: Context, *, head: bool = False) -> None:
+        """Refuse a joined node's credential for another node, or for the arbiter's own machine."""
         caller = self._service.tokens.caller(context.invocation_metadata())
-        if caller is not None and caller.role is Role.NODE and caller.node != node:
-            why = f'a node may speak for itself alone, but got "{node[:100]}" from {caller.node}'
+        if caller is not None and caller.role is Role.NODE and (caller.node != node or head):
+            whose = "the arbiter's own machine" if head else f'"{node[:100]}"'
+            why = f"a node may speak for itself alone, but got {whose} from {caller.node}"
             log.error("node.refused", node=node, why=why)
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, why)
 

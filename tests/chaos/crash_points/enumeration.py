@@ -4,6 +4,7 @@ import multiprocessing
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from chaos.crash_points.joining import MACHINE
 from chaos.crash_points.world import APP_MASTER, ARBITER, LAUNCHER, AppSpec, Outcome, run_once
 from eunomia.model.shapes import builds, value
 
@@ -38,6 +39,13 @@ class Script:
     slots: int
     """Of each node."""
     nodes: int = 1
+    scene: str = ""
+    """``joins``: a machine joins with a token, before the apps are submitted; ``leaves``: it is removed later, too."""
+
+    @property
+    def kinds(self) -> Sequence[str]:
+        """Kinds of processes that are stopped."""
+        return (ARBITER, MACHINE) if self.scene else KINDS
 
 
 def undisturbed(script: Script, kind: str) -> Outcome:
@@ -46,7 +54,7 @@ def undisturbed(script: Script, kind: str) -> Outcome:
     Raises:
         RuntimeError: it breaks a rule by itself.
     """
-    outcome = run_once(script.apps, slots=script.slots, nodes=script.nodes, kind=kind)
+    outcome = run_once(script.apps, slots=script.slots, nodes=script.nodes, scene=script.scene, kind=kind)
     if outcome.broken:
         raise RuntimeError(f"the undisturbed run must be clean: {outcome.broken}")
     return outcome
@@ -54,7 +62,9 @@ def undisturbed(script: Script, kind: str) -> Outcome:
 
 def stopped(script: Script, kind: str, number: int, expected: Outcome) -> Stopped:
     """Stop at one point and hold the end against the expected one."""
-    outcome = run_once(script.apps, slots=script.slots, nodes=script.nodes, kind=kind, stop_at=number)
+    outcome = run_once(
+        script.apps, slots=script.slots, nodes=script.nodes, scene=script.scene, kind=kind, stop_at=number
+    )
     found = list(outcome.broken)
     if outcome.points[:number] != expected.points[:number]:
         found.append("it went another way before the stop")
@@ -79,18 +89,18 @@ def differences(expected: object, seen: object, where: str = "") -> list[str]:
 
 
 def enumerate_points(
-    script: Script, kinds: Sequence[str] = KINDS, *, processes: int = 1, part: tuple[int, int] = (0, 1)
+    script: Script, kinds: Sequence[str] = (), *, processes: int = 1, part: tuple[int, int] = (0, 1)
 ) -> Iterator[Stopped]:
     """Stop at every point of the script, one run each.
 
     Args:
         script: what is run.
-        kinds: of processes that are stopped.
+        kinds: of processes that are stopped; none: the script's.
         processes: that run it side by side.
         part: which part of how many equal ones of the points, from 0.
     """
     work = []
-    for kind in kinds:
+    for kind in kinds or script.kinds:
         expected = undisturbed(script, kind)
         numbers = range(1 + part[0], len(expected.points) + 1, part[1])
         work += [(script, kind, number, expected) for number in numbers]

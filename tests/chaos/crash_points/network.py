@@ -267,6 +267,8 @@ class Call:
         context, server = Context(self._metadata), self._server
         answer, error = None, None
         try:
+            if (refused := self._network.refuse(self.method, self._metadata)) is not None:
+                await context.abort(*refused)
             answer = await handler(self._request, context)
         except _AbortError:
             error = context.error
@@ -307,6 +309,8 @@ class Network:
         self.threads = threads
         self.servicer = servicer
         self.audit = audit
+        self.refuse: Callable[[str, Any], tuple[grpc.StatusCode, str] | None] = lambda method, metadata: None
+        """Returns why a call of a method with such metadata is refused; None: it is not."""
         self.faults: list[str] = []
 
     def sender(self) -> Process | None:

@@ -1,7 +1,8 @@
 """The scripted runs.
 
 ``search``: a search of four trials and a single job of two slots, on three slots. ``short``: one job of four steps.
-``nodes``: a node joins, and one job runs over it and the first one. ``lost``: a longer one.
+``nodes``: a node joins, and one job runs over it and the first one. ``lost``: a longer one. ``joins``: a machine joins
+with a token, and one job runs over both. ``leaves``: it is drained and removed while two jobs run, one on each.
 """
 
 from typing import Final
@@ -55,7 +56,25 @@ command = "python train.py"
 slots = 2
 max_iterations = 4
 """
+PAIR: Final = """
+[app]
+name = "pair"
+user = "ana"
+[job]
+command = "python train.py"
+slots = 1
+max_iterations = 30
+[space]
+lr = { type = "float", low = 0.01, high = 0.1 }
+[tuner]
+kind = "none"
+metric = "val/accuracy"
+trials = 2
+seed = 5
+"""
 SCRIPTS: Final = {
+    "joins": Script(name="joins", apps=(AppSpec(text=OVER_NODES, at=0.1),), slots=1, scene="joins"),
+    "leaves": Script(name="leaves", apps=(AppSpec(text=PAIR, at=0.1),), slots=1, scene="leaves"),
     "lost": Script(name="lost", apps=(AppSpec(text=SINGLE.replace("36", "90"), at=2.0),), slots=1, nodes=2),
     "nodes": Script(name="nodes", apps=(AppSpec(text=OVER_NODES, at=2.0),), slots=1, nodes=2),
     "search": Script(name="search", apps=(AppSpec(text=SEARCH, at=0.3), AppSpec(text=SINGLE, at=1.1)), slots=SLOTS),

@@ -13,6 +13,7 @@ from typing import Any
 import grpc
 
 from chaos.crash_points.auditor import Auditor
+from chaos.crash_points.joining import SECOND, JoiningMachine, Operator, patched, refusal
 from chaos.crash_points.network import HERE, Network, Process, task_factory
 from chaos.crash_points.system import VirtualSystem, repeatable
 from chaos.crash_points.virtual import Crash, Threads, VirtualLoop
@@ -41,6 +42,7 @@ from eunomia_appmaster.node.local_machine import LocalMachine, LocalSlot
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
 from eunomia_appmaster.service import service
+from eunomia_appmaster.service.admission import NodeAdmission
 from eunomia_appmaster.service.clients import ClientProtocol
 from eunomia_appmaster.service.layout import Layout
 from eunomia_appmaster.service.masters import ApplicationMasterProtocol
@@ -124,6 +126,7 @@ class World:
         slots: of each machine.
         nodes: how many machines; all but the first join the cluster.
         cut_at: virtual seconds after which the last node's launcher is cut off, for ``CUT_SECONDS``; None: it is not.
+        scene: ``joins`` or ``leaves``: a further machine joins with a token, and is removed; see ``Script``.
         kind: of which processes the points are counted; None: none is stopped.
         stop_at: number of the point at which the process is stopped, from 1; None: none is.
     """
@@ -136,6 +139,7 @@ class World:
         slots: int,
         nodes: int = 1,
         cut_at: float | None = None,
+        scene: str = "",
         kind: str | None = None,
         stop_at: int | None = None,
     ) -> None:
@@ -154,6 +158,8 @@ class World:
         self._slots = slots
         self._nodes = nodes
         self._cut_at = cut_at
+        self._scene = scene
+        self._joining: JoiningMachine | None = None
         self._kind = kind
         self._stop_at = stop_at
         self._profile = _profile()
@@ -179,12 +185,21 @@ class World:
 
     def run(self) -> Outcome:
         """Run to the end."""
-        with repeatable(self.log, self.loop.time), contextlib.closing(self.loop):
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(repeatable(self.log, self.loop.time))
+            stack.enter_context(contextlib.closing(self.loop))
+            if self._scene:
+                self.network.refuse = lambda method, metadata: refusal(self._service, method, metadata)
+                stack.enter_context(patched(self.network, self._answers))
             try:
                 self.loop.run_until_complete(self._run())
             finally:
-                for process_ in [self._arbiter, *(master for master, _ in self._masters.values())]:
+                if self._joining is not None:
+                    self._joining.let_go()
+                masters = (master for master, _ in self._masters.values())
+                for process_ in [self._arbiter, *masters, *self._launchers.values()]:
                     if process_ is not None:
+                        process_.at_death = []
                         process_.kill()
                 self.loop.run_until_complete(self._settle())
         return self._outcome
@@ -208,11 +223,15 @@ class World:
                 await asyncio.sleep(0.01)  # so that the others join
         if self._cut_at is not None:
             self.loop.call_at(self._cut_at, self._cut, trackers)
-        clients = [asyncio.create_task(self._submit(number, spec)) for number, spec in enumerate(self._specs)]
         end: dict[str, Any] = {}
         try:
             async with asyncio.timeout(LONGEST_SECONDS):
+                if self._scene:
+                    await self._join(gangs)
+                clients = [asyncio.create_task(self._submit(number, spec)) for number, spec in enumerate(self._specs)]
                 await asyncio.gather(*clients)
+                if self._scene == "leaves" and self._joining is not None:
+                    await self._leave(self._joining)
                 await self._until_over()
         except TimeoutError:
             self.faults.append(f"it did not end within {LONGEST_SECONDS:.0f} s")
@@ -222,6 +241,31 @@ class World:
             tracker.cancel()
         broken = [*self.auditor.broken, *self.faults, *self.network.faults, *self.threads.failures]
         self._outcome = Outcome(points=self.points, end=end, broken=broken, seconds=seconds)
+
+    async def _join(self, gangs: dict[tuple[str, int, int], Gang]) -> None:
+        """Let the further machine join with a token."""
+        while self.layout is None:
+            await asyncio.sleep(0.01)
+        self._operator = Operator(self.network, self._settings.address)
+        self._joining = JoiningMachine(self, _machine(self._slots), gangs)
+        self._joining.text = await self._operator.token()
+        self._joining.begin()
+        while self.layout is None or SECOND not in self.layout.slots:
+            await asyncio.sleep(0.01)
+
+    async def _leave(self, machine: JoiningMachine) -> None:
+        """Remove the machine once a worker runs there, and try its token again."""
+        while not any(not one.completed for one in machine.workers or ()):
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(1.0)
+        await self._operator.remove(SECOND)
+        while not machine.removed:
+            await asyncio.sleep(0.01)
+        if "has used it" not in (why := await self._operator.refusal(machine)):
+            self.faults.append(f"the token of a removed node must be refused, but got {why or 'another join'}")
+
+    def _answers(self, address: str) -> bool:
+        return address in self._managers and not self._launchers[address].dead
 
     def _begin_launcher(self, number: int, gangs: dict[tuple[str, int, int], Gang]) -> "asyncio.Task[None]":
         name, settings = f"{NODE}{number or ''}", self._settings
@@ -304,6 +348,7 @@ class World:
             here.at_death.insert(0, journal.close)
             made = service.Service(self._settings, journal, self._profile, _fallback(), system=self.system)
             self._servicers = (ResourceTracker(made), ApplicationMasterProtocol(made), ClientProtocol(made))
+            self._servicers += (NodeAdmission(made),) if self._scene else ()
             self._service = made
             await made.run()
         except Crash:
@@ -408,7 +453,8 @@ class World:
         live = self._service.driver.arbiter
         with read_journal(self._settings.journal) as journal:
             self.auditor.over(journal, live, self._fresh(live), self._fresh(live))
-        return {
+        scene = {} if self._joining is None else {"machine": self._joining.end(self._service)}
+        return scene | {
             "apps": {app.name: self._app(app) for app in self._service.apps},
             "holders": live.state.holdings.live.lease.tolist(),
             "jobs": sorted(live.state.names.jobs),
@@ -488,10 +534,13 @@ def run_once(
     slots: int,
     nodes: int = 1,
     cut_at: float | None = None,
+    scene: str = "",
     kind: str | None = None,
     stop_at: int | None = None,
 ) -> Outcome:
     """Run in a folder of its own, in memory where the machine has such a place."""
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as folder:
-        return World(Path(folder), specs, slots=slots, nodes=nodes, cut_at=cut_at, kind=kind, stop_at=stop_at).run()
+        return World(
+            Path(folder), specs, slots=slots, nodes=nodes, cut_at=cut_at, scene=scene, kind=kind, stop_at=stop_at
+        ).run()
