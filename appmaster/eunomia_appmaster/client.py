@@ -21,7 +21,7 @@ from eunomia_appmaster.join_administration import JoinAdministration
 from eunomia_appmaster.node_administration import NodeAdministration
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
-from eunomia_appmaster.protocol.connecting import ADDRESS_FILE, Address, check_target, tls_error
+from eunomia_appmaster.protocol.connecting import ADDRESS_FILE, WAITS, Address, check_target, tls_error
 from eunomia_appmaster.service.settings import DEFAULT_ADDRESS, default_state_dir, run_dir
 from eunomia_appmaster.user_administration import UserAdministration
 
@@ -366,6 +366,9 @@ class Client(UserAdministration, NodeAdministration, JoinAdministration):
             rule = f"the token of the arbiter at {self.address} must be right ({TOKEN_CURE})"
             value = "another one in" if _read(self._token_file) else "none in"
             return UnreachableError(rule, value=f"{value} {self._token_file}")
+        if code is grpc.StatusCode.UNAVAILABLE and details == WAITS:
+            rule = "an arbiter must hear the nodes that it knows, or have lost them, before it answers (try again)"
+            return UnreachableError(rule, value=f"one that waits for them since its start ({self.address})")
         if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
             why = "no answer" if code is grpc.StatusCode.DEADLINE_EXCEEDED else _short(details)
             rule = f"an arbiter must be reachable ({self._cure()})"

@@ -17,6 +17,7 @@ import structlog
 from eunomia.arbiter import Arbiter
 from eunomia.journal.journal import Journal
 from eunomia.platform.profiles import Profile
+from eunomia_appmaster.commands import nodes as nodes_command
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2 as lpb
 from eunomia_appmaster.protocol.tokens import container_token
@@ -474,6 +475,23 @@ def test_nothing_is_served_before_a_machine_is_there(tmp_path: Path) -> None:
         assert not health.ready
         lab.ready()
         assert lab.client().Health(pb.HealthRequest(), metadata=lab.operator).slots == 4
+
+
+def test_before_a_first_node_has_joined_calls_are_refused_with_the_cure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with lab_module.lab(tmp_path) as lab:
+        lab.arbiter.service.started_at -= 60.0  # the own machine's launcher would be here by now
+        for call in (lab.submit, lambda: lab.client().List(pb.ListRequest(), metadata=lab.operator)):
+            code, why = code_of(call)
+            assert code is grpc.StatusCode.INVALID_ARGUMENT
+            assert "a node must join before the arbiter serves apps (eunomia nodes token makes a token" in why
+        known = lab.client().ListNodes(pb.ListNodesRequest(), metadata=lab.operator)
+        nodes_command._show(list(known.nodes), as_json=False)
+        shown = capsys.readouterr().out
+        assert shown.startswith("NODE") and "no node has joined yet: eunomia nodes token makes a token" in shown
+        lab.ready()
+        assert lab.submit("ana").app == "ana"
 
 
 # --- restarts -------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from eunomia_appmaster.commands.console import NOT_KNOWN, Address, AsJson, State
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 
 SCHEMA: Final = "eunomia/nodes@1"
+NO_NODE: Final = "no node has joined yet: eunomia nodes token makes a token for one, eunomia launcher joins with it"
 
 nodes = typer.Typer(
     add_completion=False,
@@ -93,6 +94,8 @@ def _show(known: list[pb.NodeView], *, as_json: bool) -> None:
         return
     headers = ("NODE", "STATE", "SLOTS", "LEASE", "LOAD", "HEARD", "WHY")
     typer.echo("\n".join(table(headers, [_row(node) for node in known])))
+    if not known:
+        typer.echo(NO_NODE)
 
 
 def _row(node: pb.NodeView) -> tuple[str, ...]:

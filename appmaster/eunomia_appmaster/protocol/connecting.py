@@ -17,6 +17,8 @@ from eunomia.model.shapes import value
 ADDRESS_FILE: Final = "address"
 CA_VARIABLE: Final = "EUNOMIA_CA_FILE"
 """Names the CA file where no address file does."""
+WAITS: Final = "the arbiter waits for its machines"
+"""What an arbiter answers, as unavailable, from its start until it has heard its nodes."""
 LOOPBACK: Final = ("127.0.0.1", "localhost", "::1", "[::1]")
 
 _DISTRUSTED: Final = ("certificate_verify_failed", "certificate verify failed", "bad_signature")

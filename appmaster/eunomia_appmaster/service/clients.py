@@ -28,11 +28,12 @@ from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
 from eunomia_appmaster.service import bounds
 from eunomia_appmaster.service.app_record import App, app_of
 from eunomia_appmaster.service.apps import in_order
+from eunomia_appmaster.service.deciding import lacks_first_node
 from eunomia_appmaster.service.join_calls import JoinCalls
 from eunomia_appmaster.service.more_trials import add_trials
 from eunomia_appmaster.service.node_calls import NodeCalls
 from eunomia_appmaster.service.profiling import set_profile
-from eunomia_appmaster.service.refusals import refuse
+from eunomia_appmaster.service.refusals import NO_NODE, refuse
 from eunomia_appmaster.service.resuming import resume
 from eunomia_appmaster.service.service import Service
 from eunomia_appmaster.service.user_calls import UserCalls
@@ -228,6 +229,8 @@ class ClientProtocol(UserCalls, NodeCalls, JoinCalls, rpc.ClientProtocolServicer
             bounds.check(request)
         except InputError as error:
             await refuse(context, error)
+        if lacks_first_node(self._service):
+            await refuse(context, NO_NODE)
         if (why := self._service.away) is not None:
             await context.abort(grpc.StatusCode.UNAVAILABLE, why)
 

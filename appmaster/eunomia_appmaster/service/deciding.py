@@ -1,10 +1,21 @@
 """Checks a request that changes what the arbiter keeps of users, nodes and tokens, before anything is changed."""
 
+from typing import Final
+
 from google.protobuf.message import Message
 
 from eunomia.errors import InputError
 from eunomia_appmaster.service import bounds
 from eunomia_appmaster.service.service import Service
+
+FIRST_NODE_SECONDS: Final = 5.0
+"""Seconds after the start for which calls wait for a first node: the own machine's launcher starts with the arbiter."""
+
+
+def lacks_first_node(service: Service) -> bool:
+    """Return whether no node has joined since the journal began, and none is about to."""
+    waits = service.system.unix_time() - service.started_at < FIRST_NODE_SECONDS
+    return service.nodes.layout is None and not service.ready.is_set() and not waits
 
 
 def check_change(service: Service, request: Message, what: str, *, of_machines: bool = False) -> None:

@@ -42,6 +42,8 @@ class NodeCalls:
     ) -> pb.ListNodesResponse:
         """List the nodes, the arbiter's own first."""
         service = self._with_nodes
+        if service.nodes.layout is None and not service.ready.is_set():
+            return pb.ListNodesResponse()
         if (why := service.away) is not None:
             await context.abort(grpc.StatusCode.UNAVAILABLE, why)
         async with service.driver.lock:

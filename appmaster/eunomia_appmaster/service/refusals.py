@@ -31,6 +31,10 @@ def header_text(text: str) -> str:
     return "".join(kept) + "..."
 
 
+NO_NODE: Final = InputError(
+    "a node must join before the arbiter serves apps (eunomia nodes token makes a token for one)",
+    value="none yet",
+)
 Details = tuple[tuple[str, bytes], ...]
 """What a status carries in addition to its text."""
 
