@@ -1,10 +1,9 @@
-"""Nodes that an app master cannot reach: when it gives their slots back, and what it says of them."""
+"""Nodes that an app master cannot reach: when it gives their slots back. ``LeftOutNodes`` says so to users."""
 
 from collections.abc import Collection
 
 import structlog
 
-from eunomia_appmaster.master.notices import Notices
 from eunomia_appmaster.runtimes.nodes import NodeRuntimes
 
 log = structlog.get_logger()
@@ -20,12 +19,10 @@ class AwayNodes:
 
     Args:
         runtimes: of all nodes.
-        notices: for users.
     """
 
-    def __init__(self, runtimes: NodeRuntimes, notices: Notices) -> None:
+    def __init__(self, runtimes: NodeRuntimes) -> None:
         self._runtimes = runtimes
-        self._notices = notices
         self._since: dict[str, float] = {}
         """By node: Unix time since which slots there are held while it is unreachable."""
         self._times: dict[str, int] = {}
@@ -37,7 +34,7 @@ class AwayNodes:
             log.info("node.reached", node=node)
 
     def due(self, nodes: Collection[str], now: float) -> set[str]:
-        """Return the nodes whose slots are given back now, and say it to users the first time.
+        """Return the nodes whose slots are given back now.
 
         Args:
             nodes: on which the app has slots.
@@ -49,10 +46,7 @@ class AwayNodes:
         for node in over:
             del self._since[node]
             if not self._times.get(node):
-                self._notices.add(
-                    f"{node} does not answer the app's master on {self._runtimes.own_node} "
-                    f"({self._runtimes.why_away(node)}): the app gets no slots there until it does"
-                )
+                log.warning("node.not_reached", node=node, why=self._runtimes.why_away(node))
             self._times[node] = self._times.get(node, 0) + 1
         return over
 

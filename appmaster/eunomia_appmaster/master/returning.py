@@ -23,7 +23,7 @@ class Returning:
     def __init__(self, around: Surroundings, book: SlotBook) -> None:
         self._around = around
         self._book = book
-        self._away = AwayNodes(around.runtimes, around.notices)
+        self._away = AwayNodes(around.runtimes)
         self._idle_since: dict[int, float] = {}
 
     def reached(self, node: str) -> None:
