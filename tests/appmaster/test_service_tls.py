@@ -8,6 +8,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable
+from concurrent import futures
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,10 @@ from eunomia import cli
 from eunomia.errors import InputError, UnreachableError
 from eunomia_appmaster import Client
 from eunomia_appmaster.commands import serve
+from eunomia_appmaster.launcher.interfaces import own_addresses
 from eunomia_appmaster.node.supervisor import Supervisor
 from eunomia_appmaster.protocol.connecting import Address
-from eunomia_appmaster.service.certificates import Certificates, make, names_of, own_names
+from eunomia_appmaster.service.certificates import Certificates, certificates_of, make, names_of, own_names
 from eunomia_appmaster.service.server import check_address
 
 ROOT = Path(__file__).parent.parent.parent
@@ -171,6 +173,36 @@ def test_an_app_runs_under_tls_and_wrong_certificates_get_a_clear_error(tmp_path
             assert client.health().ready
     assert made.arbiter is not None
     assert made.arbiter.restarts == 0
+
+
+def test_a_certificate_for_other_names_is_named_with_the_cure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = make(tmp_path / "tls", ("box7.example",))
+    server = grpc.server(futures.ThreadPoolExecutor(1))
+    pair = [(files.key.read_bytes(), files.cert.read_bytes())]
+    port = server.add_secure_port("127.0.0.2:0", grpc.ssl_server_credentials(pair))
+    server.start()
+    monkeypatch.setenv("EUNOMIA_CA_FILE", str(files.ca))
+    (tmp_path / "token").write_text("operator::00")
+    try:
+        address = f"127.0.0.2:{port}"
+        with Client(address, token_file=tmp_path / "token") as client, pytest.raises(UnreachableError) as refused:
+            client.health()
+    finally:
+        server.stop(None)
+    assert "must name 127.0.0.2 (call it by a name that it has" in str(refused.value)
+    assert "eunomia certificates DIR --name 127.0.0.2), but got one for localhost, " in str(refused.value)
+    assert "box7.example" in str(refused.value)
+
+
+def test_certificates_made_for_all_addresses_name_those_of_the_machine_and_the_line_to_join_too(tmp_path: Path) -> None:
+    made = serve._made(tmp_path / "tls", "0.0.0.0:7720", given=False)
+    names = names_of(certificates_of(made.cert)[0])
+    assert set(names) == {*own_names(), *own_addresses()}
+    line = serve._from_elsewhere("0.0.0.0:7720", "localhost:7720", made)
+    assert line.startswith(f"another machine joins with eunomia launcher --arbiter {socket.gethostname()}:7720 --join ")
+    other = make(tmp_path / "other", ("10.1.2.3",))
+    assert "--arbiter 10.1.2.3:7720 " in serve._from_elsewhere("10.1.2.3:7720", "10.1.2.3:7720", other)
+    assert serve._from_elsewhere("127.0.0.1:7720", "127.0.0.1:7720", None) == ""
 
 
 def test_a_client_with_a_ca_recognizes_an_arbiter_without_tls(tmp_path: Path) -> None:

@@ -91,12 +91,28 @@ def _serve_alone(flags: ServeFlags, serving: "Serving") -> int:
             }
             join = f"eunomia launcher --arbiter {supervisor.address} --token-file {facts['launcher_token_file']}"
             machine = f"no slots here; a node joins with {join} --state {supervisor.state_dir}"
-            typer.echo(json.dumps(facts) if flags.as_json else "\n".join(_lines(machine, facts, [])))
+            notes = [_from_elsewhere(flags.address, supervisor.address, serving.certificates)]
+            typer.echo(json.dumps(facts) if flags.as_json else "\n".join(_lines(machine, facts, notes)))
             stop.wait(supervisor)
     except KeyboardInterrupt:  # a second signal
         stop.ignore()
         supervisor.end_now()
     return stop.exit_code
+
+
+def _from_elsewhere(served: str, here: str, certificates: "Certificates | None") -> str:
+    """Return how another machine joins; empty: it cannot, for the arbiter serves loopback alone.
+
+    Args:
+        served: the address of ``--address``.
+        here: the address by which this machine's own processes call the arbiter, with its port.
+        certificates: None: no TLS, so loopback.
+    """
+    if certificates is None:
+        return ""
+    host = certificates.called_from_elsewhere(served.rpartition(":")[0])
+    join = f"eunomia launcher --arbiter {host}:{here.rpartition(':')[2]} --join TOKEN --apps AT"
+    return f"another machine joins with {join}; eunomia nodes token makes the token"
 
 
 def checked(flags: ServeFlags) -> "Serving":
@@ -161,6 +177,7 @@ def _facts(
 def _made(folder: Path, address: str, *, given: bool) -> "Certificates":
     """Create certificates for testing at the first start, and return them."""
     from eunomia.errors import InputError
+    from eunomia_appmaster.launcher.interfaces import own_addresses
     from eunomia_appmaster.service.certificates import ANY_HOST, Certificates, make
 
     if given:
@@ -169,7 +186,7 @@ def _made(folder: Path, address: str, *, given: bool) -> "Certificates":
     here = Certificates.inside(folder)
     if os.path.exists(here.cert):  # noqa: PTH110 - a name that no disk takes is none that is there
         return here
-    return make(folder, () if host in ANY_HOST or not host else (host,))
+    return make(folder, own_addresses() if host in ANY_HOST else (host,) if host else ())
 
 
 def _health(supervisor: "Supervisor") -> "pb.HealthResponse":

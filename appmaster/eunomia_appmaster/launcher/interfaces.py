@@ -1,4 +1,4 @@
-"""The network interface over which a worker reaches the master of its gang."""
+"""Network interfaces of a machine: the one over which a worker reaches its gang's master, and all addresses."""
 
 import array
 import fcntl
@@ -23,6 +23,15 @@ def interface_to(host: str) -> str:
             return _by_address(probe).get(own, "lo" if own.startswith("127.") else "")
     except OSError:
         return ""
+
+
+def own_addresses() -> tuple[str, ...]:
+    """Return this machine's IPv4 addresses but those of loopback."""
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            return tuple(address for address in _by_address(probe) if not address.startswith("127."))
+    except OSError:
+        return ()
 
 
 def _by_address(probe: socket.socket) -> dict[str, str]:

@@ -5,6 +5,7 @@ the arbiter's certificate, relative to the address file. So a client needs only 
 """
 
 import os
+import ssl
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Self
@@ -19,6 +20,9 @@ CA_VARIABLE: Final = "EUNOMIA_CA_FILE"
 """Names the CA file where no address file does."""
 WAITS: Final = "the arbiter waits for its machines"
 """What an arbiter answers, as unavailable, from its start until it has heard its nodes."""
+LOOK_SECONDS: Final = 3.0
+"""Seconds in which a server must show its certificate again, for an error."""
+MOST_NAMES: Final = 20
 LOOPBACK: Final = ("127.0.0.1", "localhost", "::1", "[::1]")
 
 _DISTRUSTED: Final = ("certificate_verify_failed", "certificate verify failed", "bad_signature")
@@ -120,6 +124,19 @@ def check_target(target: str, place: str, *, least_port: int = 1) -> None:
         raise InputError('an address must be HOST:PORT, such as "127.0.0.1:7720"', value=f'"{target}"', place=place)
 
 
+def _names_shown(target: str) -> list[str]:
+    """Return the names of the certificate that a server shows, for an error; empty: it cannot be read again."""
+    from eunomia_appmaster.service.certificates import certificates_in, names_of
+
+    host, _, port = target.rpartition(":")
+    try:
+        shown = ssl.get_server_certificate((host.strip("[]"), int(port)), timeout=LOOK_SECONDS)
+        names = names_of(certificates_in(shown.encode())[0])
+    except (OSError, ValueError, IndexError):
+        return []
+    return [ascii(name)[1:-1] for name in names[:MOST_NAMES]]
+
+
 def host_of(target: str) -> str:
     """Return the host of ``host:port``."""
     return target.rpartition(":")[0]
@@ -137,8 +154,11 @@ def tls_error(address: Address, details: str) -> UnreachableError | None:
         rule = f"the arbiter's certificate must be signed by the CA in {address.ca_file}"
         return UnreachableError(rule, value="one that is not, or has expired", place=address.target)
     if "hostname verification" in words or "peer name" in words:
-        rule = f"the arbiter's certificate must name {host_of(address.target)}"
-        return UnreachableError(rule, value="one for other names", place=address.target)
+        host = host_of(address.target).strip("[]")
+        cure = f"call it by a name that it has, or make one with eunomia certificates DIR --name {host}"
+        rule = f"the arbiter's certificate must name {host} ({cure})"
+        names = ", ".join(_names_shown(address.target)) or "other names"
+        return UnreachableError(rule, value=f"one for {names}", place=address.target)
     if "wrong_version_number" in words:
         rule = f"an arbiter must speak TLS where a CA is given ({address.ca_file})"
         return UnreachableError(rule, value="one that does not", place=address.target)

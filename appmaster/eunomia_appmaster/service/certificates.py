@@ -82,6 +82,14 @@ class Certificates:
         names = names_of(certificates_of(self.cert)[0])
         return next((name for name in ("localhost", "127.0.0.1") if name in names), names[0] if names else "localhost")
 
+    def called_from_elsewhere(self, host: str) -> str:
+        """Return the host by which other machines call an arbiter that serves ``host``."""
+        if host not in ANY_HOST:
+            return host
+        own, names = socket.gethostname(), names_of(certificates_of(self.cert)[0])
+        beyond = [name for name in names if name not in ("localhost", "127.0.0.1", "::1")]
+        return own if own in beyond or not beyond else beyond[0]
+
     def configuration(self) -> "grpc.ServerCertificateConfiguration":
         """Return the certificate that a server shows to its clients.
 
@@ -217,12 +225,21 @@ def certificates_of(path: Path) -> "list[x509.Certificate]":
     Raises:
         InputError: it cannot be read, or is not PEM.
     """
-    from cryptography import x509
-
     try:
-        return x509.load_pem_x509_certificates(_read(path))
+        return certificates_in(_read(path))
     except ValueError as error:
         raise InputError("certificates must be PEM", value=str(error)[:100], place=str(path)) from error
+
+
+def certificates_in(content: bytes) -> "list[x509.Certificate]":
+    """Return the certificates in the content of a file.
+
+    Raises:
+        ValueError: it is not PEM.
+    """
+    from cryptography import x509
+
+    return x509.load_pem_x509_certificates(content)
 
 
 def _issued(cert: "x509.Certificate", by: "x509.Certificate") -> bool:
