@@ -17,6 +17,7 @@ from eunomia_appmaster.commands import apps as apps_command
 from eunomia_appmaster.commands import explain as explain_command
 from eunomia_appmaster.commands import nodes as nodes_command
 from eunomia_appmaster.commands import submit as submit_command
+from eunomia_appmaster.commands.console import missing
 from eunomia_appmaster.journal_check import check_folder
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2 as lpb
@@ -130,6 +131,44 @@ def test_a_node_that_comes_back_with_another_type_does_not_make_the_cluster_larg
     assert "at most 4 slots were at once" in refused_gang(two, 5)
 
 
+def test_slots_that_are_missing_are_no_slots_of_the_cluster_and_their_reason_is_that_of_their_node(two: Any) -> None:
+    two.quiet()
+    two.annex.register(slots=[lpb.Slot(index=0, gpu_type="cpu")])
+    two.beating = Beating(two.annex)
+    eventually(lambda: health(two).missing_slots, "its other slot is missing")
+    barn = Launcher(two.lab, 2, "of barn", "barn")
+    barn.register()
+    beating = Beating(barn)
+    try:
+        eventually(lambda: two.lab.arbiter.service.upkeep.most_slots == 5, "without the missing slot")
+        assert "at most 5 slots were at once" in refused_gang(two, 6)
+        answer = two.lab.submit("ana", "5")
+        assert answer.slots == 5
+        two.quiet()
+        two.annex.register()
+        two.beating = Beating(two.annex)
+        eventually(lambda: two.lab.arbiter.service.upkeep.most_slots == 6, "all are there")
+    finally:
+        beating.end()
+
+
+def test_missing_slots_are_named_by_the_reason_of_their_node() -> None:
+    gone = [
+        pb.MissingSlot(node="n1", slot=2, gpu_type="cpu", cpus=True),
+        pb.MissingSlot(node="n2", slot=1, gpu_type="slow", cpus=True),
+        pb.MissingSlot(node="n3", slot=0, gpu_type="A100"),
+    ]
+    left_out, not_found = missing(gone).split("; slot n3/0 ")
+    assert left_out == (
+        "slots n1/2, n2/1 (cpu, slow) are left out: the launcher was started with fewer slots than before; "
+        "a larger --slots or more of --slot-types uses them"
+    )
+    assert (
+        not_found == "(A100) is missing: not found when the launcher started; a restart uses it again once it is there"
+    )
+    assert missing([]) == ""
+
+
 def test_a_job_that_waits_for_a_draining_node_names_it(two: Any) -> None:
     two.call("DrainNode", pb.DrainNodeRequest(node="annex", why="ana: maintenance"))
     waiting(two, "ana", 4)
@@ -154,10 +193,34 @@ def test_a_job_that_runs_on_a_draining_node_says_when_its_lease_there_ends(two: 
     master.beat_until(lambda: master.leases)
     master.beat()
     eventually(lambda: explained(two, "ana/1").state == "running", "it runs")
+    said = explained(two, "ana/1")
+    assert "Runs on    2 slots of annex, 2 slots of box7" in explain_command.screen([said], {})
+    assert explain_command.facts(said)["slots_by_node"] == {"annex": 2, "box7": 2}
+    assert any("1 slot of n1" in line for line in explain_command.screen(three_running(), {}))
     two.call("DrainNode", pb.DrainNodeRequest(node="annex", why="ana: maintenance"))
     (words,) = explained(two, "ana/1").nodes
     assert words.startswith("it runs on 2 slots of annex, which drains (ana: maintenance)")
     assert two.nodes()["annex"].state == "draining"
+
+
+def three_running() -> list[pb.Explanation]:
+    """Explanations of jobs of one app, each on a slot of its own node."""
+    return [
+        pb.Explanation(job=f"ana/{at}", app="ana", user="ana", state="running", slots=1, slots_by_node={f"n{at}": 1})
+        for at in range(3)
+    ]
+
+
+def test_on_one_machine_no_node_is_named(tmp_path: Path) -> None:
+    with lab_module.lab(tmp_path, slots=1) as lab:
+        lab.ready()
+        master = lab.master("ana", "1")
+        master.register()
+        master.beat(jobs_added=[gang("ana/1", 1)])
+        master.beat_until(lambda: master.leases)
+        (said,) = lab.client().Explain(pb.ExplainRequest(job="ana/1"), metadata=lab.operator).explanations
+        assert not said.slots_by_node
+        assert not [line for line in explain_command.screen([said], {}) if line.startswith("Runs on")]
 
 
 def test_a_node_that_falls_silent_is_named_with_the_end_of_its_lease(two: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,17 +45,25 @@ def missing(slots: Sequence[pb.MissingSlot]) -> str:
 
     A GPU is missing since it was not found. A CPU slot is a share of the CPUs: it is left out by a smaller ``--slots``.
     """
-    if not slots:
-        return ""
     several = len({slot.node for slot in slots}) > 1
+    by_reason = [[slot for slot in slots if slot.cpus == cpus] for cpus in (True, False)]
+    return "; ".join(_missing(some, several=several) for some in by_reason if some)
+
+
+def _missing(slots: Sequence[pb.MissingSlot], *, several: bool) -> str:
     names = ", ".join(f"{slot.node}/{slot.slot}" if several else str(slot.slot) for slot in slots)
     where = "" if several else f" of {slots[0].node}"
     kinds = ", ".join(sorted({slot.gpu_type for slot in slots}))
     what = f"slot {names}{where} ({kinds}) is" if len(slots) == 1 else f"slots {names}{where} ({kinds}) are"
     again = "it" if len(slots) == 1 else "them"
     there = "it is" if len(slots) == 1 else "they are"
-    if {slot.gpu_type for slot in slots} == {CPU_TYPE}:
-        return f"{what} left out: the launcher was started with fewer slots than before; a larger --slots uses {again}"
+    if slots[0].cpus:
+        more = (
+            "a larger --slots"
+            if {slot.gpu_type for slot in slots} == {CPU_TYPE}
+            else "a larger --slots or more of --slot-types"
+        )
+        return f"{what} left out: the launcher was started with fewer slots than before; {more} uses {again}"
     return f"{what} missing: not found when the launcher started; a restart uses {again} again once {there} there"
 
 

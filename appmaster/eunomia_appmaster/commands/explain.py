@@ -12,6 +12,7 @@ from eunomia.errors import InputError
 from eunomia.units import parse_duration
 from eunomia_appmaster.client import OVER, Client
 from eunomia_appmaster.commands.console import (
+    NOT_KNOWN,
     Address,
     AsJson,
     StateDir,
@@ -106,6 +107,7 @@ def facts(said: pb.Explanation, app: pb.App | None = None, waits: Mapping[str, f
         "frees": [_frees(way) for way in said.frees],
         "starts_in_seconds": list(said.starts_in_seconds) or None,
         "reported_seconds_ago": given(said, "reported_seconds_ago"),
+        "slots_by_node": dict(sorted(said.slots_by_node.items())),
         "nodes": list(said.nodes),
         "missing_slots": missing_facts(said.missing_slots),
         "stalls": None if app is None else stall_facts(app),
@@ -194,6 +196,7 @@ def _group(group: Sequence[pb.Explanation], apps: Mapping[str, pb.App]) -> list[
     if first.log:
         return _failed(group)
     about = f"app {first.app}, user {first.user}{_rho(apps.get(first.app))}"
+    several = any(one.slots_by_node for one in group)
     rows = [
         [
             one.job,
@@ -201,11 +204,12 @@ def _group(group: Sequence[pb.Explanation], apps: Mapping[str, pb.App]) -> list[
             _sizes(one),
             _iterations(one),
             _soon(one) if one.state == "waiting" else "-",
+            *([_places(one)] if several else []),
         ]
         for one in group
     ]
     head = f"{first.app}   {len(group)} jobs {first.state.upper()}    {about}"
-    shown = table(["JOB", "FOR", "SLOTS", "ITERATION", "STARTS"], rows)
+    shown = table(["JOB", "FOR", "SLOTS", "ITERATION", "STARTS", *(["ON"] if several else [])], rows)
     return [head, *_body(first, of=first.job), *(INDENT + line for line in shown)]
 
 
@@ -219,6 +223,8 @@ def _body(said: pb.Explanation, of: str = "") -> list[str]:
     out = [_line("Why", _why(said))] if said.reason else []
     if said.text:
         out += textwrap.wrap(said.text, WIDTH, initial_indent=INDENT, subsequent_indent=INDENT)
+    if not of and said.slots_by_node:
+        out.append(_line("Runs on", _places(said)))
     out += [_line("Nodes" if at == 0 else "", text) for at, text in enumerate(said.nodes)]
     if said.missing_slots:
         out.append(_line("Missing", missing(said.missing_slots)))
@@ -227,6 +233,12 @@ def _body(said: pb.Explanation, of: str = "") -> list[str]:
     if said.frees:
         out += _ways(said, f"{of}: " if of else "")
     return out
+
+
+def _places(said: pb.Explanation) -> str:
+    """Return the nodes of a job that runs: ``2 slots of n1, 1 slot of n2``; a dash: it has none."""
+    places = sorted(said.slots_by_node.items())
+    return ", ".join(f"{count} slot{'' if count == 1 else 's'} of {node}" for node, count in places) or NOT_KNOWN
 
 
 def _ways(said: pb.Explanation, of: str) -> list[str]:

@@ -2945,19 +2945,23 @@ class MissingSlot(_message.Message):
     NODE_FIELD_NUMBER: _builtins.int
     SLOT_FIELD_NUMBER: _builtins.int
     GPU_TYPE_FIELD_NUMBER: _builtins.int
+    CPUS_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     slot: _builtins.int
     gpu_type: _builtins.str
+    cpus: _builtins.bool
+    """a share of the CPUs, which the launcher's options leave out; else a GPU that was not found"""
     def __init__(
         self,
         *,
         node: _builtins.str = ...,
         slot: _builtins.int = ...,
         gpu_type: _builtins.str = ...,
+        cpus: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["gpu_type", b"gpu_type", "node", b"node", "slot", b"slot"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cpus", b"cpus", "gpu_type", b"gpu_type", "node", b"node", "slot", b"slot"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3347,6 +3351,26 @@ class Explanation(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class SlotsByNodeEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     JOB_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
     SECONDS_FIELD_NUMBER: _builtins.int
@@ -3372,6 +3396,7 @@ class Explanation(_message.Message):
     MISSING_SLOTS_FIELD_NUMBER: _builtins.int
     REPORTED_SECONDS_AGO_FIELD_NUMBER: _builtins.int
     LOG_FIELD_NUMBER: _builtins.int
+    SLOTS_BY_NODE_FIELD_NUMBER: _builtins.int
     NODES_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     state: _builtins.str
@@ -3413,6 +3438,10 @@ class Explanation(_message.Message):
         """of the cluster, where the job waits"""
 
     @_builtins.property
+    def slots_by_node(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """of a job that holds slots in a cluster of several nodes"""
+
+    @_builtins.property
     def nodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """what nodes do to it, in words: they drain, are silent, are too few, are of no use to its app"""
 
@@ -3444,11 +3473,12 @@ class Explanation(_message.Message):
         missing_slots: _abc.Iterable[Global___MissingSlot] | None = ...,
         reported_seconds_ago: _builtins.float | None = ...,
         log: _builtins.str = ...,
+        slots_by_node: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         nodes: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_iterations", b"_iterations", "_iterations_done", b"_iterations_done", "_reported_seconds_ago", b"_reported_seconds_ago", "iterations", b"iterations", "iterations_done", b"iterations_done", "reported_seconds_ago", b"reported_seconds_ago"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_iterations", b"_iterations", "_iterations_done", b"_iterations_done", "_reported_seconds_ago", b"_reported_seconds_ago", "app", b"app", "frees", b"frees", "iterations", b"iterations", "iterations_done", b"iterations_done", "job", b"job", "least", b"least", "log", b"log", "missing_slots", b"missing_slots", "most", b"most", "nodes", b"nodes", "numbers", b"numbers", "plugin", b"plugin", "ran_seconds", b"ran_seconds", "reason", b"reason", "reported_seconds_ago", b"reported_seconds_ago", "round", b"round", "said_seconds_ago", b"said_seconds_ago", "seconds", b"seconds", "slots", b"slots", "stage", b"stage", "starts", b"starts", "starts_in_seconds", b"starts_in_seconds", "state", b"state", "text", b"text", "user", b"user", "waited_seconds", b"waited_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_iterations", b"_iterations", "_iterations_done", b"_iterations_done", "_reported_seconds_ago", b"_reported_seconds_ago", "app", b"app", "frees", b"frees", "iterations", b"iterations", "iterations_done", b"iterations_done", "job", b"job", "least", b"least", "log", b"log", "missing_slots", b"missing_slots", "most", b"most", "nodes", b"nodes", "numbers", b"numbers", "plugin", b"plugin", "ran_seconds", b"ran_seconds", "reason", b"reason", "reported_seconds_ago", b"reported_seconds_ago", "round", b"round", "said_seconds_ago", b"said_seconds_ago", "seconds", b"seconds", "slots", b"slots", "slots_by_node", b"slots_by_node", "stage", b"stage", "starts", b"starts", "starts_in_seconds", b"starts_in_seconds", "state", b"state", "text", b"text", "user", b"user", "waited_seconds", b"waited_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__iterations: _TypeAlias = _typing.Literal["iterations"]  # noqa: Y015
     _WhichOneofArgType__iterations: _TypeAlias = _typing.Literal["_iterations", b"_iterations"]  # noqa: Y015

@@ -336,7 +336,7 @@ class ClientProtocol(UserCalls, NodeCalls, JoinCalls, rpc.ClientProtocolServicer
                 most=app.most,
                 max_iterations=app.max_iterations,
                 other_apps=len(service.apps.live) - (0 if app.over else 1),
-                slots=int(service.view.cluster.capacity.sum()),
+                slots=int(service.view.cluster.capacity.sum()) - len(self._views.missing_slots()),
                 next_round_in_seconds=service.driver.next_round_in,
                 auction=service.profile.rounds.bid_deadline is not None,
                 waits_for=self._views.lacks(app, 0),

@@ -1,6 +1,7 @@
 """Nodes in words: their states, what they do to jobs that run or wait, and the machines that a job lacks."""
 
 import math
+from collections import Counter
 from typing import Final
 
 import numpy as np
@@ -72,6 +73,14 @@ class NodeWords:
     def _gpus(self, node: Node) -> list[int]:
         layout = self._service.nodes.layout
         return [] if layout is None else layout.gpus_of(node.name)
+
+    def slots_of(self, job: int) -> dict[str, int]:
+        """Return the number of slots of the job in a row by node; empty: none, or the cluster has one node."""
+        layout = self._service.nodes.layout
+        if layout is None or len(layout.nodes) == 1:
+            return {}
+        held = np.flatnonzero(self._service.view.gpus.job == job).tolist()
+        return dict(sorted(Counter(layout.node_of(gpu) for gpu in held).items()))
 
     # --- a job -----------------------------------------------------------------------------------------------------
 

@@ -59,6 +59,8 @@ class Node:
         """Whether its launcher shares the arbiter's state folder, so that it ends with the arbiter's machine."""
         self.slots: frozenset[int] = frozenset()
         """Slots that the node's launcher found at its start."""
+        self.has_gpus = False
+        """Whether its slots are GPUs, not shares of its CPUs."""
         self.unlike = False
         """Whether it has other slots than the cluster knows; it registers again once the arbiter can change that."""
         self.down: dict[int, int] = {}
@@ -111,6 +113,7 @@ class Node:
         self.container_manager_address = request.container_manager_address
         self.is_head, self.version, self.load = request.head, request.version, request.load
         self.slots = frozenset(slot.index for slot in request.slots)
+        self.has_gpus = any(slot.uuid for slot in request.slots)
         self.unlike = self.left = False
         self.slot_states, self.containers, self.app_masters = {}, {}, {}
         self.hear(request.containers, request.app_masters, request.slot_states, draining=request.draining)

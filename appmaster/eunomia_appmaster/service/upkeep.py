@@ -88,7 +88,8 @@ class Upkeep:
         self._nodes, self._apps, self._journal, self._joined = nodes, apps, journal, joined
         self._places, self._system = MasterPlaces(nodes, left_out or LeftOutNodes(nodes)), system
         self._orders = {name: Order.read(made) for name, made in journal.notes(NODE_NOTE).items()}
-        self._most = max(map(_size_left, journal.notes(MACHINE_NOTE).values()), default=0)
+        sizes = [nodes.layout.size] if nodes.layout is not None else []
+        self._most = max([*sizes, *map(_size_left, journal.notes(MACHINE_NOTE).values())], default=0)
         self._mark()
 
     def order(self, node: str) -> Order:
@@ -168,13 +169,22 @@ class Upkeep:
         """Return the note of a machine once it has left, with the size of the cluster that it leaves."""
         made = self._journal.note_of(MACHINE_NOTE, str(number))
         made = made if isinstance(made, dict) else layout.noted(number).note(NONE).value
-        self._most = max(self._most, layout.size)
-        return Note(kind=MACHINE_NOTE, key=str(number), value=made | {"left": True, SIZE: layout.size})
+        size = layout.size - self._missing()
+        self._most = max(self._most, size)
+        return Note(kind=MACHINE_NOTE, key=str(number), value=made | {"left": True, SIZE: size})
 
     @property
     def most_slots(self) -> int:
-        """The largest number of slots that the cluster had at once, as far as the journal has it."""
-        return max(self._most, 0 if self._nodes.layout is None else self._nodes.layout.size)
+        """The largest number of slots that the cluster had at once, as far as the journal has it.
+
+        Slots that launchers do not find count while they are missing only if they were there with all others.
+        """
+        size = 0 if self._nodes.layout is None else self._nodes.layout.size - self._missing()
+        self._most = max(self._most, size)
+        return self._most
+
+    def _missing(self) -> int:
+        return sum(len(self._nodes.missing(node)) for node in self._nodes)
 
     # --- what follows ------------------------------------------------------------------------------------------------
 
@@ -183,6 +193,7 @@ class Upkeep:
         layout = self._nodes.layout
         if layout is not None and cluster.left != layout.cluster.left:
             self._nodes.move_to(layout.without(cluster.left))
+        _ = self.most_slots  # kept, since slots that are there now may be missing later
         self._mark()
 
     def look(self, view: ClusterView) -> Changes:

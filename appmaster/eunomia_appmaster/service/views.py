@@ -208,12 +208,17 @@ class Views:
     def missing_slots(self) -> list[pb.MissingSlot]:
         """Return the slots that launchers did not find when they started."""
         nodes, cluster = self._service.nodes, self._view.cluster
-        found = [(node.name, slot) for node in nodes for slot in nodes.missing(node)]
-        types = cluster.gpu_types
-        numbers = {place: nodes.layout.gpu(*place) for place in found} if nodes.layout is not None else {}
+        layout, types = nodes.layout, cluster.gpu_types
+        found = [(node, slot) for node in nodes for slot in nodes.missing(node)] if layout is not None else []
+        numbers = [(node, slot, layout.gpu(node.name, slot)) for node, slot in found] if layout is not None else []
         return [
-            pb.MissingSlot(node=place[0], slot=place[1], gpu_type="" if gpu is None else types[cluster.gpu_type[gpu]])
-            for place, gpu in numbers.items()
+            pb.MissingSlot(
+                node=node.name,
+                slot=slot,
+                gpu_type="" if gpu is None else types[cluster.gpu_type[gpu]],
+                cpus=not node.has_gpus,
+            )
+            for node, slot, gpu in numbers
         ]
 
     def _slot(self, gpu: int) -> pb.SlotView:
@@ -301,6 +306,7 @@ class Views:
     def _described(self, row: int) -> pb.Explanation:
         said = describe(self._view, row, float(self._service.driver.clock.now()), until=self._until(row))
         said.text = "; ".join(filter(None, [said.text, *self._not_tuned(row)]))
+        said.slots_by_node.update(self._nodes.slots_of(row))
         said.nodes.extend([*self._nodes.about(row), *self.left_out(said.app)])
         ago = self._reported_ago(row)
         if ago is not None:
