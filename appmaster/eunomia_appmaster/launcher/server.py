@@ -4,7 +4,6 @@ import asyncio
 from typing import Any, NoReturn
 
 import grpc
-import structlog
 
 from eunomia.errors import EunomiaError
 from eunomia_appmaster.launcher.container import Container
@@ -25,13 +24,14 @@ from eunomia_appmaster.launcher.gangs import MAX_WAIT_SECONDS, parse_stop_at, st
 from eunomia_appmaster.launcher.listening import ListenAddress
 from eunomia_appmaster.launcher.node import Node
 from eunomia_appmaster.launcher.node_checks import NodeChecks
+from eunomia_appmaster.launcher.refusal_log import RefusalLog
 from eunomia_appmaster.launcher.stalls import Stalls
 from eunomia_appmaster.node.connections import Connections
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2_grpc as rpc
 from eunomia_appmaster.protocol.tokens import WrongTokenError, check_node_token
 
-log = structlog.get_logger()
+_refusals = RefusalLog()
 
 CODES: dict[type[EunomiaError], grpc.StatusCode] = {
     InputError: grpc.StatusCode.INVALID_ARGUMENT,
@@ -190,7 +190,7 @@ class ContainerManager(rpc.ContainerManagerServicer):
 
 
 async def _refuse(context: Context, error: EunomiaError) -> NoReturn:
-    log.info("request.refused", error=str(error))
+    _refusals.log(error)
     code = next((CODES[kind] for kind in type(error).__mro__ if kind in CODES), grpc.StatusCode.INTERNAL)
     keys = {SlotBusyError: BUSY_KEY, LacksError: LACKS_KEY}
     trailing = tuple((key, "1") for kind, key in keys.items() if isinstance(error, kind))

@@ -1,5 +1,6 @@
 """Wraps every call: checks the token and the message's form, and turns the arbiter's own errors into an answer."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
@@ -132,6 +133,9 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
                 return await handler.unary_unary(request, context)
             except grpc.aio.AbortError:
                 raise
+            except grpc.aio.InternalError as error:  # nothing can be sent: the caller has gone, or this process ends
+                log.info("caller.gone", method=name, why=type(error).__name__)
+                raise asyncio.CancelledError from None  # as gRPC itself ends a call whose caller has gone
             except Exception as error:
                 self.faults += 1
                 log.exception("call.failed", method=name)
