@@ -203,6 +203,21 @@ def test_a_job_that_runs_on_a_draining_node_says_when_its_lease_there_ends(two: 
     assert two.nodes()["annex"].state == "draining"
 
 
+def test_a_job_of_an_app_that_starts_is_no_unknown_job(two: Any) -> None:
+    two.lab.submit("ana", "1")
+    said = explained(two, "ana/1")
+    assert (said.job, said.state, said.text) == ("ana", "submitted", "its app master has not added any job yet")
+
+
+def test_a_node_to_be_removed_whose_leases_have_no_end_says_so() -> None:
+    without = pb.NodeView(node="b08", held=1)
+    assert nodes_command.later(without).startswith(
+        "1 of its slots is held without an end (eunomia nodes drain b08 --within 10m ends the leases there); it leaves"
+    )
+    ends = pb.NodeView(node="b08", held=3, ends_in_seconds=60.0)
+    assert nodes_command.later(ends) == "3 of its slots are held; it leaves once it is empty (--now: at once)"
+
+
 def three_running() -> list[pb.Explanation]:
     """Explanations of jobs of one app, each on a slot of its own node."""
     return [
@@ -262,5 +277,10 @@ def test_health_over_http_names_the_nodes_that_are_not_up(two: Any) -> None:
         assert nodes() == []
         two.call("DrainNode", pb.DrainNodeRequest(node="annex", why="ana: maintenance"))
         assert nodes() == [{"node": "annex", "state": "drained", "why": "ana: maintenance"}]
+        two.quiet()
+        service.nodes.get("annex").lost = True  # as after its silence and the end of its lease of 600 s
+        with urllib.request.urlopen(f"http://{server.address}/health") as answer:  # 200, for the other node serves
+            said = loads(answer.read())
+        assert said["healthy"] and [line.partition(":")[0] for line in said["wrong"]] == ["annex is down"]
     finally:
         server.close()

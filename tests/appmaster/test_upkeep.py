@@ -123,7 +123,8 @@ def test_a_node_that_is_silent_is_removed_only_once_it_is_said_to_be_off(two: Tw
         "RemoveNode", pb.RemoveNodeRequest(node="annex", is_off=True)
     )
     two.lose()
-    assert two.nodes()["annex"].why == "silent; its slots wait until its processes are known to be dead"
+    cure = "start its launcher again, or eunomia nodes remove annex --is-off once the machine is off"
+    assert two.nodes()["annex"].why == f"silent; its slots wait until its processes are known to be dead: {cure}"
     assert "--is-off says so" in two.refused("RemoveNode", pb.RemoveNodeRequest(node="annex", now=True))
     assert two.remove(is_off=True).left
     assert list(two.nodes()) == ["box7"]

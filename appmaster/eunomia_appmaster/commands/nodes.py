@@ -81,8 +81,15 @@ def remove(
     if as_json:
         typer.echo(json.dumps({"schema": SCHEMA, "left": made.left, "node": _facts(made.node)}))
         return
-    later = f"{made.node.held} of its slots are held; it leaves once it is empty (--now: at once)"
-    typer.echo(f"{node}: {'removed' if made.left else later}")
+    typer.echo(f"{node}: {'removed' if made.left else later(made.node)}")
+
+
+def later(node: pb.NodeView) -> str:
+    """Return when a node that is to be removed leaves."""
+    held = f"{node.held} of its slots {'is' if node.held == 1 else 'are'} held"
+    if node.held and given(node, "ends_in_seconds") is None:
+        held += f" without an end (eunomia nodes drain {node.node} --within 10m ends the leases there)"
+    return f"{held}; it leaves once it is empty (--now: at once)"
 
 
 join_tokens.add_to(nodes)

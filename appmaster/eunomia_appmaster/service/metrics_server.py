@@ -17,7 +17,7 @@ from eunomia.errors import InputError
 from eunomia_appmaster.service.app_record import SUSPENDED
 from eunomia_appmaster.service.gauges import stalls_of
 from eunomia_appmaster.service.metrics import Meters
-from eunomia_appmaster.service.node_words import UP, NodeWords
+from eunomia_appmaster.service.node_words import DOWN, UP, NodeWords
 from eunomia_appmaster.service.server import check_address
 
 if TYPE_CHECKING:
@@ -114,7 +114,9 @@ class MetricsServer:
                 nodes = [{"node": name, "state": state, "why": why} for name, state, why in seen if state != UP or why]
             if ready and not any(node.registered and not node.lost for node in service.nodes):
                 wrong.append("no machine answers")
-        health: dict[str, Any] = {"schema": "eunomia/health@1", "ready": ready, "healthy": not wrong, "wrong": wrong}
+        healthy = not wrong
+        wrong += [f"{one['node']} is down: {one['why']}" for one in nodes if one["state"] == DOWN]  # others may serve
+        health: dict[str, Any] = {"schema": "eunomia/health@1", "ready": ready, "healthy": healthy, "wrong": wrong}
         health["nodes"] = nodes  # of those that are not up, or not for long
         health["missing_slots"] = missing  # the others serve, so this alone is no 503
         health["suspended"] = [{"app": app.name, "why": app.why} for app in service.apps if app.state == SUSPENDED]
@@ -125,7 +127,7 @@ class MetricsServer:
             for one in service.left_out.of(app.name)
         ]  # nor is this
         health["stalled"] = stalled  # nor is this: what stalls is ended, and goes on
-        status = HTTPStatus.SERVICE_UNAVAILABLE if wrong else HTTPStatus.OK
+        status = HTTPStatus.OK if healthy else HTTPStatus.SERVICE_UNAVAILABLE
         return status, "application/json", (json.dumps(health) + "\n").encode()
 
     def _reading(self) -> "contextlib.AbstractAsyncContextManager[Any]":

@@ -14,6 +14,7 @@ from eunomia_appmaster.service.nodes import Node
 from eunomia_appmaster.service.service import Service
 
 UP: Final = "up"
+DOWN: Final = "down"
 DRAINING: Final = "draining"
 _ENDS: Final = (GpuState.LEAVING, GpuState.DOWN)
 _WAITS: Final = (JobState.WAITING, JobState.PAUSED)
@@ -34,7 +35,7 @@ class NodeWords:
     def state(self, node: Node) -> str:
         """Return ``up``, ``draining`` while a lease has slots of it, ``drained``, or ``down``."""
         if node.lost or not node.registered:
-            return "down"
+            return DOWN
         if not (node.drains or node.draining):
             return UP
         held = self._service.view.gpus.app
@@ -53,7 +54,7 @@ class NodeWords:
         if node.lost and node.left:
             return "its launcher was ended; its slots are used again once it is back"
         if node.lost:
-            return "silent; its slots wait until its processes are known to be dead"
+            return f"silent; its slots wait until its processes are known to be dead{self._cure(node)}"
         if not node.registered:
             return "not heard since the arbiter's start"
         order = self._service.upkeep.order(node.name)
@@ -64,10 +65,18 @@ class NodeWords:
             )
         return silent or ("its launcher was ordered to end" if node.draining else "")
 
+    def _cure(self, node: Node) -> str:
+        """Return what helps against a node that is silent; empty: its supervisor starts its launcher again."""
+        if node.is_head:
+            return ""
+        several = self._service.nodes.are_several
+        off = f", or eunomia nodes remove {node.name} --is-off once the machine is off" if several else ""
+        return f": start its launcher again{off}"
+
     def _verb(self, node: Node) -> str:
         """Return a node's state as a verb, with the reason: ``drains (ana: maintenance)``."""
         state, why = self.state(node), self._reason(node)
-        verb = "is down" if state == "down" else "is up" if state == UP else "drains"
+        verb = "is down" if state == DOWN else "is up" if state == UP else "drains"
         return f"{verb} ({why})" if why else verb
 
     def _gpus(self, node: Node) -> list[int]:

@@ -253,6 +253,8 @@ class Views:
     def explanations(self, app: App, job: str | None) -> list[pb.Explanation]:
         """Return one job, or an app's waiting jobs (all its jobs if none waits) and its failed ones.
 
+        An app that has no job yet is returned itself, also for one of its jobs.
+
         ``explainer`` has the reasons. Empty: the app has no such job.
         """
         if job is not None and job in app.ended_jobs:
@@ -269,7 +271,7 @@ class Views:
         waiting = [row for row in rows if view.jobs.state[row] in (JobState.WAITING, JobState.PAUSED)]
         shown = waiting or rows if job is None else rows
         suspended = [] if app.state != SUSPENDED else [self._suspended(app)]
-        if not shown and job is None and not suspended:
+        if not shown and not suspended and (job is None or not self.jobs(app)):
             text = "its app master has not added any job yet"
             whole = pb.Explanation(job=app.name, app=app.name, user=app.user, state="submitted", text=text)
             return failed or [whole]
