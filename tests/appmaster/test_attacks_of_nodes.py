@@ -144,7 +144,8 @@ def test_a_launcher_with_a_stolen_credential_is_refused_while_the_first_lives(
     known = cluster.arbiter.service.nodes.get("b09")
     assert known is not None
     before = known.registration_id
-    shutil.copytree(victim.folder, cluster.folder / "copy", ignore=shutil.ignore_patterns("live", "lock"))
+    without = shutil.ignore_patterns("live", "lock", ".*")  # hidden ones are files while they are written
+    shutil.copytree(victim.folder, cluster.folder / "copy", ignore=without)
     thief = Machine(cluster, "b09", folder="copy", log="thief")
     assert "a node must have one launcher (end that one, or take another --node)" in thief.refused()
     assert known.registration_id == before
