@@ -19,8 +19,10 @@ from eunomia.errors import InputError, UnreachableError
 from eunomia.journal.journal import read_journal
 from eunomia_appmaster.commands.serve_flags import ServeFlags
 from eunomia_appmaster.launcher import joining
-from eunomia_appmaster.launcher.access import TokenFileAccess
-from eunomia_appmaster.launcher.joining import CERTIFICATE, KEY, NODE_CA, OwnJoin
+from eunomia_appmaster.launcher.access import TokenFileAccess, check_token_file
+from eunomia_appmaster.launcher.files import read_json, write_json
+from eunomia_appmaster.launcher.folder_user import ARBITER_CA, EPOCHS, JOINED, NODE_CA, FolderUser
+from eunomia_appmaster.launcher.joining import CERTIFICATE, KEY, OwnJoin
 from eunomia_appmaster.launcher.listening import ListenAddress
 from eunomia_appmaster.launcher.own_machine import OwnMachine
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
@@ -399,6 +401,81 @@ def test_a_node_that_forgets_its_join_joins_with_another_token(cluster: Cluster)
     assert names_of(again.certificate)[0] == tls_name("b08", 2)
 
 
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_a_folder_of_a_node_of_another_arbiter_is_refused_before_anything_is_written(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    node = cluster.node("n2")
+    node.join(cluster.token())
+    (node.folder / EPOCHS).write_text("{}")
+    other = Cluster(tmp_path / "other", make(tmp_path / "other" / "tls"))
+    try:
+        whose = {False: f"node n2 of the arbiter at {cluster.arbiter.address}", True: "a node that has left another"}
+        for forgotten, words in whose.items():  # with its credential, and once that is removed with the node
+            if forgotten:
+                node.forget()
+            before = files_of(node.folder)
+            thief = OwnJoin(node.folder, "b2", other.arbiter.address)
+            with pytest.raises(InputError, match=rf"--node-dir of its own.*, but got the folder of {words}"):
+                thief.join(other.token())
+            assert files_of(node.folder) == before
+            assert not other.arbiter.service.joined.knows("b2"), "nothing was sent"
+    finally:
+        other.close()
+
+
+def test_another_arbiter_at_the_address_of_the_first_is_known_by_its_answer(cluster: Cluster, tmp_path: Path) -> None:
+    node = cluster.node("n2")
+    node.join(cluster.token())
+    record = read_json(node.folder / JOINED)
+    (node.folder / NODE_CA).write_bytes(make(tmp_path / "elsewhere").ca.read_bytes())
+    (node.folder / ARBITER_CA).unlink()
+    before = files_of(node.folder)
+    with pytest.raises(InputError, match="a node's folder must serve one arbiter"):
+        OwnJoin(node.folder, "b2", cluster.arbiter.address).join(cluster.token())
+    assert (read_json(node.folder / JOINED), files_of(node.folder)) == (record, before)
+    (node.folder / JOINED).unlink()
+    (node.folder / (JOINED + ".old")).unlink()
+    fresh = OwnJoin(node.folder, "b2", cluster.arbiter.address)
+    fresh.join(cluster.token())
+    assert fresh.is_joined, "without a credential or an order there is nothing to keep"
+
+
+def test_a_folder_says_whose_it_is(tmp_path: Path) -> None:
+    write_json(tmp_path / JOINED, {"node": "n2", "join": 1, "credential": "x", "arbiter": "127.0.0.1:7720"})
+    (tmp_path / ARBITER_CA).write_bytes(b"a CA")
+    user = FolderUser.of(tmp_path)
+    user.check_arbiter("localhost:7720", b"another CA")  # its CA may be another one: the answer decides
+    user.check_arbiter("head:7720", b"a CA")  # it has moved
+    with pytest.raises(InputError, match=r"arbiter at 127\.0\.0\.1:7720"):
+        user.check_arbiter("head:7720", b"another CA")
+    with pytest.raises(InputError, match=r'must be used under its name .*"b2", in the folder of node n2'):
+        user.check_name("b2")
+    user.check_name("n2")
+
+
+def test_the_file_of_a_launchers_token_must_hold_that(cluster: Cluster, tmp_path: Path) -> None:
+    tokens, file = cluster.arbiter.service.tokens, tmp_path / "given"
+    with pytest.raises(InputError, match=r"run/launcher\.token .*, but got No such file"):
+        check_token_file(file)
+    texts = {
+        "a token of role operator": tokens.operator,
+        "a token of role app": tokens.app("ana"),
+        "a token of role user": "eu1.ana.1.00",
+        "a join token": cluster.token().text(),
+    }
+    for what, text in texts.items():
+        file.write_text(text)
+        with pytest.raises(InputError, match=rf"run/launcher\.token .*, but got {what}"):
+            check_token_file(file)
+    for text in (tokens.launcher, "", "damaged"):  # the arbiter writes its file again
+        file.write_text(text)
+        check_token_file(file)
+
+
 def test_joins_and_tokens_survive_the_arbiter(cluster: Cluster) -> None:
     node, unused = cluster.node("b08"), cluster.token()
     node.join(cluster.token())
@@ -602,6 +679,14 @@ def test_a_launcher_joins_from_standard_input_and_serves_under_its_certificate(c
         eventually(lambda: service.nodes.get("b08").registered and not service.nodes.get("b08").left)  # type: ignore[union-attr]
     finally:
         machine.end()
+
+
+def test_a_wrong_token_file_ends_a_launcher_at_once(cluster: Cluster) -> None:
+    file = cluster.folder / "operator"
+    file.write_text(cluster.arbiter.service.tokens.operator)
+    said = Machine(cluster, "b08", "", "--token-file", str(file)).refused()
+    assert "run/launcher.token" in said and "a token of role operator" in said
+    assert "removed" not in said
 
 
 def test_a_second_launcher_under_a_stolen_name_is_refused_while_the_first_lives(cluster: Cluster) -> None:

@@ -21,11 +21,12 @@ from typing import Any
 import structlog
 
 from eunomia.errors import EunomiaError, InputError
-from eunomia_appmaster.launcher.access import ArbiterAccess, TokenFileAccess
+from eunomia_appmaster.launcher.access import ArbiterAccess, TokenFileAccess, check_token_file
 from eunomia_appmaster.launcher.app_masters import AppMasters
 from eunomia_appmaster.launcher.confinement import Confinement, kill_short_of_memory
 from eunomia_appmaster.launcher.containers import Containers
 from eunomia_appmaster.launcher.errors import RemovedError
+from eunomia_appmaster.launcher.folder_user import FolderUser
 from eunomia_appmaster.launcher.foreign_gpus import ANSWERS, ForeignGpus
 from eunomia_appmaster.launcher.gpu_faults import GpuFaults, NvmlFaults
 from eunomia_appmaster.launcher.joining import OwnJoin, joined_of
@@ -190,12 +191,16 @@ def _access(options: argparse.Namespace, node: Node, *, is_new: bool) -> Arbiter
         is_new: whether this launcher has made the node's folder, which goes again where the join is refused.
 
     Raises:
-        InputError: there is no token of any kind, or the arbiter refuses it.
+        InputError: there is no token of any kind, or the arbiter refuses it; or the folder is of a node of another one.
     """
     if options.token_file is not None:
+        if not node.is_head:  # the head's launcher waits for the arbiter, which writes it again
+            check_token_file(options.token_file)
         return TokenFileAccess(options.arbiter, options.token_file)
-    joined = OwnJoin(node.folder, node.name, options.arbiter)
+    joined, user = OwnJoin(node.folder, node.name, options.arbiter), FolderUser.of(node.folder)
     if joined.is_joined:
+        if options.join is not None and not user.is_at(options.arbiter):
+            user.check_arbiter(options.arbiter, JoinText.read(options.join).authority)
         joined.mend()
         return joined
     try:
@@ -209,6 +214,7 @@ def _access(options: argparse.Namespace, node: Node, *, is_new: bool) -> Arbiter
 
 def _join(options: argparse.Namespace, joined: OwnJoin) -> None:
     if options.join is None:
+        FolderUser.of(joined.folder).check_name(joined.node)
         rule = "a launcher must have a token: --join FILE with the output of `eunomia nodes token`, or --token-file"
         raise InputError(rule, value="neither")
     token = JoinText.read(options.join)
@@ -351,7 +357,8 @@ def main() -> None:
             asyncio.run(run(options))
     except RemovedError as error:
         # Its service manager does not start it again, nor does `serve` the launcher of the head.
-        sys.stderr.write(f"{options.node}: removed from the cluster; what ran here has ended ({error})\n")
+        again = "to join again: --join with a new token (`eunomia nodes token`)"
+        sys.stderr.write(f"{options.node}: removed from the cluster; what ran here has ended ({error}); {again}\n")
         sys.exit(REMOVED if options.node_dir is None else 0)
     except EunomiaError as error:
         sys.stderr.write(f"error: {error}\n")

@@ -1,15 +1,21 @@
 """How a launcher reaches the arbiter: its address, and the token of each call."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 import structlog
 
+from eunomia.errors import InputError
 from eunomia_appmaster.node.kept_files import DamagedTokenError, read_token
 from eunomia_appmaster.protocol.connecting import ADDRESS_FILE, CA_VARIABLE, Address
+from eunomia_appmaster.protocol.join_text import BEGIN as JOIN_BEGIN
 
 log = structlog.get_logger()
+
+_ROLE: Final = re.compile(r"([a-z]+:|eu1\.)")
+_ROLES: Final = {"eu1.": "user"}
 
 
 class ArbiterAccess(Protocol):
@@ -56,6 +62,25 @@ class TokenFileAccess:
     def environment(self) -> Mapping[str, str]:
         """Return the variable that names the arbiter's CA, which stands beside the token."""
         return ca_environment(self.address)
+
+
+def check_token_file(path: Path) -> None:
+    """Refuse a file that holds another token than the arbiter's for launchers; one that is damaged is written again.
+
+    Raises:
+        InputError: it cannot be read, or holds another token.
+    """
+    rule = "--token-file must be the arbiter's token for launchers, run/launcher.token in its state folder"
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise InputError(rule, value=str(error.strerror), place=str(path)) from error
+    if text.startswith(JOIN_BEGIN):
+        raise InputError(f"{rule}; a join token is given by --join", value="a join token", place=str(path))
+    found = _ROLE.match(text)
+    role = "launcher" if found is None else _ROLES.get(found[1], found[1].rstrip(":"))
+    if role != "launcher":
+        raise InputError(rule, value=f"a token of role {role}", place=str(path))
 
 
 def ca_environment(address: Address) -> Mapping[str, str]:

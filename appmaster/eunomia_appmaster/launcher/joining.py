@@ -21,6 +21,7 @@ import structlog
 from eunomia.errors import EunomiaError, InputError, UnreachableError
 from eunomia_appmaster.launcher.access import ArbiterAccess, ca_environment
 from eunomia_appmaster.launcher.files import read_json, write_json
+from eunomia_appmaster.launcher.folder_user import ARBITER_CA, JOINED, NODE_CA, FolderUser
 from eunomia_appmaster.node.kept_files import OLDER
 from eunomia_appmaster.node.private_files import write_private
 from eunomia_appmaster.node.system import MACHINE, System
@@ -36,8 +37,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-JOINED: Final = "joined.json"
-KEY, CERTIFICATE, NODE_CA, ARBITER_CA = "node-key.pem", "node-cert.pem", "node-ca.pem", "arbiter-ca.pem"
+KEY, CERTIFICATE = "node-key.pem", "node-cert.pem"
 CALL_SECONDS: Final = 30.0
 RENEWED_AT: Final = 2.0 / 3.0
 """Part of a certificate's life after which it is renewed."""
@@ -83,18 +83,23 @@ class OwnJoin:
         return ca_environment(self.address)
 
     def join(self, token: JoinText) -> None:
-        """Join the arbiter's cluster.
+        """Join the arbiter's cluster; nothing is written before the arbiter has answered.
 
         Raises:
-            InputError: the arbiter refuses the token or the name.
+            InputError: the arbiter refuses the token or the name, or the folder is of a node of another arbiter.
             UnreachableError: it does not answer, or another answers.
         """
         ca = self.folder / ARBITER_CA
+        user = FolderUser.of(self.folder)
+        user.check_arbiter(self._arbiter, token.authority)
+        answer = self._ask(
+            "JoinNode", f"Bearer {token.text()}", Address(target=self._arbiter, authority=token.authority)
+        )
+        user.check_node_authority(token.authority, answer.authority)
         if token.authority:
             write_private(ca, token.authority, sync=True)
         else:
             ca.unlink(missing_ok=True)
-        answer = self._ask("JoinNode", f"Bearer {token.text()}")
         self._credential, self.number = answer.credential, answer.join
         self._take(answer)
         write_json(
@@ -102,7 +107,7 @@ class OwnJoin:
             {"node": self.node, "join": answer.join, "credential": answer.credential, "arbiter": self._arbiter},
             sync=True,
         )
-        log.info("node.joined", node=self.node, join=answer.join, arbiter=self._arbiter)
+        log.info("join.token_valid", node=self.node, join=answer.join, arbiter=self._arbiter)
 
     def forget(self) -> None:
         """Remove the credential and its older copy: the next start joins with another token."""
@@ -186,10 +191,11 @@ class OwnJoin:
         if self._shown is not None:
             self._shown = self._configuration()
 
-    def _ask(self, method: str, authorization: str) -> pb.JoinNodeResponse:
+    def _ask(self, method: str, authorization: str, address: Address | None = None) -> pb.JoinNodeResponse:
+        address = address or self.address
         options: Sequence[tuple[str, int | str]] = [("grpc.initial_reconnect_backoff_ms", 100)]
         request = pb.JoinNodeRequest(node=self.node, signing_request=_signing_request(self.folder / KEY))
-        channel = self._system.dial(self.address, options)
+        channel = self._system.dial(address, options)
         try:
             call = getattr(rpc.NodeAdmissionStub(channel), method)
             answer: pb.JoinNodeResponse = call(
@@ -197,7 +203,7 @@ class OwnJoin:
             )
             return answer
         except grpc.RpcError as error:
-            raise _failure(error, self.address) from None
+            raise _failure(error, address) from None
         finally:
             channel.close()
 

@@ -150,8 +150,9 @@ def tls_error(address: Address, details: str) -> UnreachableError | None:
         details: of gRPC's error.
     """
     words = details.lower()
+    authority = "in the join token" if address.authority else f"in {address.ca_file}"
     if any(sign in words for sign in _DISTRUSTED):
-        rule = f"the arbiter's certificate must be signed by the CA in {address.ca_file}"
+        rule = f"the arbiter's certificate must be signed by the CA {authority}"
         return UnreachableError(rule, value="one that is not, or has expired", place=address.target)
     if "hostname verification" in words or "peer name" in words:
         host = host_of(address.target).strip("[]")
@@ -160,6 +161,6 @@ def tls_error(address: Address, details: str) -> UnreachableError | None:
         names = ", ".join(_names_shown(address.target)) or "other names"
         return UnreachableError(rule, value=f"one for {names}", place=address.target)
     if "wrong_version_number" in words:
-        rule = f"an arbiter must speak TLS where a CA is given ({address.ca_file})"
+        rule = f"an arbiter must speak TLS where a CA is given ({authority})"
         return UnreachableError(rule, value="one that does not", place=address.target)
     return None

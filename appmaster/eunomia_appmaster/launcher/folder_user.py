@@ -1,0 +1,121 @@
+"""Whose a node's folder is: it has the credential of one join and the epochs of one arbiter's orders.
+
+Another arbiter's join would overwrite the credential, and its orders would be refused as old ones, so a join on such a
+folder is refused before anything is sent or written. An arbiter is known by its address or by its CA. Where neither is
+new, the CA of nodes in its answer decides.
+"""
+
+from pathlib import Path
+from typing import Final, Self
+
+from eunomia.errors import InputError
+from eunomia.model.shapes import value
+from eunomia_appmaster.launcher.files import read_json
+from eunomia_appmaster.protocol.connecting import LOOPBACK, host_of
+
+JOINED: Final = "joined.json"
+NODE_CA, ARBITER_CA, EPOCHS = "node-ca.pem", "arbiter-ca.pem", "epochs.json"
+
+
+@value
+class FolderUser:
+    """The node that has used a folder.
+
+    Attributes:
+        folder: the node's own.
+        node: its name; empty: it has not joined with a token.
+        arbiter: host:port at its join.
+        has_credential: whether the folder holds that of a join.
+        has_epochs: whether it holds epochs of an arbiter's orders.
+    """
+
+    folder: Path
+    node: str = ""
+    arbiter: str = ""
+    has_credential: bool = False
+    has_epochs: bool = False
+
+    @classmethod
+    def of(cls, folder: Path) -> Self:
+        """Read what a folder says."""
+        record = read_json(folder / JOINED) or {}
+        return cls(
+            folder=folder,
+            node=str(record.get("node", "")),
+            arbiter=str(record.get("arbiter", "")),
+            has_credential=bool(record.get("credential")),
+            has_epochs=(folder / EPOCHS).exists(),
+        )
+
+    def is_at(self, arbiter: str) -> bool:
+        """Return whether the arbiter of the folder's join had this address."""
+        return _plain(self.arbiter) == _plain(arbiter)
+
+    def check_name(self, node: str) -> None:
+        """Refuse another name than that of the credential, where no token is given.
+
+        Raises:
+            InputError: it is another.
+        """
+        if self.has_credential and self.node != node:
+            rule = "a folder with the credential of a node must be used under its name (--node, or another --node-dir)"
+            raise InputError(rule, value=f'"{node}", in {self._words}', place=str(self.folder))
+
+    def check_arbiter(self, arbiter: str, authority: bytes) -> None:
+        """Refuse a join at another arbiter than the one whose node has used the folder.
+
+        Args:
+            arbiter: host:port.
+            authority: its CA, PEM, as the join token has it; empty: it is on loopback.
+
+        Raises:
+            InputError: it is another.
+        """
+        if not self._is_used or self._is_known(authority):
+            return
+        known = _read(self.folder / ARBITER_CA)
+        if (self.arbiter and not self.is_at(arbiter)) or (not self.arbiter and known and authority):
+            raise self._refusal()
+
+    def check_node_authority(self, authority: bytes, node_authority: bytes) -> None:
+        """Refuse the answer of another arbiter than the one whose node has used the folder.
+
+        Args:
+            authority: the CA in the join token.
+            node_authority: the CA of nodes in the answer.
+
+        Raises:
+            InputError: it is another.
+        """
+        known = _read(self.folder / NODE_CA)
+        if self._is_used and known not in (b"", node_authority) and not self._is_known(authority):
+            raise self._refusal()
+
+    @property
+    def _is_used(self) -> bool:
+        return self.has_credential or self.has_epochs
+
+    def _is_known(self, authority: bytes) -> bool:
+        """Return whether a CA is that of the arbiter which the folder's node has joined."""
+        return bool(authority) and _read(self.folder / ARBITER_CA) == authority
+
+    @property
+    def _words(self) -> str:
+        if not self.arbiter:
+            return "the folder of a node that has left another arbiter"
+        return f"the folder of node {self.node} of the arbiter at {self.arbiter}"
+
+    def _refusal(self) -> InputError:
+        rule = "a node's folder must serve one arbiter: give this node a --node-dir of its own"
+        rule += "; if the arbiter has moved, leave out --join" if self.has_credential else ""
+        return InputError(rule, value=self._words, place=str(self.folder))
+
+
+def _read(path: Path) -> bytes:
+    return path.read_bytes() if path.exists() else b""
+
+
+def _plain(target: str) -> str:
+    """Return an address with one name for the loopback interface."""
+    host = host_of(target)
+    return f"{LOOPBACK[0]}:{target.rpartition(':')[2]}" if host in LOOPBACK else target
