@@ -4,6 +4,7 @@ import asyncio
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.appmaster import serving_lab
@@ -11,6 +12,7 @@ from tests.appmaster.serving_lab import supervisor
 
 from eunomia.errors import InputError
 from eunomia_appmaster.commands.launcher import LauncherFlags
+from eunomia_appmaster.commands.serve_flags import ServeFlags
 from eunomia_appmaster.launcher.gangs import as_seen_here
 from eunomia_appmaster.launcher.node import Node
 from eunomia_appmaster.launcher.storage import read_back
@@ -98,6 +100,41 @@ def test_a_launcher_must_be_given_a_folder_that_is_there(tmp_path: Path) -> None
     for given in ({"state": tmp_path}, {"apps": tmp_path / "apps"}):
         command = LauncherFlags(arbiter="head:7720", **given).command
         assert command[command.index("--apps") + 1] == str(tmp_path / "apps")
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"arbiter": "foo"}, r'HOST:PORT, .*but got "foo" \(--arbiter\)'),
+        ({"arbiter": "127.0.0.1:99999"}, "HOST:PORT"),
+        ({"node": ""}, 'a node\'s name must be .*, but got "" '),
+        ({"node": "../x"}, "a node's name must be"),
+        ({"port_range": "9-8"}, "a range of ports"),
+        ({"slot_types": "fast"}, "slot types must look like"),
+        ({"control_groups": "v3"}, "control groups must be one of auto"),
+        ({"stop_seconds": "-5"}, "--stop-seconds must be a duration"),
+        ({"state": Path("/elsewhere")}, "by --apps, or by --state"),
+    ],
+)
+def test_values_that_cannot_be_are_refused_before_a_launcher_starts(
+    tmp_path: Path, given: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(InputError, match=why):
+        _ = LauncherFlags.model_validate({"arbiter": "head:7720", "apps": tmp_path, **given}).command
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("10", "10.0"), ("2.5", "2.5"), ("1h", "3600.0"), ("0s", "0.0")])
+def test_the_grace_of_a_launcher_is_a_duration(tmp_path: Path, text: str, seconds: str) -> None:
+    command = LauncherFlags(arbiter="head:7720", apps=tmp_path, stop_seconds=text).command
+    assert command[command.index("--stop-seconds") + 1] == seconds
+
+
+@pytest.mark.parametrize("lease", ["1s", "9000d"])
+def test_a_lease_out_of_range_and_slots_of_none_are_refused(lease: str) -> None:
+    with pytest.raises(InputError, match="--node-lease must be from 5s to 7d"):
+        _ = ServeFlags(node_lease=lease).arbiter_options
+    with pytest.raises(InputError, match="must be given none, but got --slots"):
+        _ = ServeFlags(no_launcher=True, slots=2).launcher_options
 
 
 def test_a_launcher_on_another_folder_ends_with_the_refusal(tmp_path: Path) -> None:

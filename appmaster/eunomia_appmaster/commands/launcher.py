@@ -1,5 +1,6 @@
 """``eunomia launcher``: runs this machine's launcher, which joins the cluster of an arbiter."""
 
+import math
 import os
 import sys
 from pathlib import Path
@@ -9,16 +10,32 @@ import typer
 from pydantic import BaseModel, ConfigDict
 
 from eunomia.errors import InputError
+from eunomia.units import parse_duration
 from eunomia_appmaster.commands.model_flags import with_flags
 from eunomia_appmaster.commands.serve_flags import foreign_gpus_option
+from eunomia_appmaster.launcher.listening import ports_of
 from eunomia_appmaster.launcher.node import default_name
 from eunomia_appmaster.launcher.node_lease import WHEN_ALONE
+from eunomia_appmaster.node.control_groups import KINDS
 from eunomia_appmaster.node.kept_apart import APPS
+from eunomia_appmaster.node.slot_types import parse_slot_types
+from eunomia_appmaster.protocol.connecting import check_target
 from eunomia_appmaster.protocol.node_names import NAME
 from eunomia_appmaster.service.settings import default_state_dir
 
 NODES: Final = "nodes"
 """Folder of the folders of nodes, below the user's default state folder."""
+
+
+def check_name(name: str) -> None:
+    """Check a node's name.
+
+    Raises:
+        InputError: it is none.
+    """
+    if not NAME.match(name):
+        rule = "a node's name must be 1 to 100 letters, digits, '.', '_' and '-', and begin with a letter or digit"
+        raise InputError(rule, value=f'"{name[:100]}"', place="--node")
 
 
 def rack_option(name: str) -> str:
@@ -31,6 +48,15 @@ def rack_option(name: str) -> str:
         rule = "a rack must be 1 to 100 letters, digits, '.', '_' and '-', and begin with a letter or digit"
         raise InputError(rule, value=f'"{name[:100]}"', place="--rack")
     return name
+
+
+def seconds_option(text: str, name: str) -> float:
+    """Return the value of an option in seconds: a duration with a unit, or a plain number of seconds.
+
+    Raises:
+        InputError: it is neither, or negative.
+    """
+    return float(parse_duration(f"{text}s" if text.replace(".", "", 1).isdecimal() else text, name=name, zero=True))
 
 
 class LauncherFlags(BaseModel):
@@ -86,8 +112,13 @@ class LauncherFlags(BaseModel):
         typer.Option("--when-alone", metavar="WHAT", help="Workers, when the node's lease ends: stop or go-on."),
     ] = WHEN_ALONE[0]
     stop_seconds: Annotated[
-        float, typer.Option("--stop-seconds", metavar="S", help="Grace of what runs here when it ends.")
-    ] = 10.0
+        str, typer.Option("--stop-seconds", metavar="TIME", help="Grace of what runs here when it ends.")
+    ] = "10s"
+
+    @property
+    def name(self) -> str:
+        """The node's name."""
+        return default_name() if self.node is None else self.node
 
     @property
     def apps_folder(self) -> Path:
@@ -96,6 +127,9 @@ class LauncherFlags(BaseModel):
         Raises:
             InputError: it is not given, or not there.
         """
+        if self.apps and self.state and self.apps.resolve() != (self.state / APPS).resolve():
+            rule = "the apps' folders must be given by --apps, or by --state that has them as a whole"
+            raise InputError(rule, value=f"{self.apps} and {self.state}", place="--apps, --state")
         if (given := self.apps or self.state) is None:
             raise InputError(
                 "a launcher must know where the apps' folders are: --apps AT", value="neither", place="--apps"
@@ -108,8 +142,15 @@ class LauncherFlags(BaseModel):
 
     @property
     def command(self) -> list[str]:
-        """The command line of the launcher's process."""
-        name = self.node or default_name()
+        """The command line of the launcher's process.
+
+        Raises:
+            InputError: a value that cannot be; nothing has started.
+        """
+        name = self.name
+        check_target(self.arbiter, "--arbiter")
+        check_name(name)
+        self._check_slots()
         made = [sys.executable, "-m", "eunomia_appmaster.launcher", "--arbiter", self.arbiter, "--node", name]
         folder = self.node_dir or default_state_dir() / NODES / name
         made += ["--state", str(self.state or folder), "--apps", str(self.apps_folder)]
@@ -127,7 +168,16 @@ class LauncherFlags(BaseModel):
         if self.when_alone not in WHEN_ALONE:
             raise InputError(f"--when-alone must be {' or '.join(WHEN_ALONE)}", value=self.when_alone)
         made += ["--when-alone", self.when_alone]
-        return [*made, "--stop-seconds", str(self.stop_seconds)]
+        return [*made, "--stop-seconds", str(seconds_option(self.stop_seconds, "--stop-seconds"))]
+
+    def _check_slots(self) -> None:
+        if self.port_range:
+            ports_of(self.port_range)
+        if self.slot_types:
+            parse_slot_types(self.slot_types, math.inf)  # the launcher itself compares them with its cores
+        if self.control_groups not in KINDS:
+            rule = f"control groups must be one of {', '.join(KINDS)}"
+            raise InputError(rule, value=self.control_groups, place="--control-groups")
 
 
 @with_flags(LauncherFlags)
@@ -136,6 +186,6 @@ def launcher(flags: LauncherFlags) -> int:
     command = flags.command
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # the launcher itself says what was refused
     os.environ.setdefault("EUNOMIA_LOG", "info")  # whether it has joined, and whether the arbiter answers
-    typer.echo(f"{flags.node or default_name()}: a launcher for the arbiter at {flags.arbiter}; Ctrl-C stops")
+    typer.echo(f"{flags.name}: a launcher for the arbiter at {flags.arbiter}; Ctrl-C stops")
     sys.stdout.flush()
     os.execv(sys.executable, command)  # signals reach the launcher itself

@@ -16,6 +16,9 @@ from eunomia_appmaster.protocol.connecting import LOOPBACK, host_of
 from eunomia_appmaster.service.reserve import DEFAULT_MIB
 from eunomia_appmaster.service.settings import DEFAULT_ADDRESS, KEPT_APPS, default_state_dir
 
+LEAST_LEASE_SECONDS, MOST_LEASE_SECONDS = 5.0, 7 * 86400.0
+"""Of ``--node-lease``: a shorter one ends work at each pause of a launcher or an arbiter."""
+
 
 def foreign_gpus_option(what: str) -> str:
     """Return the value of ``--foreign-gpus``.
@@ -137,6 +140,10 @@ class ServeFlags(BaseModel):
                 machine reaches, or without slots.
         """
         options = ["--control-groups", self.control_groups, "--foreign-gpus", foreign_gpus_option(self.foreign_gpus)]
+        given = {"--slots": self.slots, "--slot-types": self.slot_types, "--cpu-only": self.cpu_only}
+        if self.no_launcher and (named := [name for name, one in given.items() if one]):
+            rule = "an arbiter without slots of its own (--no-launcher) must be given none"
+            raise InputError(rule, value=", ".join(named))
         if self.announce and self.no_launcher:
             raise InputError("--announce must come with slots", value="--no-launcher", place="--announce")
         if self.announce and host_of(self.address) in LOOPBACK:
@@ -169,7 +176,7 @@ class ServeFlags(BaseModel):
         """Options that the arbiter's process gets unchanged.
 
         Raises:
-            InputError: a segment without steps; no duration; a rule of cleaning that is none.
+            InputError: a segment without steps; no duration, or one out of range; a rule of cleaning that is none.
         """
         silence = parse_duration(self.app_master_silence, name="--app-master-silence")
         retention = Retention(keep=self.journal_keep, segment_steps=self.journal_segment_steps)
@@ -179,6 +186,8 @@ class ServeFlags(BaseModel):
             str(float(parse_duration(given, name=name)))
             for given, name in ((self.node_lease, "--node-lease"), (self.stop_lease, "--stop-lease"))
         )
+        if not LEAST_LEASE_SECONDS <= float(lease) <= MOST_LEASE_SECONDS:
+            raise InputError("--node-lease must be from 5s to 7d", value=self.node_lease)
         options += ["--node-silence-seconds", lease, "--node-lease-seconds", lease, "--stop-lease-seconds", stop]
         options += ["--reserve-mib", str(self.reserve_mib), *self._clean_options, *self._job_limits]
         options += [ACCEPT_LOSS] if self.accept_loss else []

@@ -51,7 +51,7 @@ class ListenAddress:
             raise InputError("an announced address must be of one machine", value=announced, place="--announce")
         if ports and port != "0":
             raise InputError("a port must be given by --listen or by --port-range", value="both", place="--port-range")
-        return cls(host=host, ports=_ports(ports) if ports else (int(port),), announced=announced, joined=joined)
+        return cls(host=host, ports=ports_of(ports) if ports else (int(port),), announced=announced, joined=joined)
 
     def addresses(self, last: str | None) -> Sequence[str]:
         """Return the addresses to try, in order; the port of the former launcher first."""
@@ -62,7 +62,12 @@ class ListenAddress:
         return tried
 
 
-def _ports(text: str) -> tuple[int, ...]:
+def ports_of(text: str) -> tuple[int, ...]:
+    """Return the ports of a range such as ``7800-7899``.
+
+    Raises:
+        InputError: it is none.
+    """
     found = _RANGE.match(text)
     if found is None or not 0 < int(found[1]) <= int(found[2]) <= 65535:
         rule = "a range of ports must be two from 1 to 65535, such as 7800-7899"
@@ -81,6 +86,9 @@ def _route_to(host: str) -> str:
         with socket.socket(family, kind) as probe:
             probe.connect(target)
             found = str(probe.getsockname()[0])
+    except socket.gaierror as error:
+        rule = "the arbiter's host must be one that this machine knows by name or address (--arbiter)"
+        raise InputError(rule, value=f'"{host}": {error.strerror}') from error
     except OSError as error:
         rule = "the arbiter must be on a route from this machine (or give --announce)"
         raise InputError(rule, value=str(error.strerror or error), place=host) from error
