@@ -106,4 +106,4 @@ def test_an_announced_address_that_is_not_the_heads_is_refused(machines: Head) -
     process = machines.serve("10.213.0.77")
     assert process.wait(120) != 0
     said = (machines.folder / "serve.log").read_text()
-    assert "an address to listen on must be one of this machine, with a free port" in said
+    assert "an address to listen on must be one of this machine, but got 10.213.0.77" in said

@@ -23,7 +23,7 @@ from eunomia_appmaster.launcher.access import TokenFileAccess, check_token_file
 from eunomia_appmaster.launcher.files import read_json, write_json
 from eunomia_appmaster.launcher.folder_user import ARBITER_CA, EPOCHS, JOINED, NODE_CA, FolderUser
 from eunomia_appmaster.launcher.joining import CERTIFICATE, KEY, OwnJoin
-from eunomia_appmaster.launcher.listening import ListenAddress
+from eunomia_appmaster.launcher.listening import ListenAddress, not_bound
 from eunomia_appmaster.launcher.own_machine import OwnMachine
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
@@ -695,7 +695,7 @@ def test_a_second_launcher_under_a_stolen_name_is_refused_while_the_first_lives(
     try:
         eventually(lambda: (node := service.nodes.get("b08")) is not None and node.registered, "it registered")
         thief = Machine(cluster, "b08", cluster.token().text(), folder="thief")
-        assert 'a node must have a name of its own (take another --node), but got "b08"' in thief.refused()
+        assert 'a node must have a name of its own (--node; without it the host\'s), but got "b08"' in thief.refused()
         assert service.joined.join_of("b08") == 1
     finally:
         first.end()
@@ -796,6 +796,9 @@ def test_where_a_launcher_listens_follows_from_its_options(cluster: Cluster, tmp
         ({"listen": "10.0.0.1:0", "joined": None}, "must listen on a loopback address"),
         ({"listen": "here"}, "must be HOST:PORT"),
         ({"announce": "0.0.0.0"}, "must be of one machine"),
+        ({"announce": "bad host"}, 'without a scheme or a port, but got "bad host"'),
+        ({"announce": "http://x:1"}, "without a scheme or a port"),
+        ({"announce": "10.0.0.1:7800"}, "without a scheme or a port"),
         ({"ports": "9-8"}, "a range of ports"),
         ({"ports": "7800"}, "a range of ports"),
         ({"ports": "1-2", "listen": "127.0.0.1:5"}, "by --listen or by --port-range"),
@@ -803,3 +806,16 @@ def test_where_a_launcher_listens_follows_from_its_options(cluster: Cluster, tmp
         given: dict[str, Any] = {"listen": None, "announce": "", "ports": "", "joined": joined, **options}
         with pytest.raises(InputError, match=rule):
             ListenAddress.chosen("127.0.0.1:7720", **given)
+
+
+def test_an_address_that_cannot_be_taken_is_said_with_its_cause() -> None:
+    def why(host: str, ports: tuple[int, ...] = (0,)) -> str:
+        return str(not_bound(ListenAddress(host=host, ports=ports, announced=host)))
+
+    assert why("192.0.2.1").startswith("an address to listen on must be one of this machine, but got 192.0.2.1: ")
+    assert '"nosuch.invalid": ' in why("nosuch.invalid") and "knows" in why("nosuch.invalid")
+    said = "a launcher must find a free port, but got none at 127.0.0.1, ports 7800 to 7801 (--port-range)"
+    assert why("127.0.0.1", (7800, 7801)) == said
+    for host in ("b08.lab", "10.0.0.1", "::1", "[fe80::1]"):
+        chosen = ListenAddress.chosen("127.0.0.1:1", listen="127.0.0.1:0", announce=host, ports="", joined=None)
+        assert chosen.announced == host

@@ -11,6 +11,7 @@ from eunomia_appmaster.launcher.joining import OwnJoin
 from eunomia_appmaster.protocol.connecting import LOOPBACK, host_of
 
 _RANGE: Final = re.compile(r"([0-9]{1,5})-([0-9]{1,5})\Z")
+_HOST: Final = re.compile(r"([A-Za-z0-9._-]+|\[?[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*:[0-9A-Fa-f:.%a-z]*\]?)\Z")
 ANY: Final = ("0.0.0.0", "[::]", "::")
 
 
@@ -36,8 +37,10 @@ class ListenAddress:
             joined: of the node; None: it serves without TLS.
 
         Raises:
-            InputError: an address beyond loopback without TLS, one that names no machine, or a malformed range.
+            InputError: an address beyond loopback without TLS, one that names no machine, a malformed range or host.
         """
+        if announce:
+            _check_announced(announce)
         here = "127.0.0.1" if joined is None else _route_to(host_of(arbiter))
         host, _, port = (listen or f"{announce or here}:0").rpartition(":")
         if not host or not port.isdecimal() or int(port) > 65535:
@@ -62,6 +65,17 @@ class ListenAddress:
         return tried
 
 
+def _check_announced(host: str) -> None:
+    """Check the form of an announced host.
+
+    Raises:
+        InputError: it has a scheme, a port, a path or a space.
+    """
+    if not _HOST.match(host):
+        rule = "an announced address must be the name or the IP address of this machine, without a scheme or a port"
+        raise InputError(rule, value=f'"{host[:100]}"', place="--announce")
+
+
 def ports_of(text: str) -> tuple[int, ...]:
     """Return the ports of a range such as ``7800-7899``.
 
@@ -73,6 +87,23 @@ def ports_of(text: str) -> tuple[int, ...]:
         rule = "a range of ports must be two from 1 to 65535, such as 7800-7899"
         raise InputError(rule, value=f'"{text}"', place="--port-range")
     return tuple(range(int(found[1]), int(found[2]) + 1))
+
+
+def not_bound(listening: ListenAddress) -> InputError:
+    """Return why none of a service's addresses could be taken: an unknown name, another machine's address, or ports."""
+    host, place = listening.host, "--announce" if listening.host == listening.announced else "--listen"
+    try:
+        family, kind, _, _, target = socket.getaddrinfo(host.strip("[]"), 0, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.bind(target)
+    except socket.gaierror as error:
+        rule = "an address to listen on must be a name or address that this machine knows"
+        return InputError(rule, value=f'"{host}": {error.strerror}', place=place)
+    except OSError as error:
+        rule = "an address to listen on must be one of this machine"
+        return InputError(rule, value=f"{host}: {error.strerror}", place=place)
+    ports = f"ports {listening.ports[0]} to {listening.ports[-1]}" if listening.ports != (0,) else "no port"
+    return InputError("a launcher must find a free port", value=f"none at {host}, {ports}", place="--port-range")
 
 
 def _route_to(host: str) -> str:

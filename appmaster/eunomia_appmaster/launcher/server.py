@@ -21,7 +21,7 @@ from eunomia_appmaster.launcher.errors import (
     not_written,
 )
 from eunomia_appmaster.launcher.gangs import MAX_WAIT_SECONDS, parse_stop_at, start_gang
-from eunomia_appmaster.launcher.listening import ListenAddress
+from eunomia_appmaster.launcher.listening import ListenAddress, not_bound
 from eunomia_appmaster.launcher.node import Node
 from eunomia_appmaster.launcher.node_checks import NodeChecks
 from eunomia_appmaster.launcher.refusal_log import RefusalLog
@@ -222,6 +222,4 @@ async def serve(
             certificate = {} if listening.joined is None else listening.joined.shown()
             node.publish(f"{listening.announced}:{bound}", **certificate)
             return server
-    rule = "an address to listen on must be one of this machine, with a free port"
-    tried = f"{listening.host}, ports {listening.ports[0]} to {listening.ports[-1]}"
-    raise InputError(rule, value=tried, place="--announce, --port-range")
+    raise not_bound(listening)

@@ -48,7 +48,7 @@ class NodeAdmission(rpc.NodeAdmissionServicer):
             await self._check(request, context)
             node = self._of.nodes.get(request.node)
             if node is not None and node.registered and await answers(node):
-                rule = "a node must have a name of its own (take another --node)"
+                rule = "a node must have a name of its own (--node; without it the host's)"
                 why = f'{rule}, but got "{request.node}", whose launcher answers'
                 await context.abort(grpc.StatusCode.ALREADY_EXISTS, why)
             token = await self._token(context)  # again: the answers of a launcher were waited for
