@@ -16,6 +16,7 @@ from eunomia_appmaster.protocol.tokens import container_token
 from eunomia_appmaster.runtimes import (
     ContainerState,
     Exit,
+    LacksError,
     LeaseOverError,
     LocalRuntime,
     RefusedError,
@@ -120,10 +121,11 @@ def test_a_worker_finds_its_place_in_the_environment(lab: Any) -> None:
     assert "PYTHONPATH" not in own  # only a short list of the launcher's own is passed on
 
 
-def test_a_command_that_does_not_exist_ends_as_in_a_shell(lab: Any) -> None:
-    lab.runtime("none").start(lab.gang(0, script="", app="none", epoch=time.time_ns(), command=("no-such-command",)))
-    assert lab.completed("none-1.r1.0", "none").exit == Exit(code=127)
-    assert "no-such-command" in lab.stderr("none")
+def test_a_command_that_does_not_exist_is_refused_before_anything_starts(lab: Any) -> None:
+    gang = lab.gang(0, script="", app="none", epoch=time.time_ns(), command=("no-such-command",))
+    with pytest.raises(LacksError, match="the program of a command must exist, but got 'no-such-command'"):
+        lab.runtime("none").start(gang)
+    assert not (lab.run_folder("none") / "containers" / "none-1.r1.0").exists()
 
 
 def test_a_worker_gets_orders_and_the_launcher_gets_its_reports(lab: Any) -> None:

@@ -49,6 +49,7 @@ def _journal(page: Path, folder: Path) -> None:
 
 
 MADE: Final[Mapping[str, Callable[[Path, Path], None]]] = {
+    "docs/how-to/add-a-machine.md": _first("toml", "wide.toml"),
     "docs/how-to/back-up.md": _journal,
     "docs/how-to/bring-your-own-trace.md": _first("python", "map.py"),
     "docs/how-to/write-a-metric.md": _first("python", "tail.py"),
