@@ -110,7 +110,7 @@ class Repair:
         One that runs goes on where it is rather than elsewhere, or at a smaller size.
         """
         gpus, held = self._placed[claim], self._held_by(claim)
-        stays = bool(held) and set(held) <= self._free | set(gpus)
+        stays = self._is_size(claim, len(held)) and set(held) <= self._free | set(gpus)
         if stays and len(held) == len(gpus):
             self._set(claim, held)
             return
@@ -151,6 +151,10 @@ class Repair:
     def _held_by(self, claim: int) -> list[int]:
         """Return the GPUs on the offer that a claim holds."""
         return [gpu for gpu in self._offer.gpus.tolist() if self._holder[gpu] == self._rows[claim]]
+
+    def _is_size(self, claim: int, size: int) -> bool:
+        """Return whether a job may run on so many GPUs of the offer: what it holds is less while some of them leave."""
+        return size > 0 and size + self._outside(claim) in self._menus.sizes(self._rows[claim])
 
     def _outside(self, claim: int) -> int:
         """Return how many GPUs a job keeps that are not on the offer."""
@@ -245,8 +249,10 @@ class Repair:
             if not self._is_job:
                 own = [gpu for gpu in sorted(self._spare) if self._holder[gpu] == row]
                 self._take(claim, [*self._placed.get(claim, ()), *own])
-            elif not self._placed.get(claim) and set(held := self._held_by(claim)) <= self._spare | self._free:
-                self._take(claim, held)
+            elif not self._placed.get(claim):
+                held = self._held_by(claim)
+                if self._is_size(claim, len(held)) and set(held) <= self._spare | self._free:
+                    self._take(claim, held)
 
     def _may_grow(self) -> bool:
         """Return whether claims may be added."""
