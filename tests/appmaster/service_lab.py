@@ -13,6 +13,7 @@ import grpc
 from eunomia.journal.journal import Journal
 from eunomia.platform.profiles import Profile
 from eunomia.units import Seconds
+from eunomia_appmaster.journal_check import check_folder
 from eunomia_appmaster.node.connections import watch
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
@@ -420,6 +421,11 @@ class Two:
         self.lab.ready()
 
 
+def gang(job: str, gpus: int) -> pb.JobAdded:
+    """A job of a fixed number of slots."""
+    return pb.JobAdded(job=job, least=gpus, most=gpus, iterations=100.0)
+
+
 @contextlib.contextmanager
 def lab(folder: Path, policy: str = "default", **more: Any) -> Iterator[Lab]:
     made = Lab(folder, policy, **more)
@@ -427,3 +433,13 @@ def lab(folder: Path, policy: str = "default", **more: Any) -> Iterator[Lab]:
         yield made
     finally:
         made.close()
+
+
+@contextlib.contextmanager
+def two_nodes(folder: Path, node_lease: float) -> Iterator[Two]:
+    """An arbiter with two nodes, whose journal the checker looks at in the end."""
+    with lab(folder, slots=2, node_lease=Seconds(node_lease)) as made:
+        two = Two(made)
+        yield two
+        two.quiet()
+        assert check_folder(made.arbiter.settings.state_dir).findings == []

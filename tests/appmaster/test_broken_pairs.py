@@ -1,21 +1,16 @@
 """Two machines that do not reach each other, while both reach the arbiter: three machines in network namespaces."""
 
-import functools
 import json
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.appmaster import serving_lab
-from tests.appmaster.namespaces_lab import Cable, Machine, needs_namespaces
+from tests.appmaster.machines_lab import LiveMachines
+from tests.appmaster.namespaces_lab import Network, needs_namespaces, network
 from tests.appmaster.serving_lab import eventually, tiny_app
 from tests.appmaster.test_gangs_over_nodes import wide_app
-from tests.appmaster.three_machines_lab import three_machines
-
-from eunomia_appmaster.service.certificates import make
 
 _floors = serving_lab.floors
 pytestmark = [needs_namespaces, pytest.mark.slow, pytest.mark.timeout(1200)]
@@ -30,58 +25,21 @@ with Client(state_dir=Path(sys.argv[1])) as arbiter:
 """
 
 
-class Cluster:
+class Cluster(LiveMachines):
     """An arbiter without slots on the first machine, and a launcher on each machine that has slots."""
 
-    def __init__(self, folder: Path, machines: tuple[Machine, ...], cables: dict[frozenset[int], Cable]) -> None:
-        self.folder, self.machines, self.head = folder, machines, machines[0]
-        self.cable = cables[frozenset((1, 2))]
-        self.state = folder / "state"
-        self.address = f"{self.head.address}:7720"
-        self.processes: list[subprocess.Popen[bytes]] = []
+    def __init__(self, folder: Path, net: Network) -> None:
+        super().__init__(folder, net.machines[0])
+        self.machines = net.machines
+        self.cable = net.between(*net.machines[1:])
 
     def start(self, *slots: int) -> None:
         """Start all; ``slots``: of each machine, 0 for no launcher."""
-        tls = make(self.folder / "tls", [self.head.address])
-        files = ("--tls-cert", str(tls.cert), "--tls-key", str(tls.key), "--tls-ca", str(tls.ca))
-        self._begin("serve", self.head, "serve", "--address", self.address, "--no-launcher", *files)
-        (self.folder / "join").write_text(eventually(self._token, "the arbiter answers"))
-        (self.folder / "join").chmod(0o600)
+        self.serve("--no-launcher")
+        self.take_token()
         for name, machine, many in zip(NAMES, self.machines, slots, strict=True):
-            words = ("--arbiter", self.address, "--join", str(self.folder / "join"), "--announce", machine.address)
-            own = ("--node", name, "--node-dir", str(self.folder / name), "--slots", str(many), "--cpu-only")
             if many:  # one after the other, so that the numbers of GPUs follow the machines
-                self._begin(name, machine, "launcher", *words, *own)
-                eventually(functools.partial(self._has_joined, name), f"{name} joined")
-
-    def _begin(self, name: str, machine: Machine, command: str, *words: str) -> None:
-        where = ("--state-dir" if command == "serve" else "--state", str(self.state))
-        with (self.folder / f"{name}.log").open("ab") as log:
-            argv = (sys.executable, "-m", "eunomia.cli", command, *where, *words)
-            self.processes.append(machine.start(*argv, log=log))
-
-    def _token(self) -> str:
-        try:
-            return str(self.asked("nodes", "token", "--reusable")["token"])
-        except AssertionError:
-            return ""
-
-    def asked(self, *words: str) -> dict[str, Any]:
-        """The answer of a command on the arbiter's machine."""
-        made: dict[str, Any] = json.loads(self.head.eunomia(*words, "--state-dir", str(self.state), "--json"))
-        return made
-
-    def nodes(self) -> dict[str, dict[str, Any]]:
-        try:
-            return {node["node"]: node for node in self.asked("nodes")["nodes"]}
-        except AssertionError:  # it waits for its first machine
-            return {}
-
-    def _has_joined(self, name: str) -> bool:
-        return name in self.nodes()
-
-    def submit(self, file: Path) -> None:
-        self.head.eunomia("submit", str(file), "--state-dir", str(self.state))
+                self.join(name, machine, many, "--announce", machine.address)
 
     def workers(self, node: str, app: str) -> int:
         """How many workers of an app run on a node, by its launcher's records."""
@@ -110,12 +68,6 @@ class Cluster:
         assert found["state"] != "failed", found
         return bool(found["state"] == "finished")
 
-    def end(self) -> None:
-        while self.processes:
-            process = self.processes.pop()
-            process.terminate()
-            process.wait(90)
-
 
 Started = Callable[..., Cluster]
 
@@ -123,8 +75,8 @@ Started = Callable[..., Cluster]
 @pytest.fixture
 def started(tmp_path: Path) -> Iterator[Started]:
     """Starts a cluster with these slots."""
-    with three_machines() as (machines, cables):
-        made = Cluster(tmp_path, machines, cables)
+    with network(3) as net:
+        made = Cluster(tmp_path, net)
 
         def start(*slots: int) -> Cluster:
             made.start(*slots)
@@ -144,7 +96,7 @@ def test_an_app_does_without_a_node_that_its_master_does_not_reach(started: Star
     cluster.cable.cut()
     ((node, other, why),) = eventually(lambda: cluster.left_out("ana"), "the pair is reported", LIMIT_SECONDS)
     assert (node, other) == ("c01", "a01")
-    assert "a01 (its app master) cannot reach 10.214.0.3:" in why
+    assert "a01 (its app master) cannot reach 10.213.0.3:" in why
     assert why.endswith("; tried again every 5 s")
     eventually(lambda: cluster.slots("ana") == ["a01", "a01"], "its slot there comes back, once", LIMIT_SECONDS)
     cluster.submit(tiny_app(cluster.folder, "ben", iterations=10, seconds=0.05))
@@ -182,5 +134,5 @@ def test_a_gang_forms_elsewhere_than_over_two_nodes_that_are_apart(started: Star
     assert {node, other} == {"a01", "c01"}
     assert "no gang forms over" in why
     assert why.endswith("; tried again every 30 s")
-    cluster.head.eunomia("cancel", "ben", "--state-dir", str(cluster.state))
+    cluster.eunomia("cancel", "ben")
     eventually(lambda: cluster.is_over("wide"), "it has run over two that reach each other", LIMIT_SECONDS)

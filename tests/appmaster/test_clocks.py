@@ -65,7 +65,7 @@ def lab(tmp_path: Path) -> Iterator[Any]:
         yield made.ready()
 
 
-def test_an_app_master_hears_of_the_clocks_of_nodes_and_the_next_attempt_is_told_by_the_arbiters(lab: Any) -> None:
+def test_an_app_master_hears_of_the_clocks_of_nodes_and_the_next_attempt_counts_by_the_arbiters(lab: Any) -> None:
     master = lab.master("ana", "1")
     assert [token.clock_ahead_seconds for token in master.register().node_tokens] == [0.0]
     node = lab.arbiter.service.nodes.get("box7")

@@ -12,13 +12,11 @@ import grpc
 import pytest
 
 from eunomia.journal.journal import read_journal
-from eunomia.units import Seconds
 from eunomia_appmaster.commands import apps as apps_command
 from eunomia_appmaster.commands import explain as explain_command
 from eunomia_appmaster.commands import nodes as nodes_command
 from eunomia_appmaster.commands import submit as submit_command
 from eunomia_appmaster.commands.console import missing
-from eunomia_appmaster.journal_check import check_folder
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2 as lpb
 from eunomia_appmaster.service import node_leases
@@ -29,25 +27,18 @@ from eunomia_appmaster.service.metrics_server import MetricsServer
 _spec = importlib.util.spec_from_file_location("service_lab", Path(__file__).parent / "service_lab.py")
 lab_module = sys.modules.setdefault("service_lab", importlib.util.module_from_spec(_spec))
 _spec.loader.exec_module(lab_module)
-eventually, Beating, Launcher, Two = (
+eventually, Beating, Launcher, gang = (
     lab_module.eventually,
     lab_module.Beating,
     lab_module.Launcher,
-    lab_module.Two,
+    lab_module.gang,
 )
 
 
 @pytest.fixture
 def two(tmp_path: Path) -> Iterator[Any]:
-    with lab_module.lab(tmp_path, slots=2, node_lease=Seconds(600.0)) as lab:
-        made = Two(lab)
+    with lab_module.two_nodes(tmp_path, 600.0) as made:
         yield made
-        made.quiet()
-        assert check_folder(lab.arbiter.settings.state_dir).findings == []
-
-
-def gang(job: str, gpus: int) -> pb.JobAdded:
-    return pb.JobAdded(job=job, least=gpus, most=gpus, iterations=100.0)
 
 
 def explained(two: Any, job: str) -> pb.Explanation:

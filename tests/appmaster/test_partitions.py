@@ -4,7 +4,6 @@ import contextlib
 import json
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,10 +11,9 @@ from typing import Any
 
 import pytest
 from tests.appmaster import serving_lab
+from tests.appmaster.machines_lab import LiveMachines
 from tests.appmaster.namespaces_lab import Cable, Machine, needs_namespaces, two_machines
 from tests.appmaster.serving_lab import eventually, tiny_app
-
-from eunomia_appmaster.service.certificates import make
 
 _floors = serving_lab.floors
 pytestmark = [needs_namespaces, pytest.mark.slow]
@@ -23,60 +21,25 @@ LEASE_SECONDS = 8.0
 NODE = "b08"
 
 
-class Cluster:
+class Cluster(LiveMachines):
     """An arbiter with a slot of its own, and a node with another behind a cable."""
 
+    launcher: "subprocess.Popen[bytes]"
+
     def __init__(self, folder: Path, head: Machine, node: Machine, cable: Cable) -> None:
-        self.folder, self.head, self.node, self.cable = folder, head, node, cable
-        self.state = folder / "state"
-        self.address = f"{head.address}:7720"
-        self.started: list[subprocess.Popen[bytes]] = []
-        self.launcher: subprocess.Popen[bytes]
+        super().__init__(folder, head)
+        self.node, self.cable = node, cable
 
     def start(self, *options: str) -> None:
         """Start both, with ``options`` for the node's launcher."""
-        tls = make(self.folder / "tls", [self.head.address])
-        files = ("--tls-cert", str(tls.cert), "--tls-key", str(tls.key), "--tls-ca", str(tls.ca))
-        words = [
-            sys.executable,
-            "-m",
-            "eunomia.cli",
-            "serve",
-            "--state-dir",
-            str(self.state),
-            "--address",
-            self.address,
-        ]
-        words += ["--slots", "1", "--cpu-only", "--node-lease", f"{LEASE_SECONDS}s", *files]
-        with (self.folder / "serve.log").open("ab") as log:
-            self.started.append(self.head.start(*words, log=log))
-        token = eventually(self._token, "the arbiter answers")
-        (self.folder / "join").write_text(token)
-        words = [sys.executable, "-m", "eunomia.cli", "launcher", "--arbiter", self.address, "--state", str(self.state)]
-        words += ["--node", NODE, "--node-dir", str(self.folder / NODE), "--slots", "1", "--cpu-only"]
-        words += ["--join", str(self.folder / "join"), *options]
-        with (self.folder / f"{NODE}.log").open("ab") as log:
-            self.launcher = self.node.start(*words, log=log)
-        self.started.append(self.launcher)
-        eventually(lambda: len(self.nodes()) == 2, "it joined")
-
-    def _token(self) -> str:
-        with contextlib.suppress(AssertionError):
-            made: dict[str, Any] = json.loads(self.eunomia("nodes", "token", "--json"))
-            return str(made["token"])
-        return ""
-
-    def eunomia(self, *words: str) -> str:
-        return self.head.eunomia(*words, "--state-dir", str(self.state))
-
-    def nodes(self) -> dict[str, dict[str, Any]]:
-        """What ``eunomia nodes`` shows."""
-        return {node["node"]: node for node in json.loads(self.eunomia("nodes", "--json"))["nodes"]}
+        self.serve("--slots", "1", "--cpu-only", "--node-lease", f"{LEASE_SECONDS}s")
+        self.take_token()
+        self.launcher = self.join(NODE, self.node, 1, *options)
 
     def submit_two(self, more: str = "") -> tuple[str, str]:
         """Submit two apps of one long job each; returns the one that runs on the node, then the other."""
         for name in ("ana", "ben"):
-            self.eunomia("submit", str(tiny_app(self.folder, name, iterations=100_000, seconds=0.02, more=more)))
+            self.submit(tiny_app(self.folder, name, iterations=100_000, seconds=0.02, more=more))
         eventually(lambda: self.workers(self.folder / NODE) and self.workers(self.state / "launcher"), "both run")
         ((identity, _),) = self.workers(self.folder / NODE).items()
         there = identity.split(".")[0]
@@ -99,13 +62,6 @@ class Cluster:
         """Pids of the workers that run by a launcher's records, by container."""
         records = self.records(folder)
         return {one["container_id"]: one["pid"] for one in records if one["state"] != "COMPLETED" and one["pid"]}
-
-    def end(self) -> None:
-        self.launcher.send_signal(signal.SIGCONT)
-        for process in reversed(self.started):
-            if process.poll() is None:
-                process.terminate()
-                process.wait(90)
 
 
 @pytest.fixture
@@ -209,7 +165,7 @@ def test_an_arbiter_that_is_stopped_in_order_gives_a_longer_lease_first(cluster:
     cluster.start()
     cluster.submit_two()
     before = cluster.workers(cluster.folder / NODE)
-    (serve, _) = cluster.started
+    (serve, _) = cluster.processes
     serve.terminate()
     serve.wait(60)
     time.sleep(2.0 * LEASE_SECONDS)

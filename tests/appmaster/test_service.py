@@ -124,11 +124,11 @@ def errors_of(call: Any) -> list[str]:
 
 
 def test_an_app_that_can_never_run_is_refused_and_no_folder_remains(lab: Any) -> None:
-    told = (
+    refusal = (
         "slots must fit the cluster, as it is or has been, or the app must wait for machines (--wait-for-machines)"
         "|a gang of 8 where at most 4 slots were at once|app.toml, [job].slots"
     )
-    assert errors_of(lambda: lab.submit(slots="8")) == [told]
+    assert errors_of(lambda: lab.submit(slots="8")) == [refusal]
     several = errors_of(lambda: lab.submit(app_file='[app]\nname = "/"\n[job]\ncommand = "python nothing.py"\n'))
     assert len(several) == 2
     assert not lab.seen().apps

@@ -235,7 +235,7 @@ def overlaps(apps: Path, made: Sequence[Change], *, jobs: bool) -> list[str]:
 
     Args:
         apps: the apps' folders.
-        made: all changes. A worker whose end nobody saw, since its machine lost power, lived until its last one.
+        made: all changes. A worker whose end no launcher saw, since its machine lost power, lived until its last one.
         jobs: whether jobs are looked at, too.
     """
     nodes = nodes_of(made)

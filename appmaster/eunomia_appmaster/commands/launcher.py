@@ -20,22 +20,11 @@ from eunomia_appmaster.node.control_groups import KINDS
 from eunomia_appmaster.node.kept_apart import APPS
 from eunomia_appmaster.node.slot_types import parse_slot_types
 from eunomia_appmaster.protocol.connecting import check_target
-from eunomia_appmaster.protocol.node_names import NAME
+from eunomia_appmaster.protocol.node_names import check_name
 from eunomia_appmaster.service.settings import default_state_dir
 
 NODES: Final = "nodes"
 """Folder of the folders of nodes, below the user's default state folder."""
-
-
-def check_name(name: str) -> None:
-    """Check a node's name.
-
-    Raises:
-        InputError: it is none.
-    """
-    if not NAME.match(name):
-        rule = "a node's name must be 1 to 100 letters, digits, '.', '_' and '-', and begin with a letter or digit"
-        raise InputError(rule, value=f'"{name[:100]}"', place="--node")
 
 
 def rack_option(name: str) -> str:
@@ -44,9 +33,7 @@ def rack_option(name: str) -> str:
     Raises:
         InputError: it is no name.
     """
-    if not NAME.match(name):
-        rule = "a rack must be 1 to 100 letters, digits, '.', '_' and '-', and begin with a letter or digit"
-        raise InputError(rule, value=f'"{name[:100]}"', place="--rack")
+    check_name(name, "a rack", "--rack")
     return name
 
 
@@ -149,7 +136,7 @@ class LauncherFlags(BaseModel):
         """
         name = self.name
         check_target(self.arbiter, "--arbiter")
-        check_name(name)
+        check_name(name, "a node's name", "--node")
         self._check_slots()
         made = [sys.executable, "-m", "eunomia_appmaster.launcher", "--arbiter", self.arbiter, "--node", name]
         folder = self.node_dir or default_state_dir() / NODES / name

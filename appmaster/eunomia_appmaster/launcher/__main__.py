@@ -357,9 +357,11 @@ def main() -> None:
             asyncio.run(run(options))
     except RemovedError as error:
         # Its service manager does not start it again, nor does `serve` the launcher of the head.
-        again = "to join again: --join with a new token (`eunomia nodes token`)"
-        sys.stderr.write(f"{options.node}: removed from the cluster; what ran here has ended ({error}); {again}\n")
-        sys.exit(REMOVED if options.node_dir is None else 0)
+        is_head = options.node_dir is None
+        again = "with its next start" if is_head else "with --join and a new token (`eunomia nodes token`)"
+        said = f"removed from the cluster; what ran here has ended ({error}); it joins again {again}"
+        sys.stderr.write(f"{options.node}: {said}\n")
+        sys.exit(REMOVED if is_head else 0)
     except EunomiaError as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(error.exit_code)

@@ -13,7 +13,6 @@ from eunomia.errors import EunomiaError
 from eunomia_appmaster.launcher.container import NO_SLOT, Container
 from eunomia_appmaster.launcher.containers import ContainerCommand, Containers
 from eunomia_appmaster.launcher.files import put_aside, read_json, remove, write_json
-from eunomia_appmaster.launcher.gangs import check_name
 from eunomia_appmaster.launcher.master_start import node_environment, program, way_to_arbiter
 from eunomia_appmaster.launcher.node import Node
 from eunomia_appmaster.launcher.own_ends import OwnEnds, last_words
@@ -24,6 +23,7 @@ from eunomia_appmaster.launcher.starts import container_id, first_of, name_of, s
 from eunomia_appmaster.node.kept_files import OLDER, sealed_token
 from eunomia_appmaster.node.own_ends_limit import OwnEndsLimit
 from eunomia_appmaster.protocol import launcher_pb2 as pb
+from eunomia_appmaster.protocol.node_names import check_name
 from eunomia_appmaster.protocol.tokens import node_token
 
 log = structlog.get_logger()

@@ -20,7 +20,7 @@ from eunomia_appmaster.launcher.zygote_client import PASSED_ON, THREADS, can_for
 from eunomia_appmaster.node.accounts import Account
 from eunomia_appmaster.node.file_rights import as_owner
 from eunomia_appmaster.protocol import launcher_pb2 as pb
-from eunomia_appmaster.protocol.node_names import NAME
+from eunomia_appmaster.protocol.node_names import check_name
 from eunomia_appmaster.protocol.tokens import check_container_token
 
 INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")  # of a gang over several nodes; an app file may set them
@@ -84,13 +84,6 @@ def as_seen_here(request: pb.StartContainersRequest, node: Node) -> pb.StartCont
         here.env[name] = moved(content)
     here.working_folder, here.run_folder = moved(request.working_folder), moved(request.run_folder)
     return here
-
-
-def check_name(name: str, what: str) -> None:
-    """Raise ``InputError`` unless ``name`` can stand in a path."""
-    if not NAME.match(name):
-        rule = f"{what} must be 1 to 100 letters, digits, dots, underscores or dashes and begin with a letter or digit"
-        raise InputError(rule, value=repr(name[:120]))
 
 
 def check_path(path: str, what: str) -> None:

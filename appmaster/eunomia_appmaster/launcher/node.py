@@ -16,6 +16,7 @@ from eunomia.errors import InputError
 from eunomia_appmaster.app.cleaning import RECORDS
 from eunomia_appmaster.launcher.errors import ClosedEpochError, NotRegisteredError
 from eunomia_appmaster.launcher.files import CURE, let_read, put_aside, read_json, read_kept_json, write_json
+from eunomia_appmaster.launcher.folder_user import EPOCHS
 from eunomia_appmaster.launcher.node_lease import FILE as LEASE
 from eunomia_appmaster.launcher.node_lease import NodeLease
 from eunomia_appmaster.launcher.numbering import numbered
@@ -72,7 +73,7 @@ class Node:
         self._lock = _take(self.folder / "lock")
         try:
             self.machine = numbered(machine, self.folder / "gpus.json")
-            self.epochs = Epochs(self.folder / "epochs.json")
+            self.epochs = Epochs(self.folder / EPOCHS)
         except BaseException:
             os.close(self._lock)
             raise

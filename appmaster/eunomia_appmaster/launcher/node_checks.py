@@ -4,10 +4,11 @@ import asyncio
 from typing import Final
 
 from eunomia_appmaster.launcher.errors import InputError, LacksError
-from eunomia_appmaster.launcher.gangs import as_seen_here, check_name, check_path, check_program, check_working_folder
+from eunomia_appmaster.launcher.gangs import as_seen_here, check_path, check_program, check_working_folder
 from eunomia_appmaster.launcher.node import Node
 from eunomia_appmaster.launcher.owners import account_of
 from eunomia_appmaster.protocol import launcher_pb2 as pb
+from eunomia_appmaster.protocol.node_names import check_name
 
 LISTEN_SECONDS: Final = 10.0
 CONNECT_SECONDS: Final = 2.0

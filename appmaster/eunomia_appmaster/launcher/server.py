@@ -30,6 +30,7 @@ from eunomia_appmaster.node.connections import Connections
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2_grpc as rpc
 from eunomia_appmaster.protocol.tokens import WrongTokenError, check_node_token
+from eunomia_appmaster.protocol.trailing import BUSY_KEY, LACKS_KEY
 
 _refusals = RefusalLog()
 
@@ -44,8 +45,6 @@ CODES: dict[type[EunomiaError], grpc.StatusCode] = {
     SlotBusyError: grpc.StatusCode.UNAVAILABLE,
     UnknownContainerError: grpc.StatusCode.NOT_FOUND,
 }
-BUSY_KEY = "eunomia-slot-busy"  # trailing metadata that tells a busy slot from a launcher that is away
-LACKS_KEY = "eunomia-node-lacks"  # that tells what this node does not have from a malformed request
 MOST_CALLS = 5000
 """Most calls of all app masters that may wait at once."""
 MOST_SECONDS = 1e9

@@ -178,7 +178,7 @@ class LeftOutNodes:
         why = self._runtimes.of(here).connects(target)
         return why and f"{here} cannot reach {there} ({why})"
 
-    def _apart(self) -> Iterator[LeftOutReport]:
+    def _apart(self, ahead: float) -> Iterator[LeftOutReport]:
         gone = self._away.keys() | self._lacking.keys()
         for pair, broken in self._broken.items():
             (other,) = pair - {broken.without}
@@ -188,26 +188,28 @@ class LeftOutNodes:
                 node=broken.without,
                 other=other,
                 why=f"no gang forms over {other} and {broken.without}, for {broken.why}",
-                since=broken.since,
+                since=broken.since - ahead,
                 again_seconds=CHECK_SECONDS,
             )
 
     def _reports(self) -> list[LeftOutReport]:
+        """Return the present list; its times are by the arbiter's clock."""
         own, runtimes = self._runtimes.own_node, self._runtimes
+        ahead = runtimes.clock_ahead(own)
         made = [
             LeftOutReport(
                 node=node,
                 other=own,
                 by_master=True,
                 why=f"{own} (its app master) cannot reach {runtimes.address(node) or node}",
-                since=since,
+                since=since - ahead,
                 again_seconds=REACH_SECONDS,
             )
             for node, since in self._away.items()
         ]
         made += [
-            LeftOutReport(node=node, why=lack.why, since=lack.since, again_seconds=CHECK_SECONDS)
+            LeftOutReport(node=node, why=lack.why, since=lack.since - ahead, again_seconds=CHECK_SECONDS)
             for node, lack in self._lacking.items()
             if node not in self._away
         ]
-        return [*made, *self._apart()]
+        return [*made, *self._apart(ahead)]

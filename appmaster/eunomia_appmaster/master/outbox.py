@@ -112,7 +112,7 @@ class LeftOutReport:
     by_master: bool = False
     """Whether ``other`` is the app master's own node."""
     since: float
-    """Unix seconds."""
+    """Unix seconds by the arbiter's clock."""
     again_seconds: float
     """Between two tries."""
 

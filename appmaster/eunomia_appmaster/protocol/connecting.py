@@ -14,6 +14,7 @@ import grpc
 
 from eunomia.errors import InputError, UnreachableError
 from eunomia.model.shapes import value
+from eunomia_appmaster.protocol.certificate_names import certificates_in, names_of
 
 ADDRESS_FILE: Final = "address"
 CA_VARIABLE: Final = "EUNOMIA_CA_FILE"
@@ -126,8 +127,6 @@ def check_target(target: str, place: str, *, least_port: int = 1) -> None:
 
 def _names_shown(target: str) -> list[str]:
     """Return the names of the certificate that a server shows, for an error; empty: it cannot be read again."""
-    from eunomia_appmaster.service.certificates import certificates_in, names_of
-
     host, _, port = target.rpartition(":")
     try:
         shown = ssl.get_server_certificate((host.strip("[]"), int(port)), timeout=LOOK_SECONDS)

@@ -1,11 +1,29 @@
-"""Names of nodes and racks, and the name under which a node's certificate is checked."""
+"""Names of nodes, racks and apps, and the name under which a node's certificate is checked."""
 
 import hashlib
 import re
 from typing import Final
 
+from eunomia.errors import InputError
+
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
-"""Of a node or a rack."""
+"""Of a node, a rack, or what else stands in a path."""
+
+
+def check_name(name: str, what: str, place: str | None = None) -> None:
+    """Check a name.
+
+    Args:
+        name: of a node, a rack, an app or a container.
+        what: is named, for the error.
+        place: where the name is given, such as an option.
+
+    Raises:
+        InputError: it is too long, or has a character that may not stand in a path.
+    """
+    if not NAME.match(name):
+        rule = f"{what} must be 1 to 100 letters, digits, '.', '_' and '-', and begin with a letter or digit"
+        raise InputError(rule, value=f'"{name[:100]}"', place=place)
 
 
 def tls_name(node: str, join: int) -> str:

@@ -14,6 +14,7 @@ from eunomia_appmaster.node.system import MACHINE, System
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2_grpc as rpc
 from eunomia_appmaster.protocol.connecting import Address, host_of
+from eunomia_appmaster.protocol.trailing import BUSY_KEY, LACKS_KEY
 from eunomia_appmaster.runtimes.runtime import (
     Announcement,
     Away,
@@ -35,7 +36,6 @@ from eunomia_appmaster.runtimes.runtime import (
 
 _Answer = TypeVar("_Answer")
 _Failure = TypeVar("_Failure", bound=OfNode)
-_BUSY_KEY, _LACKS_KEY = "eunomia-slot-busy", "eunomia-node-lacks"
 CALL_SECONDS = 10.0
 """Seconds after which a call that waits for nothing is given up."""
 _ERRORS = {grpc.StatusCode.FAILED_PRECONDITION: LeaseOverError}
@@ -393,9 +393,9 @@ def _failure(error: Exception) -> RefusedError | SlotBusyError | RuntimeAwayErro
         return RuntimeAwayError("a launcher must run on this machine", value=str(error))
     code, details = error.code(), error.details() or ""
     keys = {key for key, _ in error.trailing_metadata() or ()}
-    if _BUSY_KEY in keys:
+    if BUSY_KEY in keys:
         return SlotBusyError(details)
-    if _LACKS_KEY in keys:
+    if LACKS_KEY in keys:
         return LacksError(details)
     if code in _AWAY:
         return RuntimeAwayError("the launcher must answer", value=f"{code.name}: {details}")

@@ -10,7 +10,7 @@ from eunomia.errors import InputError
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2_grpc as rpc
 from eunomia_appmaster.protocol.join_text import JoinText
-from eunomia_appmaster.protocol.node_names import NAME
+from eunomia_appmaster.protocol.node_names import check_name
 from eunomia_appmaster.service import bounds
 from eunomia_appmaster.service.accepted_joins import superseding
 from eunomia_appmaster.service.join_tokens import JoinToken
@@ -95,11 +95,7 @@ class NodeAdmission(rpc.NodeAdmissionServicer):
     async def _check(self, request: pb.JoinNodeRequest, context: Context) -> None:
         try:
             bounds.check(request)
-            if not NAME.match(request.node):
-                rule = (
-                    "a node's name must be 1 to 100 letters, digits, '.', '_' and '-', and begin with a letter or digit"
-                )
-                raise InputError(rule, value=f'"{request.node[:100]}"', place="--node")
+            check_name(request.node, "a node's name", "--node")
         except InputError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, header_text(str(error)))
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Self, cast
 
 from eunomia.errors import InputError
 from eunomia.model.shapes import value
+from eunomia_appmaster.protocol.certificate_names import certificates_in, names_of
 
 if TYPE_CHECKING:
     import grpc
@@ -184,18 +185,6 @@ def own_names() -> tuple[str, ...]:
     return tuple(dict.fromkeys(("localhost", "127.0.0.1", "::1", *((name,) if name else ()))))
 
 
-def names_of(cert: "x509.Certificate") -> list[str]:
-    """Host names and IP addresses that a certificate is for."""
-    from cryptography import x509
-
-    try:
-        names = cert.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except x509.ExtensionNotFound:
-        return []
-    found = names.get_values_for_type(x509.DNSName)
-    return found + [str(address) for address in names.get_values_for_type(x509.IPAddress)]
-
-
 def public_key_of(path: Path) -> object:
     """Return the public key that belongs to a private key's file.
 
@@ -229,17 +218,6 @@ def certificates_of(path: Path) -> "list[x509.Certificate]":
         return certificates_in(_read(path))
     except ValueError as error:
         raise InputError("certificates must be PEM", value=str(error)[:100], place=str(path)) from error
-
-
-def certificates_in(content: bytes) -> "list[x509.Certificate]":
-    """Return the certificates in the content of a file.
-
-    Raises:
-        ValueError: it is not PEM.
-    """
-    from cryptography import x509
-
-    return x509.load_pem_x509_certificates(content)
 
 
 def _issued(cert: "x509.Certificate", by: "x509.Certificate") -> bool:

@@ -45,9 +45,14 @@ class LeftOut:
     @classmethod
     def read(cls, made: pb.LeftOutNode, now: float) -> "LeftOut":
         """Return it from a report of an app master; ``now``: Unix seconds."""
-        since, again = now - made.since_seconds_ago, made.again_seconds
-        pair = made.other, made.by_master
-        return cls(node=made.node, why=made.why, other=pair[0], by_master=pair[1], since=since, again_seconds=again)
+        return cls(
+            node=made.node,
+            why=made.why,
+            other=made.other,
+            by_master=made.by_master,
+            since=now - made.since_seconds_ago,
+            again_seconds=made.again_seconds,
+        )
 
     def words(self, now: float) -> str:
         """Return it in words; ``now``: Unix seconds."""

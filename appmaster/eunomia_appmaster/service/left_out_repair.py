@@ -210,7 +210,10 @@ class Repair:
             for gpu in gpus
             if self._type[gpu] == self._type[bad] and self._is_allowed(claim, gpu)
         ]
-        return None if not found else (min(found)[2], min(found)[1])
+        if not found:
+            return None
+        _, gpu, other = min(found)
+        return other, gpu
 
     def _set(self, claim: int, gpus: list[int]) -> None:
         """Give a claim other GPUs; those that it had are free, for jobs that wait."""
@@ -316,7 +319,8 @@ class Repair:
     def _answer(self) -> tuple[Allocation, Placement]:
         granted = self._sizes()
         order = [claim for claim in self._allocation.order.tolist() if granted[claim] > 0]
-        order += [claim for claim, size in enumerate(granted) if size > 0 and claim not in set(order)]
+        named = set(order)
+        order += [claim for claim, size in enumerate(granted) if size > 0 and claim not in named]
         return self._allocated(granted, order), self._placement_of()
 
     def _sizes(self) -> list[int]:

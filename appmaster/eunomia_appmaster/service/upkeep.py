@@ -169,8 +169,7 @@ class Upkeep:
         """Return the note of a machine once it has left, with the size of the cluster that it leaves."""
         made = self._journal.note_of(MACHINE_NOTE, str(number))
         made = made if isinstance(made, dict) else layout.noted(number).note(NONE).value
-        size = layout.size - self._missing()
-        self._most = max(self._most, size)
+        size = self._note_size(layout)
         return Note(kind=MACHINE_NOTE, key=str(number), value=made | {"left": True, SIZE: size})
 
     @property
@@ -179,12 +178,16 @@ class Upkeep:
 
         Slots that launchers do not find count while they are missing only if they were there with all others.
         """
-        size = 0 if self._nodes.layout is None else self._nodes.layout.size - self._missing()
-        self._most = max(self._most, size)
+        self._note_size(self._nodes.layout)
         return self._most
 
-    def _missing(self) -> int:
-        return sum(len(self._nodes.missing(node)) for node in self._nodes)
+    def _note_size(self, layout: Layout | None) -> int:
+        """Return the number of slots of a layout that are there now, which may be the largest one so far."""
+        if layout is None:
+            return 0
+        size = layout.size - sum(len(self._nodes.missing(node)) for node in self._nodes)
+        self._most = max(self._most, size)
+        return size
 
     # --- what follows ------------------------------------------------------------------------------------------------
 
@@ -193,7 +196,7 @@ class Upkeep:
         layout = self._nodes.layout
         if layout is not None and cluster.left != layout.cluster.left:
             self._nodes.move_to(layout.without(cluster.left))
-        _ = self.most_slots  # kept, since slots that are there now may be missing later
+        self._note_size(self._nodes.layout)  # slots that are there now may be missing later
         self._mark()
 
     def look(self, view: ClusterView) -> Changes:
