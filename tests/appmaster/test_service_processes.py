@@ -412,6 +412,7 @@ def test_serve_submit_status_and_cancel_work_together(tmp_path: Path, run: Calla
             eventually(lambda: "up" in _logs(tmp_path))
             (app,) = json.loads(run("apps", "--json", *state))["apps"]
             assert (app["app"], app["state"], app["jobs"]["running"], app["tuner"]) == ("ana", "running", 1, "none")
+            assert (app["attempt"], app["part"]) == (1, 1)
             run("submit", "ana.toml", "--quiet", *state)
             eventually(lambda: [job.job for job in arbiter.list(jobs=True).jobs] == ["ana/1", "ana-2/1"])
             said = arbiter.explain("ana-2/1")

@@ -102,6 +102,8 @@ def _facts(app: pb.App) -> dict[str, Any]:
         "app": app.app,
         "user": app.user,
         "state": app.state,
+        "attempt": app.attempt,
+        "part": app.part,
         "tuner": app.tuner,
         "rho": given(app, "rho"),
         "slots": app.slots,
