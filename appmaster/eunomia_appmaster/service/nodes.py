@@ -126,24 +126,38 @@ class Node:
         slot_states: Iterable[pb.SlotState],
         *,
         draining: bool | None = None,
-    ) -> None:
-        """Apply the node's reports; statuses older than the known ones are ignored; ``draining``: None: as before."""
-        if draining is not None and draining != self.draining:
+    ) -> bool:
+        """Apply the node's reports; statuses older than the known ones are ignored.
+
+        Args:
+            containers: that have changed.
+            app_masters: that have changed.
+            slot_states: of any slots.
+            draining: None: as before.
+
+        Returns:
+            Whether they say anything new.
+        """
+        news = draining is not None and draining != self.draining
+        if draining is not None and news:
             self.draining = draining
             log.warning("node.draining" if draining else "node.back_from_draining", node=self.name)
         self.heard_at = self._system.uptime()
         for status in containers:
             known = self.containers.get(status.container_id)
             if known is None or status.version > known.version:
-                self.containers[status.container_id] = status
+                self.containers[status.container_id], news = status, True
         for master in app_masters:
             before = self.app_masters.get(master.app)
             if before is None or master.version > before.version:
-                self.app_masters[master.app] = master
-        self.slot_states.update({state.slot: state for state in slot_states})
+                self.app_masters[master.app], news = master, True
+        for state in slot_states:
+            if self.slot_states.get(state.slot) != state:
+                self.slot_states[state.slot], news = state, True
         done = [key for key, status in self.containers.items() if status.state == pb.COMPLETED]
         for key in done[:-256]:
             del self.containers[key]
+        return news
 
     def stir(self) -> None:
         """Answer the node's heartbeat at once, so that it sends the next one."""

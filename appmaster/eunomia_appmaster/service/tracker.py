@@ -98,8 +98,8 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
         service = self._service
         service.nodes.hear_lease(node, request.lease_left_seconds, endless=request.lease_endless)
         node.clock_offset.hear(request.sent_at, self._service.system.unix_time())
-        node.hear(request.containers, request.app_masters, request.slot_states, draining=request.draining)
-        await self._service.look()
+        if node.hear(request.containers, request.app_masters, request.slot_states, draining=request.draining):
+            await service.look()  # which goes over all nodes; without news it would find nothing
         registration = node.registration_id
         node.waiting += 1
         try:
