@@ -39,13 +39,13 @@ from eunomia_appmaster.service.bounds import MOST_BID_PARTS, MOST_BID_ROWS, MOST
 from eunomia_appmaster.service.driver import QUIET
 from eunomia_appmaster.service.left_out import LeftOut
 from eunomia_appmaster.service.messages import bid_of, cluster_message, events_of, job_views
-from eunomia_appmaster.service.nodes import wait_for_change
 from eunomia_appmaster.service.rates import Rate, exhausted, peer_of
 from eunomia_appmaster.service.refusals import header_text
 from eunomia_appmaster.service.service import Service
 from eunomia_appmaster.service.sessions import LEAST_SECONDS, Session
 from eunomia_appmaster.service.tokens import Role
 from eunomia_appmaster.service.users import check_jobs
+from eunomia_appmaster.service.waiting import wait_for_change
 
 log = structlog.get_logger()
 

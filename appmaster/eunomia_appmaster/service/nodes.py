@@ -7,7 +7,7 @@ it was given back. So a lost answer, a restarted launcher and a restarted arbite
 import asyncio
 import math
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import numpy as np
 import structlog
@@ -489,16 +489,3 @@ class Nodes:
         if node.fence is not None:
             return [pb.Fence(slot=slot, epoch=node.fence) for slot in sorted(node.slots)]
         return [pb.Fence(slot=slot, epoch=epoch) for slot, epoch in sorted(node.down.items()) if slot in node.slots]
-
-
-async def wait_for_change(event: asyncio.Event, seconds: float, done: Callable[[], bool]) -> None:
-    """Wait until ``done`` returns True, called whenever the event is set, or until the time is over."""
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + seconds
-    while not done() and (left := deadline - loop.time()) > 0.0:
-        event.clear()
-        try:
-            async with asyncio.timeout(left):
-                await event.wait()
-        except TimeoutError:
-            return

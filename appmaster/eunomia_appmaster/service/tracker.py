@@ -17,11 +17,12 @@ from eunomia_appmaster.service.joining import check_belongs, check_versions, joi
 from eunomia_appmaster.service.layout import Layout
 from eunomia_appmaster.service.node_accounts import check_uids
 from eunomia_appmaster.service.node_leases import BEATS
-from eunomia_appmaster.service.nodes import Node, wait_for_change
+from eunomia_appmaster.service.nodes import Node
 from eunomia_appmaster.service.rates import Rate, peer_of
 from eunomia_appmaster.service.refusals import header_text
 from eunomia_appmaster.service.service import Service
 from eunomia_appmaster.service.tokens import Caller, Role
+from eunomia_appmaster.service.waiting import wait_for_change
 
 log = structlog.get_logger()
 
