@@ -207,6 +207,28 @@ def test_a_node_to_be_removed_whose_leases_have_no_end_says_so() -> None:
     )
     ends = pb.NodeView(node="b08", held=3, ends_in_seconds=60.0)
     assert nodes_command.later(ends) == "3 of its slots are held; it leaves once it is empty (--now: at once)"
+    assert nodes_command.later(pb.NodeView(node="b08")).startswith("what ran there is still ending; it leaves")
+
+
+def test_a_node_to_be_removed_names_the_jobs_that_hold_its_slots(two: Any) -> None:
+    master = waiting(two, "ana", 4)
+    master.beat_until(lambda: master.leases)
+    master.beat()
+    eventually(lambda: explained(two, "ana/1").state == "running", "it runs")
+    answer = two.call("RemoveNode", pb.RemoveNodeRequest(node="annex"))
+    assert not answer.left
+    assert nodes_command.later(answer.node).startswith("2 of its slots are held (ana/1: 2)")
+    assert "2 of 2 still held (ana/1: 2)" in nodes_command._row(answer.node)[-1]
+    assert nodes_command._facts(answer.node)["held_by"] == [{"app": "ana", "job": "ana/1", "slots": 2}]
+
+
+def test_at_most_five_holders_of_a_node_are_named_and_an_app_where_it_has_no_job_there() -> None:
+    holders = [pb.SlotHolder(app="nets", job=f"nets/{at}", slots=1) for at in range(6)]
+    many = pb.NodeView(node="b08", held=8, ends_in_seconds=9.0, held_by=[pb.SlotHolder(app="ana", slots=2), *holders])
+    assert nodes_command.later(many).startswith(
+        "8 of its slots are held (ana: 2, nets/0: 1, nets/1: 1, nets/2: 1, nets/3: 1, and 2 more); it leaves"
+    )
+    assert len(nodes_command._facts(many)["held_by"]) == 7
 
 
 def three_running() -> list[pb.Explanation]:

@@ -482,7 +482,15 @@ def test_before_a_first_node_has_joined_calls_are_refused_with_the_cure(
 ) -> None:
     with lab_module.lab(tmp_path) as lab:
         lab.arbiter.service.started_at -= 60.0  # the own machine's launcher would be here by now
-        for call in (lab.submit, lambda: lab.client().List(pb.ListRequest(), metadata=lab.operator)):
+        client = lab.client()
+        calls = [
+            lab.submit,
+            lambda: client.List(pb.ListRequest(), metadata=lab.operator),
+            lambda: client.DrainNode(pb.DrainNodeRequest(node="b08"), metadata=lab.operator),
+            lambda: client.UndrainNode(pb.UndrainNodeRequest(node="b08"), metadata=lab.operator),
+            lambda: client.RemoveNode(pb.RemoveNodeRequest(node="b08"), metadata=lab.operator),
+        ]
+        for call in calls:
             code, why = code_of(call)
             assert code is grpc.StatusCode.INVALID_ARGUMENT
             assert "a node must join before the arbiter serves apps (eunomia nodes token makes a token" in why

@@ -14,6 +14,9 @@ from eunomia_appmaster.protocol import arbiter_pb2 as pb
 SCHEMA: Final = "eunomia/nodes@1"
 NO_NODE: Final = "no node has joined yet: eunomia nodes token makes a token for one, eunomia launcher joins with it"
 
+NAMED: Final = 5
+"""Number of jobs that a line names as holding a node's slots; ``--json`` has all."""
+
 nodes = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
@@ -86,10 +89,19 @@ def remove(
 
 def later(node: pb.NodeView) -> str:
     """Return when a node that is to be removed leaves."""
-    held = f"{node.held} of its slots {'is' if node.held == 1 else 'are'} held"
-    if node.held and given(node, "ends_in_seconds") is None:
+    if not node.held:
+        return "what ran there is still ending; it leaves once it is empty (--now: at once)"
+    held = f"{node.held} of its slots {'is' if node.held == 1 else 'are'} held{_holders(node)}"
+    if given(node, "ends_in_seconds") is None:
         held += f" without an end (eunomia nodes drain {node.node} --within 10m ends the leases there)"
     return f"{held}; it leaves once it is empty (--now: at once)"
+
+
+def _holders(node: pb.NodeView) -> str:
+    """Return the jobs that have a node's slots: `` (nets/4: 2, nets/7: 1)``; of apps without such a job, the app."""
+    shown = [f"{one.job or one.app}: {one.slots}" for one in node.held_by[:NAMED]]
+    more = len(node.held_by) - len(shown)
+    return f" ({', '.join(shown)}{f', and {more} more' if more else ''})" if shown else ""
 
 
 join_tokens.add_to(nodes)
@@ -128,7 +140,7 @@ def _held(node: pb.NodeView) -> str:
         return ""
     ends = given(node, "ends_in_seconds")
     last = "" if ends is None else f", last lease ends in {duration(ends)}"
-    return f"{node.held} of {sum(node.slots.values())} still held{last}"
+    return f"{node.held} of {sum(node.slots.values())} still held{_holders(node)}{last}"
 
 
 def _missing(node: pb.NodeView) -> str:
@@ -147,6 +159,7 @@ def _facts(node: pb.NodeView) -> dict[str, Any]:
         "slots": dict(node.slots),
         "missing_slots": list(node.missing),
         "held": node.held,
+        "held_by": [{"app": one.app, "job": one.job or None, "slots": one.slots} for one in node.held_by],
         "ends_in_seconds": given(node, "ends_in_seconds"),
         "lease_seconds": given(node, "lease_seconds"),
         "load": given(node, "load"),

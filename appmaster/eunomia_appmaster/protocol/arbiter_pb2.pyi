@@ -2189,6 +2189,7 @@ class NodeView(_message.Message):
     RACK_FIELD_NUMBER: _builtins.int
     CLOCK_OFFSET_SECONDS_FIELD_NUMBER: _builtins.int
     LEFT_OUT_FIELD_NUMBER: _builtins.int
+    HELD_BY_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     state: _builtins.str
     """up, draining (held slots are left), drained, or down"""
@@ -2226,6 +2227,10 @@ class NodeView(_message.Message):
     def left_out(self) -> _containers.RepeatedCompositeFieldContainer[Global___AppLeftOut]:
         """apps that get no slots there"""
 
+    @_builtins.property
+    def held_by(self) -> _containers.RepeatedCompositeFieldContainer[Global___SlotHolder]:
+        """of the held slots, those with most first"""
+
     def __init__(
         self,
         *,
@@ -2246,10 +2251,11 @@ class NodeView(_message.Message):
         rack: _builtins.str = ...,
         clock_offset_seconds: _builtins.float | None = ...,
         left_out: _abc.Iterable[Global___AppLeftOut] | None = ...,
+        held_by: _abc.Iterable[Global___SlotHolder] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_clock_offset_seconds", b"_clock_offset_seconds", "_ends_in_seconds", b"_ends_in_seconds", "_heard_seconds", b"_heard_seconds", "_lease_seconds", b"_lease_seconds", "_load", b"_load", "clock_offset_seconds", b"clock_offset_seconds", "ends_in_seconds", b"ends_in_seconds", "heard_seconds", b"heard_seconds", "lease_seconds", b"lease_seconds", "load", b"load"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clock_offset_seconds", b"_clock_offset_seconds", "_ends_in_seconds", b"_ends_in_seconds", "_heard_seconds", b"_heard_seconds", "_lease_seconds", b"_lease_seconds", "_load", b"_load", "address", b"address", "clock_offset_seconds", b"clock_offset_seconds", "ends_in_seconds", b"ends_in_seconds", "head", b"head", "heard_seconds", b"heard_seconds", "held", b"held", "lease_seconds", b"lease_seconds", "leaves", b"leaves", "left_out", b"left_out", "load", b"load", "missing", b"missing", "node", b"node", "rack", b"rack", "slots", b"slots", "state", b"state", "version", b"version", "why", b"why"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clock_offset_seconds", b"_clock_offset_seconds", "_ends_in_seconds", b"_ends_in_seconds", "_heard_seconds", b"_heard_seconds", "_lease_seconds", b"_lease_seconds", "_load", b"_load", "address", b"address", "clock_offset_seconds", b"clock_offset_seconds", "ends_in_seconds", b"ends_in_seconds", "head", b"head", "heard_seconds", b"heard_seconds", "held", b"held", "held_by", b"held_by", "lease_seconds", b"lease_seconds", "leaves", b"leaves", "left_out", b"left_out", "load", b"load", "missing", b"missing", "node", b"node", "rack", b"rack", "slots", b"slots", "state", b"state", "version", b"version", "why", b"why"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__clock_offset_seconds: _TypeAlias = _typing.Literal["clock_offset_seconds"]  # noqa: Y015
     _WhichOneofArgType__clock_offset_seconds: _TypeAlias = _typing.Literal["_clock_offset_seconds", b"_clock_offset_seconds"]  # noqa: Y015
@@ -2273,6 +2279,34 @@ class NodeView(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__load) -> _WhichOneofReturnType__load | None: ...
 
 Global___NodeView: _TypeAlias = NodeView  # noqa: Y015
+
+@_typing.final
+class SlotHolder(_message.Message):
+    """A job, or an app, that has slots of a node."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    APP_FIELD_NUMBER: _builtins.int
+    JOB_FIELD_NUMBER: _builtins.int
+    SLOTS_FIELD_NUMBER: _builtins.int
+    app: _builtins.str
+    job: _builtins.str
+    """empty: no job of the app has them, or no longer"""
+    slots: _builtins.int
+    def __init__(
+        self,
+        *,
+        app: _builtins.str = ...,
+        job: _builtins.str = ...,
+        slots: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app", b"app", "job", b"job", "slots", b"slots"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SlotHolder: _TypeAlias = SlotHolder  # noqa: Y015
 
 @_typing.final
 class AppLeftOut(_message.Message):

@@ -33,7 +33,7 @@ from eunomia_appmaster.service.join_calls import JoinCalls
 from eunomia_appmaster.service.more_trials import add_trials
 from eunomia_appmaster.service.node_calls import NodeCalls
 from eunomia_appmaster.service.profiling import set_profile
-from eunomia_appmaster.service.refusals import NO_NODE, refuse
+from eunomia_appmaster.service.refusals import no_node, refuse
 from eunomia_appmaster.service.resuming import resume
 from eunomia_appmaster.service.service import Service
 from eunomia_appmaster.service.user_calls import UserCalls
@@ -230,7 +230,7 @@ class ClientProtocol(UserCalls, NodeCalls, JoinCalls, rpc.ClientProtocolServicer
         except InputError as error:
             await refuse(context, error)
         if lacks_first_node(self._service):
-            await refuse(context, NO_NODE)
+            await refuse(context, no_node())
         if (why := self._service.away) is not None:
             await context.abort(grpc.StatusCode.UNAVAILABLE, why)
 

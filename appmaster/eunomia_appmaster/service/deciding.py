@@ -6,6 +6,7 @@ from google.protobuf.message import Message
 
 from eunomia.errors import InputError
 from eunomia_appmaster.service import bounds
+from eunomia_appmaster.service.refusals import no_node
 from eunomia_appmaster.service.service import Service
 
 FIRST_NODE_SECONDS: Final = 5.0
@@ -31,5 +32,7 @@ def check_change(service: Service, request: Message, what: str, *, of_machines: 
         InputError: a field is out of its bounds, or the arbiter waits for its disk, an answer or its machines.
     """
     bounds.check(request)
+    if of_machines and lacks_first_node(service):
+        raise no_node()
     if why := service.writing_error or (service.away if of_machines else None):
         raise InputError(f"the arbiter must decide to change {what}", value=why)

@@ -124,6 +124,7 @@ class NodeCalls:
             slots=kinds,
             missing=service.nodes.missing(node),
             held=len(held),
+            held_by=self._holders(held),
             load=node.load if node.registered else None,
             heard_seconds=node.silent_seconds if node.calls or node.lost else None,
             why=words.why(node),
@@ -140,6 +141,16 @@ class NodeCalls:
                 for app, one in service.left_out.on(node.name)
             ],
         )
+
+    def _holders(self, held: list[int]) -> list[pb.SlotHolder]:
+        """Return the jobs that have these GPUs, those with most first."""
+        view = self._with_nodes.view
+        rows = Counter((int(view.gpus.app[gpu]), int(view.gpus.job[gpu])) for gpu in held)
+        found = [
+            pb.SlotHolder(app=view.app_id(app), job="" if job == NONE else view.job_id(job), slots=count)
+            for (app, job), count in rows.items()
+        ]
+        return sorted(found, key=lambda one: (-one.slots, one.app, one.job))
 
     def _rack(self, node: str) -> str:
         layout = self._with_nodes.nodes.layout

@@ -31,12 +31,14 @@ def header_text(text: str) -> str:
     return "".join(kept) + "..."
 
 
-NO_NODE: Final = InputError(
-    "a node must join before the arbiter serves apps (eunomia nodes token makes a token for one)",
-    value="none yet",
-)
 Details = tuple[tuple[str, bytes], ...]
 """What a status carries in addition to its text."""
+
+
+def no_node() -> InputError:
+    """Return the refusal of a head that waits for its first node."""
+    rule = "a node must join before the arbiter serves apps (eunomia nodes token makes a token for one)"
+    return InputError(rule, value="none yet")
 
 
 def one_error(rule: str) -> Details:
