@@ -20,6 +20,7 @@ from eunomia_appmaster.app.job_checkpoints import JobCheckpoints
 from eunomia_appmaster.app.master_folders import trials_file
 from eunomia_appmaster.app.submission import Submission
 from eunomia_appmaster.app.trials_file import read_trials_file
+from eunomia_appmaster.explaining.activity import ActivityLog
 from eunomia_appmaster.launcher.app_masters import AppMasterRecord
 from eunomia_appmaster.launcher.container import Container
 from eunomia_appmaster.launcher.errors import NotRegisteredError
@@ -30,7 +31,6 @@ from eunomia_appmaster.node import local_machine
 from eunomia_appmaster.node.kept_files import read_token
 from eunomia_appmaster.profiler.log_folder import LogFolder
 from eunomia_appmaster.service.watchdog import Watchdog
-from eunomia_testbed.live_runs.activity import ActivityLog
 
 APP = "ana"
 

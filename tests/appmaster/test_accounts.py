@@ -15,6 +15,7 @@ from appmaster.accounts_lab import accounts, needs_root, open_folder
 from eunomia.errors import EunomiaError, InputError
 from eunomia_appmaster.app.cleaning import TooDeepError, bytes_of, remove_all_but_best, remove_app
 from eunomia_appmaster.app.trials_file import trials_text
+from eunomia_appmaster.explaining.activity import ActivityLog
 from eunomia_appmaster.journal_check.cluster import Cluster
 from eunomia_appmaster.journal_check.containers import read_containers
 from eunomia_appmaster.launcher.app_masters import AppMasters
@@ -35,7 +36,6 @@ from eunomia_appmaster.node.file_rights import RightsError, as_account, as_owner
 from eunomia_appmaster.node.kept_files import read_kept
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 from eunomia_appmaster.protocol.tokens import WrongTokenError, check_container_token, container_token
-from eunomia_testbed.live_runs.activity import ActivityLog
 from eunomia_testbed.live_runs.logged import read_trials, search_of
 
 SECRET = "the operator's"

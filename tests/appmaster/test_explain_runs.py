@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from eunomia.contract.events import (
     JobFailed,
     JobFinished,
     JobPaused,
+    JobReported,
     JobResumed,
     Released,
     Started,
@@ -28,7 +30,12 @@ from eunomia.journal.journal import Journal, Note
 from eunomia.model.leases import LeaseState
 from eunomia.units import AppId, Epoch, JobId, LeaseId, Seconds, UserId
 from eunomia_appmaster.app.trials_file import TRIALS_COLUMNS
+from eunomia_appmaster.explaining.activity import Line
+from eunomia_appmaster.explaining.interrupted import gaps, with_gaps
 from eunomia_appmaster.explaining.past_runs import PastRun
+from eunomia_appmaster.explaining.spells import Spell
+from eunomia_appmaster.master.files import ActivityLog
+from eunomia_appmaster.master.jobs import Job
 from eunomia_appmaster.service.app_record import App
 from eunomia_appmaster.service.layout import Layout, Place
 
@@ -125,6 +132,77 @@ def test_the_history_of_a_job_is_shown(folder: Path) -> None:
         (12.0, 30.0, "waiting", "outranked"),
         (30.0, 60.0, "running", ""),
     ]
+
+
+LEASE_ENDED = "the node's lease ends, since the arbiter does not answer"
+
+
+@pytest.fixture
+def outage(tmp_path: Path) -> Path:
+    """The arbiter is away from 20 s to 320 s; the workers of ``a/0`` end at 92 s, and start again at 325 s."""
+    writer = Writer(tmp_path)
+    began = 1_000_000.0
+    append = writer.journal.append
+    writer.journal.append = lambda now, *given: append(now, *given, at=began + now)  # type: ignore[method-assign, assignment]
+    writer.submit(0.0, "a", 3)
+    for now in (20.0, 320.0):
+        writer.step(now, JobReported(job=JobId("a/0"), iterations_done=now, rate=1.0))
+    writer.step(330.0, JobFinished(job=JobId("a/0")), AppFinished(app=AppId("a"), failed=False))
+    writer.journal.close()
+    noted = ActivityLog(tmp_path / "apps" / "a" / "activity" / "a1-g1.jsonl", "a")
+    (tmp_path / "apps" / "a" / "activity").mkdir(parents=True)
+    job = Job(number=0, parameters={}, seed=0)
+    for at, event, why in [
+        (0.2, "start", ""),
+        (0.9, "running", ""),
+        (92.0, "suspended", LEASE_ENDED),
+        (325.0, "start", ""),
+        (325.4, "failed", "a restart within a second is none"),
+        (326.0, "start", ""),
+        (329.9, "finished", ""),
+    ]:
+        noted.note(event, job, began + at, why=why)
+    return tmp_path
+
+
+def test_the_history_has_the_gap_in_which_the_workers_of_a_job_had_ended(
+    outage: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spells = PastRun(outage).history("a/0")
+    assert [(spell.state, spell.text) for spell in spells] == [
+        ("running", ""),
+        ("interrupted", LEASE_ENDED),
+        ("running", ""),
+    ]
+    assert [spell.start for spell in spells] == pytest.approx([0.0, 92.0, 325.0])
+    assert [spell.end for spell in spells] == pytest.approx([92.0, 325.0, 330.0])
+    assert run(["explain", "a/0", "--run", str(outage), "--history"]) == 0
+    assert re.search(rf"a/0 +1m32s +3m53s +interrupted +{LEASE_ENDED}", capsys.readouterr().out)
+    assert run(["explain", "a/0", "--run", str(outage), "--history", "--json"]) == 0
+    made = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(one["state"], one["reason"], one["text"]) for one in made][1] == ("interrupted", None, LEASE_ENDED)
+
+
+def test_without_what_its_app_masters_noted_a_job_has_the_history_of_the_journal(outage: Path) -> None:
+    shutil.rmtree(outage / "apps")
+    assert [(spell.state, spell.start, spell.end) for spell in PastRun(outage).history("a/0")] == [
+        ("running", 0.0, 330.0)
+    ]
+
+
+def test_a_job_whose_workers_have_ended_and_not_started_again_is_interrupted_to_the_end() -> None:
+    def line(at: float, event: str, why: str = "") -> Line:
+        return Line(at=at, app="a", job="a/0", event=event, slots=(), step=0, incarnation=1, why=why)
+
+    running = Spell(job="a/0", start=10.0, state="running")
+    waiting = Spell(job="a/0", start=0.0, end=10.0, state="waiting")
+    found = gaps([line(110.0, "start"), line(140.0, "failed", "its node was lost"), line(105.0, "suspended")])
+    assert with_gaps([waiting, running], found, lambda unix: unix - 100.0) == [
+        waiting,
+        Spell(job="a/0", start=10.0, end=40.0, state="running"),
+        Spell(job="a/0", start=40.0, state="interrupted", text="its node was lost"),
+    ]
+    assert gaps([line(1.0, "suspended"), line(2.0, "stopped")]) == []
 
 
 def test_explaining_jobs_of_a_past_run_does_not_change_later_explanations(folder: Path) -> None:

@@ -1,13 +1,17 @@
 import contextlib
 import os
 import signal
+import time
+from datetime import datetime
 from importlib import util
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from eunomia_appmaster.master.endings import LATE_SECONDS
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
+from eunomia_appmaster.protocol import launcher_pb2 as launcher_pb
 
 spec = util.spec_from_file_location("master_lab", Path(__file__).parent / "master_lab.py")
 assert spec is not None
@@ -180,6 +184,29 @@ def test_a_killed_app_master_comes_back_and_adopts_what_runs(tmp_path: Path) -> 
         # No trial was started twice for it: one start for each rung that a trial ran to.
         starts = [line["job"] for line in lab.activity("ana", "start")]
         assert [starts.count(f"ana/{number}") for number in (1, 2, 3, 4)] == [1, 2, 3, 1]
+
+
+@pytest.mark.slow  # an end is late after some seconds
+def test_a_gang_that_ended_while_its_app_master_was_stopped_is_noted_with_its_own_time(tmp_path: Path) -> None:
+    with labs.master_lab(tmp_path, slots=1) as lab:
+        lab.submit("ana", SINGLE.replace("ARGS", "--seconds 0.05"))
+        lab.arbiter.grant("ana", 1, 0)
+        eventually(lambda: lab.activity("ana", "running"), "it runs")
+        pid = eventually(lambda: lab.arbiter.masters["ana"].pid, "its pid")
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            before = time.time()
+            lab.arbiter.order(
+                revocations=[launcher_pb.Revocation(slot=0, epoch=lab.arbiter.epoch, deadline_seconds=2.0)]
+            )
+            lab.arbiter.free(0)
+            after = time.time()
+            time.sleep(LATE_SECONDS + 1.0)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        (line,) = eventually(lambda: lab.activity("ana", "suspended"), "its end is noted")
+        assert before <= datetime.fromisoformat(line["t"]).timestamp() <= after
+        assert line["why"]
 
 
 def test_a_full_disk_delays_starts_of_jobs_and_ends_no_app(tmp_path: Path) -> None:

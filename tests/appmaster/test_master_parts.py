@@ -11,7 +11,7 @@ from eunomia.errors import EunomiaError
 from eunomia.model.forecasts import Forecast, JobForecast, Phase
 from eunomia.units import Locality
 from eunomia_appmaster.app.submission import SUBMISSION, Submission
-from eunomia_appmaster.master.endings import GangOutcome, judge
+from eunomia_appmaster.master.endings import LATE_SECONDS, GangOutcome, judge, time_of_end
 from eunomia_appmaster.master.files import (
     ActivityLog,
     Growth,
@@ -84,6 +84,15 @@ def test_ends_from_outside_are_counted_in_a_window() -> None:
 def test_a_failure_names_the_worker_that_failed_first() -> None:
     statuses = [gone(1, ended_at=5.0), gone(signal=11, rank=1, ended_at=4.0, diagnostics="segfault")]
     assert judge(statuses, order="", stop_at=None, step=0).why == "worker 1 was ended by signal 11 (segfault)"
+
+
+def test_a_gang_that_left_names_the_order_and_an_end_that_is_heard_late_counts_from_its_own_time() -> None:
+    by_node = [gone(75, stop_reason="the node's lease ends"), gone(75, rank=1, ended_at=4.0)]
+    assert judge(by_node, order="", stop_at=None, step=0).why == "the node's lease ends"
+    assert judge(by_node, order="its tuner paused it", stop_at=None, step=0).why == "its tuner paused it"
+    assert time_of_end(by_node, 4.0 + LATE_SECONDS) == 4.0 + LATE_SECONDS
+    assert time_of_end(by_node, 300.0) == 4.0
+    assert time_of_end([gone(ended_at=None)], 300.0) == 300.0
 
 
 # -- slots

@@ -22,10 +22,11 @@ from eunomia.model.forecasts import Forecast, JobForecast, Phase
 from eunomia.platform.registry import Registry
 from eunomia.testing.drive import Delays, drive
 from eunomia.units import AppId, JobId, Seconds, UserId
+from eunomia_appmaster.explaining.activity import ActivityLog
 from eunomia_appmaster.explaining.spells import Spells
 from eunomia_testbed.demo.apps_of_demo import PRESET, app_sources, fitted, settings_for
 from eunomia_testbed.demo.screen import end_lines
-from eunomia_testbed.live_runs.activity import ActivityLog, segments
+from eunomia_testbed.live_runs.activity import segments
 from eunomia_testbed.live_runs.holds import Holds
 from eunomia_testbed.live_runs.outcome import outcome_of
 from eunomia_testbed.live_runs.record import LiveRecord

@@ -18,7 +18,8 @@ from eunomia.journal.journal import Journal
 from eunomia.model.cluster import Cluster
 from eunomia.platform.profiles import Profile
 from eunomia.units import AppId, JobId, Seconds, UserId
-from eunomia_testbed.live_runs.activity import Line, from_first_steps, segments
+from eunomia_appmaster.explaining.activity import Line
+from eunomia_testbed.live_runs.activity import from_first_steps, segments
 from eunomia_testbed.live_runs.logged import overlaps, read_logs, tag_of_steps
 from eunomia_testbed.live_runs.record import LiveRecord
 from eunomia_testbed.live_runs.scalars import MOST_POINTS
@@ -205,3 +206,16 @@ def test_iterations_done_twice_are_those_of_any_tag_logged_at_each_step_else_of_
     events = app(tmp_path, "rare", "val/loss", {1: ("finished", 1000, {"val/loss": falling(100, 1000)})})
     run, _ = report_of(tmp_path, events)
     assert run.jobs["iterations_lost"].to_list() == [3]  # what its app master counted
+
+
+def test_an_end_with_a_time_before_that_of_the_order_to_leave_ends_the_run() -> None:
+    def line(at: float, event: str) -> Line:
+        return Line(at=at, app="ana", job="ana/1", event=event, slots=(0,), step=0, incarnation=1)
+
+    heard_late = [line(0.0, "start"), line(1.0, "running"), line(5.0, "suspended"), line(60.0, "suspending")]
+    found = segments([*heard_late, line(70.0, "start"), line(71.0, "finished")], 100.0)
+    assert [(each.activity, each.start, each.end) for each in found] == [
+        ("start", 0.0, 1.0),
+        ("run", 1.0, 5.0),
+        ("start", 70.0, 71.0),
+    ]

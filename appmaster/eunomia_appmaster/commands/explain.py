@@ -336,7 +336,7 @@ def _print_history(job: str, folder: Path | None, as_json: bool) -> None:
             duration(spell.start),
             "-" if spell.end is None else duration(spell.end - spell.start),
             spell.state,
-            spell.reason or "-",
+            spell.reason or spell.text or "-",
             spell.plugin or "-",
         ]
         for spell in spells
@@ -353,4 +353,5 @@ def _spell(spell: Any) -> dict[str, Any]:
         "state": spell.state,
         "reason": spell.reason or None,
         "plugin": spell.plugin or None,
+        "text": spell.text or None,
     }

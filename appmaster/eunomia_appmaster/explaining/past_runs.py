@@ -1,5 +1,6 @@
 """Explains waits of a finished or running run from its journal, by replaying the state of any time."""
 
+import bisect
 from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,7 +17,9 @@ from eunomia.platform.profiles import Profile
 from eunomia.units import NONE, JobId, Seconds
 from eunomia_appmaster.app.names import in_order, no_such_job
 from eunomia_appmaster.app.outputs import STDERR, newest_output
+from eunomia_appmaster.explaining.activity import ActivityLog, Line
 from eunomia_appmaster.explaining.explanations import add_reasons, describe
+from eunomia_appmaster.explaining.interrupted import gaps, with_gaps
 from eunomia_appmaster.explaining.replay import JOURNAL, arbiter_of, oldest_checkpoint, profile_of
 from eunomia_appmaster.explaining.spells import Spell, Spells
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
@@ -113,6 +116,8 @@ class PastRun:
     def history(self, name: str) -> list[Spell]:
         """Return the periods of a job, or of each job of an app, in order.
 
+        Those in which it held slots without a worker are ``interrupted``, as far as its app masters have noted them.
+
         Raises:
             InputError: there was no such job.
         """
@@ -125,7 +130,22 @@ class PastRun:
                 mine.setdefault(spell.job, []).append(spell)
         if not mine:
             self._check(name)
-        return [spell for spells in mine.values() for spell in spells]
+        noted = self._noted(name.partition("/")[0])
+        return [
+            spell for job, spells in mine.items() for spell in with_gaps(spells, gaps(noted.get(job, ())), self._clock)
+        ]
+
+    def _noted(self, app: str) -> dict[str, list[Line]]:
+        """Return what its app masters have noted of the jobs of an app, by job; nothing where its folder is gone."""
+        made: dict[str, list[Line]] = {}
+        for line in ActivityLog(self._folder / "apps" / app, app).poll():
+            made.setdefault(line.job, []).append(line)
+        return made
+
+    def _clock(self, unix_time: float) -> float:
+        """Return the arbiter's time at a Unix time, by the last step before it."""
+        step = self.steps[max(0, bisect.bisect_right(self.steps, unix_time, key=lambda step: step.at) - 1)]
+        return float(step.now) + unix_time - step.at
 
     def _folded(self) -> Iterator[tuple[int, Arbiter, Sequence[Decision]]]:
         """Yield the arbiter after each step, with the last rounds."""

@@ -24,6 +24,7 @@ class Spell:
         reason: empty: none.
         stage: the stage that gave the reason; empty: none did.
         plugin: the plugin of that stage; empty: none.
+        text: of ``interrupted``: why its workers ended; empty: not known.
     """
 
     job: str
@@ -33,6 +34,7 @@ class Spell:
     reason: str = ""
     stage: str = ""
     plugin: str = ""
+    text: str = ""
 
     @property
     def said(self) -> tuple[str, str, str, str]:

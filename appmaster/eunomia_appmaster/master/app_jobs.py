@@ -172,7 +172,9 @@ class AppJobs:
     def _stacks(self, job: Job) -> str:
         return str(self._around.app_dir / str(job.number) / STACKS_FOLDER)
 
-    def _note(self, event: str, job: Job, now: float, slots: Sequence[int] = (), *, step: int | None = None) -> None:
+    def _note(
+        self, event: str, job: Job, at: float, slots: Sequence[int] = (), *, step: int | None = None, why: str = ""
+    ) -> None:
         gpus = slots or (job.gang.gpus if job.gang else ())
-        self._around.activity.note(event, job, now, slots=gpus, step=step)
+        self._around.activity.note(event, job, at, slots=gpus, step=step, why=why)
         self.last = f"{self.id_of(job.number)} {event} at {job.step if step is None else step}"

@@ -14,7 +14,7 @@ from eunomia.model.forecasts import ASSUMED_SLOWDOWN
 from eunomia_appmaster.master.announcements import Announcements
 from eunomia_appmaster.master.app_jobs import SOON_SECONDS
 from eunomia_appmaster.master.division import Slowdown, Wish, divide, unused
-from eunomia_appmaster.master.endings import GangOutcome, has_failed, judge
+from eunomia_appmaster.master.endings import GangOutcome, has_failed, judge, time_of_end
 from eunomia_appmaster.master.gangs import Gangs, Surroundings
 from eunomia_appmaster.master.job_lives import JobLives
 from eunomia_appmaster.master.jobs import Gang, Job, JobState
@@ -235,17 +235,18 @@ class Conductor(JobLives):
             "gang.ended", job=self.id_of(job.number), incarnation=gang.incarnation, outcome=ending.outcome.value,
             step=job.step, why=ending.why or None,
         )  # fmt: skip
+        at = time_of_end(statuses, now)
         self.gangs.drop(job)
         self._lost_workers.forget(job.number)
         if ending.outcome is GangOutcome.FINISHED:
-            self._finish(job, gang, now)
+            self._finish(job, gang, at)
         elif ending.outcome is GangOutcome.AT_RUNG:
-            self._pause_at_rung(job, gang, now)
+            self._pause_at_rung(job, gang, at)
         elif ending.outcome is GangOutcome.SUSPENDED:
-            self._suspended(job, gang, now)
+            self._suspended(job, gang, at, ending.why)
         elif ending.outcome is GangOutcome.ODD and job.odd_exits < UNTOLD_EXITS:
             job.odd_exits += 1
-            self._suspended(job, gang, now)
+            self._suspended(job, gang, at, ending.why)
         else:
             failed = gang.crosses and ending.outcome in (GangOutcome.FAILED, GangOutcome.HUNG)
             apart = failed and not self._may_form(gang.nodes, now, again=True)
@@ -254,7 +255,7 @@ class Conductor(JobLives):
             if not counted:
                 times = job.interrupt(now)
                 counted = ending.outcome is GangOutcome.INTERRUPTED and times > DEFAULT_LIMIT.ends
-            self._failed(job, gang, self._explained(job, ending), now, counted=counted)
+            self._failed(job, gang, self._explained(job, ending), now, counted=counted, at=at)
         self._close_ended(now)
 
     # -- actions

@@ -31,12 +31,14 @@ class GangOutcome(Enum):
 
 @value
 class Ending:
-    """The outcome, and the reason of a failure."""
+    """The outcome, and why the gang failed or left."""
 
     outcome: GangOutcome
     why: str = ""
 
 
+LATE_SECONDS = 5.0
+"""Seconds after which an end that is heard of counts from its own time: the app master, or its node, was away."""
 LEFT = (Exit(code=SUSPENDED), Exit(code=0))
 
 
@@ -72,10 +74,17 @@ def judge(statuses: Sequence[ContainerStatus], *, order: str, stop_at: int | Non
     if stop_at is not None and step >= stop_at and not any(status.killed for status in statuses):
         return Ending(outcome=GangOutcome.AT_RUNG)
     if ordered or any(status.killed or status.never_began for status in statuses):
-        return Ending(outcome=GangOutcome.SUSPENDED)
+        why = order or next((status.stop_reason for status in statuses if status.stop_reason), "")
+        return Ending(outcome=GangOutcome.SUSPENDED, why=why)
     left = any(status.suspended_step is not None for status in statuses)  # on a signal from outside
     outcome = GangOutcome.INTERRUPTED if left else GangOutcome.ODD
     return Ending(outcome=outcome, why="it exited with 75 without an order to leave")
+
+
+def time_of_end(statuses: Sequence[ContainerStatus], now: float) -> float:
+    """Return when the last worker of a gang ended, by the arbiter's clock, if that is heard of late; else now."""
+    last = max((status.ended_at for status in statuses if status.ended_at is not None), default=now)
+    return last if now - last > LATE_SECONDS else now
 
 
 def _stalled(stalled: Sequence[ContainerStatus], order: str) -> Ending:

@@ -26,6 +26,10 @@ SCHEMAS = (1, SCHEMA)
 """Schemas that are read; the first one, of earlier versions, has no log of changes."""
 
 
+MOST_WORDS = 300
+"""Most characters of the reason of an end in a line of the activity log."""
+
+
 class StateError(EunomiaError):
     """The state that an earlier attempt left cannot be read."""
 
@@ -202,7 +206,9 @@ class ActivityLog:
         self._path = path
         self._app = app
 
-    def note(self, event: str, job: Job, at: float, *, slots: Sequence[int] = (), step: int | None = None) -> None:
+    def note(
+        self, event: str, job: Job, at: float, *, slots: Sequence[int] = (), step: int | None = None, why: str = ""
+    ) -> None:
         """Append a line.
 
         Args:
@@ -212,15 +218,16 @@ class ActivityLog:
             at: Unix seconds.
             slots: numbers of the GPUs in the cluster.
             step: None: the job's last known one.
+            why: of an end; empty: nothing is to be said.
         """
-        line = {
+        line: dict[str, Any] = {
             "t": datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "job": f"{self._app}/{job.number}",
             "event": event,
             "slots": list(slots),
             "step": job.step if step is None else step,
             "incarnation": job.incarnation,
-        }
+        } | ({"why": why[:MOST_WORDS]} if why else {})
         try:
             self._system.append_line(self._path, sealed(line))
         except OSError as error:  # a missing line in a report is better than a failed app

@@ -19,38 +19,42 @@ LONGEST_RETRY_SECONDS = 60.0
 class JobLives(AppJobs):
     """Changes the states of an app's jobs, and reports them to the arbiter and the tuner."""
 
-    def _finish(self, job: Job, gang: Gang, now: float) -> None:
+    # --- after the end of a gang: `at` is when its last worker ended, by the arbiter's clock -----------------------
+
+    def _finish(self, job: Job, gang: Gang, at: float) -> None:
         metric = self._final_metric(job, None)
         if metric is None and self.tuner.needs_metric:
-            self._fail_for_good(job, gang, self._never_logged(job), now)
+            self._fail_for_good(job, gang, self._never_logged(job), at)
             return
         job.state, job.why = JobState.FINISHED, ""
-        self._note("finished", job, now, gang.gpus)
+        self._note("finished", job, at, gang.gpus)
         self._around.outbox.put("lives", Life(what="finished"), key=self.id_of(job.number))
         self.tuner.on_finished(job.number, job.step, metric)
 
-    def _pause_at_rung(self, job: Job, gang: Gang, now: float) -> None:
+    def _pause_at_rung(self, job: Job, gang: Gang, at: float) -> None:
         metric = self._final_metric(job, gang.stop_at)
         if metric is None and self.tuner.needs_metric:
-            self._fail_for_good(job, gang, self._never_logged(job), now)
+            self._fail_for_good(job, gang, self._never_logged(job), at)
             return
         job.state = JobState.PAUSED
-        self._note("paused", job, now, gang.gpus)
+        self._note("paused", job, at, gang.gpus)
         self._around.outbox.put("lives", Life(what="paused"), key=self.id_of(job.number))
         self.tuner.on_paused(job.number, job.step, metric)
 
-    def _suspended(self, job: Job, gang: Gang, now: float) -> None:
+    def _suspended(self, job: Job, gang: Gang, at: float, why: str) -> None:
         if job.number in self.tuner.ended():
-            self._stopped(job, now, gang.gpus)
+            self._stopped(job, at, gang.gpus)
             return
         job.suspensions += 1
         job.state = JobState.WAITING
-        self._note("suspended", job, now, gang.gpus)
+        self._note("suspended", job, at, gang.gpus, why=why)
         if job.number not in self.tuner.runs():
             job.state = JobState.PAUSED
             self._around.outbox.put("lives", Life(what="paused"), key=self.id_of(job.number))
 
-    def _failed(self, job: Job, gang: Gang, why: str, now: float, *, counted: bool = True) -> None:
+    def _failed(
+        self, job: Job, gang: Gang, why: str, now: float, *, counted: bool = True, at: float | None = None
+    ) -> None:
         """Retry a failed job after a pause; a new checkpoint since the last failure resets the count of retries.
 
         Args:
@@ -59,6 +63,7 @@ class JobLives(AppJobs):
             why: the reason.
             now: Unix time in seconds.
             counted: whether it is one of the job's retries; not what the machine, or a signal from outside, ended.
+            at: Unix time of its end; None: now.
         """
         if counted:
             checkpoint = self._around.store(job).latest()
@@ -66,18 +71,18 @@ class JobLives(AppJobs):
             job.failures = 1 if saved > job.failed_at_save and job.failed_at_save >= 0 else job.failures + 1
             job.failed_at_save = saved
         if counted and job.failures > self._around.file.job.retries:
-            self._fail_for_good(job, gang, why, now)
+            self._fail_for_good(job, gang, why, now if at is None else at)
             return
         times = job.failures if counted else min(len(job.interruptions), 10)
         pause = min(RETRY_SECONDS * 2.0 ** (times - 1), LONGEST_RETRY_SECONDS)
         job.state, job.why, job.retry_at = JobState.BACKING_OFF, why, now + pause
-        self._note("failed", job, now, gang.gpus)
+        self._note("failed", job, now if at is None else at, gang.gpus, why=why)
         log.warning("job.failed", job=self.id_of(job.number), why=why, again_in_seconds=pause)
         self._around.outbox.put("lives", Life(what="failed", again_in=pause, why=why), key=self.id_of(job.number))
 
-    def _fail_for_good(self, job: Job, gang: Gang, why: str, now: float) -> None:
+    def _fail_for_good(self, job: Job, gang: Gang, why: str, at: float) -> None:
         job.state, job.why = JobState.FAILED, why
-        self._note("failed", job, now, gang.gpus)
+        self._note("failed", job, at, gang.gpus, why=why)
         log.error("job.failed", job=self.id_of(job.number), why=why)
         self._around.outbox.put("lives", Life(what="failed", why=why), key=self.id_of(job.number))
         self.tuner.on_failed(job.number)

@@ -1,36 +1,9 @@
-"""Reads the activities of jobs on their slots from the events that the app masters have noted."""
+"""The activities of jobs on their slots, from the events that the app masters have noted."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
-from pathlib import Path
 
-import structlog
-
-from eunomia_appmaster.app.master_folders import activity_files
-from eunomia_appmaster.node.file_rights import reading_as_owner
-from eunomia_appmaster.node.kept_files import opened
-
-log = structlog.get_logger()
-
-ENDS = frozenset({"suspended", "paused", "finished", "stopped", "failed"})
-"""Events after which the job has no process on its slots."""
-
-RUNS = frozenset({"running", "resumed"})
-"""Events after which the job's processes exist."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
-    """An event of a job: ``event`` is the app master's name for it, ``at`` is Unix time."""
-
-    at: float
-    app: str
-    job: str
-    event: str
-    slots: tuple[int, ...]
-    step: int
-    incarnation: int
+from eunomia_appmaster.explaining.activity import ENDS, RUNS, Line
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,56 +16,6 @@ class Segment:
     start: float
     end: float
     activity: str
-
-
-class ActivityLog:
-    """Reads the events of one app while they grow; an incomplete last line is read once it is complete.
-
-    For root, they are read with the rights of the folder's owner, so that no link there leads further.
-
-    Args:
-        app_dir: folder of the app, with a file for each attempt of its app master.
-        app: its name.
-    """
-
-    def __init__(self, app_dir: Path, app: str) -> None:
-        self._app_dir = app_dir
-        self._app = app
-        self._offsets: dict[Path, int] = {}
-
-    def poll(self) -> list[Line]:
-        """Return the new lines, those of older attempts first."""
-        new = reading_as_owner(self._app_dir, lambda: [*map(self._new, activity_files(self._app_dir))])
-        return [line for lines in new for line in lines]
-
-    def _new(self, path: Path) -> list[Line]:
-        offset = self._offsets.get(path, 0)
-        try:
-            with path.open("rb") as file:
-                file.seek(offset)
-                text = file.read()
-        except OSError:  # not there yet, or a link of a user to what it may not read
-            return []
-        whole = text[: text.rfind(b"\n") + 1]
-        self._offsets[path] = offset + len(whole)
-        return list(self._lines(whole, path))
-
-    def _lines(self, text: bytes, path: Path) -> Iterator[Line]:
-        for line in text.splitlines():
-            try:
-                plain, _ = opened(line)
-                yield Line(
-                    at=datetime.fromisoformat(plain["t"]).timestamp(),
-                    app=self._app,
-                    job=str(plain["job"]),
-                    event=str(plain["event"]),
-                    slots=tuple(map(int, plain["slots"])),
-                    step=int(plain["step"]),
-                    incarnation=int(plain["incarnation"]),
-                )
-            except (ValueError, KeyError, TypeError):
-                # half a line, whose writer was killed, or a damaged one
-                log.warning("activity.line_left_out", place=str(path), line=line[:200].decode(errors="replace"))
 
 
 def from_first_steps(lines: Sequence[Line], first_steps: Mapping[tuple[str, int], float]) -> list[Line]:
@@ -128,7 +51,7 @@ def _of_job(lines: Sequence[Line], until: float) -> Iterator[Segment]:
     first = lines[0]
     for line in [*lines, dataclasses.replace(first, at=until, event="stopped")]:
         activity = _activity(line)
-        if activity is None:
+        if activity is None or (activity == "save" and doing is None):  # the end may have an earlier time, heard late
             continue
         if doing is not None and line.at > doing[1]:
             name, start, slots = doing

@@ -10,8 +10,9 @@ import numpy as np
 
 from eunomia.contract.decisions import COUNTED, TransitionKind
 from eunomia.units import Ints, Reals
+from eunomia_appmaster.explaining.activity import ENDS, Line
 from eunomia_appmaster.explaining.spells import Spell
-from eunomia_testbed.live_runs.activity import ENDS, Line, Segment, from_first_steps, segments
+from eunomia_testbed.live_runs.activity import Segment, from_first_steps, segments
 from eunomia_testbed.live_runs.fairness import final_rho
 from eunomia_testbed.live_runs.holds import Hold
 from eunomia_testbed.live_runs.logged import Trial, model_of, read_trials

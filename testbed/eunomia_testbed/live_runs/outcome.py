@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from eunomia_appmaster.app.outputs import STDERR, newest_output
+from eunomia_appmaster.explaining.activity import Line
 from eunomia_appmaster.journal_check import Rule, check_folder
-from eunomia_testbed.live_runs.activity import Line
 from eunomia_testbed.live_runs.fairness import final_rho
 from eunomia_testbed.live_runs.logged import Trial, overlaps, read_logs, read_trials, tag_of_steps
 from eunomia_testbed.live_runs.record import AppLife, LiveRecord

@@ -12,9 +12,9 @@ from eunomia.journal.journal import JournalReader, Step, read_journal
 from eunomia.model.cluster import Cluster, Machine
 from eunomia.model.forecasts import Forecast
 from eunomia.model.workload import JobState
+from eunomia_appmaster.explaining.activity import ActivityLog, Line
 from eunomia_appmaster.explaining.replay import JOURNAL, Replay
 from eunomia_appmaster.explaining.spells import Spells
-from eunomia_testbed.live_runs.activity import ActivityLog, Line
 from eunomia_testbed.live_runs.holds import Holds
 from eunomia_testbed.live_runs.rounds import Rounds
 

@@ -12,7 +12,7 @@ import structlog
 from eunomia.contract.events import Adapted
 from eunomia.errors import EunomiaError
 from eunomia.platform.registry import Registry, default_registry
-from eunomia_testbed.live_runs.activity import Line
+from eunomia_appmaster.explaining.activity import Line
 from eunomia_testbed.live_runs.live_log import LiveLog
 from eunomia_testbed.live_runs.logged import search_of
 from eunomia_testbed.live_runs.record import LiveRecord

@@ -1,0 +1,86 @@
+"""Reads the events of jobs that app masters have noted: ``activity/a2-g1.jsonl`` in an app's folder."""
+
+import dataclasses
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+import structlog
+
+from eunomia_appmaster.app.master_folders import activity_files
+from eunomia_appmaster.node.file_rights import reading_as_owner
+from eunomia_appmaster.node.kept_files import opened
+
+log = structlog.get_logger()
+
+ENDS = frozenset({"suspended", "paused", "finished", "stopped", "failed"})
+"""Events after which the job has no process on its slots."""
+
+RUNS = frozenset({"running", "resumed"})
+"""Events after which the job's processes exist."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """An event of a job: ``event`` is the app master's name for it, ``at`` is Unix time."""
+
+    at: float
+    app: str
+    job: str
+    event: str
+    slots: tuple[int, ...]
+    step: int
+    incarnation: int
+    why: str = ""
+    """Of an end: why; empty: not noted."""
+
+
+class ActivityLog:
+    """Reads the events of one app while they grow; an incomplete last line is read once it is complete.
+
+    For root, they are read with the rights of the folder's owner, so that no link there leads further.
+
+    Args:
+        app_dir: folder of the app, with a file for each attempt of its app master.
+        app: its name.
+    """
+
+    def __init__(self, app_dir: Path, app: str) -> None:
+        self._app_dir = app_dir
+        self._app = app
+        self._offsets: dict[Path, int] = {}
+
+    def poll(self) -> list[Line]:
+        """Return the new lines, those of older attempts first."""
+        new = reading_as_owner(self._app_dir, lambda: [*map(self._new, activity_files(self._app_dir))])
+        return [line for lines in new for line in lines]
+
+    def _new(self, path: Path) -> list[Line]:
+        offset = self._offsets.get(path, 0)
+        try:
+            with path.open("rb") as file:
+                file.seek(offset)
+                text = file.read()
+        except OSError:  # not there yet, or a link of a user to what it may not read
+            return []
+        whole = text[: text.rfind(b"\n") + 1]
+        self._offsets[path] = offset + len(whole)
+        return list(self._lines(whole, path))
+
+    def _lines(self, text: bytes, path: Path) -> Iterator[Line]:
+        for line in text.splitlines():
+            try:
+                plain, _ = opened(line)
+                yield Line(
+                    at=datetime.fromisoformat(plain["t"]).timestamp(),
+                    app=self._app,
+                    job=str(plain["job"]),
+                    event=str(plain["event"]),
+                    slots=tuple(map(int, plain["slots"])),
+                    step=int(plain["step"]),
+                    incarnation=int(plain["incarnation"]),
+                    why=str(plain.get("why", "")),
+                )
+            except (ValueError, KeyError, TypeError):
+                # half a line, whose writer was killed, or a damaged one
+                log.warning("activity.line_left_out", place=str(path), line=line[:200].decode(errors="replace"))
