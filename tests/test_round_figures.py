@@ -17,17 +17,17 @@ LIMITS = {
     "attributes of the largest class": 28,
     "FIFO round with one START: functions": 53,
     "FIFO round with one START: modules": 27,
-    "FIFO round with one START: calls": 83,
+    "FIFO round with one START: calls": 82,
     "FIFO round with one START: lines": 1281,
     "FIFO round with one START: percent of functions that are upkeep": 34,
-    "Themis round: functions": 236,
-    "Themis round: modules": 55,
-    "Themis round: calls": 732,
-    "Themis round: lines": 2858,
-    "calls a job under FIFO": 294,
-    "calls of a contended step of SRTF": 620,
-    "calls of numpy in a contended step of SRTF": 35,
-    "lines of the core": 20765,  # 20,551 before machines could join, drain and leave (docs/decisions/0300)
+    "Themis round: functions": 233,
+    "Themis round: modules": 54,
+    "Themis round: calls": 701,
+    "Themis round: lines": 2849,
+    "calls a job under FIFO": 280,
+    "calls of a contended step of SRTF": 564,
+    "calls of numpy in a contended step of SRTF": 4.8,
+    "lines of the core": 20756,  # 20,551 before machines could join, drain and leave (docs/decisions/0300)
 }
 WRITERS = {
     "core/eunomia/model/columns.py": {"Table.add", "Table.set"},

@@ -7,6 +7,7 @@ import math
 import pickle
 from typing import Any
 
+import numpy as np
 import pytest
 
 from eunomia.model.shapes import Deferred, LazyFields, builds, lazy, replaced, value
@@ -87,6 +88,28 @@ def test_a_lazy_field_is_computed_once_for_a_message_and_its_copies() -> None:
     assert asked == ["x"]
     assert copy.x is one.x
     assert asked == ["x"]
+
+
+@builds
+class Columns(LazyFields):
+    """A message whose columns may be given as lists."""
+
+    rows: Any
+    kinds: Any = None
+
+
+lazy(Columns, rows="int32", kinds="int64")
+
+
+def test_a_column_given_as_a_list_is_an_array_when_it_is_read() -> None:
+    one, other = Columns(rows=[3, 1]), Columns(rows=np.array([3, 1], np.int32), kinds=[5, 6])
+    assert one.listed == {"rows": [3, 1], "kinds": None}
+    assert one.rows.dtype == np.int32
+    assert one.rows.tolist() == other.rows.tolist() == [3, 1]
+    assert other.listed == {"rows": [3, 1], "kinds": [5, 6]}
+    assert (other.kinds.dtype, one.kinds) == (np.int64, None)
+    assert replaced(one, kinds=[7, 8]).listed == {"rows": [3, 1], "kinds": [7, 8]}
+    assert pickle.loads(pickle.dumps(one)).listed == one.listed
 
 
 @pytest.mark.parametrize("kind", [Point, Plain])

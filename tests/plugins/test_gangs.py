@@ -86,7 +86,7 @@ def rank_all(jobs: Jobs, free: list[int]) -> Served:
             left[of] -= job.gpus
             if of != job.kind:
                 idle[of] = max(0, idle[of] - job.gpus)
-                grants.append(Grant(row, of, job.gpus, row))
+                grants.append((row, of, job.gpus, row))
             continue
         of = choose(left, idle, job.gpus, job.kind)
         if (job.kind, job.gpus) in passed or job.gpus > left[of]:
@@ -94,7 +94,7 @@ def rank_all(jobs: Jobs, free: list[int]) -> Served:
             continue
         left[of] -= job.gpus
         idle[of] = max(0, idle[of] - job.gpus)
-        grants.append(Grant(row, of, job.gpus, row))
+        grants.append((row, of, job.gpus, row))
     return Served(grants, evicted)
 
 
@@ -189,7 +189,7 @@ def test_jobs_that_differ_only_before_rounding_go_by_arrival() -> None:
     jobs.update(4, 5, 20)
     with pytest.raises(UndecidedError):
         serve(jobs.queue, list(jobs.queue.buckets.values()), [0, 0], [2, 0])
-    assert preempt(jobs.queue, [0, 0], [2, 0]) == Served([Grant(20, 0, 1, 20)], [5])
+    assert preempt(jobs.queue, [0, 0], [2, 0]) == Served([(20, 0, 1, 20)], [5])
     assert rank_all(jobs, [0, 0]).evicted == [5]
     assert list(jobs.queue.in_order()) == [20, 4, 5]
 

@@ -121,7 +121,7 @@ def places(placement: Placement) -> dict[int, list[int]]:
 def test_the_offered_gpus_are_found_without_scanning_all_of_them(
     policy: str, cluster: str, gap: float, costs: Costs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    some, all_on = eunomia.round.verdict_changes.anything, eunomia.round.plan.on_offer
+    some, all_on = eunomia.round.verdict_changes.anything, eunomia.round.plan.reached
     taken = []
 
     def anything(state: Any, offer: Any) -> bool:
@@ -130,13 +130,13 @@ def test_the_offered_gpus_are_found_without_scanning_all_of_them(
         taken.append(found)
         return found
 
-    def on_offer(state: Any, offer: Any, gpus: Any, numbers: Any) -> bool:
-        for asked in (gpus, np.arange(state.cluster.gpus)):
-            assert all_on(state, offer, asked, asked.tolist()) == np.isin(asked, offer.gpus).all()
-        return all_on(state, offer, gpus, numbers)
+    def reached(state: Any, offer: Any, gpus: list[int]) -> list[int]:
+        for asked in (gpus, list(range(state.cluster.gpus))):
+            assert all_on(state, offer, asked) == [gpu for gpu in asked if gpu in offer.gpus]
+        return all_on(state, offer, gpus)
 
     monkeypatch.setattr(eunomia.round.verdict_changes, "anything", anything)
-    monkeypatch.setattr(eunomia.round.plan, "on_offer", on_offer)
+    monkeypatch.setattr(eunomia.round.plan, "reached", reached)
     simulated(policy, cluster, gap, costs)
     assert taken
 

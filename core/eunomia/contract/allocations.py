@@ -8,7 +8,7 @@ from eunomia.contract.claims import Claims
 from eunomia.contract.memos import Memo
 from eunomia.contract.records import Record
 from eunomia.contract.verdicts import NO_VERDICTS, Reason, Verdicts, turned_down
-from eunomia.model.shapes import builds
+from eunomia.model.shapes import LazyFields, builds, lazy
 from eunomia.units import NEVER, Bools, Ints, Misfit, Reals, Rest, Rows, Seconds, Unit
 
 
@@ -36,7 +36,7 @@ class AmountRange:
 
 
 @builds
-class Grants:
+class Grants(LazyFields):
     """Whole GPUs of the offer; a claim also keeps the GPUs that it holds outside the offer.
 
     For a job without GPUs outside the offer this is its whole new size, not an increment.
@@ -54,6 +54,9 @@ class Grants:
     memory_gib: AmountRange | None = None
     pins: Pins | None = None
     """Machines of claims; None: the placement chooses the machines."""
+
+
+lazy(Grants, gpus="int64", gpu_type="int32")
 
 
 @builds
@@ -76,7 +79,7 @@ Amount = Grants | TimeShares | DeviceShares
 
 
 @builds
-class Allocation:
+class Allocation(LazyFields):
     """An amount for each claim, in order of service; the amounts may exceed the offer."""
 
     claims: Claims
@@ -116,3 +119,6 @@ class Allocation:
             order=np.flatnonzero(gpus > 0).astype(np.int32),
             verdicts=turned_down(jobs[gpus <= 0], otherwise),
         )
+
+
+lazy(Allocation, order="int32")

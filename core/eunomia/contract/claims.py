@@ -17,4 +17,4 @@ class Claims(LazyFields):
     """Weight of each claim; None: every claim has weight 1."""
 
 
-lazy(Claims, "rows")
+lazy(Claims, rows="int32")

@@ -7,7 +7,7 @@ from typing import Self
 from eunomia.contract.offers import Offer
 from eunomia.contract.records import PlainColumn
 from eunomia.contract.verdicts import Reason
-from eunomia.model.shapes import builds, value
+from eunomia.model.shapes import LazyFields, builds, lazy, value
 from eunomia.units import NEVER, AppId, Cause, Epoch, Ints, JobId, LeaseId, OfferId, Reals, Seconds, Stage, Version
 
 
@@ -102,7 +102,7 @@ class ProbeOrder:
 
 
 @builds
-class Transition:
+class Transition(LazyFields):
     """An order about one lease. ``gpus`` are all GPUs of the lease from now on; none with SUSPEND."""
 
     kind: TransitionKind
@@ -131,6 +131,9 @@ class Transition:
     memory_range: tuple[float, float] | None = None
     probe: ProbeOrder | None = None
     """With PROBE: where the job measures its rate; None: it goes back to its own GPUs."""
+
+
+lazy(Transition, gpus="int64", leaving="int64", after="int64")
 
 
 @builds

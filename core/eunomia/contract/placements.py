@@ -4,7 +4,7 @@ import numpy as np
 
 from eunomia.contract.memos import Memo
 from eunomia.contract.verdicts import NO_VERDICTS, Verdicts
-from eunomia.model.shapes import builds
+from eunomia.model.shapes import LazyFields, builds, lazy
 from eunomia.units import Ints, Reals, Rows
 
 
@@ -22,7 +22,7 @@ class Retunes:
 
 
 @builds
-class Placement:
+class Placement(LazyFields):
     """Claims and the GPUs of the offer that each gets; a claim named without GPUs loses its GPUs of the offer.
 
     ``start[i]`` to ``start[i + 1]`` are the entries of ``gpus`` that belong to claim ``claim[i]``.
@@ -45,3 +45,6 @@ class Placement:
         """GPUs of the claim in position ``index`` of ``claim``, ascending."""
         gpus = self.gpus[self.start[index] : self.start[index + 1]]
         return np.sort(gpus) if gpus.size > 1 else gpus
+
+
+lazy(Placement, claim="int32", gpus="int64", start="int64")

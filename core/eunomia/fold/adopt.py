@@ -30,12 +30,12 @@ def adopt(state: State, decision: Decision) -> None:
         if order.kind is _START:
             app, job = names.apps[order.app], NONE if order.job is None else names.jobs[order.job]
             number, epoch = int(order.lease), int(order.epoch)
-            lease = leases[number] = Lease(id=number, epoch=epoch, app=app, job=job, gpus=order.gpus.tolist())
+            lease = leases[number] = Lease(id=number, epoch=epoch, app=app, job=job, gpus=[*order.listed["gpus"]])
             lease.granted_at, lease.ends_at, lease.protected_until = now, order.ends_at, order.protected_until
             counters.last_lease = number if number > counters.last_lease else counters.last_lease
             counters.last_epoch = epoch if epoch > counters.last_epoch else counters.last_epoch
             if job != NONE:
-                move(state, job, _STARTING, granted=(number, _AWAITING_RELEASE if order.after.size else 0))
+                move(state, job, _STARTING, granted=(number, _AWAITING_RELEASE if order.listed["after"] else 0))
             else:
                 state.owners.shared_by.setdefault(app, set()).add(number)
                 state.owners.divided += 1
@@ -70,12 +70,12 @@ def _take_gpus(state: State, transitions: Sequence[Transition]) -> None:
         if kind is _START or kind is _RETUNE:
             continue
         lease = state.leases[order.lease]
-        lost = without(lease.gpus, order.gpus.tolist())
+        lost = without(lease.gpus, order.listed["gpus"])
         if not kind.effect.releases:
             leave(state, lease, lost, order.fence)
             continue
         shed(state, lease, lost, order.fence, order.epoch)
-        if lease.job != NONE and order.gpus.size:
+        if lease.job != NONE and order.listed["gpus"]:
             confirm_again(state, lease, order)
 
 
@@ -108,7 +108,7 @@ def close_offer(state: State) -> None:
 def _resize(state: State, order: Transition) -> None:
     lease = state.leases[order.lease]
     probe = None if order.probe is None else _probing(state, lease, order.probe)
-    lease.gpus = order.gpus.tolist()
+    lease.gpus = [*order.listed["gpus"]]
     confirm_again(state, lease, order, probe)
 
 

@@ -1,10 +1,7 @@
 """Takes GPUs from a lease: GPUs that it holds become LEAVING, GPUs that it was only promised are given up."""
 
-import numpy as np
-
 from eunomia.contract.decisions import Transition, TransitionKind
 from eunomia.contract.verdicts import Reason
-from eunomia.model.gpu_sets import NO_GPUS
 from eunomia.model.leases import Lease
 from eunomia.model.workload import JobState
 from eunomia.store.state import State
@@ -35,14 +32,14 @@ def revoke(
         epoch=epoch,
         app=state.app_id(lease.app),
         job=None if lease.job == NONE else state.job_id(lease.job),
-        gpus=np.array(lease.gpus, np.int64),
+        gpus=lease.gpus.copy(),  # type: ignore[arg-type]
         cpus=held.cpus[lease.gpus],
         memory_gib=held.memory_gib[lease.gpus],
         ends_at=lease.ends_at,
         protected_until=lease.protected_until,
-        leaving=np.array(mine, np.int64),
+        leaving=mine,  # type: ignore[arg-type]
         fence=epoch,
-        after=NO_GPUS,
+        after=[],  # type: ignore[arg-type]
         deadline=deadline,
     )
 

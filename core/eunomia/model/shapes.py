@@ -6,7 +6,9 @@ import inspect
 import operator
 import reprlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, dataclass_transform
+
+import numpy as np
 
 T = TypeVar("T")
 
@@ -14,18 +16,27 @@ T = TypeVar("T")
 class LazyFields:
     """Base of classes with lazy fields: such a field has no content in its slot until it is first read."""
 
-    __slots__ = ("_later",)
-    _later: "dict[str, Deferred]"
-    """The functions that compute fields which were not read yet."""
+    __slots__ = ("_later", "listed")
+    __listed__: ClassVar[dict[str, str]] = {}
+    """Columns that may be given as lists of plain numbers, with the dtype of the array that is then made on demand."""
+    _later: "dict[str, Any]"
+    """The functions that compute fields which were not read yet, and columns given as lists."""
+    listed: dict[str, list[int]]
+    """Those columns as lists, however they were given; read only. A column of None is None."""
     if not TYPE_CHECKING:  # type checkers would take any name for a field
 
         def __getattr__(self, name: str) -> Any:
             """Compute a lazy field; called only while its slot is empty."""
-            if name == "_later" or name not in self._later:
+            if name == "listed":
+                columns = [(one, getattr(self, one)) for one in self.__listed__]
+                item = {one: None if column is None else column.tolist() for one, column in columns}
+            elif name == "_later" or name not in self._later:
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
-            item = self._later[name]()
+            else:
+                later = self._later[name]
+                item = np.array(later, self.__listed__[name]) if type(later) is list else later()
+                del self._later[name]
             object.__setattr__(self, name, item)
-            self._later.pop(name, None)
             return item
 
 
@@ -124,11 +135,16 @@ def _init(cls: type[Any], names: dict[str, Any]) -> Callable[..., None]:
         asked.append(f"{name}=_default_{name}" if f"_default_{name}" in names else name)
         body.append(f"    _set_{name}(self, {value})")
         if name in late:
-            body[-1:] = [f"    if type({name}) is _Deferred:", f"        later[{name!r}] = {name}", "    else:"]
+            kinds = "_listed" if name in cls.__listed__ else "_deferred"
+            body[-1:] = [f"    if type({name}) in {kinds}:", f"        later[{name!r}] = {name}", "    else:"]
             body.append(f"        _set_{name}(self, {value})")
     if late:
-        names |= {"_Deferred": Deferred, "_set_later": LazyFields.__dict__["_later"].__set__}
+        names |= {f"_set{name}": LazyFields.__dict__[name].__set__ for name in ("_later", "listed")}
+        names |= {"_deferred": (Deferred,), "_listed": (Deferred, list), "_lists": {list, type(None)}}
         body = ["    later = {}", *body, "    _set_later(self, later)"]
+        if listed := cls.__listed__:
+            body += [f"    if {{{', '.join(f'type({name})' for name in listed)}}} <= _lists:"]
+            body += [f"        _setlisted(self, {{{', '.join(f'{name!r}: {name}' for name in listed)}}})"]
     head = f"def __init__(self{', *, ' if asked else ''}{', '.join(asked)}):"
     exec("\n".join([head, *(body or ["    pass"])]), names)
     made: Callable[..., None] = names["__init__"]
@@ -196,13 +212,14 @@ def replaced(item: T, **changes: Any) -> T:
     return dataclasses.replace(item, **later | changes)  # type: ignore[type-var]
 
 
-def lazy(cls: type[Any], *names: str) -> None:
+def lazy(cls: type[Any], *names: str, **listed: str) -> None:
     """Make fields of a class lazy: a ``Deferred`` given for one is called once, when the field is first read.
 
     Args:
         cls: made by ``builds`` or ``reads``, with the base ``LazyFields``; code that reads its fields sees only values.
         names: names of the fields.
+        listed: names of columns that may be given as lists of plain numbers too, with their dtypes.
     """
-    cls.__lazy__ = frozenset(names)
+    cls.__lazy__, cls.__listed__ = frozenset((*names, *listed)), listed
     if not cls.__dataclass_params__.frozen:
         cls.__init__ = _late_init(cls)

@@ -15,11 +15,10 @@ from eunomia.model.gpu_sets import joined
 from eunomia.model.leases import GpuState, Lease, LeaseState
 from eunomia.model.workload import JobState
 from eunomia.round.answers import PlanError
-from eunomia.round.offering import reached
 from eunomia.round.retunes import check_ranges
 from eunomia.round.targets import target_amounts
 from eunomia.store.state import State
-from eunomia.units import NONE, Ints, Rest, Scope, Stage, Unit
+from eunomia.units import NONE, Ints, Rest, Stage, Unit
 
 _JOB = Unit.JOB
 _DOWN = int(GpuState.DOWN)
@@ -60,14 +59,6 @@ def check_verdicts(state: State, stage: Stage, unit: Unit, verdicts: Verdicts) -
         raise PlanError(stage, f"verdicts must be of rows of {unit.value}s in use", value=str(rows[:8]))
     if reasons.min() < _FIRST_REASON or reasons.max() > _LAST_REASON:
         raise PlanError(stage, "verdicts must give reasons of the closed set", value=str(reasons[:8]))
-
-
-def on_offer(state: State, offer: Offer, gpus: Ints, numbers: list[int]) -> bool:
-    """Return whether all these GPUs are on the offer."""
-    if offer.whole and offer.scope is Scope.ALL and not any(state.owners.leaving.values()):
-        held, now = state.holdings.cells, state.now  # no GPU has a successor, since none is leaving
-        return all(held.state[gpu] != _DOWN and held.protected_until[gpu] <= now for gpu in numbers)
-    return bool(reached(state, offer, gpus).all())
 
 
 def check_pins(state: State, pins: Pins, claim: int, gpus: Sequence[int]) -> None:

@@ -31,18 +31,18 @@ def anything(state: State, offer: Offer) -> bool:
     return offer.gpus.size > 0
 
 
-def reached(state: State, offer: Offer, gpus: Ints) -> Bools:
-    """Return for each of these GPUs whether it is on the offer; on a whole offer only these GPUs are checked.
+def reached(state: State, offer: Offer, gpus: list[int]) -> list[int]:
+    """Return those of these GPUs that are on the offer; on a whole offer only these GPUs are checked.
 
-    Args:
-        state: as it was when the offer was made.
-        offer: of this round.
-        gpus: GPU numbers of the cluster.
+    ``state`` is as it was when the offer was made.
     """
     if not offer.whole:
         offered = set(offer.gpus.tolist())
-        return np.array([gpu in offered for gpu in gpus.tolist()], dtype=bool)
-    return may_change(state, offer.scope, gpus)
+        return [gpu for gpu in gpus if gpu in offered]
+    if offer.scope is Scope.ALL and not state.owners.leaving:
+        held, now = state.holdings.cells, state.now  # no GPU has a successor, since none is leaving
+        return [gpu for gpu in gpus if held.state[gpu] != _DOWN and held.protected_until[gpu] <= now]
+    return [*itertools.compress(gpus, may_change(state, offer.scope, np.array(gpus)))]
 
 
 def may_change(state: State, scope: Scope, gpus: Ints | slice) -> Bools:

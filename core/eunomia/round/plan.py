@@ -5,9 +5,7 @@ loses GPUs; GPUs that its app wins form a new lease. A lease that stays gets no 
 its job other CPUs or memory.
 """
 
-import dataclasses
 import math
-from collections.abc import Iterable
 from itertools import compress
 
 import numpy as np
@@ -18,16 +16,17 @@ from eunomia.contract.menus import Menus
 from eunomia.contract.offers import Offer
 from eunomia.contract.placements import Placement, Retunes
 from eunomia.contract.stages import Rounds
+from eunomia.model.gpu_sets import joined, without
 from eunomia.model.leases import GpuState, Lease, LeaseState
 from eunomia.round.answers import PlanError
-from eunomia.round.invariants import check_job, check_machines, check_pins, check_sizes, given_up, on_offer
+from eunomia.round.invariants import check_job, check_machines, check_pins, check_sizes, given_up
 from eunomia.round.offering import reached
 from eunomia.round.retunes import check_retunes
 from eunomia.round.targets import target_amounts
 from eunomia.store.state import State
 from eunomia.units import NEVER, NONE, Epoch, LeaseId, Reals, Rest, Seconds, Stage, Unit
 
-NO_GPUS = np.empty(0, np.int64)
+_WHOLE = {int}
 _JOB, _ONLY_FREE = Unit.JOB, frozenset({int(GpuState.FREE)})
 _LEAVING, _LEASE_LEAVING = int(GpuState.LEAVING), LeaseState.LEAVING
 _START, _NO_LEASE = TransitionKind.START, frozenset({NONE})
@@ -40,12 +39,8 @@ def planned(allocation: Allocation, starts_at: Reals) -> tuple[tuple[int, float]
     return tuple((row, time) for row, time in known if math.isfinite(time))
 
 
-Named = tuple[list[int], list[int], Grants]
-"""What an allocation grants: by claim, as plain numbers, its row and its GPUs; and the grants themselves."""
-
-
-def check_allocation(state: State, menus: Menus, offer: Offer, allocation: Allocation) -> Named:
-    """Refuse an allocation that no placement could serve; return its claims as plain numbers.
+def check_allocation(state: State, menus: Menus, offer: Offer, allocation: Allocation) -> Grants:
+    """Refuse an allocation that no placement could serve; return what it grants.
 
     Raises:
         PlanError: the allocation holds shares, claims of groups, a claim twice, a row not in use, or a count that is
@@ -56,17 +51,16 @@ def check_allocation(state: State, menus: Menus, offer: Offer, allocation: Alloc
     if type(amount) is not Grants and not isinstance(amount, Grants):
         kind = type(amount).__name__
         raise PlanError(stage, "after the last refiner an allocation must hold whole GPUs", value=kind)
-    claims, gpus = allocation.claims, amount.gpus
+    claims, sizes = allocation.claims, amount.listed["gpus"]
     if claims.unit is not _JOB and claims.unit is not Unit.APP:
         raise PlanError(stage, "after the last refiner claims must be jobs or apps", value=claims.unit.value)
-    named = claims.rows
-    if gpus.shape != named.shape:
-        raise PlanError(stage, "grants must have a number for each claim", value=f"{gpus.size} for {named.size}")
-    rows, sizes = named.tolist(), gpus.tolist()
-    least = min(sizes) if sizes else 1
-    if gpus.dtype.kind not in "iu" or least < 0:
-        raise PlanError(stage, "grants must be whole GPUs, at least 0", value=str(gpus[:8]))
-    many, runs = len(rows), False
+    rows, runs = claims.listed["rows"], False
+    many = len(rows)
+    if len(sizes) != many:
+        raise PlanError(stage, "grants must have a number for each claim", value=f"{len(sizes)} for {many}")
+    least = 1 if not sizes else min(sizes) if {*map(type, sizes)} == _WHOLE else -1
+    if least < 0:
+        raise PlanError(stage, "grants must be whole GPUs, at least 0", value=str(amount.gpus[:8]))
     if many > 1 and len(set(rows)) != many:
         raise PlanError(stage, "a claim must be named once", value=str(claims.rows[:8]))
     table = state.jobs if claims.unit is _JOB else state.apps
@@ -75,18 +69,18 @@ def check_allocation(state: State, menus: Menus, offer: Offer, allocation: Alloc
         if not 0 <= row < used or ids[row] is None:
             raise PlanError(stage, "a claim must be of a row that is in use", value=str(claims.rows[:8]))
         runs = runs or (size > 0 and claims.unit is _JOB and lease[row] != NONE)
-    for claim in allocation.order.tolist():
+    for claim in allocation.listed["order"]:
         if not 0 <= claim < many:
             raise PlanError(stage, "the order must name claims", value=str(allocation.order[:8]))
     if claims.unit is _JOB:
         jobs, asked = (rows, sizes) if least > 0 else ([*compress(rows, sizes)], [*compress(sizes, sizes)])
         if runs or not menus.have(jobs, asked):
             check_sizes(state, menus, offer, jobs, asked, stage)
-    return rows, sizes, amount
+    return amount
 
 
 def check_placement(
-    state: State, menus: Menus, offer: Offer, allocation: Allocation, named: Named, placement: Placement
+    state: State, menus: Menus, offer: Offer, allocation: Allocation, amount: Grants, placement: Placement
 ) -> dict[int, list[int]]:
     """Refuse a placement that breaks an invariant; only the rows and machines that it touches are looked at.
 
@@ -98,22 +92,23 @@ def check_placement(
             are not honoured; a machine has fewer CPUs or less memory than placed on it.
     """
     stage = Stage.PLACEMENT
-    if placement.start.size != placement.claim.size + 1 or placement.start[-1] != placement.gpus.size:
+    gpus, start, claims = placement.listed["gpus"], placement.listed["start"], placement.listed["claim"]
+    many = len(gpus)
+    if len(start) != len(claims) + 1 or start[-1] != many:
         raise PlanError(stage, "the offsets of a placement must end with its GPUs", value=str(placement.start[-3:]))
-    gpus, start, many = placement.gpus.tolist(), placement.start.tolist(), placement.gpus.size
     if many > 1 and len(set(gpus)) != many:
         raise PlanError(stage, "a GPU must have one holder", value=str(np.sort(placement.gpus)[:8]))
     states = state.holdings.cells.state
     within = not gpus or 0 <= min(gpus) <= max(gpus) < state.cluster.gpus
     all_free = within and offer.whole and {states[gpu] for gpu in gpus} <= _ONLY_FREE
-    if not (all_free or (within and on_offer(state, offer, placement.gpus, gpus))):
+    if not (all_free or (within and len(reached(state, offer, gpus)) == many)):
         off = placement.gpus[~np.isin(placement.gpus, offer.gpus)]
         raise PlanError(stage, "a placement must stay within the offer", value=f"GPU {off[0]}")
-    (rows, sizes, amount), is_job = named, allocation.claims.unit is _JOB
+    rows, sizes, is_job = allocation.claims.listed["rows"], amount.listed["gpus"], allocation.claims.unit is _JOB
     jobs, waiting, pins = state.jobs.cells, state.waiting_jobs.rows, amount.pins
     placed: dict[int, list[int]] = {}
     smaller: dict[int, int] = {}
-    for index, claim in enumerate(placement.claim.tolist()):
+    for index, claim in enumerate(claims):
         if not 0 <= claim < len(rows):
             raise PlanError(stage, "a placement must name claims of the allocation", value=str(placement.claim[:8]))
         if claim in placed:
@@ -142,19 +137,9 @@ def check_placement(
     return placed
 
 
-@dataclasses.dataclass(slots=True)
-class _Draft:
-    """A transition that has no epochs yet; GPUs are plain numbers, ascending."""
-
-    kind: TransitionKind
-    lease: int
-    app: int
-    job: int
-    gpus: list[int]
-    leaving: list[int]
-    after: list[int]
-    ends: tuple[Seconds, Seconds]
-    fence: int = 0
+_Draft = tuple[TransitionKind, int, int, int, list[int], list[int], list[int], tuple[Seconds, Seconds]]
+"""A transition that has no epochs yet: kind, lease, app, job, its GPUs, those that leave, those that it waits for, and
+when the lease and its protected part end. GPUs are ascending."""
 
 
 class Planner:
@@ -163,7 +148,8 @@ class Planner:
     Args:
         state: the present state; not changed.
         answers: the offer, and the answers of the stages for it, which have been checked.
-        numbers: the same as plain numbers: the claims, and by placed claim its GPUs, ascending.
+        amount: what the allocation grants.
+        placed: by placed claim its GPUs, ascending.
         rounds: settings of the profile: how long a grant is protected, and the time from a warning to the kill.
 
     Attributes:
@@ -174,12 +160,13 @@ class Planner:
         self,
         state: State,
         answers: tuple[Offer, Allocation, Placement],
-        numbers: tuple[Named, dict[int, list[int]]],
+        amount: Grants,
+        placed: dict[int, list[int]],
         rounds: Rounds,
     ) -> None:
-        self.state, self.rounds, ((self.rows, _, amount), self.placed) = state, rounds, numbers
+        self.state, self.rounds, self.amount, self.placed = state, rounds, amount, placed
         self.offer, allocation, self.placement = answers
-        self.allocation, self.amount = allocation, amount
+        self.allocation, self.rows = allocation, allocation.claims.listed["rows"]
         self.is_job, self.releases = allocation.claims.unit is Unit.JOB, allocation.rest is Rest.RELEASE
         length, protected = self.offer.lease if allocation.lease is None else allocation.lease, allocation.protected
         self.terms: tuple[Seconds, Seconds] | None = None
@@ -208,7 +195,7 @@ class Planner:
         served: dict[int, set[int]] = {}
         held, app_of, number = state.holdings.cells, state.jobs.cells.app, state.counters.last_lease
         holder, successor = held.lease, held.successor
-        gpus: list[int] = self.offer.gpus.tolist() if self.releases else self.placement.gpus.tolist()
+        gpus: list[int] = self.offer.gpus.tolist() if self.releases else self.placement.listed["gpus"]
         # Leases that may change are those of claims, those on GPUs that are placed, and overdue ones.
         on_them = {lease for gpu in gpus for lease in (holder[gpu], successor[gpu])}
         if self.is_job:
@@ -226,42 +213,50 @@ class Planner:
                 number, row = number + 1, self.rows[claim]
                 job, app = (row, app_of[row]) if self.is_job else (NONE, row)
                 after, ends = [gpu for gpu in fresh if holder[gpu] != NONE], self.terms or self.terms_of(claim)
-                self.drafts.append(_Draft(_START, number, app, job, fresh, [], after, ends))
+                self.drafts.append((_START, number, app, job, fresh, [], after, ends))
         if self.placement.retunes is not None:
             self.retune(self.placement.retunes)
         return self.ordered()
 
     def change(self, numbers: set[int], served: dict[int, set[int]]) -> None:
         """Draft the orders to leases that exist, and note the GPUs that each claim has from these."""
-        leases = [self.state.leases[number] for number in sorted(numbers)]
-        touched = [(lease, self.claims.get(lease.id)) for lease in leases if lease.state is not _LEASE_LEAVING]
-        resized: list[tuple[Lease, int, set[int], list[int]]] = []
-        changing = [found for found in touched if not self.stays(*found, served)]
-        for lease, claim, on in self.on_offer(changing):
+        state, leaving, placed, now = self.state, self.state.owners.leaving, self.placed, self.state.now
+        changing: list[tuple[Lease, int, list[int]]] = []
+        gpus: list[int] = []
+        for number in sorted(numbers):
+            lease, claim = state.leases[number], self.claims.get(number, NONE)
+            back = sorted(leaving[number]) if number in leaving else []
+            if lease.state is _LEASE_LEAVING:
+                continue
+            if claim in placed and placed[claim] == lease.gpus and self.is_job and lease.job != NONE and not back:
+                self.tune(lease, lease.gpus)  # it stays
+                if lease.gpus and lease.ends_at <= now:
+                    self.renew(lease, claim)
+                served[claim] = set(lease.gpus)
+                continue
+            changing.append((lease, claim, back))
+            gpus += lease.gpus + back
+        there = set(reached(state, self.offer, gpus)) if gpus else set()
+        resized: list[tuple[Lease, int, list[int]]] = []
+        for lease, claim, back in changing:
+            on = [gpu for gpu in lease.gpus if gpu in there]
+            if not on and there.isdisjoint(back):
+                continue
+            if claim != NONE and self.is_job and lease.job != NONE:
+                resized.append((lease, claim, on))
+                if lease.ends_at <= now and not set(on).isdisjoint(placed.get(claim, ())):
+                    self.renew(lease, claim)
+                continue
             kept = self.kept(claim, on)
-            lost = [gpu for gpu in on if gpu not in kept]
-            if claim is not None:
+            if claim != NONE:
                 served.setdefault(claim, set()).update(kept)
-            if claim is not None and lease.job != NONE and self.is_job:
-                resized.append((lease, claim, set(on), lost))
-            elif lost:
-                self.give_up(lease, lost)
-            self.renew(lease, claim, bool(kept))
-        for lease, claim, reach, lost in resized:
-            self.resize(lease, claim, reach, lost)
-            served[claim] = set(self.placed.get(claim, ()))
-
-    def stays(self, lease: Lease, claim: int | None, served: dict[int, set[int]]) -> bool:
-        """Serve a job's lease that is placed on exactly the GPUs that it has; False: the lease may change."""
-        if claim is None or not self.is_job or lease.job == NONE or self.state.owners.leaving.get(lease.id):
-            return False
-        gpus = self.placed.get(claim)
-        if gpus is None or gpus != lease.gpus:
-            return False
-        served[claim] = set(gpus)
-        self.tune(lease, gpus)
-        self.renew(lease, claim, bool(gpus))
-        return True
+            if len(kept) < len(on):
+                self.give_up(lease, without(on, kept))
+            if kept and lease.ends_at <= now:
+                self.renew(lease, claim)
+        for lease, claim, on in resized:
+            self.resize(lease, claim, on)
+            served[claim] = set(placed.get(claim, ()))
 
     def tune(self, lease: Lease, gpus: list[int]) -> None:
         """Order other CPUs and memory for a claim's lease that keeps its GPUs, if the placement sets any."""
@@ -282,32 +277,16 @@ class Planner:
                 gpus: list[int] = lease.gpus
                 self.order(TransitionKind.RETUNE, lease, gpus, [], (lease.ends_at, lease.protected_until))
 
-    def on_offer(self, changing: list[tuple[Lease, int | None]]) -> Iterable[tuple[Lease, int | None, list[int]]]:
-        """Yield the leases with a GPU on the offer or GPUs to give back, each with its GPUs on the offer."""
-        if not changing:
-            return
-        leaving = self.state.owners.leaving
-        parts = [(lease, claim, lease.gpus, sorted(leaving.get(lease.id, ()))) for lease, claim in changing]
-        gpus = [gpu for _, _, mine, back in parts for gpu in (*mine, *back)]
-        if not gpus:
-            return
-        there = set(np.array(gpus)[reached(self.state, self.offer, np.array(gpus))].tolist())
-        for lease, claim, mine, back in parts:
-            on = [gpu for gpu in mine if gpu in there]
-            if on or not there.isdisjoint(back):
-                yield lease, claim, on
-
-    def kept(self, claim: int | None, on: list[int]) -> set[int]:
-        """Return the GPUs on the offer that a lease keeps."""
-        if claim is not None:
+    def kept(self, claim: int, on: list[int]) -> set[int]:
+        """Return the GPUs on the offer that a lease keeps; a claim of -1: it has none."""
+        if claim != NONE:
             return set(on).intersection(self.placed.get(claim, ()))
-        return set() if self.releases else set(on).difference(self.placement.gpus.tolist())
+        return set() if self.releases else set(on).difference(self.placement.listed["gpus"])
 
-    def renew(self, lease: Lease, claim: int | None, keeps: bool) -> None:
+    def renew(self, lease: Lease, claim: int) -> None:
         """Renew an overdue lease that keeps GPUs."""
-        if keeps and lease.ends_at <= self.state.now:
-            ends_at, protected_until = self.terms_of(claim)
-            self.renewals.append(Renewal(lease=LeaseId(lease.id), ends_at=ends_at, protected_until=protected_until))
+        ends_at, protected_until = self.terms_of(claim)
+        self.renewals.append(Renewal(lease=LeaseId(lease.id), ends_at=ends_at, protected_until=protected_until))
 
     def give_up(self, lease: Lease, lost: list[int]) -> None:
         """Take GPUs from an app's lease, or from a lease without a claim; a gang that loses one GPU loses all."""
@@ -317,10 +296,12 @@ class Planner:
         kind = TransitionKind.SHRINK if rest else TransitionKind.SUSPEND
         self.order(kind, lease, rest, mine if lease.job != NONE else lost, (lease.ends_at, lease.protected_until))
 
-    def resize(self, lease: Lease, claim: int, reach: set[int], lost: list[int]) -> None:
-        """Give a job's lease the GPUs of its placement; it keeps its GPUs that are not on the offer."""
-        mine: list[int] = lease.gpus
-        target = sorted({*(gpu for gpu in mine if gpu not in reach), *self.placed.get(claim, ())})
+    def resize(self, lease: Lease, claim: int, on: list[int]) -> None:
+        """Give a job's lease the GPUs of its placement; of its GPUs those that are on the offer may be taken."""
+        mine, placed = lease.gpus, self.placed.get(claim, [])
+        target, lost = list[int](), on  # where the claim leaves
+        if placed or on != mine:
+            target, lost = joined(without(mine, on), placed), without(on, placed)
         if target == mine:
             self.tune(lease, mine)
             return
@@ -333,69 +314,72 @@ class Planner:
     ) -> None:
         """Draft an order to a lease."""
         holder, states, number = self.holder, self.gpu_state, lease.id
-        after = [gpu for gpu in gpus if holder[gpu] != NONE and (holder[gpu] != number or states[gpu] == _LEAVING)]
+        after = gpus and [gpu for gpu in gpus if holder[gpu] not in (NONE, number) or states[gpu] == _LEAVING]
         leaving = [gpu for gpu in lost if holder[gpu] == number] if lost else []
-        self.drafts.append(_Draft(kind, number, lease.app, lease.job, gpus, leaving, after, ends))
+        self.drafts.append((kind, number, lease.app, lease.job, gpus, leaving, after, ends))
 
     def ordered(self) -> list[Transition]:
         """Make the orders of all drafts; the fences of GPUs given back are older than the epochs of new holders."""
         state, epoch = self.state, self.state.counters.last_epoch
-        orders: list[Transition] = []
+        orders, cpus_bounds, memory_bounds = list[Transition](), self.amount.cpus, self.amount.memory_gib
+        jobs, apps, shares, fence = state.jobs.cells.id, state.apps.cells.id, state.amounts.shares, epoch
         for draft in self.drafts:
-            if draft.leaving:
-                epoch += 1
-                draft.fence = epoch
-        jobs, apps, shares = state.jobs.cells.id, state.apps.cells.id, state.amounts.shares
-        for draft in self.drafts:
-            epoch, gpus = epoch + 1, np.array(draft.gpus, np.int64)
+            epoch += draft[5] != []
+        for kind, lease, app, job, gpus, leaving, after, (ends_at, protected_until) in self.drafts:
+            epoch, fence = epoch + 1, fence + (leaving != [])
             if not self.even:
                 cpus, memory_gib = self.amounts[0][gpus], self.amounts[1][gpus]
             elif shares.are_known:
                 cpus, memory_gib = shares.of(gpus)
             else:
-                cpus = memory_gib = self.amounts[0][: gpus.size]  # all are 0
+                cpus = memory_gib = self.amounts[0][: len(gpus)]  # all are 0
             order = Transition(
-                kind=draft.kind,
-                lease=LeaseId(draft.lease),
+                kind=kind,
+                lease=LeaseId(lease),
                 epoch=Epoch(epoch),
-                fence=Epoch(draft.fence),
-                app=apps[draft.app],
-                job=None if draft.job == NONE else jobs[draft.job],
-                gpus=gpus,
+                fence=Epoch(fence if leaving else 0),
+                app=apps[app],
+                job=None if job == NONE else jobs[job],
+                gpus=gpus,  # type: ignore[arg-type]
                 cpus=cpus,
                 memory_gib=memory_gib,
-                ends_at=draft.ends[0],
-                protected_until=draft.ends[1],
-                leaving=np.array(draft.leaving, np.int64) if draft.leaving else NO_GPUS,
-                after=np.array(draft.after, np.int64) if draft.after else NO_GPUS,
-                deadline=self.deadline if draft.leaving else NEVER,
-                cpus_range=None if self.amount.cpus is None else self.range_of(draft, self.amount.cpus),
-                memory_range=None if self.amount.memory_gib is None else self.range_of(draft, self.amount.memory_gib),
+                ends_at=ends_at,
+                protected_until=protected_until,
+                leaving=leaving,  # type: ignore[arg-type]
+                after=after,  # type: ignore[arg-type]
+                deadline=self.deadline if leaving else NEVER,
+                cpus_range=self.range_of(kind, (job, app), len(gpus), cpus_bounds) if cpus_bounds else None,
+                memory_range=self.range_of(kind, (job, app), len(gpus), memory_bounds) if memory_bounds else None,
             )
             orders.append(order)
         return orders
 
-    def range_of(self, draft: _Draft, bounds: AmountRange) -> tuple[float, float] | None:
-        """Return the range of a draft's GPUs by the allocation; None: no claim of it has them, or its app divides."""
-        if draft.kind is TransitionKind.SUSPEND or draft.job == NONE:
+    def range_of(
+        self, kind: TransitionKind, of: tuple[int, int], gpus: int, bounds: AmountRange
+    ) -> tuple[float, float] | None:
+        """Return the range of an order's GPUs by the allocation; None: no claim of it has them, or its app divides.
+
+        ``of``: the job and the app of the order.
+        """
+        if kind is TransitionKind.SUSPEND or of[0] == NONE:
             return None
-        row = draft.job if self.is_job else draft.app
+        row = of[0] if self.is_job else of[1]
         if row not in self.rows:
             return None
         claim = self.rows.index(row)
         granted = int(self.amount.gpus[claim])
-        return bounds.of(claim, len(draft.gpus) / max(1, granted))
+        return bounds.of(claim, gpus / max(1, granted))
 
-    def terms_of(self, claim: int | None) -> tuple[Seconds, Seconds]:
-        """Return when a lease granted now ends, and when its protected part does; None: the lease has no claim."""
+    def terms_of(self, claim: int) -> tuple[Seconds, Seconds]:
+        """Return when a lease granted now ends, and when its protected part does; a claim of -1: the lease has none."""
         if self.terms is not None:
             return self.terms
         length = self.offer.lease if self.allocation.lease is None else self.allocation.lease
         protected = self.allocation.protected
         if isinstance(length, np.ndarray):
-            length = self.offer.lease if claim is None else Seconds(float(length[claim]))
+            length = self.offer.lease if claim == NONE else Seconds(float(length[claim]))
         if isinstance(protected, np.ndarray):
-            protected = Seconds(0.0) if claim is None else Seconds(float(protected[claim]))
+            protected = Seconds(0.0) if claim == NONE else Seconds(float(protected[claim]))
         if self.rounds.protected is not None:
             protected = min(self.rounds.protected, length)
         now = self.state.now

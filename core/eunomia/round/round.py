@@ -122,13 +122,13 @@ class Round:
         self.wake_at = valuations.wake_at if valuations.wake_at < allocation.wake_at else allocation.wake_at
         if not (valuations.wake_at > state.now and allocation.wake_at > state.now):
             raise self._too_soon(valuations.wake_at, allocation.wake_at)
-        named = check_allocation(state, menus, offer, allocation)
+        amount = check_allocation(state, menus, offer, allocation)
         placement = self.ask(_PLACEMENT, Placement, stages.placement, *given, allocation)  # 7. place
-        placed = check_placement(state, menus, offer, allocation, named, placement)  # 8. check and plan
+        placed = check_placement(state, menus, offer, allocation, amount, placement)  # 8. check and plan
         rounds, release = stages.rounds, menus.change.release
         if release > rounds.suspend_grace:  # a job that leaves gets at least the time that its menus declare
             rounds = dataclasses.replace(rounds, suspend_grace=release)
-        planner = Planner(state, (offer, allocation, placement), (named, placed), rounds)
+        planner = Planner(state, (offer, allocation, placement), amount, placed, rounds)
         self.transitions = planner.run()
         self.renewals += planner.renewals
         if allocation.starts_at is not None:

@@ -121,8 +121,7 @@ class _StateIndex(Index):
 
     @property
     def settled(self) -> bool:
-        leaving = self._state.owners.leaving
-        return not self._state.owners.divided and not (leaving and any(leaving.values()))
+        return not self._state.owners.divided and not self._state.owners.leaving
 
     @property
     def overdue(self) -> list[int]:

@@ -47,7 +47,7 @@ def verdicts_of(
     started: set[int] = set()
     for order in transitions:
         if order.job is not None:
-            (started if order.gpus.size else stopped).add(state.names.jobs[order.job])
+            (started if order.listed["gpus"] else stopped).add(state.names.jobs[order.job])
         else:
             _moved(state, order, stopped, started)
     named: set[int] = set()

@@ -4,7 +4,6 @@
 kept next to them: it rises when an order is handed to executors, and falls only when they have confirmed less.
 """
 
-import functools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -21,38 +20,28 @@ _ROUNDING = 1.0 + 1e-9
 
 
 class MachineShares:
-    """The share of its machine that each GPU has. Callers must not write to the arrays.
+    """The share of its machine that each GPU has.
 
     Args:
         cluster: with the machines.
+
+    Attributes:
+        by_gpu: by GPU, its share of its machine's CPUs and memory in GiB; 0 where unknown. Read only.
+        are_known: whether the CPUs or the memory of any machine are known.
     """
 
     def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self._nothing: Reals = np.zeros(cluster.gpus)
-        self._nothing.flags.writeable = False
+        size, machine = np.diff(cluster.machine_start).astype(float), cluster.machine
+        cpus: Reals = np.nan_to_num(cluster.machine_cpus / size)[machine]
+        memory_gib: Reals = np.nan_to_num(cluster.machine_memory_gib / size)[machine]
+        cpus.flags.writeable = memory_gib.flags.writeable = False
+        self.by_gpu = cpus, memory_gib
+        self.are_known = bool(cpus.any() or memory_gib.any())
 
-    @functools.cached_property
-    def by_gpu(self) -> tuple[Reals, Reals]:
-        """By GPU: its share of its machine's CPUs and memory in GiB; 0 where unknown."""
-        cluster = self._cluster
-        size = np.diff(cluster.machine_start).astype(float)
-        cpus = np.nan_to_num(cluster.machine_cpus / size)
-        memory_gib = np.nan_to_num(cluster.machine_memory_gib / size)
-        return cpus[cluster.machine], memory_gib[cluster.machine]
-
-    @functools.cached_property
-    def are_known(self) -> bool:
-        """Whether the CPUs or the memory of any machine are known."""
-        return any(part.any() for part in self.by_gpu)
-
-    def of(self, gpus: Ints) -> tuple[Reals, Reals]:
+    def of(self, gpus: Ints | list[int]) -> tuple[Reals, Reals]:
         """Return the shares of CPUs and of memory in GiB of these GPUs."""
-        if self.are_known:
-            cpus, memory_gib = self.by_gpu
-            return cpus[gpus], memory_gib[gpus]
-        nothing = self._nothing[: gpus.size]
-        return nothing, nothing
+        cpus, memory_gib = self.by_gpu
+        return (cpus[gpus], memory_gib[gpus]) if self.are_known else (cpus[: len(gpus)], cpus[: len(gpus)])
 
 
 class Amounts:

@@ -106,7 +106,7 @@ class Owners:
         shared_by: by app, its leases that name no job: the app divides them, or their job has ended.
         divided: number of those leases that are not leaving.
         present: number of apps that have not ended.
-        leaving: by lease, the GPUs that it still has to give back.
+        leaving: by lease, the GPUs that it still has to give back; leases without any are not there.
         probing: by lease whose job measures its rate, when it goes back at the latest.
     """
 

@@ -138,7 +138,7 @@ def load_state(
         state.leases[kept.id] = kept
         if kept.probe is not None:
             state.owners.probing[kept.id] = kept.probe.until
-    state.owners.leaving = {int(lease): set(gpus) for lease, gpus in made["leaving"]}
+    state.owners.leaving = {int(lease): set(gpus) for lease, gpus in made["leaving"] if gpus}
     for plugin, stage, version, memo in made["memos"]:
         kind = memo_types.get((plugin, Stage(stage)))
         read = None if kind is None else read_memo(kind, version, b64decode(memo))

@@ -261,8 +261,10 @@ def release(state: State, lease: Lease, gpus: Sequence[int], at: Seconds) -> Non
         state.cause(Cause.FREED)
     for number in promised:
         state.amounts.refresh(state.leases[number])
-    if state.owners.leaving:
-        state.owners.leaving.get(lease.id, set()).difference_update(gpus)
+    if lease.id in state.owners.leaving:
+        left = state.owners.leaving[lease.id] = state.owners.leaving[lease.id].difference(gpus)
+        if not left:
+            del state.owners.leaving[lease.id]
 
 
 def mark(state: State, gpus: Sequence[int], to: int) -> None:

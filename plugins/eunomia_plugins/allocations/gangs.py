@@ -17,19 +17,10 @@ MAX_BUCKETS: Final = 64
 Head = tuple[Entry, Size, int]
 """The next job of a size: its entry, the size, and its index in the list of that size."""
 RunningJob = tuple[Entry, Bucket]
+Grant = tuple[int, int, int, float]
+"""A job that is served: its row, the GPU type and the number of GPUs that it gets, and its place by arrival."""
 Passed = tuple[Bucket, int, int, float]
 """A bucket, two positions in it, and what its keys have grown by since time 0."""
-
-
-class Grant(NamedTuple):
-    """A job that is served."""
-
-    row: int
-    kind: int
-    """GPU type that the job gets."""
-    gpus: int
-    order: float
-    """Place in the order of arrival."""
 
 
 class Served(NamedTuple):
@@ -103,7 +94,7 @@ def serve(queue: Queue, buckets: list[Bucket], free: list[int], capacity: list[i
             continue
         left[of] -= gpus
         idle[of] = idle[of] - gpus if gpus < idle[of] else 0
-        served.grants.append(Grant(row, of, gpus, order))
+        served.grants.append((row, of, gpus, order))
         entries = queue.waiting[kind, gpus]
         if at + 1 < len(entries):
             heapq.heapreplace(heads, (entries[at + 1], (kind, gpus), at + 1))
@@ -195,7 +186,7 @@ class _Running:
             left[of] -= gpus
             if of != home:
                 idle[of] = max(0, idle[of] - gpus)
-                served.grants.append(Grant(row, of, gpus, order))
+                served.grants.append((row, of, gpus, order))
 
 
 def _push(ends: list[tuple[float, float, int, int]], passed: Passed, number: int, at: int) -> None:

@@ -1,7 +1,7 @@
 """Serves jobs in an order: each job gets the largest size on its menu that is still free."""
 
 from collections.abc import Mapping
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -34,14 +34,11 @@ from eunomia import (
     Verdicts,
     hookimpl,
 )
-from eunomia.units import NONE, Rows
+from eunomia.units import NONE
 from eunomia_plugins.allocations.gangs import Grant, limit, preempt, serve
 from eunomia_plugins.allocations.ranking import EVENTS, asks
 from eunomia_plugins.allocations.sizes import Serving, serve_sizes
 
-_FIRST: Final = np.zeros(1, np.int32)
-_FIRST.flags.writeable = False
-_INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
 _NONE: Final[tuple[tuple[int, ...], ...]] = ((), (), (), ())
 
 
@@ -129,16 +126,17 @@ class Ordered:
         else:
             evicted = []
         granted, types, gpus, _ = zip(*grants, strict=True) if grants else _NONE
-        rows = np.array([*evicted, *granted], _INT32)
-        sizes = np.array([*[0] * len(evicted), *gpus], _INT64)
-        kinds = None if len(capacity) == 1 else np.array([*[NONE] * len(evicted), *types], _INT32)
+        rows: Any = [*evicted, *granted]  # columns as lists of plain numbers: most answers are short
+        sizes: Any = [*[0] * len(evicted), *gpus]
+        kinds: Any = None if len(capacity) == 1 else [*[NONE] * len(evicted), *types]
+        order: Any = [0] if grants and len(rows) == 1 else _in_turn(snapshot, grants, len(evicted), stop=stop)
         wake_at = NEVER
         if form.holds is not None and offer.contended and grants:
-            wake_at = Seconds(snapshot.now + max(float(form.holds(rows[len(evicted) :]).min()), 1e-3))
+            wake_at = Seconds(snapshot.now + max(float(form.holds(np.array(granted, np.int32)).min()), 1e-3))
         return Allocation(
             claims=Claims(unit=Unit.JOB, rows=rows),
             amount=Grants(gpus=sizes, gpu_type=kinds),
-            order=_FIRST if rows.size == 1 and grants else _in_turn(snapshot, grants, len(evicted), stop=stop),
+            order=order,
             on_misfit=Misfit.STOP if stop else Misfit.SKIP,
             verdicts=impossible,
             wake_at=wake_at,
@@ -175,7 +173,7 @@ def _all(snapshot: Snapshot) -> list[Grant] | None:
         if not NONE <= kind < types:
             return None
         of = kind if kind != NONE else free.index(max(free)) if types > 1 else 0
-        grants.append(Grant(row, of, table.most.item(row), order.item(row) if many else 0))
+        grants.append((row, of, table.most.item(row), order.item(row) if many else 0))
     return grants
 
 
@@ -193,7 +191,7 @@ def _impossible(queue: Queue, capacity: list[int]) -> Verdicts:
     return Verdicts(rows=np.array(rows, np.int32), reasons=np.array(reasons, np.int32))
 
 
-def _in_turn(snapshot: Snapshot, grants: list[Grant], first: int, *, stop: bool) -> Rows:
+def _in_turn(snapshot: Snapshot, grants: list[Grant], first: int, *, stop: bool) -> list[int]:
     """Return the order in which served jobs choose their GPUs: see ``ranking.in_turn``.
 
     Args:
@@ -203,6 +201,6 @@ def _in_turn(snapshot: Snapshot, grants: list[Grant], first: int, *, stop: bool)
         stop: whether the first job that cannot be placed ends the service.
     """
     turn = list(range(len(grants)))
-    if not stop and (snapshot.index.proportional or not asks(snapshot.jobs, [grant.row for grant in grants])):
-        turn.sort(key=lambda at: (-grants[at].gpus, grants[at].order))
-    return np.array([first + at for at in turn], _INT32)
+    if not stop and (snapshot.index.proportional or not asks(snapshot.jobs, [row for row, *_ in grants])):
+        turn.sort(key=lambda at: (-grants[at][2], grants[at][3]))
+    return [first + at for at in turn]

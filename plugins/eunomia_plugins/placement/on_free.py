@@ -1,8 +1,7 @@
 """The packing rule on bit sets of free GPUs, for claims that stay, leave or start; results equal ``packed``."""
 
-import functools
 import itertools
-from typing import Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,9 +23,6 @@ from eunomia import (
 )
 from eunomia.units import NONE, Ints
 from eunomia_plugins.placement.packing import fewest_machines, from_home
-
-NO_GPUS: Ints = np.empty(0, np.int64)
-NO_CLAIMS: Final = np.empty(0, np.int32)
 
 
 class _FreeGpus(NamedTuple):
@@ -51,17 +47,17 @@ def place_on_free(snapshot: Snapshot, offer: Offer, allocation: Allocation) -> P
         return None
     if grants.cpus is not None or grants.memory_gib is not None or grants.pins is not None:
         return None
-    rows, order, waiting = allocation.claims.rows.tolist(), allocation.order.tolist(), live.waiting
+    rows, order, waiting = allocation.claims.listed["rows"], allocation.listed["order"], live.waiting
     if not rows:
-        return Placement(claim=NO_CLAIMS, gpus=NO_GPUS, start=_all(0)[:1])
-    wanted, sizes = snapshot.jobs.gpu_type[rows].tolist(), grants.gpus.tolist()
+        return Placement(claim=[], gpus=[], start=[0])  # type: ignore[arg-type]
+    wanted, sizes = snapshot.jobs.gpu_type[rows].tolist(), grants.listed["gpus"]
     one_type = len(snapshot.cluster.gpu_types) == 1  # which a job gets that asks for none
     kinds = [kind + 1 if kind < NONE else 0 for kind in wanted] if one_type else _kinds(grants, wanted)
     if order == [0] and not rows[1:] and offer.scope is Scope.FREE and rows[0] in waiting and kinds[0] >= 0:
         size = sizes[0]
         gpus = _choose(snapshot.cluster, live.free, kinds[0], size) if size > 0 else None
         if gpus is not None:
-            return Placement(claim=FIRST, gpus=np.array(gpus), start=_all(size))
+            return Placement(claim=[0], gpus=gpus, start=[0, size])  # type: ignore[arg-type]
     held = {claim: gpus for claim, row in enumerate(rows) if row not in waiting and (gpus := live.gpus_of(row))}
     if (held or offer.scope is not Scope.FREE) and not live.settled:
         return None  # GPUs that jobs are leaving are offered too
@@ -108,18 +104,6 @@ def _staying(
     return kept if len(kept) == len(stay) else None
 
 
-FIRST: Final = np.zeros(1, np.int32)
-FIRST.flags.writeable = False
-
-
-@functools.lru_cache(maxsize=64)
-def _all(size: int) -> Ints:
-    """Return the offsets of a placement of one claim."""
-    made = np.array([0, size], np.int64)
-    made.flags.writeable = False
-    return made
-
-
 def _packed(
     cluster: Cluster,
     space: Space,
@@ -148,18 +132,15 @@ def _packed(
         if allocation.on_misfit is Misfit.STOP:
             refused |= dict.fromkeys(order[turn + 1 :], Reason.OUTRANKED)
             break
-    claims = [*chosen, *evicted]
+    claims: Any = [*chosen, *evicted]
     sizes = [len(gpus) for gpus in chosen.values()] + [0] * len(evicted)
     verdicts = NO_VERDICTS
     if refused:
         rows = allocation.claims.rows[list(refused)]
         verdicts = Verdicts(rows=rows, reasons=np.array([int(why) for why in refused.values()], np.int32))
-    return Placement(
-        claim=np.array(claims, np.int32),
-        gpus=np.array([gpu for gpus in chosen.values() for gpu in gpus], np.int64),
-        start=np.array([0, *itertools.accumulate(sizes)], np.int64),
-        verdicts=verdicts,
-    )
+    placed: Any = [gpu for gpus in chosen.values() for gpu in gpus]
+    start: Any = [0, *itertools.accumulate(sizes)]
+    return Placement(claim=claims, gpus=placed, start=start, verdicts=verdicts)
 
 
 def _choose(cluster: Cluster, space: Space, kind: int, gpus: int) -> list[int] | None:
@@ -212,8 +193,7 @@ def _kinds(grants: Grants, wanted: list[int]) -> list[int]:
     wanted = [kind if kind >= 0 else NONE for kind in wanted]
     if grants.gpu_type is None:
         return wanted
-    given = grants.gpu_type.tolist()
-    return [kind if kind >= 0 else wanted[claim] for claim, kind in enumerate(given)]
+    return [kind if kind >= 0 else wanted[claim] for claim, kind in enumerate(grants.listed["gpu_type"])]
 
 
 def _reason(space: Space, kind: int, gpus: int) -> Reason:

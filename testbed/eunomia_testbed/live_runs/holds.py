@@ -81,7 +81,7 @@ class Holds:
 
     def _note_leaving(self, decision: Decision) -> None:
         for order in decision.transitions:
-            for gpu in order.leaving.tolist():
+            for gpu in order.listed["leaving"]:
                 hold = self._now.get(gpu)
                 if hold is not None and hold.lease == order.lease:
                     hold.ended_by = "expired" if order.ends_at <= decision.now else "preempted"

@@ -94,7 +94,7 @@ def _add(made: Round, decision: Decision, at: float) -> None:
     if not decision.offers:
         made.decided_at = at
     made.kept += len(decision.renewals)
-    made.revoked += sum(int(order.leaving.size) for order in decision.transitions)
+    made.revoked += sum(len(order.listed["leaving"]) for order in decision.transitions)
     made.changes.update(order.kind.effect.past for order in decision.transitions)
     for record in decision.records:
         known = COLUMNS if record.table == "auction" else {name: name for name in record.columns}

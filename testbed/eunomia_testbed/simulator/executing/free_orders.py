@@ -43,12 +43,12 @@ class FreeOrders:
         """Stop the jobs that leave GPUs, then start the leases whose GPUs are free."""
         sim, timed, runs, awaiting = self._sim, self._timed, self._runs, self._timed.awaiting
         for order in decision.orders:
-            if order.leaving.size:
+            if order.listed["leaving"]:
                 self._leave(order, now, "probed" if order.kind is _PROBE else "released")
-            if order.gpus.size and order.kind is not _RETUNE:
+            if order.listed["gpus"] and order.kind is not _RETUNE:
                 awaiting.setdefault(order.lease, order.kind)
         for order in decision.transitions:
-            if order.leaving.size:
+            if order.listed["leaving"]:
                 self._leave(order, now, "expired" if order.ends_at <= now else "preempted")
             if order.probe is not None:
                 runs.probes.note(order)
@@ -58,16 +58,16 @@ class FreeOrders:
         is_plain = self._starts_at_once and not (runs.probes.ordered or runs.probes.leased)
         table, rows, holder, app_of = sim.gpus, sim.rows.jobs, sim.gpus.holder, sim.rows.app_of
         for order in decision.transitions:
-            if not order.gpus.size or order.kind is _RETUNE:
+            if not order.listed["gpus"] or order.kind is _RETUNE:
                 continue
             lease, epoch, kind = order.lease, order.epoch, order.kind
             # A lease begins at once where no other holds its GPUs; else when the arbiter knows that they are free.
-            if order.after.size and [1 for gpu in order.after.tolist() if holder[gpu] not in (NO_HOLDER, lease)]:
+            if order.listed["after"] and [1 for gpu in order.listed["after"] if holder[gpu] not in (NO_HOLDER, lease)]:
                 awaiting[lease] = kind
                 continue
             if awaiting:
                 awaiting.pop(lease, None)
-            gpus, job = tuple(order.gpus.tolist()), NO_HOLDER if order.job is None else rows[order.job]
+            gpus, job = tuple(order.listed["gpus"]), NO_HOLDER if order.job is None else rows[order.job]
             if job == NO_HOLDER or not is_plain:
                 timed.begin(lease, epoch, job, gpus, kind, now)
             elif table.occupy(gpus, lease, epoch, app_of[job], job, now):
@@ -88,12 +88,12 @@ class FreeOrders:
             self._timed.leave(order, now, why)
             return
         sim, runs, fence = self._sim, self._runs, order.fence
-        gpus, job, work = tuple(order.leaving.tolist()), sim.rows.jobs[order.job], sim.work
+        gpus, job, work = tuple(order.listed["leaving"]), sim.rows.jobs[order.job], sim.work
         if work.on[job] and runs.epoch[job] < fence:
             work.stop(job, now)
             runs.has_run[job] = True
         sim.gpus.vacate(order.lease, gpus, now, why, fence=fence)
-        if not order.gpus.size and not work.on[job]:
+        if not order.listed["gpus"] and not work.on[job]:
             sim.jobs.left_gpus(job, now)
         sim.out.append(Released(lease=order.lease, epoch=fence, gpus=gpus, at=now))
         if not sim.urgent:

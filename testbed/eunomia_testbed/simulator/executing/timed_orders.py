@@ -45,18 +45,18 @@ class TimedOrders:
         """Orders processes to leave, and starts the leases that are ready."""
         awaiting = self.awaiting
         for order in decision.orders:
-            if order.leaving.size:
+            if order.listed["leaving"]:
                 self._send_leave(order, now, "probed" if order.kind is _PROBE else "released")
-            if order.gpus.size and order.kind is not _RETUNE:
+            if order.listed["gpus"] and order.kind is not _RETUNE:
                 awaiting.setdefault(order.lease, order.kind)
         for order in decision.transitions:
-            if order.leaving.size:
+            if order.listed["leaving"]:
                 self._send_leave(order, now, "expired" if order.ends_at <= now else "preempted")
             self._runs.probes.note(order)
         if self._view.amounts.tuning:
             self._amounts.hand_out(now)
         for order in decision.transitions:
-            if order.gpus.size and order.kind is not _RETUNE:
+            if order.listed["gpus"] and order.kind is not _RETUNE:
                 awaiting[order.lease] = order.kind
         if awaiting:
             self.hand_out(now)
@@ -73,7 +73,7 @@ class TimedOrders:
 
     def leave(self, order: Transition, now: Seconds, why: str) -> None:
         """Orders processes to stop; their GPUs become free after the release time."""
-        gpus, sim, runs = order.leaving.tolist(), self._sim, self._runs
+        gpus, sim, runs = order.listed["leaving"], self._sim, self._runs
         self._gpus.raise_fence(gpus, order.fence)
         stopped = self._stopped_by(order, gpus)
         seconds = 0.0
@@ -105,7 +105,7 @@ class TimedOrders:
         sim, runs = self._sim, self._runs
         job = NO_HOLDER if order.job is None else sim.rows.jobs[order.job]
         self._gpus.vacate(order.lease, gpus, now, why)
-        if job != NO_HOLDER and not order.gpus.size and not sim.work.on[job] and runs.epoch[job] <= order.fence:
+        if job != NO_HOLDER and not order.listed["gpus"] and not sim.work.on[job] and runs.epoch[job] <= order.fence:
             sim.jobs.left_gpus(job, now)  # unless it has begun elsewhere meanwhile
         self._answers.released(order, tuple(gpus), now)
 
