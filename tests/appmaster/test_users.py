@@ -106,6 +106,17 @@ def test_another_users_app_is_as_if_it_were_not_there(served: Lab, ana: Client, 
     assert ana.app("net").state != "cancelled"
 
 
+def test_of_another_users_app_a_submission_shows_that_its_name_is_in_use_and_no_more(
+    served: Lab, ana: Client, bob: Client, tmp_path: Path
+) -> None:
+    submit(ana, tmp_path, "nets")
+    made = bob.submit(tmp_path / "b.toml", text=APP.replace("{name}", "nets").replace("{more}", ""))
+    assert made.name == "nets-2"
+    assert [app.app for app in bob.list().apps] == ["nets-2"]
+    with pytest.raises(EunomiaError, match=r'no app is named "nets"; there are: nets-2'):
+        bob.cancel("nets")
+
+
 def test_slots_of_other_users_are_shown_without_a_name(served: Lab, ana: Client, bob: Client, tmp_path: Path) -> None:
     submit(ana, tmp_path, "net")
     master = Master(served, "net")
