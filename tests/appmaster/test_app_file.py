@@ -102,6 +102,8 @@ def test_python_in_a_command_is_the_submitters_interpreter(folder: Path, tmp_pat
     filling = Filling(parameters={}, seed=0, max_iterations=None, log_dir=Path("l"), checkpoint_dir=Path("c"))
     assert command.fill(filling, virtual_env=str(tmp_path / "venv"))[0] == str(theirs)
     assert command.fill(filling)[0] == "python", "each node takes its own"
+    unseen = f"/{'x' * 300}"  # the system refuses to look, as into a home that is closed to this account
+    assert command.fill(filling, virtual_env=unseen)[0] == "python"
 
 
 @pytest.mark.parametrize(

@@ -120,9 +120,12 @@ class Command:
 
 
 def interpreter(virtual_env: str | None) -> str:
-    """Return the interpreter for ``python``: the submitter's, else ``python``, for which each node takes its own."""
-    theirs = Path(virtual_env) / "bin" / "python" if virtual_env else None
-    return str(theirs) if theirs is not None and theirs.exists() else NODES_OWN
+    """Return the interpreter for ``python``: the submitter's, else ``python``, for which each node takes its own.
+
+    One that this account cannot see, as in a home that is closed to it, is none.
+    """
+    theirs = str(Path(virtual_env) / "bin" / "python") if virtual_env else ""
+    return theirs if theirs and os.path.exists(theirs) else NODES_OWN  # noqa: PTH110 - False where it may not look
 
 
 def _in(folder: Path, program: str) -> str:
