@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+from tests.appmaster import job_output
 
 from eunomia_appmaster.app.master_folders import activity_files, trials_file
 from eunomia_appmaster.app.submission import Submission
@@ -209,8 +210,7 @@ class MasterLab(launcher_lab.Lab):  # type: ignore[misc, name-defined]
 
     def master_output(self, app: str) -> str:
         """What the app master itself said."""
-        path = self.state / "apps" / app / "appmaster.err.log"
-        return path.read_text() if path.exists() else ""
+        return job_output.master_output(self.state / "apps" / app)
 
     def activity(self, app: str, event: str | None = None) -> list[dict[str, Any]]:
         """Lines of activity.jsonl."""

@@ -62,7 +62,7 @@ TABLE: dict[str, Kind] = {
     rf"apps/{APP}/(app\.toml|submission\.json|master/[^/]+/master\.json)": Kind.KEPT,
     rf"apps/{APP}/master/[^/]+/trials\.csv": Kind.LEFT_OUT,
     rf"apps/{APP}/(activity/[^/]+|master/[^/]+/master\.changes)\.jsonl": Kind.LOG,
-    rf"apps/{APP}/appmaster\.(out|err)\.log|{JOB}/output/[^/]+\.std(out|err)\.log": Kind.FREE,
+    rf"apps/{APP}/appmaster\.a\d+\.[^/]+\.(out|err)\.log|{JOB}/output/[^/]+\.std(out|err)\.log": Kind.FREE,
     rf"apps/{APP}/appmaster/(token|node_token)\.[^/]+": Kind.AGAIN,
     rf"{CONTAINER}/container\.json": Kind.KEPT,
     rf"{CONTAINER}/(claim|start\.json|exit\.json(\.new)?|pulse|stacks\.txt)": Kind.FREE,  # not read after its end

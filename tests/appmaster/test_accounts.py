@@ -215,10 +215,9 @@ def test_a_start_whose_account_is_refused_ends_with_the_reason_and_counts_agains
         known = next(iter(masters))
         assert not known.own_ends.times, "nothing of it counts against the app"
         said = status.diagnostics
-        out = folder / "appmaster.out.log"
-        while not out.exists() or "ran" not in out.read_text():
+        while not (found := list(folder.glob("appmaster.a*.out.log"))) or "ran" not in found[0].read_text():
             await asyncio.sleep(0.01)
-        assert out.stat().st_uid == logins[0].pw_uid
+        assert found[0].stat().st_uid == logins[0].pw_uid
         masters.drain(0.0)
         await masters.ended()
         assert said.startswith("its start failed: its account must be")
@@ -281,7 +280,7 @@ def test_links_at_logs_and_older_copies_reach_no_file_of_roots(app: Path, logins
         (app / "1").mkdir()
         (app / "1" / "stdout.log").symlink_to(root / "log")
         (app / "2").symlink_to(root)  # .../2/log
-        (app / "appmaster.err.log").symlink_to(root / "secret")
+        (app / "appmaster.a1.box.err.log").symlink_to(root / "secret")
         (app / "appmaster").mkdir()
         (app / "appmaster" / "stacks").symlink_to(root)
         (app / "submission.json").symlink_to(root / "secret")
@@ -295,7 +294,7 @@ def test_links_at_logs_and_older_copies_reach_no_file_of_roots(app: Path, logins
         own.parent.mkdir()
         own.symlink_to(root / "log")
     assert [path for path, _ in _bound_as_owner(app, app / "1", "box", 1 << 16)] == [own]
-    assert last_words(app / "appmaster.err.log") == ""
+    assert last_words(app / "appmaster.a1.box.err.log") == ""
     with pytest.raises(OSError):
         write_stacks(app / "appmaster" / "stacks" / "1.txt", app, [], "why", owned=app)
     with pytest.raises((OSError, EunomiaError)):

@@ -198,7 +198,7 @@ def test_an_app_master_is_started_once_and_its_end_is_reported(lab: Any) -> None
     ended = eventually(lambda: (master := lab.arbiter.masters["ana"]).state == pb.APP_MASTER_COMPLETED and master)
     assert (ended.attempt, ended.exit.code) == (1, 0)
     assert len(attempts(lab)) == 1
-    assert (lab.state / "apps" / "ana" / "appmaster.out.log").read_text() == "hello from ana\n"
+    assert (lab.state / "apps" / "ana" / f"appmaster.a1.{NODE}.out.log").read_text() == "hello from ana\n"
     folder = lab.state / "apps" / "ana" / "appmaster"
     token = folder / f"token.{NODE}"
     assert read_token(token) == "anas own"
@@ -212,7 +212,7 @@ def test_an_app_master_finds_its_launcher_in_the_environment(lab: Any) -> None:
     script = "import json, os; print(json.dumps(dict(os.environ)), flush=True)"
     order = master_order(lab, command=["python", "-c", script], env={"COLOUR": "red"})
     lab.arbiter.order(start_app_masters=[order])
-    output = lab.state / "apps" / "ana" / "appmaster.out.log"
+    output = lab.state / "apps" / "ana" / f"appmaster.a1.{NODE}.out.log"
     env = json.loads(eventually(lambda: output.exists() and output.read_text()))
     assert (env["COLOUR"], env["EUNOMIA_NODE"]) == ("red", NODE)
     assert env["EUNOMIA_ADDRESS"] == f"127.0.0.1:{lab.arbiter.port}"

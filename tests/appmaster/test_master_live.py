@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.appmaster.job_output import master_output
 from tests.appmaster.serving_lab import supervisor
 
 from eunomia_appmaster.app.master_folders import activity_files
@@ -72,7 +73,7 @@ def test_apps_bid_run_and_end_though_a_master_is_killed(tmp_path: Path, monkeypa
         assert client.app("halving").standing.best_job == "halving/3"
         assert not client.health().faults
     for app in ("halving", "gang"):
-        said = [json.loads(line) for line in (apps / app / "appmaster.err.log").read_text().splitlines()]
+        said = [json.loads(line) for line in master_output(apps / app).splitlines()]
         assert [line for line in said if line["event"] == "bid.made"]
         assert not [line for line in said if line["event"] in ("bid.failed", "agent.none")]
     refused = [line["why"] for line in said if line["event"] == "bid.refused"]

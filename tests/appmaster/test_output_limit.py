@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 
 from appmaster.launcher_lab import eventually, lab
+from eunomia.cli import run
+from eunomia_appmaster.app.master_logs import STDERR as MASTER_STDERR
+from eunomia_appmaster.app.master_logs import master_logs, own_master_log
 from eunomia_appmaster.app.outputs import STDOUT, newest_output, output_files, own_output
 from eunomia_appmaster.commands.logs import _write_end, _write_from
 from eunomia_appmaster.launcher.output_limit import _bound_as_owner, shorten
@@ -166,3 +169,26 @@ def test_of_a_stream_the_oldest_files_are_deleted_by_the_node_of_the_newest_star
     assert len(output_files(tmp_path, STDOUT)) == 5, "a start on the other node is newer"
     assert _bound_as_owner(tmp_path, tmp_path, "b", MOST) == []
     assert [path.name[:5] for path in output_files(tmp_path, STDOUT)[1:]] == ["a1-i3", "a1-i4"]
+
+
+def test_app_masters_of_two_nodes_write_files_of_their_own_which_readers_find_in_the_order_of_attempts(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    app = tmp_path / "apps" / "ana"
+    app.mkdir(parents=True)
+    (app / "appmaster.err.log").write_text("earlier version\n")
+    for attempt, node, words in [(10, "a01", "ten"), (2, "b08", "two on b08"), (2, "a.err.log", "two elsewhere")]:
+        own_master_log(app, attempt, node, MASTER_STDERR).write_text(f"{words}\n")
+    own_master_log(app, 2, "b08", "out.log").write_text("printed\n")
+    (app / "appmaster.txt").write_text("none\n")
+    named = [path.name for path in master_logs(app, MASTER_STDERR)]
+    assert named == [
+        "appmaster.err.log",
+        "appmaster.a2.a.err.log.err.log",
+        "appmaster.a2.b08.err.log",
+        "appmaster.a10.a01.err.log",
+    ]
+    assert run(["logs", "ana", "--app-master", "--run", str(tmp_path)]) == 0
+    assert capfd.readouterr().out == "earlier version\ntwo elsewhere\ntwo on b08\nten\n"
+    assert run(["logs", "ana", "--app-master", "--run", str(tmp_path), "--lines", "2"]) == 0
+    assert capfd.readouterr().out == "two on b08\nten\n"

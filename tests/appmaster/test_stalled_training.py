@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.appmaster import serving_lab
+from tests.appmaster.job_output import master_output
 from tests.appmaster.serving_lab import activity, eventually, supervisor
 from tests.appmaster.test_stalls import QUICK, STALL_AFTER, stacks
 
@@ -61,7 +62,7 @@ def test_a_gang_whose_rank_1_stops_in_an_all_reduce_is_ended_and_goes_on(tmp_pat
         stalled, found = went_on_after(made, arbiter, file)
         assert "in a step (limit 5s)" in stalled
         assert found.count("== process") >= 2
-        assert "worker 1 was stopped" in (made.state_dir / "apps" / "hang" / "appmaster.err.log").read_text()
+        assert "worker 1 was stopped" in master_output(made.state_dir / "apps" / "hang")
         assert (tmp_path / "done-1").read_text() == "60"
 
 

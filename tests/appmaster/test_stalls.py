@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.appmaster import serving_lab
+from tests.appmaster.job_output import master_output
 from tests.appmaster.serving_lab import activity, eventually, live, supervisor, tiny_app, went_on
 
 from eunomia_appmaster import Client
@@ -65,7 +66,7 @@ def test_a_stopped_worker_is_woken_and_loses_neither_work_nor_a_retry(tmp_path: 
         os.kill(pid, signal.SIGSTOP)
         eventually(lambda: arbiter.app("ana").standing.stalls == 1, "the stall")
         assert app.wait("60s").state == "finished"
-        assert "was stopped" in (made.state_dir / "apps" / "ana" / "appmaster.err.log").read_text()
+        assert "was stopped" in master_output(made.state_dir / "apps" / "ana")
         steps = [(line["event"], line["step"]) for line in activity(made, "ana")]
         left = next(step for event, step in steps if event == "failed")
         assert next(step for event, step in steps if event == "resumed") == left > 0  # it saved as it left

@@ -57,7 +57,8 @@ for link in (*output, "checkpoints/000001.pt.old", "logs/events"):
     if os.path.lexists(place):
         os.unlink(place)
     os.symlink(given["secret"], place)
-for link in ("submission.json.old", "master.json.old", "appmaster.err.log", "quota", "stacks"):
+masters = [name for name in os.listdir(app) if name.endswith(".err.log")]
+for link in ("submission.json.old", "master.json.old", *masters, "quota", "stacks"):
     place = os.path.join(app, link)
     if os.path.lexists(place):
         os.unlink(place)

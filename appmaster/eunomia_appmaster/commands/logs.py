@@ -13,6 +13,8 @@ import typer
 
 from eunomia.errors import InputError
 from eunomia.model.shapes import value
+from eunomia_appmaster.app.master_logs import STDERR as MASTER_STDERR
+from eunomia_appmaster.app.master_logs import master_logs
 from eunomia_appmaster.app.names import in_order, no_such_job
 from eunomia_appmaster.app.outputs import STDERR, STDOUT, output_files
 from eunomia_appmaster.client import OVER, Client
@@ -129,7 +131,7 @@ Stream = Callable[[], Sequence[Path]]
 
 def _streams(folder: Path, number: str, *, errors: bool, master: bool) -> list[Stream]:
     if master:
-        return [lambda: [folder / "appmaster.err.log"]]
+        return [partial(master_logs, folder, MASTER_STDERR)]
     return [partial(output_files, folder / number, name) for name in ([STDERR] if errors else [STDOUT, STDERR])]
 
 

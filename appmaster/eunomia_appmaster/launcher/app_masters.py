@@ -10,6 +10,7 @@ import structlog
 from google.protobuf import json_format
 
 from eunomia.errors import EunomiaError
+from eunomia_appmaster.app.master_logs import STDERR, STDOUT, own_master_log
 from eunomia_appmaster.launcher.container import NO_SLOT, Container
 from eunomia_appmaster.launcher.containers import ContainerCommand, Containers
 from eunomia_appmaster.launcher.files import put_aside, read_json, remove, write_json
@@ -313,7 +314,7 @@ class AppMasters:
                 master.status.held_back = True
                 self._say_suspended(master, master.held_back)
             elif master.own_ends.suspended:
-                self._suspend(master, last_words(self._error_log(master)))
+                self._suspend(master, last_words(self._log(master, STDERR)))
             else:
                 self._changed(master, pb.APP_MASTER_BACKING_OFF)
             await self._pause(master)
@@ -431,8 +432,8 @@ class AppMasters:
             argv=(program(order.command[0], env), *order.command[1:]),
             cwd=order.folder or str(app_folder),
             env=env,
-            stdout=str(app_folder / "appmaster.out.log"),
-            stderr=str(self._error_log(master)),
+            stdout=str(self._log(master, STDOUT)),
+            stderr=str(self._log(master, STDERR)),
             may_fork=False,  # it has no use for torch
         )
         self._containers.launch(container, command)
@@ -477,8 +478,9 @@ class AppMasters:
         """Name a file as this node's: a launcher that was cut off must not replace the tokens of the next attempt."""
         return f"{name}.{self._node.name}"
 
-    def _error_log(self, master: AppMasterRecord) -> Path:
-        return self._node.app_folder(master.order.app) / "appmaster.err.log"
+    def _log(self, master: AppMasterRecord, stream: str) -> Path:
+        folder = self._node.app_folder(master.order.app)
+        return own_master_log(folder, master.status.attempt, self._node.name, stream)
 
     def _folder(self, order: pb.AppMasterOrder) -> Path:
         """Return the folder of its attempts and tokens, which the launcher trusts."""
