@@ -172,8 +172,7 @@ ROLES: Final = {
         "allocations/ordered.py": {"Ordered.eunomia_allocation"},
         "elasticity/fixed.py": {"Fixed.eunomia_elasticity"},
         "orders/fifo.py": {"Fifo.eunomia_valuation"},
-        "placement/on_free.py": {"place_on_free", "_choose", "_in_one_rack"},
-        "placement/packed.py": {"Packed.eunomia_placement"},
+        "placement/packed.py": {"Packed.eunomia_placement", "place_on_free", "_choose", "_in_one_rack"},
     },
     "writer": {
         "store/writers.py": {

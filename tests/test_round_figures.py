@@ -11,23 +11,23 @@ ROOM = 0.97
 LIMITS = {
     "stores written by a START": 7,
     "stores written by a START, where leases end": 8,
-    "returns of functions while a START is adopted": 15,
+    "returns of functions while a START is adopted": 8,
     "functions of the core that write a table": 12,
     "methods of the largest class": 25,
-    "attributes of the largest class": 28,
-    "FIFO round with one START: functions": 53,
-    "FIFO round with one START: modules": 27,
-    "FIFO round with one START: calls": 82,
-    "FIFO round with one START: lines": 1281,
-    "FIFO round with one START: percent of functions that are upkeep": 34,
-    "Themis round: functions": 233,
-    "Themis round: modules": 54,
-    "Themis round: calls": 701,
-    "Themis round: lines": 2849,
-    "calls a job under FIFO": 280,
-    "calls of a contended step of SRTF": 564,
+    "attributes of the largest class": 20,
+    "FIFO round with one START: functions": 51,
+    "FIFO round with one START: modules": 24,
+    "FIFO round with one START: calls": 78,
+    "FIFO round with one START: lines": 1251,
+    "FIFO round with one START: percent of functions that are upkeep": 33.4,
+    "Themis round: functions": 231,
+    "Themis round: modules": 51,
+    "Themis round: calls": 700,
+    "Themis round: lines": 2825,
+    "calls a job under FIFO": 277,
+    "calls of a contended step of SRTF": 561.6,
     "calls of numpy in a contended step of SRTF": 4.8,
-    "lines of the core": 20756,  # 20,551 before machines could join, drain and leave (docs/decisions/0300)
+    "lines of the core": 20754,  # 20,551 before machines could join, drain and leave (docs/decisions/0300)
 }
 WRITERS = {
     "core/eunomia/model/columns.py": {"Table.add", "Table.set"},
@@ -46,11 +46,7 @@ WRITERS = {
 }
 """The functions that write a table, by file. The list only shrinks, until a few writers in one file are left."""
 MOST_METHODS, MOST_ATTRIBUTES = 25, 20
-OVERSIZED = {
-    "core/eunomia/contract/snapshot.py:Snapshot",
-    "core/eunomia/store/state.py:State",
-}
-"""Classes of core and simulator with more than 25 methods or 20 attributes. The list only shrinks."""
+"""Of a class of core and simulator."""
 figures = functools.cache(round_figures.figures)
 
 
@@ -72,11 +68,10 @@ def test_only_known_functions_write_a_table() -> None:
     assert known - found == set(), "take these entries off the list"
 
 
-def test_only_known_classes_are_oversized() -> None:
+def test_no_class_is_oversized() -> None:
     sizes = round_figures.classes().items()
     found = {name for name, size in sizes if size.methods > MOST_METHODS or size.attributes > MOST_ATTRIBUTES}
-    assert found - OVERSIZED == set(), "split the class by subject"
-    assert OVERSIZED - found == set(), "take these entries off the list"
+    assert found == set(), "split the class by subject"
 
 
 def test_writers_are_found_in_the_syntax_tree_in_all_their_forms() -> None:

@@ -426,9 +426,9 @@ def test_a_memo_that_cannot_be_read_back_does_not_keep_an_arbiter_from_coming_ba
     events = [event for _, event in script()]
     replayed.replay(Seconds(0.0), events, live.step(Seconds(0.0), events))
     loaded.load(live.save())
-    assert live.state.memos
-    assert not replayed.state.memos
-    assert not loaded.state.memos
+    assert live.state.stages.memos
+    assert not replayed.state.stages.memos
+    assert not loaded.state.stages.memos
     assert set(loaded.state.leases) == set(replayed.state.leases) == set(live.state.leases) != set()
 
 

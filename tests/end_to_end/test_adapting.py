@@ -180,7 +180,7 @@ def served(folder: Path) -> list[Served]:
     found = []
     for step in steps:
         arbiter.replay(step.now, step.events, step.decision)
-        plan: Any = arbiter.state.memos.get(("shockwave", Stage.ALLOCATION))
+        plan: Any = arbiter.state.stages.memos.get(("shockwave", Stage.ALLOCATION))
         if plan is not None and len(plan.window.turns) == 2:
             found.append(Served(step, plan, any(record.table == "shockwave" for record in step.decision.records)))
     return found

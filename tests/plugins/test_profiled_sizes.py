@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from eunomia import Cause, Locality, Menus, Seconds
 from eunomia.arbiter import Arbiter
 from eunomia.contract.events import AppArrived, AppFinished, Event, JobAdded, KindProfiled, RateMeasured
+from eunomia.contract.snapshot import Reported
 from eunomia.model.cluster import Cluster
 from eunomia.model.kind_profiles import KnownRate
 from eunomia.model.leases import GpuState
@@ -55,7 +56,9 @@ class Lab:
             held = dataclasses.replace(snapshot.holdings, state=state)
             snapshot = dataclasses.replace(snapshot, holdings=held)
         kind = int(snapshot.jobs.job_kind[self.world.row(self.jobs[0])])
-        snapshot = dataclasses.replace(snapshot, profiles={kind: tuple(self.known)} if self.known else {})
+        snapshot = dataclasses.replace(
+            snapshot, reports=Reported(profiles={kind: tuple(self.known)} if self.known else {})
+        )
         return ProfiledSizes(ProfiledSizesOptions.model_validate(options)).eunomia_elasticity(snapshot)
 
     def rates(self, job: str) -> dict[int, float]:

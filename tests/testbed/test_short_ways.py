@@ -20,7 +20,7 @@ from eunomia.model.columns import Table
 from eunomia.model.workload import Jobs, JobState
 from eunomia.store.tables import JobRows
 from eunomia.units import NONE
-from eunomia_plugins.placement.on_free import place_on_free
+from eunomia_plugins.placement.packed import place_on_free
 from eunomia_plugins.placement.packing import packed
 from eunomia_plugins.placement.planning import place
 from eunomia_testbed.simulator import SimulationOptions, assemble

@@ -15,7 +15,7 @@ from eunomia.contract.bundles import ByBundle
 from eunomia.contract.events import JobAdded
 from eunomia.contract.memos import Memos
 from eunomia.contract.offers import Offer
-from eunomia.contract.snapshot import Measured, Snapshot
+from eunomia.contract.snapshot import Measured, Reported, Snapshot, SnapshotSource
 from eunomia.contract.stages import ElasticityStage, ValuationStage
 from eunomia.model.cluster import Cluster
 from eunomia.model.columns import Table
@@ -224,7 +224,7 @@ def lay_out(cluster: Cluster, standing: Standing, made: pb.Offer, known: Known) 
     for seen in known.rates:
         own.measure(seen)
     states = own.jobs.live.state[: own.jobs.used]
-    alone = Snapshot(
+    return Snapshot(
         now=Seconds(made.now),
         round=made.round,
         version=Version(0),
@@ -236,17 +236,16 @@ def lay_out(cluster: Cluster, standing: Standing, made: pb.Offer, known: Known) 
         active=np.flatnonzero((states != JobState.EMPTY) & (states != JobState.PAUSED)).astype(np.int32),
         active_apps=np.zeros(1, dtype=np.int32),
         holdings=own.holdings.view,
-        forecasts={} if known.forecast is None else {0: known.forecast},
-        measured=own.measured,
-        measured_at_others=own.measured_at_others,
+        reports=Reported(
+            forecasts={} if known.forecast is None else {0: known.forecast},
+            measured=own.measured,
+            measured_at_others=own.measured_at_others,
+        ),
         ledger=Ledger(jobs=own.job_ledger.view, apps=own.app_ledger.view, adaptations={}),
         memos=Memos({}),
         kinds=tuple(own.kinds),
-        seed=made.seed,
-        find_changes=lambda _: None,
-        narrow=lambda _: alone,
+        source=SnapshotSource(seed=made.seed),
     )
-    return alone
 
 
 def _declared(added: JobAdded) -> dict[str, float]:

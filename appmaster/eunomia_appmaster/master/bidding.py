@@ -30,8 +30,8 @@ def bid_of(snapshot: Snapshot, offer: Offer, elasticity: ElasticityStage, valuat
         AgentError: the valuation does not value the app.
         EunomiaError: it has no bundles.
     """
-    menus = elasticity(snapshot=snapshot)
-    valuations = valuation(snapshot=snapshot, menus=menus, offer=offer)
+    menus = elasticity(snapshot)
+    valuations = valuation(snapshot, menus, offer)
     rows = valuations.claims.rows.tolist()
     if 0 not in rows:
         raise AgentError("a valuation must value the app that it is asked for", value=f"rows {rows}")

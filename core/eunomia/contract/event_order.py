@@ -42,7 +42,7 @@ ORDER: tuple[type, ...] = (
 """The order in which events of one instant are folded."""
 
 _RANK = {kind: rank for rank, kind in enumerate(ORDER)}
-_SPAN = {kind: (rank, rank) for kind, rank in _RANK.items()} | {
+SPAN = {kind: (rank, rank) for kind, rank in _RANK.items()} | {
     kinds.SingleJobEnded: (_RANK[kinds.Released], _RANK[kinds.AppFinished]),
     kinds.SingleJobArrived: (_RANK[kinds.AppArrived], _RANK[kinds.JobAdded]),
 }
@@ -75,33 +75,21 @@ def count_of(events: Iterable[Event]) -> int:
     return count
 
 
-def in_order(events: tuple[Event, ...] | list[Event]) -> list[Event]:
+def in_order(events: Iterable[Event]) -> list[Event]:
     """Sort events of one instant into the fixed order: by kind, then by id; events of one id keep their order.
 
     A compound event stays whole only where no other event of the instant comes between the events that it stands for.
     """
-    before = -1
-    for event in events:
-        first, last = _SPAN[type(event)]
-        if first <= before:
-            break
-        before = last
-    else:
-        return list(events)  # at most one event of each kind, and in order already
-    return _by_kind(events)
-
-
-def _by_kind(events: Iterable[Event]) -> list[Event]:
     found: dict[type, list[Event]] = {}
     for event in events:
         found.setdefault(type(event), []).append(event)
     for kind in _COMPOUND:
-        first, last = _SPAN[kind]
-        if kind in found and (len(found[kind]) > 1 or any(first <= _SPAN[at][0] <= last for at in found if at != kind)):
+        first, last = SPAN[kind]
+        if kind in found and (len(found[kind]) > 1 or any(first <= SPAN[at][0] <= last for at in found if at != kind)):
             for event in expanded(found.pop(kind)):
                 found.setdefault(type(event), []).append(event)
     ordered: list[Event] = []
-    for kind in sorted(found, key=_SPAN.__getitem__):
+    for kind in sorted(found, key=SPAN.__getitem__):
         theirs = found[kind]
         if len(theirs) > 1 and kind in _SUBJECT:
             theirs.sort(key=_SUBJECT[kind])

@@ -4,7 +4,7 @@ import dataclasses
 import hashlib
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -46,12 +46,30 @@ class Measured:
         return math.isnan(self.batch_size) or math.isnan(batch_size) or self.batch_size == batch_size
 
 
-class FindService(Protocol):
-    """Computes the service that jobs have attained; see ``Snapshot.service``."""
+FindService = Callable[..., tuple[Reals, Reals]]
+"""Computes the service that jobs have attained, with the arguments of ``Snapshot.service``."""
 
-    def __call__(self, rows: Rows, *, by_gpus: bool) -> tuple[Reals, Reals]:
-        """See ``Snapshot.service``."""
-        ...
+
+@reads
+class Reported:
+    """What apps and the operator reported; the properties of ``Snapshot`` say what each field holds."""
+
+    forecasts: Mapping[int, Forecast] = dataclasses.field(default_factory=dict)
+    measured: Mapping[int, tuple[Measured, ...]] = dataclasses.field(default_factory=dict)
+    measured_at_others: Mapping[int, tuple[Measured, ...]] = dataclasses.field(default_factory=dict)
+    coming_regimes: Mapping[int, tuple[ComingRegime, ...]] = dataclasses.field(default_factory=dict)
+    profiles: Mapping[int, tuple[KnownRate, ...]] = dataclasses.field(default_factory=dict)
+
+
+@reads
+class SnapshotSource:
+    """What computes the answers of a snapshot's methods; an app's own snapshot needs the seed alone."""
+
+    seed: int
+    find_changes: Callable[[Version], Changes | None] = dataclasses.field(default=lambda _: None)
+    narrow: "Callable[[Snapshot, int], Snapshot]" = dataclasses.field(default=lambda snapshot, _: snapshot)
+    find_service: FindService | None = None
+    note_draw: Callable[[], None] | None = None
 
 
 @reads
@@ -72,33 +90,19 @@ class Snapshot(LazyFields):
     """Rows of apps, by arrival."""
     holdings: Holdings
     """One row for each GPU."""
-    forecasts: Mapping[int, Forecast]
-    """By app row; only apps that reported one."""
-    measured: Mapping[int, tuple[Measured, ...]]
-    """By job row: rates measured at the job's present batch size, or that hold at any; only jobs with such rates."""
     ledger: Ledger
     memos: Memos
     kinds: tuple[str, ...]
     """Names of kinds of job; ``jobs.job_kind`` indexes them."""
-    seed: int
-    find_changes: Callable[[Version], Changes | None]
-    narrow: "Callable[[int], Snapshot]"
+    source: SnapshotSource
+    """What computes the answers of the methods."""
+    reports: Reported = dataclasses.field(default_factory=Reported)
+    """``forecasts``, ``measured`` and the like."""
     arrivals: Ints | None = None
     """By job row: position in the order of arrival, which breaks ties of time; None: only times are known."""
-    find_service: "FindService | None" = None
-    """Computes attained service from the arbiter's counters; None: from the ledger's columns."""
-    note_draw: Callable[[], None] | None = None
-    """Called with each draw, so that a run in which nothing is drawn is known to be one; None: not counted."""
     index: Index = dataclasses.field(init=False)
     """What a stage may ask for in place of scanning columns: free GPUs, waiting jobs, queues by key. Made from the
     columns where no arbiter keeps one."""
-    measured_at_others: Mapping[int, tuple[Measured, ...]] = dataclasses.field(default_factory=dict)
-    """By job row: rates measured at batch sizes that the job had before or may come to; only jobs with such rates."""
-    coming_regimes: Mapping[int, tuple[ComingRegime, ...]] = dataclasses.field(default_factory=dict)
-    """By job row: the last regimes of its work, in order, as announced; only jobs with such regimes."""
-    profiles: Mapping[int, tuple[KnownRate, ...]] = dataclasses.field(default_factory=dict)
-    """By number of a kind of job, as in ``jobs.job_kind``: the rates known of the kind, from its measured jobs and from
-    the operator; only kinds with such rates."""
     needs: frozenset[Feature] = frozenset()
     """What the stages of the profile need: a stage may leave out optional columns that none of them needs."""
     measuring: frozenset[int] = frozenset()
@@ -116,7 +120,7 @@ class Snapshot(LazyFields):
 
     def changed(self, since: Version) -> Changes | None:
         """Rows changed since a version that the plugin saw; None: too long ago, so the plugin rebuilds its cache."""
-        return self.find_changes(since)
+        return self.source.find_changes(since)
 
     def iterations_left(self, jobs: Rows) -> Reals:
         """Return the iterations left for each of these jobs at ``now``; NaN where the total is not known."""
@@ -132,8 +136,8 @@ class Snapshot(LazyFields):
             jobs: job rows.
             by_gpus: whether service is in GPU-seconds rather than seconds.
         """
-        if self.find_service is not None:
-            return self.find_service(jobs, by_gpus=by_gpus)
+        if self.source.find_service is not None:
+            return self.source.find_service(jobs, by_gpus=by_gpus)
         ledger = self.ledger.jobs
         attained = ledger.received[jobs].sum(axis=1) if by_gpus else ledger.attained[jobs]
         return attained, np.zeros(jobs.size)
@@ -145,14 +149,61 @@ class Snapshot(LazyFields):
 
     def rng(self, plugin: str) -> np.random.Generator:
         """Return a generator seeded by seed, round and plugin: the same snapshot gives the same draws."""
-        if self.note_draw is not None:
-            self.note_draw()
-        text = f"{self.seed}/{self.round}/{plugin}".encode()
+        if self.source.note_draw is not None:
+            self.source.note_draw()
+        text = f"{self.source.seed}/{self.round}/{plugin}".encode()
         return np.random.default_rng(int.from_bytes(hashlib.sha256(text).digest()[:8], "big"))
 
     def only(self, app: int) -> "Snapshot":
         """Return what this app's master may see: its app as row 0 and its jobs; other holders are hidden."""
-        return self.narrow(app)
+        return self.source.narrow(self, app)
+
+    @property
+    def forecasts(self) -> Mapping[int, Forecast]:
+        """By app row: what the app forecasts; only apps that reported a forecast."""
+        return self.reports.forecasts
+
+    @property
+    def measured(self) -> Mapping[int, tuple[Measured, ...]]:
+        """By job row: rates at its present batch size, or that hold at any; only jobs with such rates."""
+        return self.reports.measured
+
+    @property
+    def measured_at_others(self) -> Mapping[int, tuple[Measured, ...]]:
+        """By job row: rates at other batch sizes, past or to come; only jobs with such rates."""
+        return self.reports.measured_at_others
+
+    @property
+    def coming_regimes(self) -> Mapping[int, tuple[ComingRegime, ...]]:
+        """By job row: the last regimes of its work, in order, as announced; only jobs with such."""
+        return self.reports.coming_regimes
+
+    @property
+    def profiles(self) -> Mapping[int, tuple[KnownRate, ...]]:
+        """By number of a kind, as in ``jobs.job_kind``: its rates, measured or by the operator."""
+        return self.reports.profiles
+
+    @property
+    def seed(self) -> int:
+        """Seed of all random choices."""
+        return self.source.seed
+
+    @property
+    def find_changes(self) -> Callable[[Version], Changes | None]:
+        """The function behind ``changed``."""
+        return self.source.find_changes
+
+    @property
+    def find_service(self) -> FindService | None:
+        """Computes attained service from the arbiter's counters; None: from the ledger's columns."""
+        return self.source.find_service
+
+    @property
+    def note_draw(self) -> Callable[[], None] | None:
+        """Called with each draw, so that a run without draws is known; None: not counted."""
+        return self.source.note_draw
+
+    narrow = only
 
 
 lazy(Snapshot, "active", "active_apps", "ledger", "kinds")

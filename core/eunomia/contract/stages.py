@@ -1,6 +1,6 @@
 """The stages of a profile as typed callables, looked up once and called without pluggy."""
 
-from typing import Protocol
+from collections.abc import Callable
 
 from eunomia.contract.allocations import Allocation
 from eunomia.contract.contracts import NO_CONTRACT, Contract, Contracts, Feature, Triggers
@@ -16,71 +16,15 @@ from eunomia.model.cluster import Cluster
 from eunomia.model.shapes import builds
 from eunomia.units import Cause, JobId, Scope, Seconds, Stage
 
-
-class ElasticityStage(Protocol):
-    """A bound ``eunomia_elasticity``."""
-
-    def __call__(self, snapshot: Snapshot) -> Menus:
-        """See the hook."""
-        ...
-
-
-class ValuationStage(Protocol):
-    """A bound ``eunomia_valuation``."""
-
-    def __call__(self, snapshot: Snapshot, menus: Menus, offer: Offer) -> Valuations:
-        """See the hook."""
-        ...
-
-
-class OfferStage(Protocol):
-    """A bound ``eunomia_offer``."""
-
-    def __call__(self, snapshot: Snapshot, menus: Menus, offer: Offer, standings: Valuations) -> Offer:
-        """See the hook."""
-        ...
-
-
-class AllocationStage(Protocol):
-    """A bound ``eunomia_allocation``."""
-
-    def __call__(self, snapshot: Snapshot, menus: Menus, offer: Offer, valuations: Valuations) -> Allocation:
-        """See the hook."""
-        ...
-
-
-class RefineStage(Protocol):
-    """A bound ``eunomia_refine``."""
-
-    def __call__(self, snapshot: Snapshot, menus: Menus, offer: Offer, allocation: Allocation) -> Allocation:
-        """See the hook."""
-        ...
-
-
-class PlacementStage(Protocol):
-    """A bound ``eunomia_placement``."""
-
-    def __call__(self, snapshot: Snapshot, menus: Menus, offer: Offer, allocation: Allocation) -> Placement:
-        """See the hook."""
-        ...
-
-
-class ExplainStage(Protocol):
-    """A bound ``eunomia_explain``."""
-
-    def __call__(self, snapshot: Snapshot, decision: Decision, job: JobId) -> Explanation | None:
-        """See the hook."""
-        ...
-
-
-class TriggersHook(Protocol):
-    """A bound ``eunomia_triggers``."""
-
-    def __call__(self, cluster: Cluster) -> Triggers:
-        """See the hook."""
-        ...
-
-
+# Bound hooks, which are called with positional arguments; ``hookspecs`` describes them.
+ElasticityStage = Callable[[Snapshot], Menus]
+ValuationStage = Callable[[Snapshot, Menus, Offer], Valuations]
+OfferStage = Callable[[Snapshot, Menus, Offer, Valuations], Offer]
+AllocationStage = Callable[[Snapshot, Menus, Offer, Valuations], Allocation]
+RefineStage = Callable[[Snapshot, Menus, Offer, Allocation], Allocation]
+PlacementStage = Callable[[Snapshot, Menus, Offer, Allocation], Placement]
+ExplainStage = Callable[[Snapshot, Decision, JobId], Explanation | None]
+TriggersHook = Callable[[Cluster], Triggers]
 DEFAULT_TRIGGERS = Triggers(on=frozenset({Cause.ARRIVED, Cause.FREED, Cause.LEASE_ENDED, Cause.CLUSTER_CHANGED}))
 
 

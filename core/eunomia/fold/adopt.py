@@ -6,8 +6,8 @@ import numpy as np
 
 from eunomia.contract.decisions import Decision, ProbeOrder, Renewal, Transition, TransitionKind, Waiting
 from eunomia.contract.offers import Offer
-from eunomia.contract.verdicts import Reason
 from eunomia.fold.revoking import shed
+from eunomia.model.changes import VERSIONS_KEPT
 from eunomia.model.gpu_sets import without
 from eunomia.model.leases import GpuState, Lease, LeaseState, Probing
 from eunomia.model.workload import JobState
@@ -18,31 +18,21 @@ from eunomia.units import NEVER, NONE, Version
 
 def adopt(state: State, decision: Decision) -> None:
     """Make the decision the state's target. The arbiter adopts the memos itself, since only plugins can read them."""
-    state.counters.round = decision.round
+    counters, log = state.counters, state.changes
+    counters.round = decision.round
     if decision.closed is not None:
         close_offer(state)
     for renewal in decision.renewals:  # before orders: a probe protects the lease for longer, and keeps its terms
         _renew(state, renewal)
-    if decision.transitions and [order for order in decision.transitions if order.kind is not _START]:
-        _take_gpus(state, decision.transitions)
-    leases, counters, names, now = state.leases, state.counters, state.names, state.now
+    others = [order for order in decision.transitions if order.kind is not _START]
+    if others:
+        _take_gpus(state, others)
     for order in decision.transitions:
         if order.kind is _START:
-            app, job = names.apps[order.app], NONE if order.job is None else names.jobs[order.job]
-            number, epoch = int(order.lease), int(order.epoch)
-            lease = leases[number] = Lease(id=number, epoch=epoch, app=app, job=job, gpus=[*order.listed["gpus"]])
-            lease.granted_at, lease.ends_at, lease.protected_until = now, order.ends_at, order.protected_until
-            counters.last_lease = number if number > counters.last_lease else counters.last_lease
-            counters.last_epoch = epoch if epoch > counters.last_epoch else counters.last_epoch
-            if job != NONE:
-                move(state, job, _STARTING, granted=(number, _AWAITING_RELEASE if order.listed["after"] else 0))
-            else:
-                state.owners.shared_by.setdefault(app, set()).add(number)
-                state.owners.divided += 1
-            grant(state, lease, order)
+            grant(state, order)
         elif not order.kind.effect.releases and order.kind is not _RETUNE:
             _resize(state, order)
-    for order in decision.transitions:
+    for order in others:
         if order.kind is _RETUNE:
             _retune(state, order)
     if state.amounts.tight:
@@ -55,21 +45,21 @@ def adopt(state: State, decision: Decision) -> None:
     for offer in decision.offers:
         _open(state, offer)
     if decision.causes:
-        state.counters.stage_wake_at = decision.stage_wake_at
+        counters.stage_wake_at = decision.stage_wake_at
         if decision.closed is None:
-            state.counters.causes = frozenset()
-            state.counters.cause_since = NEVER
-    state.counters.version = Version(state.counters.version + 1)
-    state.changes.close(state.counters.version)
+            counters.causes, counters.cause_since = frozenset(), NEVER
+    counters.version = log.version = Version(counters.version + 1)
+    log.marks.append(len(log.rows))
+    if counters.version % VERSIONS_KEPT == 0:
+        log.forget()
 
 
 def _take_gpus(state: State, transitions: Sequence[Transition]) -> None:
     """Make GPUs LEAVING before the leases that get them become their successors."""
     for order in transitions:
-        kind = order.kind
-        if kind is _START or kind is _RETUNE:
+        kind, lease = order.kind, state.leases[order.lease]
+        if kind is _RETUNE:
             continue
-        lease = state.leases[order.lease]
         lost = without(lease.gpus, order.listed["gpus"])
         if not kind.effect.releases:
             leave(state, lease, lost, order.fence)
@@ -89,8 +79,6 @@ def _open(state: State, offer: Offer) -> None:
 
 
 _START, _RETUNE = TransitionKind.START, TransitionKind.RETUNE
-_STARTING, _ORDERED = JobState.STARTING, LeaseState.ORDERED
-_AWAITING_RELEASE = int(Reason.AWAITING_RELEASE)
 
 
 def close_offer(state: State) -> None:
@@ -144,7 +132,7 @@ def confirm_again(state: State, lease: Lease, order: Transition, probe: Probing 
         # The job stops on its old GPUs before it starts on the new ones, unless it keeps running until these are ready.
         halt(state, job)
         move(state, job, JobState.STARTING)
-    grant(state, lease, order)
+    grant(state, order, lease)
 
 
 def _retune(state: State, order: Transition) -> None:

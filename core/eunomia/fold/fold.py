@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from eunomia.contract import events as kinds
-from eunomia.contract.event_order import expanded, in_order
+from eunomia.contract.event_order import SPAN, expanded, in_order
 from eunomia.contract.events import Event, EventError
 from eunomia.errors import EunomiaError
 from eunomia.fold import fold_gpus, fold_machines, fold_work, holding, kind_profiles, regimes
@@ -16,6 +16,7 @@ from eunomia.fold.folding import Folding, await_round
 from eunomia.fold.probing import end_overdue
 from eunomia.model.workload import JobState
 from eunomia.store.state import State
+from eunomia.store.writers import cause
 from eunomia.units import NONE, Cause, Seconds
 
 
@@ -29,7 +30,13 @@ def fold(state: State, now: Seconds, events: Iterable[Event], *, grace: Seconds)
     state.counters.contention_area += (now - state.now) * state.owners.present
     state.now = now
     ordered = events if type(events) is list else list(events)
-    ordered = in_order(ordered) if len(ordered) > 1 else ordered
+    last = -1
+    for event in ordered:
+        first, then = SPAN[type(event)]
+        if first <= last:  # out of order, or two of a kind
+            ordered = in_order(ordered)
+            break
+        last = then
     folding = Folding(state, grace, ordered)
     for event in ordered:
         try:
@@ -40,7 +47,7 @@ def fold(state: State, now: Seconds, events: Iterable[Event], *, grace: Seconds)
     if state.owners.probing:
         end_overdue(folding)
     if state.lease_ends.ends and state.lease_ends.take_ended(state.now):
-        state.cause(Cause.LEASE_ENDED)
+        cause(state, Cause.LEASE_ENDED)
     if state.capacity.draining:
         fold_machines.end_drained(folding)
     if state.amounts.tight:

@@ -9,7 +9,7 @@ from eunomia.fold.folding import Folding
 from eunomia.model.cluster import Cluster
 from eunomia.model.leases import GpuState, LeaseState
 from eunomia.store.state import State
-from eunomia.store.writers import mark, withdraw
+from eunomia.store.writers import cause, mark, withdraw
 from eunomia.units import NONE, Cause
 
 _DOWN = int(GpuState.DOWN)
@@ -44,7 +44,7 @@ def drains(fold: Folding, event: kinds.MachineDraining) -> None:
     for gpu in gpus:
         _take_back(fold, gpu)
     withdraw(state, [gpu for gpu in gpus if held.state[gpu] == GpuState.FREE])
-    state.cause(Cause.CLUSTER_CHANGED)
+    cause(state, Cause.CLUSTER_CHANGED)
 
 
 def kept(fold: Folding, event: kinds.MachineKept) -> None:
@@ -56,7 +56,7 @@ def kept(fold: Folding, event: kinds.MachineKept) -> None:
     idle = [gpu for gpu in gpus if gpu in state.capacity.drained]
     _forget(state, gpus)
     mark(state, idle, GpuState.FREE)
-    state.cause(Cause.CLUSTER_CHANGED)
+    cause(state, Cause.CLUSTER_CHANGED)
 
 
 def end_drained(fold: Folding) -> None:
@@ -80,7 +80,7 @@ def lost(fold: Folding, event: kinds.MachineLost) -> None:
             come_back(fold, gpu, state.now)
         mark(state, [gpu], GpuState.DOWN)
         state.capacity.drained.discard(gpu)
-    state.cause(Cause.CLUSTER_CHANGED)
+    cause(state, Cause.CLUSTER_CHANGED)
 
 
 def back(fold: Folding, event: kinds.MachineBack) -> None:
@@ -90,7 +90,7 @@ def back(fold: Folding, event: kinds.MachineBack) -> None:
     mark(state, gpus, GpuState.FREE)
     if state.capacity.draining:
         withdraw(state, gpus)
-    state.cause(Cause.CLUSTER_CHANGED)
+    cause(state, Cause.CLUSTER_CHANGED)
 
 
 def _take_back(fold: Folding, gpu: int) -> None:
@@ -122,8 +122,8 @@ def _move_to(state: State, cluster: Cluster) -> None:
             del wishes[job]
     state.rebuild()
     if len(state.lease_ends.overdue) > overdue:
-        state.cause(Cause.LEASE_ENDED)
-    state.cause(Cause.CLUSTER_CHANGED)
+        cause(state, Cause.LEASE_ENDED)
+    cause(state, Cause.CLUSTER_CHANGED)
 
 
 def _number(state: State, machine: str) -> int:

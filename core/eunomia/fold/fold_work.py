@@ -11,7 +11,7 @@ from eunomia.fold.folding import Folding, await_round
 from eunomia.fold.regimes import check_declared, declares_well, reported_back
 from eunomia.model.workload import JobState
 from eunomia.store.state import State
-from eunomia.store.writers import count, move
+from eunomia.store.writers import cause, count, move
 from eunomia.units import NONE, Cause, UserId
 
 _RUNNING = int(JobState.RUNNING)
@@ -60,7 +60,7 @@ def forecast(fold: Folding, event: kinds.ForecastReported) -> None:
     app = fold.app(event.app)
     fold.state.reports.forecasts[app] = event.forecast
     fold.state.touch(app=app)
-    fold.state.cause(Cause.REPORTED)
+    cause(fold.state, Cause.REPORTED)
 
 
 def round_ended(fold: Folding, event: kinds.RoundEnded) -> None:
@@ -74,7 +74,7 @@ def round_ended(fold: Folding, event: kinds.RoundEnded) -> None:
             continue  # the job ended with the round
         count(state, row, state.now, idle=float(idle))
         state.touch(job=row)
-    state.cause(Cause.BOUNDARY)
+    cause(state, Cause.BOUNDARY)
 
 
 def paused(fold: Folding, event: kinds.JobPaused) -> None:
@@ -209,7 +209,7 @@ def profile_changed(fold: Folding, event: kinds.ProfileChanged) -> None:
     """Return to the chosen profile."""
     fold.state.counters.fallen_back = False
     fold.state.counters.faults_in_row = 0
-    fold.state.cause(Cause.CLUSTER_CHANGED)
+    cause(fold.state, Cause.CLUSTER_CHANGED)
 
 
 def bid(fold: Folding, event: kinds.BidReceived) -> None:

@@ -12,7 +12,7 @@ from eunomia.fold.revoking import revoke
 from eunomia.model.leases import Lease, LeaseState
 from eunomia.model.workload import JobState
 from eunomia.store.state import State
-from eunomia.store.writers import close_app, divide, drop_job, halt, move, set_verdict
+from eunomia.store.writers import cause, close_app, divide, drop_job, halt, move, set_verdict
 from eunomia.units import NONE, AppId, Cause, JobId, Seconds
 
 
@@ -121,7 +121,7 @@ class Folding:
             if lease.state is not LeaseState.LEAVING:
                 self.leave(lease, lease.gpus)
         state.touch(app=app)
-        state.cause(_LEFT)
+        cause(state, _LEFT)
         close_app(state, app, outcome)
 
 
@@ -147,4 +147,4 @@ def await_round(state: State, job: int, *, stopped: bool = False, at: Seconds | 
     if not stopped or state.jobs.cells.reason[job] in _OVER:
         set_verdict(state, job, _AWAITING)
     state.changes.rows.append(job)
-    state.cause(_ARRIVED)
+    cause(state, _ARRIVED)

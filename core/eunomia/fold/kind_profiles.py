@@ -4,6 +4,7 @@ from eunomia.contract.events import KindProfiled, RateMeasured
 from eunomia.fold.folding import Folding
 from eunomia.model.kind_profiles import MOST_KINDS, KnownRate, with_rate
 from eunomia.store.state import State
+from eunomia.store.writers import cause
 from eunomia.units import Cause
 
 
@@ -34,7 +35,7 @@ def kind_profiled(fold: Folding, event: KindProfiled) -> None:
     event.check(fold.state.cluster)
     kinds = fold.state.names.kinds
     put_profile(fold.state, kinds.setdefault(event.kind, len(kinds)), event.rates)
-    fold.state.cause(Cause.REPORTED)
+    cause(fold.state, Cause.REPORTED)
 
 
 def put_profile(state: State, kind: int, rates: tuple[KnownRate, ...]) -> None:

@@ -10,6 +10,7 @@ from eunomia.fold.kind_profiles import keep_by_kind
 from eunomia.fold.probing import measured
 from eunomia.model.adaptations import MOST_ADAPTATIONS, Adaptation, Adaptations, Regime
 from eunomia.store.state import State
+from eunomia.store.writers import cause
 from eunomia.units import Cause
 
 _ROUNDING = 1e-6
@@ -42,7 +43,7 @@ def adapted(fold: Folding, event: Adapted) -> None:
     if job in state.reports.measured or job in state.reports.measured_at_others:
         _sort_rates(state, job)
     state.touch(job=job)
-    state.cause(Cause.ADAPTED)
+    cause(state, Cause.ADAPTED)
 
 
 def regimes_announced(fold: Folding, event: RegimesAnnounced) -> None:
@@ -69,7 +70,7 @@ def regimes_announced(fold: Folding, event: RegimesAnnounced) -> None:
     if event.regimes:
         state.reports.coming_regimes[job] = event.regimes
     state.touch(job=job)
-    state.cause(Cause.REPORTED)
+    cause(state, Cause.REPORTED)
 
 
 def _is_repeat(known: Adaptations, batch: float, done: float) -> bool:
@@ -149,7 +150,7 @@ def rate_measured(fold: Folding, event: RateMeasured) -> None:
     if state.owners.probing:
         measured(fold, job, event)
     state.touch(job=job)
-    state.cause(Cause.REPORTED)
+    cause(state, Cause.REPORTED)
 
 
 def _sort_rates(state: State, job: int) -> None:

@@ -89,8 +89,8 @@ class Arbiter:
         """
         state, closing = self.state, None
         folded = fold(state, now, events, grace=self._serving.rounds.suspend_grace)  # 1. fold: events, ends of leases
-        moved = state.cluster is not self.timing.cluster
-        if moved or state.counters.fallen_back is not (self._serving is self.fallback):
+        changed = state.counters.fallen_back is not (self._serving is self.fallback)
+        if changed or state.cluster is not self.timing.cluster:
             self._serve()
         if state.open is not None:  # an offer is open to app masters
             closing = closing_of(state)
@@ -112,7 +112,7 @@ class Arbiter:
                 scope = Scope.ALL
             made.run(scope, self.timing, closing)  # 3. menus to 8. check and plan
             if made.memos or made.records:
-                made.keep(state.memos)
+                made.keep(state.stages.memos)
         except (Exception, SystemExit) as error:
             fault = made.fault(error)
             if fault is None or (fault is error and self.strict):
@@ -127,16 +127,20 @@ class Arbiter:
 
     def replay(self, now: Seconds, events: Iterable[Event], decision: Decision) -> None:
         """Repeat a step from the journal, without calling a plugin."""
-        fold(self.state, now, events, grace=self._serving.rounds.suspend_grace)
-        self._serve()
+        state = self.state
+        fold(state, now, events, grace=self._serving.rounds.suspend_grace)
+        changed = state.counters.fallen_back is not (self._serving is self.fallback)
+        if changed or state.cluster is not self.timing.cluster:
+            self._serve()
         if decision.causes and decision.closed is None:
-            self.timing.due(self.state)
-        if decision.faulty:
+            self.timing.due(state)
+        if decision.faults and decision.faulty:
             self._count_fault()
         elif decision.causes:
-            self.state.counters.faults_in_row = 0
-        adopt(self.state, decision)
-        self._adopt_memos(decision.memos)
+            state.counters.faults_in_row = 0
+        adopt(state, decision)
+        if decision.memos:
+            self._adopt_memos(decision.memos)
         if self.strict:
             check_state(self.state)
 
@@ -163,7 +167,7 @@ class Arbiter:
 
     def load(self, data: bytes) -> None:
         """Restore the state from a checkpoint of this cluster, which may have grown since the journal began."""
-        self.state = load_state(data, self.state.cluster, self._memo_types(), plain=self.state.plain)
+        self.state = load_state(data, self.state.cluster, self._memo_types(), plain=self.state.stages.plain)
         self.view = view_of(self.state)
         self._serve()
 
@@ -270,7 +274,7 @@ class Arbiter:
     def _of_fault(self, fault: Fault) -> dict[str, Any]:
         """Return what a faulty round decides: overdue leases are renewed for one term, and memos are dropped."""
         state, serving = self.state, self._serving
-        gone = [MemoChange(plugin=plugin, stage=stage, version=0, data=None) for plugin, stage in state.memos]
+        gone = [MemoChange(plugin=plugin, stage=stage, version=0, data=None) for plugin, stage in state.stages.memos]
         # Free GPUs must not stay idle until the next event: the round is tried again.
         again_in = min(lease_of(serving), serving.rounds.suspend_grace, 30.0)
         return {
@@ -289,16 +293,14 @@ class Arbiter:
     def _adopt_memos(self, changes: Iterable[MemoChange], memos: dict[tuple[str, Stage], Memo] | None = None) -> None:
         types = self._memo_types()
         for change in changes:
-            key = (change.plugin, change.stage)
-            if memos is not None and change.data is not None:
-                self.state.memos[key] = memos[key]
-                continue
-            kind = types.get(key)
-            read = None if kind is None or change.data is None else read_memo(kind, change.version, change.data)
+            key, data = (change.plugin, change.stage), change.data
+            read = None if data is None or memos is None else memos[key]
+            if data is not None and memos is None and key in types:
+                read = read_memo(types[key], change.version, data)
             if read is not None:
-                self.state.memos[key] = read
+                self.state.stages.memos[key] = read
             else:
-                self.state.memos.pop(key, None)
+                self.state.stages.memos.pop(key, None)
 
     def _memo_types(self) -> dict[tuple[str, Stage], type[Memo]]:
         both = (*self.chosen.memo_types, *self.fallback.memo_types)

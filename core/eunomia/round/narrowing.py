@@ -1,36 +1,35 @@
 """The snapshot that an app's own master sees: its own app and jobs only."""
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, TypeVar
 
 import numpy as np
 
-from eunomia.contract.contracts import Feature
 from eunomia.contract.memos import Memos
-from eunomia.contract.snapshot import Snapshot
+from eunomia.contract.snapshot import Reported, Snapshot, SnapshotSource
 from eunomia.model.leases import Holdings
 from eunomia.model.ledger import Ledger
 from eunomia.model.workload import JobState
 from eunomia.store.state import State
-from eunomia.units import NONE, Cause, Ints, Rows
+from eunomia.units import NONE, Ints, Rows
 
 C = TypeVar("C")
 T = TypeVar("T")
 
 
-def narrowed(state: State, app: int, causes: Iterable[Cause], needs: frozenset[Feature] = frozenset()) -> Snapshot:
-    """Make a snapshot with one app as row 0 of the only user, its jobs by arrival, and the GPUs that it holds."""
+def narrowed(state: State, seen: Snapshot, app: int) -> Snapshot:
+    """Narrow a snapshot to one app as row 0 of the only user, its jobs by arrival, and the GPUs that it holds."""
     mine = np.array(sorted(state.owners.jobs_of.get(app, ())), dtype=np.int64)
     jobs, row = state.by_arrival(mine), np.array([app])
     moved = {job: own for own, job in enumerate(jobs.tolist())}
     table = _taken(state.jobs.shown, jobs, app=0)
-    alone = Snapshot(
+    return Snapshot(
         now=state.now,
         round=state.counters.round,
         version=state.counters.version,
-        causes=frozenset(causes),
+        causes=seen.causes,
         cluster=state.cluster,
         users=_taken(state.users.shown, state.apps.live.user[row]),
         apps=_taken(state.apps.shown, row, user=0),
@@ -38,11 +37,13 @@ def narrowed(state: State, app: int, causes: Iterable[Cause], needs: frozenset[F
         active=np.flatnonzero(table.state != int(JobState.PAUSED)).astype(np.int32),
         active_apps=np.zeros(1, dtype=np.int32),
         holdings=_holdings(state, app, moved),
-        forecasts={0: state.reports.forecasts[app]} if app in state.reports.forecasts else {},
-        measured=_moved(state.reports.measured, moved),
-        measured_at_others=_moved(state.reports.measured_at_others, moved),
-        coming_regimes=_moved(state.reports.coming_regimes, moved),
-        profiles=state.reports.profiles,
+        reports=Reported(
+            forecasts=_moved(state.reports.forecasts, {app: 0}),
+            measured=_moved(state.reports.measured, moved),
+            measured_at_others=_moved(state.reports.measured_at_others, moved),
+            coming_regimes=_moved(state.reports.coming_regimes, moved),
+            profiles=state.reports.profiles,
+        ),
         ledger=Ledger(
             jobs=_taken(state.job_ledger, jobs),
             apps=_taken(state.app_ledger, row),
@@ -50,12 +51,9 @@ def narrowed(state: State, app: int, causes: Iterable[Cause], needs: frozenset[F
         ),
         memos=Memos({}),
         kinds=tuple(state.names.kinds),
-        seed=state.counters.seed,
-        find_changes=lambda _: None,
-        narrow=lambda _: alone,
-        needs=needs,
+        source=SnapshotSource(seed=state.counters.seed),
+        needs=seen.needs,
     )
-    return alone
 
 
 def _moved(by_job: Mapping[int, T], moved: dict[int, int]) -> dict[int, T]:

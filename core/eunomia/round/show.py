@@ -1,5 +1,6 @@
 """What stages see: the snapshot and the offer; fields that cost work are computed when a stage reads them."""
 
+import functools
 import math
 from collections.abc import Iterable, Set
 from typing import Any
@@ -13,7 +14,7 @@ from eunomia.contract.memos import Memos
 from eunomia.contract.menus import Menus
 from eunomia.contract.offers import Offer
 from eunomia.contract.queues import Queue, Ranked
-from eunomia.contract.snapshot import Snapshot
+from eunomia.contract.snapshot import Snapshot, SnapshotSource
 from eunomia.model.ledger import Ledger
 from eunomia.model.shapes import Deferred
 from eunomia.model.space import Space
@@ -36,9 +37,9 @@ def show(state: State, causes: Iterable[Cause] = (), needs: frozenset[Feature] =
         causes: of the round.
         needs: what the stages of the profile need.
     """
-    later: Any = state.shown
+    later: Any = state.stages.index
     if later is None:
-        later = state.shown = _StateIndex(state, state.free_gpus, state.waiting_jobs.rows, kept=True)
+        later = state.stages.index = _StateIndex(state, state.free_gpus, state.waiting_jobs.rows, kept=True)
     probing = state.owners.probing
     made = Snapshot(
         now=state.now,
@@ -52,24 +53,16 @@ def show(state: State, causes: Iterable[Cause] = (), needs: frozenset[Feature] =
         active=later.active,
         active_apps=later.active_apps,
         holdings=state.holdings.shown,
-        forecasts=state.reports.forecasts,
-        measured=state.reports.measured,
+        reports=state.reports,
         ledger=later.ledger,
         memos=later.memos,
         kinds=later.kinds,
-        seed=state.counters.seed,
-        find_changes=state.changes.since,
-        narrow=lambda app: narrowed(state, app, causes, needs),
+        source=later.source,
         arrivals=state.jobs.view.order,
-        find_service=state.service.lines,
-        note_draw=lambda: count_draw(state),
         needs=needs,
-        measured_at_others=state.reports.measured_at_others,
-        coming_regimes=state.reports.coming_regimes,
-        profiles=state.reports.profiles,
         measuring=frozenset([state.leases[lease].job for lease in probing]) if probing else _NOTHING,
     )
-    if state.plain:
+    if state.stages.plain:
         later = _StateIndex(state, state.free_of(), state.waiting_jobs.rebuild().rows, kept=False)
     later.none_overdue, later.proportional = not state.lease_ends.overdue, not state.amounts.uneven
     made.index = later
@@ -113,11 +106,18 @@ class _StateIndex(Index):
         self._changes = state.changes if kept else None
         self.free, self.waiting = free, waiting
         self._attained = state.service.gpu_seconds_line, state.service.seconds_line
-        self.memos = Memos(state.memos)
+        self.memos = Memos(state.stages.memos)
         self.active, self.active_apps = Deferred(state.active), Deferred(lambda: _active_apps(state))
         jobs, apps = Deferred(lambda: state.job_ledger), Deferred(lambda: state.app_ledger)
         self.ledger = Deferred(lambda: Ledger(jobs=jobs, apps=apps, adaptations=state.reports.adaptations))  # type: ignore[arg-type]
         self.kinds = Deferred(lambda: tuple(state.names.kinds))
+        self.source = SnapshotSource(
+            seed=state.counters.seed,
+            find_changes=state.changes.since,
+            narrow=functools.partial(narrowed, state),
+            find_service=state.service.lines,
+            note_draw=functools.partial(count_draw, state),
+        )
 
     @property
     def settled(self) -> bool:
@@ -168,7 +168,7 @@ class _CheckedIndex(_StateIndex):
 
 def check_queues(state: State) -> None:
     """Make the index of a state compare each queue that a stage reads with one made from all rows."""
-    state.shown = _CheckedIndex(state, state.free_gpus, state.waiting_jobs.rows, kept=True)
+    state.stages.index = _CheckedIndex(state, state.free_gpus, state.waiting_jobs.rows, kept=True)
 
 
 def _active_apps(state: State) -> Rows:

@@ -7,6 +7,7 @@ from eunomia.contract.stages import DEFAULT_TRIGGERS, Stages
 from eunomia.model.cluster import Cluster
 from eunomia.round.answers import StageFaultError, ask
 from eunomia.store.state import State
+from eunomia.store.writers import cause
 from eunomia.units import NEVER, Cause, Seconds, Stage
 
 _BOUNDARY, _LEASE_ENDED, _WAKE = Cause.BOUNDARY, Cause.LEASE_ENDED, Cause.WAKE
@@ -47,21 +48,18 @@ class Timing:
 
     def due(self, state: State) -> frozenset[Cause]:
         """Causes of the round that is due now; empty: no round is due."""
-        triggers = self.known or self._known(state)
-        if state.lease_ends.guards and state.lease_ends.next_guard() <= state.now and _unguarded(state, triggers):
-            state.cause(_LEASE_ENDED)
-        if triggers.every is not None and state.now >= state.counters.last_boundary + triggers.every:
-            state.counters.last_boundary = Seconds(math.floor(state.now / triggers.every) * triggers.every)
-            state.cause(_BOUNDARY)
-            return state.counters.causes
-        if _BOUNDARY in state.counters.causes:  # an executor's round has ended
-            return state.counters.causes
-        if state.now >= state.counters.stage_wake_at:
-            state.cause(_WAKE)
-            return state.counters.causes
-        if state.counters.causes & triggers.on and state.now >= state.counters.cause_since + triggers.settle:
-            return state.counters.causes
-        return frozenset()
+        triggers, counters, now = self.known or self._known(state), state.counters, state.now
+        if state.lease_ends.guards and state.lease_ends.next_guard() <= now and _unguarded(state, triggers):
+            cause(state, _LEASE_ENDED)
+        if triggers.every is not None and now >= counters.last_boundary + triggers.every:
+            counters.last_boundary = Seconds(math.floor(now / triggers.every) * triggers.every)
+            cause(state, _BOUNDARY)
+        elif _BOUNDARY not in counters.causes:  # else an executor's round has ended
+            if now >= counters.stage_wake_at:
+                cause(state, _WAKE)
+            elif not (counters.causes & triggers.on and now >= counters.cause_since + triggers.settle):
+                return frozenset()
+        return counters.causes
 
     def next(self, state: State) -> Seconds:
         """Time when the next step is due if no event comes."""

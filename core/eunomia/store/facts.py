@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from eunomia.contract.snapshot import Measured
+from eunomia.contract.snapshot import Measured, Reported
 from eunomia.model.adaptations import Adaptations, ComingRegime
 from eunomia.model.forecasts import Forecast
 from eunomia.model.kind_profiles import KnownRate
@@ -29,19 +29,16 @@ class Names:
     """How apps ended: finished, failed, cancelled."""
 
 
-@dataclasses.dataclass(slots=True)
-class Reported:
-    """Reports that have no column, since only some jobs or apps have them; by job row where nothing else is said."""
+@dataclasses.dataclass(slots=True, kw_only=True, eq=False)
+class KeptReports(Reported):
+    """Reports that have no column, since only some jobs or apps have them: those that stages see, and others."""
 
     forecasts: dict[int, Forecast] = dataclasses.field(default_factory=dict)
-    """By app row."""
     measured: dict[int, tuple[Measured, ...]] = dataclasses.field(default_factory=dict)
-    """Rates at the job's present batch size, or that hold at any."""
     measured_at_others: dict[int, tuple[Measured, ...]] = dataclasses.field(default_factory=dict)
-    profiles: dict[int, tuple[KnownRate, ...]] = dataclasses.field(default_factory=dict)
-    """By number of a kind of job."""
-    adaptations: dict[int, Adaptations] = dataclasses.field(default_factory=dict)
     coming_regimes: dict[int, tuple[ComingRegime, ...]] = dataclasses.field(default_factory=dict)
+    profiles: dict[int, tuple[KnownRate, ...]] = dataclasses.field(default_factory=dict)
+    adaptations: dict[int, Adaptations] = dataclasses.field(default_factory=dict)
     starts_at: dict[int, float] = dataclasses.field(default_factory=dict)
     """Planned starts, in seconds."""
     held: dict[UserId, float] = dataclasses.field(default_factory=dict)

@@ -12,7 +12,7 @@ from eunomia.contract.snapshot import Measured
 from eunomia.errors import InputError
 from eunomia.model.cluster import Cluster, Machine
 from eunomia.model.leases import Lease, LeaseState, Probing
-from eunomia.store.facts import Reported
+from eunomia.store.facts import KeptReports
 from eunomia.store.saved_tables import restore_tables, saved_tables
 from eunomia.store.state import OpenOffer, State
 from eunomia.units import AppId, Basis, Cause, Locality, Seconds, Stage, Version
@@ -82,7 +82,7 @@ def save_state(state: State) -> bytes:
         "wishes": [[job, *wish] for job, wish in state.reports.wishes.items()],
         "memos": [
             [plugin, stage.value, memo.version, b64encode(memo.to_bytes()).decode()]
-            for (plugin, stage), memo in state.memos.items()
+            for (plugin, stage), memo in state.stages.memos.items()
         ],
         "open": None
         if state.open is None
@@ -122,7 +122,7 @@ def load_state(
         setattr(state.names, own, dict(made["maps"][name]))
     state.counters.version = Version(state.counters.version)
     state.counters.causes = frozenset(map(Cause, made["causes"]))
-    state.reports = Reported(
+    state.reports = KeptReports(
         forecasts={int(row): decode(forecast) for row, forecast in made["forecasts"]},
         measured=_rates(made["measured"]),
         measured_at_others=_rates(made.get("measured_at_others", ())),
@@ -143,7 +143,7 @@ def load_state(
         kind = memo_types.get((plugin, Stage(stage)))
         read = None if kind is None else read_memo(kind, version, b64decode(memo))
         if read is not None:
-            state.memos[plugin, Stage(stage)] = read
+            state.stages.memos[plugin, Stage(stage)] = read
     if made["open"] is not None:
         offer, bids, asked = made["open"]
         state.open = OpenOffer(

@@ -16,7 +16,7 @@ from eunomia.model.ledger import AppLedger, JobLedger
 from eunomia.model.space import Space
 from eunomia.model.workload import Apps, Jobs, JobState, Users
 from eunomia.store.amounts import Amounts
-from eunomia.store.facts import Counters, Names, Reported
+from eunomia.store.facts import Counters, KeptReports, Names
 from eunomia.store.indexes import Capacity, LeaseEnds, Owners, WaitingJobs
 from eunomia.store.service import Service
 from eunomia.store.tables import AppRows, GpuRows, JobRows
@@ -24,7 +24,6 @@ from eunomia.units import (
     NONE,
     ZERO,
     AppId,
-    Cause,
     Ints,
     JobId,
     Rows,
@@ -40,6 +39,18 @@ class OpenOffer:
     bids: dict[int, Form]
     asked: dict[int, AppId]
     """The apps asked for a bid, by row: another app may have taken over a row since then."""
+
+
+@dataclasses.dataclass(slots=True)
+class ForStages:
+    """What stages see and keep between rounds, beside the tables."""
+
+    plain: bool
+    """Whether the index of each snapshot is rebuilt from the tables."""
+    memos: dict[tuple[str, Stage], Memo] = dataclasses.field(default_factory=dict)
+    """By plugin and stage."""
+    index: object = None
+    """The index of the last snapshot, which ``show`` keeps for the next; None: it makes one."""
 
 
 STAGES = tuple(Stage)
@@ -72,20 +83,19 @@ class State:
         waiting_jobs, owners, free_gpus, lease_ends, capacity: indexes, which can be rebuilt from the tables.
         changes: the rows that changed, by version.
         amounts: CPUs and memory in use, and the leases that wait for some.
-        memos: by plugin and stage.
+        stages: what stages see and keep.
         open: the offer that app masters value; None: none is open.
-        shown: what ``show`` keeps between snapshots.
     """
 
     def __init__(self, cluster: Cluster, *, seed: int = 0, plain: bool = False) -> None:
-        self.cluster, self.plain, self.now = cluster, plain, ZERO
+        self.cluster, self.now = cluster, ZERO
         widths = {"gpu_types": len(cluster.gpu_types)}
         self.users: Table[Users] = Table(Users)
         self.apps: Table[AppRows] = Table(AppRows, shown=Apps)
         self.jobs: Table[JobRows] = Table(JobRows, widths=widths, shown=Jobs)
         self.holdings = _gpu_rows(cluster.gpus)
         self.leases: dict[int, Lease] = {}
-        self.names, self.reports, self.counters = Names(), Reported(), Counters(seed)
+        self.names, self.reports, self.counters = Names(), KeptReports(), Counters(seed)
         self.service = Service(self.jobs, self.apps, self.holdings)
         self.waiting_jobs = WaitingJobs(self.jobs, self.leases)
         self.owners = Owners(self.apps, self.jobs, self.leases)
@@ -94,9 +104,8 @@ class State:
         self.capacity = Capacity(cluster, self.holdings)
         self.changes = ChangeLog()
         self.amounts = Amounts(cluster, self.holdings, self.counters)
-        self.memos: dict[tuple[str, Stage], Memo] = {}
+        self.stages = ForStages(plain)
         self.open: OpenOffer | None = None
-        self.shown: object = None
 
     def follow(self, cluster: Cluster) -> None:
         """Keep the state of a cluster that has grown, or that machines have left; tables and their views stay.
@@ -118,7 +127,7 @@ class State:
         self.free_gpus = self.free_of()
         self.amounts.rebuild(self.jobs, self.leases)
         self.capacity.count()
-        self.changes.version, self.shown = self.counters.version, None
+        self.changes.version, self.stages.index = self.counters.version, None
 
     def free_of(self) -> Space:
         """Return the index of free GPUs, made from the table."""
@@ -163,14 +172,7 @@ class State:
         """Leases of an app, the oldest first."""
         return [self.leases[lease] for lease in sorted(self.owners.leases_of(app))]
 
-    # --- changes, causes and verdicts ------------------------------------------------------------------------------
-
-    def cause(self, cause: Cause) -> None:
-        """Record a cause for the next round."""
-        if cause not in self.counters.causes:
-            self.counters.causes |= {cause}
-        if self.now < self.counters.cause_since:
-            self.counters.cause_since = self.now
+    # --- changes and verdicts --------------------------------------------------------------------------------------
 
     def touch(self, *, job: int = NONE, app: int = NONE) -> None:
         """Record that the row of a job or an app changed."""

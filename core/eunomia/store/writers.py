@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from eunomia.contract.decisions import Transition
+from eunomia.contract.verdicts import Reason
 from eunomia.model.leases import GpuState, Lease, LeaseState
 from eunomia.model.workload import JobState
 from eunomia.store.indexes import Verdict
@@ -21,27 +22,17 @@ from eunomia.units import NONE, Cause, Seconds
 _HELD, _LEAVING, _FREE, _DOWN = int(GpuState.HELD), int(GpuState.LEAVING), int(GpuState.FREE), int(GpuState.DOWN)
 _RUNNING, _STARTING, _WAITING = int(JobState.RUNNING), int(JobState.STARTING), int(JobState.WAITING)
 _ON_GPUS = (_RUNNING, _STARTING)
-
-
-Granted = tuple[int, int]
-"""The lease that a job gets, and the reason why it waits for that lease, or 0."""
+_AWAITING_RELEASE = int(Reason.AWAITING_RELEASE)
 
 
 # --- jobs --------------------------------------------------------------------------------------------------------
 
 
-def move(
-    state: State, job: int, to: int, at: Seconds | None = None, *, granted: Granted | None = None, gpus: int = NONE
-) -> None:
-    """Set a job's state from now on, or from ``at``.
-
-    ``granted``: its new lease; ``gpus``: the number on which it begins to run, at its declared rate if it has one.
-    """
+def move(state: State, job: int, to: int, at: Seconds | None = None, *, gpus: int = NONE) -> None:
+    """Set a job's state from now on, or from ``at``; on ``gpus`` it begins to run, at its declared rate if any."""
     jobs, at = state.jobs.cells, state.now if at is None else at
     before = jobs.state[job]
-    if granted is not None:
-        jobs.lease[job], jobs.reason[job] = granted
-    elif gpus != NONE:
+    if gpus != NONE:
         if jobs.since[job] == jobs.since[job]:
             halt(state, job, at)  # a job that grew ran at its old size until its new GPUs were ready
         jobs.gpus[job], jobs.reason[job] = gpus, 0
@@ -126,7 +117,7 @@ def drop_job(state: State, job: int) -> None:
             by_job.pop(job, None)
     state.changes.rows += (job, ~app)
     state.jobs.drop(job)
-    state.cause(Cause.LEFT)
+    cause(state, Cause.LEFT)
 
 
 def close_app(state: State, app: int, outcome: str) -> None:
@@ -154,44 +145,79 @@ def drop_app(state: State, app: int) -> None:
     state.apps.drop(app)
 
 
+def cause(state: State, cause: Cause) -> None:
+    """Record a cause for the next round."""
+    counters = state.counters
+    if cause not in counters.causes:
+        counters.causes |= {cause}
+    if state.now < counters.cause_since:
+        counters.cause_since = state.now
+
+
 # --- leases and GPUs ---------------------------------------------------------------------------------------------
 
 
-def grant(state: State, lease: Lease, order: Transition) -> None:
-    """Let a lease hold those of its GPUs that no lease holds; it is the successor on the others."""
-    held, gpus, number = state.holdings.cells, lease.gpus, lease.id
+def grant(state: State, order: Transition, lease: Lease | None = None) -> None:
+    """Let a lease, or a new one, hold those of an order's GPUs that no lease holds; it is the successor on the others.
+
+    The job of a new lease starts.
+    """
+    now, gpus, held = state.now, [*order.listed["gpus"]], state.holdings.cells
     holder = held.lease
+    if lease is None:
+        names, counters, number, epoch = state.names, state.counters, int(order.lease), int(order.epoch)
+        app, job = names.apps[order.app], NONE if order.job is None else names.jobs[order.job]
+        lease = state.leases[number] = Lease(id=number, epoch=epoch, app=app, job=job, gpus=gpus, granted_at=now)
+        lease.ends_at, lease.protected_until = order.ends_at, order.protected_until
+        counters.last_lease = number if number > counters.last_lease else counters.last_lease
+        counters.last_epoch = epoch if epoch > counters.last_epoch else counters.last_epoch
+        if job == NONE:
+            state.owners.shared_by.setdefault(app, set()).add(number)
+            state.owners.divided += 1
+        else:
+            jobs = state.jobs.cells
+            before, waited = jobs.state[job], now - jobs.counted_at[job]
+            if before == _WAITING and waited > 0.0:  # not NaN: the first entry
+                jobs.waited[job] += waited
+            elif before == _RUNNING:
+                count(state, job, now)
+            jobs.state[job], jobs.counted_at[job], state.service.job_ledger = _STARTING, now, None
+            jobs.lease[job], jobs.reason[job] = number, _AWAITING_RELEASE if order.listed["after"] else 0
+            state.waiting_jobs.moved(job, before, _STARTING, jobs.most[job], len(gpus))
     free = [gpu for gpu in gpus if holder[gpu] == NONE]
-    all_free = free == gpus
     if free:
         state.free_gpus.take(free)
-        hold(state, lease, free, state.now)
-    for gpu in () if all_free else gpus:
-        if holder[gpu] != number or held.state[gpu] == _LEAVING:
-            held.successor[gpu], held.next_app[gpu], held.next_job[gpu] = number, lease.app, lease.job
+        hold(state, lease, free, now)
+    for gpu in gpus if len(free) < len(gpus) else ():
+        if holder[gpu] != lease.id or held.state[gpu] == _LEAVING:
+            held.successor[gpu], held.next_app[gpu], held.next_job[gpu] = lease.id, lease.app, lease.job
         else:
             held.epoch[gpu], held.ends_at[gpu] = lease.epoch, lease.ends_at
             held.protected_until[gpu] = lease.protected_until
     if state.amounts.are_known or state.amounts.uneven:  # else all are 0
-        for gpu, cpus, memory_gib in zip(gpus, order.cpus.tolist(), order.memory_gib.tolist(), strict=True):
-            held.cpus[gpu], held.memory_gib[gpu] = cpus, memory_gib
-    if state.amounts.shares.are_known and not state.amounts.uneven:
-        cpu_shares, memory_shares = state.amounts.shares.by_gpu
-        even = np.array_equal(order.cpus, cpu_shares[order.gpus])
-        state.amounts.uneven = not (even and np.array_equal(order.memory_gib, memory_shares[order.gpus]))
-    if state.amounts.are_known:
-        set_ranges(state, order)
-        state.amounts.overtake(lease)
-        state.amounts.refresh(lease)
-    elif all_free:
+        _set_amounts(state, order, lease)
+    if len(free) == len(gpus) and not state.amounts.are_known:
         lease.state = LeaseState.ORDERED
     else:
         state.amounts.refresh(lease)
-    if lease.ends_at < math.inf or lease.protected_until > state.now:
-        state.lease_ends.granted(lease, state.now)
+    if lease.ends_at < math.inf or lease.protected_until > now:
+        state.lease_ends.granted(lease, now)
     elif state.lease_ends.overdue:
-        state.lease_ends.overdue.discard(number)
+        state.lease_ends.overdue.discard(lease.id)
     state.changes.rows += (~lease.app,) if lease.job == NONE else (lease.job, ~lease.app)
+
+
+def _set_amounts(state: State, order: Transition, lease: Lease) -> None:
+    """Set the CPUs and memory that a lease is to have."""
+    amounts = state.amounts
+    state.holdings.set(order.gpus, cpus=order.cpus, memory_gib=order.memory_gib)
+    if amounts.shares.are_known and not amounts.uneven:
+        cpu_shares, memory_shares = amounts.shares.by_gpu
+        even = np.array_equal(order.cpus, cpu_shares[order.gpus])
+        amounts.uneven = not (even and np.array_equal(order.memory_gib, memory_shares[order.gpus]))
+    if amounts.are_known:
+        set_ranges(state, order)
+        amounts.overtake(lease)
 
 
 def hold(state: State, lease: Lease, gpus: Sequence[int], at: Seconds) -> None:
@@ -258,7 +284,7 @@ def release(state: State, lease: Lease, gpus: Sequence[int], at: Seconds) -> Non
         state.free_gpus.give(free)
         if state.capacity.draining:
             withdraw(state, free)
-        state.cause(Cause.FREED)
+        cause(state, Cause.FREED)
     for number in promised:
         state.amounts.refresh(state.leases[number])
     if lease.id in state.owners.leaving:

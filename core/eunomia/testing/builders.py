@@ -15,9 +15,8 @@ import numpy as np
 from eunomia.contract.contracts import Feature
 from eunomia.contract.memos import Memo, Memos
 from eunomia.contract.offers import Offer
-from eunomia.contract.snapshot import Measured, Snapshot
+from eunomia.contract.snapshot import Measured, Reported, Snapshot, SnapshotSource
 from eunomia.model.adaptations import Adaptation, Adaptations, ComingRegime
-from eunomia.model.changes import Changes
 from eunomia.model.cluster import Cluster
 from eunomia.model.columns import Table
 from eunomia.model.forecasts import Forecast
@@ -252,17 +251,20 @@ class World:
             active=self.active(),
             active_apps=apps[by_arrival].astype(np.int32),
             holdings=self._holdings.view,
-            forecasts=self._forecasts,
-            measured=self._rates(present=True),
-            measured_at_others=self._rates(present=False),
-            coming_regimes=dict(self._coming),
+            reports=Reported(
+                forecasts=self._forecasts,
+                measured=self._rates(present=True),
+                measured_at_others=self._rates(present=False),
+                coming_regimes=dict(self._coming),
+            ),
             ledger=Ledger(jobs=self._job_ledger.view, apps=self._app_ledger.view, adaptations=dict(self._adaptations)),
             memos=Memos(self._memos),
             kinds=tuple(self._kinds),
-            seed=self.seed,
+            source=SnapshotSource(
+                seed=self.seed,
+                narrow=lambda _, app: self._only(app).snapshot(now, causes=causes, round=round),
+            ),
             needs=self._needs,
-            find_changes=_too_old,
-            narrow=lambda app: self._only(app).snapshot(now, causes=causes, round=round),
         )
 
     def _rates(self, *, present: bool) -> dict[int, tuple[Measured, ...]]:
@@ -333,8 +335,3 @@ class World:
             own._holdings.live.app[gpu] = 0
             own._holdings.live.job[gpu] = moved[int(self._holdings.live.job[gpu])]
         return own
-
-
-def _too_old(since: Version) -> Changes | None:
-    """Return None for every version: every cache is too old and is rebuilt."""
-    return None

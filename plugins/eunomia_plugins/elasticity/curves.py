@@ -14,16 +14,16 @@ Known = Mapping[int, tuple[Measured, ...]]
 
 def known_rates(snapshot: Snapshot) -> Known:
     """Return rates by active job: those of its kind at its batch size, with its own measurements; else only its own."""
-    if not snapshot.profiles:
-        return snapshot.measured
+    if not snapshot.reports.profiles:
+        return snapshot.reports.measured
     return {job: rates for job in snapshot.active.tolist() if (rates := rates_of(snapshot, job))}
 
 
 def rates_of(snapshot: Snapshot, job: int) -> tuple[Measured, ...]:
     """Return the rates of a job's kind at its batch size; else the rates measured of the job itself."""
-    if int(snapshot.jobs.job_kind[job]) in snapshot.profiles:
+    if int(snapshot.jobs.job_kind[job]) in snapshot.reports.profiles:
         return rates_of_kind(snapshot, job)
-    return snapshot.measured.get(job, ())
+    return snapshot.reports.measured.get(job, ())
 
 
 def rates_of_kind(snapshot: Snapshot, job: int) -> tuple[Measured, ...]:
@@ -41,7 +41,7 @@ def rates_of_kind(snapshot: Snapshot, job: int) -> tuple[Measured, ...]:
             memory_gib=rate.memory_gib,
             known=rate.known,
         )
-        for rate in snapshot.profiles.get(int(snapshot.jobs.job_kind[job]), ())
+        for rate in snapshot.reports.profiles.get(int(snapshot.jobs.job_kind[job]), ())
         if np.isnan(rate.batch_size) or np.isnan(batch) or rate.batch_size == batch
     )
 
@@ -56,7 +56,7 @@ def one_gpu_rate(snapshot: Snapshot, jobs: Rows, known: Known | None = None) -> 
         jobs: job rows.
         known: rates by job; None: those measured.
     """
-    known = snapshot.measured if known is None else known
+    known = snapshot.reports.measured if known is None else known
     rate = 1.0 / snapshot.jobs.seconds_per_iteration[jobs]
     if known:
         for index in np.flatnonzero(np.isnan(rate)):
@@ -83,7 +83,7 @@ def kinds_of_curves(snapshot: Snapshot, one_gpu: Reals, known: Known | None = No
     rates = np.unique(one_gpu, return_inverse=True)[1] if one_gpu.size else np.empty(0, np.int64)
     span = int(most.max(initial=0)) + 1
     alike = ((rates * span + least) * span + most).astype(np.int64)  # a code for each rate, least and most
-    known = snapshot.measured if known is None else known
+    known = snapshot.reports.measured if known is None else known
     if known:
         measured = np.isin(active, np.fromiter(known, np.int64, len(known)))
         alike = np.where(measured, active + alike.max(initial=0) + 1, alike)
@@ -141,7 +141,7 @@ def with_measured(points: CurvePoints, snapshot: Snapshot, curve_of: Rows, known
     needed = Feature.CPU_POINTS in snapshot.needs
     extra = [
         _row(curves[job], types.get(point.gpu_type, -1), point)
-        for job, measured in (snapshot.measured if known is None else known).items()
+        for job, measured in (snapshot.reports.measured if known is None else known).items()
         if job < len(curves) and curves[job] >= 0
         for point in (measured if needed else with_most_cpus(measured))
     ]

@@ -32,9 +32,9 @@ class Fixed:
     def eunomia_elasticity(self, snapshot: Snapshot) -> Menus:
         """Give each job row a curve of one size; rates are measured where measurements exist, else declared."""
         menus, changed = self._cache.declared(snapshot)
-        if snapshot.measured:
+        if snapshot.reports.measured:
             menus = self._cache.with_measured(snapshot, changed=changed)
-        return with_kinds(snapshot, menus) if snapshot.profiles else menus
+        return with_kinds(snapshot, menus) if snapshot.reports.profiles else menus
 
 
 def menus_of(snapshot: Snapshot) -> Menus:
@@ -89,7 +89,7 @@ class _Cache:
         """Return the menus from declared rates only, and whether they differ from those of the last round."""
         known, jobs = self._menus, snapshot.jobs
         same = known is not None and self._jobs is jobs and known.curve.size == jobs.most.size
-        changes = snapshot.find_changes(self._version) if same else None
+        changes = snapshot.source.find_changes(self._version) if same else None
         self._version = snapshot.version
         if known is None or changes is None:
             self._jobs, self._menus = jobs, declared_menus(snapshot)

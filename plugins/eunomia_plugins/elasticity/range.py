@@ -57,7 +57,9 @@ class Range:
             chosen = ends | ((gpus & (gpus - 1)) == 0)
             owner, gpus = owner[chosen], gpus[chosen]
         points = linear_curves(owner, gpus, one_gpu[first][owner])
-        return Menus(curve=curve, points=with_measured(points, snapshot, curve) if snapshot.measured else points)
+        return Menus(
+            curve=curve, points=with_measured(points, snapshot, curve) if snapshot.reports.measured else points
+        )
 
 
 class _Cache:
@@ -72,7 +74,7 @@ class _Cache:
 
     def holds(self, snapshot: Snapshot, one_gpu: Reals) -> bool:
         """Return whether the inputs are unchanged; an unknown rate counts as changed."""
-        if not self._columns or self._measured != snapshot.measured:
+        if not self._columns or self._measured != snapshot.reports.measured:
             return False
         jobs = snapshot.jobs
         now: tuple[Any, ...] = snapshot.active, jobs.least, jobs.most, one_gpu
@@ -82,4 +84,4 @@ class _Cache:
         """Cache new menus and their inputs."""
         jobs = snapshot.jobs
         self._columns = snapshot.active, jobs.least.copy(), jobs.most.copy(), one_gpu
-        self._measured, self.menus = dict(snapshot.measured), menus
+        self._measured, self.menus = dict(snapshot.reports.measured), menus

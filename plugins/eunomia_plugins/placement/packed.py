@@ -1,22 +1,39 @@
-"""Packed: GPUs as close together as possible, on the best-fitting machines."""
+"""Packed: GPUs as close together as possible, on the best-fitting machines.
 
-from typing import ClassVar
+Claims that stay, leave or start are packed on bit sets of free GPUs; results equal those of ``packing``, which serves
+all others.
+"""
+
+import itertools
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
 
 from eunomia import (
+    NO_VERDICTS,
     Allocation,
+    Cluster,
     Contract,
     Feature,
+    Grants,
     Menus,
+    Misfit,
     Offer,
     Placement,
     Promise,
+    Reason,
+    Rest,
+    Scope,
     Snapshot,
+    Space,
     Stage,
+    Unit,
+    Verdicts,
     hookimpl,
 )
 from eunomia.contract.contracts import Contracts
-from eunomia_plugins.placement.on_free import place_on_free
-from eunomia_plugins.placement.packing import packed
+from eunomia.units import NONE, Ints
+from eunomia_plugins.placement.packing import fewest_machines, from_home, packed
 from eunomia_plugins.placement.planning import place
 
 
@@ -37,3 +54,179 @@ class Packed:
             return found
         cluster = snapshot.cluster
         return place(snapshot, menus, offer, allocation, lambda pool, ask: packed(cluster, pool, ask), pins=True)
+
+
+class _FreeGpus(NamedTuple):
+    """By machine, free GPUs: the part of a pool that the packing rule reads."""
+
+    free: Ints
+
+
+def place_on_free(snapshot: Snapshot, offer: Offer, allocation: Allocation) -> Placement | None:
+    """Pack claims on free GPUs and on those of claims that get none, or that get GPUs of another type.
+
+    A claim that holds as many GPUs as it is granted, of the granted type, stays where it is.
+
+    Returns:
+        None, where the general way is needed: CPUs or memory asked for, pins, islands, claims that get other GPUs of
+        the type that they hold, GPU types to choose from, an offer that leaves GPUs out.
+    """
+    live, grants = snapshot.index, allocation.amount
+    if not (offer.whole and live.proportional and isinstance(grants, Grants)) or snapshot.cluster.has_islands:
+        return None
+    if allocation.claims.unit is not Unit.JOB or allocation.rest is not Rest.KEEP or allocation.standby is not None:
+        return None
+    if grants.cpus is not None or grants.memory_gib is not None or grants.pins is not None:
+        return None
+    rows, order, waiting = allocation.claims.listed["rows"], allocation.listed["order"], live.waiting
+    if not rows:
+        return Placement(claim=[], gpus=[], start=[0])  # type: ignore[arg-type]
+    wanted, sizes = snapshot.jobs.gpu_type[rows].tolist(), grants.listed["gpus"]
+    one_type = len(snapshot.cluster.gpu_types) == 1  # which a job gets that asks for none
+    kinds = [kind + 1 if kind < NONE else 0 for kind in wanted] if one_type else _kinds(grants, wanted)
+    if order == [0] and not rows[1:] and offer.scope is Scope.FREE and rows[0] in waiting and kinds[0] >= 0:
+        size = sizes[0]
+        gpus = _choose(snapshot.cluster, live.free, kinds[0], size) if size > 0 else None
+        if gpus is not None:
+            return Placement(claim=[0], gpus=gpus, start=[0, size])  # type: ignore[arg-type]
+    held = {claim: gpus for claim, row in enumerate(rows) if row not in waiting and (gpus := live.gpus_of(row))}
+    if (held or offer.scope is not Scope.FREE) and not live.settled:
+        return None  # GPUs that jobs are leaving are offered too
+    if order and min([kinds[claim] for claim in order]) < 0:
+        return None
+    stay = _staying(snapshot, offer, (rows, sizes, order), kinds, held)
+    if stay is None:
+        return None
+    leave = {claim: gpus for claim, gpus in held.items() if claim not in stay} if stay else held
+    space = live.free.copy()
+    for gpus in leave.values():
+        space.give(gpus)
+    return _packed(snapshot.cluster, space, allocation, (sizes, order), kinds, leave, stay)
+
+
+def _staying(
+    snapshot: Snapshot,
+    offer: Offer,
+    claims: tuple[list[int], list[int], list[int]],
+    kinds: list[int],
+    held: dict[int, list[int]],
+) -> dict[int, list[int]] | None:
+    """Return claims that keep their GPUs, in order of service; None: a claim needs other GPUs of the type it holds.
+
+    ``claims``: by claim its row and its GPUs, and the order of service.
+    """
+    (rows, grants, order), types = claims, snapshot.cluster.gpu_type
+    one_type = len(snapshot.cluster.gpu_types) == 1
+    stay: set[int] = set()
+    for claim, gpus in held.items():
+        if not grants[claim]:
+            continue
+        of_kind = [] if one_type else (types[gpus] == kinds[claim]).tolist()
+        if len(gpus) == grants[claim] and all(of_kind):
+            stay.add(claim)
+        elif one_type or any(of_kind):
+            return None
+    if not stay:
+        return {}
+    live = snapshot.index
+    if offer.scope is not Scope.ALL or any(live.protected_until(rows[claim]) > snapshot.now for claim in stay):
+        return None
+    kept = {claim: held[claim] for claim in order if claim in stay}
+    return kept if len(kept) == len(stay) else None
+
+
+def _packed(
+    cluster: Cluster,
+    space: Space,
+    allocation: Allocation,
+    served: tuple[list[int], list[int]],
+    kinds: list[int],
+    leave: dict[int, list[int]],
+    stay: dict[int, list[int]],
+) -> Placement | None:
+    (grants, order), chosen = served, dict(stay)
+    refused: dict[int, Reason] = {}
+    order = [claim for claim in order if grants[claim] > 0 and claim not in stay]
+    evicted = [claim for claim in leave if not grants[claim]]
+    for turn, claim in enumerate(order):
+        if claim in leave:
+            gpus = _near(cluster, space, kinds[claim], grants[claim], leave[claim])
+            if gpus is None:
+                return None  # the general way may let it stay
+        else:
+            gpus = _choose(cluster, space, kinds[claim], grants[claim])
+        if gpus is not None:
+            chosen[claim] = gpus
+            space.take(gpus)
+            continue
+        refused[claim] = _reason(space, kinds[claim], grants[claim])
+        if allocation.on_misfit is Misfit.STOP:
+            refused |= dict.fromkeys(order[turn + 1 :], Reason.OUTRANKED)
+            break
+    claims: Any = [*chosen, *evicted]
+    sizes = [len(gpus) for gpus in chosen.values()] + [0] * len(evicted)
+    verdicts = NO_VERDICTS
+    if refused:
+        rows = allocation.claims.rows[list(refused)]
+        verdicts = Verdicts(rows=rows, reasons=np.array([int(why) for why in refused.values()], np.int32))
+    placed: Any = [gpu for gpus in chosen.values() for gpu in gpus]
+    start: Any = [0, *itertools.accumulate(sizes)]
+    return Placement(claim=claims, gpus=placed, start=start, verdicts=verdicts)
+
+
+def _choose(cluster: Cluster, space: Space, kind: int, gpus: int) -> list[int] | None:
+    """GPUs on the fullest machine that fits, else in one rack on the fewest machines; None: there are too few GPUs."""
+    found = space.fit(kind, gpus)
+    if found:
+        return found
+    if space.free[kind] < gpus:
+        return None
+    if len(cluster.racks) == 1:
+        return _in_one_rack(space, kind, gpus)
+    free, room = _room(cluster, space, kind)
+    counts = fewest_machines(cluster, _FreeGpus(free), room, gpus)
+    return [gpu for machine, count in counts for gpu in space.first(machine, count)]
+
+
+def _in_one_rack(space: Space, kind: int, gpus: int) -> list[int]:
+    """As ``fewest_machines`` for a single rack: most room first, the last part on the best-fitting machine."""
+    by_count, used = space.machines[kind], 0
+    found: list[int] = []
+    for count in range(len(by_count) - 1, 0, -1):
+        machines = by_count[count]
+        while machines and gpus > count:
+            lowest = machines & -machines
+            found += space.first(lowest.bit_length() - 1, count)
+            machines, used, gpus = machines ^ lowest, used | lowest, gpus - count
+        if machines:
+            break
+    for count in range(gpus, len(by_count)):
+        machines = by_count[count] & ~used
+        if machines:
+            return found + space.first((machines & -machines).bit_length() - 1, gpus)
+    return found
+
+
+def _near(cluster: Cluster, space: Space, kind: int, gpus: int, held: list[int]) -> list[int] | None:
+    """GPUs of another type than the claim holds, in its current racks if these have room."""
+    counts = from_home(cluster, _room(cluster, space, kind)[1], np.array(held), gpus)
+    return [gpu for machine, count in counts for gpu in space.first(machine, count)] or None
+
+
+def _room(cluster: Cluster, space: Space, kind: int) -> tuple[Ints, Ints]:
+    """By machine, free GPUs, and free GPUs of a type."""
+    free = np.array([bits.bit_count() for bits in space.bits], np.int64)
+    return free, free if len(cluster.gpu_types) == 1 else np.where(cluster.machine_type == kind, free, 0)
+
+
+def _kinds(grants: Grants, wanted: list[int]) -> list[int]:
+    """By claim, the GPU type that it gets; negative: not chosen yet, or the cluster does not have it."""
+    wanted = [kind if kind >= 0 else NONE for kind in wanted]
+    if grants.gpu_type is None:
+        return wanted
+    return [kind if kind >= 0 else wanted[claim] for claim, kind in enumerate(grants.listed["gpu_type"])]
+
+
+def _reason(space: Space, kind: int, gpus: int) -> Reason:
+    """Return why a claim cannot be placed; without CPUs, memory and islands, there are too few GPUs."""
+    return Reason.OUTRANKED if sum(space.free) < gpus else Reason.NO_GPU_OF_TYPE

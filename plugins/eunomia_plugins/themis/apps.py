@@ -78,7 +78,7 @@ class RoundApps:
             return known
         columns, snapshot = self.columns, self.snapshot
         jobs = columns.jobs.rows[columns.jobs.span(row)]
-        reported = snapshot.forecasts.get(row)
+        reported = snapshot.reports.forecasts.get(row)
         forecast = reported or columns.guess(row)
         sizes = self.kept.sizes(jobs.item(0)) if jobs.size == 1 else None
         key = b"" if sizes is None else sizes.tobytes()
@@ -211,7 +211,7 @@ class AppViews:
 
     def _usable(self, row: int, held: int) -> Ints:
         """Numbers of GPUs that the jobs of an app can run on together, ascending; 0 left out."""
-        kept, forecast, wanted = self.apps.kept, self.apps.snapshot.forecasts.get(row), self.apps.columns.wanted
+        kept, forecast, wanted = self.apps.kept, self.apps.snapshot.reports.forecasts.get(row), self.apps.columns.wanted
         jobs = wanted.rows[wanted.span(row)]
         if jobs.size == 1:
             return useful(kept.sizes(jobs.item(0)), forecast)

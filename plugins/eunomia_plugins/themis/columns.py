@@ -211,7 +211,7 @@ class KeptApps:
         if menus.points is not self._menus.points or menus.curve is not self._menus.curve:
             self._take(menus)
         self._jobs, self._version, self._lease, self._held = snapshot.jobs, snapshot.version, lease, held
-        forecasts = snapshot.forecasts
+        forecasts = snapshot.reports.forecasts
         for row in [row for row, facts in self.facts.items() if facts.reported is not forecasts.get(row)]:
             self._forget(row, anyway=True)
 

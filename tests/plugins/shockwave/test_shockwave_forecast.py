@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 from eunomia import ComingRegime, Menus, Profile, Stage
+from eunomia.contract.snapshot import Reported
 from eunomia.errors import InputErrors
 from eunomia.model.adaptations import Adapts
 from eunomia.model.kind_profiles import KnownRate
@@ -98,7 +99,7 @@ def test_a_rate_at_a_new_batch_size_follows_from_those_at_others() -> None:
 def test_a_job_of_a_kind_begins_with_the_rates_of_the_kind() -> None:
     seen = town(seconds_per_iteration=np.nan, batch_size=64.0).snapshot()
     rate = KnownRate(gpus=1, gpu_type="V100", locality=Locality.ISLAND, rate=2.0, batch_size=32.0)
-    known = dataclasses.replace(seen, profiles={int(seen.jobs.job_kind[0]): (rate,)})
+    known = dataclasses.replace(seen, reports=Reported(profiles={int(seen.jobs.job_kind[0]): (rate,)}))
     assert forecast().eunomia_elasticity(known).full_rate(np.array([0]))[0] == pytest.approx(1.0)
 
 

@@ -59,9 +59,9 @@ class RepeatTests(PolicyTests):
         types = {(name, stage): kind for name, stage, kind in self._bench().stages().memo_types}
 
         def reread(arbiter: Arbiter, scene: Scene) -> None:
-            for key, memo in list(arbiter.state.memos.items()):
+            for key, memo in list(arbiter.state.stages.memos.items()):
                 if key[0] == self._name():
-                    arbiter.state.memos[key] = self._read_back(key, memo, types)
+                    arbiter.state.stages.memos[key] = self._read_back(key, memo, types)
 
         run = self._bench().once(scenes.town(), "read back", after=reread)
         self._same(run, "memos must hold all that matters: read back from their bytes they must lead to the same")

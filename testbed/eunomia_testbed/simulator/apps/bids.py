@@ -1,7 +1,6 @@
 """Answers offers as live app masters do: by the profile's valuation of what each app can see."""
 
 import dataclasses
-from collections.abc import Mapping
 
 import numpy as np
 
@@ -11,7 +10,6 @@ from eunomia.contract.snapshot import Snapshot
 from eunomia.contract.stages import Stages
 from eunomia.contract.valuations import Form
 from eunomia.errors import EunomiaError
-from eunomia.model.forecasts import Forecast
 from eunomia.units import NONE, OfferId, Stage
 from eunomia_appmaster.master.bidding import bid_of
 from eunomia_testbed.simulator.apps.masters import Masters
@@ -55,8 +53,7 @@ class Bidders:
         known = self._masters.of(app).forecast(now)
         if known is not None:
             events.append(ForecastReported(app=self._sim.rows.app_ids[app], forecast=known))
-            forecasts: Mapping[int, Forecast] = {0: known}
-            own = dataclasses.replace(own, forecasts=forecasts)
+            own = dataclasses.replace(own, reports=dataclasses.replace(own.reports, forecasts={0: known}))
         form = self._value(own, _made_out_to(offer, snapshot, own, row), app)
         if form is not None:
             events.append(BidReceived(app=self._sim.rows.app_ids[app], offer=OfferId(offer.id), form=form))
