@@ -43,6 +43,8 @@ STOP_SECONDS = 10.0
 PAUSE_SECONDS = 0.05
 GONE = "a node must be one of the cluster"
 """What an order about a node that has left is refused with."""
+USED = "has used it"
+"""What a join is refused with whose token has let a node in."""
 _CALLS_BACK: Any = tracker
 _OWN_PARTS = re.compile(r"\.[0-9]+\Z")
 
@@ -86,7 +88,10 @@ class JoiningMachine:
             else:
                 own.join(JoinText.parse(self.text, "token"))
         except InputError as error:
-            world.faults.append(f"the machine could not join: {error}")
+            if USED not in str(error) or not self._is_removed():
+                world.faults.append(f"the machine could not join: {error}")
+                return
+            self._end(here)  # it was stopped between forgetting its credential and its end
             return
         except EunomiaError:  # the arbiter is away: the launcher ends, and is started again
             here.kill()
@@ -113,9 +118,17 @@ class JoiningMachine:
             await asyncio.gather(*(container.done.wait() for container in left))
             own.forget()
             here.point("launcher: before its end")
-            self.removed = True
-            here.dead = True
-            self.let_go()
+            self._end(here)
+
+    def _is_removed(self) -> bool:
+        service = self._world._service
+        known = None if service is None else service.joined._nodes.get(SECOND)
+        return known is not None and bool(known.removed)
+
+    def _end(self, here: Process) -> None:
+        self.removed = True
+        here.dead = True
+        self.let_go()
 
     def let_go(self) -> None:
         """Give up the lock of the node's folder."""
@@ -175,11 +188,14 @@ class Operator:
         """Return why a machine cannot join again with the token that it has used; empty: it can."""
         asked = lpb.JoinNodeRequest(node=SECOND, signing_request=_signing_request(machine.folder / KEY))
         metadata = (("authorization", f"Bearer {machine.text}"),)
-        try:
-            await self._admission.JoinNode(asked, metadata=metadata, timeout=30.0)
-        except grpc.aio.AioRpcError as error:
-            return error.details() or error.code().name
-        return ""
+        while True:
+            try:
+                await self._admission.JoinNode(asked, metadata=metadata, timeout=30.0)
+                return ""
+            except grpc.aio.AioRpcError as error:
+                if error.code() is not grpc.StatusCode.UNAVAILABLE:
+                    return error.details() or error.code().name
+            await asyncio.sleep(PAUSE_SECONDS)
 
     async def _ask(self, call: Callable[[], Any]) -> Any:
         while True:

@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 
 from chaos.crash_points.auditor import Auditor
-from chaos.crash_points.joining import SECOND, JoiningMachine, Operator, patched, refusal
+from chaos.crash_points.joining import SECOND, USED, JoiningMachine, Operator, patched, refusal
 from chaos.crash_points.network import HERE, Network, Process, task_factory
 from chaos.crash_points.system import VirtualSystem, repeatable
 from chaos.crash_points.virtual import Crash, Threads, VirtualLoop
@@ -261,7 +261,7 @@ class World:
         await self._operator.remove(SECOND)
         while not machine.removed:
             await asyncio.sleep(0.01)
-        if "has used it" not in (why := await self._operator.refusal(machine)):
+        if USED not in (why := await self._operator.refusal(machine)):
             self.faults.append(f"the token of a removed node must be refused, but got {why or 'another join'}")
 
     def _answers(self, address: str) -> bool:
