@@ -132,7 +132,7 @@ class Launcher:
             for slot in range(self.slots)
         ]
 
-    def register(self, **more: Any) -> None:
+    def registration(self, **more: Any) -> lpb.RegisterNodeRequest:
         values: dict[str, Any] = {
             "node": self.node,
             "host": self.node,
@@ -149,9 +149,11 @@ class Launcher:
             "protocol": PROTOCOL,
             "storage_hash": self._lab.arbiter.service.storage.hash,
         }
-        answer = self.stub().RegisterNode(
-            lpb.RegisterNodeRequest(**(values | more)), metadata=self.token, timeout=PATIENCE_SECONDS
-        )
+        return lpb.RegisterNodeRequest(**(values | more))
+
+    def register(self, **more: Any) -> None:
+        request = self.registration(**more)
+        answer = self.stub().RegisterNode(request, metadata=self.token, timeout=PATIENCE_SECONDS)
         self.registration_id, self.response_id = answer.registration_id, 0
 
     def beat(self) -> lpb.NodeHeartbeatResponse:

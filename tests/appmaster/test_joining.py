@@ -1,8 +1,10 @@
 """A second machine joins a running arbiter: its slots are used, and every later arbiter of the journal knows them."""
 
+import asyncio
 import importlib.util
 import pwd
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +28,7 @@ from eunomia_appmaster.protocol.versions import PROTOCOL, PYTHON, VERSION
 from eunomia_appmaster.service.clock_offsets import ClockOffset
 from eunomia_appmaster.service.layout import MACHINE_NOTE, Layout, Place
 from eunomia_appmaster.service.node_accounts import check_uids
+from eunomia_appmaster.service.waiting import to_its_end
 
 _spec = importlib.util.spec_from_file_location("service_lab", Path(__file__).parent / "service_lab.py")
 lab_module = sys.modules.setdefault("service_lab", importlib.util.module_from_spec(_spec))
@@ -308,3 +311,61 @@ def test_notes_of_machines_that_do_not_follow_each_other_are_refused() -> None:
         base.with_notes({"2": note})
     with pytest.raises(InputError, match="a slot for each GPU, but got 2 slots of 1"):
         base.with_notes({"1": {**note, "slots": [0, 1]}})
+
+
+def test_a_launcher_that_registers_again_while_its_join_goes_on_waits_for_the_end_of_it(
+    lab: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = lab.arbiter.service.driver
+    fold, begun, go_on = driver.fold, threading.Event(), threading.Event()
+
+    async def held(events: Any, *more: Any) -> Any:
+        if not begun.is_set():
+            begun.set()
+            while not go_on.is_set():
+                await asyncio.sleep(0.01)
+        return await fold(events, *more)
+
+    barn = Launcher(lab, 2, "of barn", "barn")
+    lab.quiet()  # its heartbeats fold events, too
+    monkeypatch.setattr(driver, "fold", held)
+    first = barn.stub().RegisterNode.future(barn.registration(), metadata=barn.token)
+    assert begun.wait(30.0)
+    first.cancel()
+    again = Launcher(lab, 2, "of a later one", "barn")
+    second = again.stub().RegisterNode.future(again.registration(), metadata=again.token)
+    with pytest.raises(grpc.FutureTimeoutError):
+        second.result(timeout=0.5)
+    go_on.set()
+    answer = second.result(timeout=30.0)
+    assert lab.arbiter.service.nodes.get("barn").registration_id == answer.registration_id
+    again.registration_id = answer.registration_id
+    assert again.beat().response_id
+
+
+def test_a_caller_that_is_cancelled_holds_its_lock_until_its_work_has_ended() -> None:
+    async def run() -> list[str]:
+        lock, seen, go_on = asyncio.Lock(), list[str](), asyncio.Event()
+
+        async def work() -> None:
+            await go_on.wait()
+            seen.append("worked")
+
+        async def call() -> None:
+            async with lock:
+                await to_its_end(work())
+
+        caller = asyncio.ensure_future(call())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        caller.cancel()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert lock.locked()
+        go_on.set()
+        async with lock:
+            seen.append("next")
+        assert caller.cancelled()
+        return seen
+
+    assert asyncio.run(run()) == ["worked", "next"]

@@ -21,6 +21,7 @@ from eunomia_appmaster.service.refusals import header_text
 from eunomia_appmaster.service.service import Service
 from eunomia_appmaster.service.tokens import Role, bearer
 from eunomia_appmaster.service.tracker import answers
+from eunomia_appmaster.service.waiting import to_its_end
 
 log = structlog.get_logger()
 
@@ -55,7 +56,7 @@ class NodeAdmission(rpc.NodeAdmissionServicer):
             joined = self._of.joined.next(
                 request.node, _host(context), least=self._least(request.node), token=token.number
             )
-            return await asyncio.shield(asyncio.ensure_future(self._join(request, token, joined, context)))
+            return await to_its_end(self._join(request, token, joined, context))
 
     async def _certify(self, request: pb.JoinNodeRequest, context: Context) -> pb.JoinNodeResponse:
         """Sign a certificate for a launcher on this machine, of its node's join; it is made where there is none."""

@@ -22,7 +22,7 @@ from eunomia_appmaster.service.rates import Rate, peer_of
 from eunomia_appmaster.service.refusals import header_text
 from eunomia_appmaster.service.service import Service
 from eunomia_appmaster.service.tokens import Caller, Role
-from eunomia_appmaster.service.waiting import wait_for_change
+from eunomia_appmaster.service.waiting import to_its_end, wait_for_change
 
 log = structlog.get_logger()
 
@@ -161,9 +161,9 @@ class ResourceTracker(rpc.ResourceTrackerServicer):
             if not service.decides:
                 await context.abort(grpc.StatusCode.UNAVAILABLE, "a node can join once the arbiter decides")
             # A launcher whose call ends meanwhile registers again: the node has joined all the same.
-            return await asyncio.shield(asyncio.ensure_future(join(service, request, belongs)))
+            return await to_its_end(join(service, request, belongs))
         if service.nodes.layout.change(request) is not None:
-            node = await asyncio.shield(asyncio.ensure_future(change(service, request)))
+            node = await to_its_end(change(service, request))
         else:
             node = service.nodes.add(request)
         if notes := accept(service, request.node):

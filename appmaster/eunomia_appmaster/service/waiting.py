@@ -1,7 +1,10 @@
-"""Waiting for a change that an event announces, for a time."""
+"""Waiting: for a change that an event announces, and for work that must come to its end."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 async def wait_for_change(event: asyncio.Event, seconds: float, done: Callable[[], bool]) -> None:
@@ -15,3 +18,18 @@ async def wait_for_change(event: asyncio.Event, seconds: float, done: Callable[[
                 await event.wait()
         except TimeoutError:
             return
+
+
+async def to_its_end(work: Coroutine[Any, Any, T]) -> T:
+    """Return what work returns; a caller that is cancelled meanwhile waits for its end, too, and is cancelled then.
+
+    So a lock that the caller holds is held for as long as the work goes on.
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        if not task.cancelled():
+            task.exception()  # its caller is gone: none asks for what it raised
+        raise
