@@ -6,6 +6,7 @@ once. The arbiter is killed between any two.
 
 import contextlib
 import re
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -26,6 +27,7 @@ STEPS = 5000
 EVERY = 40
 """Steps between two checkpoints of a job."""
 END_SECONDS = 900.0
+EXPLAINED_SECONDS = 60.0
 
 
 class Scene:
@@ -62,7 +64,14 @@ class Scene:
         return self.state_of("beta") == "up" and self.running_on("beta") == 2
 
     def drain(self) -> None:
-        self.cluster.eunomia("nodes", "drain", "omega", "--why", "ana: maintenance", "--within", "20s")
+        words = ("nodes", "drain", "omega", "--why", "ana: maintenance", "--within", "20s")
+
+        def drained() -> bool:  # a restarted arbiter refuses it until its nodes have registered
+            with contextlib.suppress(AssertionError):
+                return bool(self.cluster.eunomia(*words))
+            return False
+
+        wait(drained, "the order to drain is taken")
 
     def drained(self) -> bool:
         return self.state_of("omega") == "drained" and self.running_on("omega") == 0
@@ -94,16 +103,28 @@ class Scene:
         return []
 
     def check_explained(self) -> None:
-        """See that jobs wait, and that `explain` names only slots of nodes that are up among those that free them."""
+        """See that jobs wait, and that `explain` names only slots of nodes that are up among those that free them.
+
+        A restarted arbiter may not have made a round yet, so it is asked again for a while.
+        """
+        deadline = time.monotonic() + EXPLAINED_SECONDS
+        while why := self.unexplained():
+            assert time.monotonic() < deadline, why
+            time.sleep(1.0)
+
+    def unexplained(self) -> str:
+        """Return what is wrong with what `explain` says now; empty: nothing."""
         states = wait(self.cluster.states, "the nodes")
-        up = {node for node, state in states.items() if state == "up"}
         texts = wait(self.explained, "explanations")
+        up = {node for node, state in states.items() if state == "up"}
         waits = [text for text in texts if " WAITING " in text]
-        assert waits, texts
         for text in waits:
             named = {found[1] for found in re.finditer(r"\b([a-z]+)/\d+", text)} & self.cluster.nodes.keys()
-            assert named <= up, f"{named - up} give no slot: {text}"
-        assert any("Frees it" in text for text in waits), texts
+            if not named <= up:
+                return f"{named - up} give no slot: {text}"
+        if not any("Frees it" in text for text in waits):
+            return f"no job waits for slots that free it: {texts}"
+        return ""
 
 
 Event = tuple[Callable[[Scene], None], Callable[[Scene], bool]]
