@@ -30,12 +30,14 @@ from eunomia.journal.journal import Journal, Note
 from eunomia.model.leases import LeaseState
 from eunomia.units import AppId, Epoch, JobId, LeaseId, Seconds, UserId
 from eunomia_appmaster.app.trials_file import TRIALS_COLUMNS
+from eunomia_appmaster.commands import explain
 from eunomia_appmaster.explaining.activity import Line
 from eunomia_appmaster.explaining.interrupted import gaps, with_gaps
 from eunomia_appmaster.explaining.past_runs import PastRun
 from eunomia_appmaster.explaining.spells import Spell
 from eunomia_appmaster.master.files import ActivityLog
 from eunomia_appmaster.master.jobs import Job
+from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.service.app_record import App
 from eunomia_appmaster.service.layout import Layout, Place
 
@@ -203,6 +205,20 @@ def test_a_job_whose_workers_have_ended_and_not_started_again_is_interrupted_to_
         Spell(job="a/0", start=40.0, state="interrupted", text="its node was lost"),
     ]
     assert gaps([line(1.0, "suspended"), line(2.0, "stopped")]) == []
+
+
+def test_an_iteration_that_is_known_from_logs_alone_says_so() -> None:
+    def said(number: int) -> pb.Explanation:
+        return pb.Explanation(
+            job=f"a/{number}", app="a", user="ana", state="running", slots=1, iterations_done=40.0, iterations=90.0
+        )
+
+    plain = pb.App(app="a", standing=pb.Standing(by_logs=True))
+    for by_logs, app in ((True, plain), (False, pb.App(app="a"))):
+        (head, *_) = explain.screen([said(1)], {"a": app})
+        assert ("iteration 40 of 90, by its logs" in head) is by_logs
+        assert any("LOGGED ITERATION" in line for line in explain.screen([said(1), said(2)], {"a": app})) is by_logs
+        assert explain.facts(said(1), app)["by_logs"] is by_logs
 
 
 def test_explaining_jobs_of_a_past_run_does_not_change_later_explanations(folder: Path) -> None:

@@ -57,6 +57,7 @@ def test_a_search_halves_pauses_promotes_and_ends(tmp_path: Path) -> None:
         (end,) = lab.arbiter.finished
         assert end.final_application_status == pb.SUCCEEDED
         assert end.standing.best_job == "ana/3"
+        assert not any(standing.by_logs for standing in lab.arbiter.reports("standing"))
         assert end.standing.best_params_json == '{"lr": 0.3}'
         rows = {row["job"]: row for row in lab.trials("ana")}
         assert {job: (row["state"], row["rung"], row["iterations"]) for job, row in rows.items()} == {
@@ -320,6 +321,7 @@ def test_without_the_helper_a_script_is_stopped_at_its_rung(tmp_path: Path) -> N
         rows = {row["job"]: row for row in lab.trials("ana")}
         assert rows["ana/3"]["state"] == "finished"
         assert 20 <= int(rows["ana/1"]["iterations"]) < 80
+        assert lab.arbiter.reports("standing")[-1].by_logs
 
 
 def test_slots_that_the_app_cannot_use_are_given_back(tmp_path: Path) -> None:

@@ -107,6 +107,7 @@ def facts(said: pb.Explanation, app: pb.App | None = None, waits: Mapping[str, f
         "frees": [_frees(way) for way in said.frees],
         "starts_in_seconds": list(said.starts_in_seconds) or None,
         "reported_seconds_ago": given(said, "reported_seconds_ago"),
+        "by_logs": app is not None and app.standing.by_logs,
         "slots_by_node": dict(sorted(said.slots_by_node.items())),
         "nodes": list(said.nodes),
         "missing_slots": missing_facts(said.missing_slots),
@@ -209,7 +210,9 @@ def _group(group: Sequence[pb.Explanation], apps: Mapping[str, pb.App]) -> list[
         for one in group
     ]
     head = f"{first.app}   {len(group)} jobs {first.state.upper()}    {about}"
-    shown = table(["JOB", "FOR", "SLOTS", "ITERATION", "STARTS", *(["ON"] if several else [])], rows)
+    app = apps.get(first.app)
+    iteration = "LOGGED ITERATION" if app is not None and app.standing.by_logs else "ITERATION"
+    shown = table(["JOB", "FOR", "SLOTS", iteration, "STARTS", *(["ON"] if several else [])], rows)
     return [head, *_body(first, of=first.job), *(INDENT + line for line in shown)]
 
 
@@ -264,7 +267,8 @@ def _head(said: pb.Explanation, app: pb.App | None) -> str:
     if said.least:
         parts.append(f"{'has' if said.slots else 'wants'} {_sizes(said)}")
     if said.HasField("iterations_done"):
-        parts.append(f"iteration {_iterations(said)}{last_report(said)}")
+        source = ", by its logs" if app is not None and app.standing.by_logs else ""
+        parts.append(f"iteration {_iterations(said)}{source}{last_report(said)}")
     return "    ".join(parts)
 
 

@@ -99,6 +99,8 @@ class StandingReport:
     """What is wrong with the app file's limit on stalls; empty: nothing."""
     notices: tuple[str, ...] = ()
     """What was lost or replaced after damage, oldest first."""
+    by_logs: bool = False
+    """Whether steps are those that scripts without the helper have logged."""
 
 
 @value

@@ -15,7 +15,7 @@ from eunomia.units import AppId, Locality
 from eunomia_appmaster.app.checkpoints import Checkpoint
 from eunomia_appmaster.master.agent import Known
 from eunomia_appmaster.master.amounts import AmountsSeen
-from eunomia_appmaster.master.conductor import Conductor
+from eunomia_appmaster.master.conductor import SILENT_SECONDS, Conductor
 from eunomia_appmaster.master.gangs import Surroundings
 from eunomia_appmaster.master.jobs import Job, JobState
 from eunomia_appmaster.master.log_clocks import LogClocks
@@ -88,6 +88,7 @@ class Reporter:
         self._forecast: Forecast | None = None
         self._forecast_at = -math.inf
         self._standing: StandingReport | None = None
+        self._by_logs = False
         self._checkpoint: tuple[object, Checkpoint | None] = (None, None)
 
     def known(self) -> Known:
@@ -173,7 +174,7 @@ class Reporter:
         self._report_division(now)
         self._report_progress(now)
         self._report_forecast()
-        self._report_standing()
+        self._report_standing(now)
 
     def _report_division(self, now: float) -> None:
         """Report which job runs on which slots of the leases that the tuner divides."""
@@ -320,7 +321,7 @@ class Reporter:
 
     # -- for users
 
-    def _report_standing(self) -> None:
+    def _report_standing(self, now: float) -> None:
         conductor, search = self._conductor, self._around.file.search
         job = conductor.best()
         kept = None if job is None else self._checkpoint_of(job)
@@ -339,10 +340,23 @@ class Reporter:
             last_stall=conductor.last_stall,
             stall_warning=conductor.stall_warning,
             notices=self._around.notices.kept,
+            by_logs=self._counts_by_logs(now),
         )
         if standing != self._standing:
             self._standing = standing
             self._around.outbox.put("standing", standing, urgent=False)
+
+    def _counts_by_logs(self, now: float) -> bool:
+        """Return whether a job that runs is known by its logs alone; while none runs, as before.
+
+        What a helper logs may be read a moment before its first word is heard.
+        """
+        for job in self._conductor.jobs.with_gang():
+            if job.has_helper:
+                self._by_logs = False
+            elif job.step and job.gang is not None and now - job.gang.began_at > SILENT_SECONDS:
+                self._by_logs = True
+        return self._by_logs
 
     def _checkpoint_of(self, job: Job) -> Checkpoint | None:
         """Return the checkpoint that a job keeps for its metric, else its newest one; verified when one is new."""

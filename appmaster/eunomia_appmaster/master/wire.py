@@ -238,6 +238,7 @@ def standing_message(standing: StandingReport) -> pb.Standing:
         last_stall=standing.last_stall,
         stall_warning=standing.stall_warning,
         notices=standing.notices,
+        by_logs=standing.by_logs,
     )
 
 

@@ -1399,6 +1399,7 @@ class Standing(_message.Message):
     LAST_STALL_FIELD_NUMBER: _builtins.int
     STALL_WARNING_FIELD_NUMBER: _builtins.int
     NOTICES_FIELD_NUMBER: _builtins.int
+    BY_LOGS_FIELD_NUMBER: _builtins.int
     metric: _builtins.str
     """tag, "val/accuracy" """
     best: _builtins.float
@@ -1422,6 +1423,8 @@ class Standing(_message.Message):
     """the last of them, in words"""
     stall_warning: _builtins.str
     """what is wrong with the app file's limit on stalls; empty: nothing"""
+    by_logs: _builtins.bool
+    """steps are those that scripts without the training helper have logged"""
     @_builtins.property
     def notices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """what was lost or replaced after damage, oldest first; they begin with the job's name"""
@@ -1443,10 +1446,11 @@ class Standing(_message.Message):
         last_stall: _builtins.str = ...,
         stall_warning: _builtins.str = ...,
         notices: _abc.Iterable[_builtins.str] | None = ...,
+        by_logs: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_best", b"_best", "_best_step", b"_best_step", "_checkpoint_metric", b"_checkpoint_metric", "_checkpoint_step", b"_checkpoint_step", "best", b"best", "best_step", b"best_step", "checkpoint_metric", b"checkpoint_metric", "checkpoint_step", b"checkpoint_step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_best", b"_best", "_best_step", b"_best_step", "_checkpoint_metric", b"_checkpoint_metric", "_checkpoint_step", b"_checkpoint_step", "best", b"best", "best_checkpoint", b"best_checkpoint", "best_job", b"best_job", "best_params_json", b"best_params_json", "best_step", b"best_step", "checkpoint_metric", b"checkpoint_metric", "checkpoint_step", b"checkpoint_step", "last", b"last", "last_stall", b"last_stall", "metric", b"metric", "notices", b"notices", "stall_warning", b"stall_warning", "stalls", b"stalls", "trials", b"trials"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_best", b"_best", "_best_step", b"_best_step", "_checkpoint_metric", b"_checkpoint_metric", "_checkpoint_step", b"_checkpoint_step", "best", b"best", "best_checkpoint", b"best_checkpoint", "best_job", b"best_job", "best_params_json", b"best_params_json", "best_step", b"best_step", "by_logs", b"by_logs", "checkpoint_metric", b"checkpoint_metric", "checkpoint_step", b"checkpoint_step", "last", b"last", "last_stall", b"last_stall", "metric", b"metric", "notices", b"notices", "stall_warning", b"stall_warning", "stalls", b"stalls", "trials", b"trials"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__best: _TypeAlias = _typing.Literal["best"]  # noqa: Y015
     _WhichOneofArgType__best: _TypeAlias = _typing.Literal["_best", b"_best"]  # noqa: Y015

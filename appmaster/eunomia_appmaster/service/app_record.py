@@ -120,6 +120,8 @@ class App:
             "last_stall": standing.last_stall[:1000],
             "stall_warning": standing.stall_warning[:500],
         }
+        if standing.by_logs:
+            self.standing["by_logs"] = True
         if standing.notices:
             self.standing["notices"] = [notice[:MOST_NOTICE] for notice in standing.notices[-MOST_NOTICES:]]
 
