@@ -143,6 +143,24 @@ def test_slots_that_are_missing_are_no_slots_of_the_cluster_and_their_reason_is_
         beating.end()
 
 
+def test_the_largest_size_is_known_after_a_node_with_a_missing_slot_has_left_and_the_arbiter_was_restarted(
+    two: Any,
+) -> None:
+    two.quiet()
+    two.annex.register(slots=[lpb.Slot(index=0, gpu_type="cpu")])
+    two.beating = Beating(two.annex)
+    eventually(lambda: health(two).missing_slots, "its other slot is missing")
+    two.restart()  # it registers with both slots, so that nothing is missing at the restarted arbiter
+    two.quiet()
+    two.annex.register(slots=[lpb.Slot(index=0, gpu_type="cpu")])
+    two.beating = Beating(two.annex)
+    eventually(lambda: health(two).missing_slots, "it is missing again")
+    assert two.remove(now=True).left
+    two.quiet()
+    two.restart()
+    assert two.lab.submit("ana", "4").waits_for == "it needs 4 slots, and the cluster has 2; it had 4 at once"
+
+
 def test_missing_slots_are_named_by_the_reason_of_their_node() -> None:
     gone = [
         pb.MissingSlot(node="n1", slot=2, gpu_type="cpu", cpus=True),

@@ -31,7 +31,7 @@ log = structlog.get_logger()
 
 NODE_NOTE: Final = "node"
 SIZE: Final = "size"
-"""In the note of a machine that has left: number of slots that the cluster had with it."""
+"""In the note of a machine that has left: the largest number of slots that the cluster had had by then."""
 Changes = tuple[list[Event], list[Note]]
 
 
@@ -166,28 +166,32 @@ class Upkeep:
         return [MachineLeft(machine=name) for name in names], notes
 
     def left_note(self, layout: Layout, number: int) -> Note:
-        """Return the note of a machine once it has left, with the size of the cluster that it leaves."""
+        """Return the note of a machine once it has left, with the largest size of the cluster until then.
+
+        The size at this moment would not do: slots may be missing now that were there with all others.
+        """
         made = self._journal.note_of(MACHINE_NOTE, str(number))
         made = made if isinstance(made, dict) else layout.noted(number).note(NONE).value
-        size = self._note_size(layout)
-        return Note(kind=MACHINE_NOTE, key=str(number), value=made | {"left": True, SIZE: size})
+        self._note_size(layout)
+        return Note(kind=MACHINE_NOTE, key=str(number), value=made | {"left": True, SIZE: self._most})
 
     @property
     def most_slots(self) -> int:
         """The largest number of slots that the cluster had at once, as far as the journal has it.
+
+        A restarted arbiter has it from the machines that are there, which have only become more since one left last,
+        and from the notes of those that have left.
 
         Slots that launchers do not find count while they are missing only if they were there with all others.
         """
         self._note_size(self._nodes.layout)
         return self._most
 
-    def _note_size(self, layout: Layout | None) -> int:
-        """Return the number of slots of a layout that are there now, which may be the largest one so far."""
-        if layout is None:
-            return 0
-        size = layout.size - sum(len(self._nodes.missing(node)) for node in self._nodes)
-        self._most = max(self._most, size)
-        return size
+    def _note_size(self, layout: Layout | None) -> None:
+        """Note the number of slots of a layout that are there now, which may be the largest one so far."""
+        if layout is not None:
+            size = layout.size - sum(len(self._nodes.missing(node)) for node in self._nodes)
+            self._most = max(self._most, size)
 
     # --- what follows ------------------------------------------------------------------------------------------------
 
