@@ -5,6 +5,8 @@ side, and one has not. Afterwards a log of writes by fence shows that no writer 
 job went on from the newest writer's state; records of containers and the journal show that no slot was given twice.
 """
 
+import json
+import os
 import shutil
 import signal
 import sys
@@ -17,6 +19,7 @@ from tests.appmaster import serving_lab, written
 from tests.appmaster.cluster_lab import HAS_BINDFS, Cluster, Node, cluster, wait
 from tests.appmaster.namespaces_lab import needs_namespaces
 
+from eunomia.journal.journal import read_journal
 from eunomia_appmaster.journal_check import check_folder
 
 _floors = serving_lab.floors
@@ -207,6 +210,34 @@ def test_a_partition_of_ninety_seconds_at_the_default_lease(scene: Scene, cut: C
     scene.recover()
     scene.ends()
     scene.check(moved=False, jobs=cut is not stop_storage)
+
+
+def test_the_history_has_when_the_workers_of_all_nodes_ended_while_no_arbiter_ran(scene: Scene) -> None:
+    scene.begin()
+    made, (arbiter,) = scene.cluster, scene.cluster.arbiters()
+    assert made.serve is not None
+    made.serve.send_signal(signal.SIGSTOP)  # it would start another
+    away = time.time()
+    os.kill(arbiter, signal.SIGKILL)
+    wait(lambda: not scene.one.running() and not scene.two.running(), "the leases of both nodes have ended")
+    ended = time.time()
+    time.sleep(2.0 * LEASE_SECONDS)
+    back = time.time()
+    made.serve.send_signal(signal.SIGCONT)
+    wait(lambda: len(scene.workers("ana")) == 2, "they start again")
+    scene.ends()
+    with read_journal(made.state / "journal.sqlite") as journal:
+        first = next(iter(journal.steps()))
+    zero = first.at - float(first.now)
+    said = [line for app in ("ana", "ben") for line in made.eunomia("explain", app, "--history", "--json").splitlines()]
+    gaps = [spell for spell in map(json.loads, said) if spell["state"] == "interrupted"]
+    long = [gap for gap in gaps if gap["end_seconds"] - gap["start_seconds"] > LEASE_SECONDS]
+    assert long, said
+    for gap in long:
+        assert away - zero - 1.0 <= gap["start_seconds"] <= ended - zero + 1.0, gap
+        assert gap["end_seconds"] >= back - zero - 1.0, gap
+        assert "lease" in gap["text"], gap
+    scene.check(moved=False)
 
 
 GANG = """

@@ -53,6 +53,8 @@ def test_time_between_two_incarnations_is_no_work(tmp_path: Path, monkeypatch: p
         ),
     )
     monkeypatch.setattr("chaos.storms.redone.read_logs", lambda _: logs)
+    (tmp_path / "apps" / ".storage").mkdir()
+    (tmp_path / "apps" / ".storage" / "9389").touch()  # by which nodes show that they see the folder
     (again,) = redone(tmp_path, {})
     assert (again.job, again.steps) == ("halving/2", 3)
     assert again.seconds == pytest.approx(0.2)

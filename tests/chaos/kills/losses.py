@@ -86,7 +86,7 @@ def victim_of(container: str) -> Lived:
 def losses(folder: Path, kills: Sequence[Kill]) -> Iterator[Loss]:
     """Every resume below a run's folder that did steps again."""
     killed = {victim_of(kill.victim): kill for kill in reversed(kills) if kill.kind == WORKER}
-    for run_dir in sorted(folder.glob("apps/*/[0-9]*")):
+    for run_dir in sorted(folder.glob("apps/[!.]*/[0-9]*")):
         job = f"{run_dir.parent.name}/{run_dir.name}"
         yield from lost(job, _lives(job, run_dir, killed))
 

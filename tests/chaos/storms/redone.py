@@ -30,7 +30,7 @@ def redone(folder: Path, stopped: Mapping[str, Sequence[Span]]) -> Iterator[Redo
         folder: of the run.
         stopped: by job, when one of its workers was stopped.
     """
-    for run_dir in sorted(folder.glob("apps/*/[0-9]*")):
+    for run_dir in sorted(folder.glob("apps/[!.]*/[0-9]*")):  # .storage has files, some of which begin with a digit
         job = f"{run_dir.parent.name}/{run_dir.name}"
         logs = read_logs(run_dir)
         before: dict[int, float] = {}
