@@ -165,7 +165,7 @@ def _opened(path: Path) -> tuple[dict[str, Any], bool]:
         state = os.fstat(file.fileno())
         if not stat.S_ISREG(state.st_mode) or state.st_size > MOST_BYTES:
             raise ValueError(f"it must be a plain file of at most {MOST_BYTES >> 20} MiB")
-        return opened(file.read(MOST_BYTES))
+        return opened(file.read(state.st_size))  # a larger amount is allocated before it is read
 
 
 def _not_waiting(path: str, flags: int) -> int:
