@@ -307,6 +307,6 @@ def test_a_second_launcher_is_refused(lab: Any) -> None:
     second = subprocess.run([*command, "--token-file", "/dev/null"], env=env, capture_output=True, text=True)
     assert second.returncode == 2
     assert (
-        f"a node's folder must have one launcher, but got a second one while process {lab.launcher.pid}"
-        in second.stderr
+        "a node's folder must have one launcher (end the other one: kill -HUP keeps its workers), "
+        f"but got a second one while process {lab.launcher.pid} holds it" in second.stderr
     )

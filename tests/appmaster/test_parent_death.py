@@ -7,13 +7,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from eunomia_appmaster.node import parent_death as module
+from eunomia_appmaster.node.file_rights import can_act_as_owner
 from eunomia_appmaster.node.parent_death import with_death_signal
 
 STARTER = """
 import os, signal, subprocess, sys
 from eunomia_appmaster.node.parent_death import with_death_signal
-command = [sys.executable, "-c", "print(1, flush=True); import time; time.sleep(600)"]
+command = [sys.executable, "-c", sys.argv[1]]
 child = subprocess.Popen(with_death_signal(command, signal.SIGTERM), stdout=subprocess.PIPE)
 child.stdout.readline()
 print(child.pid, flush=True)
@@ -21,9 +24,25 @@ sys.stdin.readline()
 os._exit(0)
 """
 
+QUIET = "print(1, flush=True); import time; time.sleep(600)"
+TOUCHING = f"""
+from eunomia_appmaster.node.file_rights import as_account
+with as_account(65534, 65534):
+    pass
+{QUIET}
+"""
 
-def test_a_process_with_a_death_signal_ends_with_its_parent() -> None:
-    with subprocess.Popen([sys.executable, "-c", STARTER], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as starter:
+
+@pytest.mark.parametrize(
+    "child_code",
+    [
+        QUIET,
+        pytest.param(TOUCHING, marks=pytest.mark.skipif(not can_act_as_owner(), reason="only root acts as another")),
+    ],
+)
+def test_a_process_with_a_death_signal_ends_with_its_parent(child_code: str) -> None:
+    command = [sys.executable, "-c", STARTER, child_code]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as starter:
         assert starter.stdin is not None
         assert starter.stdout is not None
         child = os.pidfd_open(int(starter.stdout.readline()))

@@ -429,3 +429,69 @@ def test_a_read_only_folder_can_be_read_and_is_refused_to_an_arbiter(read_only: 
         pytest.skip("an ordinary user cannot read this project here")
     told = done.stdout.splitlines()
     assert told == ["[1]", f"a journal's folder must be writable, but got Permission denied ({read_only})"], done.stderr
+
+
+# --- damaged pages ----------------------------------------------------------------------------------------------------
+
+
+def _paged(path: Path) -> tuple[list[int], dict[int, str], Arbiter]:
+    """A journal with rows on several pages; its pages, the table or index whose root a page is, and its state."""
+    with Journal.open(path, durable=False) as journal:
+        journal.set_meta(seed=7)
+        journal.note(*(Note(kind="app", key=f"a{number}", value="x" * 400) for number in range(40)))
+        live(journal, 30, checkpoint_every=10)
+        state = recovered_from(journal)
+        journal._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    with closing(sqlite3.connect(path)) as database:
+        (count,) = database.execute("PRAGMA page_count").fetchone()
+        roots = dict(database.execute("SELECT rootpage, name FROM sqlite_master WHERE rootpage > 0"))
+    return list(range(1, count + 1)), roots, state
+
+
+def test_salvage_goes_on_from_a_damaged_page_of_any_table_that_is_not_needed(path: Path) -> None:
+    pages, roots, whole = _paged(path)
+    content = path.read_bytes()
+    size = len(content) // len(pages)
+    saved = dict[int, list[str]]()
+    for page in pages:
+        for end in ("-wal", "-shm"):
+            path.with_name(path.name + end).unlink(missing_ok=True)
+        flipped = bytearray(content)
+        for at in (
+            *range((page - 1) * size, (page - 1) * size + 16),
+            *range((page - 1) * size + size // 2, page * size),
+        ):
+            flipped[at] ^= 0xFF
+        path.write_bytes(flipped)
+        with pytest.raises(InputError) as refused, Journal.open(path, durable=False) as journal:
+            journal.check_pages()
+        assert "eunomia journal salvage" in str(refused.value), page
+        try:
+            done = salvage(path)
+        except InputError as error:
+            assert "move it away to begin a new one" in str(error), page
+            continue
+        assert recovered(path).save() == whole.save() or done.lost, page
+        with Journal.open(path, durable=False) as journal:
+            journal.check_pages()
+            notes = len(journal.notes("app"))
+        assert notes == 40 or any("of the table notes" in line for line in done.dropped), page
+        saved[page] = list(done.dropped)
+    refused_pages = set(pages) - set(saved)
+    assert 1 in refused_pages
+    assert {roots.get(page) for page in refused_pages} <= {"meta", "steps", "checkpoints", None, "sqlite_schema"}
+    for page, name in roots.items():
+        if name in ("segments", "notes", "schema_versions") or name.startswith("sqlite_"):
+            assert page in saved, name
+    lost = {line for lines in saved.values() for line in lines}
+    assert "what SQLite cannot read of the table segments, on damaged pages" in lost
+
+
+def test_salvage_names_a_damaged_step_before_the_checkpoint(path: Path) -> None:
+    with Journal.open(path, durable=False) as journal:
+        live(journal, 9, checkpoint_every=4)
+    damage(path, "UPDATE steps SET events = 5 WHERE id = 3")
+    recovered(path)  # no step before the checkpoint is read
+    assert salvage(path).dropped == (
+        "steps 1 to 3, before a whole checkpoint: only reports and explanations miss them",
+    )

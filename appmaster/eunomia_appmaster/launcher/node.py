@@ -25,6 +25,7 @@ from eunomia_appmaster.node.kept_apart import CA_FILE, CLOSED_FOLDER, PASSED, cl
 from eunomia_appmaster.node.kept_files import OLDER
 from eunomia_appmaster.node.local_machine import LocalMachine
 from eunomia_appmaster.node.mark_file import MARK, MarkFile
+from eunomia_appmaster.node.orphaned_launcher import LOCK
 from eunomia_appmaster.node.system import MACHINE, System
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 
@@ -70,7 +71,7 @@ class Node:
         self.folder = self.state / "launcher" if folder is None else folder.resolve()
         for folder in (self.folder, self.folder / "live", self.folder / "app_masters"):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._lock = _take(self.folder / "lock")
+        self._lock = _take(self.folder / LOCK)
         try:
             self.machine = numbered(machine, self.folder / "gpus.json")
             self.epochs = Epochs(self.folder / EPOCHS)
@@ -276,7 +277,7 @@ def _take(path: Path) -> int:
         holder = os.read(fd, 20).decode(errors="replace").strip() or "another"
         os.close(fd)
         raise InputError(
-            "a node's folder must have one launcher",
+            "a node's folder must have one launcher (end the other one: kill -HUP keeps its workers)",
             value=f"a second one while process {holder} holds it",
             place=str(path),
         ) from None

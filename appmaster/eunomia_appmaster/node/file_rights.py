@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from eunomia.errors import EunomiaError
+from eunomia_appmaster.node.parent_death import death_signal_kept
 
 _SYSTEM: Final = ctypes.CDLL(None, use_errno=True)
 _SETGROUPS: Final = {"x86_64": 116, "aarch64": 159, "riscv64": 159}
@@ -81,15 +82,16 @@ def as_account(uid: int, gid: int) -> Iterator[None]:
             "another account's files must be touched by root on a known machine", value=platform.machine()
         )
     before = _groups()
-    try:
-        _set_groups(())
-        _set(_SYSTEM.setfsgid, gid, "group")
-        _set(_SYSTEM.setfsuid, uid, "user")
-        yield
-    finally:
-        _set(_SYSTEM.setfsuid, os.geteuid(), "user")
-        _set(_SYSTEM.setfsgid, os.getegid(), "group")
-        _set_groups(before)
+    with death_signal_kept():
+        try:
+            _set_groups(())
+            _set(_SYSTEM.setfsgid, gid, "group")
+            _set(_SYSTEM.setfsuid, uid, "user")
+            yield
+        finally:
+            _set(_SYSTEM.setfsuid, os.geteuid(), "user")
+            _set(_SYSTEM.setfsgid, os.getegid(), "group")
+            _set_groups(before)
 
 
 def reading_as_owner(folder: Path, read: Callable[[], R], *, seconds: float = READ_SECONDS) -> R:

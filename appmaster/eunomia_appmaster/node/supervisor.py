@@ -27,6 +27,7 @@ from eunomia_appmaster.node.exit_codes import BAD_INPUT, NOT_STARTED, REMOVED
 from eunomia_appmaster.node.gpu_locks import GpuLocks, Holder
 from eunomia_appmaster.node.kept_files import read_kept
 from eunomia_appmaster.node.mark_file import MARK
+from eunomia_appmaster.node.orphaned_launcher import end_orphaned
 from eunomia_appmaster.node.parent_death import with_death_signal
 from eunomia_appmaster.node.patience import STILL_SECONDS, Patience, StopAskedError, Wait
 from eunomia_appmaster.node.stack_signal import STACKS_FOLDER
@@ -328,6 +329,7 @@ class Supervisor:
         (self.run_dir / "address").unlink(missing_ok=True)
         try:
             if self._serving.launcher:
+                end_orphaned(self.state_dir / "launcher")
                 self._take_locks()
             self.arbiter = self._make("arbiter", self._arbiter_command(), signal.SIGTERM)
             self.arbiter.start()

@@ -1,29 +1,40 @@
 """Rewrites the undamaged part of a journal as a new file, for ``eunomia journal salvage``.
 
-Steps after the first damaged one are lost, and so are notes that are not as they were written. The arbiter that goes on
+Steps after the first damaged one are lost, and so are notes that are not as they were written, and rows on damaged
+pages, where SQLite reads the other rows of the table one by one. The arbiter that goes on
 from the new file finds that the machines have seen later orders than it knows, ends what runs there, and grants nothing
 before that is confirmed.
 """
 
 import dataclasses
+import json
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Final
 
 from eunomia.errors import InputError
 from eunomia.journal.files import BEGIN_ANEW, Row, locked, reading
 from eunomia.journal.journal import Journal, SavedState, read_step
 from eunomia.journal.schema import check_version, columns_of, prepare, version_of
-from eunomia.journal.sums import NOTES, as_json, check_follows, checkpoint_sum, is_checkpoint_whole, row_sum, write_meta
-from eunomia.journal.values import META, NOTED, Note, name_of, segment_rows, values, write_notes, write_step
+from eunomia.journal.sums import (
+    NOTES,
+    UNREADABLE,
+    as_json,
+    check_follows,
+    checkpoint_sum,
+    is_checkpoint_whole,
+    row_sum,
+    write_meta,
+)
+from eunomia.journal.values import META, NOTED, Note, name_of, write_notes, write_step
 from eunomia_appmaster.node.system import MACHINE
-
-T = TypeVar("T")
 
 NOWHERE_ELSE = ("secret", "seed", "layout")
 """Keys of meta that cannot be derived from other rows."""
+MOST_PROBED: Final = 100_000
+"""Most rows of a table that are looked for one by one between two damaged pages."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +68,7 @@ def salvage(path: Path, *, check: Callable[[Path], None] | None = None) -> Salva
     fresh = path.with_name(f"{path.name}.salvaged")
     try:
         _remove(fresh)
-        with reading(path):
+        with reading(path, f"restore a backup, or {BEGIN_ANEW}"):
             damaged = prepare(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, isolation_level=None))
             try:
                 check_version(damaged, path, may_be_new=False)
@@ -82,14 +93,25 @@ def _copy(damaged: sqlite3.Connection, path: Path, fresh: Path) -> tuple[int, in
     rows = [*reversed(list(before)), *after]
     if saved is None and (not rows or rows[0].id != 1):
         rule = "a journal must have a whole checkpoint, or all its steps from the first on, to be saved"
-        raise InputError(
-            f"{rule}; restore a backup, or move it away to begin a new one", value="neither", place=str(path)
-        )
+        raise InputError(f"{rule}; restore a backup, or {BEGIN_ANEW}", value="neither", place=str(path))
     with Journal.open(fresh) as journal:
         dropped = _write(journal, damaged, path, rows, saved)
+    dropped += _lost_before(damaged, min([base + 1, *(row.id for row in rows)]))
     Path(f"{fresh}.lock").unlink(missing_ok=True)
     last = max([base, *(row.id for row in rows)])
     return last, max(last, _end(damaged)), dropped
+
+
+def _lost_before(damaged: sqlite3.Connection, first: int) -> list[str]:
+    """Describe the steps of the file before the first that was copied; the newest checkpoint makes up for them."""
+    try:
+        (begun,) = damaged.execute("SELECT min(id) FROM steps WHERE typeof(id) = 'integer'").fetchone()
+    except sqlite3.Error:
+        begun = 1
+    if begun is None or begun >= first:
+        return []
+    steps = f"steps {begun} to {first - 1}" if begun < first - 1 else f"step {begun}"
+    return [f"{steps}, before a whole checkpoint: only reports and explanations miss them"]
 
 
 def _end(damaged: sqlite3.Connection) -> int:
@@ -104,16 +126,45 @@ def _end(damaged: sqlite3.Connection) -> int:
 
 def _checkpoint(damaged: sqlite3.Connection, version: int) -> SavedState | None:
     crc = "crc" if version > 1 else "NULL"
-    (count,) = damaged.execute("SELECT count(*) FROM checkpoints").fetchone()
-    for place in range(count):
-        query = f"SELECT after_step, at, state, {crc} FROM checkpoints ORDER BY after_step DESC LIMIT 1 OFFSET {place}"
-        try:
-            after_step, at, state, sum_ = damaged.execute(query).fetchone()
-        except sqlite3.DatabaseError:
-            continue
+    for after_step, at, state, sum_ in _rows(damaged, "checkpoints", f"after_step, at, state, {crc}", [], newest=True):
         if is_checkpoint_whole(after_step, at, state, sum_, version):
             return SavedState(after_step=after_step, at=at, state=bytes(state))
     return None
+
+
+def _rows(
+    damaged: sqlite3.Connection, table: str, columns: str, dropped: list[str], *, newest: bool = False
+) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows that SQLite can read, oldest or newest first, and name the table if there are others."""
+    numbers, whole = _numbers(damaged, table)
+    for number in reversed(numbers) if newest else numbers:
+        try:
+            yield from damaged.execute(f"SELECT {columns} FROM {table} WHERE rowid = ?", (number,)).fetchall()
+        except sqlite3.Error:
+            whole = False
+    if not whole:
+        dropped.append(f"what SQLite cannot read of the table {table}, on damaged pages")
+
+
+def _numbers(damaged: sqlite3.Connection, table: str) -> tuple[list[int], bool]:
+    """Return the numbers of a table's rows, and whether SQLite read all; those between damaged pages are guesses."""
+    oldest, whole = _read_numbers(damaged, table, "ASC")
+    if whole:
+        return oldest, True
+    newest, _ = _read_numbers(damaged, table, "DESC")
+    last, first = max(oldest, default=0), min(newest, default=MOST_PROBED)
+    between = range(last + 1, min(first, last + 1 + MOST_PROBED))
+    return sorted({*oldest, *between, *newest}), False
+
+
+def _read_numbers(damaged: sqlite3.Connection, table: str, order: str) -> tuple[list[int], bool]:
+    found: list[int] = []
+    try:
+        for (number,) in damaged.execute(f"SELECT rowid FROM {table} NOT INDEXED ORDER BY rowid {order}"):
+            found.append(number)
+    except sqlite3.Error:
+        return found, False
+    return found, True
 
 
 def _good(
@@ -159,7 +210,7 @@ def _write(
 
 def _copy_meta(database: sqlite3.Connection, damaged: sqlite3.Connection, path: Path, dropped: list[str]) -> None:
     bad, kept = [], set[str]()
-    for (key,), content, good in _until_damage(values(damaged, META), "meta", dropped):
+    for key, content, good in _values(damaged, META, dropped):
         if good and key != NOTES:
             write_meta(database, key, as_json(content))
             kept.add(key)
@@ -175,30 +226,36 @@ def _copy_meta(database: sqlite3.Connection, damaged: sqlite3.Connection, path: 
 
 
 def _copy_notes(database: sqlite3.Connection, damaged: sqlite3.Connection, dropped: list[str]) -> None:
-    for (kind, key), content, good in _until_damage(values(damaged, NOTED), "notes", dropped):
+    for kind, key, content, good in _values(damaged, NOTED, dropped):
         if good and isinstance(kind, str) and isinstance(key, str):
             write_notes(database, [Note(kind=kind, key=key, value=content)])
         else:
             dropped.append(f"the note of {name_of(kind)} {name_of(key)}")
 
 
+def _values(damaged: sqlite3.Connection, table: tuple[str, str], dropped: list[str]) -> Iterator[tuple[Any, ...]]:
+    """Yield the keys and the value of each row that SQLite can read, and whether its checksum is right."""
+    name, keys = table
+    summed = version_of(damaged) > 2
+    for *known, text, crc in _rows(damaged, name, f"{keys}, value, {'crc' if summed else 'NULL'}", dropped):
+        try:
+            good = not summed or crc == row_sum(*known, text)
+            yield (*known, json.loads(text) if good else None, good)
+        except UNREADABLE:
+            yield (*known, None, False)
+
+
 def _copy_segments(database: sqlite3.Connection, damaged: sqlite3.Connection, dropped: list[str]) -> None:
-    if version_of(damaged) < 2:
+    version = version_of(damaged)
+    if version < 2:
         return
-    for first, last, file, good in _until_damage(segment_rows(damaged), "segments", dropped):
-        if good:
+    crc = "crc" if version > 2 else "NULL"
+    for first, last, at, file, sum_ in _rows(damaged, "segments", f"first, last, at, file, {crc}", dropped):
+        if version < 3 or sum_ == row_sum(first, last, at, file):
             segment = (first, last, MACHINE.unix_time(), file)
             database.execute("INSERT OR REPLACE INTO segments VALUES (?, ?, ?, ?, ?)", (*segment, row_sum(*segment)))
         else:
             dropped.append(f"segment {name_of(first)}")
-
-
-def _until_damage(rows: Iterable[T], table: str, dropped: list[str]) -> Iterator[T]:
-    """Yield rows as far as SQLite can read the table."""
-    try:
-        yield from rows
-    except sqlite3.Error as error:
-        dropped.append(f"what SQLite cannot read of the table {table} ({error})")
 
 
 def _swap(path: Path, fresh: Path) -> Path:

@@ -136,7 +136,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def reading(path: Path) -> Iterator[None]:
+def reading(path: Path, cure: str = CURE) -> Iterator[None]:
     """Turn SQLite's errors into ones that name the file and a remedy."""
     try:
         yield
@@ -145,7 +145,7 @@ def reading(path: Path) -> Iterator[None]:
         if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
             rule = "a journal's file and folder must be writable, and its disk must have room"
             raise InputError(rule, value=str(error), place=str(path)) from error
-        rule = f"a journal must be a readable SQLite file; restore a backup, or {BEGIN_ANEW}"
+        rule = f"a journal must be a readable SQLite file; {cure}"
         raise InputError(rule, value=str(error), place=str(path)) from error
 
 
@@ -158,7 +158,7 @@ def writing(path: Path) -> Iterator[None]:
         rule = "the journal's disk must take what is written"
         raise JournalWriteError(rule, value=str(error), place=str(path)) from error
     except sqlite3.DatabaseError as error:
-        rule = f"a journal must be a readable SQLite file; {BEGIN_ANEW}"
+        rule = f"a journal must be a readable SQLite file; {CURE}"
         raise InputError(rule, value=str(error), place=str(path)) from error
 
 

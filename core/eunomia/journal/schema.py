@@ -71,8 +71,8 @@ def check_version(database: sqlite3.Connection, path: Path, *, may_be_new: bool)
         raise InputError(rule, value="another program's database", place=str(path))
     if not OLDEST_READ <= version <= SCHEMA:
         age, way = ("newer", "take a newer Eunomia") if version > SCHEMA else ("older", "finish it with the older one")
-        rule = f"a journal must be of version {OLDEST_READ} to {SCHEMA}; this one is {age}: {way}, or move it away to"
-        raise InputError(f"{rule} begin a new one", value=str(version), place=str(path))
+        rule = f"a journal must be of version {OLDEST_READ} to {SCHEMA}; this one is {age}: {way}, or {BEGIN_ANEW}"
+        raise InputError(rule, value=str(version), place=str(path))
     _check_columns(database, path, version)
 
 

@@ -1,0 +1,53 @@
+"""A new `eunomia serve` ends the launcher that a killed one left."""
+
+import fcntl
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from eunomia_appmaster.node.orphaned_launcher import end_orphaned
+
+HOLDER = """
+import fcntl, os, sys, time
+lock = open(sys.argv[1], "w")
+fcntl.flock(lock, fcntl.LOCK_EX)
+lock.write(sys.argv[2] if len(sys.argv) > 2 else str(os.getpid()))
+lock.flush()
+print("held", flush=True)
+time.sleep(600)
+"""
+
+
+@contextmanager
+def _holder(lock: Path, *pid: int) -> Iterator["subprocess.Popen[bytes]"]:
+    command = [sys.executable, "-c", HOLDER, str(lock), *map(str, pid)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield process
+        process.kill()
+
+
+def test_the_holder_of_a_nodes_lock_gets_a_hangup_even_if_it_was_stopped(tmp_path: Path) -> None:
+    with _holder(tmp_path / "lock") as process:
+        process.send_signal(signal.SIGSTOP)
+        end_orphaned(tmp_path)
+        assert process.wait(60) == -signal.SIGHUP
+        with (tmp_path / "lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_a_process_that_only_stands_in_the_lock_file_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "held").mkdir()
+    with subprocess.Popen(["sleep", "600"]) as other:
+        (tmp_path / "lock").write_text(str(other.pid))
+        end_orphaned(tmp_path)  # a lock that nothing holds
+        end_orphaned(tmp_path / "none")
+        with _holder(tmp_path / "held" / "lock", other.pid) as process:
+            end_orphaned(tmp_path / "held")  # its holder is another than the file says
+            assert process.poll() is None
+        assert other.poll() is None
+        other.kill()
