@@ -322,6 +322,30 @@ def test_only_the_app_masters_that_ended_last_are_remembered(tmp_path: Path, mon
     assert left == ["bob.json", "bob.json.old", "cid.json", "cid.json.old"]
 
 
+def test_an_app_master_that_ended_long_ago_is_forgotten_once_the_arbiter_has_acknowledged_its_end(
+    tmp_path: Path,
+) -> None:
+    node = Node(tmp_path, NODE, local_machine.detect(1, use_gpus=False))
+    node.secret = SECRET
+    command = [sys.executable, "-c", ""]
+
+    async def run() -> list[str]:
+        containers = Containers(node, ZygoteClient(node.folder, enabled=False))
+        masters = app_masters.AppMasters(node, containers, "127.0.0.1:1", keep_seconds=60.0)
+        masters.registered.set()
+        for app in ("ana", "bob", "cid"):
+            masters.start(pb.AppMasterOrder(app=app, attempt=1, command=command, folder=str(tmp_path)))
+        while any(master.status.state != pb.APP_MASTER_COMPLETED for master in masters):
+            await asyncio.sleep(0.01)
+        for master in masters:
+            master.status.ended_at -= 3600.0 if master.order.app != "cid" else 0.0
+        masters.forget(lambda ended: ended.app != "bob")
+        return [master.order.app for master in masters]
+
+    assert asyncio.run(asyncio.wait_for(run(), 60.0)) == ["bob", "cid"]
+    assert not (node.folder / "app_masters" / "ana.json").exists()
+
+
 def masters_of(node: Node, *, pause_seconds: float = 0.01) -> app_masters.AppMasters:
     """App masters of a launcher that starts now, with what an earlier one left."""
     containers = Containers(node, ZygoteClient(node.folder, enabled=False))

@@ -95,7 +95,9 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument(
         "--restart-pause-seconds", type=float, default=1.0, help="before an app master's first restart"
     )
-    options.add_argument("--keep-seconds", type=float, default=3600.0, help="how long ended containers are remembered")
+    options.add_argument(
+        "--keep-seconds", type=float, default=3600.0, help="how long ended containers and app masters are remembered"
+    )
     options.add_argument("--stop-seconds", type=float, default=10.0, help="grace of containers when the launcher ends")
     options.add_argument(
         "--stall-grace-seconds", type=float, default=DEFAULT_GRACE_SECONDS, help="grace of what has stalled"
@@ -138,6 +140,7 @@ async def run(options: argparse.Namespace, *, system: System = MACHINE) -> None:
         containers,
         options.arbiter,
         pause_seconds=options.restart_pause_seconds,
+        keep_seconds=options.keep_seconds,
         stalls=stalls,
         reaches=access.environment,
     )

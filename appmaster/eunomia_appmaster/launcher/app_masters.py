@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import structlog
@@ -142,8 +142,8 @@ class AppMasters:
         node: the machine of the app masters.
         containers: runs them.
         arbiter: its address, passed to each app master.
-        pause_seconds: before the first restart; doubles with each attempt that ends soon, up to
-            ``MOST_PAUSE_SECONDS``.
+        pause_seconds: before the first restart; with each attempt that ends soon twice as long, to a limit.
+        keep_seconds: how long the record of one that has ended is kept.
         stalls: ends those that hang.
         reaches: returns the variables with which app masters here reach the arbiter, in addition to its address.
     """
@@ -155,6 +155,7 @@ class AppMasters:
         arbiter: str,
         *,
         pause_seconds: float = 1.0,
+        keep_seconds: float = 3600.0,
         stalls: Stalls | None = None,
         reaches: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
@@ -164,6 +165,7 @@ class AppMasters:
         self._arbiter = arbiter
         self._reaches = reaches
         self._pause_seconds = pause_seconds
+        self._keep_seconds = keep_seconds
         self.draining = False
         """Whether this launcher was ordered to end, so that it starts nothing more."""
         self.registered = asyncio.Event()
@@ -320,7 +322,7 @@ class AppMasters:
             await self._pause(master)
         self._changed(master, pb.APP_MASTER_COMPLETED)
         log.info("app_master.completed", app=master.order.app, attempt=master.status.attempt)
-        self._forget_oldest()
+        self._drop(sorted(self._ended(), key=lambda one: one.status.ended_at)[:-MOST_ENDED])
 
     def _suspend(self, master: AppMasterRecord, said: str) -> None:
         """Suspend an app master that has ended by itself too often; ``said``: the last line of its log."""
@@ -344,11 +346,16 @@ class AppMasters:
         elif before and not why:
             master.hurried.set()
 
-    def _forget_oldest(self) -> None:
-        """Drop the app master that ended longest ago, with its record."""
-        ended = [master for master in self if master.status.state == pb.APP_MASTER_COMPLETED]
-        ended.sort(key=lambda master: master.status.ended_at)
-        for master in ended[:-MOST_ENDED]:
+    def forget(self, is_acknowledged: Callable[[pb.AppMasterStatus], bool]) -> None:
+        """Drop, with its record, each app master that ended long ago and whose end the arbiter has acknowledged."""
+        before = self._node.system.unix_time() - self._keep_seconds
+        self._drop([one for one in self._ended() if one.status.ended_at < before and is_acknowledged(one.status)])
+
+    def _ended(self) -> list[AppMasterRecord]:
+        return [one for one in self if one.status.state == pb.APP_MASTER_COMPLETED]
+
+    def _drop(self, masters: Iterable[AppMasterRecord]) -> None:
+        for master in masters:
             del self._all[master.order.app]
             master.drop()
 

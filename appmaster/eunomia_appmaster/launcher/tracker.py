@@ -311,6 +311,7 @@ class Tracker:
             )
         for master in news.app_masters:
             self._acknowledged[_key(master)] = max(master.version, self._acknowledged.get(_key(master), 0))
+        self._app_masters.forget(lambda ended: self._acknowledged.get(_key(ended), -1) >= ended.version)
         known = self._versions()
         self._acknowledged = {key: version for key, version in self._acknowledged.items() if key in known}
 
