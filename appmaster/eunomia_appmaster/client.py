@@ -1,6 +1,7 @@
 """A client of the arbiter, for commands and programs."""
 
 import os
+import stat
 import time
 import uuid
 from collections.abc import Callable, Sequence
@@ -462,8 +463,11 @@ def _text(path: Path, what: str) -> str:
         InputError: there is none, it is a folder, too large, or no text in UTF-8.
     """
     try:
-        check_size(path.stat().st_size, what, place=path.name)
-        return path.read_text(encoding="utf-8")
+        state = path.stat()
+        if not stat.S_ISREG(state.st_mode) and not stat.S_ISDIR(state.st_mode):  # it may have no end, or never answer
+            raise InputError(f"{what} must be a file", value="a device or a pipe", place=str(path))
+        check_size(state.st_size, what, place=path.name)
+        return path.read_text(encoding="utf-8-sig")  # a byte order mark is no part of the text
     except FileNotFoundError:
         raise InputError(f"{what} must exist", value="no file of this name", place=str(path)) from None
     except IsADirectoryError:

@@ -146,7 +146,7 @@ def test_python_in_a_command_is_the_submitters_interpreter(folder: Path, tmp_pat
         (
             'name = "resnet"',
             'name = "../etc"',
-            "name must be 1 to 64 letters, digits, dots, dashes or underscores, the first no sign, "
+            "name must be 1 to 64 letters, digits, dots, dashes or underscores, and begin with a letter or digit, "
             'but got "../etc" (resnet.toml, [app].name)',
         ),
         (
@@ -185,8 +185,14 @@ def test_python_in_a_command_is_the_submitters_interpreter(folder: Path, tmp_pat
         (
             "slots = 2",
             'slots = 2\nenv = { EUNOMIA_JOB = "x" }',
-            'env must name variables that are not set by the launcher, "EUNOMIA_JOB" is none, '
+            "env must not have EUNOMIA_JOB, which the launcher sets, "
             "but got {'EUNOMIA_JOB': 'x'} (resnet.toml, [job].env)",
+        ),
+        (
+            "slots = 2",
+            'slots = 2\nenv = { RANK = "0", "A-B" = "x", C = 1 }',
+            "env must not have RANK, which the launcher sets; env must name variables of letters, digits and "
+            'underscores, not "A-B"; env must give C a text in quotes, but got',
         ),
         (
             "--lr 0.1",

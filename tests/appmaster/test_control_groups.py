@@ -169,6 +169,18 @@ def test_version_2_takes_the_group_that_a_service_manager_delegates(machine: Pat
     assert not (unit / "eunomia-service/cgroup.subtree_control").exists()
 
 
+def test_version_2_without_a_controller_is_refused_unless_killing_alone_is_asked_for(machine: Path) -> None:
+    _mounted(machine, UNIFIED_MOUNTS, "0::/session.scope\n")
+    own = machine / "sys/fs/cgroup/session.scope"
+    _files(own, "cgroup.events", "cgroup.subtree_control", "cgroup.controllers", "cgroup.procs")
+    with pytest.raises(InputError, match=r"none of cpu, memory, pids is delegated .*--control-groups kill accepts"):
+        choose(machine / "state", "v2", root=machine)
+    for wanted in ("kill", "auto"):
+        groups = choose(machine / "state", wanted, root=machine)
+        assert (groups.kind, "kill alone" in groups.describe()) == ("v2", True)
+        groups.close()
+
+
 def test_version_2_does_not_move_processes_of_others(machine: Path) -> None:
     _mounted(machine, UNIFIED_MOUNTS, "0::/session.scope\n")
     own = machine / "sys/fs/cgroup/session.scope"

@@ -72,7 +72,7 @@ def test_cpus_and_memory_of_a_machine_are_those_that_its_processes_may_use(
 def test_a_machine_without_gpus_has_cpu_slots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local_machine.socket, "gethostname", lambda: "box7.example.org")
     machine = detect(use_gpus=False, root=tree(tmp_path))
-    said = "local: box7, no GPU found, so 4 cpu slots of 0.5 CPUs each, 7.6 GiB (--slots N changes it)"
+    said = "local: box7, no GPU found, so 4 cpu slots of 0.5 CPUs each, 7.6 GiB in all (--slots N changes it)"
     assert machine.describe() == said
     assert [slot.index for slot in machine.slots] == [0, 1, 2, 3]
     assert {(slot.gpu_type, slot.uuid) for slot in machine.slots} == {("cpu", "")}

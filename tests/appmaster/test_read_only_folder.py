@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from eunomia import cli
+from eunomia.errors import InputError
 from eunomia_appmaster.node.writable import check_writable
 
 ORDINARY = 65534
@@ -62,3 +63,9 @@ def test_a_folder_that_can_be_written_or_made_is_accepted(tmp_path: Path) -> Non
     check_writable(tmp_path)
     check_writable(tmp_path / "new" / "folder")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_in_the_place_of_a_state_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("")
+    with pytest.raises(InputError, match="a state folder must be a folder, but got a file"):
+        check_writable(tmp_path / "state")

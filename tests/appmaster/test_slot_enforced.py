@@ -30,7 +30,7 @@ _spec.loader.exec_module(lab_module)
 eventually, lab, alive = lab_module.eventually, lab_module.lab, lab_module.alive
 
 SECONDS = f"6{os.getpid()}"  # an argument by which this test knows its processes
-KINDS = ("v2", "v1", "none")
+KINDS = ("v2", "kill", "v1", "none")
 Labs = Callable[..., Any]
 
 SHEPHERD_KILLER = """

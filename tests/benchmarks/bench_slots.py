@@ -29,7 +29,7 @@ from eunomia_appmaster.node.control_groups import ControlGroup, ControlGroups, G
 APPMASTER = Path(__file__).parent.parent / "appmaster"
 BUSY = "while True: pass"
 PACES = ((1.0, 0.5), (0.5, 0.5), (0.35, 0.25), (0.25, 0.1))
-KINDS = ("v2", "v1", "none")
+KINDS = ("v2", "kill", "v1", "none")
 
 
 def main() -> None:

@@ -36,7 +36,9 @@ MOST_STEPS = 2**53
 def _name(what: str) -> BeforeValidator:
     def check(given: object) -> object:
         if not isinstance(given, str) or not NAME.fullmatch(given):
-            raise ValueError(f"{what} must be 1 to 64 letters, digits, dots, dashes or underscores, the first no sign")
+            raise ValueError(
+                f"{what} must be 1 to 64 letters, digits, dots, dashes or underscores, and begin with a letter or digit"
+            )
         return given
 
     return BeforeValidator(check)
@@ -133,12 +135,21 @@ def _milestones(given: object) -> object:
 def _env(given: object) -> object:
     if not isinstance(given, dict):
         raise ValueError('env must be a table of variables, such as { OMP_NUM_THREADS = "1" }')
-    for variable, setting in given.items():
-        if not VARIABLE.fullmatch(variable) or OWN_VARIABLES.fullmatch(variable):
-            raise ValueError(f'env must name variables that are not set by the launcher, "{variable}" is none')
-        if not isinstance(setting, str) or "\0" in setting:
-            raise ValueError(f"env must give {variable} a text in quotes")
+    rules = [rule for variable, setting in given.items() if (rule := _env_rule(variable, setting))]
+    if rules:
+        raise ValueError("; ".join(rules))
     return given
+
+
+def _env_rule(variable: str, setting: object) -> str:
+    """Return what is wrong with a variable; empty: nothing."""
+    if not VARIABLE.fullmatch(variable):
+        return f'env must name variables of letters, digits and underscores, not "{variable}"'
+    if OWN_VARIABLES.fullmatch(variable):
+        return f"env must not have {variable}, which the launcher sets"
+    if not isinstance(setting, str) or "\0" in setting:
+        return f"env must give {variable} a text in quotes"
+    return ""
 
 
 # -- the tables of the file

@@ -89,7 +89,7 @@ class LauncherFlags(BaseModel):
     cpu_only: Annotated[bool, typer.Option("--cpu-only", help="CPU slots even where there are GPUs.")] = False
     control_groups: Annotated[
         str,
-        typer.Option("--control-groups", metavar="KIND", help="Groups that enforce slots: auto, v2, v1 or none."),
+        typer.Option("--control-groups", metavar="KIND", help="Groups that enforce slots: auto, v2, v1, kill or none."),
     ] = "auto"
     foreign_gpus: Annotated[
         str, typer.Option("--foreign-gpus", metavar="WHAT", help="About a worker on another slot's GPU: warn or end.")

@@ -46,7 +46,7 @@ class ServeFlags(BaseModel):
     ] = ""
     control_groups: Annotated[
         str,
-        typer.Option("--control-groups", metavar="KIND", help="Groups that enforce slots: auto, v2, v1 or none."),
+        typer.Option("--control-groups", metavar="KIND", help="Groups that enforce slots: auto, v2, v1, kill or none."),
     ] = "auto"
     slot_processes: Annotated[
         int, typer.Option("--slot-processes", metavar="N", min=16, help="Processes and threads of one worker's group.")

@@ -115,7 +115,7 @@ def more_lines(answer: pb.MoreTrialsResponse, trials: int) -> list[str]:
 
 def _read_stdin() -> str:
     try:
-        return sys.stdin.buffer.read().decode("utf-8")
+        return sys.stdin.buffer.read().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError("an app file must be readable text", value=str(error), place="stdin") from error
 

@@ -79,7 +79,7 @@ class LocalMachine:
         if self.slots[0].gpu_type == CPU_TYPE:
             count, each = len(self.slots), _short(self.slots[0].cpus, 2)
             slots = f"{count} cpu slot{'s' if count > 1 else ''} of {each} CPU{'' if each == '1' else 's'} each"
-            return f"local: {self.host}, no GPU found, so {slots}, {memory} (--slots N changes it)"
+            return f"local: {self.host}, no GPU found, so {slots}, {memory} in all (--slots N changes it)"
         types = Counter(slot.gpu_type for slot in self.slots)
         gpus = " and ".join(f"{count}x{gpu_type}" for gpu_type, count in types.items())
         islands = len({slot.island for slot in self.slots})

@@ -29,6 +29,8 @@ def check_writable(state: Path) -> None:
 def _folders(state: Path) -> Iterator[Path]:
     """Yield the folders in which processes of Eunomia replace files; of a new state folder, the one to make it in."""
     try:
+        if state.exists() and not state.is_dir():
+            raise InputError("a state folder must be a folder", value="a file", place=str(state))
         if not state.is_dir():
             yield next(above for above in state.resolve().parents if above.is_dir())
             return

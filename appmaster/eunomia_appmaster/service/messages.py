@@ -136,7 +136,7 @@ def _added(app: str, added: pb.JobAdded) -> JobAdded:
         value = f"{added.least} to {added.most}"
         raise InputError("a gang must be at least 1, least at most most", value=value, place=added.job[:100])
     if added.HasField("kind") and not KIND.fullmatch(added.kind):
-        rule = "a kind must be 1 to 64 letters, digits, dots, dashes or underscores, the first no sign"
+        rule = "a kind must be 1 to 64 letters, digits, dots, dashes or underscores, and begin with a letter or digit"
         raise InputError(rule, value=f'"{added.kind[:100]}"', place=added.job[:100])
     return JobAdded(
         job=own_job(app, added.job),

@@ -12,7 +12,9 @@ from eunomia_appmaster.node.control_groups.mounts import Trees, find
 from eunomia_appmaster.node.control_groups.version1 import Version1Groups
 from eunomia_appmaster.node.control_groups.version2 import Version2Groups
 
-KINDS: Final = ("auto", "v2", "v1", "none")
+KILL: Final = "kill"
+"""Groups of version 2 that end a slot's processes together, and may have no controller."""
+KINDS: Final = ("auto", "v2", "v1", KILL, "none")
 _TRIED = GroupLimits(cpus=0.1, memory_bytes=64 << 20, processes=64)
 
 
@@ -45,7 +47,7 @@ def _chosen(state: Path, wanted: str, root: Path) -> ControlGroups:
     refusals = []
     for kind in _candidates(trees) if wanted == "auto" else (wanted,):
         try:
-            return _tried(kind, trees, name)
+            return _tried(kind, trees, name, limits=wanted == "v2")
         except OSError as error:
             refusals.append(f"{kind}: {error.strerror}: {error.filename}" if error.filename else f"{kind}: {error}")
     why = "; ".join(refusals) or "none is mounted"
@@ -68,9 +70,15 @@ def _has_controllers(unified: Path) -> bool:
     return bool(set((read(unified / "cgroup.controllers") or "").split()) & set(CONTROLLERS))
 
 
-def _tried(kind: str, trees: Trees, name: str) -> ControlGroups:
+def _tried(kind: str, trees: Trees, name: str, *, limits: bool) -> ControlGroups:
+    """Return groups in which a group could be made; ``limits``: they must have a controller, too."""
     groups = _of(kind, trees, name)
     try:
+        if limits and not groups.controllers:
+            raise OSError(
+                f"none of {', '.join(CONTROLLERS)} is delegated to the group of this process (systemd: Delegate=yes), "
+                f"so no slot has a limit; --control-groups {KILL} accepts that"
+            )
         groups.make(f"trial@{os.getpid()}", _TRIED).remove()
     except OSError:
         groups.close()
@@ -79,7 +87,7 @@ def _tried(kind: str, trees: Trees, name: str) -> ControlGroups:
 
 
 def _of(kind: str, trees: Trees, name: str) -> ControlGroups:
-    if kind == "v2":
+    if kind in ("v2", KILL):
         if trees.unified is None:
             raise FileNotFoundError(2, "no tree of version 2 is mounted")
         return Version2Groups(trees.unified, name)
