@@ -78,7 +78,7 @@ def save(path: Path) -> list[str]:
     with Journal.open(path) as journal:
         marks = Marks(journal, path.with_name(MARK))
         if (loss := marks.lost()) is not None:
-            marks.accept(loss, loss.words())
+            marks.accept(loss, loss.words(), logged=False)
         marks.close()
     return [*words(path, done), *try_recovery(path).lines()]
 

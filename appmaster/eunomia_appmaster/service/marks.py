@@ -165,18 +165,20 @@ class Marks:
             return (kept.history, kept.step) > (here.history, here.step)
         return _UNKNOWN not in (kept.sum, here.sum) and kept.sum != here.sum
 
-    def accept(self, loss: Loss, what: str) -> None:
+    def accept(self, loss: Loss, what: str, *, logged: bool = True) -> None:
         """Journal a loss; from then on the steps have a new history, and older marks do not count.
 
         Args:
             loss: see ``lost``.
             what: the loss in words.
+            logged: whether the log says it; a command that names the losses itself does not need it.
         """
         self._history = max(self._history, loss.mark.history) + 1
         at = self._system.unix_time()
         noted = {"history": self._history, "what": what, "step": loss.mark.step, "last": loss.last, "at": at}
         self._journal.note(Note(kind=LOSS, key=str(self._history), value=noted))
-        log.warning("journal.loss_accepted", what=what)
+        if logged:
+            log.warning("journal.loss_accepted", what=what)
         self.follow()
 
     def close(self) -> None:
