@@ -176,6 +176,7 @@ ROLES: Final = {
     },
     "writer": {
         "store/writers.py": {
+            "cause",
             "close_app",
             "count",
             "drop_app",

@@ -1,14 +1,13 @@
 """Resolves a profile: checks and makes its plugins, binds them to stages, and writes the result as text."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
 import pluggy
 
 from eunomia.contract.contracts import Contract
-from eunomia.contract.memos import Memo
-from eunomia.contract.stages import ExplainStage, RefineStage, Rounds, Stages
+from eunomia.contract.stages import Rounds, Stages
 from eunomia.errors import EunomiaError, InputError, InputErrors
 from eunomia.hookspecs import Hooks
 from eunomia.platform.checking import NAME, bind, hooks_of
@@ -90,31 +89,10 @@ class Cast:
 
     def stages(self) -> Stages:
         """Bind the hooks."""
-        named = {stage: self.tree["stages"][stage.value] for stage in SINGLE_STAGES}
-        refiners = [self._bound(name, "eunomia_refine") for name in self._refiners()]
-        explain = {name: bind(plugin, "eunomia_explain") for name, plugin in self.made.items()}
-        elasticity, valuation, allocation, placement = named.values()
-        return Stages(
-            profile=self.name,
-            elasticity=self._bound(elasticity, "eunomia_elasticity"),
-            valuation=self._bound(valuation, "eunomia_valuation"),
-            allocation=self._bound(allocation, "eunomia_allocation"),
-            placement=self._bound(placement, "eunomia_placement"),
-            refiners=tuple(_present(refiners)),
-            offer=self._bound(allocation, "eunomia_offer"),
-            triggers=self._bound(allocation, "eunomia_triggers"),
-            names=named,
-            refiner_names=tuple(self._refiners()),
-            contracts={stage: getattr(self.made[name], "contracts", {}) for stage, name in named.items()},
-            explain=_explainers(explain),
-            rounds=self.rounds,
-            memo_types=tuple(self._memo_types()),
-            needs=frozenset().union(*(step.contract.needs for step in self.steps())),
-        )
-
-    def _bound(self, name: str, hook: str) -> Any:
-        call = bind(self.made[name], hook)
-        return traced(name, hook, call) if call is not None and is_tracing() else call
+        chosen = {stage: self.tree["stages"][stage.value] for stage in SINGLE_STAGES}
+        plugins = {stage: (name, self.made[name]) for stage, name in chosen.items()}
+        refiners = [(name, self.made[name]) for name in self._refiners()]
+        return bound_stages(self.name, plugins, refiners, self.made.items(), self.rounds)
 
     def lines(self) -> Iterable[tuple[str, str]]:
         """Yield the resolved profile, line by line, with origins."""
@@ -233,11 +211,6 @@ class Cast:
         except EunomiaError as error:
             self.errors.append(InputError(error.rule, value=error.value, place=place))
 
-    def _memo_types(self) -> Iterable[tuple[str, Stage, type[Memo]]]:
-        for name, plugin in self.made.items():
-            for stage, kind in getattr(plugin, "memo_types", {}).items():
-                yield name, stage, kind
-
     def _others(self, stage: Stage, suits: Callable[[Contract], bool]) -> list[str]:
         """Return plugins that answer a stage with a suitable contract, made with default options."""
         found = []
@@ -263,9 +236,46 @@ def _place_of_option(merged: Merged, plugin: str, path: tuple[str, ...]) -> str:
     return merged.place(("plugins", plugin, *path)) if path else merged.table_place(("plugins", plugin))
 
 
-def _present(refiners: Iterable[RefineStage | None]) -> Iterable[RefineStage]:
-    return (refiner for refiner in refiners if refiner is not None)
+def bound_stages(
+    profile: str,
+    plugins: Mapping[Stage, tuple[str, Any]],
+    refiners: Sequence[tuple[str, Any]],
+    made: Iterable[tuple[str, Any]],
+    rounds: Rounds,
+) -> Stages:
+    """Bind the hooks of plugins to stages.
 
+    Args:
+        profile: its name.
+        plugins: by stage, the name and the instance of the plugin that implements it.
+        refiners: names and instances, in calling order.
+        made: all plugins of the profile; observers may explain too.
+        rounds: the profile's ``[rounds]``.
+    """
+    tracing, made = is_tracing(), list(made)
 
-def _explainers(bound: Mapping[str, ExplainStage | None]) -> dict[str, ExplainStage]:
-    return {name: call for name, call in bound.items() if call is not None}
+    def bound(named: tuple[str, Any], hook: str) -> Any:
+        call = bind(named[1], f"eunomia_{hook}")
+        return traced(named[0], f"eunomia_{hook}", call) if call is not None and tracing else call
+
+    asked = [*plugins.items(), *((Stage.REFINE, named) for named in refiners)]
+    explain = {name: bind(plugin, "eunomia_explain") for name, plugin in made}
+    return Stages(
+        profile=profile,
+        elasticity=bound(plugins[Stage.ELASTICITY], "elasticity"),
+        valuation=bound(plugins[Stage.VALUATION], "valuation"),
+        allocation=bound(plugins[Stage.ALLOCATION], "allocation"),
+        placement=bound(plugins[Stage.PLACEMENT], "placement"),
+        refiners=tuple(bound(named, "refine") for named in refiners),
+        offer=bound(plugins[Stage.ALLOCATION], "offer"),
+        triggers=bound(plugins[Stage.ALLOCATION], "triggers"),
+        names={stage: name for stage, (name, _) in plugins.items()},
+        refiner_names=tuple(name for name, _ in refiners),
+        contracts={stage: getattr(plugin, "contracts", {}) for stage, (_, plugin) in plugins.items()},
+        explain={name: call for name, call in explain.items() if call is not None},
+        rounds=rounds,
+        memo_types=tuple(
+            (name, stage, kind) for name, plugin in made for stage, kind in getattr(plugin, "memo_types", {}).items()
+        ),
+        needs=frozenset().union(*(contract_of(plugin, stage).needs for stage, (_, plugin) in asked)),
+    )

@@ -90,13 +90,7 @@ DEFAULT_PRESETS: Final = "eunomia_plugins.presets"
 GROUP: Final = "eunomia"
 """The entry-point group of third-party plugins."""
 
-STAGE_OF_HOOK: Final[Mapping[str, Stage]] = {
-    "eunomia_elasticity": Stage.ELASTICITY,
-    "eunomia_valuation": Stage.VALUATION,
-    "eunomia_allocation": Stage.ALLOCATION,
-    "eunomia_refine": Stage.REFINE,
-    "eunomia_placement": Stage.PLACEMENT,
-}
+STAGE_OF_HOOK: Final[Mapping[str, Stage]] = {f"eunomia_{stage.value}": stage for stage in Stage}
 
 
 class Status(Enum):

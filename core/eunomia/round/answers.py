@@ -1,16 +1,13 @@
 """Calls one stage of a profile; an exception or an answer of the wrong type becomes a fault of the stage's plugin."""
 
 import traceback
-from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
 from eunomia.contract.verdicts import Verdicts
 from eunomia.errors import EunomiaError
 from eunomia.units import Stage, Unit
-
-A = TypeVar("A")
 
 
 class StageVerdicts(NamedTuple):
@@ -39,23 +36,6 @@ class PlanError(EunomiaError):
     def __init__(self, stage: Stage, rule: str, *, value: str | None = None, place: str | None = None) -> None:
         super().__init__(rule, value=value, place=place)
         self.stage = stage
-
-
-def ask(plugin: str, stage: Stage, kind: type[A], call: Callable[..., A], *given: Any) -> A:
-    """Call a stage and return its answer.
-
-    Raises:
-        StageFaultError: the stage raised an exception, or its answer is not a ``kind``.
-    """
-    try:
-        answer = call(*given)
-    except StageFaultError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise fault_of(plugin, stage, error) from error
-    if not isinstance(answer, kind):
-        raise mistyped(plugin, stage, kind, answer)
-    return answer
 
 
 def fault_of(plugin: str, stage: Stage, error: BaseException) -> StageFaultError:

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from eunomia.contract.decisions import Decision, Fault, MemoChange
+from eunomia.contract.decisions import Decision, Fault, MemoChange, TransitionKind
 from eunomia.contract.events import Event
 from eunomia.contract.memos import Memo, read_memo
 from eunomia.contract.snapshot import Snapshot
@@ -20,14 +20,14 @@ from eunomia.round.round import Observer, Round, renewals
 from eunomia.round.show import check_queues, show
 from eunomia.round.strictness import is_strict
 from eunomia.round.timing import Timing, lease_of
-from eunomia.round.verdict_changes import verdicts_of
+from eunomia.round.verdict_changes import OUTRANKED, verdicts_of
 from eunomia.round.view import view_of
 from eunomia.store.saving import load_state, save_state
 from eunomia.store.state import State
 from eunomia.units import Cause, Scope, Seconds, Stage
 
 _put = object.__setattr__
-_WOKEN = frozenset({Cause.WAKE})
+_START, _WOKEN = TransitionKind.START, frozenset({Cause.WAKE})
 NO_CAUSES: frozenset[Cause] = frozenset()
 
 
@@ -232,11 +232,18 @@ class Arbiter:
         if made is not None:
             plan, opened = made.transitions, made.opened is not None
             by = "" if opened else serving.names[Stage.ALLOCATION]
+            verdicts, offer, index = made.verdicts, made.considered, state.waiting_jobs
+            known = plan != [] and not verdicts and offer is not None and offer.apps is None
+            known = known and index.default == (*OUTRANKED, by)  # then only jobs off that default hear of the round
+            for order in plan:
+                known = known and order.kind is _START and order.job is not None
+            if known and index.off_default:
+                known = {order.job for order in plan} >= {state.jobs.cells.id[row] for row in index.off_default}
             given = {
                 "offers": () if made.opened is None else (made.opened,),
                 "transitions": tuple(plan),
                 "renewals": tuple(made.renewals),
-                "waiting": verdicts_of(state, made.considered, made.verdicts, plan, by, opened=opened),
+                "waiting": () if known else verdicts_of(state, offer, verdicts, plan, by, opened=opened),
                 "starts_at": tuple([(state.jobs.cells.id[row], time) for row, time in made.starts_at]),
                 "records": tuple(made.tables),
                 "memos": tuple(made.memo_changes),

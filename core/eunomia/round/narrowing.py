@@ -12,46 +12,46 @@ from eunomia.contract.snapshot import Reported, Snapshot, SnapshotSource
 from eunomia.model.leases import Holdings
 from eunomia.model.ledger import Ledger
 from eunomia.model.workload import JobState
-from eunomia.store.state import State
 from eunomia.units import NONE, Ints, Rows
 
 C = TypeVar("C")
 T = TypeVar("T")
 
 
-def narrowed(state: State, seen: Snapshot, app: int) -> Snapshot:
+def narrowed(seen: Snapshot, app: int) -> Snapshot:
     """Narrow a snapshot to one app as row 0 of the only user, its jobs by arrival, and the GPUs that it holds."""
-    mine = np.array(sorted(state.owners.jobs_of.get(app, ())), dtype=np.int64)
-    jobs, row = state.by_arrival(mine), np.array([app])
+    jobs, row, reports, ledger = np.flatnonzero(seen.jobs.app == app), np.array([app]), seen.reports, seen.ledger
+    order = seen.jobs.arrived if seen.arrivals is None else seen.arrivals
+    jobs = jobs[np.argsort(order[jobs], kind="stable")]
     moved = {job: own for own, job in enumerate(jobs.tolist())}
-    table = _taken(state.jobs.shown, jobs, app=0)
+    table = _taken(seen.jobs, jobs, app=0)
     return Snapshot(
-        now=state.now,
-        round=state.counters.round,
-        version=state.counters.version,
+        now=seen.now,
+        round=seen.round,
+        version=seen.version,
         causes=seen.causes,
-        cluster=state.cluster,
-        users=_taken(state.users.shown, state.apps.live.user[row]),
-        apps=_taken(state.apps.shown, row, user=0),
+        cluster=seen.cluster,
+        users=_taken(seen.users, seen.apps.user[row]),
+        apps=_taken(seen.apps, row, user=0),
         jobs=table,
         active=np.flatnonzero(table.state != int(JobState.PAUSED)).astype(np.int32),
         active_apps=np.zeros(1, dtype=np.int32),
-        holdings=_holdings(state, app, moved),
+        holdings=_holdings(seen.holdings, app, moved),
         reports=Reported(
-            forecasts=_moved(state.reports.forecasts, {app: 0}),
-            measured=_moved(state.reports.measured, moved),
-            measured_at_others=_moved(state.reports.measured_at_others, moved),
-            coming_regimes=_moved(state.reports.coming_regimes, moved),
-            profiles=state.reports.profiles,
+            forecasts=_moved(reports.forecasts, {app: 0}),
+            measured=_moved(reports.measured, moved),
+            measured_at_others=_moved(reports.measured_at_others, moved),
+            coming_regimes=_moved(reports.coming_regimes, moved),
+            profiles=reports.profiles,
         ),
         ledger=Ledger(
-            jobs=_taken(state.job_ledger, jobs),
-            apps=_taken(state.app_ledger, row),
-            adaptations=_moved(state.reports.adaptations, moved),
+            jobs=_taken(ledger.jobs, jobs),
+            apps=_taken(ledger.apps, row),
+            adaptations=_moved(ledger.adaptations, moved),
         ),
         memos=Memos({}),
-        kinds=tuple(state.names.kinds),
-        source=SnapshotSource(seed=state.counters.seed),
+        kinds=seen.kinds,
+        source=SnapshotSource(seed=seen.source.seed),
         needs=seen.needs,
     )
 
@@ -69,9 +69,8 @@ def _taken(table: C, rows: Ints | Rows, **instead: int) -> C:
     return _sealed(type(table), columns)
 
 
-def _holdings(state: State, app: int, moved: dict[int, int]) -> Holdings:
+def _holdings(held: Holdings, app: int, moved: dict[int, int]) -> Holdings:
     """One row per GPU; GPUs that the app does not hold are shown as free."""
-    held = state.holdings.live
     mine, free = np.flatnonzero(held.app == app), _all_free(held.app.size)
     if not mine.size:
         return free

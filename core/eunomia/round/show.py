@@ -114,7 +114,7 @@ class _StateIndex(Index):
         self.source = SnapshotSource(
             seed=state.counters.seed,
             find_changes=state.changes.since,
-            narrow=functools.partial(narrowed, state),
+            narrow=narrowed,
             find_service=state.service.lines,
             note_draw=functools.partial(count_draw, state),
         )

@@ -5,7 +5,7 @@ import math
 from eunomia.contract.contracts import Feature, Triggers
 from eunomia.contract.stages import DEFAULT_TRIGGERS, Stages
 from eunomia.model.cluster import Cluster
-from eunomia.round.answers import StageFaultError, ask
+from eunomia.round.answers import StageFaultError, fault_of, mistyped
 from eunomia.store.state import State
 from eunomia.store.writers import cause
 from eunomia.units import NEVER, Cause, Seconds, Stage
@@ -42,7 +42,12 @@ class Timing:
             declare, declared = self.stages.triggers, DEFAULT_TRIGGERS
             if declare is not None:
                 name = self.stages.names.get(Stage.ALLOCATION, Stage.ALLOCATION.value)
-                declared = ask(name, Stage.ALLOCATION, Triggers, declare, self.cluster)
+                try:
+                    declared = declare(self.cluster)
+                except (Exception, SystemExit) as error:
+                    raise fault_of(name, Stage.ALLOCATION, error) from error
+                if not isinstance(declared, Triggers):
+                    raise mistyped(name, Stage.ALLOCATION, Triggers, declared)
             self.known = self.stages.rounds.triggers(declared)
         return self.known
 

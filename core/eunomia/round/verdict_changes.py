@@ -19,7 +19,7 @@ from eunomia.store.state import STAGE_NUMBER, STAGES, State
 from eunomia.units import NONE, Rows, Stage, Unit
 
 _ALLOCATION = Stage.ALLOCATION
-_OUTRANKED = int(Reason.OUTRANKED), STAGE_NUMBER[_ALLOCATION]
+OUTRANKED = int(Reason.OUTRANKED), STAGE_NUMBER[_ALLOCATION]
 _REASONS = {int(reason): reason for reason in Reason}
 _UNTIL_CLOSED = int(Reason.AWAITING_ROUND), STAGE_NUMBER[Stage.VALUATION]
 
@@ -62,7 +62,7 @@ def verdicts_of(
     if fault is not None:
         default = int(Reason.PLUGIN_FAULT), STAGE_NUMBER[fault.stage or _ALLOCATION], fault.plugin
     elif offer is not None:
-        default = (*_UNTIL_CLOSED, "") if opened else (*_OUTRANKED, allocator)
+        default = (*_UNTIL_CLOSED, "") if opened else (*OUTRANKED, allocator)
     if default is not None and default != index.default:
         index.compare_with(default)
     look_at = stopped if default is None else stopped | index.off_default

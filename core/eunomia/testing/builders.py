@@ -7,7 +7,6 @@ menus = fixed.eunomia_elasticity(town.snapshot(now=60.0))
 """
 
 from collections.abc import Sequence
-from dataclasses import fields
 from typing import Any, Self
 
 import numpy as np
@@ -23,6 +22,7 @@ from eunomia.model.forecasts import Forecast
 from eunomia.model.leases import GpuState, Holdings
 from eunomia.model.ledger import AppLedger, JobLedger, Ledger
 from eunomia.model.workload import Apps, Jobs, JobState, Users
+from eunomia.round.narrowing import narrowed
 from eunomia.units import (
     NEVER,
     NONE,
@@ -260,10 +260,7 @@ class World:
             ledger=Ledger(jobs=self._job_ledger.view, apps=self._app_ledger.view, adaptations=dict(self._adaptations)),
             memos=Memos(self._memos),
             kinds=tuple(self._kinds),
-            source=SnapshotSource(
-                seed=self.seed,
-                narrow=lambda _, app: self._only(app).snapshot(now, causes=causes, round=round),
-            ),
+            source=SnapshotSource(seed=self.seed, narrow=narrowed),
             needs=self._needs,
         )
 
@@ -303,35 +300,3 @@ class World:
 
     def _capacity(self, up: "np.ndarray[Any, np.dtype[np.bool_]]") -> Ints:
         return np.bincount(self.cluster.gpu_type[up], minlength=len(self.cluster.gpu_types)).astype(np.int64)
-
-    def _only(self, app: int) -> "World":
-        """Return the world that the app's master sees: its app as row 0, its jobs, no other holders."""
-        own = World(self.cluster, seed=self.seed)
-        name = str(self._apps.live.id[app])
-        own.app(
-            name,
-            user=str(self._users.live.id[self._apps.live.user[app]]),
-            weight=float(self._apps.live.weight[app]),
-            arrived=float(self._apps.live.arrived[app]),
-            forecast=self._forecasts.get(app),
-            contention=float(self._app_ledger.live.contention[app]),
-        )
-        own._kinds, own._needs = dict(self._kinds), self._needs
-        moved: dict[int, int] = {NONE: NONE}
-        for row in np.flatnonzero(self._jobs.live.app[: self._jobs.used] == app).tolist():
-            columns: dict[str, Any] = {field.name: getattr(self._jobs.live, field.name)[row] for field in fields(Jobs)}
-            moved[row] = own._jobs.add(**{**columns, "app": 0})
-            own._job_ledger.add(received=self._job_ledger.live.received[row])
-            own._job_rows[str(columns["id"])] = moved[row]
-            if row in self._measured:
-                own._measured[moved[row]] = self._measured[row]
-            if row in self._adaptations:
-                own._adaptations[moved[row]] = self._adaptations[row]
-            if row in self._coming:
-                own._coming[moved[row]] = self._coming[row]
-        for gpu in np.flatnonzero(self._holdings.live.app == app).tolist():
-            for field in fields(Holdings):
-                getattr(own._holdings.live, field.name)[gpu] = getattr(self._holdings.live, field.name)[gpu]
-            own._holdings.live.app[gpu] = 0
-            own._holdings.live.job[gpu] = moved[int(self._holdings.live.job[gpu])]
-        return own

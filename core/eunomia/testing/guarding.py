@@ -14,13 +14,6 @@ from eunomia.contract.valuations import BySize, F, Valuations
 from eunomia.platform.checking import SPECS
 from eunomia.units import SizeUnit, Stage
 
-HOOKS: Mapping[Stage, str] = {
-    Stage.ELASTICITY: "eunomia_elasticity",
-    Stage.VALUATION: "eunomia_valuation",
-    Stage.ALLOCATION: "eunomia_allocation",
-    Stage.REFINE: "eunomia_refine",
-    Stage.PLACEMENT: "eunomia_placement",
-}
 SMALL = 4096
 """Bytes up to which a column is copied; a larger one is hashed."""
 
@@ -75,11 +68,11 @@ class Guard:
         """Return the same stages, with all calls recorded."""
         names = stages.names
         wrapped: dict[str, Any] = {
-            stage.value: self._watched(HOOKS[stage], stage, names[stage], getattr(stages, stage.value))
+            stage.value: self._watched(f"eunomia_{stage.value}", stage, names[stage], getattr(stages, stage.value))
             for stage in (Stage.ELASTICITY, Stage.VALUATION, Stage.ALLOCATION, Stage.PLACEMENT)
         }
         wrapped["refiners"] = tuple(
-            self._watched(HOOKS[Stage.REFINE], Stage.REFINE, name, refine)
+            self._watched("eunomia_refine", Stage.REFINE, name, refine)
             for name, refine in zip(stages.refiner_names, stages.refiners, strict=True)
         )
         allocation = names[Stage.ALLOCATION]
