@@ -121,6 +121,10 @@ def test_all_jobs_of_an_app_are_explained_at_a_given_time(folder: Path) -> None:
     assert [(one.state, one.reason) for one in run_.explanations("b", 40.0)] == [("running", "")] * 2
 
 
+def test_a_running_job_is_shown_with_the_time_since_its_last_start(folder: Path) -> None:
+    assert [one.seconds for one in PastRun(folder).explanations("b", 40.0)] == [10.0] * 2
+
+
 def test_a_job_that_never_waited_is_shown_as_running_at_that_time(folder: Path) -> None:
     (said,) = PastRun(folder).explanations("a/0", 20.0)
     assert (said.state, said.reason, said.slots, said.iterations_done) == ("running", "", 3, 60.0)
@@ -134,6 +138,32 @@ def test_the_history_of_a_job_is_shown(folder: Path) -> None:
         (12.0, 30.0, "waiting", "outranked"),
         (30.0, 60.0, "running", ""),
     ]
+
+
+def test_the_history_of_a_suspended_app_names_the_suspension_and_its_cause(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    writer = Writer(tmp_path)
+    writer.submit(0.0, "a", 3)
+    quota = "the app's folder takes 2.00 GiB of disk, more than its quota of 1.00 GiB"
+    writer.step(10.0, JobPaused(job=JobId("a/0"), suspended=quota))
+    writer.step(12.0, JobResumed(job=JobId("a/0")))
+    writer.step(30.0, JobFinished(job=JobId("a/0")), AppFinished(app=AppId("a"), failed=False))
+    writer.journal.close()
+    spells = PastRun(tmp_path).history("a/0")
+    assert [(spell.start, spell.end, spell.state, spell.reason, spell.text) for spell in spells] == [
+        (0.0, 10.0, "running", "", ""),
+        (10.0, 12.0, "paused", "suspended", quota),
+        (12.0, 30.0, "running", "", ""),
+    ]
+    run(["explain", "a/0", "--history", "--run", str(tmp_path)])
+    assert f"suspended: {quota}" in capsys.readouterr().out
+    (said,) = PastRun(tmp_path).explanations("a/0", 11.0)
+    assert (said.reason, said.text, [way.text for way in said.frees]) == (
+        "suspended",
+        "Its app a is suspended.",
+        ["a goes on"],
+    )
 
 
 LEASE_ENDED = "the node's lease ends, since the arbiter does not answer"

@@ -30,7 +30,7 @@ from eunomia import (
     Verdicts,
     hookimpl,
 )
-from eunomia.contract.events import JobFailed, JobFinished, JobPaused, JobResumed, MachineLost, UserHeld
+from eunomia.contract.events import JobFailed, JobFinished, JobPaused, JobReported, JobResumed, MachineLost, UserHeld
 from eunomia.explain.explaining import past_waits
 from eunomia.explain.remedies import REMEDIES
 from eunomia.testing.assemble import assemble
@@ -502,6 +502,14 @@ CASES = {
         says="Its app b does not want it to run now.",
         plugin="",
     ),
+    "of a suspended app": Case(
+        build=build(comes("b", 1), happens(JobPaused(job=JobId("b/0"), suspended="its folder takes too much"))),
+        job="b/0",
+        reason=Reason.SUSPENDED,
+        frees=("resume",),
+        says="Its app b is suspended.",
+        plugin="",
+    ),
     "paused, without room": Case(
         build=build(comes("b", 1), happens(JobPaused(job=JobId("b/0"))), comes("a", 4)),
         job="b/0",
@@ -658,6 +666,13 @@ def test_pauses_and_failures_are_not_attributed_to_the_plugin_of_an_earlier_verd
     assert (why.reason, why.plugin, why.stage, why.starts_in) == (Reason.PAUSED_BY_APP, "", None, None)
     town.step(JobResumed(job=JobId("b/0")))
     assert town.explain("b/0").reason is not Reason.PAUSED_BY_APP
+
+
+def test_a_job_that_its_app_put_on_a_slot_is_known_with_its_start() -> None:
+    town = build(undivided, search("a", 1), after(5.0), site=lambda: lab("1x2 V100", themis()))()
+    town.divide("a", _0=(0,))
+    town.step(JobReported(job=JobId("a/0"), iterations_done=1.0, rate=1.0), at=9.0)
+    assert float(town.arbiter.view.verdict(town.row("a/0")).at) == 5.0
 
 
 def test_the_plugin_explains_its_own_verdict() -> None:

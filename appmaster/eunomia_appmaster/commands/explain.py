@@ -340,7 +340,7 @@ def _print_history(job: str, folder: Path | None, as_json: bool) -> None:
             duration(spell.start),
             "-" if spell.end is None else duration(spell.end - spell.start),
             spell.state,
-            spell.reason or spell.text or "-",
+            ": ".join(filter(None, [spell.reason, spell.text])) or "-",
             spell.plugin or "-",
         ]
         for spell in spells

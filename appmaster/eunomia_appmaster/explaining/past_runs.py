@@ -7,7 +7,7 @@ from pathlib import Path
 
 from eunomia.arbiter import Arbiter, ClusterView
 from eunomia.contract.decisions import Decision
-from eunomia.contract.events import AppArrived
+from eunomia.contract.events import AppArrived, JobPaused
 from eunomia.errors import InputError
 from eunomia.explain.explaining import Explainer
 from eunomia.journal.journal import Step, read_journal
@@ -117,13 +117,15 @@ class PastRun:
         """Return the periods of a job, or of each job of an app, in order.
 
         Those in which it held slots without a worker are ``interrupted``, as far as its app masters have noted them.
+        Those in which its app was suspended have the cause as text.
 
         Raises:
             InputError: there was no such job.
         """
-        seen = Spells()
-        for _, arbiter, _ in self._folded():
-            seen.take(arbiter.view, float(arbiter.view.now))
+        seen, causes = Spells(), dict[str, str]()
+        for step, (_, arbiter, _) in zip(self.steps, self._folded(), strict=True):
+            causes |= {event.job: event.suspended for event in step.events if isinstance(event, JobPaused)}
+            seen.take(arbiter.view, float(arbiter.view.now), causes)
         mine: dict[str, list[Spell]] = {}
         for spell in seen.spells:
             if _named(spell.job, name) and spell.end != spell.start:

@@ -1,10 +1,12 @@
 """Derives from the arbiter's state after each step how long each job was in one state for one reason."""
 
 import dataclasses
+from collections.abc import Mapping
 
 import numpy as np
 
 from eunomia.arbiter import ClusterView
+from eunomia.contract.verdicts import Reason
 from eunomia.model.workload import JobState
 from eunomia.units import Ints
 
@@ -24,7 +26,7 @@ class Spell:
         reason: empty: none.
         stage: the stage that gave the reason; empty: none did.
         plugin: the plugin of that stage; empty: none.
-        text: of ``interrupted``: why its workers ended; empty: not known.
+        text: of ``interrupted``: why its workers ended; of the reason ``suspended``: why its app is; empty: not known.
     """
 
     job: str
@@ -50,12 +52,13 @@ class Spells:
         self._open: dict[int, Spell] = {}
         self._seen: Ints = np.empty((5, 0), np.int64)
 
-    def take(self, view: ClusterView, at: float) -> None:
+    def take(self, view: ClusterView, at: float, suspensions: Mapping[str, str] | None = None) -> None:
         """Read the state after a step.
 
         Args:
             view: the arbiter's.
             at: time of the step in seconds, on the clock of the reader.
+            suspensions: by job, why its app was suspended last.
         """
         now = _columns(view)
         seen = self._seen
@@ -63,10 +66,10 @@ class Spells:
             self._seen = np.zeros_like(now)
             self._seen[:, : seen.shape[1]] = seen
         for row in np.flatnonzero((now != self._seen).any(axis=0)).tolist():
-            self._change(view, row, at)
+            self._change(view, row, at, suspensions or {})
         self._seen = now
 
-    def _change(self, view: ClusterView, row: int, at: float) -> None:
+    def _change(self, view: ClusterView, row: int, at: float, suspensions: Mapping[str, str]) -> None:
         old = self._open.get(row)
         new = _spell(view, row, at)
         if old is not None and new is not None and (old.job, old.said) == (new.job, new.said):
@@ -75,6 +78,8 @@ class Spells:
             old.end = at
             del self._open[row]
         if new is not None:
+            if new.reason == Reason.SUSPENDED.word:
+                new.text = suspensions.get(new.job, "")
             self._open[row] = new
             self.spells.append(new)
 

@@ -55,7 +55,7 @@ def unused(apps: Iterable[App], view: ClusterView, nodes: Nodes) -> Iterator[Gpu
         for job in view.jobs_of(row).tolist():
             waits = view.jobs.state[job] == JobState.WAITING
             if waits or (view.jobs.state[job] in _ON_GPUS and not busy.get(job, True)):
-                yield JobPaused(job=view.job_id(job))
+                yield JobPaused(job=view.job_id(job), suspended=app.why or SUSPENDED)
         idle = _idle(row, view, nodes)
         if idle:
             yield GpusReturned(app=AppId(app.name), gpus=idle)

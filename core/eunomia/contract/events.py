@@ -304,9 +304,11 @@ class JobsDivided:
 
 @value
 class JobPaused:
-    """The app does not want the job to run now."""
+    """The app does not want the job to run now, or the app is suspended."""
 
     job: JobId
+    suspended: str = ""
+    """Why the app is suspended; empty: it is not, and paused the job itself."""
 
 
 @value

@@ -39,6 +39,8 @@ class Reason(IntEnum):
     PLUGIN_FAULT = 17
     GPU_HOURS = 18
     """Its user has used up its GPU hours of the day."""
+    SUSPENDED = 19
+    """Its app is suspended, as beyond a limit of disk."""
 
     @property
     def word(self) -> str:

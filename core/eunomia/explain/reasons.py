@@ -136,5 +136,11 @@ SENTENCES: Final[Mapping[Reason, Words]] = {
         frees="Midnight UTC; the operator, by another limit.",
         said_by="the arbiter",
     ),
+    Reason.SUSPENDED: Words(
+        meaning="Its app is suspended: its folder is beyond a limit of disk, or its app master ended too often.",
+        sentence="Its app {app} is suspended.",
+        frees="Its app, by going on: once the cause is gone, or by `eunomia resume`.",
+        said_by="the arbiter",
+    ),
 }
 """A sentence for each reason; the text of a plugin follows it."""

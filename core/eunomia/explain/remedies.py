@@ -13,27 +13,9 @@ from eunomia.model.workload import JobState
 from eunomia.round.arbiter import Arbiter
 from eunomia.units import NONE, JobId
 
-REMEDIES = (
-    "lease_end",
-    "protection_end",
-    "release",
-    "gpus",
-    "order",
-    "cpus",
-    "memory",
-    "resume",
-    "pause_end",
-    "offer_end",
-    "round",
-    "plan",
-    "measured",
-    "machine_back",
-    "profile",
-    "fallback",
-    "division",
-    "text",
-    "nothing",
-)
+_ROOM = ("lease_end", "protection_end", "release", "gpus", "order", "cpus", "memory")
+_EVENTS = ("resume", "pause_end", "offer_end", "round", "plan", "measured", "machine_back", "profile", "fallback")
+REMEDIES = (*_ROOM, *_EVENTS, "division", "text", "nothing")
 """Possible values of ``Remedy.what``."""
 REMEDIES_SHOWN = 3
 AT_NEXT_ROUND = ", at the next round"
@@ -91,8 +73,9 @@ class Remedies:
         """Remedies that were tried and let the job start earlier than time alone does."""
         if self.reason is None:
             return ()
-        if self.reason is Reason.PAUSED_BY_APP:
-            return (Remedy(what="resume", text=f"{self.app} resumes it" + _then(self.trials.resumed(self.job))),)
+        if self.reason in (Reason.PAUSED_BY_APP, Reason.SUSPENDED):
+            text = f"{self.app} {'resumes it' if self.reason is Reason.PAUSED_BY_APP else 'goes on'}"
+            return (Remedy(what="resume", text=text + _then(self.trials.resumed(self.job))),)
         if self.reason in (Reason.BACKING_OFF, Reason.GPU_HOURS):
             again = float(self.state.jobs.live.ready_at[self.row]) - self.now
             text = "its pause ends"
@@ -241,7 +224,7 @@ class Remedies:
     def _timely(self, tried: Sequence[Remedy]) -> Iterable[Remedy]:
         """Remedies that come with time, without arrivals."""
         ahead = None if _SETTLED & {remedy.what for remedy in tried} else self.ahead
-        if ahead is None or self.reason in (Reason.AWAITING_RELEASE, Reason.PAUSED_BY_APP):
+        if ahead is None or self.reason in (Reason.AWAITING_RELEASE, Reason.PAUSED_BY_APP, Reason.SUSPENDED):
             return
         if self.state.open is not None and ahead.at <= (self.state.open.offer.closes_at or ahead.at):
             return  # the end of the offer is listed already

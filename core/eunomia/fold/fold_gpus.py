@@ -184,7 +184,7 @@ def _run(state: State, job: int, gpus: int) -> None:
     """Mark a job as running on this number of its app's GPUs from now on."""
     cells = state.jobs.cells
     since = state.now if math.isnan(cells.since[job]) else cells.since[job]
-    state.jobs.set(job, since=since, gpus=gpus, reason=0, starts=cells.starts[job] + 1)
+    state.jobs.set(job, since=since, gpus=gpus, reason=0, verdict_at=state.now, starts=cells.starts[job] + 1)
     move(state, job, JobState.RUNNING)
     state.touch(job=job)
 

@@ -79,7 +79,7 @@ def round_ended(fold: Folding, event: kinds.RoundEnded) -> None:
 
 def paused(fold: Folding, event: kinds.JobPaused) -> None:
     """Make a job leave its GPUs and ask for none."""
-    fold.pause(fold.job(event.job), Reason.PAUSED_BY_APP)
+    fold.pause(fold.job(event.job), Reason.SUSPENDED if event.suspended else Reason.PAUSED_BY_APP)
 
 
 def resumed(fold: Folding, event: kinds.JobResumed) -> None:

@@ -128,7 +128,7 @@ class Folding:
 _AWAITING = int(Reason.AWAITING_ROUND), -1, ""
 _WAITING = JobState.WAITING
 _ARRIVED, _LEFT = Cause.ARRIVED, Cause.LEFT
-_OVER = frozenset({0, int(Reason.PAUSED_BY_APP), int(Reason.BACKING_OFF), int(Reason.AWAITING_RELEASE)})
+_OVER = frozenset({0, *map(int, (Reason.PAUSED_BY_APP, Reason.SUSPENDED, Reason.BACKING_OFF, Reason.AWAITING_RELEASE))})
 """Reasons that no longer hold once a job asks for GPUs again."""
 
 

@@ -81,6 +81,7 @@ class LastVerdict:
     plugin: str
     """Name of that stage's plugin; empty: the core."""
     at: Seconds
+    """When it was given; of a job that has started since, its last start."""
 
 
 @builds

@@ -41,7 +41,7 @@ class JobRows(Jobs):
     verdict_round: Ints = column("int64", 0)
     """Round of the last verdict."""
     verdict_at: Reals = column(float, 0.0)
-    """Time of the last verdict."""
+    """Time of the last verdict, or of the last start after it."""
     order: Ints = column("int64", 0)
     """Number of the arrival; breaks ties between equal times."""
     attained: Reals = column(float, 0.0)

@@ -45,7 +45,7 @@ def move(state: State, job: int, to: int, at: Seconds | None = None, *, gpus: in
         size = jobs.gpus[job] if lease is None or begun else len(lease.gpus if lease.probe is None else lease.home)
     state.waiting_jobs.moved(job, before, to, jobs.most[job], size)
     if gpus != NONE:
-        jobs.since[job] = at
+        jobs.since[job] = jobs.verdict_at[job] = at
         jobs.starts[job] += 1
         seconds, most = jobs.seconds_per_iteration[job], jobs.most[job]
         if seconds == seconds:  # NaN: not declared

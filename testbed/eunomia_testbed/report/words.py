@@ -23,6 +23,7 @@ REASONS: Final[dict[str, str]] = {
     "awaiting_round": "the next round had not come yet",
     "plugin_fault": "a plugin failed",
     "gpu_hours": "its user had used up the GPU hours of the day",
+    "suspended": "its app was suspended",
 }
 """Why a job waits, by the word of ``eunomia.contract.verdicts.Reason``: clauses that follow "because"."""
 
