@@ -364,9 +364,7 @@ class Client(UserAdministration, NodeAdministration, JoinAdministration):
         if (own := _own_errors(error)) is not None:
             return own
         if code is grpc.StatusCode.UNAUTHENTICATED or code is grpc.StatusCode.PERMISSION_DENIED:
-            rule = f"the token of the arbiter at {self.address} must be right ({TOKEN_CURE})"
-            value = "another one in" if _read(self._token_file) else "none in"
-            return UnreachableError(rule, value=f"{value} {self._token_file}")
+            return _token_fault(self._token_file, self.address)
         if code is grpc.StatusCode.UNAVAILABLE and details == WAITS:
             rule = "an arbiter must hear the nodes that it knows, or have lost them, before it answers (try again)"
             return UnreachableError(rule, value=f"one that waits for them since its start ({self.address})")
@@ -482,6 +480,26 @@ def _read(path: Path) -> str:
         return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
         return ""
+
+
+class TokenError(InputError):
+    """A token's file cannot be read or holds none, or the arbiter refuses the token."""
+
+
+def _token_fault(file: Path, address: str) -> TokenError:
+    """Return what is wrong with a token that the arbiter refused."""
+    try:
+        token = file.read_bytes().strip()
+    except FileNotFoundError:
+        return TokenError(f"the file of a token must be there ({TOKEN_CURE})", value="no such file", place=str(file))
+    except OSError as error:
+        rule = f"the file of a token must be readable ({TOKEN_CURE})"
+        return TokenError(rule, value=error.strerror or str(error), place=str(file))
+    if not token:
+        return TokenError(f"the file of a token must hold one ({TOKEN_CURE})", value="an empty file", place=str(file))
+    whose = "its operator's, or the last one that the operator made for a user"
+    rule = f"a token must be one that the arbiter at {address} takes: {whose} ({TOKEN_CURE})"
+    return TokenError(rule, value="another one", place=str(file))
 
 
 def _short(details: str) -> str:

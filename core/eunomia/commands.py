@@ -113,7 +113,7 @@ BUILT_IN: Final = (
     ),
     Command(
         name="profiles",
-        help="Rates by kind of job that an arbiter keeps: list, show, export.",
+        help="Rates by kind of job: list, show, check, export, import, drop.",
         target="eunomia_appmaster.commands.profiles:profiles",
     ),
     _calls_arbiter("submit", "Submit an app: a hyperparameter search, or a single job."),

@@ -71,6 +71,6 @@ class PluginError(EunomiaError):
 
 
 class UnreachableError(EunomiaError):
-    """The arbiter is not reachable, or refused the token (exit code 4)."""
+    """The arbiter is not reachable (exit code 4)."""
 
     exit_code = 4

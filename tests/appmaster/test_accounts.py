@@ -392,7 +392,7 @@ def test_folders_that_are_nested_too_deep_are_no_way_around_a_quota(tmp_path: Pa
 
     node.secret = b"secret of sixteen bytes and more"
     asyncio.run(run())
-    assert "the folders of ana's apps take inf GiB of disk, more than its limit of 1.00 GiB" in held["net"]
+    assert "the folders of ana's apps take inf GiB of disk, more than its limit of 1 GiB" in held["net"]
 
 
 def test_all_folders_of_a_user_count_against_its_limit(tmp_path: Path) -> None:
@@ -422,7 +422,7 @@ def test_all_folders_of_a_user_count_against_its_limit(tmp_path: Path) -> None:
 
     asyncio.run(run())
     first, second = dict(held[:2]), dict(held[2:])
-    assert "the folders of ana's apps take 7.00 GiB of disk, more than its limit of 6.00 GiB" in first["new"]
+    assert "the folders of ana's apps take 7 GiB of disk, more than its limit of 6 GiB" in first["new"]
     assert first["other"] == "" and second == {"new": "", "other": ""}
 
 

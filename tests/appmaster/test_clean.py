@@ -3,6 +3,7 @@
 import dataclasses
 import io
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from eunomia.errors import EunomiaError, InputError
 from eunomia.units import Seconds
 from eunomia_appmaster.app.cleaning import bytes_of, remove_all_but_best, remove_app
 from eunomia_appmaster.app.job_checkpoints import JobCheckpoints
+from eunomia_appmaster.commands.clean import check_may_remove
 from eunomia_appmaster.commands.serve_flags import ServeFlags
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2 as lpb
@@ -119,18 +121,31 @@ def test_the_command_lists_then_removes_ended_apps_alone(
     code, text = clean("--older-than", "0s", "--dry-run", "--json")
     listed = json.loads(next(line for line in text.splitlines() if line.startswith("{")))  # beside the arbiter's log
     assert code == 0 and [row["app"] for row in listed["apps"]] == ["over"]
-    assert "no folder of an app" in clean("--older-than", "30d", "--yes")[1]
+    assert "no folder of an app that ended 30d ago or earlier (--older-than)" in clean("--yes")[1]
     code, text = clean("runs", "--older-than", "0s", "--yes")
     assert code == 2 and "an app must have ended to be removed, but got runs is " in text
     assert clean("--older-than", "0s")[0] == 0  # answered with no
     wrong = (("--older-than", "30"), ("--older-than", "-1d"), ("--older-than", "0s", "--keep", "all"), ("nosuch",))
     assert [clean(*words, "--yes")[0] for words in wrong] == [2] * len(wrong)
     assert (folders / "over").is_dir()
-    assert clean("--older-than", "0s")[0] != 0  # no more input: not removed
+    code, text = clean("--older-than", "0s")  # no more input: not removed
+    assert code == 2 and "the question must be answered, or --yes be given, but got the end of the input" in text
     assert (folders / "over").is_dir()
     code, text = clean("--older-than", "0s", "--yes")
-    assert code == 0 and "1 folders" in text
+    assert code == 0 and "1 folder, " in text and "removed 1 folder\n" in text
     assert not (folders / "over").exists() and (folders / "runs").is_dir()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="another account is needed")
+def test_an_account_that_may_not_change_the_folder_of_apps_is_sent_to_the_operator(apps: Path) -> None:
+    check_may_remove(apps)
+    apps.chmod(0o711)
+    os.seteuid(65534)
+    try:
+        with pytest.raises(InputError, match=r"must run under the arbiter's account \(ask the operator"):
+            check_may_remove(apps)
+    finally:
+        os.seteuid(0)
 
 
 @pytest.mark.parametrize("keep_best", [False, True])

@@ -202,8 +202,9 @@ def test_the_state_is_restored_including_nan(tmp_path: Path) -> None:
     assert (again.state, again.sizes, again.parameters) == (JobState.STOPPING, {2: (2, 0)}, {"lr": 0.1})
     for each in (path, path.with_name("master.json.old")):
         each.write_text("{")
-    with pytest.raises(StateError, match="must be readable"):
+    with pytest.raises(StateError, match="must be readable") as damaged:
         read_state(path)
+    assert str(damaged.value).count("but got") == str(damaged.value).count(str(path)) == 1
 
 
 def test_files_of_trials_and_activity_are_valid_csv_and_json_lines(tmp_path: Path) -> None:

@@ -5,7 +5,9 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
@@ -14,7 +16,7 @@ from eunomia.cli import run
 from eunomia_appmaster.app.master_logs import STDERR as MASTER_STDERR
 from eunomia_appmaster.app.master_logs import master_logs, own_master_log
 from eunomia_appmaster.app.outputs import STDOUT, newest_output, output_files, own_output
-from eunomia_appmaster.commands.logs import _write_end, _write_from
+from eunomia_appmaster.commands.logs import _ends, _write_from
 from eunomia_appmaster.launcher.output_limit import _bound_as_owner, shorten
 from eunomia_appmaster.node.job_limits import MIB, JobLimits
 
@@ -26,6 +28,10 @@ with open(sys.argv[1], "a") as file:
         file.write(f"line {number} " + "x" * 200 + chr(10))
         file.flush()
 """
+
+
+def _write_end(files: Sequence[Path], lines: int, out: BinaryIO) -> dict[Path, int]:
+    return {end.file: _write_from(end.file, end.start, out, until=end.size) for end in _ends(files, lines)}
 
 
 def blocks(path: Path) -> int:
@@ -191,4 +197,8 @@ def test_app_masters_of_two_nodes_write_files_of_their_own_which_readers_find_in
     assert run(["logs", "ana", "--app-master", "--run", str(tmp_path)]) == 0
     assert capfd.readouterr().out == "earlier version\ntwo elsewhere\ntwo on b08\nten\n"
     assert run(["logs", "ana", "--app-master", "--run", str(tmp_path), "--lines", "2"]) == 0
-    assert capfd.readouterr().out == "two on b08\nten\n"
+    shown = capfd.readouterr()
+    assert shown.out == "two on b08\nten\n"
+    assert shown.err == "the last 2 lines; earlier ones are left out (eunomia logs --lines 0 shows all)\n"
+    assert run(["logs", "ana", "--app-master", "--run", str(tmp_path), "--lines", "4"]) == 0
+    assert "left out" not in capfd.readouterr().err

@@ -74,7 +74,7 @@ def test_an_app_beyond_its_quota_waits_until_it_takes_less(tmp_path: Path) -> No
         taken["ana"] = 5 * MIB  # as where a quota is set below what is there already
         await quotas.look()
         status = await state(masters, pb.APP_MASTER_SUSPENDED)
-        assert "takes 0.00 GiB of disk, more than its quota of 0.00 GiB" in status.diagnostics
+        assert "takes 5 MiB of disk, more than its quota of 4 MiB" in status.diagnostics
         assert status.held_back and not status.HasField("again_at"), "no time ends it"
         await quotas.look()
         await asyncio.sleep(0.1)
@@ -103,7 +103,7 @@ def test_jobs_of_an_app_beyond_its_quota_end_with_the_reason_on_every_screen(
         arbiter.submit(tmp_path / "big.toml")
         eventually(lambda: arbiter.app("big").state == "suspended", "suspended")
         why = arbiter.app("big").why
-        assert "the app's folder takes 0.03 GiB of disk, more than its quota of 0.02 GiB" in why
+        assert "MiB of disk, more than its quota of 20 MiB" in why
         eventually(lambda: all(slot.state == "free" for slot in arbiter.list(slots=True).slots), "its slot")
         capfd.readouterr()
         state = ("--state-dir", str(made.state_dir))

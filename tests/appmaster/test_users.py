@@ -1,17 +1,23 @@
 """Users with tokens and limits of their own: each reaches its own apps only, and the operator everything."""
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import grpc
 import numpy as np
 import pytest
 
 from appmaster.service_lab import Lab, Master, lab
-from eunomia.errors import EunomiaError, InputError, UnreachableError
+from eunomia.cli import run
+from eunomia.errors import EunomiaError, InputError
+from eunomia_appmaster.app.sizes import size_text
 from eunomia_appmaster.client import Client
+from eunomia_appmaster.commands.users import LimitFlags, _show_token
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
 from eunomia_appmaster.service.guard import COMMANDS
@@ -263,7 +269,7 @@ def test_a_token_of_a_removed_user_is_refused_and_does_not_come_back_with_its_na
     assert operator.app("net").state != "cancelled"
     second = operator.add_user("ana")
     assert second.token.startswith("eu1.ana.2.")
-    with pytest.raises(UnreachableError):
+    with pytest.raises(InputError, match="a token must be one that the arbiter at"):
         ana.names()
     assert connect(second.token).names() == ["net"]
 
@@ -272,7 +278,7 @@ def test_another_token_ends_the_one_before_it(served: Lab, operator: Client, con
     first = connect(operator.add_user("ana").token)
     second = operator.new_token("ana")
     assert second.user.tokens == 2
-    with pytest.raises(UnreachableError):
+    with pytest.raises(InputError, match="a token must be one that the arbiter at"):
         first.names()
     assert connect(second.token).names() == []
 
@@ -284,7 +290,7 @@ def test_a_token_with_an_end_is_refused_after_it(served: Lab, operator: Client, 
     assert 3500.0 < operator.users()[0].token_ends_in_seconds <= 3600.0
     users = served.arbiter.service.users
     served.arbiter.call(lambda: setattr(users.get("ana"), "token_ends_at", 1.0))
-    with pytest.raises(InputError, match="of user ana must not have ended; `eunomia users token ana`"):
+    with pytest.raises(InputError, match=r"of user ana must not have ended \(the operator makes"):
         ana.names()
 
 
@@ -307,7 +313,7 @@ def test_what_a_user_is_refused_is_recognised_by_the_details_of_the_status_not_b
     try:
         with (
             Client(f"127.0.0.1:{port}", token_file=tmp_path / "token") as client,
-            pytest.raises(InputError if details else UnreachableError) as refused,
+            pytest.raises(InputError) as refused,
         ):
             client.list()
         assert ("rest on Sundays" in str(refused.value)) is bool(details)
@@ -315,9 +321,50 @@ def test_what_a_user_is_refused_is_recognised_by_the_details_of_the_status_not_b
         server.stop(None)
 
 
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ({"jobs": -5}, "--jobs must be from 1 to 1,000,000, but got -5"),
+        ({"apps": 1001}, "--apps must be from 1 to 1,000, but got 1001"),
+        ({"disk": "5"}, "an amount of disk must be above 0 with a unit"),
+    ],
+)
+def test_a_limit_out_of_its_range_is_refused_with_the_range(flags: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError) as refused:
+        assert LimitFlags(user="ana", **flags).limits
+    assert said in str(refused.value)
+
+
+def test_the_end_of_a_token_is_iso_8601_and_chosen_when_it_is_made(capsys: pytest.CaptureFixture[str]) -> None:
+    _show_token(pb.UserToken(user=pb.User(user="ana", token_ends_in_seconds=60.0), token="t"), as_json=True)
+    ends = json.loads(capsys.readouterr().out)["ends"]
+    assert 0.0 <= datetime.fromisoformat(ends).timestamp() - time.time() <= 61.0
+    assert run(["users", "set", "ana", "--ends", "5s"]) == 2
+    assert "eunomia users token ana --ends 5s makes another" in capsys.readouterr().err
+
+
+def test_a_size_has_the_unit_that_suits_it() -> None:
+    sizes = {200 << 20: "200 MiB", 1 << 30: "1 GiB", 20.31 * (1 << 30): "20.31 GiB", 100_000: "97.66 KiB", 12: "12 B"}
+    assert {size: size_text(size) for size in sizes} == sizes
+
+
+def test_a_token_that_is_missing_unreadable_or_empty_is_said_to_be_so(served: Lab, tmp_path: Path) -> None:
+    unreadable, empty = tmp_path / "unreadable", tmp_path / "empty"
+    unreadable.mkdir()
+    empty.touch()
+    cases = {
+        tmp_path / "missing": "the file of a token must be there .*, but got no such file",
+        unreadable: "the file of a token must be readable .*, but got Is a directory",
+        empty: "the file of a token must hold one .*, but got an empty file",
+    }
+    for file, said in cases.items():
+        with Client(served.arbiter.address, token_file=file) as client, pytest.raises(InputError, match=said):
+            client.names()
+
+
 @pytest.mark.parametrize("token", ["eu1.ana.1.00", "eu1.eve.1.00", "eu1.ana", "eu1.", "eu1.ana.1.", "eu1...."])
 def test_a_forged_token_of_a_user_is_refused(served: Lab, ana: Client, connect: Connect, token: str) -> None:
-    with pytest.raises(UnreachableError):
+    with pytest.raises(InputError, match="a token must be one that the arbiter at"):
         connect(token).names()
 
 
@@ -439,7 +486,8 @@ def test_a_user_at_its_gpu_hours_waits_until_midnight_and_explain_says_so(
     net.beat(jobs_resumed=[pb.JobResumed(job="net/1")])  # its app master asks for it all the same
     net.beat(jobs_added=[pb.JobAdded(job="net/2", least=1, most=1)])
     assert ana.app("net").slots == 0
-    operator.set_user("ana", pb.UserLimits(gpu_hours=1000.0))
+    again = operator.set_user("ana", pb.UserLimits(gpu_hours=1000.0))
+    assert not again.HasField("waits_seconds"), "its jobs go on"
     net.ended.clear()
     net.beat_until(lambda: net.leases)
     assert not ana.users()[0].HasField("waits_seconds")

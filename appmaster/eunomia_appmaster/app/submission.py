@@ -64,7 +64,9 @@ class Submission:
             kept = read_kept(path, cure=CURE)
             plain = kept.content
             if plain is None:
-                raise EunomiaError(f"a submission must be in its app's folder; {CURE}", value="none", place=str(path))
+                raise EunomiaError(
+                    f"a submission must be in its app's folder; {CURE}", value="no such file", place=str(path)
+                )
             _put_back(app_dir, plain, kept.damage)
             return cls(
                 file_name=str(plain.get("file_name") or APP_FILE),

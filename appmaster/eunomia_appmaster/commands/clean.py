@@ -1,6 +1,7 @@
 """``eunomia clean``: removes the folders of apps that ended long ago."""
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Final
@@ -47,19 +48,57 @@ def clean(
         raise InputError("--keep must be best", value=f'"{keep}"')
     with Client(address, state_dir=state_dir) as client:
         root = Path(client.health().state_dir) / "apps"
+        if not dry_run:
+            check_may_remove(root)
         found = _removable(client, root, tuple(apps or ()), seconds)
-        _show(found, as_json=as_json, dry_run=dry_run)
+        _show(found, older_than, as_json=as_json, dry_run=dry_run)
         if dry_run or not found:
             return
-        if not yes and not typer.confirm(f"Remove {'all but the best of ' if keep else ''}{len(found)} folders?"):
+        if not yes and not _agreed(f"Remove {'all but the best of ' if keep else ''}{_folders(len(found))}?"):
             return
+        removed = 0
         for one in found:
             if client.app(one.app.app).state not in OVER:  # it goes on since the list was made
                 typer.echo(f"{one.app.app}: runs again, left", err=True)
-            elif keep:
+                continue
+            if keep:
                 remove_all_but_best(root, one.app.app, one.app.standing.best_job)
             else:
                 remove_app(root, one.app.app)
+            removed += 1
+        if not as_json:
+            typer.echo(f"removed {'all but the best of ' if keep else ''}{_folders(removed)}")
+
+
+def check_may_remove(root: Path) -> None:
+    """Check that folders can be removed from the folder of all apps' folders, before any is listed.
+
+    Raises:
+        InputError: this account may not, such as that of a user with a login.
+    """
+    if os.path.isdir(root) and not os.access(root, os.R_OK | os.W_OK | os.X_OK, effective_ids=True):  # noqa: PTH112
+        rule = "`eunomia clean` must run under the arbiter's account"
+        cure = "ask the operator for it, or remove files in the folders of your own apps"
+        raise InputError(f"{rule} ({cure})", value=f"user id {os.geteuid()}, which may not change {root}")
+
+
+def _agreed(question: str) -> bool:
+    """Ask a question.
+
+    Raises:
+        InputError: the input ends before an answer.
+    """
+    try:
+        return typer.confirm(question)
+    except typer.Abort as error:
+        if not isinstance(error.__context__, EOFError):  # Ctrl-C
+            raise
+        typer.echo(err=True)
+        raise InputError("the question must be answered, or --yes be given", value="the end of the input") from error
+
+
+def _folders(count: int) -> str:
+    return "1 folder" if count == 1 else f"{count} folders"
 
 
 def _removable(client: Client, root: Path, names: Sequence[str], seconds: float) -> list[Removable]:
@@ -85,7 +124,7 @@ def _removable(client: Client, root: Path, names: Sequence[str], seconds: float)
     return sorted(found, key=lambda one: -one.ended_seconds_ago)
 
 
-def _show(found: Sequence[Removable], *, as_json: bool, dry_run: bool) -> None:
+def _show(found: Sequence[Removable], older_than: str, *, as_json: bool, dry_run: bool) -> None:
     if as_json:
         rows = [
             {"app": one.app.app, "state": one.app.state, "ended_seconds_ago": one.ended_seconds_ago, "bytes": one.bytes}
@@ -94,7 +133,7 @@ def _show(found: Sequence[Removable], *, as_json: bool, dry_run: bool) -> None:
         typer.echo(json.dumps({"schema": "eunomia/clean@1", "dry_run": dry_run, "apps": rows}))
         return
     if not found:
-        typer.echo("no folder of an app that ended so long ago")
+        typer.echo(f"no folder of an app that ended {older_than} ago or earlier (--older-than)")
         return
     lines = [
         (one.app.app, one.app.state, f"{duration(one.ended_seconds_ago)} ago", f"{one.bytes / MIB:,.1f}")
@@ -102,4 +141,4 @@ def _show(found: Sequence[Removable], *, as_json: bool, dry_run: bool) -> None:
     ]
     headers = ("APP", "STATE", "ENDED", "MIB")
     typer.echo("\n".join(table(headers, lines, right=("MIB",))))
-    typer.echo(f"{len(found)} folders, {sum(one.bytes for one in found) / MIB:,.1f} MiB")
+    typer.echo(f"{_folders(len(found))}, {sum(one.bytes for one in found) / MIB:,.1f} MiB")

@@ -39,7 +39,7 @@ def logs(
     address: Address = None,
     state_dir: StateDir = None,
 ) -> None:
-    """Show a job's stdout and stderr."""
+    """Show a job's stdout, then its stderr."""
     app, _, number = job.partition("/")
     if not (number or "1").isdecimal() or not app or app in (".", ".."):
         raise InputError("a job must be written app/number", value=f'"{job}"')
@@ -139,8 +139,13 @@ def _show(streams: Sequence[Stream], lines: int, client: Client | None, app: str
     """Write the ends of the streams; with a client, continue until the job has ended."""
     out = sys.stdout.buffer
     places: dict[Path, int] = {}
-    for stream in streams:
-        places |= _write_end(stream(), lines, out)
+    ends = [_ends(stream(), lines) for stream in streams]
+    if any(end.is_cut for parts in ends for end in parts):
+        last = "the last line" if lines == 1 else f"the last {lines:,} lines"
+        each = " of stdout and of stderr" if len(streams) > 1 else ""
+        typer.echo(f"{last}{each}; earlier ones are left out (eunomia logs --lines 0 shows all)", err=True)
+    for parts in ends:
+        places |= {end.file: _write_from(end.file, end.start, out, until=end.size) for end in parts}
     while client is not None:
         over = _is_over(client, app, job)
         for file in [file for stream in streams for file in stream()]:
@@ -150,9 +155,26 @@ def _show(streams: Sequence[Stream], lines: int, client: Client | None, app: str
         time.sleep(LOOK_SECONDS)
 
 
-def _write_end(files: Sequence[Path], lines: int, out: BinaryIO) -> dict[Path, int]:
-    """Write the last lines of files that follow each other, and return the end of each."""
-    left, parts = lines, list[tuple[Path, int, int]]()
+@value
+class End:
+    """The end of a file that is shown: the bytes from ``start`` to ``size``."""
+
+    file: Path
+    start: int
+    size: int
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether text stands before it, which is left out."""
+        if not self.start:
+            return False
+        with self.file.open("rb") as stream:
+            return first_byte(stream.fileno()) < self.start
+
+
+def _ends(files: Sequence[Path], lines: int) -> list[End]:
+    """Return the ends of files that follow each other, with their last lines together; 0 lines: all."""
+    left, parts = lines, list[End]()
     for file in reversed(files):
         if not os.path.exists(file):  # noqa: PTH110 - also under a name that no disk takes
             continue
@@ -161,8 +183,8 @@ def _write_end(files: Sequence[Path], lines: int, out: BinaryIO) -> dict[Path, i
         if left or not lines:
             start = _start_of_last(file, left, size) if lines else 0
             left -= _lines_from(file, start, size) if lines else 0
-        parts.insert(0, (file, start, size))
-    return {file: _write_from(file, start, out, until=size) for file, start, size in parts}
+        parts.insert(0, End(file=file, start=start, size=size))
+    return parts
 
 
 def _lines_from(file: Path, start: int, size: int) -> int:

@@ -18,7 +18,7 @@ profiles = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
     no_args_is_help=True,
-    help="Rates by kind of job: list, show, import, export, drop.",
+    help="Rates by kind of job: list, show, check, export, import, drop.",
 )
 Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="A state folder, or a journal; the arbiter may run.")]
 Kind = Annotated[str, typer.Argument(metavar="KIND")]
@@ -26,7 +26,7 @@ Kind = Annotated[str, typer.Argument(metavar="KIND")]
 
 @profiles.callback()
 def _profiles() -> None:
-    """Rates by kind of job: list, show, import, export, drop."""
+    """Rates by kind of job: list, show, check, export, import, drop."""
 
 
 @profiles.command("list")

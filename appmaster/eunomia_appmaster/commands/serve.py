@@ -200,12 +200,12 @@ def _health(supervisor: "Supervisor") -> "pb.HealthResponse":
 def _accepted(home: Path) -> str:
     """Answer the question of an arbiter that serves a state folder; returns what was accepted, empty: none asks."""
     from eunomia.errors import UnreachableError
-    from eunomia_appmaster.client import Client
+    from eunomia_appmaster.client import Client, TokenError
 
     try:
         with Client(state_dir=home, timeout_seconds=ANSWER_SECONDS) as client:
             return client.accept_loss().accepted if client.health().question else ""
-    except UnreachableError:
+    except (UnreachableError, TokenError):  # none answers, or another folder's
         return ""
 
 

@@ -10,10 +10,12 @@ from pydantic import BaseModel, ConfigDict
 
 from eunomia.errors import InputError
 from eunomia.units import parse_duration, parse_memory
+from eunomia_appmaster.app.sizes import size_text
 from eunomia_appmaster.client import Client
 from eunomia_appmaster.commands.console import NOT_KNOWN, Address, AsJson, StateDir, duration, given, table
 from eunomia_appmaster.commands.model_flags import with_flags
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
+from eunomia_appmaster.service.user_record import MOST_LIVE_APPS, MOST_LIVE_JOBS
 
 SCHEMA: Final = "eunomia/users@1"
 NONE: Final = "none"
@@ -31,7 +33,7 @@ Ends = Annotated[str | None, typer.Option("--ends", metavar="TIME", help="The to
 
 
 class LimitFlags(BaseModel):
-    """Flags of ``eunomia users set``."""
+    """Flags of ``eunomia users add`` and ``set``."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -66,15 +68,22 @@ class LimitFlags(BaseModel):
         """The limits that were given.
 
         Raises:
-            InputError: hours that are not N/day, or a size without a unit.
+            InputError: a number out of its range, hours that are not N/day, or a size without a unit.
         """
-        apps, jobs = _count(self.apps, "--apps"), _count(self.jobs, "--jobs")
+        apps = _count(self.apps, "--apps", MOST_LIVE_APPS)
+        jobs = _count(self.jobs, "--jobs", MOST_LIVE_JOBS)
         made = pb.UserLimits(weight=self.weight, apps=apps, jobs=jobs)
         if self.gpu_hours is not None:
             made.gpu_hours = _hours(self.gpu_hours)
         if self.disk is not None:
-            made.disk_bytes = math.inf if self.disk == NONE else parse_memory(self.disk, name="--disk") * GIB
+            made.disk_bytes = math.inf if self.disk == NONE else _disk(self.disk)
         return made
+
+
+class SetFlags(LimitFlags):
+    """Flags of ``eunomia users set``; the life of a token is none of them, and said to be chosen elsewhere."""
+
+    ends: Annotated[str | None, typer.Option("--ends", hidden=True)] = None
 
 
 class AddFlags(LimitFlags):
@@ -100,9 +109,13 @@ def add(flags: AddFlags) -> int:
 
 
 @users.command("set")
-@with_flags(LimitFlags)
-def set_limits(flags: LimitFlags) -> int:
+@with_flags(SetFlags)
+def set_limits(flags: SetFlags) -> int:
     """Change limits of a user; those that are not given stay."""
+    if flags.ends is not None:
+        rule = "the life of a token must be chosen when it is made"
+        value = f"--ends for one that exists (eunomia users token {flags.user} --ends {flags.ends} makes another)"
+        raise InputError(rule, value=value)
     limits = flags.limits
     with Client(flags.address, state_dir=flags.state_dir) as client:
         _show([client.set_user(flags.user, limits, login=flags.login)], as_json=flags.as_json)
@@ -139,10 +152,19 @@ def token(
     _show_token(made, as_json=as_json)
 
 
-def _count(number: int | None, flag: str) -> int | None:
-    if number is not None and not 0 <= number < 2**31:  # what the message can hold; the arbiter checks the rest
-        raise InputError(f"{flag} must be a number of apps or jobs", value=str(number))
+def _count(number: int | None, flag: str, most: int) -> int | None:
+    if number is not None and not 1 <= number <= most:
+        raise InputError(f"{flag} must be from 1 to {most:,}", value=str(number))
     return number
+
+
+def _disk(text: str) -> float:
+    """Return an amount of disk in bytes."""
+    try:
+        return parse_memory(text, name="--disk") * GIB
+    except InputError as error:
+        rule = 'an amount of disk must be above 0 with a unit, such as "100GiB", or none'
+        raise InputError(rule, value=f'"{text}"', place="--disk") from error
 
 
 def _hours(text: str) -> float:
@@ -166,9 +188,11 @@ def _seconds(ends: str | None) -> float | None:
 def _show_token(made: pb.UserToken, *, as_json: bool) -> None:
     user = made.user
     ends = given(user, "token_ends_in_seconds")
-    until = "" if ends is None else (datetime.now(UTC) + timedelta(seconds=ends)).strftime("%Y-%m-%d %H:%M UTC")
+    at = None if ends is None else datetime.now(UTC) + timedelta(seconds=ends)
+    until = "" if at is None else at.strftime("%Y-%m-%d %H:%M UTC")
     if as_json:
-        facts = {"user": user.user, "number": user.tokens, "token": made.token, "ends": until or None}
+        iso = None if at is None else at.isoformat(timespec="seconds").replace("+00:00", "Z")
+        facts = {"user": user.user, "number": user.tokens, "token": made.token, "ends": iso}
         typer.echo(json.dumps({"schema": SCHEMA} | facts))
         return
     ending = f"; it ends {until}" if until else ""
@@ -198,7 +222,7 @@ def _row(user: pb.User) -> tuple[str, ...]:
         f"{user.live_apps} of {limits.apps}",
         f"{user.live_jobs} of {limits.jobs}",
         f"{user.gpu_hours_used:.1f}{hours}",
-        f"{limits.disk_bytes / GIB:g} GiB" if math.isfinite(limits.disk_bytes) else NONE,
+        size_text(limits.disk_bytes) if math.isfinite(limits.disk_bytes) else NONE,
         f"{user.tokens}{life}",
         NOT_KNOWN if waits is None else duration(waits),
     )

@@ -124,7 +124,7 @@ class PastRun:
         """
         seen, causes = Spells(), dict[str, str]()
         for step, (_, arbiter, _) in zip(self.steps, self._folded(), strict=True):
-            causes |= {event.job: event.suspended for event in step.events if isinstance(event, JobPaused)}
+            causes |= {str(event.job): event.suspended for event in step.events if isinstance(event, JobPaused)}
             seen.take(arbiter.view, float(arbiter.view.now), causes)
         mine: dict[str, list[Spell]] = {}
         for spell in seen.spells:

@@ -105,7 +105,15 @@ def last_words(log_file: Path) -> str:
         why = said.get("why") or _exception(said)
     except (ValueError, AttributeError, LookupError, TypeError):
         why = line
-    return str(why or line)[:MOST_WORDS]
+    return shortened(str(why or line))
+
+
+def shortened(text: str) -> str:
+    """Return the first words of a text, up to ``MOST_WORDS`` letters; three dots stand for the rest."""
+    if len(text) <= MOST_WORDS:
+        return text
+    words = text[: MOST_WORDS - 3].rpartition(" ")[0] or text[: MOST_WORDS - 3]
+    return f"{words} ..."
 
 
 def _not_waiting(path: str, flags: int) -> int:

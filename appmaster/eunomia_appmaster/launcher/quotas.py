@@ -14,10 +14,10 @@ from typing import Final
 import structlog
 
 from eunomia_appmaster.app.cleaning import TooDeepError, bytes_of
+from eunomia_appmaster.app.sizes import size_text
 from eunomia_appmaster.launcher.app_masters import AppMasters
 from eunomia_appmaster.launcher.containers import Containers
 from eunomia_appmaster.launcher.node import Node
-from eunomia_appmaster.node.job_limits import GIB
 from eunomia_appmaster.protocol import launcher_pb2 as pb
 
 log = structlog.get_logger()
@@ -78,7 +78,7 @@ class Quotas:
             most = self._node.limits.app_bytes
             size = await self._size(app) if most else 0
             if size is not None and size > most > 0:
-                words = f"the app's folder takes {_gib(size)} of disk, more than its quota of {_gib(most)}"
+                words = f"the app's folder takes {size_text(size)} of disk, more than its quota of {size_text(most)}"
                 why[app] = f"{words}; it goes on once {self._node.app_folder(app)} takes less"
         for app in live:
             if why.get(app) or self.of_users is not None:
@@ -90,10 +90,9 @@ class Quotas:
         taken = sum(size for size in sizes if size is not None)
         if taken <= limit.bytes:
             return ""
-        words = f"the folders of {limit.user}'s apps take {_gib(taken)} of disk, more than its limit of"
-        return (
-            f"{words} {_gib(limit.bytes)}; it goes on once they take less (eunomia clean removes those of ended apps)"
-        )
+        words = f"the folders of {limit.user}'s apps take {size_text(taken)} of disk, more than its limit of"
+        cure = "remove files in them, or ask the operator for `eunomia clean`, which removes those of ended apps"
+        return f"{words} {size_text(limit.bytes)}; it goes on once they take less: {cure}"
 
     async def _size(self, app: str) -> float | None:
         """Return the bytes that an app's folder takes; infinite: too many to count; None: it is gone."""
@@ -112,7 +111,3 @@ class Quotas:
         for container in self._containers.on_slots():
             if container.status.app == app and not container.completed:
                 self._containers.stop(container, GRACE_SECONDS, "its app is beyond its quota of disk")
-
-
-def _gib(size: float) -> str:
-    return f"{size / GIB:.2f} GiB"

@@ -86,6 +86,9 @@ def rest_of(tuner: Any, growth: Growth, notices: Sequence[str]) -> dict[str, Any
     return {"schema": SCHEMA, "tuner": tuner, "more": growth.to_json(), "notices": list(notices)}
 
 
+_CURE = "restore it from a backup, or submit the app's file again"
+
+
 def read_state(path: Path) -> KeptState | None:
     """Read ``master.json``, or its older copy where it is damaged, and the log of changes; None: the first attempt.
 
@@ -93,7 +96,7 @@ def read_state(path: Path) -> KeptState | None:
         StateError: neither copy can be read.
     """
     try:
-        kept = read_kept(path, cure="restore it from a backup, or submit the app's file again")
+        kept = read_kept(path, cure=_CURE)
         if kept.damage:
             log.warning("master.older_copy", why=kept.damage, taken=f"{path.name}{OLDER}")
         if kept.content is None:
@@ -102,7 +105,8 @@ def read_state(path: Path) -> KeptState | None:
         read = read_log(path, kept.content, older=bool(kept.damage))
         state = _state_of(kept.content, path)._replace(number=read.number)
     except InputError as error:
-        raise StateError("the state of an app master must be readable", value=str(error), place=str(path)) from error
+        rule = f"the state of an app master must be readable ({_CURE})"
+        raise StateError(rule, value=error.value or error.rule, place=str(path)) from error
     if not (kept.damage or read.damage or read.torn):
         return state
     for job in state.jobs:

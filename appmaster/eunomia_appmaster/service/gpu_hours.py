@@ -65,8 +65,9 @@ class GpuHours:
         return events, notes
 
     def waits_seconds(self, user: User) -> float | None:
-        """Return the seconds until a held user's jobs may run again; None: they may."""
-        return self._until_midnight() if user.held_day == self._today() else None
+        """Return the seconds until a held user's jobs may run again; None: they may, or may from the next look."""
+        held = user.held_day == self._today() and self._is_spent(user)
+        return self._until_midnight() if held else None
 
     def used_hours(self, user: User) -> float:
         """Return the slot-hours of this day, up to the last look."""
@@ -83,13 +84,17 @@ class GpuHours:
 
     def _judge(self, user: User, now: Seconds) -> UserHeld | None:
         """Return the change, if the user is held or let go from now on."""
-        spent = user.used_seconds >= HOUR * user.limits.gpu_hours
+        spent = self._is_spent(user)
         if spent == (user.held_day == user.day):
             return None
         user.held_day = user.day if spent else ""
         until = Seconds(float(now) + self._until_midnight()) if spent else now
         log.warning("user.held" if spent else "user.goes_on", user=user.name, used_hours=user.used_seconds / HOUR)
         return UserHeld(user=UserId(user.name), until=until)
+
+    @staticmethod
+    def _is_spent(user: User) -> bool:
+        return user.used_seconds >= HOUR * user.limits.gpu_hours
 
     def _is_due(self, user: User) -> bool:
         return self._system.unix_time() - self._noted_at.get(user.name, 0.0) >= NOTE_SECONDS

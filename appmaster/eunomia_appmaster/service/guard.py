@@ -34,7 +34,7 @@ COMMANDS: Final = {
     "RemoveUser": "eunomia users remove",
     "SetUser": "eunomia users set",
     "NewToken": "eunomia users token",
-    "Resume": "eunomia resume without an app",
+    "Resume": "the resumption of all decisions",
 }
 """The commands that call methods of the operator, for errors."""
 

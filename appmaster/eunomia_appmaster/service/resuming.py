@@ -116,7 +116,15 @@ def check_folder(service: Service, app: App) -> int:
     except InputError:
         raise
     except EunomiaError as error:
-        _gone(str(error), app)
+        _gone(_found(error), app)
+
+
+def _found(error: Exception) -> str:
+    """Return what was found, with its place once, without the rule that another error names in its own words."""
+    if not isinstance(error, EunomiaError) or error.value is None:
+        return str(error)
+    place = error.place or ""
+    return error.value if place in error.value else f"{error.value} ({place})"
 
 
 def _check_folder(service: Service, app: App) -> int:
@@ -125,7 +133,7 @@ def _check_folder(service: Service, app: App) -> int:
         Submission.read(folder)
         state = read_newest_state(folder)
     except (EunomiaError, OSError) as error:
-        _gone(str(error), app)
+        _gone(_found(error), app)
     if state is None:
         if app.progress or app.ended_jobs:
             _gone(f"no state of its search (master.json) in {folder}", app)

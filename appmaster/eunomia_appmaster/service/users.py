@@ -85,7 +85,7 @@ class Users:
             return ""
         if user.removed:
             return f"the token of user {user.name} must be one of a user that is here, but the operator has removed it"
-        return f"the token of user {user.name} must not have ended; `eunomia users token {user.name}` makes another"
+        return f"the token of user {user.name} must not have ended (the operator makes another: eunomia users token)"
 
     def _has_ended(self, user: User) -> bool:
         return user.token_ends_at is not None and self._system.unix_time() >= user.token_ends_at

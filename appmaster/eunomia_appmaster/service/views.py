@@ -68,7 +68,7 @@ class Views:
             done=app.progress,
             best=app.standing.get("best"),
             age_seconds=now - app.arrived_at - app.away_seconds,
-            ends_in_seconds=None if app.over else self._ends_in(row, int(held.size)),
+            ends_in_seconds=self._ends_in(row, int(held.size)) if app.state == LIVE else None,
             why=app.why,
             standing=app.standing_message(),
             weight=app.weight,

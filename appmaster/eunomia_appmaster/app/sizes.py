@@ -1,0 +1,13 @@
+"""Amounts of disk as text."""
+
+import math
+
+
+def size_text(size: float) -> str:
+    """Return a size in bytes in the largest binary unit of which it has one: ``20.31 GiB``, ``200 MiB``, ``12 B``."""
+    if math.isinf(size):
+        return "inf GiB"
+    for power, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if size >= 1 << power:
+            return f"{size / (1 << power):.2f}".rstrip("0").rstrip(".") + f" {unit}"
+    return f"{size:.0f} B"
