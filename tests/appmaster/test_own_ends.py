@@ -138,6 +138,7 @@ def test_an_app_master_without_descriptors_says_that_the_machine_refused_somethi
         ('{"event": "x", "exception": [{"exc_type": "KeyError", "exc_value": "7"}]}\n', "KeyError: 7"),
         ("Segmentation fault\n", "Segmentation fault"),
         ("[1, 2]\n", "[1, 2]"),
+        ("word " * 80, "word " * 58 + "word ..."),
         ("", ""),
     ],
 )
@@ -145,7 +146,7 @@ def test_the_reason_of_a_suspension_is_the_last_error_of_the_app_master(tmp_path
     log = tmp_path / "appmaster.err.log"
     assert last_words(log) == ""
     log.write_text("x" * 100_000 + "\n" + lines)
-    assert last_words(log) == (words or "x" * 300)
+    assert last_words(log) == (words or "x" * 296 + " ...")
 
 
 def test_an_app_master_that_hung_counts_however_it_ended_and_one_that_was_stopped_does_not() -> None:

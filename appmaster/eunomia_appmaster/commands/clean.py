@@ -76,7 +76,13 @@ def check_may_remove(root: Path) -> None:
     Raises:
         InputError: this account may not, such as that of a user with a login.
     """
-    if os.path.isdir(root) and not os.access(root, os.R_OK | os.W_OK | os.X_OK, effective_ids=True):  # noqa: PTH112
+    try:
+        root.stat()
+    except FileNotFoundError:
+        return
+    except PermissionError:  # of a folder above it
+        pass
+    if not os.access(root, os.R_OK | os.W_OK | os.X_OK, effective_ids=True):
         rule = "`eunomia clean` must run under the arbiter's account"
         cure = "ask the operator for it, or remove files in the folders of your own apps"
         raise InputError(f"{rule} ({cure})", value=f"user id {os.geteuid()}, which may not change {root}")

@@ -16,6 +16,7 @@ FIRST_PAUSE_SECONDS = 60.0
 """The pause of a first suspension; it doubles with each, up to ``MOST_SUSPENDED_SECONDS``."""
 MOST_SUSPENDED_SECONDS = 3600.0
 MOST_WORDS = 300
+_REST = " ..."
 _TAIL_BYTES = 64 * 1024
 
 
@@ -112,8 +113,8 @@ def shortened(text: str) -> str:
     """Return the first words of a text, up to ``MOST_WORDS`` letters; three dots stand for the rest."""
     if len(text) <= MOST_WORDS:
         return text
-    words = text[: MOST_WORDS - 3].rpartition(" ")[0] or text[: MOST_WORDS - 3]
-    return f"{words} ..."
+    kept = text[: MOST_WORDS - len(_REST)]
+    return (kept.rpartition(" ")[0] or kept) + _REST
 
 
 def _not_waiting(path: str, flags: int) -> int:
