@@ -24,13 +24,11 @@ from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc
 from eunomia_appmaster.protocol.connecting import ADDRESS_FILE, WAITS, Address, check_target, tls_error
 from eunomia_appmaster.service.settings import DEFAULT_ADDRESS, default_state_dir, run_dir
+from eunomia_appmaster.token_files import read_token, token_fault
 from eunomia_appmaster.user_administration import UserAdministration
 
 A = TypeVar("A")
 
-TOKEN_CURE = (
-    "`--state-dir` of its eunomia serve finds it, in Python state_dir= of Client, or EUNOMIA_TOKEN_FILE names a copy"
-)
 TIMEOUT_SECONDS = 30.0
 RETRIES_SECONDS = 5.0
 """Seconds for which a call is repeated while the arbiter restarts."""
@@ -351,7 +349,7 @@ class Client(UserAdministration, NodeAdministration, JoinAdministration):
         return f"eunomia serve starts one; {elsewhere}, finds one that runs elsewhere"
 
     def _metadata(self) -> tuple[tuple[str, str], ...]:
-        token = _read(self._token_file)
+        token = read_token(self._token_file)
         good = token.isascii() and token.isprintable()  # gRPC sends nothing else
         return (("authorization", f"Bearer {token}"),) if token and good else ()
 
@@ -364,7 +362,7 @@ class Client(UserAdministration, NodeAdministration, JoinAdministration):
         if (own := _own_errors(error)) is not None:
             return own
         if code is grpc.StatusCode.UNAUTHENTICATED or code is grpc.StatusCode.PERMISSION_DENIED:
-            return _token_fault(self._token_file, self.address)
+            return token_fault(self._token_file, self.address)
         if code is grpc.StatusCode.UNAVAILABLE and details == WAITS:
             rule = "an arbiter must hear the nodes that it knows, or have lost them, before it answers (try again)"
             return UnreachableError(rule, value=f"one that waits for them since its start ({self.address})")
@@ -473,33 +471,6 @@ def _text(path: Path, what: str) -> str:
     except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a name that no disk takes
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise InputError(f"{what} must be readable text", value=why, place=str(path)) from error
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return ""
-
-
-class TokenError(InputError):
-    """A token's file cannot be read or holds none, or the arbiter refuses the token."""
-
-
-def _token_fault(file: Path, address: str) -> TokenError:
-    """Return what is wrong with a token that the arbiter refused."""
-    try:
-        token = file.read_bytes().strip()
-    except FileNotFoundError:
-        return TokenError(f"the file of a token must be there ({TOKEN_CURE})", value="no such file", place=str(file))
-    except OSError as error:
-        rule = f"the file of a token must be readable ({TOKEN_CURE})"
-        return TokenError(rule, value=error.strerror or str(error), place=str(file))
-    if not token:
-        return TokenError(f"the file of a token must hold one ({TOKEN_CURE})", value="an empty file", place=str(file))
-    whose = "its operator's, or the last one that the operator made for a user"
-    rule = f"a token must be one that the arbiter at {address} takes: {whose} ({TOKEN_CURE})"
-    return TokenError(rule, value="another one", place=str(file))
 
 
 def _short(details: str) -> str:

@@ -200,7 +200,8 @@ def _health(supervisor: "Supervisor") -> "pb.HealthResponse":
 def _accepted(home: Path) -> str:
     """Answer the question of an arbiter that serves a state folder; returns what was accepted, empty: none asks."""
     from eunomia.errors import UnreachableError
-    from eunomia_appmaster.client import Client, TokenError
+    from eunomia_appmaster.client import Client
+    from eunomia_appmaster.token_files import TokenError
 
     try:
         with Client(state_dir=home, timeout_seconds=ANSWER_SECONDS) as client:
