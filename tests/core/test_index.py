@@ -166,7 +166,8 @@ def test_few_queues_are_kept_and_an_owner_keeps_one_whatever_its_key() -> None:
     ("answer", "message"),
     [
         (lambda: 1.0, "Linear expected, float returned"),
-        (lambda: (1.0, 0.0, 2.0), "Linear expected, tuple returned"),
+        (lambda: [1.0, 0.0, 2.0], "Linear expected, list returned"),
+        (lambda: (1.0, 0.0), "not enough values to unpack"),
         (lambda: Linear("first"), "TypeError"),  # type: ignore[arg-type]
         (lambda: Linear(None), "TypeError"),  # type: ignore[arg-type]
         (lambda: 1 / 0, "ZeroDivisionError: division by zero"),

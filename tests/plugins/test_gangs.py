@@ -239,7 +239,7 @@ def test_a_bucket_in_which_all_keys_are_equal_is_not_read_entry_by_entry(at: int
     """Jobs in one queue of ``las`` have equal keys: bisection finds a position among them by arrival."""
     bucket = Bucket((0.0, 1, 0, True))
     bucket.entries = read = Read((1.0, 2 * row, row) for row in range(4_096))
-    assert bucket.before(1.0, 2 * at - 1, 0.0) == at
+    assert bucket.before(1.0, 2 * at - 1, 0.0, len(bucket.entries)) == at
     if at:
         bucket.check_ties_before(at - 1, 0, 1.0, 2 * at - 2, 0.0)
     assert read.reads < 100

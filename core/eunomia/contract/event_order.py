@@ -91,17 +91,17 @@ def in_order(events: Iterable[Event]) -> list[Event]:
     ordered: list[Event] = []
     for kind in sorted(found, key=SPAN.__getitem__):
         theirs = found[kind]
-        if len(theirs) > 1 and kind in _SUBJECT:
-            theirs.sort(key=_SUBJECT[kind])
+        if len(theirs) > 1:
+            theirs.sort(key=SUBJECT[kind])
         ordered += theirs
     return ordered
 
 
 def _subject_of(kind: type) -> str:
-    """Return the field with the id of an event's machine, job, app or lease; empty: the event has none."""
+    """Return the field with the id of an event's machine, job, app or lease, else one that all its events share."""
     names = {field.name for field in dataclasses.fields(kind)}
-    return next((name for name in ("machine", "job", "app", "lease") if name in names), "")
+    return next((name for name in ("machine", "job", "app", "lease") if name in names), "__class__.__name__")
 
 
-_SUBJECT = {kind: operator.attrgetter(_subject_of(kind)) for kind in ORDER if _subject_of(kind)}
+SUBJECT = {kind: operator.attrgetter(_subject_of(kind)) for kind in ORDER}
 """By kind of event: reads the id of the event's machine, job, app or lease."""

@@ -41,7 +41,7 @@ class Index(abc.ABC):
     _moment: Any
     """The state or the snapshot that is read, for its time."""
     _changes: ChangeLog | None = None
-    """What changed since a version; None: not kept."""
+    """What changed; None: not kept. A queue reads the rows that came since it last read any."""
     _queues: dict[Any, tuple[Queue, int]]
     _tables: tuple[Jobs, Apps]
     _attained: tuple[Any, Any]
@@ -90,7 +90,8 @@ class Index(abc.ABC):
             of: ``Unit.JOB`` or ``Unit.APP``.
             owner: what the queue is kept for, in place of its key, where the key is a new object in every round.
         """
-        is_job, log, changes = of is Unit.JOB, self._changes, None
+        is_job, log = of is Unit.JOB, self._changes
+        rows: list[int] | None = None
         name = (key if owner is None else owner), running, protected, of
         queue, seen = self._queues.pop(name, (None, 0))
         if queue is None:
@@ -99,12 +100,12 @@ class Index(abc.ABC):
             queue = Queue(key, read, running=everything, protected=protected, waiting=self.waiting)
             if len(self._queues) >= QUEUES_KEPT:
                 del self._queues[next(iter(self._queues))]
-        elif log is not None:
-            changes = log.since(seen)
+        elif log is not None and seen >= log.dropped:
+            rows = log.rows[seen - log.dropped :]
+            rows = [row for row in rows if row >= 0] if is_job else [~row for row in rows if row < 0]
         queue.key = key
-        rows = None if changes is None else changes.touched if is_job else changes.apps.tolist()
         queue.update(self.facts(menus), self._rows(is_job) if rows is None else rows, whole=rows is None)
-        self._queues[name] = queue, 0 if log is None else log.version
+        self._queues[name] = queue, 0 if log is None else log.dropped + len(log.rows)
         return queue
 
     def facts(self, menus: Menus) -> Facts:

@@ -41,19 +41,20 @@ class Bucket:
         self.slope, self.gpus, self.type, self.movable = kind
         self.entries: list[Entry] = []
 
-    def before(self, key: float, order: float, grown: float) -> int:
+    def before(self, key: float, order: float, grown: float, count: int) -> int:
         """Count the rows that are served before a key and place of arrival.
 
         Args:
             key: of another row, now.
             order: the other row's place in the order of arrival.
             grown: what the bucket's keys have grown by since time 0.
+            count: of the bucket's rows.
 
         Raises:
             UndecidedError: these are not the first rows of the bucket.
         """
         entries = self.entries
-        at, count = bisect.bisect_left(entries, (key - grown, order)), len(entries)
+        at = bisect.bisect_left(entries, (key - grown, order))
         # Both the present keys and the key that is searched for are rounded.
         while at and (entries[at - 1][0] + grown, entries[at - 1][1]) > (key, order):
             at -= 1
@@ -145,49 +146,46 @@ class Queue:
                 due.add(row)
         for row in due:
             if row in place:
-                entries, entry, kind, _ = place.pop(row)
-                del entries[bisect.bisect_left(entries, entry)]
+                entries, entry, kind, _ = place[row]
+                del place[row], entries[bisect.bisect_left(entries, entry)]
                 if kind is not None and not entries:
                     del self.buckets[kind]
         if self._only is not None:
             due &= self._only
-        if len(due) < MANY:
-            for row in due:
-                self._put(row, bisect.insort)
-            return
-        for row in due:
-            self._put(row, list.append)
-        for entries in [*self.waiting.values(), *[bucket.entries for bucket in self.buckets.values()]]:
-            entries.sort()
+        if due:
+            self._put(due)
 
-    def _put(self, row: int, put: Callable[[list[Entry], Entry], None]) -> None:
-        found = self._read(row)
-        if found is None:
-            return
-        runs, gpus, gpu_type, movable, order, protected_until = found
-        if not runs:
-            entry = line_of(self.key, self.facts, row).at_zero, order, row
-            size = gpu_type, gpus
-            entries = self.waiting.get(size)
-            if entries is None:
-                entries = self.waiting[size] = []
-                self.widest = max(self.widest, gpus if gpu_type >= NONE else math.inf)
-            self._place[row] = entries, entry, None, math.inf
+    def _put(self, rows: set[int]) -> None:
+        """Add the entries of rows to the lists that they belong to."""
+        facts, read, waiting, buckets = self.facts, self._read, self.waiting, self.buckets
+        many = len(rows) >= MANY
+        put: Callable[[list[Entry], Entry], None] = list.append if many else bisect.insort
+        for row in rows:
+            found = read(row)
+            if found is None or (found[0] and not self._keeps_running):
+                continue
+            runs, gpus, gpu_type, movable, order, protected_until = found
+            if runs and protected_until > facts.now and not self._keeps_protected:
+                heapq.heappush(self._guarded, (protected_until, row))
+                continue
+            at_zero, slope, until = line_of(self.key, facts, row)
+            entry, kind = (at_zero, order, row), (slope, gpus, gpu_type, movable) if runs else None
+            if kind is None:
+                size, until = (gpu_type, gpus), math.inf
+                if size not in waiting:
+                    waiting[size] = []
+                    self.widest = max(self.widest, gpus if gpu_type >= NONE else math.inf)
+                entries = waiting[size]
+            else:
+                if kind not in buckets:
+                    buckets[kind] = Bucket(kind)
+                entries = buckets[kind].entries
+            self._place[row] = entries, entry, kind, until
             put(entries, entry)
-        elif not self._keeps_running:
-            return
-        elif protected_until > self.facts.now and not self._keeps_protected:
-            heapq.heappush(self._guarded, (protected_until, row))
-        else:
-            at_zero, slope, until = line_of(self.key, self.facts, row)
-            entry, kind = (at_zero, order, row), (slope, gpus, gpu_type, movable)
-            bucket = self.buckets.get(kind)
-            if bucket is None:
-                bucket = self.buckets[kind] = Bucket(kind)
-            self._place[row] = bucket.entries, entry, kind, until
-            put(bucket.entries, entry)
             if until < math.inf:
                 heapq.heappush(self._ending, (until, row))
+        for entries in [*waiting.values(), *[bucket.entries for bucket in buckets.values()]] if many else ():
+            entries.sort()
 
     def same(self, other: "Queue") -> bool:
         """Return whether both hold the same rows with the same keys."""
@@ -227,9 +225,9 @@ class Queue:
         return list(made.values())
 
     def _of(self, row: int) -> tuple[Entry, Kind]:
-        found, line = self._read(row), line_of(self.key, self.facts, row)
+        found, (at_zero, slope, _) = self._read(row), line_of(self.key, self.facts, row)
         _, gpus, gpu_type, movable, order, _ = found or (True, 0, 0, False, 0.0, 0.0)
-        return (line.at_zero, order, row), (line.slope, gpus, gpu_type, movable)
+        return (at_zero, order, row), (slope, gpus, gpu_type, movable)
 
     def in_order(self, *, waiting: bool = True, running: bool = True) -> Iterator[int]:
         """Yield rows in the order of their present keys; each is found when it is reached.

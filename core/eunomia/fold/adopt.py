@@ -157,8 +157,8 @@ def _renew(state: State, renewal: Renewal) -> None:
 
 
 def _explain(state: State, waiting: Waiting) -> None:
-    row = state.job_row(waiting.job)
-    if row != NONE:
+    if waiting.job in state.names.jobs:
+        row = state.names.jobs[waiting.job]
         reason = 0 if waiting.reason is None else int(waiting.reason)
         stage = -1 if waiting.stage is None else STAGE_NUMBER[waiting.stage]
         set_verdict(state, row, (reason, stage, waiting.plugin))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from eunomia.contract import events as kinds
-from eunomia.contract.event_order import SPAN, expanded, in_order
+from eunomia.contract.event_order import SPAN, SUBJECT, expanded, in_order
 from eunomia.contract.events import Event, EventError
 from eunomia.errors import EunomiaError
 from eunomia.fold import fold_gpus, fold_machines, fold_work, holding, kind_profiles, regimes
@@ -30,13 +30,13 @@ def fold(state: State, now: Seconds, events: Iterable[Event], *, grace: Seconds)
     state.counters.contention_area += (now - state.now) * state.owners.present
     state.now = now
     ordered = events if type(events) is list else list(events)
-    last = -1
+    last, one = -1, None
     for event in ordered:
-        first, then = SPAN[type(event)]
-        if first <= last:  # out of order, or two of a kind
+        kind, (first, then) = type(event), SPAN[type(event)]
+        if first <= last and (then > first or type(one) is not kind or SUBJECT[kind](one) > SUBJECT[kind](event)):
             ordered = in_order(ordered)
             break
-        last = then
+        last, one = then, event
     folding = Folding(state, grace, ordered)
     for event in ordered:
         try:

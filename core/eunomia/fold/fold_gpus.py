@@ -73,13 +73,13 @@ def _all_back(state: State, lease: Lease, event: kinds.Released) -> list[int]:
 def _end(fold: Folding, lease: Lease, gpus: list[int], at: Seconds) -> None:
     """End a lease and return all its GPUs at once."""
     state, job = fold.state, lease.job
-    state.touch(job=job, app=lease.app)
+    state.changes.rows += (~lease.app,) if job == NONE else (job, ~lease.app)
     lease.gpus = []
     release(state, lease, gpus, at)
-    drop_lease(state, lease)
     if job != NONE and state.jobs.cells.state[job] in _ON_GPUS and not fold.ends(state.job_id(job)):
         halt(state, job, at)
         await_round(state, job, stopped=True, at=at)
+    drop_lease(state, lease)
 
 
 def come_back(fold: Folding, gpu: int, at: Seconds) -> None:

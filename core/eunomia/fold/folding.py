@@ -38,7 +38,8 @@ class Folding:
     def ends(self, job: JobId) -> bool:
         """Return whether a job ends in this step, and so must not wait again."""
         if self._ending is None:
-            self._ending = {event.job for event in self.events if isinstance(event, JobFinished | SingleJobEnded)}
+            events = self.events
+            self._ending = {one.job for one in events if type(one) is JobFinished or type(one) is SingleJobEnded}
         return job in self._ending
 
     def app(self, app: AppId) -> int:
@@ -138,7 +139,7 @@ def await_round(state: State, job: int, *, stopped: bool = False, at: Seconds | 
     Args:
         state: changed in place.
         job: the job's row.
-        stopped: a round took the job's GPUs; the verdict of that round is kept.
+        stopped: a round took the job's GPUs, and its lease is gone; the verdict of that round is kept.
         at: time since which the job waits; None: now.
     """
     move(state, job, _WAITING, at)

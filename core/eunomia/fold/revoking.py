@@ -65,9 +65,8 @@ def shed(state: State, lease: Lease, gpus: list[int], fence: int, epoch: int) ->
     if job != NONE:
         halt(state, job)
         if state.jobs.cells.state[job] in _ON_GPUS:
-            move(state, job, _WAITS if waits else _STOPS)
-            state.jobs.set(job, reason=_AWAITING_ROUND)
-            state.touch(job=job)
+            move(state, job, _WAITS if waits else _STOPS, reason=_AWAITING_ROUND)
+            state.changes.rows.append(job)
     if waits:
         drop_lease(state, lease)
     return mine

@@ -27,11 +27,13 @@ lazy(Changes, "jobs", "apps")
 class ChangeLog:
     """Rows of jobs and apps in the order of their changes; the state appends them, and closes a version once a step."""
 
-    __slots__ = ("marks", "rows", "version")
+    __slots__ = ("dropped", "marks", "rows", "version")
 
     def __init__(self) -> None:
         self.rows: list[int] = []
         """Rows of jobs, and the complements (``~row``) of rows of apps."""
+        self.dropped = 0
+        """Number of rows that came before these and are not kept."""
         self.marks: list[int] = []
         """Length of the list when each version was closed."""
         self.version = 0
@@ -41,7 +43,7 @@ class ChangeLog:
         """Drop the changes of all versions but the last ones."""
         if len(self.marks) > VERSIONS_KEPT:
             gone = self.marks[-VERSIONS_KEPT - 1]
-            self.rows = self.rows[gone:]
+            self.rows, self.dropped = self.rows[gone:], self.dropped + gone
             self.marks = [mark - gone for mark in self.marks[-VERSIONS_KEPT:]]
 
     def since(self, version: int) -> Changes | None:

@@ -32,10 +32,7 @@ def anything(state: State, offer: Offer) -> bool:
 
 
 def reached(state: State, offer: Offer, gpus: list[int]) -> list[int]:
-    """Return those of these GPUs that are on the offer; on a whole offer only these GPUs are checked.
-
-    ``state`` is as it was when the offer was made.
-    """
+    """Return those of these GPUs that are on the offer, of the state in which it was made; no others are looked at."""
     if not offer.whole:
         offered = set(offer.gpus.tolist())
         return [gpu for gpu in gpus if gpu in offered]

@@ -105,11 +105,11 @@ def check_placement(
         off = placement.gpus[~np.isin(placement.gpus, offer.gpus)]
         raise PlanError(stage, "a placement must stay within the offer", value=f"GPU {off[0]}")
     rows, sizes, is_job = allocation.claims.listed["rows"], amount.listed["gpus"], allocation.claims.unit is _JOB
-    jobs, waiting, pins = state.jobs.cells, state.waiting_jobs.rows, amount.pins
+    jobs, waiting, pins, named = state.jobs.cells, state.waiting_jobs.rows, amount.pins, len(rows)
     placed: dict[int, list[int]] = {}
     smaller: dict[int, int] = {}
     for index, claim in enumerate(claims):
-        if not 0 <= claim < len(rows):
+        if not 0 <= claim < named:
             raise PlanError(stage, "a placement must name claims of the allocation", value=str(placement.claim[:8]))
         if claim in placed:
             raise PlanError(stage, "a claim must be placed once", value=str(placement.claim[:8]))
@@ -171,7 +171,7 @@ class Planner:
         length, protected = self.offer.lease if allocation.lease is None else allocation.lease, allocation.protected
         self.terms: tuple[Seconds, Seconds] | None = None
         """The end of every lease granted now, and of its protected part; None: each claim has its own."""
-        if not isinstance(length, np.ndarray) and not isinstance(protected, np.ndarray):
+        if type(length) is float and type(protected) is float:
             if rounds.protected is not None:
                 protected = min(rounds.protected, length)  # the protected part cannot outlast the lease
             until = Seconds(state.now + protected) if protected > 0.0 else _UNPROTECTED
@@ -208,7 +208,7 @@ class Planner:
         if numbers:
             self.change(numbers, served)
         for claim, placed in self.placed.items():  # leases start for the GPUs that the present ones do not have
-            fresh = [gpu for gpu in placed if gpu not in served[claim]] if claim in served else placed
+            fresh = [gpu for gpu in placed if gpu not in served[claim]] if placed and claim in served else placed
             if fresh:
                 number, row = number + 1, self.rows[claim]
                 job, app = (row, app_of[row]) if self.is_job else (NONE, row)
@@ -255,8 +255,9 @@ class Planner:
             if kept and lease.ends_at <= now:
                 self.renew(lease, claim)
         for lease, claim, on in resized:
-            self.resize(lease, claim, on)
-            served[claim] = set(placed.get(claim, ()))
+            wanted = placed.get(claim, [])
+            self.resize(lease, claim, on, wanted)
+            served[claim] = set(wanted)
 
     def tune(self, lease: Lease, gpus: list[int]) -> None:
         """Order other CPUs and memory for a claim's lease that keeps its GPUs, if the placement sets any."""
@@ -296,10 +297,9 @@ class Planner:
         kind = TransitionKind.SHRINK if rest else TransitionKind.SUSPEND
         self.order(kind, lease, rest, mine if lease.job != NONE else lost, (lease.ends_at, lease.protected_until))
 
-    def resize(self, lease: Lease, claim: int, on: list[int]) -> None:
+    def resize(self, lease: Lease, claim: int, on: list[int], placed: list[int]) -> None:
         """Give a job's lease the GPUs of its placement; of its GPUs those that are on the offer may be taken."""
-        mine, placed = lease.gpus, self.placed.get(claim, [])
-        target, lost = list[int](), on  # where the claim leaves
+        mine, target, lost = lease.gpus, list[int](), on  # where the claim leaves
         if placed or on != mine:
             target, lost = joined(without(mine, on), placed), without(on, placed)
         if target == mine:
@@ -357,10 +357,7 @@ class Planner:
     def range_of(
         self, kind: TransitionKind, of: tuple[int, int], gpus: int, bounds: AmountRange
     ) -> tuple[float, float] | None:
-        """Return the range of an order's GPUs by the allocation; None: no claim of it has them, or its app divides.
-
-        ``of``: the job and the app of the order.
-        """
+        """Return the range of an order ``of`` a job and an app; None: no claim has these GPUs, or the app divides."""
         if kind is TransitionKind.SUSPEND or of[0] == NONE:
             return None
         row = of[0] if self.is_job else of[1]

@@ -140,16 +140,15 @@ class _StateIndex(Index):
         return list((self._state.names.jobs if jobs else self._state.names.apps).values())
 
     def _job(self, row: int) -> Ranked | None:
-        jobs = self._state.jobs.cells
-        state, kind = jobs.state[row], jobs.gpu_type[row]
+        jobs, leases = self._state.jobs.cells, self._state.leases
+        state, kind, number, place = jobs.state[row], jobs.gpu_type[row], jobs.lease[row], jobs.order[row]
         if state == _WAITING:
-            return False, jobs.most[row], kind, False, jobs.order[row], -math.inf
-        lease = self._state.leases.get(jobs.lease[row]) if state in _ON else None
-        if lease is None:
-            return (True, 0, 0, kind == NONE, jobs.order[row], -math.inf) if state in _ON else None
-        gpus, cluster = lease.gpus, self._state.cluster
-        home = 0 if len(cluster.gpu_types) == 1 or not gpus else cluster.gpu_type.item(gpus[0])
-        return True, len(gpus), home, kind == NONE, jobs.order[row], lease.protected_until
+            return False, jobs.most[row], kind, False, place, -math.inf
+        if state not in _ON:
+            return None
+        gpus, until = (leases[number].gpus, leases[number].protected_until) if number in leases else ([], -math.inf)
+        home = self._state.capacity.type_of[gpus[0]] if gpus else 0
+        return True, len(gpus), home, kind == NONE, place, until
 
     def _app(self, row: int) -> Ranked | None:
         return None if self._state.apps.cells.ended[row] else super()._app(row)

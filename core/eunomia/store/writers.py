@@ -28,14 +28,18 @@ _AWAITING_RELEASE = int(Reason.AWAITING_RELEASE)
 # --- jobs --------------------------------------------------------------------------------------------------------
 
 
-def move(state: State, job: int, to: int, at: Seconds | None = None, *, gpus: int = NONE) -> None:
-    """Set a job's state from now on, or from ``at``; on ``gpus`` it begins to run, at its declared rate if any."""
+def move(state: State, job: int, to: int, at: Seconds | None = None, *, gpus: int = NONE, reason: int = 0) -> None:
+    """Set a job's state, and why it stops, from ``at``; on ``gpus`` it begins to run, at its declared rate if any."""
     jobs, at = state.jobs.cells, state.now if at is None else at
     before = jobs.state[job]
     if gpus != NONE:
         if jobs.since[job] == jobs.since[job]:
             halt(state, job, at)  # a job that grew ran at its old size until its new GPUs were ready
         jobs.gpus[job], jobs.reason[job] = gpus, 0
+    elif reason:
+        jobs.reason[job] = reason
+    if to == _WAITING:
+        jobs.lease[job] = NONE  # its last GPUs have come back
     count(state, job, at)
     jobs.state[job] = to
     size = 0
@@ -87,8 +91,8 @@ def halt(state: State, job: int, at: float | None = None) -> None:
     since = jobs.since[job]
     if since != since:
         return  # the job does not run
-    done = jobs.done[job] + max(0.0, (state.now if at is None else at) - since) * jobs.rate[job]
-    iterations = jobs.iterations[job]
+    ran, iterations = (state.now if at is None else at) - since, jobs.iterations[job]
+    done = jobs.done[job] + (ran if ran > 0.0 else 0.0) * jobs.rate[job]
     jobs.done[job] = iterations if done > iterations else done  # NaN: not known
     jobs.since[job] = math.nan
 
@@ -130,10 +134,9 @@ def close_app(state: State, app: int, outcome: str) -> None:
         present, rows = state.owners.present, np.array([app])
         mean = state.service.contention(state.now, state.counters.contention_area, rows, present)
         state.apps.set(app, ended=1, contention=mean.item())
-        state.owners.present -= 1
     else:
-        state.owners.present -= 1
         drop_app(state, app)
+    state.owners.present -= 1
 
 
 def drop_app(state: State, app: int) -> None:
@@ -243,11 +246,10 @@ def leave(state: State, lease: Lease, gpus: Iterable[int], fence: int) -> list[i
         Those of the GPUs that the lease holds until executors give them back.
     """
     held, number = state.holdings.cells, lease.id
-    mine: list[int] = []
+    mine = [gpu for gpu in gpus if held.lease[gpu] == number]
+    for gpu in mine:
+        held.state[gpu], held.epoch[gpu] = _LEAVING, fence
     for gpu in gpus:
-        if held.lease[gpu] == number:
-            held.state[gpu], held.epoch[gpu] = _LEAVING, fence
-            mine.append(gpu)
         if held.successor[gpu] == number:
             held.successor[gpu] = NONE
     if mine:
@@ -344,7 +346,8 @@ def leave_all(state: State, lease: Lease) -> None:
     if lease.job == NONE and lease.state is not LeaseState.LEAVING:
         state.owners.divided -= 1
     lease.state = LeaseState.LEAVING
-    state.lease_ends.released(lease.id)
+    if state.lease_ends.overdue:
+        state.lease_ends.released(lease.id)
 
 
 def forget_probe(state: State, lease: Lease) -> None:
@@ -362,8 +365,6 @@ def drop_lease(state: State, lease: Lease) -> None:
         state.amounts.drop(number)
     if state.owners.probing:
         state.owners.probing.pop(number, None)
-    if state.owners.leaving:
-        state.owners.leaving.pop(number, None)
     if state.lease_ends.overdue:
         state.lease_ends.released(number)
     if job != NONE:

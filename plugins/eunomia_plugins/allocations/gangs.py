@@ -76,9 +76,9 @@ def serve(queue: Queue, buckets: list[Bucket], free: list[int], capacity: list[i
     if queue.widest > min(capacity):
         heads = [head for head in heads if head[1][1] <= limit(capacity, head[1][0])]
     heapq.heapify(heads)
-    served, idle = Served([], []), free.copy()
+    served, idle, nothing = Served([], []), [*free], [0] * len(free)
     running = _Running(buckets, queue.facts.now, idle, served) if buckets else None
-    left, one_type = running.left if running else free.copy(), len(free) == 1
+    left, one_type = running.left if running else [*free], len(nothing) == 1
     while heads:
         (key, order, row), (kind, gpus), at = heads[0]
         of = 0 if one_type else kind if kind != NONE else left.index(max(left))
@@ -88,7 +88,7 @@ def serve(queue: Queue, buckets: list[Bucket], free: list[int], capacity: list[i
             if not one_type:
                 of = choose(left, idle, gpus, kind)
         if gpus > left[of]:
-            if stop or not any(left):
+            if stop or left == nothing:
                 break
             heapq.heappop(heads)
             continue
@@ -133,45 +133,45 @@ class _Running:
     def __init__(self, buckets: list[Bucket], now: float, idle: list[int], served: Served) -> None:
         self._idle, self._served, self.left = idle, served, idle.copy()
         self._at = [0] * len(buckets)
-        self._buckets: list[tuple[Bucket, int, float, float]] = []
-        for bucket in buckets:
-            many, grown = len(bucket.entries), bucket.slope * now
-            self._buckets.append((bucket, many, grown, bucket.entries[-1][0] + grown))
+        self._buckets = [(bucket, len(bucket.entries), bucket.slope * now) for bucket in buckets]
+        for bucket, many, _ in self._buckets:
             self.left[bucket.type] += many * bucket.gpus
 
     def advance(self, key: float, order: float) -> None:
         """Serve the running jobs ahead of a waiting job's key and place of arrival."""
-        left, at, short = self.left, self._at, False
-        passed: list[Passed] = []
-        for number, (bucket, many, grown, last) in enumerate(self._buckets):
-            first = at[number]
+        left, at, started, short = self.left, self._at, [*self._at], False
+        for number, (bucket, many, grown) in enumerate(self._buckets):
+            first, last = at[number], bucket.entries[-1][0] + grown
             if first == many or (last >= key and bucket.entries[first][0] + grown > key):
                 continue
-            end = many if last < key else bucket.before(key, order, grown)
+            end = many if last < key else bucket.before(key, order, grown, many)
             if end > first:
                 at[number] = end
                 left[bucket.type] -= (end - first) * bucket.gpus
                 short = short or left[bucket.type] < 0
-                passed.append((bucket, first, end, grown))
         if short:
+            passed = [
+                (bucket, first, end, grown)
+                for (bucket, _, grown), first, end in zip(self._buckets, started, at, strict=True)
+                if end > first
+            ]
             self._serve_one_by_one(self._from_first_misfit(passed))
 
     def _from_first_misfit(self, passed: list[Passed]) -> list[RunningJob]:
         """Jobs between two positions of buckets, from the first one that does not fit on; the jobs before all fit."""
-        left = self.left.copy()
-        found: list[RunningJob] = []
-        ends: list[tuple[float, float, int, int]] = []
-        for number, one in enumerate(passed):
-            _push(ends, one, number, one[2] - 1)
+        left, found = [*self.left], list[RunningJob]()
+        ends = [_last(one, number, one[2] - 1) for number, one in enumerate(passed)]
+        heapq.heapify(ends)
         while min(left) < 0:  # the jobs found so far hold less than what is short
-            _, _, number, at = heapq.heappop(ends)
+            _, _, number, at = ends[0]
             bucket, first, _, _ = one = passed[number]
             found.append((bucket.entries[at], bucket))
             left[bucket.type] += bucket.gpus
             if at > first:
-                _push(ends, one, number, at - 1)
-        found.reverse()
-        return found
+                heapq.heapreplace(ends, _last(one, number, at - 1))
+            else:
+                heapq.heappop(ends)
+        return found[::-1]
 
     def _serve_one_by_one(self, rest: list[RunningJob]) -> None:
         left, idle, served = self.left, self._idle, self._served
@@ -189,10 +189,10 @@ class _Running:
                 served.grants.append((row, of, gpus, order))
 
 
-def _push(ends: list[tuple[float, float, int, int]], passed: Passed, number: int, at: int) -> None:
-    """Add a bucket's job to a heap in reverse order of service."""
+def _last(passed: Passed, number: int, at: int) -> tuple[float, float, int, int]:
+    """Return the place of a bucket's job in the reverse order of service; ``number``: of the bucket."""
     bucket, first, _, grown = passed
     key, order = bucket.entries[at][0] + grown, bucket.entries[at][1]
     if at > first and bucket.entries[at - 1][0] + grown == key:
         bucket.check_ties_before(at, first, key, order, grown)
-    heapq.heappush(ends, (-key, -order, number, at))
+    return -key, -order, number, at

@@ -6,10 +6,11 @@ import math
 import numpy as np
 
 from eunomia import Facts, Linear, Regimes
+from eunomia.contract.keys import Line
 from eunomia.units import Reals, Rows
 
 
-def through_regimes(line: Linear, facts: Facts, job: int, speed: float, gpus: int) -> Linear:
+def through_regimes(line: Line, facts: Facts, job: int, speed: float, gpus: int) -> Line:
     """Replace the key of a job that has known coming regimes.
 
     The regimes of a job are in their order, and are the last of its work: what is left before them is the present

@@ -51,7 +51,7 @@ class Crossings:
     def _update(self, facts: Facts, rank: Key, row: int) -> None:
         self._until.pop(row, None)
         if facts.jobs.state[row] == _RUNNING:
-            until = line_of(rank, facts, row).until
+            until = line_of(rank, facts, row)[2]
             if until < math.inf:
                 self._until[row] = until
                 heapq.heappush(self._heap, (until, row))

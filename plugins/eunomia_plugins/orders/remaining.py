@@ -9,7 +9,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from eunomia import Claims, Facts, Linear, Menus, Offer, PluginOptions, Scores, Snapshot, Unit, Valuations
+from eunomia import Claims, Facts, Menus, Offer, PluginOptions, Scores, Snapshot, Unit, Valuations
+from eunomia.contract.keys import Line
 from eunomia.units import Ints, Reals, Rows
 from eunomia_plugins.orders.coming import seconds_through, through_regimes
 
@@ -88,7 +89,7 @@ class WorkLeft:
         """
         return Valuations.by_job(snapshot, menus, offer, self.key)
 
-    def key(self, facts: Facts, job: int) -> Linear:
+    def key(self, facts: Facts, job: int) -> Line:
         """Return the iterations left divided by the job's speed, until no work is left."""
         size, speed = facts.smallest(job) if self._smallest else facts.largest(job)
         gpus, table = size or 1 if self._by_gpus else 1, facts.jobs
@@ -101,7 +102,7 @@ class WorkLeft:
         left /= pace
         if left + slope * facts.now <= 0.0:
             left = slope = 0.0
-        known = (
-            Linear(left, slope, left / -slope if slope < 0.0 else math.inf) if left == left else Linear(self._otherwise)
-        )
+        known = (left, slope, left / -slope if slope < 0.0 else math.inf)
+        if left != left:
+            known = self._otherwise, 0.0, math.inf
         return known if facts.menus.regimes is None else through_regimes(known, facts, job, speed, gpus)

@@ -72,7 +72,7 @@ def place_on_free(snapshot: Snapshot, offer: Offer, allocation: Allocation) -> P
         the type that they hold, GPU types to choose from, an offer that leaves GPUs out.
     """
     live, grants = snapshot.index, allocation.amount
-    if not (offer.whole and live.proportional and isinstance(grants, Grants)) or snapshot.cluster.has_islands:
+    if type(grants) is not Grants or not (offer.whole and live.proportional) or snapshot.cluster.has_islands:
         return None
     if allocation.claims.unit is not Unit.JOB or allocation.rest is not Rest.KEEP or allocation.standby is not None:
         return None
@@ -94,7 +94,7 @@ def place_on_free(snapshot: Snapshot, offer: Offer, allocation: Allocation) -> P
         return None  # GPUs that jobs are leaving are offered too
     if order and min([kinds[claim] for claim in order]) < 0:
         return None
-    stay = _staying(snapshot, offer, (rows, sizes, order), kinds, held)
+    stay = _staying(snapshot, offer, (rows, sizes, order), kinds, held) if held else {}
     if stay is None:
         return None
     leave = {claim: gpus for claim, gpus in held.items() if claim not in stay} if stay else held

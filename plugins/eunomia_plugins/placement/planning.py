@@ -1,8 +1,9 @@
 """Helpers of placements: serves claims in order, keeps those that stay, and asks a rule for the other GPUs."""
 
+import itertools
 from collections import Counter
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from eunomia import (
     PluginError,
     Pool,
     Reason,
+    Rest,
     Snapshot,
     Unit,
     Verdicts,
@@ -70,7 +72,65 @@ def place(
     """
     if not isinstance(allocation.amount, Grants):
         raise PluginError("a placement must get whole GPUs", value=type(allocation.amount).__name__)
+    if pins and allocation.amount.pins is not None:
+        found = _at_pins(snapshot, offer, allocation, allocation.amount)
+        if found is not None:
+            return found
     return _Plan(snapshot, menus, offer, allocation, allocation.amount, rule, pins=pins).run()
+
+
+def _at_pins(snapshot: Snapshot, offer: Offer, allocation: Allocation, grants: Grants) -> Placement | None:
+    """Place apps on the machines that their grants name, on their own GPUs there first; as ``_Plan`` does.
+
+    Returns:
+        None, where ``_Plan`` is needed: CPUs, memory or types asked for, islands, GPUs that are being given back, a
+        claim without pins, or one that does not fit on its machines.
+    """
+    cluster, held, rest = snapshot.cluster, snapshot.holdings, allocation.rest
+    named = (grants.cpus, grants.memory_gib, grants.gpu_type, grants.stays, allocation.standby)
+    if named != (None,) * len(named) or allocation.claims.unit is not Unit.APP or rest is not Rest.RELEASE:
+        return None
+    if cluster.has_islands or not snapshot.index.proportional or not _stand(snapshot, offer.gpus):
+        return None
+    claim_of = {row: claim for claim, row in enumerate(allocation.claims.listed["rows"])}
+    apps = zip(offer.gpus.tolist(), held.app[offer.gpus].tolist(), strict=True)
+    owner = {gpu: claim_of.get(app, NONE) for gpu, app in apps}
+    here: dict[int, list[int]] = {}
+    mine: dict[int, list[int]] = {}
+    for gpu in sorted(owner):
+        here.setdefault(cluster.machine.item(gpu), []).append(gpu)
+        if owner[gpu] != NONE:
+            mine.setdefault(owner[gpu], []).append(gpu)
+    pinned, sizes, order = _pinned(grants), grants.listed["gpus"], allocation.listed["order"]
+    chosen: dict[int, list[int]] = {}
+    for claim in order:  # those that stay where they are
+        gpus = mine.get(claim, [])
+        if gpus and len(gpus) == sizes[claim] and Counter(cluster.machine[gpus].tolist()) == pinned.get(claim):
+            chosen[claim] = gpus
+            for gpu in gpus:
+                here[cluster.machine.item(gpu)].remove(gpu)
+    for claim in order:
+        if claim in chosen or sizes[claim] <= 0:
+            continue
+        chosen[claim] = []
+        for machine, count in pinned.get(claim, {NONE: sizes[claim]}).items():
+            left = sorted(here.get(machine, []), key=lambda gpu: owner[gpu] != claim)[:count]
+            if len(left) < count:
+                return None
+            chosen[claim] += left
+            here[machine] = [gpu for gpu in here[machine] if gpu not in left]
+    for claim in sorted(mine):
+        chosen.setdefault(claim, [])
+    claims: Any = [*chosen]
+    placed: Any = [gpu for those in chosen.values() for gpu in those]
+    start: Any = [0, *itertools.accumulate(map(len, chosen.values()))]
+    return Placement(claim=claims, gpus=placed, start=start)
+
+
+def _stand(snapshot: Snapshot, gpus: Ints) -> bool:
+    """Return whether none of these GPUs is being given back, or is promised to another lease."""
+    held = snapshot.holdings
+    return not ((held.state[gpus] == int(GpuState.LEAVING)) | (held.successor[gpus] != NONE)).any()
 
 
 class _Plan:

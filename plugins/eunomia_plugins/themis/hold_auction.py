@@ -57,15 +57,14 @@ def _allocation(lot: Lot, outcome: AuctionResult, kept: Won, rest: Won) -> Alloc
     won = joined(kept, rest)
     pieces = [(claim, *piece) for claim, machines in sorted(won.items()) for piece in sorted(machines.items())]
     claim, machine, pinned = np.array(pieces, dtype=np.int64).reshape(-1, 3).T.copy()
+    pins = Pins(claim=claim.astype(np.int32), machine=machine.astype(np.int32), gpus=pinned)
     gpus = np.zeros(len(lot.rows), dtype=np.int64)
     gpus[list(won)] = [sum(machines.values()) for machines in won.values()]
     after = lot.last.after(lot.views, lot.rows, len(lot.bids), won)
     rows = np.array(lot.rows, dtype=np.int32)
     return Allocation(
         claims=Claims(unit=Unit.APP, rows=rows),
-        amount=Grants(
-            gpus=gpus, pins=Pins(claim=claim.astype(np.int32), machine=machine.astype(np.int32), gpus=pinned)
-        ),
+        amount=Grants(gpus=gpus, pins=pins),
         order=gpus.nonzero()[0].astype(np.int32),
         rest=Rest.RELEASE,
         verdicts=_verdicts(rows, lot.bids, outcome, gpus),

@@ -2,7 +2,7 @@
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from eunomia.arbiter import ClusterView
 from eunomia.units import Stage
@@ -27,10 +27,17 @@ class CallNotes:
         self._next = itertools.count(1).__next__
         self._codes: dict[tuple[str, str], int] = {}
 
-    def observer(self, view: ClusterView) -> Callable[[str, Stage], None]:
-        """Return what an arbiter calls before each call of a stage."""
+    def observer(self, view: ClusterView, names: Mapping[Stage, str]) -> Callable[[str, Stage], None]:
+        """Return what an arbiter calls before each call of a stage.
+
+        Args:
+            view: of the arbiter.
+            names: of the plugins by stage, which are written on the page before the first call.
+        """
         numbers, follow = self.numbers, self._next
         codes: dict[str, dict[Stage, int]] = {}
+        for stage, plugin in names.items():
+            codes.setdefault(plugin, {})[stage] = self._code(plugin, stage.value)
 
         def asked(plugin: str, stage: Stage) -> None:
             try:

@@ -115,7 +115,8 @@ class Engine:
         if self.arrivals.next_time < soon:
             soon = self.arrivals.next_time
         if sim.agenda.heap and sim.agenda.heap[0][0] < soon:
-            soon = min(soon, sim.agenda.next_time(sim.work.turn))
+            ends = sim.agenda.next_time(sim.work.turn)
+            soon = ends if ends < soon else soon
         plan = self._failures
         if plan is None or (soon == math.inf and not sim.jobs.running and not plan.down and not plan.planned):
             return soon  # no machine that comes back or joins helps a job that waits now

@@ -7,7 +7,7 @@ import numpy as np
 
 from eunomia.contract.decisions import COUNTED, Decision, TransitionKind
 from eunomia.model.cluster import Cluster
-from eunomia.units import Cause, Ints, Reals
+from eunomia.units import Cause, Ints, Reals, Stage
 from eunomia_testbed.simulator.logs.records import Codes, Records, spelt
 from eunomia_testbed.simulator.logs.run import Leases, QueueLog, RoundLog, SegmentLog, WaitLog, Words
 from eunomia_testbed.simulator.options import Keep
@@ -15,6 +15,7 @@ from eunomia_testbed.simulator.options import Keep
 _NONE = [0] * len(COUNTED)
 _COLUMN = {kind: COUNTED.index(kind.effect.past) if kind.effect.counted else len(COUNTED) for kind in TransitionKind}
 """By kind of order, its column in the table of rounds; kinds that are not counted have one after the last."""
+_STAGES: dict[Stage | None, str] = {None: "", **{stage: stage.value for stage in Stage}}
 
 
 def ints(items: list[int]) -> Ints:
@@ -138,7 +139,7 @@ class WaitLogger:
             job = rows[waiting.job]
             if waiting.reason is None:
                 continue
-            why = waiting.reason.word, "" if waiting.stage is None else waiting.stage.value, waiting.plugin
+            why = waiting.reason.word, _STAGES[waiting.stage], waiting.plugin
             if self._since[job] == self._since[job]:
                 self.begin(job, now, *why)
             else:
