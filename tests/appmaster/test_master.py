@@ -321,7 +321,15 @@ def test_without_the_helper_a_script_is_stopped_at_its_rung(tmp_path: Path) -> N
         rows = {row["job"]: row for row in lab.trials("ana")}
         assert rows["ana/3"]["state"] == "finished"
         assert 20 <= int(rows["ana/1"]["iterations"]) < 80
-        assert lab.arbiter.reports("standing")[-1].by_logs
+
+
+@pytest.mark.slow  # a script counts as one without the helper once it has run for some seconds
+def test_the_steps_of_a_script_without_the_helper_are_said_to_be_those_of_its_logs(tmp_path: Path) -> None:
+    with labs.master_lab(tmp_path) as lab:
+        lab.submit("ana", SEARCH.replace("ARGS", "--plain --seconds 0.2"))
+        lab.arbiter.grant("ana", 1, 0, 1, 2)
+        eventually(lambda: lab.arbiter.finished, "the end")
+        assert any(standing.by_logs for standing in lab.arbiter.reports("standing"))
 
 
 def test_slots_that_the_app_cannot_use_are_given_back(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ from pathlib import Path
 from eunomia_appmaster.node.orphaned_launcher import end_orphaned
 
 HOLDER = """
-import fcntl, os, sys, time
+import fcntl, os, signal, sys, time
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup
 lock = open(sys.argv[1], "w")
 fcntl.flock(lock, fcntl.LOCK_EX)
 lock.write(sys.argv[2] if len(sys.argv) > 2 else str(os.getpid()))
@@ -26,9 +27,11 @@ def _holder(lock: Path, *pid: int) -> Iterator["subprocess.Popen[bytes]"]:
     command = [sys.executable, "-c", HOLDER, str(lock), *map(str, pid)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
-        process.stdout.readline()
-        yield process
-        process.kill()
+        try:
+            process.stdout.readline()
+            yield process
+        finally:
+            process.kill()
 
 
 def test_the_holder_of_a_nodes_lock_gets_a_hangup_even_if_it_was_stopped(tmp_path: Path) -> None:

@@ -88,7 +88,9 @@ def _at_pins(snapshot: Snapshot, offer: Offer, allocation: Allocation, grants: G
     """
     cluster, held, rest = snapshot.cluster, snapshot.holdings, allocation.rest
     named = (grants.cpus, grants.memory_gib, grants.gpu_type, grants.stays, allocation.standby)
-    if named != (None,) * len(named) or allocation.claims.unit is not Unit.APP or rest is not Rest.RELEASE:
+    if any(column is not None for column in named):
+        return None
+    if allocation.claims.unit is not Unit.APP or rest is not Rest.RELEASE:
         return None
     if cluster.has_islands or not snapshot.index.proportional or not _stand(snapshot, offer.gpus):
         return None
