@@ -209,7 +209,9 @@ def test_starts_go_on_above_those_that_are_known_where_a_record_and_its_containe
 
 
 def test_a_submission_that_is_gone_with_its_older_copy_names_the_cure(tmp_path: Path) -> None:
-    with pytest.raises(EunomiaError, match="restore it from a backup, or submit the app's file again, but got no such file"):
+    with pytest.raises(
+        EunomiaError, match="restore it from a backup, or submit the app's file again, but got no such file"
+    ):
         Submission.read(tmp_path)
 
 
