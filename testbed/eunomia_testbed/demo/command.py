@@ -3,12 +3,13 @@
 import contextlib
 import dataclasses
 import json
+import os
 import signal
 import sys
 import time
 import tomllib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,7 @@ def demo(flags: DemoFlags) -> int:
     from eunomia_testbed.demo.live_run import LiveRun
 
     configure_logs(level="warning")
+    run_in_this_installation(os.environ)
     machine = local_machine.detect(flags.slots, slot_types=flags.slot_types)
     settings = [*settings_for(flags.policy, slots=len(machine.slots)), *(flags.settings or [])]
     seed = flags.seed
@@ -63,6 +65,18 @@ def demo(flags: DemoFlags) -> int:
     ended = _watch(run, view)
     facts = dataclasses.replace(facts, ended_at=_utc(), ended=ended)
     return _tell(run, folder, facts, as_json=flags.as_json, quiet=flags.quiet)
+
+
+def run_in_this_installation(env: MutableMapping[str, str]) -> None:
+    """Let `python` in a submission mean this process' interpreter, whatever environment the shell has activated.
+
+    With another one no worker could start from the zygote, and what the scripts import might be missing.
+    """
+    env["PATH"] = os.pathsep.join(filter(None, [str(Path(sys.executable).parent), env.get("PATH")]))
+    if sys.prefix == sys.base_prefix:
+        env.pop("VIRTUAL_ENV", None)
+    else:
+        env["VIRTUAL_ENV"] = sys.prefix
 
 
 def _facts(profile: Any, machine: local_machine.LocalMachine, sources: Sequence[AppSource], seed: int) -> RunFacts:
