@@ -4,8 +4,8 @@ The process requests the signal with `prctl` and becomes the command, under the 
 `subprocess` would run Python between fork and exec, where gRPC's fork handlers restart threads if the parent is a
 client of the arbiter: two of a hundred children then end with SIGABRT. Standard library only.
 
-The kernel clears the request when the thread changes the rights with which it touches files (`man 2 prctl`), so
-whoever changes them does it within ``death_signal_kept``.
+The kernel clears the request when the thread changes the rights with which it touches files (`man 2 prctl`). Code that
+changes them does so within ``death_signal_kept``.
 """
 
 import contextlib

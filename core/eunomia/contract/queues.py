@@ -146,8 +146,8 @@ class Queue:
                 due.add(row)
         for row in due:
             if row in place:
-                entries, entry, kind, _ = place[row]
-                del place[row], entries[bisect.bisect_left(entries, entry)]
+                entries, entry, kind, _ = place.pop(row)
+                del entries[bisect.bisect_left(entries, entry)]
                 if kind is not None and not entries:
                     del self.buckets[kind]
         if self._only is not None:

@@ -30,8 +30,8 @@ from eunomia.units import NONE, AppId, JobId, Seconds, Stage
 log = structlog.get_logger()
 
 PART_OF_WAITS = 0.9
-_UNTIL_RESUMED = (None, Reason.PAUSED_BY_APP, Reason.SUSPENDED)
-BY_CORE = (*_UNTIL_RESUMED[1:], Reason.BACKING_OFF, Reason.GPU_HOURS, Reason.AWAITING_RELEASE)
+_AWAITS_ITS_APP = (Reason.PAUSED_BY_APP, Reason.SUSPENDED)
+BY_CORE = (*_AWAITS_ITS_APP, Reason.BACKING_OFF, Reason.GPU_HOURS, Reason.AWAITING_RELEASE)
 """Reasons that follow from events alone, regardless of earlier verdicts of plugins."""
 
 
@@ -259,7 +259,7 @@ class _Case:
         Return the earliest and latest time, the basis of the estimate, and its numbers.
         """
         planned = self.state.reports.starts_at.get(self.row, math.nan)
-        if self.reason in _UNTIL_RESUMED or frees[:1] == NOTHING_FREES:
+        if self.reason in (None, *_AWAITS_ITS_APP) or frees[:1] == NOTHING_FREES:
             return None, "", {}
         if self.reason is Reason.AWAITING_RELEASE:
             latest = max((remedy.in_seconds or 0.0 for remedy in frees), default=0.0)

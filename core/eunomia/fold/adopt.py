@@ -7,7 +7,6 @@ import numpy as np
 from eunomia.contract.decisions import Decision, ProbeOrder, Renewal, Transition, TransitionKind, Waiting
 from eunomia.contract.offers import Offer
 from eunomia.fold.revoking import shed
-from eunomia.model.changes import VERSIONS_KEPT
 from eunomia.model.gpu_sets import without
 from eunomia.model.leases import GpuState, Lease, LeaseState, Probing
 from eunomia.model.workload import JobState
@@ -18,7 +17,7 @@ from eunomia.units import NEVER, NONE, Version
 
 def adopt(state: State, decision: Decision) -> None:
     """Make the decision the state's target. The arbiter adopts the memos itself, since only plugins can read them."""
-    counters, log = state.counters, state.changes
+    counters = state.counters
     counters.round = decision.round
     if decision.closed is not None:
         close_offer(state)
@@ -48,10 +47,8 @@ def adopt(state: State, decision: Decision) -> None:
         counters.stage_wake_at = decision.stage_wake_at
         if decision.closed is None:
             counters.causes, counters.cause_since = frozenset(), NEVER
-    counters.version = log.version = Version(counters.version + 1)
-    log.marks.append(len(log.rows))
-    if counters.version % VERSIONS_KEPT == 0:
-        log.forget()
+    counters.version = Version(counters.version + 1)
+    state.changes.close(counters.version)
 
 
 def _take_gpus(state: State, transitions: Sequence[Transition]) -> None:

@@ -58,8 +58,8 @@ class Table(Generic[C]):
     def add(self, **values: object) -> int:
         """Take a row, fill it, and return its number; columns that are not given hold the value of an empty row."""
         row, cells = self._free.pop() if self._free else self.take(), self._cells
-        for name in values:
-            cells[name][row] = values[name]
+        for name, item in values.items():
+            cells[name][row] = item
         return row
 
     def set(self, rows: Any, **columns: Any) -> None:

@@ -33,8 +33,8 @@ class Space:
         self._cluster = cluster
         if isinstance(free, Space):
             self._start, self._machine, self._kind = free._start, free._machine, free._kind
-            self.bits, self.free = [*free.bits], [*free.free]
-            self.machines = [[*by_count] for by_count in free.machines]
+            self.bits, self.free = free.bits.copy(), free.free.copy()
+            self.machines = [by_count.copy() for by_count in free.machines]
             return
         self._start = cluster.machine_start.tolist()
         self._machine = cluster.machine.tolist()
