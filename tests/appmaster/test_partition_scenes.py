@@ -212,6 +212,12 @@ def test_a_partition_of_ninety_seconds_at_the_default_lease(scene: Scene, cut: C
     scene.check(moved=False, jobs=cut is not stop_storage)
 
 
+@pytest.mark.parametrize("befalls", BEFALLS)
+def test_a_node_without_the_arbiter_for_three_default_leases(scene: Scene, befalls: str) -> None:
+    scene.begin(lease=90.0)
+    cut_off(scene, both_ways, befalls, 270.0)
+
+
 def test_the_history_has_when_the_workers_of_all_nodes_ended_while_no_arbiter_ran(scene: Scene) -> None:
     scene.begin()
     made, (arbiter,) = scene.cluster, scene.cluster.arbiters()

@@ -18,6 +18,7 @@ from eunomia.arbiter import Arbiter
 from eunomia.journal.journal import Journal
 from eunomia.platform.profiles import Profile
 from eunomia_appmaster.commands import nodes as nodes_command
+from eunomia_appmaster.commands import submit as submit_command
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import launcher_pb2 as lpb
 from eunomia_appmaster.protocol.tokens import container_token
@@ -108,6 +109,38 @@ def test_an_app_gets_a_folder_a_master_and_a_name_of_its_own(lab: Any) -> None:
     assert order.command == ["python", "-m", "eunomia_appmaster.master"]
     assert order.token == lab.arbiter.service.tokens.app("ana-2")
     assert lab.app("ana").state == "starting"
+
+
+SEARCH = """
+[app]
+name = "search"
+[job]
+command = "python train.py {words}"
+[space]
+lr = {{ type = "categorical", choices = [0.1, 0.2] }}
+wd = {{ type = "categorical", choices = [1, 2] }}
+[tuner]
+metric = "loss"
+sampler = "grid"
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "unnamed"),
+    [
+        ("", ["lr", "wd"]),
+        ("--seed {seed}", ["lr", "wd"]),
+        ("{args}", []),
+        ("--lr {lr}", []),
+        ("--lr {{lr}}", ["lr", "wd"]),
+    ],
+)
+def test_a_search_whose_command_names_no_parameter_is_pointed_out(lab: Any, words: str, unnamed: list[str]) -> None:
+    answer = lab.submit(app_file=SEARCH.format(words=words))
+    assert list(answer.unnamed_parameters) == unnamed
+    shown = " ".join(submit_command.unnamed_parameters(answer))
+    assert ("neither {args} nor parameters lr, wd" in shown) == bool(unnamed)
+    assert submit_command.facts(answer, "127.0.0.1:1", ())["unnamed_parameters"] == unnamed
 
 
 def test_a_repeated_submission_after_a_lost_answer_makes_one_app(lab: Any) -> None:

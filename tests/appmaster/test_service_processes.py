@@ -388,6 +388,14 @@ def test_a_token_file_that_holds_no_token_is_refused_by_the_arbiter_alone(tmp_pa
         assert "an arbiter must be reachable" in str(away.value)
 
 
+def test_an_endless_app_file_from_a_pipe_is_refused_once_it_is_too_large(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "from eunomia.cli import main; main()", "submit", "-", "--address", "127.0.0.1:1"]
+    with Path("/dev/zero").open("rb") as endless:
+        ended = subprocess.run(command, stdin=endless, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    assert ended.returncode == 2
+    assert "an app file must have at most 256 KiB, but got more (stdin)" in ended.stderr
+
+
 def test_serve_submit_status_and_cancel_work_together(tmp_path: Path, run: Callable[..., str]) -> None:
     work(tmp_path)
     state = ("--state-dir", str(tmp_path / "state"))

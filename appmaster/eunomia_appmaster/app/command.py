@@ -4,7 +4,7 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Self
@@ -80,6 +80,11 @@ class Command:
         if script is not None and not _BRACES.search(script) and not os.path.isfile(folder / script):  # noqa: PTH113
             rule = f"command must name a script that exists in {folder}"
             raise InputError(rule, value=f'"{script}"', place=place)
+
+    def names_any(self, parameters: Iterable[str]) -> bool:
+        """Return whether a word of the command stands for one of the parameters, or for all."""
+        wanted = {"args", *parameters}
+        return any(match[2] in wanted for word in self.words for match in _BRACES.finditer(word))
 
     def script(self) -> str | None:
         """Return the script of ``python SCRIPT``; None for ``python -m``, ``python -c`` and other programs."""

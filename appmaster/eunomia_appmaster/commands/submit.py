@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from eunomia.errors import InputError
+from eunomia.platform.toml_bounds import SMALL
 from eunomia_appmaster.client import Client, Ended
 from eunomia_appmaster.commands.console import Address, AsJson, StateDir, duration, missing, missing_facts, number
 from eunomia_appmaster.explaining.best_jobs import best_job, record_of
@@ -16,6 +17,7 @@ from eunomia_appmaster.explaining.metric_check import metric_not_logged
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 
 FAILED = 1
+SHOWN_NAMES = 5
 
 
 def submit(
@@ -50,7 +52,8 @@ def submit(
         if quiet:
             typer.echo(app.name)
         elif not as_json:
-            typer.echo("\n".join([*lines(app.submitted, client.address), *too_wide(app.submitted, absent)]))
+            unnamed = unnamed_parameters(app.submitted)
+            typer.echo("\n".join([*lines(app.submitted, client.address), *unnamed, *too_wide(app.submitted, absent)]))
         elif not wait:
             typer.echo(json.dumps(facts(app.submitted, client.address, absent)))
         if not wait:
@@ -114,8 +117,12 @@ def more_lines(answer: pb.MoreTrialsResponse, trials: int) -> list[str]:
 
 
 def _read_stdin() -> str:
+    """Return the app file from stdin; reading ends beyond its largest size, since a pipe may have no end."""
+    content = sys.stdin.buffer.read(SMALL.kibibytes * 1024 + 1)
+    if len(content) > SMALL.kibibytes * 1024:
+        raise InputError(f"an app file must have at most {SMALL.kibibytes} KiB", value="more", place="stdin")
     try:
-        return sys.stdin.buffer.read().decode("utf-8-sig")
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError("an app file must be readable text", value=str(error), place="stdin") from error
 
@@ -134,6 +141,7 @@ def facts(answer: pb.SubmitResponse, address: str, absent: Sequence[pb.MissingSl
         "other_apps": answer.other_apps,
         "cluster_slots": answer.slots,
         "waits_for": answer.waits_for or None,
+        "unnamed_parameters": list(answer.unnamed_parameters),
         "missing_slots": missing_facts(absent),
     }
 
@@ -153,6 +161,19 @@ def lines(answer: pb.SubmitResponse, address: str) -> list[str]:
     share = f"{others} here, {_slots(answer)}" if answer.other_apps == 0 else _sharing(others, answer)
     ways = f"eunomia apps --watch   eunomia explain {answer.app}   eunomia cancel {answer.app}"
     return [first + name, f"  {share}{_next(answer)}.   {ways}"]
+
+
+def unnamed_parameters(answer: pb.SubmitResponse) -> list[str]:
+    """Warn of a search whose command names no parameter; else return no line."""
+    if not answer.unnamed_parameters:
+        return []
+    many = len(answer.unnamed_parameters)
+    names = ", ".join(answer.unnamed_parameters[:SHOWN_NAMES]) + (", ..." if many > SHOWN_NAMES else "")
+    what = f"parameter {names}" if many == 1 else f"parameters {names}"
+    return [
+        f"  The command has neither {{args}} nor {what}: unless the script reads run.params or EUNOMIA_PARAMS,",
+        "  every trial trains the same.",
+    ]
 
 
 def too_wide(answer: pb.SubmitResponse, absent: Sequence[pb.MissingSlot]) -> list[str]:

@@ -2839,6 +2839,7 @@ class SubmitResponse(_message.Message):
     NEXT_ROUND_IN_SECONDS_FIELD_NUMBER: _builtins.int
     AUCTION_FIELD_NUMBER: _builtins.int
     WAITS_FOR_FIELD_NUMBER: _builtins.int
+    UNNAMED_PARAMETERS_FIELD_NUMBER: _builtins.int
     app: _builtins.str
     renamed: _builtins.bool
     """the file's name was in use"""
@@ -2856,6 +2857,10 @@ class SubmitResponse(_message.Message):
     """rounds are auctions: app masters bid"""
     waits_for: _builtins.str
     """machines that its smallest job lacks, in words; empty: none"""
+    @_builtins.property
+    def unnamed_parameters(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """of [space]; the command and [job] env name none of them"""
+
     def __init__(
         self,
         *,
@@ -2871,10 +2876,11 @@ class SubmitResponse(_message.Message):
         next_round_in_seconds: _builtins.float | None = ...,
         auction: _builtins.bool = ...,
         waits_for: _builtins.str = ...,
+        unnamed_parameters: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_max_iterations", b"_max_iterations", "_next_round_in_seconds", b"_next_round_in_seconds", "max_iterations", b"max_iterations", "next_round_in_seconds", b"next_round_in_seconds"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_iterations", b"_max_iterations", "_next_round_in_seconds", b"_next_round_in_seconds", "app", b"app", "auction", b"auction", "least", b"least", "max_iterations", b"max_iterations", "most", b"most", "next_round_in_seconds", b"next_round_in_seconds", "other_apps", b"other_apps", "renamed", b"renamed", "slots", b"slots", "trials", b"trials", "user", b"user", "waits_for", b"waits_for"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_iterations", b"_max_iterations", "_next_round_in_seconds", b"_next_round_in_seconds", "app", b"app", "auction", b"auction", "least", b"least", "max_iterations", b"max_iterations", "most", b"most", "next_round_in_seconds", b"next_round_in_seconds", "other_apps", b"other_apps", "renamed", b"renamed", "slots", b"slots", "trials", b"trials", "unnamed_parameters", b"unnamed_parameters", "user", b"user", "waits_for", b"waits_for"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_iterations: _TypeAlias = _typing.Literal["max_iterations"]  # noqa: Y015
     _WhichOneofArgType__max_iterations: _TypeAlias = _typing.Literal["_max_iterations", b"_max_iterations"]  # noqa: Y015

@@ -72,7 +72,10 @@ class ClientProtocol(UserCalls, NodeCalls, JoinCalls, rpc.ClientProtocolServicer
         except InputError as error:
             await refuse(context, error)
             raise
-        return await self._accepted(app, str(file.app.name))
+        answer = await self._accepted(app, str(file.app.name))
+        if not file.command.names_any(file.space):
+            answer.unnamed_parameters.extend(file.space)
+        return answer
 
     async def List(self, request: pb.ListRequest, context: Context) -> pb.ListResponse:  # noqa: N802
         """List apps, jobs and slots."""
