@@ -36,7 +36,8 @@ from eunomia.units import AppId, JobId, Seconds, UserId
 from eunomia_testbed.simulator.engine import Engine
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-FLOORS: Final = tuple(f"{ROOT / floor}/" for floor in ("core", "plugins", "appmaster", "hpo_adapters", "testbed"))
+FLOOR_NAMES: Final = ("core", "solvers", "plugins", "appmaster", "hpo_adapters", "testbed")
+FLOORS: Final = tuple(f"{ROOT / floor}/" for floor in FLOOR_NAMES)
 CLASSES_IN: Final = ("core/eunomia", "testbed/eunomia_testbed/simulator")
 FIFO: Final = "--workload gavel --set gavel.jobs=150 --set gavel.interarrival=200s --cluster 8x8+V100 --policy fifo"
 THEMIS: Final = "--workload themis1 --set themis1.apps=4 --cluster 3x4+V100 --until 4d --policy themis"

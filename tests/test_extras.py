@@ -17,7 +17,8 @@ from eunomia.platform.registry import default_registry
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 FLOORS = {
-    "core/eunomia": {"solvers", "testing"},
+    "core/eunomia": {"testing"},
+    "solvers/eunomia_solvers": {"solvers"},
     "plugins/eunomia_plugins": {"fast", "solvers"},
     "appmaster/eunomia_appmaster": {"live", "dev"},
     "hpo_adapters/eunomia_hpo_adapters": {"optuna"},

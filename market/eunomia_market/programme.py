@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from eunomia.model.shapes import builds
-from eunomia.solve import solve_cvxpy
 from eunomia.units import Ints, Reals
 from eunomia_market.instance import Market, Utility
+from eunomia_solvers import solve_cvxpy
 
 
 class Activities(NamedTuple):

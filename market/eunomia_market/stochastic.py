@@ -13,8 +13,8 @@ import numpy as np
 
 from eunomia.errors import InputError
 from eunomia.model.shapes import builds
-from eunomia.solve import solve_cvxpy
 from eunomia.units import Reals
+from eunomia_solvers import solve_cvxpy
 
 MOST_STATES = 4096
 """Joint states x allocations of a toy instance."""

@@ -19,7 +19,7 @@ from eunomia_appmaster.node.file_rights import as_account
 from eunomia_appmaster.node.kept_apart import keeps_apart
 
 ROOT = Path(__file__).parent.parent.parent
-FLOORS = ("core", "plugins", "appmaster", "hpo_adapters", "testbed")
+FLOORS = ("core", "solvers", "plugins", "appmaster", "hpo_adapters", "testbed")
 needs_root = pytest.mark.skipif(
     not keeps_apart() or shutil.which("useradd") is None, reason="needs root, with the right to add accounts"
 )

@@ -200,7 +200,7 @@ class MasterLab(launcher_lab.Lab):  # type: ignore[misc, name-defined]
         name = f"{app}.toml"
         Submission(file_name=name, folder=self.folder, user="ana", env={}, app_file=text).write(app_dir)
         command = ["python", "-m", "eunomia_appmaster.master", "--app-dir", str(app_dir)]
-        roots = [str(launcher_lab.ROOT / root) for root in ("core", "plugins", "appmaster", "hpo_adapters")]
+        roots = [str(launcher_lab.ROOT / root) for root in ("core", "solvers", "plugins", "appmaster", "hpo_adapters")]
         order = launcher_pb.AppMasterOrder(
             app=app, attempt=1, command=command, token="app token", env={"PYTHONPATH": ":".join(roots)}
         )

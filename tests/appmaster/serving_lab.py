@@ -19,7 +19,7 @@ from eunomia_appmaster.app.master_folders import activity_files
 from eunomia_appmaster.node.supervisor import Serving, Supervisor
 
 ROOT = Path(__file__).parent.parent.parent
-FLOORS = ("core", "plugins", "appmaster", "hpo_adapters", "testbed")
+FLOORS = ("core", "solvers", "plugins", "appmaster", "hpo_adapters", "testbed")
 WORKER = Path(__file__).with_name("tiny_worker.py")
 PATIENCE_SECONDS = 90.0
 T = TypeVar("T")

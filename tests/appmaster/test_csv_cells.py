@@ -59,7 +59,7 @@ def test_trials_of_an_app_are_read_back_by_both_readers(tmp_path: Path) -> None:
     assert (trial.job, trial.why) == ("=app/0", "=HYPERLINK(1)")
 
 
-@pytest.mark.parametrize("root", ["core", "plugins", "appmaster", "hpo_adapters", "testbed", "market"])
+@pytest.mark.parametrize("root", ["core", "solvers", "plugins", "appmaster", "hpo_adapters", "testbed", "market"])
 def test_no_other_module_writes_csv(root: str) -> None:
     found = [
         f"{path}:{node.lineno}"

@@ -20,7 +20,7 @@ from eunomia_appmaster.node import gpu_locks
 from eunomia_appmaster.node.gpu_locks import GpuLocks
 
 ROOT = Path(__file__).parent.parent.parent
-FLOORS = ("core", "plugins", "appmaster", "hpo_adapters", "testbed")
+FLOORS = ("core", "solvers", "plugins", "appmaster", "hpo_adapters", "testbed")
 PATIENCE_SECONDS = 90.0
 T = TypeVar("T")
 NVML = """

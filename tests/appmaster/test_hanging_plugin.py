@@ -16,7 +16,7 @@ from eunomia_appmaster.client import Client
 from eunomia_appmaster.service.watchdog import HUNG_FILE, Watchdog
 
 HERE = Path(__file__).parent
-ROOTS = ":".join(str(HERE.parent.parent / root) for root in ("core", "plugins", "appmaster", "hpo_adapters"))
+ROOTS = ":".join(str(HERE.parent.parent / root) for root in ("core", "solvers", "plugins", "appmaster", "hpo_adapters"))
 PLUGIN = '''
 """Serves one app, and hangs once there are two."""
 

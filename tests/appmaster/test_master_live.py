@@ -37,7 +37,7 @@ command = "python tiny_worker.py --seconds 0.01"
 slots = 2
 max_iterations = 300
 """
-ROOTS = ":".join(str(HERE.parent.parent / root) for root in ("core", "plugins", "appmaster", "hpo_adapters"))
+ROOTS = ":".join(str(HERE.parent.parent / root) for root in ("core", "solvers", "plugins", "appmaster", "hpo_adapters"))
 
 
 @pytest.mark.timeout(400)

@@ -28,7 +28,7 @@ from eunomia_appmaster.service.certificates import Certificates, certificates_of
 from eunomia_appmaster.service.server import check_address
 
 ROOT = Path(__file__).parent.parent.parent
-FLOORS = ("core", "plugins", "appmaster", "hpo_adapters", "testbed")
+FLOORS = ("core", "solvers", "plugins", "appmaster", "hpo_adapters", "testbed")
 
 
 @pytest.fixture(autouse=True)

@@ -28,7 +28,7 @@ from eunomia_appmaster.app.outputs import STDOUT, newest_output
 from eunomia_appmaster.client import Client
 from eunomia_appmaster.node.supervisor import Serving, Supervisor
 
-FLOORS = ("core", "plugins", "appmaster", "hpo_adapters", "testbed")
+FLOORS = ("core", "solvers", "plugins", "appmaster", "hpo_adapters", "testbed")
 DISK_MIB, RESERVE_MIB, LOG_MIB = 512, 32, 16
 CONNECTIONS = 6000
 GOOD = "import os, time\nwhile not os.path.exists('end'): time.sleep(0.05)\n"

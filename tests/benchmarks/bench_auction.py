@@ -1,6 +1,6 @@
 """CPU time of the Themis auction with all payments, first call and warm, and its distance to the specification.
 
-Run it by ``python tests/benchmarks/bench_auction.py`` from the repository with the five roots on ``PYTHONPATH``, or
+Run it by ``python tests/benchmarks/bench_auction.py`` from the repository with the six roots on ``PYTHONPATH``, or
 with ``--specification 200`` for the comparison on that many random instances alone.
 """
 

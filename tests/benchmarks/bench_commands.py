@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from bench_philly import LISTED, shortened
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-FLOORS: Final = ("core", "plugins", "appmaster", "hpo_adapters", "testbed")
+FLOORS: Final = ("core", "solvers", "plugins", "appmaster", "hpo_adapters", "testbed")
 EIGHTS: Final = "187x8 V100, 1x4 V100"
 TWO_TYPES: Final = "20x8 V100, 10x4 P100"
 

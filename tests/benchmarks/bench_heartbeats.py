@@ -47,7 +47,7 @@ ROOT = Path(__file__).parent.parent.parent
 SLOTS = 64
 WARM_SECONDS = 5.0
 OVERRIDES = ("rounds.lease=10s", "rounds.bid_deadline=1s", "rounds.suspend_grace=100ms")
-FLOORS = ("core", "plugins", "appmaster", "hpo_adapters", "testbed")
+FLOORS = ("core", "solvers", "plugins", "appmaster", "hpo_adapters", "testbed")
 
 
 class Town:

@@ -45,7 +45,7 @@ from eunomia_appmaster.protocol import launcher_pb2_grpc as lrpc
 from eunomia_appmaster.protocol.versions import PROTOCOL, PYTHON, VERSION
 
 ROOT = Path(__file__).parent.parent.parent
-FLOORS = ("core", "plugins", "appmaster", "hpo_adapters", "testbed")
+FLOORS = ("core", "solvers", "plugins", "appmaster", "hpo_adapters", "testbed")
 SLEEP = "86399.25"
 """Seconds that a worker sleeps; the number marks them."""
 PATIENCE_SECONDS = 1800.0

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 ROOT = Path(__file__).parents[2]
-FLOORS = ("core", "plugins", "appmaster", "hpo_adapters", "testbed")
+FLOORS = ("core", "solvers", "plugins", "appmaster", "hpo_adapters", "testbed")
 
 
 class Cost(NamedTuple):

@@ -30,7 +30,7 @@ from eunomia_appmaster.app.master_folders import activity_files
 
 ROOT = Path(__file__).parent.parent.parent
 WORKER = ROOT / "tests" / "appmaster" / "tiny_worker.py"
-FLOORS = ("core", "plugins", "appmaster", "hpo_adapters", "testbed")
+FLOORS = ("core", "solvers", "plugins", "appmaster", "hpo_adapters", "testbed")
 TUNERS = {
     "none": "",
     "hyperband": 'kind = "hyperband"\nmin_iterations = 10\n',

@@ -14,7 +14,7 @@ from eunomia.journal.journal import read_journal
 from eunomia_appmaster import Client
 
 ROOT = Path(__file__).parent.parent.parent
-FLOORS = ("core", "plugins", "appmaster", "hpo_adapters", "testbed")
+FLOORS = ("core", "solvers", "plugins", "appmaster", "hpo_adapters", "testbed")
 PATIENCE_SECONDS = 180.0
 SCALARS = 100_000
 T = TypeVar("T")

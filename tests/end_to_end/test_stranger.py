@@ -16,7 +16,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "docs" / "examples" / "eunomia_lottery"
-FLOORS = ("core", "plugins", "appmaster", "hpo_adapters", "testbed")
+FLOORS = ("core", "solvers", "plugins", "appmaster", "hpo_adapters", "testbed")
 LIMIT_SECONDS = 120.0
 DEMO_SECONDS = 420.0
 

@@ -25,7 +25,7 @@ from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 DATA: Final = ROOT.parent / "shared" / "data"
-FLOORS: Final = ("core", "plugins", "appmaster", "hpo_adapters", "testbed")
+FLOORS: Final = ("core", "solvers", "plugins", "appmaster", "hpo_adapters", "testbed")
 NOT_COMPARED: Final = frozenset({".resume.json", "run.json", "timings.parquet", "report.html"})
 """Files that hold clocks, versions and paths."""
 PHILLY_JOBS: Final = 5000

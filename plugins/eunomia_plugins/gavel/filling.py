@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from eunomia.solve import LinearProgram, SparseRows, solve_linear
 from eunomia.units import Bools, Ints, Reals
 from eunomia_plugins.gavel.instance import Instance
 from eunomia_plugins.gavel.programmes import Classes, classes_of, cluster_rows
+from eunomia_solvers import LinearProgram, SparseRows, solve_linear
 
 SAME = 1e-5
 """Levels that differ by less, relatively, are equal."""

@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from eunomia.solve import LinearProgram, SparseRows, solve_cvxpy, solve_linear
 from eunomia.units import Ints, Reals
+from eunomia_solvers import LinearProgram, SparseRows, solve_cvxpy, solve_linear
 
 
 class Matching(NamedTuple):

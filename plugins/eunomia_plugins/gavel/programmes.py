@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from eunomia.solve import Limits, LinearProgram, Solution, SolveError, SparseRows, solve_linear
 from eunomia.units import Ints, Reals
 from eunomia_plugins.gavel.instance import Instance
+from eunomia_solvers import Limits, LinearProgram, Solution, SolveError, SparseRows, solve_linear
 
 
 class Classes(NamedTuple):

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from eunomia.solve import Solver, solve_cvxpy
 from eunomia.units import Reals
 from eunomia_plugins.gavel.instance import Instance
+from eunomia_solvers import Solver, solve_cvxpy
 
 
 def highest_level(instance: Instance, gain: Reals) -> tuple[Reals, float]:

@@ -10,12 +10,12 @@ from typing import Final
 
 import numpy as np
 
-from eunomia.solve import GrowingProgram, LinearProgram, SparseRows
 from eunomia.units import Ints, Reals
 from eunomia_plugins.oef.answers import Answer
 from eunomia_plugins.oef.envy_bounds import quick_bound
 from eunomia_plugins.oef.groups import Groups
 from eunomia_plugins.oef.near_equal import certificate, nearly_equal, solve_bundles
+from eunomia_solvers import GrowingProgram, LinearProgram, SparseRows
 
 NEIGHBOURS: Final = 8
 """Number of claims with the most similar speedups in a claim's first rows."""

@@ -11,10 +11,10 @@ from typing import Final
 import numpy as np
 from scipy import sparse
 
-from eunomia.solve import GrowingProgram, Limits, LinearProgram, SparseRows, solve_linear
 from eunomia.units import Ints, Reals
 from eunomia_plugins.oef.groups import Groups
 from eunomia_plugins.oef.near_equal import ADDED, preferences, started, weights_of
+from eunomia_solvers import GrowingProgram, Limits, LinearProgram, SparseRows, solve_linear
 
 BROKEN: Final = 1e-6
 """A row is added if it is broken by more than this fraction of the mean throughput per unit of weight."""

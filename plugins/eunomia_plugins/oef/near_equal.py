@@ -12,9 +12,9 @@ from typing import Final
 import numpy as np
 
 from eunomia.model.shapes import builds
-from eunomia.solve import GrowingProgram, LinearProgram, SparseRows
 from eunomia.units import Ints, Reals
 from eunomia_plugins.oef.groups import Groups
+from eunomia_solvers import GrowingProgram, LinearProgram, SparseRows
 
 BUNDLES: Final = 100
 """Greatest number of bundles."""

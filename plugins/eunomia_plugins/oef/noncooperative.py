@@ -15,10 +15,10 @@ from typing import Final
 
 import numpy as np
 
-from eunomia.solve import Limits, LinearProgram, Solution, SparseRows, solve_linear
 from eunomia.units import Bools, Ints, Reals
 from eunomia_plugins.oef.answers import Answer
 from eunomia_plugins.oef.groups import Groups
+from eunomia_solvers import Limits, LinearProgram, Solution, SparseRows, solve_linear
 
 PRICE_STEPS: Final = 60
 NEAR: Final = 0.02

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from eunomia.solve import solve_cvxpy
 from eunomia_plugins.oef.answers import Answer
 from eunomia_plugins.oef.groups import Groups
+from eunomia_solvers import solve_cvxpy
 
 
 def state_noncooperative(groups: Groups) -> Answer:

@@ -3,7 +3,6 @@
 import numpy as np
 
 from eunomia import Menus, Offer, OverTime, Snapshot, Valuations
-from eunomia.solve import Limits, SolveError
 from eunomia.units import Bools, Rows
 from eunomia_plugins.shockwave.instance import Instance, logarithmic
 from eunomia_plugins.shockwave.options import ShockwaveOptions
@@ -12,6 +11,7 @@ from eunomia_plugins.shockwave.plan import RoundPlan, Window, spans_of
 from eunomia_plugins.shockwave.planner import Planned, plan_window, record_of
 from eunomia_plugins.shockwave.programme import solve_programme
 from eunomia_plugins.shockwave.record import PlanRecord
+from eunomia_solvers import Limits, SolveError
 
 
 def present(snapshot: Snapshot) -> dict[str, int]:

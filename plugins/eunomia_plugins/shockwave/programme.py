@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from eunomia.solve import Limits, LinearProgram, SolveError, solve_linear
-from eunomia.solve.program import SparseRows
 from eunomia.units import Bools, Ints, Reals
 from eunomia_plugins.shockwave.instance import Instance
+from eunomia_solvers import Limits, LinearProgram, SolveError, solve_linear
+from eunomia_solvers.program import SparseRows
 
 
 class Solved(NamedTuple):

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from eunomia.solve import Limits, LinearProgram, SparseRows, solve_linear
 from eunomia.units import Ints
 from eunomia_plugins.synergy.programme import OptProgramme
+from eunomia_solvers import Limits, LinearProgram, SparseRows, solve_linear
 
 
 def solved(instance: OptProgramme) -> Ints:

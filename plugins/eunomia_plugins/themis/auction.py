@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from eunomia import ByBundle
-from eunomia.solve import Limits
 from eunomia.units import Ints, Reals
 from eunomia_plugins.themis.counting import Counts, count
 from eunomia_plugins.themis.patterns import auction_program, solve_auction
+from eunomia_solvers import Limits
 
 Table = npt.NDArray[np.float64]
 

@@ -6,7 +6,6 @@ from typing import Literal
 import numpy as np
 
 from eunomia import Allocation, ByBundle, Claims, Grants, Pins, Reason, Rest, Unit, Verdicts
-from eunomia.solve import Limits
 from eunomia.units import Ints, Rows
 from eunomia_plugins.themis.apps import AppViews
 from eunomia_plugins.themis.auction import AuctionResult, run_auction
@@ -15,6 +14,7 @@ from eunomia_plugins.themis.leftovers import share_out
 from eunomia_plugins.themis.record import AuctionRecord, Line
 from eunomia_plugins.themis.reference import run_reference
 from eunomia_plugins.themis.winnings import Won, joined, kept_sizes, pack, shrunk
+from eunomia_solvers import Limits
 
 
 @dataclass(frozen=True, slots=True, eq=False)

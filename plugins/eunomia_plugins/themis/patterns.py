@@ -7,10 +7,10 @@ patterns that leave no room. So the programme stays small whatever the number of
 import numpy as np
 
 from eunomia import ByBundle
-from eunomia.solve import Limits, LinearProgram, SparseRows, solve_linear
 from eunomia.units import Ints, Reals
 from eunomia_plugins.themis.counting import Counts
 from eunomia_plugins.themis.packing import patterns
+from eunomia_solvers import Limits, LinearProgram, SparseRows, solve_linear
 
 
 def auction_program(bids: ByBundle, gain: Reals, rows: Ints, counts: Counts, *, integral: bool = True) -> LinearProgram:

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from eunomia import ByBundle
-from eunomia.solve import Limits, solve_cvxpy
 from eunomia.units import Ints, Reals
 from eunomia_plugins.themis.auction import AuctionResult, Method, fraction, gains
+from eunomia_solvers import Limits, solve_cvxpy
 
 
 def run_reference(bids: ByBundle, *, payments: bool = True) -> AuctionResult:

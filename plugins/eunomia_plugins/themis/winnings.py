@@ -5,9 +5,9 @@ from bisect import bisect_left
 import numpy as np
 
 from eunomia import ByBundle
-from eunomia.solve import LinearProgram, SparseRows, solve_linear
 from eunomia.units import Ints, Reals
 from eunomia_plugins.themis.packing import patterns
+from eunomia_solvers import LinearProgram, SparseRows, solve_linear
 
 Won = dict[int, dict[int, int]]
 """GPUs by claim and machine; neither claims nor machines without GPUs."""

@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from eunomia.solve import LinearProgram, SparseRows, solve_linear
 from eunomia.units import Reals
+from eunomia_solvers import LinearProgram, SparseRows, solve_linear
 from eunomia_testbed.audit.instances import AuditInstance
 
 

@@ -146,7 +146,7 @@ def _each(paper: Paper[Any, C, F], cells: Sequence[C], processes: int, until: fl
 def code_here() -> str:
     """Return a fingerprint of the code that simulates: Eunomia's sources, without rows and what judges them."""
     digest = hashlib.sha256()
-    for package in ("eunomia", "eunomia_appmaster", "eunomia_plugins", "eunomia_testbed"):
+    for package in ("eunomia", "eunomia_appmaster", "eunomia_plugins", "eunomia_solvers", "eunomia_testbed"):
         spec = importlib.util.find_spec(package)
         for root in map(Path, (spec and spec.submodule_search_locations) or ()):
             for path in sorted(path for path in root.rglob("*.*") if path.suffix in (".py", ".toml")):

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from shockwave_instances import ROUND, drawn
 
-from eunomia.solve import Limits, solve_linear
 from eunomia.units import Bools, Ints
 from eunomia_plugins.shockwave import programme
 from eunomia_plugins.shockwave.counts import count_rounds
@@ -16,6 +15,7 @@ from eunomia_plugins.shockwave.instance import Instance, logarithmic
 from eunomia_plugins.shockwave.packing import fitting, pack, repair
 from eunomia_plugins.shockwave.planner import plan_window, starts_of
 from eunomia_plugins.shockwave.programme import solve_programme
+from eunomia_solvers import Limits, solve_linear
 
 EXACT = Limits(gap=1e-9)
 SAMPLE, ALL = range(24), range(200)

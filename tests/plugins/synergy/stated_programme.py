@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from eunomia.solve import Limits, LinearProgram, SparseRows, solve_linear
 from eunomia.units import Reals
+from eunomia_solvers import Limits, LinearProgram, SparseRows, solve_linear
 
 
 class Rates(NamedTuple):

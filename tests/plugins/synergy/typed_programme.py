@@ -6,8 +6,8 @@ from typing import NamedTuple
 import numpy as np
 
 from eunomia import InputError
-from eunomia.solve import Limits, LinearProgram, SparseRows, solve_linear
 from eunomia.units import Ints, Reals
+from eunomia_solvers import Limits, LinearProgram, SparseRows, solve_linear
 
 _SAME = 1e-9
 _PLACE = "Synergy-Opt on several GPU types"

@@ -10,7 +10,6 @@ from themis_instances import brute_force, random_bids
 
 from eunomia.contract.bundles import Bundle, ByBundle, MachineClasses, Part
 from eunomia.model.forecasts import Forecast, JobForecast, Phase
-from eunomia.solve import Limits
 from eunomia.units import Ints
 from eunomia_plugins.themis.auction import Method, gains, run_auction, useful_rows
 from eunomia_plugins.themis.counting import count
@@ -20,6 +19,7 @@ from eunomia_plugins.themis.reference import Specification, run_reference
 from eunomia_plugins.themis.rho import BidContext, bid, rho_now
 from eunomia_plugins.themis.winnings import pack
 from eunomia_plugins.themis.work import RemainingWork
+from eunomia_solvers import Limits
 
 
 def machines(*free: int) -> MachineClasses:

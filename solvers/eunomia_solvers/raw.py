@@ -3,8 +3,8 @@
 import math
 
 from eunomia.model.shapes import builds
-from eunomia.solve.outcome import Status
 from eunomia.units import Reals
+from eunomia_solvers.outcome import Status
 
 
 class UnavailableError(Exception):

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eunomia.solve import GrowingProgram, LinearProgram, SolveError, SparseRows, solve_linear
 from eunomia.units import Reals
+from eunomia_solvers import GrowingProgram, LinearProgram, SolveError, SparseRows, solve_linear
 
 
 def begun(cost: Reals) -> LinearProgram:

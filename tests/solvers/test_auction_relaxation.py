@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from eunomia.contract.bundles import Bundle, ByBundle, MachineClasses, Part
-from eunomia.solve import LinearProgram, Solver, solve_linear
 from eunomia_plugins.themis.auction import gains, useful_rows
 from eunomia_plugins.themis.counting import count
 from eunomia_plugins.themis.patterns import auction_program
+from eunomia_solvers import LinearProgram, Solver, solve_linear
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "plugins" / "themis"))
 

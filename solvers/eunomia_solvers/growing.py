@@ -4,12 +4,12 @@ import dataclasses
 
 import numpy as np
 
-from eunomia.solve import highs
-from eunomia.solve.linear import answer_fault, scaled, solve_linear
-from eunomia.solve.outcome import Status
-from eunomia.solve.program import LinearProgram, SparseRows
-from eunomia.solve.raw import UnavailableError
 from eunomia.units import Ints, Reals
+from eunomia_solvers import highs
+from eunomia_solvers.linear import answer_fault, scaled, solve_linear
+from eunomia_solvers.outcome import Status
+from eunomia_solvers.program import LinearProgram, SparseRows
+from eunomia_solvers.raw import UnavailableError
 
 
 class GrowingProgram:

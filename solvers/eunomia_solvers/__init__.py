@@ -4,11 +4,11 @@ Nothing else in Eunomia calls a solver. ``solve_linear`` takes matrices, ``solve
 chain of solvers in a fixed order and say why one was passed over. Importing this package imports no solver.
 """
 
-from eunomia.solve.conic import solve_cvxpy
-from eunomia.solve.growing import GrowingProgram
-from eunomia.solve.linear import LINEAR_CHAIN, solve_linear
-from eunomia.solve.outcome import Limits, Passed, Solution, SolveError, Solver, SolverRecord, Status
-from eunomia.solve.program import LinearProgram, SparseRows
+from eunomia_solvers.conic import solve_cvxpy
+from eunomia_solvers.growing import GrowingProgram
+from eunomia_solvers.linear import LINEAR_CHAIN, solve_linear
+from eunomia_solvers.outcome import Limits, Passed, Solution, SolveError, Solver, SolverRecord, Status
+from eunomia_solvers.program import LinearProgram, SparseRows
 
 __all__ = [
     "LINEAR_CHAIN",

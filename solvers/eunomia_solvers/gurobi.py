@@ -5,9 +5,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from eunomia.solve.outcome import Limits, Status
-from eunomia.solve.program import LinearProgram
-from eunomia.solve.raw import Answer, UnavailableError
+from eunomia_solvers.outcome import Limits, Status
+from eunomia_solvers.program import LinearProgram
+from eunomia_solvers.raw import Answer, UnavailableError
 
 FREE_VARIABLES: Final = 2000
 FREE_CONSTRAINTS: Final = 2000

@@ -6,7 +6,7 @@ import cvxpy as cp
 import numpy as np
 import pytest
 
-from eunomia.solve import Limits, SolveError, Solver, Status, solve_cvxpy
+from eunomia_solvers import Limits, SolveError, Solver, Status, solve_cvxpy
 
 
 def test_each_kind_of_problem_has_its_chain_of_solvers(monkeypatch: pytest.MonkeyPatch) -> None:

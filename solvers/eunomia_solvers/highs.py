@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from eunomia.solve.outcome import Limits, Status
-from eunomia.solve.program import LinearProgram, SparseRows
-from eunomia.solve.raw import Answer, UnavailableError
 from eunomia.units import Ints, Reals
+from eunomia_solvers.outcome import Limits, Status
+from eunomia_solvers.program import LinearProgram, SparseRows
+from eunomia_solvers.raw import Answer, UnavailableError
 
 
 def solve(program: LinearProgram, limits: Limits, seed: int) -> Answer:

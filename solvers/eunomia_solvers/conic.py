@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from eunomia.solve.gurobi import environment, free_size_exceeded
-from eunomia.solve.outcome import Limits, Passed, Solution, SolveError, Solver, SolverRecord, Status
-from eunomia.solve.raw import UnavailableError
+from eunomia_solvers.gurobi import environment, free_size_exceeded
+from eunomia_solvers.outcome import Limits, Passed, Solution, SolveError, Solver, SolverRecord, Status
+from eunomia_solvers.raw import UnavailableError
 
 LINEAR: Final = (Solver.HIGHS, Solver.SCIPY)
 QUADRATIC: Final = (Solver.CLARABEL, Solver.OSQP)

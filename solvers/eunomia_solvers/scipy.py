@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 
-from eunomia.solve.outcome import Limits, Status
-from eunomia.solve.program import LinearProgram
-from eunomia.solve.raw import Answer, UnavailableError
+from eunomia_solvers.outcome import Limits, Status
+from eunomia_solvers.program import LinearProgram
+from eunomia_solvers.raw import Answer, UnavailableError
 
 _STATUS = {0: Status.OPTIMAL, 1: Status.LIMIT, 2: Status.INFEASIBLE, 3: Status.UNBOUNDED, 4: Status.FAILED}
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eunomia.solve import Limits, LinearProgram, SolveError, Solver, SparseRows, Status, solve_linear
-from eunomia.solve import gurobi as gurobi_backend
+from eunomia_solvers import Limits, LinearProgram, SolveError, Solver, SparseRows, Status, solve_linear
+from eunomia_solvers import gurobi as gurobi_backend
 
 
 def knapsack(values: list[float], weights: list[float], capacity: float, *, integral: bool) -> LinearProgram:
@@ -149,7 +149,7 @@ def test_bad_coefficients_are_refused() -> None:
 
 def test_importing_the_front_imports_no_solver() -> None:
     code = (
-        f"import sys; sys.path[:] = {sys.path!r}; import eunomia.solve; "
+        f"import sys; sys.path[:] = {sys.path!r}; import eunomia_solvers; "
         "sys.exit(str({'highspy', 'scipy', 'cvxpy', 'gurobipy', 'clarabel'} & set(sys.modules) or ''))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

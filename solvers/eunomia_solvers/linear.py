@@ -6,10 +6,10 @@ from typing import Final
 
 import numpy as np
 
-from eunomia.solve import clarabel, gurobi, highs, scipy
-from eunomia.solve.outcome import Limits, Passed, Solution, SolveError, Solver, SolverRecord, Status
-from eunomia.solve.program import LinearProgram
-from eunomia.solve.raw import Answer, UnavailableError
+from eunomia_solvers import clarabel, gurobi, highs, scipy
+from eunomia_solvers.outcome import Limits, Passed, Solution, SolveError, Solver, SolverRecord, Status
+from eunomia_solvers.program import LinearProgram
+from eunomia_solvers.raw import Answer, UnavailableError
 
 LINEAR_CHAIN: Final = (Solver.HIGHS, Solver.SCIPY)
 """The default solvers, in order."""
