@@ -3,13 +3,12 @@
 import itertools
 import math
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
 from pydantic_core import ErrorDetails
 
 from eunomia.errors import InputError, InputErrors
-from eunomia.extras import cure, is_installed
 from eunomia.units import Seconds, parse_duration
 from eunomia.words import did_you_mean, exact_duration, shown
 
@@ -44,17 +43,6 @@ Duration = Annotated[
 
 Share = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
 """A fraction from 0 to 1."""
-
-
-def _solver(given: str) -> str:
-    """Reject ``reference`` at load where cvxpy is missing, rather than by a fault in a round."""
-    if given == "reference" and not is_installed("cvxpy"):
-        raise ValueError(f'must be "fast" where cvxpy is not installed ({cure("solvers")})')
-    return given
-
-
-SolverChoice = Annotated[Literal["fast", "reference"], AfterValidator(_solver)]
-"""``reference`` solves the programme as the paper states it, in cvxpy; it needs the extra ``solvers``."""
 
 
 def make_options(

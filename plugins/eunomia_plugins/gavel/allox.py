@@ -24,13 +24,13 @@ from eunomia import (
     hookimpl,
 )
 from eunomia.contract.contracts import Contracts
-from eunomia.contract.options import SolverChoice
 from eunomia.contract.pools import owners
 from eunomia.units import Ints, Reals, Rows
 from eunomia_plugins.gavel.instance import Instance, among, instance_of, left_out
 from eunomia_plugins.gavel.matching import match
 from eunomia_plugins.gavel.min_total_duration import seconds_left
 from eunomia_plugins.gavel.sharing import EVENTS
+from eunomia_solvers.choice import SolverChoice
 
 
 class AlloxOptions(PluginOptions):

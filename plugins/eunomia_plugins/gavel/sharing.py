@@ -32,9 +32,9 @@ from eunomia import (
     hookimpl,
 )
 from eunomia.contract.contracts import Contracts
-from eunomia.contract.options import SolverChoice
 from eunomia.units import Reals
 from eunomia_plugins.gavel.instance import Instance, instance_of, left_out
+from eunomia_solvers.choice import SolverChoice
 
 EVENTS = Triggers(on=frozenset({Cause.ARRIVED, Cause.FREED, Cause.LEASE_ENDED, Cause.CLUSTER_CHANGED}))
 """When a policy of the family asks for a round; a new solution is found only after a job arrives or leaves."""

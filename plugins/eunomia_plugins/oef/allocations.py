@@ -27,7 +27,6 @@ from eunomia import (
     hookimpl,
 )
 from eunomia.contract.contracts import Contracts
-from eunomia.contract.options import SolverChoice
 from eunomia.units import Reals
 from eunomia_plugins.oef.answers import Answer
 from eunomia_plugins.oef.cooperative import solve_cooperative
@@ -36,6 +35,7 @@ from eunomia_plugins.oef.groups import Groups, check, divided, merged
 from eunomia_plugins.oef.noncooperative import solve_noncooperative
 from eunomia_plugins.oef.solutions import LastSolution, SolutionRecord, version_of
 from eunomia_plugins.oef.specification import state_cooperative, state_efficient, state_noncooperative
+from eunomia_solvers.choice import SolverChoice
 
 EVENTS = Triggers(on=frozenset({Cause.ARRIVED, Cause.FREED, Cause.LEASE_ENDED, Cause.CLUSTER_CHANGED}))
 MOVES = frozenset({Cause.LEASE_ENDED, Cause.WAKE, Cause.BOUNDARY})

@@ -34,7 +34,6 @@ from eunomia import (
 )
 from eunomia.contract.bundles import offer_classes
 from eunomia.contract.contracts import Contracts
-from eunomia.contract.options import SolverChoice
 from eunomia.model.shapes import Deferred, replaced
 from eunomia.units import JobId
 from eunomia_plugins.themis.apps import WorkCache, runs
@@ -42,6 +41,7 @@ from eunomia_plugins.themis.explaining import explain
 from eunomia_plugins.themis.hold_auction import Lot, hold_auction
 from eunomia_plugins.themis.last_auction import LastAuctions
 from eunomia_plugins.themis.rho import BidContext, bid
+from eunomia_solvers.choice import SolverChoice
 
 NO_MACHINES: Final = MachineClasses.of(machine=(), free=(), gpu_type=(), rack=())
 Factor = Annotated[float, Field(ge=1.0, allow_inf_nan=False)]

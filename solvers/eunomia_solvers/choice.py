@@ -1,0 +1,18 @@
+"""The option of a plugin that chooses between its fast way and the programme as the paper states it."""
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator
+
+from eunomia.extras import cure, is_installed
+
+
+def _installed(given: str) -> str:
+    """Reject ``reference`` at load where cvxpy is missing, rather than by a fault in a round."""
+    if given == "reference" and not is_installed("cvxpy"):
+        raise ValueError(f'must be "fast" where cvxpy is not installed ({cure("solvers")})')
+    return given
+
+
+SolverChoice = Annotated[Literal["fast", "reference"], AfterValidator(_installed)]
+"""``reference`` solves the programme as the paper states it, in cvxpy; it needs the extra ``solvers``."""
