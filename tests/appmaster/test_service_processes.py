@@ -20,11 +20,11 @@ from tests.appmaster.serving_lab import PATIENCE_SECONDS, SCRIPT, client, eventu
 from eunomia import cli
 from eunomia.errors import InputError, InputErrors, UnreachableError
 from eunomia.journal.journal import read_journal
-from eunomia.logs import configure_logs
 from eunomia_appmaster import Client
 from eunomia_appmaster.client import SubmittedApp
 from eunomia_appmaster.journal_check import check_folder
 from eunomia_appmaster.node.kept_files import read_token
+from eunomia_appmaster.node.process_logs import configure_logs
 from eunomia_appmaster.node.supervisor import Child, Supervisor
 from eunomia_appmaster.protocol import arbiter_pb2 as pb
 from eunomia_appmaster.protocol import arbiter_pb2_grpc as rpc

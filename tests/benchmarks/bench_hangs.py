@@ -26,8 +26,8 @@ ROOT = Path(__file__).parent.parent.parent
 sys.path.insert(0, str(ROOT))
 from tests.appmaster.serving_lab import FLOORS, activity, eventually, live, supervisor, tiny_app, went_on  # noqa: E402
 
-from eunomia.logs import configure_logs  # noqa: E402
 from eunomia_appmaster import Client  # noqa: E402
+from eunomia_appmaster.node.process_logs import configure_logs  # noqa: E402
 from eunomia_appmaster.node.supervisor import Supervisor  # noqa: E402
 
 TESTS = ROOT / "tests" / "appmaster"

@@ -241,15 +241,3 @@ def test_every_call_of_a_stage_is_traced_where_asked(monkeypatch: pytest.MonkeyP
     assert [(call["event"], call["plugin"], call["hook"], call["answer"]) for call in calls] == [
         ("hook.called", "fixed", "eunomia_elasticity", "Menus")
     ]
-
-
-def test_logs_are_json_off_a_terminal_and_configured_by_the_command_line_alone() -> None:
-    script = (
-        "import io, json, structlog\nfrom eunomia.logs import configure_logs\nout = io.StringIO()\n"
-        "configure_logs(level='info', stream=out)\nlog = structlog.get_logger()\n"
-        "log.debug('lease.renewed')\nlog.info('lease.granted', app='a')\nprint(out.getvalue())"
-    )
-    (line,) = python(script).strip().splitlines()
-    facts = json.loads(line)
-    assert (facts["event"], facts["level"], facts["app"]) == ("lease.granted", "info", "a")
-    assert facts["time"].endswith("Z")

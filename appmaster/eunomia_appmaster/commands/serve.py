@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from eunomia.logs import configure_logs
 from eunomia_appmaster.commands.console import missing, missing_facts
 from eunomia_appmaster.commands.serve_flags import ServeFlags
 from eunomia_appmaster.node.kept_apart import keeps_apart
+from eunomia_appmaster.node.process_logs import configure_logs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,8 +10,8 @@ from pathlib import Path
 import structlog
 
 from eunomia.errors import EunomiaError
-from eunomia.logs import configure_logs
 from eunomia_appmaster.node.machine_faults import MACHINE_FAULT, is_machine_fault
+from eunomia_appmaster.node.process_logs import configure_logs
 from eunomia_appmaster.node.process_name import name_process
 from eunomia_appmaster.node.stack_signal import write_stacks_on_signal
 

@@ -19,7 +19,6 @@ import structlog
 from eunomia.errors import EunomiaError, InputError
 from eunomia.journal.files import DEFAULT_RETENTION, Keep, Retention
 from eunomia.journal.journal import Journal
-from eunomia.logs import configure_logs
 from eunomia.platform.profiles import Profile
 from eunomia.units import Seconds
 from eunomia_appmaster.node.connections import raise_descriptors, watch
@@ -27,6 +26,7 @@ from eunomia_appmaster.node.garbage import collect_garbage
 from eunomia_appmaster.node.job_limits import DEFAULTS, GIB, MIB, JobLimits
 from eunomia_appmaster.node.kept_apart import keeps_apart
 from eunomia_appmaster.node.own_ends_limit import OwnEndsLimit
+from eunomia_appmaster.node.process_logs import configure_logs
 from eunomia_appmaster.node.process_name import name_process
 from eunomia_appmaster.service.certificates import Certificates
 from eunomia_appmaster.service.clean_rule import clean_by_rule

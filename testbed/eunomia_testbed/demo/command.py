@@ -34,8 +34,8 @@ _PACKAGES = ("eunomia", "torch", "numpy", "grpcio", "polars", "scikit-learn")
 @with_flags(DemoFlags)
 def demo(flags: DemoFlags) -> int:
     """Run four apps on this machine under Themis' auctions, and write a report."""
-    from eunomia.logs import configure_logs
     from eunomia.platform.profiles import Profile
+    from eunomia_appmaster.node.process_logs import configure_logs
     from eunomia_testbed.demo.live_run import LiveRun
 
     configure_logs(level="warning")

@@ -17,7 +17,7 @@ from chaos.damage.file_damages import damage_files
 from chaos.damage.outcome import Begun, End, Outcome, begin, judge
 from chaos.damage.side_files import run_side_files
 from chaos.damage.world import JOURNAL, backup, build, build_killed
-from eunomia.logs import configure_logs
+from eunomia_appmaster.node.process_logs import configure_logs
 
 BAD = (End.SILENT, End.CRASHED, End.UNSEEN)
 

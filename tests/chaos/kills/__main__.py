@@ -22,7 +22,7 @@ from chaos.kills.outcome import KillRun, table
 from chaos.kills.runs import kill_run
 from chaos.kills.victims import ALL_KINDS, KINDS, Kill
 from eunomia.errors import EunomiaError
-from eunomia.logs import configure_logs
+from eunomia_appmaster.node.process_logs import configure_logs
 
 MORE_RUNS = 3
 """How many runs may follow for kills that came too late, and as many again as half of the runs."""

@@ -25,11 +25,11 @@ from chaos.soak.samples import of_machine, of_process
 from chaos.soak.slopes import slope
 from chaos.storms.targets import containers, of_folder
 from eunomia.errors import EunomiaError
-from eunomia.logs import configure_logs
 from eunomia.units import parse_duration
 from eunomia_appmaster import Client
 from eunomia_appmaster.journal_check import check_folder
 from eunomia_appmaster.launcher.processes import identify
+from eunomia_appmaster.node.process_logs import configure_logs
 from eunomia_appmaster.node.supervisor import Serving, Supervisor
 from eunomia_testbed.demo.live_run import OVER
 

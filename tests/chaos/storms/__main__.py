@@ -22,7 +22,7 @@ from pathlib import Path
 from chaos.storms.outcome import OUTCOME, StormRun, table
 from chaos.storms.plan import plan, shares
 from chaos.storms.runs import storm_run
-from eunomia.logs import configure_logs
+from eunomia_appmaster.node.process_logs import configure_logs
 
 END_SECONDS = 120.0
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import structlog
 
-from eunomia.logs import configure_logs
+from eunomia_appmaster.node.process_logs import configure_logs
 
 
 def test_off_a_terminal_each_log_record_is_one_line_of_json() -> None:

@@ -1,4 +1,4 @@
-"""Logging: readable lines on a terminal, else one JSON object per line; only the command line configures it."""
+"""The log of a process: readable lines on a terminal, else one JSON object per line; only commands configure it."""
 
 import contextlib
 import io
@@ -6,8 +6,6 @@ import logging
 import os
 import sys
 from typing import Any, TextIO, cast
-
-LEVELS = ("debug", "info", "warning", "error")
 
 
 def configure_logs(*, level: str | None = None, stream: TextIO | None = None) -> None:
