@@ -22,6 +22,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from assembling import assemble
 from eunomia.arbiter import Arbiter
 from eunomia.cli import run
 from eunomia.contract.decisions import Decision, TransitionKind
@@ -31,7 +32,6 @@ from eunomia.model.cluster import Cluster
 from eunomia.model.columns import Table
 from eunomia.model.workload import JobState
 from eunomia.platform.registry import default_registry
-from eunomia.testing.assemble import assemble
 from eunomia.units import AppId, JobId, Seconds, UserId
 from eunomia_testbed.simulator.engine import Engine
 

@@ -11,7 +11,7 @@ implementation may take fewer arguments than its hook has.
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pluggy
 
@@ -261,6 +261,3 @@ STAGE_HOOKS: Sequence[str] = (
     "eunomia_explain",
 )
 """Hooks that one plugin of the profile answers, as opposed to hooks that any number of plugins implement."""
-
-Implementation = Any
-"""A plugin: any object with a name; its methods marked ``@hookimpl`` implement hooks."""

@@ -9,6 +9,7 @@ import csv
 import gzip
 import heapq
 import resource
+import sys
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -19,8 +20,10 @@ from eunomia.contract.events import AppArrived, AppFinished, Event, JobAdded, Jo
 from eunomia.contract.stages import Rounds, Stages
 from eunomia.model.cluster import Cluster
 from eunomia.platform.registry import default_registry
-from eunomia.testing.assemble import assemble
 from eunomia.units import AppId, Epoch, JobId, LeaseId, Seconds, UserId
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from assembling import assemble
 
 TRACE = Path(__file__).parents[3] / "shared" / "data" / "philly" / "philly_full_reconstructed.csv.gz"
 CLUSTERS = {"big": "321x2 V100, 231x8 V100", "small": "187x8 V100, 1x4 V100"}

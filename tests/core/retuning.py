@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from assembling import assemble
 from eunomia import Allocation, Contract, Feature, Menus, Offer, Placement, Snapshot, Stage, Triggers, hookimpl
 from eunomia.arbiter import Arbiter
 from eunomia.contract.allocations import Grants
@@ -18,7 +19,6 @@ from eunomia.model.cluster import Cluster, Machine
 from eunomia.model.workload import JobState
 from eunomia.platform.registry import default_registry
 from eunomia.round.invariants import check_state
-from eunomia.testing.assemble import assemble
 from eunomia.testing.drive import Drive
 from eunomia.testing.strategies import Scenario
 from eunomia.units import NONE, Cause, Ints, Reals, Rest, Seconds, Unit

@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+from assembling import assemble
 from eunomia import Allocation, Menus, Offer, Reason, Snapshot, Stage, hookimpl
 from eunomia.arbiter import Arbiter
 from eunomia.contract.allocations import DeviceShares, Grants
@@ -16,7 +17,6 @@ from eunomia.contract.stages import Rounds, Stages
 from eunomia.errors import EunomiaError
 from eunomia.model.cluster import Cluster
 from eunomia.platform.registry import default_registry
-from eunomia.testing.assemble import assemble
 from eunomia.testing.drive import Drive
 from eunomia.units import AppId, JobId, Seconds, Unit, UserId
 

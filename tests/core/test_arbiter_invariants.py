@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from assembling import assemble
 from eunomia import Allocation, Menus, Offer, Snapshot, Stage, Triggers, hookimpl
 from eunomia.arbiter import Arbiter
 from eunomia.contract.allocations import Grants
@@ -21,7 +22,6 @@ from eunomia.platform.registry import default_registry
 from eunomia.round.invariants import check_state
 from eunomia.round.show import show
 from eunomia.store.saving import save_state
-from eunomia.testing.assemble import assemble
 from eunomia.testing.drive import Drive, Outcome
 from eunomia.testing.strategies import Scenario, scenarios
 from eunomia.units import AppId, Cause, JobId, Rest, Seconds, Unit, UserId

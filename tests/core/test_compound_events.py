@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from assembling import assemble
 from eunomia.arbiter import Arbiter
 from eunomia.contract.codec import encode
 from eunomia.contract.decisions import Decision
@@ -28,7 +29,6 @@ from eunomia.journal.journal import Journal
 from eunomia.model.cluster import Cluster
 from eunomia.model.leases import LeaseState
 from eunomia.platform.registry import default_registry
-from eunomia.testing.assemble import assemble
 from eunomia.units import AppId, Epoch, JobId, LeaseId, Seconds, UserId
 
 

@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+from assembling import assemble
 from eunomia import Allocation, Menus, Offer, Placement, Snapshot, Stage, Triggers, hookimpl
 from eunomia.arbiter import Arbiter
 from eunomia.contract.decisions import Decision
@@ -14,7 +15,6 @@ from eunomia.contract.verdicts import Reason
 from eunomia.model.cluster import Cluster
 from eunomia.platform.registry import default_registry
 from eunomia.round.invariants import StateError, check_state
-from eunomia.testing.assemble import assemble
 from eunomia.testing.drive import Drive
 from eunomia.units import AppId, Cause, JobId, UserId
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from assembling import assemble
 from eunomia.arbiter import Arbiter
 from eunomia.contract.events import AppArrived, JobAdded, SingleJobArrived
 from eunomia.contract.stages import Rounds
@@ -9,7 +10,6 @@ from eunomia.contract.verdicts import Reason
 from eunomia.model.cluster import Cluster
 from eunomia.platform.registry import default_registry
 from eunomia.round.invariants import StateError, check_state
-from eunomia.testing.assemble import assemble
 from eunomia.units import AppId, JobId, Seconds, UserId
 
 

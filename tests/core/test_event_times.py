@@ -2,13 +2,13 @@
 
 import pytest
 
+from assembling import assemble
 from eunomia.arbiter import Arbiter
 from eunomia.contract.decisions import TransitionKind
 from eunomia.contract.events import AppArrived, Event, JobAdded, JobReported, Released, Resized, Started
 from eunomia.contract.stages import Rounds
 from eunomia.model.cluster import Cluster
 from eunomia.platform.registry import default_registry
-from eunomia.testing.assemble import assemble
 from eunomia.units import AppId, JobId, LeaseId, Seconds, UserId
 
 

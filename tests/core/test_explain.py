@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+from assembling import assemble
 from eunomia import (
     Allocation,
     ChangeCosts,
@@ -33,7 +34,6 @@ from eunomia import (
 from eunomia.contract.events import JobFailed, JobFinished, JobPaused, JobReported, JobResumed, MachineLost, UserHeld
 from eunomia.explain.explaining import past_waits
 from eunomia.explain.remedies import REMEDIES
-from eunomia.testing.assemble import assemble
 from eunomia.units import JobId, Seconds, UserId
 
 _spec = importlib.util.spec_from_file_location("explain_lab", Path(__file__).parent / "explain_lab.py")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.core.test_compound_events import acknowledged
 
+from assembling import assemble
 from eunomia.arbiter import Arbiter
 from eunomia.contract.codec import encode
 from eunomia.contract.events import (
@@ -27,7 +28,6 @@ from eunomia.errors import InputError
 from eunomia.model.cluster import Cluster, Machine
 from eunomia.model.leases import LeaseState
 from eunomia.platform.registry import default_registry
-from eunomia.testing.assemble import assemble
 from eunomia.units import NEVER, AppId, JobId, LeaseId, Seconds, UserId
 
 FIRST = (Machine(name="a1", gpu_type="V100", gpus=2), Machine(name="a2", gpu_type="V100", gpus=3))

@@ -5,6 +5,7 @@ import random
 
 import pytest
 
+from assembling import assemble
 from eunomia.arbiter import Arbiter
 from eunomia.contract.events import AppArrived, JobAdded, SingleJobArrived
 from eunomia.contract.stages import Rounds, Stages
@@ -13,7 +14,6 @@ from eunomia.model.leases import Lease, LeaseState
 from eunomia.platform.registry import default_registry
 from eunomia.round.invariants import StateError, check_state
 from eunomia.store.indexes import LeaseEnds
-from eunomia.testing.assemble import assemble
 from eunomia.units import NEVER, AppId, Cause, JobId, Seconds, UserId
 
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+from assembling import assemble
 from eunomia import Allocation, Contract, Feature, Menus, Offer, Probes, Snapshot, Stage, Triggers, hookimpl
 from eunomia.arbiter import Arbiter
 from eunomia.contract.allocations import Grants
@@ -22,7 +23,6 @@ from eunomia.model.leases import Lease, LeaseState
 from eunomia.round.answers import PlanError
 from eunomia.round.invariants import check_state
 from eunomia.round.probes import check_probes
-from eunomia.testing.assemble import assemble
 from eunomia.testing.drive import Delays, Drive
 from eunomia.units import AppId, Cause, JobId, Locality, Seconds, Unit, UserId
 

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
+from assembling import assemble
 from eunomia.arbiter import Arbiter
 from eunomia.contract.decisions import Decision, TransitionKind
 from eunomia.contract.events import AppArrived, Event, JobAdded, Started
 from eunomia.contract.stages import Rounds
 from eunomia.model.cluster import Cluster
 from eunomia.platform.registry import default_registry
-from eunomia.testing.assemble import assemble
 from eunomia.units import NEVER, AppId, Cause, JobId, Seconds, UserId
 
 

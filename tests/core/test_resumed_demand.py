@@ -2,12 +2,12 @@
 
 import pytest
 
+from assembling import assemble
 from eunomia.arbiter import Arbiter
 from eunomia.contract.events import AppArrived, Event, JobAdded, JobPaused, JobResumed, Released, Started
 from eunomia.contract.stages import Rounds
 from eunomia.model.cluster import Cluster
 from eunomia.platform.registry import default_registry
-from eunomia.testing.assemble import assemble
 from eunomia.units import AppId, JobId, Seconds, UserId
 
 JOB = JobId("ana/1")

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+from assembling import assemble
 from eunomia import Allocation, Contract, Feature, Menus, Offer, Placement, Snapshot, Stage, Triggers, hookimpl
 from eunomia.arbiter import Arbiter
 from eunomia.contract.allocations import AmountRange, Grants
@@ -15,7 +16,6 @@ from eunomia.contract.claims import Claims
 from eunomia.contract.events import AppArrived, Event, JobAdded, JobFinished, Retuned
 from eunomia.contract.placements import Retunes
 from eunomia.model.cluster import Cluster
-from eunomia.testing.assemble import assemble
 from eunomia.testing.drive import Drive
 from eunomia.units import AppId, Cause, Epoch, JobId, LeaseId, Rest, Unit, UserId
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from assembling import assemble
 from eunomia import Allocation, Menus, Offer, Placement, Scores, Snapshot, Valuations, hookimpl
 from eunomia.arbiter import Arbiter
 from eunomia.contract.decisions import Decision
@@ -18,7 +19,6 @@ from eunomia.contract.stages import Rounds
 from eunomia.model.cluster import Cluster
 from eunomia.model.space import Space
 from eunomia.platform.registry import default_registry
-from eunomia.testing.assemble import assemble
 from eunomia.testing.drive import Delays, Drive
 from eunomia.units import AppId, JobId, Seconds, UserId
 from eunomia_plugins.allocations import ordered, ranking

@@ -20,7 +20,7 @@ from eunomia.journal.journal import Journal, Step, read_journal
 from eunomia.model.cluster import Cluster
 from eunomia.model.forecasts import Forecast, JobForecast, Phase
 from eunomia.platform.registry import Registry
-from eunomia.testing.drive import Delays, drive
+from eunomia.testing.drive import Delays, Drive
 from eunomia.units import AppId, JobId, Seconds, UserId
 from eunomia_appmaster.explaining.activity import ActivityLog
 from eunomia_appmaster.explaining.spells import Spells
@@ -98,7 +98,7 @@ def test_holders_and_waiting_jobs_are_those_of_the_arbiter_after_every_step(poli
 
     arbiter.watch = compare  # type: ignore[method-assign]
     made, work = script(4, 3, 25.0)
-    outcome = drive(arbiter, made, work=work, delays=delays, until=5000.0)
+    outcome = Drive(arbiter, work=work, delays=delays).run(made, until=5000.0)
     assert set(outcome.finished) == set(work)
     assert holds.busy == 0
     assert all(wait.end is not None for wait in waits_of(spells.spells))
@@ -140,7 +140,7 @@ def test_a_journal_that_contradicts_itself_is_refused_by_its_step(tmp_path: Path
 def test_contested_auctions_are_counted_from_the_records() -> None:
     arbiter = watched()
     made, work = script(4, 3, 25.0)
-    drive(arbiter, made, work=work, until=5000.0)
+    Drive(arbiter, work=work).run(made, until=5000.0)
     rounds = Rounds()
     for step in arbiter.steps:
         rounds.take(step, running=0, waiting=0, busy=0)
@@ -164,7 +164,7 @@ def run_folder(folder: Path) -> Path:
     """A folder as a live run leaves it, made of a virtual run: journal, activity, trials."""
     arbiter = watched()
     made, work = script(2, 2, 20.0)
-    drive(arbiter, made, work=work, delays=Delays(order=0.1, start=0.2, release=0.3), until=500.0)
+    Drive(arbiter, work=work, delays=Delays(order=0.1, start=0.2, release=0.3)).run(made, until=500.0)
     with Journal.open(folder / "journal.sqlite", durable=False) as journal:
         places = tuple(("box", slot) for slot in range(SLOTS))
         journal.set_meta(layout=encode((arbiter.state.cluster.machines, places)))
@@ -288,7 +288,7 @@ def test_a_failed_trial_of_a_finished_app_is_shown_at_the_end_and_on_the_page(tm
 def test_a_record_is_read_while_it_grows(tmp_path: Path) -> None:
     arbiter = watched()
     made, work = script(2, 2, 20.0)
-    drive(arbiter, made, work=work, until=500.0)
+    Drive(arbiter, work=work).run(made, until=500.0)
     record = LiveRecord(tmp_path)
     assert record.poll().steps == ()
     luck, read = random.Random(3), 0

@@ -14,7 +14,7 @@ from eunomia.fold.fold import FOLDS
 from eunomia.fold.fold_gpus import come_back
 from eunomia.fold.folding import Folding
 from eunomia.journal.journal import Journal
-from eunomia.testing.drive import Delays, drive
+from eunomia.testing.drive import Delays, Drive
 from eunomia_appmaster.journal_check import Rule, check_folder
 from eunomia_testbed.live_runs.outcome import held_twice
 from eunomia_testbed.live_runs.record import LiveRecord
@@ -25,7 +25,7 @@ def played(folder: Path) -> Path:
     arbiter = watched("las")
     made, work = script(3, 3, 20.0)
     with contextlib.suppress(AssertionError, EunomiaError):  # the harness notices the fault: the journal ends there
-        drive(arbiter, made, work=work, delays=Delays(order=0.1, start=0.2, release=1.5), until=500.0)
+        Drive(arbiter, work=work, delays=Delays(order=0.1, start=0.2, release=1.5)).run(made, until=500.0)
     with Journal.open(folder / "journal.sqlite", durable=False) as journal:
         journal.set_meta(layout=encode((arbiter.state.cluster.machines, tuple(("box", slot) for slot in range(SLOTS)))))
         for step in arbiter.steps:

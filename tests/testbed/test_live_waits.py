@@ -12,7 +12,7 @@ from test_demo_record import run_folder, script, watched
 
 from eunomia.contract.events import JobResumed
 from eunomia.journal.journal import Step
-from eunomia.testing.drive import Delays, drive
+from eunomia.testing.drive import Delays, Drive
 from eunomia_appmaster.explaining.spells import Spell, Spells
 from eunomia_testbed.live_runs.record import LiveRecord
 from eunomia_testbed.live_runs.tables import Tables
@@ -64,7 +64,7 @@ def test_a_job_that_its_app_resumed_on_slots_that_the_app_kept_does_not_wait(pol
         assert not kept & {wait.job for wait in waits_of(spells.spells) if wait.end is None}
 
     arbiter.watch = compare  # type: ignore[method-assign]
-    drive(arbiter, sorted(made, key=lambda each: each[0]), work=work, delays=Delays(order=0.1), until=5000.0)
+    Drive(arbiter, work=work, delays=Delays(order=0.1)).run(sorted(made, key=lambda each: each[0]), until=5000.0)
     assert compared > 5
     assert all(wait.end is not None for wait in waits_of(spells.spells))
 

@@ -389,17 +389,3 @@ class Drive:
 def _amounts(state: State, lease: Lease) -> Amounts:
     cpus, memory_gib = state.amounts.given(lease)
     return dict(zip(lease.gpus, zip(cpus.tolist(), memory_gib.tolist(), strict=True), strict=True))
-
-
-def drive(
-    arbiter: Arbiter,
-    script: Iterable[tuple[float, Event]],
-    *,
-    work: dict[JobId, float],
-    delays: Delays | None = None,
-    seed: int = 0,
-    watch: Callable[[Drive, Decision], None] | None = None,
-    until: float = math.inf,
-) -> Outcome:
-    """Drive a script to its end; see ``Drive``."""
-    return Drive(arbiter, work=work, delays=delays, seed=seed, watch=watch).run(script, until=until)

@@ -62,43 +62,6 @@ def cluster_of(machines: tuple[int, ...]) -> Cluster:
     return Cluster.build(made)
 
 
-@st.composite
-def clusters(draw: st.DrawFn, *, machines: int = 4, gpus: int = 4) -> Cluster:
-    """Draw a cluster of one GPU type.
-
-    Args:
-        draw: hypothesis' function.
-        machines: largest number of machines.
-        gpus: largest number of GPUs of one machine.
-    """
-    return cluster_of(tuple(draw(st.lists(st.integers(1, gpus), min_size=1, max_size=machines))))
-
-
-@st.composite
-def workloads(
-    draw: st.DrawFn, *, largest: int = 8, apps: int = 6, jobs: int = 4
-) -> tuple[tuple[tuple[float, Event], ...], dict[JobId, float]]:
-    """Draw apps with jobs, rigid and elastic, that arrive over 40 seconds.
-
-    Args:
-        draw: hypothesis' function.
-        largest: GPUs of the largest gang.
-        apps: largest number of apps.
-        jobs: largest number of jobs of one app.
-
-    Returns:
-        The script, and by job the seconds that it runs on one GPU.
-    """
-    luck = np.random.default_rng(draw(st.integers(0, 2**16)))
-    script: list[tuple[float, Event]] = []
-    work: dict[JobId, float] = {}
-    for number in range(draw(st.integers(1, apps))):
-        made = _app(luck, number, draw(st.integers(1, jobs)), largest, largest)
-        script += made[0]
-        work |= made[1]
-    return tuple(script), work
-
-
 def delays() -> st.SearchStrategy[Delays]:
     """Return delays of an executor: none, short or long, with and without lost acknowledgements."""
     delay = st.sampled_from([0.0, 0.3, 3.0])

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from assembling import assemble
 from eunomia.arbiter import Arbiter
 from eunomia.contract.decisions import Decision
 from eunomia.contract.events import AppArrived, Event, JobAdded, JobFinished
@@ -13,7 +14,6 @@ from eunomia.contract.stages import Rounds
 from eunomia.model.cluster import Cluster
 from eunomia.platform.registry import default_registry
 from eunomia.round.invariants import check_state
-from eunomia.testing.assemble import assemble
 from eunomia.testing.drive import Delays, Drive
 from eunomia.units import AppId, JobId, Seconds, UserId
 

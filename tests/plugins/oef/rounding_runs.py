@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from assembling import assemble
 from eunomia import Allocation, Claims, Cluster, Contract, DeviceShares, Feature, Seconds, Snapshot, Stage, Unit
 from eunomia.arbiter import Arbiter
 from eunomia.contract.contracts import Contracts
@@ -13,7 +14,6 @@ from eunomia.contract.decisions import Decision
 from eunomia.contract.events import AppArrived, Event, JobAdded, MachineBack, MachineLost
 from eunomia.platform.registry import default_registry
 from eunomia.store.state import State
-from eunomia.testing.assemble import assemble
 from eunomia.testing.drive import Drive
 from eunomia.units import AppId, Ints, JobId, Reals, UserId
 

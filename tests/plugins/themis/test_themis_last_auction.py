@@ -9,7 +9,7 @@ from test_themis_rounds import Script, searches, themis_arbiter
 from eunomia.contract.events import ForecastReported
 from eunomia.model.forecasts import Forecast, JobForecast, Phase
 from eunomia.testing.builders import World
-from eunomia.testing.drive import drive
+from eunomia.testing.drive import Drive
 from eunomia.units import AppId, JobId
 from eunomia_plugins.themis.last_auction import Expected, LastAuctions
 
@@ -33,7 +33,7 @@ def exaggerated(forecast: Forecast) -> Forecast:
 def bidders(script: Script, work: dict[JobId, float]) -> list[tuple[float, set[object]]]:
     """Time and bidders of each auction before the liar bids with what it says by then."""
     arbiter = themis_arbiter("2x4 V100", **{"plugins.themis.fairness_knob": 0.75, "rounds.lease": "60s"})
-    outcome = drive(arbiter, script, work=work, until=NEXT_BID_SECONDS - 1.0)
+    outcome = Drive(arbiter, work=work).run(script, until=NEXT_BID_SECONDS - 1.0)
     return [
         (decision.now, {app for app, bid in zip(*map(record.columns.get, ("app", "bid")), strict=True) if bid})
         for decision in outcome.decisions

@@ -15,7 +15,7 @@ from eunomia.contract.offers import Offer
 from eunomia.errors import InputErrors
 from eunomia.model.cluster import Cluster
 from eunomia.model.forecasts import Forecast, JobForecast, Phase
-from eunomia.testing.drive import Delays, Drive, drive
+from eunomia.testing.drive import Delays, Drive
 from eunomia.units import AppId, JobId, Seconds, UserId
 
 Script = list[tuple[float, Event]]
@@ -64,7 +64,7 @@ def auctions(decisions: Iterable[Decision]) -> list[dict[str, list[object]]]:
 def test_every_app_ends_and_no_round_is_faulty(cluster: str, delays: Delays) -> None:
     script, work = searches(6, 3, 60.0)
     arbiter = themis_arbiter(cluster)
-    outcome = drive(arbiter, script, work=work, delays=delays, until=50_000.0)
+    outcome = Drive(arbiter, work=work, delays=delays).run(script, until=50_000.0)
     assert not [fault for decision in outcome.decisions for fault in decision.faults]
     assert set(outcome.finished) == set(work)
     held = auctions(outcome.decisions)
@@ -78,7 +78,7 @@ def test_two_runs_with_one_seed_are_equal() -> None:
     runs = []
     for _ in range(2):
         script, work = searches(5, 3, 40.0)
-        outcome = drive(themis_arbiter("2x4 V100"), script, work=work, until=50_000.0)
+        outcome = Drive(themis_arbiter("2x4 V100"), work=work).run(script, until=50_000.0)
         runs.append((outcome.finished, auctions(outcome.decisions)))
     assert runs[0] == runs[1]
 
@@ -86,7 +86,7 @@ def test_two_runs_with_one_seed_are_equal() -> None:
 def test_work_conserving_no_gpu_idles_while_an_app_could_use_it() -> None:
     """In every auction all offered GPUs that an app can use are given out."""
     script, work = searches(8, 4, 50.0)
-    outcome = drive(themis_arbiter("2x4 V100"), script, work=work, until=50_000.0)
+    outcome = Drive(themis_arbiter("2x4 V100"), work=work).run(script, until=50_000.0)
     early = [one for one in auctions(outcome.decisions) if one["gpus_offered"]][:10]
     for one in early[2:]:
         given = sum(one["gpus_kept"]) + sum(one["gpus_left_over"])  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Assembles stages from plugins without a profile, for tests."""
+"""Stages put together from instances of plugins, without a profile."""
 
 from typing import Any
 
