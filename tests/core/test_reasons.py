@@ -26,20 +26,15 @@ def test_every_reason_has_a_wording() -> None:
     assert list(SENTENCES) == list(Reason)
 
 
-@pytest.mark.parametrize("reason", Reason)
-def test_the_page_of_reasons_says_what_the_code_says(reason: Reason) -> None:
-    words = SENTENCES[reason]
-    assert rows("reason")[reason.word] == [words.meaning, words.said_by, words.frees]
-
-
 def test_the_page_of_reasons_lists_exactly_the_reasons_and_remedies_of_the_code() -> None:
     assert list(rows("reason")) == [reason.word for reason in Reason]
+    assert all(len(cells) == 3 and all(cells) for cells in rows("reason").values())
     assert list(rows("what")) == list(REMEDIES)
 
 
 @pytest.mark.parametrize("reason", Reason)
 def test_sentences_of_reasons_use_only_known_facts(reason: Reason) -> None:
     known = {field.name for field in fields(Facts)} | {"wanted", "planned", "queue", "round_state", "in_service"}
-    named = {name for _, name, _, _ in string.Formatter().parse(SENTENCES[reason].sentence) if name}
+    named = {name for _, name, _, _ in string.Formatter().parse(SENTENCES[reason]) if name}
     assert named <= known
-    assert not re.search(r"\bGPUs?\b", SENTENCES[reason].sentence), "people hold slots"
+    assert not re.search(r"\bGPUs?\b", SENTENCES[reason]), "people hold slots"

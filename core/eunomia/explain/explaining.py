@@ -60,8 +60,6 @@ class Why:
     frees: tuple[Remedy, ...]
     starts_in: tuple[float, float] | None
     """Seconds from now, earliest and latest; None: not known."""
-    basis: str = ""
-    """Basis of the estimate ``starts_in``, such as ``the plan``."""
 
     @property
     def text(self) -> str:
@@ -165,7 +163,7 @@ class _Case:
         said = self._said(plugin, facts)
         remedies = Remedies(self.arbiter, self.trials, self.job, facts)
         frees = remedies.listed(() if said is None else said.frees)
-        starts, basis, more = self._starts(remedies, frees, said)
+        starts, more = self._starts(remedies, frees, said)
         return Why(
             job=self.job,
             app=self.app,
@@ -178,12 +176,11 @@ class _Case:
             said_seconds_ago=max(0.0, float(self.now - kept.verdict_at[self.row])),
             sentence=measuring(self.arbiter.view, self.row, self.now)
             if self.reason is None
-            else facts.sentence(SENTENCES[self.reason].sentence),
+            else facts.sentence(SENTENCES[self.reason]),
             said="" if said is None else said.text,
             numbers={} if self.reason is None else self._numbers(facts, said) | more,
             frees=frees,
             starts_in=starts,
-            basis=basis,
         )
 
     def forecast(self) -> Explanation | None:
@@ -253,40 +250,36 @@ class _Case:
 
     def _starts(
         self, remedies: Remedies, frees: Sequence[Remedy], said: Explanation | None
-    ) -> tuple[tuple[float, float] | None, str, dict[str, float]]:
-        """Estimate when the job starts.
-
-        Return the earliest and latest time, the basis of the estimate, and its numbers.
-        """
+    ) -> tuple[tuple[float, float] | None, dict[str, float]]:
+        """Estimate when the job starts: the earliest and the latest time, and the numbers of the estimate."""
         planned = self.state.reports.starts_at.get(self.row, math.nan)
         if self.reason in (None, *_AWAITS_ITS_APP) or frees[:1] == NOTHING_FREES:
-            return None, "", {}
+            return None, {}
         if self.reason is Reason.AWAITING_RELEASE:
             latest = max((remedy.in_seconds or 0.0 for remedy in frees), default=0.0)
-            return (0.0, latest), "the grace of the jobs that leave", {}
+            return (0.0, latest), {}
         if planned >= self.now:
-            return (float(planned - self.now),) * 2, "the plan", {}
+            return (float(planned - self.now),) * 2, {}
         if said is not None and said.starts_in is not None:
-            return said.starts_in, "the plugin", {}
+            return said.starts_in, {}
         if remedies.ahead is not None:
             latest = max(0.0, float(remedies.ahead.at - self.now))
             sooner = [remedy.in_seconds for remedy in frees if remedy.in_seconds is not None and remedy.what != "text"]
             rounds = {"rounds_to_wait": float(max(0, remedies.ahead.round - self.state.counters.round))}
-            return (min([latest, *sooner]), latest), "leases and jobs end as known, and no app arrives", rounds
+            return (min([latest, *sooner]), latest), rounds
         return self._from_past()
 
-    def _from_past(self) -> tuple[tuple[float, float] | None, str, dict[str, float]]:
+    def _from_past(self) -> tuple[tuple[float, float] | None, dict[str, float]]:
         """Estimate the start from the app's past waits: nine in ten ended within this number of rounds."""
         waits = sorted(past_waits(self.rounds, self.app))
         times = [float(made.now) for made in self.rounds]
         if len(waits) < 3 or len(times) < 2 or times[-1] <= times[0]:
-            return None, "", {}
+            return None, {}
         within = waits[math.ceil(PART_OF_WAITS * len(waits)) - 1]
         ended = sum(wait <= within for wait in waits)
         interval = (times[-1] - times[0]) / (len(times) - 1)
         numbers = {"past_waits": float(len(waits)), "past_waits_within": float(ended), "past_rounds": float(within)}
-        basis = f"{ended} of {len(waits)} waits of {self.app} ended within {within} rounds"
-        return (0.0, within * interval), basis, numbers
+        return (0.0, within * interval), numbers
 
 
 def past_waits(rounds: Sequence[Decision], app: AppId) -> list[int]:

@@ -33,8 +33,6 @@ class Remedy:
     """GPUs that the event frees."""
     in_seconds: float | None = None
     """Seconds until the event; None: the time is not known."""
-    count: int | None = None
-    """Number of further GPUs that the job needs."""
 
 
 NOTHING_FREES = (Remedy(what="nothing", text="nothing: it cannot run on the nodes in service"),)
@@ -197,7 +195,7 @@ class Remedies:
         tried = (many for many in range(1, most) if self.trials.released(self.job, leases, only=many) is not None)
         count = next(tried, most)
         where = " on one machine" if self.reason is Reason.FRAGMENTED else ""
-        return Remedy(what="gpus", text=f"{count} more free {self.facts.slots_of_type(count)}{where}", count=count)
+        return Remedy(what="gpus", text=f"{count} more free {self.facts.slots_of_type(count)}{where}")
 
     def _done(self, leases: Sequence[int], seconds: float | None) -> Remedy:
         """Return the remedy that the work on all these leases is done."""
