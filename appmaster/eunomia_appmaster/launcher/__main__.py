@@ -51,6 +51,7 @@ from eunomia_appmaster.node.control_groups import DEVICES, choose
 from eunomia_appmaster.node.exit_codes import REMOVED
 from eunomia_appmaster.node.garbage import collect_garbage
 from eunomia_appmaster.node.gpu_locks import GpuLocks, inherited
+from eunomia_appmaster.node.memory_arenas import share_one_arena
 from eunomia_appmaster.node.process_name import name_process
 from eunomia_appmaster.node.system import MACHINE, System
 from eunomia_appmaster.protocol.join_text import JoinText
@@ -344,6 +345,7 @@ def main() -> None:
     """Run the launcher; exit code 2 for bad input, 0 for a node that was removed."""
     options = parser().parse_args()
     name_process("launcher")
+    share_one_arena()
     level = logging.getLevelNamesMapping().get(os.environ.get("EUNOMIA_LOG", "warning").upper(), logging.WARNING)
     structlog.configure(
         processors=[

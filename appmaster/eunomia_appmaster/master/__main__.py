@@ -11,6 +11,7 @@ import structlog
 
 from eunomia.errors import EunomiaError
 from eunomia_appmaster.node.machine_faults import MACHINE_FAULT, is_machine_fault
+from eunomia_appmaster.node.memory_arenas import share_one_arena
 from eunomia_appmaster.node.process_logs import configure_logs
 from eunomia_appmaster.node.process_name import name_process
 from eunomia_appmaster.node.stack_signal import write_stacks_on_signal
@@ -43,6 +44,7 @@ def _run() -> int:
     )
     arguments = parser.parse_args()
     name_process(f"app master of {arguments.app_dir.name}")
+    share_one_arena()
     configure_logs()
     from eunomia_appmaster.master.process import AppMaster  # a full machine refuses imports
     from eunomia_appmaster.master.settings import Settings

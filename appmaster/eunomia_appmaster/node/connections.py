@@ -13,7 +13,6 @@ import resource
 import socket
 import stat
 from collections.abc import Iterator
-from functools import lru_cache
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
@@ -114,7 +113,6 @@ async def watch(connections: Connections | None) -> None:
                 log.warning("connections.closed", count=closed, why="no call with a valid token came")
 
 
-@lru_cache(maxsize=4096)  # asked at each call
 def peer_of_text(text: str) -> Peer | None:
     """Return address and port of gRPC's name of a peer; None: it is not an internet address."""
     kind, _, rest = unquote(text).partition(":")

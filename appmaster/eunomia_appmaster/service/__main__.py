@@ -25,6 +25,7 @@ from eunomia_appmaster.node.connections import raise_descriptors, watch
 from eunomia_appmaster.node.garbage import collect_garbage
 from eunomia_appmaster.node.job_limits import DEFAULTS, GIB, MIB, JobLimits
 from eunomia_appmaster.node.kept_apart import keeps_apart
+from eunomia_appmaster.node.memory_arenas import share_one_arena
 from eunomia_appmaster.node.own_ends_limit import OwnEndsLimit
 from eunomia_appmaster.node.process_logs import configure_logs
 from eunomia_appmaster.node.process_name import name_process
@@ -211,6 +212,7 @@ def main() -> None:
     """Run the arbiter."""
     options = parser().parse_args()
     name_process("arbiter")
+    share_one_arena()
     configure_logs()
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.set_threshold(*gc.get_threshold()[:2], WHOLE_COLLECTIONS)
