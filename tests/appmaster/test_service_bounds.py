@@ -143,6 +143,16 @@ def test_rate_limits_forget_the_caller_that_called_longest_ago() -> None:
     assert rate.take("first", 0.0) == 0.0
 
 
+def test_callers_that_are_gone_take_no_memory() -> None:
+    rate = Rate("things", per_second=1.0, burst=2.0)
+    for number in range(100):
+        assert rate.take(f"app-{number}", now=0.0) == 0.0
+    assert rate.callers == 100, "their buckets are not full yet"
+    for number in range(60):
+        rate.take("app-100", now=10.0 + number)
+    assert rate.callers == 1
+
+
 # --- over the wire --------------------------------------------------------------------------------------------------
 
 REPORTS = [

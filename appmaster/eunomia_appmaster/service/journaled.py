@@ -134,7 +134,7 @@ def unknown_apps(folder: Path, nodes: Iterable[Node], known: Callable[[str], App
     """Return apps that are not in the journal, by the folders of apps and by the launchers' reports."""
     names = {path.name for path in folder.iterdir() if path.is_dir()} if folder.is_dir() else set()
     for node in nodes:
-        names |= {*node.app_masters, *(status.app for status in node.containers.values())}
+        names |= {*node.app_masters, *(status.app for status in node.containers)}
     return {name for name in names if not name.startswith(".") and known(name) is None}
 
 

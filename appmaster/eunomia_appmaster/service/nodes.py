@@ -19,7 +19,9 @@ from eunomia.units import NONE, Epoch, LeaseId, Seconds
 from eunomia_appmaster.node.loop_clock import LoopClock
 from eunomia_appmaster.node.system import MACHINE, System
 from eunomia_appmaster.protocol import launcher_pb2 as pb
+from eunomia_appmaster.protocol.parts import detached
 from eunomia_appmaster.service.clock_offsets import ClockOffset
+from eunomia_appmaster.service.container_statuses import ContainerStatuses
 from eunomia_appmaster.service.layout import Layout
 from eunomia_appmaster.service.node_leases import HeldLease, NodeLeases
 from eunomia_appmaster.service.tuned import retuned, settings
@@ -67,7 +69,7 @@ class Node:
         """By slot that is down on a machine that responds: every process up to this epoch must have ended before the
         slot counts as back."""
         self.slot_states: dict[int, pb.SlotState] = {}
-        self.containers: dict[str, pb.ContainerStatus] = {}
+        self.containers = ContainerStatuses()
         self.app_masters: dict[str, pb.AppMasterStatus] = {}
         self.heard_at = self._system.uptime()
         """Uptime of its last call."""
@@ -115,7 +117,7 @@ class Node:
         self.slots = frozenset(slot.index for slot in request.slots)
         self.has_gpus = any(slot.uuid for slot in request.slots)
         self.unlike = self.left = False
-        self.slot_states, self.containers, self.app_masters = {}, {}, {}
+        self.slot_states, self.containers, self.app_masters = {}, ContainerStatuses(), {}
         self.hear(request.containers, request.app_masters, request.slot_states, draining=request.draining)
         self.order(frozenset(), force=True)
 
@@ -144,19 +146,14 @@ class Node:
             log.warning("node.draining" if draining else "node.back_from_draining", node=self.name)
         self.heard_at = self._system.uptime()
         for status in containers:
-            known = self.containers.get(status.container_id)
-            if known is None or status.version > known.version:
-                self.containers[status.container_id], news = status, True
+            news |= self.containers.hear(status)
         for master in app_masters:
             before = self.app_masters.get(master.app)
             if before is None or master.version > before.version:
-                self.app_masters[master.app], news = master, True
+                self.app_masters[master.app], news = detached(master), True
         for state in slot_states:
             if self.slot_states.get(state.slot) != state:
-                self.slot_states[state.slot], news = state, True
-        done = [key for key, status in self.containers.items() if status.state == pb.COMPLETED]
-        for key in done[:-256]:
-            del self.containers[key]
+                self.slot_states[state.slot], news = detached(state), True
         return news
 
     def stir(self) -> None:
@@ -476,9 +473,9 @@ class Nodes:
     def _strays(self, node: Node, view: ClusterView, layout: Layout) -> Iterator[pb.Revocation]:
         """Yield revocations for containers of leases that are unknown or have ended."""
         held = view.gpus
-        for status in node.containers.values():
+        for status in node.containers:
             gpu = layout.gpu(node.name, status.slot)
-            if gpu is None or status.state == pb.COMPLETED or held.state[gpu] == GpuState.LEAVING:
+            if gpu is None or held.state[gpu] == GpuState.LEAVING:
                 continue
             app = int(held.app[gpu])
             if app == NONE or view.app_id(app) != status.app:

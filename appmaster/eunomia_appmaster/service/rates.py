@@ -10,6 +10,8 @@ RETRY_KEY: Final = "grpc-retry-pushback-ms"
 """Trailing metadata of a refusal: gRPC's own key for when to call again."""
 MOST_NAMES: Final = 10_000
 """Most callers that are tracked; the one that called longest ago is dropped first, and has a full bucket again."""
+DROPPED: Final = 2
+"""Most full buckets that a call drops: more than it adds, so that those of callers that are gone go."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -33,6 +35,11 @@ class Rate:
         self.burst = burst
         self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
 
+    @property
+    def callers(self) -> int:
+        """Return the number of callers that are tracked."""
+        return len(self._buckets)
+
     def take(self, name: str, now: float) -> float:
         """Take a token.
 
@@ -47,12 +54,24 @@ class Rate:
         self._buckets.move_to_end(name)
         if len(self._buckets) > MOST_NAMES:
             self._buckets.popitem(last=False)
-        bucket.level = min(self.burst, bucket.level + (now - bucket.at) * self.per_second)
+        self._drop_full(now)
+        bucket.level = self._level(bucket, now)
         bucket.at = now
         if bucket.level < 1.0:
             return (1.0 - bucket.level) / self.per_second
         bucket.level -= 1.0
         return 0.0
+
+    def _level(self, bucket: _Bucket, now: float) -> float:
+        return min(self.burst, bucket.level + (now - bucket.at) * self.per_second)
+
+    def _drop_full(self, now: float) -> None:
+        """Drop buckets that are full again, as a new one is; those of the callers that called longest ago."""
+        for _ in range(DROPPED):
+            name, bucket = next(iter(self._buckets.items()))
+            if len(self._buckets) == 1 or self._level(bucket, now) < self.burst:
+                return
+            del self._buckets[name]
 
     async def ask(self, name: str, now: float, context: "grpc.aio.ServicerContext[object, object]") -> None:
         """Take a token, or end the call with RESOURCE_EXHAUSTED and the time after which to call again."""

@@ -45,6 +45,7 @@ from eunomia.journal.files import (
     writing,
 )
 from eunomia.journal.schema import (
+    CACHE_KIB,
     WAL_BYTES,
     bring_up,
     check_pages,
@@ -316,6 +317,7 @@ class Journal(_Tables):
                 database.execute("PRAGMA journal_mode=WAL")
                 database.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
                 database.execute(f"PRAGMA journal_size_limit={WAL_BYTES}")
+                database.execute(f"PRAGMA cache_size=-{CACHE_KIB}")
                 bring_up(database)
         except BaseException:
             lock.close()

@@ -15,6 +15,8 @@ OLDEST_READ: Final = 1
 APPLICATION_ID: Final = 0x45554E4F
 WAL_BYTES: Final = 4 * 1024 * 1024
 """Size in bytes to which SQLite truncates the write-ahead log after it grew beyond this."""
+CACHE_KIB: Final = 512
+"""Most memory for pages: a journal is written at its end, and read once."""
 
 _TABLES_1 = """
 CREATE TABLE steps (

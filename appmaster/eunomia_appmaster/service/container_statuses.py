@@ -1,0 +1,37 @@
+"""What a node's launcher has reported of its containers."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from eunomia_appmaster.protocol import launcher_pb2 as pb
+from eunomia_appmaster.protocol.parts import detached
+
+ENDED_KEPT: Final = 256
+"""Containers that have ended, of which it is kept that a report on them is old; reports overtake each other."""
+
+
+class ContainerStatuses:
+    """The last status of each container of a node that has not ended; iterating yields them."""
+
+    def __init__(self) -> None:
+        self._live: dict[str, pb.ContainerStatus] = {}
+        self._ended: dict[str, int] = {}
+        """By container that has ended: version of its last status."""
+
+    def __iter__(self) -> Iterator[pb.ContainerStatus]:
+        return iter(self._live.values())
+
+    def hear(self, status: pb.ContainerStatus) -> bool:
+        """Apply a reported status; return whether it is newer than the last one of its container."""
+        name = status.container_id
+        known = self._live.get(name)
+        if status.version <= (self._ended.get(name, -1) if known is None else known.version):
+            return False
+        if status.state != pb.COMPLETED:
+            self._live[name] = detached(status)
+            return True
+        self._live.pop(name, None)
+        self._ended[name] = status.version
+        if len(self._ended) > ENDED_KEPT:
+            del self._ended[next(iter(self._ended))]
+        return True
