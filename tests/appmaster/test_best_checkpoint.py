@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from sklearn.datasets import load_digits
 from torch import nn
 
 from eunomia_appmaster.app.checkpoints import Checkpoint
@@ -45,6 +44,8 @@ def logged(job: Any) -> dict[int, float]:
 
 def accuracy(path: Path) -> float:
     """What a user's own code measures with the checkpoint's model."""
+    from sklearn.datasets import load_digits  # takes 1.5 s, which all processes of a test run would pay
+
     images, labels = (torch.tensor(column) for column in load_digits(return_X_y=True))
     images, held_out = images.float() / 16, torch.arange(len(images)) % 5 == 0
     model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))

@@ -146,8 +146,9 @@ def check_state(state: State) -> None:
         if lease.state is LeaseState.ACTIVE and np.any(held.lease[lease.gpus] != lease.id):
             raise StateError("an active lease must hold its GPUs", value=f"lease {lease.id}")
         _check_gang(state, lease)
-    for gpu in range(state.cluster.gpus):
-        _check_gpu(state, gpu)
+    columns = held.state.tolist(), held.lease.tolist(), held.successor.tolist(), state.cluster.machine.tolist()
+    for gpu, (now, holder, successor, machine) in enumerate(zip(*columns, strict=False)):
+        _check_gpu(state, gpu, now, holder, successor, machine)
     _check_amounts(state)
     _check_kept(state)
     running = np.flatnonzero(jobs.state[: state.jobs.used] == JobState.RUNNING)
@@ -227,20 +228,18 @@ def _gang(state: State, job: int, gpus: int) -> bool:
     return bool(state.jobs.live.least[job] <= gpus <= state.jobs.live.most[job])
 
 
-def _check_gpu(state: State, gpu: int) -> None:
-    held = state.holdings.live
-    holder, successor = int(held.lease[gpu]), int(held.successor[gpu])
-    free = held.state[gpu] in (GpuState.FREE, GpuState.DOWN)
+def _check_gpu(state: State, gpu: int, now: int, holder: int, successor: int, machine: int) -> None:
+    free = now in (GpuState.FREE, GpuState.DOWN)
     if free and (holder != NONE or successor != NONE):
         raise StateError("a GPU that is free or down must have no holder and no successor", value=f"GPU {gpu}")
     if holder != NONE and holder not in state.leases:
         raise StateError("a GPU must be held by a lease that exists", value=f"GPU {gpu}, lease {holder}")
-    if held.state[gpu] in (GpuState.FREE, GpuState.OFFERED) and gpu in state.capacity.draining:
+    if now in (GpuState.FREE, GpuState.OFFERED) and gpu in state.capacity.draining:
         raise StateError("a GPU on which no lease may begin must not be free", value=f"GPU {gpu}")
-    if held.state[gpu] != GpuState.DOWN and state.cluster.machine.item(gpu) in state.cluster.left:
+    if now != GpuState.DOWN and machine in state.cluster.left:
         raise StateError("a GPU of a machine that has left must be down", value=f"GPU {gpu}")
-    if successor != NONE and (successor not in state.leases or held.state[gpu] != GpuState.LEAVING):
+    if successor != NONE and (successor not in state.leases or now != GpuState.LEAVING):
         rule = "a successor must be a lease that waits for a leaving GPU"
         raise StateError(rule, value=f"GPU {gpu}, lease {successor}")
-    if held.state[gpu] == GpuState.LEAVING and gpu not in state.owners.leaving.get(holder, set()):
+    if now == GpuState.LEAVING and gpu not in state.owners.leaving.get(holder, set()):
         raise StateError("a leaving GPU must be listed with its lease", value=f"GPU {gpu}")

@@ -226,6 +226,9 @@ class _Watch:
         self.run = run
         self.inputs: dict[str, Any] = {}
         self.agent = bench.stages(cluster, scene) if promises else None
+        self.separable = promises and Promise.SEPARABLE in bench.contract(Stage.VALUATION).promises
+        conserving = promises and Promise.WORK_CONSERVING in bench.contract(Stage.ALLOCATION).promises
+        self.conserving = conserving and bench.answers(Stage.ALLOCATION) and not bench.stages().refiners
         self.separable_calls = 0
         self.keys = KeyCheck()
 
@@ -256,16 +259,14 @@ class _Watch:
 
     def _conserves(self, call: Call, placement: Placement) -> None:
         allocation = self.inputs["allocation"]
-        mine = self.bench.answers(Stage.ALLOCATION) and call.inputs["allocation"] is allocation
-        promised = Promise.WORK_CONSERVING in self.bench.contract(Stage.ALLOCATION).promises
-        if mine and promised and not self.bench.stages().refiners:
+        if self.conserving and call.inputs["allocation"] is allocation:
             snapshot, menus, offer = call.inputs["snapshot"], call.inputs["menus"], call.inputs["offer"]
             found = left_out(snapshot, menus, offer, allocation, placement)
             if found is not None:
                 self.run.found(Rule.WORK_CONSERVING, f"{found}, at {snapshot.now:g} s")
 
     def _separates(self, call: Call, whole: Valuations) -> None:
-        if Promise.SEPARABLE not in self.bench.contract(Stage.VALUATION).promises or self.agent is None:
+        if not self.separable or self.agent is None:
             return
         self.separable_calls += 1
         if self.separable_calls % SEPARABLE_EVERY == 1:

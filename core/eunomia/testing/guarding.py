@@ -1,8 +1,9 @@
 """Records the calls of stages, with arguments and answers, and detects changes of their arguments."""
 
 import dataclasses
+import functools
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any
 
@@ -16,6 +17,8 @@ from eunomia.units import SizeUnit, Stage
 
 SMALL = 4096
 """Bytes up to which a column is copied; a larger one is hashed."""
+
+PLAIN = (str, int, float, bytes, Enum, np.generic, type(None))
 
 Print = dict[str, object]
 """Every value that can be reached from something, by path such as ``snapshot.jobs.done``."""
@@ -132,7 +135,10 @@ class _Asked(Valuations):
 
 def prints(item: Mapping[str, Any]) -> Print:
     """Return everything reachable from some values, as plain comparable values by path."""
-    return {path: found for name, part in item.items() for path, found in _walk(name, part)}
+    made: Print = {}
+    for name, part in item.items():
+        _print(made, name, part)
+    return made
 
 
 def difference(before: Print, now: Print) -> list[str]:
@@ -140,33 +146,38 @@ def difference(before: Print, now: Print) -> list[str]:
     return sorted(path for path in {*before, *now} if before.get(path) != now.get(path))
 
 
-def _walk(path: str, item: Any) -> Iterator[tuple[str, object]]:
+def _print(made: Print, path: str, item: Any) -> None:
     if isinstance(item, np.ndarray):
-        yield path, _column(item)
+        made[path] = _column(item)
     elif isinstance(item, Memos):
         for (plugin, stage), memo in item.items():
-            yield f"{path}[{plugin}, {stage.value}]", memo.to_bytes()
-    elif isinstance(item, str | int | float | bytes | Enum | np.generic) or item is None:
-        yield path, repr(item)  # so that NaN equals NaN
-    elif dataclasses.is_dataclass(item) and not isinstance(item, type):
-        for field in dataclasses.fields(item):
-            part = getattr(item, field.name)
+            made[f"{path}[{plugin}, {stage.value}]"] = memo.to_bytes()
+    elif isinstance(item, PLAIN):
+        made[path] = repr(item)  # so that NaN equals NaN
+    elif (names := _fields(item.__class__)) is not None:
+        for name in names:
+            part = getattr(item, name)
             if not callable(part):
-                yield from _walk(f"{path}.{field.name}", part)
+                _print(made, f"{path}.{name}", part)
     elif isinstance(item, Mapping):
         for key, part in item.items():
-            yield from _walk(f"{path}[{key!r}]", part)
-        yield path, len(item)
+            _print(made, f"{path}[{key!r}]", part)
+        made[path] = len(item)
     elif isinstance(item, tuple | list):
         for index, part in enumerate(item):
-            yield from _walk(f"{path}[{index}]", part)
-        yield path, len(item)
+            _print(made, f"{path}[{index}]", part)
+        made[path] = len(item)
     elif isinstance(item, frozenset | set):
-        yield path, frozenset(item)
+        made[path] = frozenset(item)
     elif hasattr(item, "to_bytes"):
-        yield path, item.to_bytes()
+        made[path] = item.to_bytes()
     else:
-        yield path, type(item)
+        made[path] = type(item)
+
+
+@functools.cache
+def _fields(kind: type[Any]) -> tuple[str, ...] | None:
+    return tuple(field.name for field in dataclasses.fields(kind)) if dataclasses.is_dataclass(kind) else None
 
 
 def _column(item: "np.ndarray[Any, Any]") -> object:

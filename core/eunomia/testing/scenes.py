@@ -1,6 +1,7 @@
 """Small worlds for testing a policy: an ordinary one with every kind of event, and adversarial ones."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Iterable
 
@@ -220,6 +221,7 @@ def adapting() -> Scene:
     return made.scene("jobs that adapt", "2x4 V100 16cpu 64GB", 60.0, lease=6.0)
 
 
+@functools.cache
 def many(jobs: int = 10_000, apps: int = 100) -> Scene:
     """Return a scene with very many jobs, most of which have to wait."""
     made = _Script()
