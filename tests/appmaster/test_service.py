@@ -16,6 +16,7 @@ import structlog
 
 from eunomia.arbiter import Arbiter
 from eunomia.journal.journal import Journal
+from eunomia.journal.recovery import recover
 from eunomia.platform.profiles import Profile
 from eunomia_appmaster.commands import nodes as nodes_command
 from eunomia_appmaster.commands import submit as submit_command
@@ -552,12 +553,8 @@ def test_a_new_arbiter_has_the_same_state_to_the_last_byte(lab: Any, checkpoint:
     with Journal.open(arbiter.settings.journal) as journal:
         cluster = service.nodes.layout.cluster
         again = Arbiter(cluster, service.profile.stages(cluster), Profile.fallback().stages(cluster))
-        saved, steps = journal.recover()
-        assert (saved is not None, bool(steps)) == (checkpoint, not checkpoint)
-        if saved is not None:
-            again.load(saved)
-        for step in steps:
-            again.replay(step.now, step.events, step.decision)
+        steps = recover(again, journal)
+        assert bool(steps) is not checkpoint
     lab.arbiter = lab_module.Arbiter(arbiter.settings.state_dir)  # for the fixture to close
     after = json.loads(zlib.decompress(again.save()))
     assert {name: after[name] for name in after if after[name] != before[name]} == {}

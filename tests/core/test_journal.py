@@ -57,8 +57,8 @@ def test_steps_are_read_back_as_they_were_written(path: Path) -> None:
     with Journal.open(path) as journal:
         number = journal.append(0.1, events, decision(0.1, transitions=(order,), causes=frozenset({Cause.ARRIVED})))
     with Journal.open(path) as journal:
-        state, (step,) = journal.recover()
-    assert (state, step.number, step.now, list(step.events)) == (None, number, 0.1, events)
+        (step,), saved = journal.steps(), list(journal.checkpoints())
+    assert (saved, step.number, step.now, list(step.events)) == ([], number, 0.1, events)
     assert step.decision.transitions[0].gpus.tolist() == [0, 1]
     assert step.decision.transitions[0].ends_at == float("inf")
     assert step.decision.causes == {Cause.ARRIVED}
@@ -71,8 +71,8 @@ def test_recovery_is_the_last_checkpoint_and_the_steps_after_it(path: Path) -> N
         fill(journal, 2, first=4)
         journal.checkpoint(b"five")
         fill(journal, 1, first=6)
-        assert journal.recover()[0] == b"five"
-        assert [step.number for step in journal.recover()[1]] == [6]
+        assert [(saved.after_step, saved.state) for saved in journal.checkpoints()] == [(5, b"five"), (3, b"three")]
+        assert [step.number for step in journal.steps(after=5)] == [6]
         assert [step.number for step in journal.steps()] == [1, 2, 3, 4, 5, 6]
 
 
@@ -82,7 +82,8 @@ def test_steps_before_the_kept_checkpoints_can_be_dropped(path: Path) -> None:
             fill(journal, 2, first=first)
             journal.checkpoint(str(first).encode())
         assert [step.number for step in journal.steps()] == [5, 6]
-        assert journal.recover() == (b"5", [])
+        assert next(journal.checkpoints()).state == b"5"
+        assert list(journal.steps(after=6)) == []
         assert journal.append(9.0, [], decision(9.0)) == 7
 
 
@@ -213,7 +214,7 @@ def test_a_corrupt_page_is_reported(path: Path) -> None:
     content[4096 * 4 : 4096 * 12] = b"\xa5" * 4096 * 8
     path.write_bytes(bytes(content))
     with Journal.open(path) as journal, pytest.raises(InputError, match=r"must be (a )?readable"):
-        journal.recover()
+        list(journal.steps())
 
 
 def test_a_step_that_no_arbiter_can_have_written_is_named(path: Path) -> None:
@@ -222,7 +223,7 @@ def test_a_step_that_no_arbiter_can_have_written_is_named(path: Path) -> None:
         nobody = json.dumps([{"is": "Nothing"}])
         journal._database.execute("UPDATE steps SET crc = NULL, events = ? WHERE id = 2", (nobody,))
         with pytest.raises(InputError, match="step 2"):
-            journal.recover()
+            list(journal.steps())
 
 
 def test_a_journal_must_exist_to_be_read(tmp_path: Path) -> None:

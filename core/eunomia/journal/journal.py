@@ -387,11 +387,6 @@ class Journal(_Tables):
             self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         self._database.execute("PRAGMA busy_timeout=5000")
 
-    def recover(self) -> tuple[bytes | None, list[Step]]:
-        """Return the last undamaged checkpoint, if there is one, and the steps after it."""
-        saved = next(self.checkpoints(), None)
-        return (None, list(self.steps())) if saved is None else (saved.state, list(self.steps(after=saved.after_step)))
-
     def checkpoint(self, state: bytes) -> None:
         """Store the state after the last step, and delete checkpoints and steps that are no longer needed.
 

@@ -4,12 +4,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-import pluggy
-
 from eunomia.contract.contracts import Contract
 from eunomia.contract.stages import Rounds, Stages
 from eunomia.errors import EunomiaError, InputError, InputErrors
-from eunomia.hookspecs import Hooks
 from eunomia.platform.checking import NAME, bind, hooks_of
 from eunomia.platform.contract_check import Step, check_chain, contract_of
 from eunomia.platform.layers import Merged, unknown_keys
@@ -50,8 +47,6 @@ class Cast:
         self.tried: set[str] = set()
         self.made: dict[str, Any] = {}
         self.rounds = Rounds()
-        self.manager = _Manager("eunomia")
-        self.manager.add_hookspecs(Hooks)
 
     def check(self) -> None:
         """Make all plugins.
@@ -139,8 +134,8 @@ class Cast:
         for alias, table in self.tree.get("plugins", {}).items():
             path = ("plugins", alias)
             if not isinstance(table, Mapping):
-                error = InputError("options of a plugin must be a table", value=shown(table))
-                self.errors.append(InputError(error.rule, value=error.value, place=self.merged.place(path)))
+                rule = "options of a plugin must be a table"
+                self.errors.append(InputError(rule, value=shown(table), place=self.merged.place(path)))
             elif not NAME.fullmatch(alias):
                 rule = "a plugin's name must be lower-case letters, digits and _"
                 self.errors.append(InputError(rule, value=shown(alias), place=self.merged.table_place(path)))
@@ -203,7 +198,6 @@ class Cast:
         where = partial(_place_of_option, self.merged, name)
         try:
             self.made[name] = self.registry.make(self.plugin_of(name), given, alias=name, place=where)
-            self.manager.register(self.made[name], name)
         except InputErrors as error:
             self.errors += error.errors
         except InputError as error:
@@ -222,14 +216,6 @@ class Cast:
             if suits(contract_of(made, stage)):
                 found.append(name)
         return found
-
-
-class _Manager(pluggy.PluginManager):
-    """A plugin manager that looks for hooks only among attributes with a hook's name, since pluggy's search is slow."""
-
-    def parse_hookimpl_opts(self, plugin: Any, name: str) -> pluggy.HookimplOpts | None:
-        """Return pluggy's options for an attribute that is a hook; None for any other attribute."""
-        return super().parse_hookimpl_opts(plugin, name) if name.startswith("eunomia_") else None
 
 
 def _place_of_option(merged: Merged, plugin: str, path: tuple[str, ...]) -> str:
