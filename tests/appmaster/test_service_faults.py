@@ -1,6 +1,7 @@
 """A full disk under a running arbiter, a journal that knows less than the machines, a machine lost before its first
 lease."""
 
+import asyncio
 import importlib.util
 import sqlite3
 import threading
@@ -131,6 +132,23 @@ def test_an_arbiter_that_gets_a_signal_to_end_applies_its_last_events(tmp_path: 
         made.ready()
         assert made.app("ana").state == "cancelled"
         eventually(lambda: len(made.slots("free")) == 4, "the slots of an app that was cancelled at the very end")
+
+
+def test_what_waits_for_a_step_without_events_ends_the_wait_for_the_next_one(tmp_path: Path) -> None:
+    """Joins, join tokens and drains do: they took up to a second."""
+
+    async def fold(made: Any) -> bool:
+        stepping = made.arbiter.service.driver
+        work = asyncio.create_task(stepping.fold([]))
+        stepping._stir.clear()
+        await asyncio.sleep(0)
+        woken: bool = stepping._stir.is_set()
+        await work
+        return woken
+
+    with lab(tmp_path) as made:
+        made.ready()
+        assert made.arbiter.run(fold(made))
 
 
 async def end_within(arbiter: Any, app: str) -> None:

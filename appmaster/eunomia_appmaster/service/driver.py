@@ -129,9 +129,9 @@ class Driver:
     async def fold(self, events: Iterable[Event], notes: Iterable[Note] = ()) -> Decision:
         """Apply events in a step at once, and wait until that step is journaled."""
         waiter: asyncio.Future[Decision] = asyncio.get_running_loop().create_future()
-        self.put(events, notes)
         self._waiters.append(waiter)
-        self._urgent = True
+        self._urgent = True  # before put, which then ends the wait for the next step also for notes alone
+        self.put(events, notes)
         return await waiter
 
     def recall_hang(self) -> None:
