@@ -80,7 +80,7 @@ def lost_checkpoints(job: Job, newest: Checkpoint | None, faults: Sequence[Check
     what = f"its checkpoint of step {job.saved_step} is damaged or gone{how}"
     if newest is not None:
         return f"{what}; it goes on from the one before, of step {newest.step}"
-    return f"{what}, and so is the one before; it starts again from the beginning"
+    return f"{what}, and no earlier one is good; it starts again from the beginning"
 
 
 class Gangs:

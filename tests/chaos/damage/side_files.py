@@ -94,7 +94,8 @@ def _judged(snapshot: Snapshot, good: Seen, file: str, how: str, *, both: bool) 
     kind = kind_of(file)
     if how == "removed" and Path(file).name in ("launcher.json", "secret"):
         return Outcome(end=End.HARMLESS, what="as in a new folder; the launcher writes it again")
-    about = str(Path(file).parent) if kind is Kind.CHECKPOINT else Path(file).name
+    # A checkpoint's folder is its writer's; the one of the job's checkpoints is said.
+    about = str(Path(file).parents[1]) if kind is Kind.CHECKPOINT else Path(file).name
     if about in seen.said:
         return Outcome(end=End.SAID, what=seen.said[:300])
     if how in UNSEEN.get(kind, ()) or (kind in (Kind.FREE, Kind.COPY) and "/live/" in file):
