@@ -27,7 +27,7 @@ LIMITS = {
     "calls a job under FIFO": 275,
     "calls of a contended step of SRTF": 461,
     "calls of numpy in a contended step of SRTF": 4.8,
-    "lines of the core": 19305,
+    "lines of the core": 19322,
 }
 WRITERS = {
     "core/eunomia/model/columns.py": {"Table.add", "Table.set"},
