@@ -158,10 +158,9 @@ ROLES: Final = {
         "round/arbiter.py": {"Arbiter.step", "Arbiter._is_quiet", "Arbiter._decided"},
         "round/plan.py": {
             "check_allocation",
-            "check_placement",
-            "Planner.__init__",
-            "Planner.run",
-            "Planner.ordered",
+            "starts",
+            "_is_even",
+            "_terms",
         },
         "round/round.py": {"Round.__init__", "Round.run", "Round.ask"},
         "round/show.py": {"show", "make_offer"},

@@ -23,10 +23,11 @@ def adopt(state: State, decision: Decision) -> None:
         close_offer(state)
     for renewal in decision.renewals:  # before orders: a probe protects the lease for longer, and keeps its terms
         _renew(state, renewal)
-    others = [order for order in decision.transitions if order.kind is not _START]
+    orders = decision.transitions
+    others = [order for order in orders if order.kind is not _START] if orders else orders
     if others:
         _take_gpus(state, others)
-    for order in decision.transitions:
+    for order in orders:
         if order.kind is _START:
             grant(state, order)
         elif not order.kind.effect.releases and order.kind is not _RETUNE:
@@ -57,7 +58,7 @@ def _take_gpus(state: State, transitions: Sequence[Transition]) -> None:
         kind, lease = order.kind, state.leases[order.lease]
         if kind is _RETUNE:
             continue
-        lost = without(lease.gpus, order.listed["gpus"])
+        lost = without(lease.gpus, order.listed["gpus"]) if order.listed["gpus"] else lease.gpus
         if not kind.effect.releases:
             leave(state, lease, lost, order.fence)
             continue
@@ -115,7 +116,8 @@ def _probing(state: State, lease: Lease, order: ProbeOrder) -> Probing:
 
 def confirm_again(state: State, lease: Lease, order: Transition, probe: Probing | None = None) -> None:
     """Make executors confirm a lease again under the order's epoch: its job starts again, or changes its size."""
-    forget_probe(state, lease)
+    if lease.probe is not None:
+        forget_probe(state, lease)
     if probe is not None:
         lease.probe, state.owners.probing[lease.id] = probe, probe.until
     lease.epoch, lease.state = int(order.epoch), LeaseState.PENDING

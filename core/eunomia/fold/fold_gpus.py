@@ -38,17 +38,17 @@ def released(fold: Folding, event: kinds.Released) -> None:
 
 def single_job_ended(fold: Folding, event: kinds.SingleJobEnded) -> bool:
     """End an app with its only job and its only lease; False, with nothing changed: fold the events one by one."""
-    state, lease = fold.state, fold.state.leases.get(event.lease)
-    job, app, owners = state.names.jobs.get(event.job, NONE), state.names.apps.get(event.app, NONE), state.owners
-    if lease is None or job == NONE or lease.job != job or lease.app != app or owners.jobs_of[app] != {job}:
+    state, lease, owners = fold.state, fold.state.leases.get(event.lease), fold.state.owners
+    if lease is None or lease.job == NONE or not event.gpus:
         return False
-    if state.apps.cells.ended[app] or owners.shared_by.get(app):
+    job, app, gpus, held = lease.job, lease.app, sorted(event.gpus), state.holdings.cells
+    if state.jobs.cells.id[job] != event.job or state.apps.cells.id[app] != event.app or owners.jobs_of[app] != {job}:
         return False
-    gpus, held, epoch, number = sorted(event.gpus), state.holdings.cells, event.epoch, lease.id
-    if not gpus or owners.leaving.get(number) or gpus != lease.gpus:
+    if state.apps.cells.ended[app] or app in owners.shared_by or lease.id in owners.leaving or gpus != lease.gpus:
         return False
-    if [gpu for gpu in gpus if held.lease[gpu] != number or held.epoch[gpu] > epoch]:
-        return False  # late
+    for gpu in gpus:
+        if held.lease[gpu] != lease.id or held.epoch[gpu] > event.epoch:
+            return False  # late
     release(state, lease, gpus, state.now)
     drop_job(state, job)
     drop_lease(state, lease)
@@ -63,11 +63,10 @@ def _all_back(state: State, lease: Lease, event: kinds.Released) -> list[int]:
         theirs = leaving == set(gpus) and (lease.job != NONE or {held.job[gpu] for gpu in gpus} == {NONE})
     else:
         theirs = lease.job != NONE and not leaving and gpus == lease.gpus
-    if not theirs:
-        return []
-    # A late release counts no more: one of the GPUs has a newer order or another holder.
-    late = [gpu for gpu in gpus if held.lease[gpu] != lease.id or held.epoch[gpu] > event.epoch]
-    return [] if late else gpus
+    for gpu in gpus:
+        if not theirs or held.lease[gpu] != lease.id or held.epoch[gpu] > event.epoch:
+            return []  # late: one of the GPUs has a newer order or another holder
+    return gpus
 
 
 def _end(fold: Folding, lease: Lease, gpus: list[int], at: Seconds) -> None:
@@ -76,7 +75,7 @@ def _end(fold: Folding, lease: Lease, gpus: list[int], at: Seconds) -> None:
     state.changes.rows += (~lease.app,) if job == NONE else (job, ~lease.app)
     lease.gpus = []
     release(state, lease, gpus, at)
-    if job != NONE and state.jobs.cells.state[job] in _ON_GPUS and not fold.ends(state.job_id(job)):
+    if job != NONE and state.jobs.cells.state[job] in _ON_GPUS and not fold.ends(state.jobs.cells.id[job]):
         halt(state, job, at)
         await_round(state, job, stopped=True, at=at)
     drop_lease(state, lease)

@@ -2,6 +2,7 @@
 
 from eunomia.contract.decisions import Transition, TransitionKind
 from eunomia.contract.verdicts import Reason
+from eunomia.model.gpu_sets import without
 from eunomia.model.leases import Lease
 from eunomia.model.workload import JobState
 from eunomia.store.state import State
@@ -50,8 +51,7 @@ def shed(state: State, lease: Lease, gpus: list[int], fence: int, epoch: int) ->
     A lease without a GPU leaves, and its job stops; it is dropped if it has none to give back.
     """
     mine = leave(state, lease, gpus, fence)
-    lost = set(gpus)
-    kept = [gpu for gpu in lease.gpus if gpu not in lost]
+    kept = without(lease.gpus, gpus) if lease.gpus != gpus else []
     lease.gpus, lease.epoch = kept, int(epoch)
     if epoch > state.counters.last_epoch:
         state.counters.last_epoch = int(epoch)
@@ -59,9 +59,10 @@ def shed(state: State, lease: Lease, gpus: list[int], fence: int, epoch: int) ->
         if lease.job == NONE:
             state.amounts.refresh(lease)  # an app's lease may hold all that it still waits for
         return mine
-    forget_probe(state, lease)
+    if lease.probe is not None:
+        forget_probe(state, lease)
     leave_all(state, lease)
-    job, waits = lease.job, not state.owners.leaving.get(lease.id)
+    job, waits = lease.job, lease.id not in state.owners.leaving
     if job != NONE:
         halt(state, job)
         if state.jobs.cells.state[job] in _ON_GPUS:

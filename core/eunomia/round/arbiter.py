@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from eunomia.contract.decisions import Decision, Fault, MemoChange, TransitionKind
+from eunomia.contract.decisions import Decision, Fault, MemoChange
 from eunomia.contract.events import Event
 from eunomia.contract.memos import Memo, read_memo
 from eunomia.contract.snapshot import Snapshot
@@ -27,7 +27,7 @@ from eunomia.store.state import State
 from eunomia.units import Cause, Scope, Seconds, Stage
 
 _put = object.__setattr__
-_START, _WOKEN = TransitionKind.START, frozenset({Cause.WAKE})
+_WOKEN = frozenset({Cause.WAKE})
 NO_CAUSES: frozenset[Cause] = frozenset()
 
 
@@ -73,6 +73,7 @@ class Arbiter:
         """Use other stages from the next step on; the driver sends ``ProfileChanged`` with that step."""
         self.chosen = stages
         self._serve()
+        self.timing.triggers()  # the allocation declares them now, not within the next round
 
     def step(self, now: Seconds, events: Iterable[Event] = ()) -> Decision:
         """Fold events in, and decide if a round is due.
@@ -108,7 +109,7 @@ class Arbiter:
         made = Round(state, self._serving, causes, self.asking, self.spent)
         try:
             scope = Scope.FREE
-            if closing is None and causes & (self.timing.known or self.timing.declared(state)).all_on:
+            if closing is None and causes & (self.timing.known or self.timing.declared()).all_on:
                 scope = Scope.ALL
             made.run(scope, self.timing, closing)  # 3. menus to 8. check and plan
             if made.memos or made.records:
@@ -233,18 +234,16 @@ class Arbiter:
             plan, opened = made.transitions, made.opened is not None
             by = "" if opened else serving.names[Stage.ALLOCATION]
             verdicts, offer, index = made.verdicts, made.considered, state.waiting_jobs
-            known = plan != [] and not verdicts and offer is not None and offer.apps is None
-            known = known and index.default == (*OUTRANKED, by)  # then only jobs off that default hear of the round
-            for order in plan:
-                known = known and order.kind is _START and order.job is not None
-            if known and index.off_default:
-                known = {order.job for order in plan} >= {state.jobs.cells.id[row] for row in index.off_default}
+            known = made.starts_only and not verdicts and offer is not None and offer.apps is None
+            if known:  # then only jobs hear of the round whose last verdict is not the default, and that do not start
+                started = {state.names.jobs[order.job] for order in plan if order.job is not None}
+                known = index.default == (*OUTRANKED, by) and index.off_default <= started
             given = {
                 "offers": () if made.opened is None else (made.opened,),
                 "transitions": tuple(plan),
                 "renewals": tuple(made.renewals),
                 "waiting": () if known else verdicts_of(state, offer, verdicts, plan, by, opened=opened),
-                "starts_at": tuple([(state.jobs.cells.id[row], time) for row, time in made.starts_at]),
+                "starts_at": made.starts_at,
                 "records": tuple(made.tables),
                 "memos": tuple(made.memo_changes),
                 "stage_wake_at": made.wake_at,

@@ -6,7 +6,7 @@ its job other CPUs or memory.
 """
 
 import math
-from itertools import compress
+from itertools import compress, pairwise
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from eunomia.contract.allocations import Allocation, AmountRange, Grants
 from eunomia.contract.decisions import Renewal, Transition, TransitionKind, kind_of_resize
 from eunomia.contract.menus import Menus
 from eunomia.contract.offers import Offer
-from eunomia.contract.placements import Placement, Retunes
+from eunomia.contract.placements import Placement
 from eunomia.contract.stages import Rounds
 from eunomia.model.gpu_sets import joined, without
 from eunomia.model.leases import GpuState, Lease, LeaseState
@@ -24,23 +24,18 @@ from eunomia.round.offering import reached
 from eunomia.round.retunes import check_retunes
 from eunomia.round.targets import target_amounts
 from eunomia.store.state import State
-from eunomia.units import NEVER, NONE, Epoch, LeaseId, Reals, Rest, Seconds, Stage, Unit
+from eunomia.units import NEVER, NONE, Epoch, LeaseId, Rest, Seconds, Stage, Unit
 
 _WHOLE = {int}
-_JOB, _ONLY_FREE = Unit.JOB, frozenset({int(GpuState.FREE)})
+_JOB, _FREE = Unit.JOB, int(GpuState.FREE)
 _LEAVING, _LEASE_LEAVING = int(GpuState.LEAVING), LeaseState.LEAVING
 _START, _NO_LEASE = TransitionKind.START, frozenset({NONE})
 _UNPROTECTED = Seconds(-math.inf)
+_Answers = tuple[Offer, Allocation, Placement]
 
 
-def planned(allocation: Allocation, starts_at: Reals) -> tuple[tuple[int, float], ...]:
-    """Planned starts of waiting jobs: row and time in seconds."""
-    known = zip(allocation.claims.rows.tolist(), starts_at.tolist(), strict=True)
-    return tuple((row, time) for row, time in known if math.isfinite(time))
-
-
-def check_allocation(state: State, menus: Menus, offer: Offer, allocation: Allocation) -> Grants:
-    """Refuse an allocation that no placement could serve; return what it grants.
+def check_allocation(state: State, menus: Menus, offer: Offer, allocation: Allocation) -> tuple[Grants, dict[int, int]]:
+    """Refuse an allocation that no placement could serve; return what it grants, and by lease the claims that have one.
 
     Raises:
         PlanError: the allocation holds shares, claims of groups, a claim twice, a row not in use, or a count that is
@@ -54,7 +49,7 @@ def check_allocation(state: State, menus: Menus, offer: Offer, allocation: Alloc
     claims, sizes = allocation.claims, amount.listed["gpus"]
     if claims.unit is not _JOB and claims.unit is not Unit.APP:
         raise PlanError(stage, "after the last refiner claims must be jobs or apps", value=claims.unit.value)
-    rows, runs = claims.listed["rows"], False
+    rows, holding, runs = claims.listed["rows"], dict[int, int](), False
     many = len(rows)
     if len(sizes) != many:
         raise PlanError(stage, "grants must have a number for each claim", value=f"{len(sizes)} for {many}")
@@ -65,10 +60,11 @@ def check_allocation(state: State, menus: Menus, offer: Offer, allocation: Alloc
         raise PlanError(stage, "a claim must be named once", value=str(claims.rows[:8]))
     table = state.jobs if claims.unit is _JOB else state.apps
     ids, used, lease = table.cells.id, table.used, state.jobs.cells.lease
-    for row, size in zip(rows, sizes, strict=True):
+    for claim, row in enumerate(rows):
         if not 0 <= row < used or ids[row] is None:
             raise PlanError(stage, "a claim must be of a row that is in use", value=str(claims.rows[:8]))
-        runs = runs or (size > 0 and claims.unit is _JOB and lease[row] != NONE)
+        if claims.unit is _JOB and lease[row] != NONE:
+            holding[lease[row]], runs = claim, runs or sizes[claim] > 0
     for claim in allocation.listed["order"]:
         if not 0 <= claim < many:
             raise PlanError(stage, "the order must name claims", value=str(allocation.order[:8]))
@@ -76,65 +72,74 @@ def check_allocation(state: State, menus: Menus, offer: Offer, allocation: Alloc
         jobs, asked = (rows, sizes) if least > 0 else ([*compress(rows, sizes)], [*compress(sizes, sizes)])
         if runs or not menus.have(jobs, asked):
             check_sizes(state, menus, offer, jobs, asked, stage)
-    return amount
+    return amount, holding
 
 
-def check_placement(
-    state: State, menus: Menus, offer: Offer, allocation: Allocation, amount: Grants, placement: Placement
-) -> dict[int, list[int]]:
-    """Refuse a placement that breaks an invariant; only the rows and machines that it touches are looked at.
+def starts(state: State, answers: _Answers, amount: Grants, rounds: Rounds) -> list[Transition] | None:
+    """Check and plan in one pass what most rounds do: waiting jobs start on free GPUs, and nothing else happens.
 
-    Returns:
-        By placed claim: its GPUs, ascending.
-
-    Raises:
-        PlanError: a GPU is placed twice, is not on the offer or is of the wrong type; a size is not on the menu; pins
-            are not honoured; a machine has fewer CPUs or less memory than placed on it.
+    No claim of the allocation has a lease. None: ``Planner`` names what is wrong, or plans what else has to happen.
     """
-    stage = Stage.PLACEMENT
-    gpus, start, claims = placement.listed["gpus"], placement.listed["start"], placement.listed["claim"]
-    many = len(gpus)
-    if len(start) != len(claims) + 1 or start[-1] != many:
-        raise PlanError(stage, "the offsets of a placement must end with its GPUs", value=str(placement.start[-3:]))
-    if many > 1 and len(set(gpus)) != many:
-        raise PlanError(stage, "a GPU must have one holder", value=str(np.sort(placement.gpus)[:8]))
-    states = state.holdings.cells.state
-    within = not gpus or 0 <= min(gpus) <= max(gpus) < state.cluster.gpus
-    all_free = within and offer.whole and {states[gpu] for gpu in gpus} <= _ONLY_FREE
-    if not (all_free or (within and len(reached(state, offer, gpus)) == many)):
-        off = placement.gpus[~np.isin(placement.gpus, offer.gpus)]
-        raise PlanError(stage, "a placement must stay within the offer", value=f"GPU {off[0]}")
-    rows, sizes, is_job = allocation.claims.listed["rows"], amount.listed["gpus"], allocation.claims.unit is _JOB
-    jobs, waiting, pins, named = state.jobs.cells, state.waiting_jobs.rows, amount.pins, len(rows)
-    placed: dict[int, list[int]] = {}
-    smaller: dict[int, int] = {}
-    for index, claim in enumerate(claims):
-        if not 0 <= claim < named:
-            raise PlanError(stage, "a placement must name claims of the allocation", value=str(placement.claim[:8]))
-        if claim in placed:
-            raise PlanError(stage, "a claim must be placed once", value=str(placement.claim[:8]))
-        mine = placed[claim] = gpus[start[index] : start[index + 1]]
+    offer, allocation, placement = answers
+    claims, gpus, start = placement.listed["claim"], placement.listed["gpus"], placement.listed["start"]
+    if not (offer.whole and allocation.claims.unit is _JOB and allocation.rest is Rest.KEEP and amount.pins is None):
+        return None
+    if state.lease_ends.overdue or not _is_even(state, amount, placement):
+        return None
+    if len(start) != len(claims) + 1 or start[0] != 0 or start[-1] != len(gpus) or len(set(gpus)) != len(gpus):
+        return None
+    jobs, rows, sizes = state.jobs.cells, allocation.claims.listed["rows"], dict(enumerate(amount.listed["gpus"]))
+    states, types, (cpus, memory_gib) = state.holdings.cells.state, state.capacity.type_of, state.amounts.shares.by_gpu
+    orders, number, epoch = list[Transition](), state.counters.last_lease, state.counters.last_epoch
+    for claim, (first, end) in zip(claims, pairwise(start), strict=True):
+        mine = sorted(gpus[first:end])
+        if len(mine) != sizes.pop(claim, NONE) or rows[claim] not in state.waiting_jobs.rows:
+            return None
         if not mine:
-            continue  # a claim without GPUs needs no check
-        mine.sort()
-        size = len(mine)
-        if pins is not None:
-            check_pins(state, pins, claim, mine)
-        if is_job and (rows[claim] not in waiting or jobs.gpu_type[rows[claim]] != NONE):
-            check_job(state, offer, rows[claim], mine)
-        if size > sizes[claim]:
-            rule = f"a claim must get at most the {sizes[claim]} GPUs that it was granted"
-            raise PlanError(stage, rule, value=str(size))
-        if size < sizes[claim]:
-            smaller[rows[claim]] = size
-    if smaller and is_job:  # the sizes that were granted have been checked
-        check_sizes(state, menus, offer, list(smaller), list(smaller.values()), stage)
-    if placement.retunes is not None:
-        check_retunes(state, offer, placement, given_up(state, offer, allocation))
-    bounded = amount.cpus is not None or amount.memory_gib is not None or placement.retunes is not None
-    if state.amounts.uneven or bounded or placement.cpus is not None or placement.memory_gib is not None:
-        check_machines(state, offer, allocation, placement)
-    return placed
+            continue
+        row = rows[claim]
+        kind = jobs.gpu_type[row]
+        for gpu in mine:
+            if not 0 <= gpu < state.cluster.gpus or states[gpu] != _FREE or (kind != NONE and types[gpu] != kind):
+                return None
+        number, epoch, (ends_at, protected_until) = number + 1, epoch + 1, _terms(state, answers, rounds, claim)
+        order = Transition(
+            kind=_START,
+            lease=LeaseId(number),
+            epoch=Epoch(epoch),
+            fence=Epoch(0),
+            app=state.apps.cells.id[jobs.app[row]],
+            job=jobs.id[row],
+            gpus=mine,  # type: ignore[arg-type]
+            cpus=cpus[mine],
+            memory_gib=memory_gib[mine],
+            ends_at=ends_at,
+            protected_until=protected_until,
+            leaving=[],  # type: ignore[arg-type]
+            after=[],  # type: ignore[arg-type]
+        )
+        orders.append(order)
+    return orders
+
+
+def _terms(state: State, answers: _Answers, rounds: Rounds, claim: int) -> tuple[Seconds, Seconds]:
+    """Return when a lease granted now ends, and when its protected part does; a claim of -1: the lease has none."""
+    offer, allocation, _ = answers
+    length, protected = offer.lease if allocation.lease is None else allocation.lease, allocation.protected
+    if type(length) is np.ndarray:
+        length = offer.lease if claim == NONE else Seconds(float(length[claim]))
+    if type(protected) is np.ndarray:
+        protected = Seconds(0.0) if claim == NONE else Seconds(float(protected[claim]))
+    if rounds.protected is not None:
+        protected = min(rounds.protected, length)  # the protected part cannot outlast the lease
+    return Seconds(state.now + length), Seconds(state.now + protected) if protected > 0.0 else _UNPROTECTED
+
+
+def _is_even(state: State, amount: Grants, placement: Placement) -> bool:
+    """Return whether every GPU comes with an equal share of its machine's CPUs and memory."""
+    if state.amounts.uneven or amount.cpus is not None or amount.memory_gib is not None:
+        return False
+    return placement.cpus is None and placement.memory_gib is None and placement.retunes is None
 
 
 _Draft = tuple[TransitionKind, int, int, int, list[int], list[int], list[int], tuple[Seconds, Seconds]]
@@ -143,13 +148,13 @@ when the lease and its protected part end. GPUs are ascending."""
 
 
 class Planner:
-    """Drafts of one round: first the leases that lose GPUs, then those that are resized, then those that start.
+    """Checks a placement and drafts its orders: leases that lose GPUs, then those resized, then those that start.
 
     Args:
         state: the present state; not changed.
-        answers: the offer, and the answers of the stages for it, which have been checked.
-        amount: what the allocation grants.
-        placed: by placed claim its GPUs, ascending.
+        menus: the elasticity's answer.
+        answers: the offer, and the answers of the stages for it; the allocation has been checked.
+        granted: what the allocation grants, and by lease its claims; claims without a lease are not there.
         rounds: settings of the profile: how long a grant is protected, and the time from a warning to the kill.
 
     Attributes:
@@ -159,49 +164,84 @@ class Planner:
     def __init__(
         self,
         state: State,
-        answers: tuple[Offer, Allocation, Placement],
-        amount: Grants,
-        placed: dict[int, list[int]],
+        menus: Menus,
+        answers: _Answers,
+        granted: tuple[Grants, dict[int, int]],
         rounds: Rounds,
     ) -> None:
-        self.state, self.rounds, self.amount, self.placed = state, rounds, amount, placed
-        self.offer, allocation, self.placement = answers
-        self.allocation, self.rows = allocation, allocation.claims.listed["rows"]
-        self.is_job, self.releases = allocation.claims.unit is Unit.JOB, allocation.rest is Rest.RELEASE
-        length, protected = self.offer.lease if allocation.lease is None else allocation.lease, allocation.protected
-        self.terms: tuple[Seconds, Seconds] | None = None
-        """The end of every lease granted now, and of its protected part; None: each claim has its own."""
-        if type(length) is float and type(protected) is float:
-            if rounds.protected is not None:
-                protected = min(rounds.protected, length)  # the protected part cannot outlast the lease
-            until = Seconds(state.now + protected) if protected > 0.0 else _UNPROTECTED
-            self.terms = Seconds(state.now + length), until
-        self.deadline = Seconds(state.now + rounds.suspend_grace)
+        self.state, self.menus, self.rounds, self.answers = state, menus, rounds, answers
+        self.offer, self.allocation, self.placement = answers
+        self.rows, self.is_job = self.allocation.claims.listed["rows"], self.allocation.claims.unit is Unit.JOB
+        self.releases = self.allocation.rest is Rest.RELEASE
+        sets = self.placement.cpus is not None or self.placement.memory_gib is not None
+        self.tunes = sets and state.amounts.are_known
+        # A job that leaves gets at least the time that its menus declare.
+        self.deadline = Seconds(state.now + max(rounds.suspend_grace, menus.change.release))
         self.holder, self.gpu_state = state.holdings.cells.lease, state.holdings.cells.state
-        given = self.placement.cpus is not None or self.placement.memory_gib is not None
-        self.even = not given and self.placement.retunes is None and not state.amounts.uneven
-        """Whether every GPU comes with an equal share of its machine's CPUs and memory."""
-        self.tunes = given and state.amounts.are_known
-        shares = state.amounts.shares
-        self.amounts = shares.by_gpu if self.even else target_amounts(state, allocation, self.placement)
-        self.claims: dict[int, int] = {}
-        """By lease, its claim; leases without one are not there."""
+        self.amount, self.claims = granted
+        self.placed: dict[int, list[int]] = {}
+        """By placed claim its GPUs, ascending."""
         self.drafts: list[_Draft] = []
         self.renewals: list[Renewal] = []
 
+    def check(self) -> None:
+        """Refuse a placement that breaks an invariant; only the rows and machines that it touches are looked at.
+
+        Raises:
+            PlanError: a GPU is placed twice, is not on the offer or is of the wrong type; a size is not on the menu;
+                pins are not honoured; a machine has fewer CPUs or less memory than placed on it.
+        """
+        state, offer, placement, stage = self.state, self.offer, self.placement, Stage.PLACEMENT
+        gpus, start, claims = placement.listed["gpus"], placement.listed["start"], placement.listed["claim"]
+        many = len(gpus)
+        if len(start) != len(claims) + 1 or start[0] != 0 or start[-1] != many or sorted(start) != start:
+            rule = f"the offsets of a placement must rise from 0 to the number of its GPUs, {many}"
+            raise PlanError(stage, rule, value=str(placement.start[:8]))
+        if many > 1 and len(set(gpus)) != many:
+            raise PlanError(stage, "a GPU must have one holder", value=str(np.sort(placement.gpus)[:8]))
+        within = not gpus or 0 <= min(gpus) <= max(gpus) < state.cluster.gpus
+        if not within or len(reached(state, offer, gpus)) != many:
+            off = placement.gpus[~np.isin(placement.gpus, offer.gpus)]
+            raise PlanError(stage, "a placement must stay within the offer", value=f"GPU {off[0]}")
+        rows, sizes, jobs, waiting = self.rows, self.amount.listed["gpus"], state.jobs.cells, state.waiting_jobs.rows
+        smaller: dict[int, int] = {}
+        for index, claim in enumerate(claims):
+            if not 0 <= claim < len(rows):
+                raise PlanError(stage, "a placement must name claims of the allocation", value=str(placement.claim[:8]))
+            if claim in self.placed:
+                raise PlanError(stage, "a claim must be placed once", value=str(placement.claim[:8]))
+            mine = self.placed[claim] = sorted(gpus[start[index] : start[index + 1]])
+            if not mine:
+                continue  # a claim without GPUs needs no check
+            row, size = rows[claim], len(mine)
+            if self.amount.pins is not None:
+                check_pins(state, self.amount.pins, claim, mine)
+            if self.is_job and (row not in waiting or jobs.gpu_type[row] != NONE):
+                check_job(state, offer, row, mine)
+            if size > sizes[claim]:
+                rule = f"a claim must get at most the {sizes[claim]} GPUs that it was granted"
+                raise PlanError(stage, rule, value=str(size))
+            if size < sizes[claim]:
+                smaller[row] = size
+        if smaller and self.is_job:  # the sizes that were granted have been checked
+            check_sizes(state, self.menus, offer, list(smaller), list(smaller.values()), stage)
+        if placement.retunes is not None:
+            check_retunes(state, offer, placement, given_up(state, offer, self.allocation))
+        if not _is_even(state, self.amount, placement):
+            check_machines(state, offer, self.allocation, placement)
+
     def run(self) -> list[Transition]:
-        """Return the transitions that lead from the present state to the placement."""
+        """Return the transitions that lead from the present state to the placement, which is checked."""
+        self.check()
         state = self.state
+        self.amounts = target_amounts(state, self.allocation, self.placement)
         served: dict[int, set[int]] = {}
         held, app_of, number = state.holdings.cells, state.jobs.cells.app, state.counters.last_lease
         holder, successor = held.lease, held.successor
         gpus: list[int] = self.offer.gpus.tolist() if self.releases else self.placement.listed["gpus"]
         # Leases that may change are those of claims, those on GPUs that are placed, and overdue ones.
         on_them = {lease for gpu in gpus for lease in (holder[gpu], successor[gpu])}
-        if self.is_job:
-            lease_of = state.jobs.cells.lease
-            self.claims = {lease_of[row]: claim for claim, row in enumerate(self.rows)}
-        else:
+        if not self.is_job:
             claim_of = {row: claim for claim, row in enumerate(self.rows)}
             self.claims = {lease.id: claim_of[lease.app] for lease in state.leases.values() if lease.app in claim_of}
         numbers = {*on_them, *self.claims, *state.lease_ends.overdue} - _NO_LEASE
@@ -212,10 +252,16 @@ class Planner:
             if fresh:
                 number, row = number + 1, self.rows[claim]
                 job, app = (row, app_of[row]) if self.is_job else (NONE, row)
-                after, ends = [gpu for gpu in fresh if holder[gpu] != NONE], self.terms or self.terms_of(claim)
+                after, ends = (
+                    [gpu for gpu in fresh if holder[gpu] != NONE],
+                    _terms(state, self.answers, self.rounds, claim),
+                )
                 self.drafts.append((_START, number, app, job, fresh, [], after, ends))
         if self.placement.retunes is not None:
-            self.retune(self.placement.retunes)
+            for job in self.placement.retunes.jobs.tolist():
+                lease = state.leases[state.jobs.cells.lease[job]]
+                if lease.probe is None:
+                    self.tune(lease)
         return self.ordered()
 
     def change(self, numbers: set[int], served: dict[int, set[int]]) -> None:
@@ -229,7 +275,8 @@ class Planner:
             if lease.state is _LEASE_LEAVING:
                 continue
             if claim in placed and placed[claim] == lease.gpus and self.is_job and lease.job != NONE and not back:
-                self.tune(lease, lease.gpus)  # it stays
+                if self.tunes:
+                    self.tune(lease)  # it stays
                 if lease.gpus and lease.ends_at <= now:
                     self.renew(lease, claim)
                 served[claim] = set(lease.gpus)
@@ -259,24 +306,12 @@ class Planner:
             self.resize(lease, claim, on, wanted)
             served[claim] = set(wanted)
 
-    def tune(self, lease: Lease, gpus: list[int]) -> None:
-        """Order other CPUs and memory for a claim's lease that keeps its GPUs, if the placement sets any."""
-        if self.tunes and self.changed(lease):
-            self.order(TransitionKind.RETUNE, lease, gpus, [], (lease.ends_at, lease.protected_until))
-
-    def changed(self, lease: Lease) -> bool:
-        """Return whether the placement gives a lease that stays on its GPUs other CPUs or memory."""
-        held = self.state.holdings.live
+    def tune(self, lease: Lease) -> None:
+        """Order other CPUs and memory for a lease that keeps its GPUs, where the placement gives it others."""
+        held, gpus = self.state.holdings.live, lease.gpus
         both = ((self.amounts[0], held.cpus), (self.amounts[1], held.memory_gib))
-        return any(not np.allclose(new[lease.gpus], old[lease.gpus], rtol=1e-9, atol=0.0) for new, old in both)
-
-    def retune(self, retunes: Retunes) -> None:
-        """Order other CPUs and memory for the jobs that the placement names next to its claims."""
-        for job in retunes.jobs.tolist():
-            lease = self.state.leases[self.state.jobs.cells.lease[job]]
-            if lease.probe is None and self.changed(lease):
-                gpus: list[int] = lease.gpus
-                self.order(TransitionKind.RETUNE, lease, gpus, [], (lease.ends_at, lease.protected_until))
+        if any(not np.allclose(new[gpus], old[gpus], rtol=1e-9, atol=0.0) for new, old in both):
+            self.order(TransitionKind.RETUNE, lease, gpus, [], (lease.ends_at, lease.protected_until))
 
     def kept(self, claim: int, on: list[int]) -> set[int]:
         """Return the GPUs on the offer that a lease keeps; a claim of -1: it has none."""
@@ -286,7 +321,7 @@ class Planner:
 
     def renew(self, lease: Lease, claim: int) -> None:
         """Renew an overdue lease that keeps GPUs."""
-        ends_at, protected_until = self.terms_of(claim)
+        ends_at, protected_until = _terms(self.state, self.answers, self.rounds, claim)
         self.renewals.append(Renewal(lease=LeaseId(lease.id), ends_at=ends_at, protected_until=protected_until))
 
     def give_up(self, lease: Lease, lost: list[int]) -> None:
@@ -303,10 +338,15 @@ class Planner:
         if placed or on != mine:
             target, lost = joined(without(mine, on), placed), without(on, placed)
         if target == mine:
-            self.tune(lease, mine)
+            if self.tunes:
+                self.tune(lease)
             return
         kind = kind_of_resize(mine, target, lost)
-        ends = (lease.ends_at, lease.protected_until) if kind.effect.ends else self.terms_of(claim)
+        ends = (
+            (lease.ends_at, lease.protected_until)
+            if kind.effect.ends
+            else _terms(self.state, self.answers, self.rounds, claim)
+        )
         self.order(kind, lease, target, lost, ends)
 
     def order(
@@ -322,17 +362,11 @@ class Planner:
         """Make the orders of all drafts; the fences of GPUs given back are older than the epochs of new holders."""
         state, epoch = self.state, self.state.counters.last_epoch
         orders, cpus_bounds, memory_bounds = list[Transition](), self.amount.cpus, self.amount.memory_gib
-        jobs, apps, shares, fence = state.jobs.cells.id, state.apps.cells.id, state.amounts.shares, epoch
+        jobs, apps, fence = state.jobs.cells.id, state.apps.cells.id, epoch
         for draft in self.drafts:
             epoch += draft[5] != []
         for kind, lease, app, job, gpus, leaving, after, (ends_at, protected_until) in self.drafts:
             epoch, fence = epoch + 1, fence + (leaving != [])
-            if not self.even:
-                cpus, memory_gib = self.amounts[0][gpus], self.amounts[1][gpus]
-            elif shares.are_known:
-                cpus, memory_gib = shares.of(gpus)
-            else:
-                cpus = memory_gib = self.amounts[0][: len(gpus)]  # all are 0
             order = Transition(
                 kind=kind,
                 lease=LeaseId(lease),
@@ -341,8 +375,8 @@ class Planner:
                 app=apps[app],
                 job=None if job == NONE else jobs[job],
                 gpus=gpus,  # type: ignore[arg-type]
-                cpus=cpus,
-                memory_gib=memory_gib,
+                cpus=self.amounts[0][gpus],
+                memory_gib=self.amounts[1][gpus],
                 ends_at=ends_at,
                 protected_until=protected_until,
                 leaving=leaving,  # type: ignore[arg-type]
@@ -366,18 +400,3 @@ class Planner:
         claim = self.rows.index(row)
         granted = int(self.amount.gpus[claim])
         return bounds.of(claim, gpus / max(1, granted))
-
-    def terms_of(self, claim: int) -> tuple[Seconds, Seconds]:
-        """Return when a lease granted now ends, and when its protected part does; a claim of -1: the lease has none."""
-        if self.terms is not None:
-            return self.terms
-        length = self.offer.lease if self.allocation.lease is None else self.allocation.lease
-        protected = self.allocation.protected
-        if isinstance(length, np.ndarray):
-            length = self.offer.lease if claim == NONE else Seconds(float(length[claim]))
-        if isinstance(protected, np.ndarray):
-            protected = Seconds(0.0) if claim == NONE else Seconds(float(protected[claim]))
-        if self.rounds.protected is not None:
-            protected = min(self.rounds.protected, length)
-        now = self.state.now
-        return Seconds(now + length), Seconds(now + protected) if protected > 0.0 else _UNPROTECTED

@@ -20,8 +20,6 @@ from eunomia.units import NONE, Epoch, Ints, JobId, LeaseId, Locality, Reals, Se
 
 _ELASTICITY = Stage.ELASTICITY
 _ROUNDING = 1.0 + 1e-9
-
-
 _KINDS: Final = {"cpus": "iuf", "memory_gib": "iuf"}
 """Kinds of numpy's types that a column may have, where it need not be whole numbers."""
 
@@ -47,7 +45,8 @@ def check_probes(state: State, probes: Probes) -> None:
         value = f"{probes.iterations}, {probes.limit:g} s and {probes.again:g} s"
         raise PlanError(_ELASTICITY, "iterations, limit and again of probes must be above 0", value=value)
     for job, gpus, kind, locality, cpus, memory_gib in _rows(probes):
-        _check_job(state, job)
+        if not 0 <= job < state.jobs.used or state.jobs.cells.id[job] is None:
+            raise PlanError(_ELASTICITY, "a probe must be of a job that has not ended", value=f"row {job}")
         place = state.job_id(job)
         _check_size(state, job, gpus, kind, place)
         if locality != NONE and not 0 <= locality < len(Locality):
@@ -56,11 +55,6 @@ def check_probes(state: State, probes: Probes) -> None:
         for name, amount in (("CPUs", cpus), ("memory", memory_gib)):
             if not (math.isnan(amount) or 0.0 < amount < math.inf):
                 raise PlanError(_ELASTICITY, f"{name} of a probe must be above 0", value=str(amount), place=place)
-
-
-def _check_job(state: State, job: int) -> None:
-    if not 0 <= job < state.jobs.used or state.jobs.cells.id[job] is None:
-        raise PlanError(_ELASTICITY, "a probe must be of a job that has not ended", value=f"row {job}")
 
 
 def _check_size(state: State, job: int, gpus: int, kind: int, place: JobId) -> None:

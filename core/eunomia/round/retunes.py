@@ -9,7 +9,7 @@ from eunomia.model.leases import LeaseState
 from eunomia.model.workload import JobState
 from eunomia.round.answers import PlanError
 from eunomia.store.state import State
-from eunomia.units import NONE, Bools, Ints, Reals, Stage, Unit
+from eunomia.units import NONE, Ints, Reals, Stage, Unit
 
 _PLACEMENT = Stage.PLACEMENT
 _TOLERANCE = 1e-9
@@ -82,18 +82,18 @@ def check_ranges(state: State, allocation: Allocation, placement: Placement, tar
     Raises:
         PlanError: see above.
     """
-    amount, rows = allocation.amount, allocation.claims.rows
+    amount, rows, held, retunes = allocation.amount, allocation.claims.rows, state.holdings.live, placement.retunes
     if isinstance(amount, Grants):
         names = state.job_id if allocation.claims.unit is Unit.JOB else state.app_id
         for what, bounds, target in (("CPUs", amount.cpus, targets[0]), ("GiB", amount.memory_gib, targets[1])):
             for at, claim in enumerate(placement.claim.tolist()) if bounds is not None else ():
                 gpus = placement.of(at)
                 if allocation.claims.unit is not Unit.JOB:
-                    gpus = gpus[~_kept(state, rows.item(claim), gpus)]
+                    kept = (held.app[gpus] == rows[claim]) & (held.successor[gpus] == NONE)
+                    gpus = gpus[~kept]
                 if bounds is not None and gpus.size:
                     limits = bounds.of(claim, gpus.size / max(1, amount.gpus.item(claim)))
                     _within(what, float(target[gpus].sum()), limits, names(rows.item(claim)))
-    held, retunes = state.holdings.live, placement.retunes
     for job in () if retunes is None else retunes.jobs.tolist():
         lease = state.leases[state.jobs.cells.lease[job]]
         held_gpus = lease.gpus
@@ -105,12 +105,6 @@ def check_ranges(state: State, allocation: Allocation, placement: Placement, tar
         ):
             limits = float(least[held_gpus].sum()), float(most[held_gpus].sum())
             _within(what, float(target[held_gpus].sum()), limits, state.job_id(job))
-
-
-def _kept(state: State, app: int, gpus: Ints) -> Bools:
-    held = state.holdings.live
-    kept: Bools = (held.app[gpus] == app) & (held.successor[gpus] == NONE)
-    return kept
 
 
 def _within(what: str, total: float, limits: tuple[float, float], place: str) -> None:

@@ -5,6 +5,7 @@ an exception from the stage, or from a check of its answer, is attributed to tha
 """
 
 import dataclasses
+import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from time import perf_counter_ns
@@ -24,17 +25,18 @@ from eunomia.contract.records import Record
 from eunomia.contract.stages import Stages
 from eunomia.contract.valuations import Valuations
 from eunomia.contract.verdicts import NO_VERDICTS
+from eunomia.model.gpu_sets import NO_GPUS
 from eunomia.model.leases import LeaseState
 from eunomia.model.shapes import replaced
 from eunomia.round.answers import PlanError, StageFaultError, StageVerdicts, fault_of, mistyped
 from eunomia.round.bids import Closing
 from eunomia.round.invariants import check_verdicts
-from eunomia.round.plan import Planner, check_allocation, check_placement, planned
+from eunomia.round.plan import Planner, check_allocation, starts
 from eunomia.round.probes import Prober, check_probes
 from eunomia.round.show import make_offer, show
 from eunomia.round.timing import Timing, lease_of
 from eunomia.store.state import State
-from eunomia.units import NEVER, Cause, Ints, LeaseId, Scope, Seconds, Stage, Unit
+from eunomia.units import NEVER, Cause, Ints, JobId, LeaseId, Scope, Seconds, Stage, Unit
 
 T = TypeVar("T")
 Observer = Callable[[str, Stage], None]
@@ -43,7 +45,6 @@ NARROWING: Final = "offer"
 """The name under which the time of an allocation that narrows offers is added up."""
 _NAMES: Final = {stage: stage.value for stage in Stage}
 
-NO_GPUS: Final = np.empty(0, np.int64)
 _ELASTICITY, _VALUATION, _ALLOCATION = Stage.ELASTICITY, Stage.VALUATION, Stage.ALLOCATION
 _REFINE, _PLACEMENT = Stage.REFINE, Stage.PLACEMENT
 _RECORDED: Final = (Menus, Allocation)
@@ -63,6 +64,7 @@ class Round:
     Attributes:
         snapshot: the state as the stages see it.
         transitions, renewals: of the plan so far.
+        starts_only: whether jobs start, and nothing else happens.
         opened: an offer to be sent to app masters; the round continues when their bids are in.
         considered: the offer.
         calls: number of stage calls so far.
@@ -73,7 +75,8 @@ class Round:
     opened: Offer | None = None
     considered: Offer | None = None
     unit = Unit.JOB
-    starts_at: tuple[tuple[int, float], ...] = ()
+    starts_only = False
+    starts_at: tuple[tuple[JobId, float], ...] = ()
     wake_at: Seconds = NEVER
     calls = 0
     at: tuple[str, Stage] | None = None
@@ -122,17 +125,19 @@ class Round:
         self.wake_at = valuations.wake_at if valuations.wake_at < allocation.wake_at else allocation.wake_at
         if not (valuations.wake_at > state.now and allocation.wake_at > state.now):
             raise self._too_soon(valuations.wake_at, allocation.wake_at)
-        amount = check_allocation(state, menus, offer, allocation)
+        amount, holding = check_allocation(state, menus, offer, allocation)
         placement = self.ask(_PLACEMENT, Placement, stages.placement, *given, allocation)  # 7. place
-        placed = check_placement(state, menus, offer, allocation, amount, placement)  # 8. check and plan
-        rounds, release = stages.rounds, menus.change.release
-        if release > rounds.suspend_grace:  # a job that leaves gets at least the time that its menus declare
-            rounds = dataclasses.replace(rounds, suspend_grace=release)
-        planner = Planner(state, (offer, allocation, placement), amount, placed, rounds)
-        self.transitions = planner.run()
-        self.renewals += planner.renewals
+        answers = offer, allocation, placement
+        orders = None if holding else starts(state, answers, amount, stages.rounds)  # 8. check and plan
+        self.starts_only = bool(orders) and menus.probe is None
+        if orders is None:
+            planner = Planner(state, menus, answers, (amount, holding), stages.rounds)
+            orders = planner.run()
+            self.renewals += planner.renewals
+        self.transitions = orders
         if allocation.starts_at is not None:
-            self.starts_at = planned(allocation, allocation.starts_at)
+            times = zip(allocation.claims.listed["rows"], allocation.starts_at.tolist(), strict=True)
+            self.starts_at = tuple((state.job_id(row), time) for row, time in times if math.isfinite(time))
         if menus.probe is not None:
             self._probe(menus.probe)
         self.at = None

@@ -1,6 +1,5 @@
 """What stages see: the snapshot and the offer; fields that cost work are computed when a stage reads them."""
 
-import functools
 import math
 from collections.abc import Iterable, Set
 from typing import Any
@@ -79,7 +78,7 @@ def make_offer(state: State, scope: Scope, lease: Seconds, *, retune: bool = Fal
         made_at=state.now,
         gpus=Deferred(lambda: may_change(state, scope, every).nonzero()[0]),  # type: ignore[arg-type]
         candidates=Deferred(candidates, state, scope, only_free),  # type: ignore[arg-type]
-        free_gpus=sum(free) if only_free else Deferred(lambda: int(may_change(state, scope, every).sum())),  # type: ignore[arg-type]
+        free_gpus=Deferred(lambda: sum(free) if only_free else int(may_change(state, scope, every).sum())),  # type: ignore[arg-type]
         contended=state.waiting_jobs.asked > min(free),
         retune=retune,
         whole=not state.capacity.draining or len(state.capacity.draining) == len(state.capacity.drained),
@@ -116,7 +115,7 @@ class _StateIndex(Index):
             find_changes=state.changes.since,
             narrow=narrowed,
             find_service=state.service.lines,
-            note_draw=functools.partial(count_draw, state),
+            note_draw=state.counters.count_draw,
         )
 
     @property
@@ -173,8 +172,3 @@ def check_queues(state: State) -> None:
 def _active_apps(state: State) -> Rows:
     rows = np.array(state.present(), dtype=np.int32)
     return rows[np.lexsort((rows, state.apps.live.arrived[rows]))]
-
-
-def count_draw(state: State) -> None:
-    """Count a random generator that a stage asks for."""
-    state.counters.draws += 1

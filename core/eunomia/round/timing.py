@@ -32,7 +32,7 @@ class Timing:
         self.retunes = Feature.RETUNES in stages.contract(Stage.PLACEMENT).gives
         """Whether the placement changes the CPUs and memory of running jobs."""
 
-    def declared(self, state: State) -> Triggers:
+    def declared(self) -> Triggers:
         """Return the triggers that the allocation declares, overridden by the profile's settings.
 
         Raises:
@@ -53,7 +53,7 @@ class Timing:
 
     def due(self, state: State) -> frozenset[Cause]:
         """Causes of the round that is due now; empty: no round is due."""
-        triggers, counters, now = self.known or self._known(state), state.counters, state.now
+        triggers, counters, now = self.known or self.triggers(), state.counters, state.now
         if state.lease_ends.guards and state.lease_ends.next_guard() <= now and _unguarded(state, triggers):
             cause(state, _LEASE_ENDED)
         if triggers.every is not None and now >= counters.last_boundary + triggers.every:
@@ -68,7 +68,7 @@ class Timing:
 
     def next(self, state: State) -> Seconds:
         """Time when the next step is due if no event comes."""
-        triggers, now, jobs, ends = self.known or self._known(state), state.now, state.waiting_jobs, state.lease_ends
+        triggers, now, jobs, ends = self.known or self.triggers(), state.now, state.waiting_jobs, state.lease_ends
         wake_at = state.counters.stage_wake_at if now < state.counters.stage_wake_at else NEVER
         if ends.ends:
             wake_at = _sooner(ends.next_end(), now, wake_at)
@@ -89,11 +89,10 @@ class Timing:
                 wake_at = _sooner(Seconds(time), now, wake_at)
         return wake_at
 
-    def _known(self, state: State) -> Triggers:
-        if self.known is not None:
-            return self.known
+    def triggers(self) -> Triggers:
+        """Return the triggers; while the allocation fails to declare its own, the default ones."""
         try:
-            return self.declared(state)
+            return self.declared()
         except StageFaultError:
             return self.stages.rounds.triggers(DEFAULT_TRIGGERS)  # the next round reports the fault
 

@@ -73,12 +73,11 @@ def verdicts_of(
     return _changes(state, look_at, changed, default, stopped) if look_at else ()
 
 
-_Given = tuple[Rows, Rows, Stage, str]
-"""Verdicts of a stage: job rows, the reason of each, the stage and its plugin."""
+def _first_of_each(state: State, given: Iterable[tuple[Rows, Rows, Stage, str]]) -> tuple[set[int], dict[int, Verdict]]:
+    """Return the jobs that stages turned down, and by job the first verdict on it, unless it is the job's last one.
 
-
-def _first_of_each(state: State, given: Iterable[_Given]) -> tuple[set[int], dict[int, Verdict]]:
-    """Return the jobs that stages turned down, and by job the first verdict on it, unless it is the job's last one."""
+    ``given``: by stage the job rows, the reason of each, the stage and its plugin.
+    """
     named, changed, last = set[int](), dict[int, Verdict](), state.jobs.live
     for rows, reasons, stage, plugin in given:
         number, known = STAGE_NUMBER[stage], state.names.plugins.get(plugin, NONE)

@@ -145,7 +145,8 @@ class AmountsView:
 
     def shares(self, gpus: Ints) -> tuple[Reals, Reals]:
         """Return the CPUs and memory in GiB of these GPUs where each machine divides them equally; 0: not known."""
-        return self._state.amounts.shares.of(gpus)
+        cpus, memory_gib = self._state.amounts.shares.by_gpu
+        return cpus[gpus], memory_gib[gpus]
 
 
 @builds

@@ -38,11 +38,6 @@ class MachineShares:
         self.by_gpu = cpus, memory_gib
         self.are_known = bool(cpus.any() or memory_gib.any())
 
-    def of(self, gpus: Ints | list[int]) -> tuple[Reals, Reals]:
-        """Return the shares of CPUs and of memory in GiB of these GPUs."""
-        cpus, memory_gib = self.by_gpu
-        return (cpus[gpus], memory_gib[gpus]) if self.are_known else (cpus[: len(gpus)], cpus[: len(gpus)])
-
 
 class Amounts:
     """The CPUs and memory in use, and the leases that wait for some.

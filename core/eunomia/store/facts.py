@@ -85,3 +85,7 @@ class Counters:
         """Advance the epoch counter and return the new epoch."""
         self.last_epoch += 1
         return Epoch(self.last_epoch)
+
+    def count_draw(self) -> None:
+        """Count a random generator that a stage asks for."""
+        self.draws += 1

@@ -147,11 +147,9 @@ class Owners:
 
     def same(self, other: Self) -> bool:
         """Return whether both indexes are equal."""
-        return self._content() == other._content()
-
-    def _content(self) -> tuple[object, ...]:
-        sets = _filled(self.jobs_of), _filled(self.shared_by)
-        return *sets, self.divided, self.present, self.probing
+        sets = all(_filled(getattr(self, name)) == _filled(getattr(other, name)) for name in ("jobs_of", "shared_by"))
+        mine = self.divided, self.present, self.probing
+        return sets and mine == (other.divided, other.present, other.probing)
 
 
 def _filled(sets: dict[int, set[int]]) -> dict[int, set[int]]:
@@ -186,10 +184,6 @@ class LeaseEnds:
             heapq.heappush(self.ends, (lease.ends_at, lease.id))
         if lease.protected_until > now:
             heapq.heappush(self.guards, (lease.protected_until, lease.id))
-
-    def released(self, lease: int) -> None:
-        """Forget a lease that gives back its GPUs."""
-        self.overdue.discard(lease)
 
     def next_end(self) -> Seconds:
         """Time when the next lease ends; NEVER: no lease ends."""

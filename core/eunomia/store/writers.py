@@ -42,16 +42,17 @@ def move(state: State, job: int, to: int, at: Seconds | None = None, *, gpus: in
         jobs.lease[job] = NONE  # its last GPUs have come back
     count(state, job, at)
     jobs.state[job] = to
-    size = 0
+    most = size = jobs.most[job]
     if to in _ON_GPUS:
         lease = state.leases.get(jobs.lease[job])
         begun = gpus != NONE and lease is not None and lease.probe is None
         size = jobs.gpus[job] if lease is None or begun else len(lease.gpus if lease.probe is None else lease.home)
-    state.waiting_jobs.moved(job, before, to, jobs.most[job], size)
+    if _WAITING in (before, to) or size < most or state.waiting_jobs.short:
+        state.waiting_jobs.moved(job, before, to, most, size)
     if gpus != NONE:
         jobs.since[job] = jobs.verdict_at[job] = at
         jobs.starts[job] += 1
-        seconds, most = jobs.seconds_per_iteration[job], jobs.most[job]
+        seconds = jobs.seconds_per_iteration[job]
         if seconds == seconds:  # NaN: not declared
             jobs.rate[job] = (gpus if gpus < most else most) / seconds if seconds else math.inf
 
@@ -111,7 +112,8 @@ def drop_job(state: State, job: int) -> None:
     """Drop a job that is on no GPU."""
     jobs = state.jobs.cells
     app = jobs.app[job]
-    state.waiting_jobs.moved(job, jobs.state[job], 0, jobs.most[job], 0)
+    if jobs.state[job] == _WAITING or state.waiting_jobs.short:
+        state.waiting_jobs.moved(job, jobs.state[job], 0, jobs.most[job], 0)
     if state.waiting_jobs.backing_off:
         state.waiting_jobs.backing_off.pop(job, None)
     state.owners.jobs_of[app].discard(job)
@@ -166,7 +168,7 @@ def grant(state: State, order: Transition, lease: Lease | None = None) -> None:
     The job of a new lease starts.
     """
     now, gpus, held = state.now, [*order.listed["gpus"]], state.holdings.cells
-    holder = held.lease
+    holder, granted = held.lease, lease is not None
     if lease is None:
         names, counters, number, epoch = state.names, state.counters, int(order.lease), int(order.epoch)
         app, job = names.apps[order.app], NONE if order.job is None else names.jobs[order.job]
@@ -187,11 +189,13 @@ def grant(state: State, order: Transition, lease: Lease | None = None) -> None:
             jobs.state[job], jobs.counted_at[job], state.service.job_ledger = _STARTING, now, None
             jobs.lease[job], jobs.reason[job] = number, _AWAITING_RELEASE if order.listed["after"] else 0
             state.waiting_jobs.moved(job, before, _STARTING, jobs.most[job], len(gpus))
-    free = [gpu for gpu in gpus if holder[gpu] == NONE]
+    free = gpus
+    if granted or order.listed["after"]:
+        free = [gpu for gpu in gpus if holder[gpu] == NONE]
     if free:
         state.free_gpus.take(free)
         hold(state, lease, free, now)
-    for gpu in gpus if len(free) < len(gpus) else ():
+    for gpu in gpus if free != gpus else ():
         if holder[gpu] != lease.id or held.state[gpu] == _LEAVING:
             held.successor[gpu], held.next_app[gpu], held.next_job[gpu] = lease.id, lease.app, lease.job
         else:
@@ -199,7 +203,7 @@ def grant(state: State, order: Transition, lease: Lease | None = None) -> None:
             held.protected_until[gpu] = lease.protected_until
     if state.amounts.are_known or state.amounts.uneven:  # else all are 0
         _set_amounts(state, order, lease)
-    if len(free) == len(gpus) and not state.amounts.are_known:
+    if free == gpus and not state.amounts.are_known:
         lease.state = LeaseState.ORDERED
     else:
         state.amounts.refresh(lease)
@@ -262,14 +266,13 @@ def release(state: State, lease: Lease, gpus: Sequence[int], at: Seconds) -> Non
     held, jobs, types = state.holdings.cells, state.jobs.cells, state.capacity.type_of
     seconds = 0.0
     promised: dict[int, list[int]] = {}
-    for job in {held.job[gpu] for gpu in gpus}:
-        if job != NONE and jobs.counted_at[job] != state.now:
-            count(state, job, state.now)
     for gpu in gpus:
         since, job, successor = held.since[gpu], held.job[gpu], held.successor[gpu]
         if since == since:
             seconds += at - since
         if job != NONE:
+            if jobs.counted_at[job] != state.now:
+                count(state, job, state.now)
             jobs.on[job, types[gpu]] -= 1
         if successor in state.leases:
             promised.setdefault(successor, []).append(gpu)
@@ -290,8 +293,8 @@ def release(state: State, lease: Lease, gpus: Sequence[int], at: Seconds) -> Non
     for number in promised:
         state.amounts.refresh(state.leases[number])
     if lease.id in state.owners.leaving:
-        left = state.owners.leaving[lease.id] = state.owners.leaving[lease.id].difference(gpus)
-        if not left:
+        state.owners.leaving[lease.id] -= {*gpus}
+        if not state.owners.leaving[lease.id]:
             del state.owners.leaving[lease.id]
 
 
@@ -347,14 +350,13 @@ def leave_all(state: State, lease: Lease) -> None:
         state.owners.divided -= 1
     lease.state = LeaseState.LEAVING
     if state.lease_ends.overdue:
-        state.lease_ends.released(lease.id)
+        state.lease_ends.overdue.discard(lease.id)
 
 
 def forget_probe(state: State, lease: Lease) -> None:
-    """End a measurement, which a newer order about the lease overtakes."""
-    if lease.probe is not None:
-        lease.probe = None
-        state.owners.probing.pop(lease.id, None)
+    """End a lease's measurement, which a newer order about the lease overtakes."""
+    lease.probe = None
+    state.owners.probing.pop(lease.id, None)
 
 
 def drop_lease(state: State, lease: Lease) -> None:
@@ -366,7 +368,7 @@ def drop_lease(state: State, lease: Lease) -> None:
     if state.owners.probing:
         state.owners.probing.pop(number, None)
     if state.lease_ends.overdue:
-        state.lease_ends.released(number)
+        state.lease_ends.overdue.discard(number)
     if job != NONE:
         if state.jobs.cells.lease[job] == number:
             state.jobs.set(job, lease=NONE)
