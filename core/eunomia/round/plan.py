@@ -41,11 +41,9 @@ def check_allocation(state: State, menus: Menus, offer: Offer, allocation: Alloc
         PlanError: the allocation holds shares, claims of groups, a claim twice, a row not in use, or a count that is
             negative or not whole.
     """
-    stage = Stage.ALLOCATION
-    amount = allocation.amount
+    stage, amount = Stage.ALLOCATION, allocation.amount
     if type(amount) is not Grants and not isinstance(amount, Grants):
-        kind = type(amount).__name__
-        raise PlanError(stage, "after the last refiner an allocation must hold whole GPUs", value=kind)
+        raise PlanError(stage, "after the last refiner an allocation must hold whole GPUs", value=type(amount).__name__)
     claims, sizes = allocation.claims, amount.listed["gpus"]
     if claims.unit is not _JOB and claims.unit is not Unit.APP:
         raise PlanError(stage, "after the last refiner claims must be jobs or apps", value=claims.unit.value)
@@ -199,8 +197,7 @@ class Planner:
             raise PlanError(stage, rule, value=str(placement.start[:8]))
         if many > 1 and len(set(gpus)) != many:
             raise PlanError(stage, "a GPU must have one holder", value=str(np.sort(placement.gpus)[:8]))
-        within = not gpus or 0 <= min(gpus) <= max(gpus) < state.cluster.gpus
-        if not within or len(reached(state, offer, gpus)) != many:
+        if gpus and not (0 <= min(gpus) <= max(gpus) < state.cluster.gpus and len(reached(state, offer, gpus)) == many):
             off = placement.gpus[~np.isin(placement.gpus, offer.gpus)]
             raise PlanError(stage, "a placement must stay within the offer", value=f"GPU {off[0]}")
         rows, sizes, jobs, waiting = self.rows, self.amount.listed["gpus"], state.jobs.cells, state.waiting_jobs.rows
@@ -267,8 +264,7 @@ class Planner:
     def change(self, numbers: set[int], served: dict[int, set[int]]) -> None:
         """Draft the orders to leases that exist, and note the GPUs that each claim has from these."""
         state, leaving, placed, now = self.state, self.state.owners.leaving, self.placed, self.state.now
-        changing: list[tuple[Lease, int, list[int]]] = []
-        gpus: list[int] = []
+        changing, gpus = list[tuple[Lease, int, list[int]]](), list[int]()
         for number in sorted(numbers):
             lease, claim = state.leases[number], self.claims.get(number, NONE)
             back = sorted(leaving[number]) if number in leaving else []

@@ -185,6 +185,10 @@ class LeaseEnds:
         if lease.protected_until > now:
             heapq.heappush(self.guards, (lease.protected_until, lease.id))
 
+    def released(self, lease: int) -> None:
+        """Forget a lease that gives back its GPUs."""
+        self.overdue.discard(lease)
+
     def next_end(self) -> Seconds:
         """Time when the next lease ends; NEVER: no lease ends."""
         ends = self.ends

@@ -264,8 +264,7 @@ def leave(state: State, lease: Lease, gpus: Iterable[int], fence: int) -> list[i
 def release(state: State, lease: Lease, gpus: Sequence[int], at: Seconds) -> None:
     """Take back GPUs of a lease at ``at``: their successors hold them now, and the others are free."""
     held, jobs, types = state.holdings.cells, state.jobs.cells, state.capacity.type_of
-    seconds = 0.0
-    promised: dict[int, list[int]] = {}
+    seconds, promised = 0.0, dict[int, list[int]]()
     for gpu in gpus:
         since, job, successor = held.since[gpu], held.job[gpu], held.successor[gpu]
         if since == since:
@@ -350,7 +349,7 @@ def leave_all(state: State, lease: Lease) -> None:
         state.owners.divided -= 1
     lease.state = LeaseState.LEAVING
     if state.lease_ends.overdue:
-        state.lease_ends.overdue.discard(lease.id)
+        state.lease_ends.released(lease.id)
 
 
 def forget_probe(state: State, lease: Lease) -> None:
@@ -368,7 +367,7 @@ def drop_lease(state: State, lease: Lease) -> None:
     if state.owners.probing:
         state.owners.probing.pop(number, None)
     if state.lease_ends.overdue:
-        state.lease_ends.overdue.discard(number)
+        state.lease_ends.released(number)
     if job != NONE:
         if state.jobs.cells.lease[job] == number:
             state.jobs.set(job, lease=NONE)
