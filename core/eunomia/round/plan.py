@@ -7,6 +7,7 @@ its job other CPUs or memory.
 
 import math
 from itertools import compress, pairwise
+from typing import Any
 
 import numpy as np
 
@@ -95,8 +96,7 @@ def starts(state: State, answers: _Answers, amount: Grants, rounds: Rounds) -> l
             return None
         if not mine:
             continue
-        row = rows[claim]
-        kind = jobs.gpu_type[row]
+        row, kind = rows[claim], jobs.gpu_type[rows[claim]]
         for gpu in mine:
             if not 0 <= gpu < state.cluster.gpus or states[gpu] != _FREE or (kind != NONE and types[gpu] != kind):
                 return None
@@ -123,11 +123,12 @@ def starts(state: State, answers: _Answers, amount: Grants, rounds: Rounds) -> l
 def _terms(state: State, answers: _Answers, rounds: Rounds, claim: int) -> tuple[Seconds, Seconds]:
     """Return when a lease granted now ends, and when its protected part does; a claim of -1: the lease has none."""
     offer, allocation, _ = answers
-    length, protected = offer.lease if allocation.lease is None else allocation.lease, allocation.protected
+    length: Any = offer.lease if allocation.lease is None else allocation.lease
+    protected: Any = allocation.protected
     if type(length) is np.ndarray:
-        length = offer.lease if claim == NONE else Seconds(float(length[claim]))
+        length = offer.lease if claim == NONE else float(length[claim])
     if type(protected) is np.ndarray:
-        protected = Seconds(0.0) if claim == NONE else Seconds(float(protected[claim]))
+        protected = 0.0 if claim == NONE else float(protected[claim])
     if rounds.protected is not None:
         protected = min(rounds.protected, length)  # the protected part cannot outlast the lease
     return Seconds(state.now + length), Seconds(state.now + protected) if protected > 0.0 else _UNPROTECTED
@@ -230,9 +231,8 @@ class Planner:
     def run(self) -> list[Transition]:
         """Return the transitions that lead from the present state to the placement, which is checked."""
         self.check()
-        state = self.state
+        state, served = self.state, dict[int, set[int]]()
         self.amounts = target_amounts(state, self.allocation, self.placement)
-        served: dict[int, set[int]] = {}
         held, app_of, number = state.holdings.cells, state.jobs.cells.app, state.counters.last_lease
         holder, successor = held.lease, held.successor
         gpus: list[int] = self.offer.gpus.tolist() if self.releases else self.placement.listed["gpus"]
