@@ -103,7 +103,11 @@ def resumed(fold: Folding, event: kinds.JobResumed) -> None:
 
 def app_arrived(fold: Folding, event: kinds.AppArrived) -> None:
     """Add an app, and its user if new."""
-    _check_new(fold.state, event)
+    names = fold.state.names
+    if event.again and event.app not in names.apps and event.app in names.outcomes:
+        del names.outcomes[event.app]  # it has given all its GPUs back, and goes on
+    elif event.app in names.apps or event.app in names.outcomes:
+        raise EventError("an app's id must be new", value=f'"{event.app}"')
     fold.state.touch(app=_enter_app(fold.state, event))
 
 
@@ -134,15 +138,6 @@ def single_job_arrived(fold: Folding, event: kinds.SingleJobArrived) -> bool:
         return False
     _enter_job(state, job, _enter_app(state, arrival))
     return True
-
-
-def _check_new(state: State, event: kinds.AppArrived) -> None:
-    """Refuse an app id that was used before, unless an ended app that has given all its GPUs back goes on."""
-    if event.again and event.app not in state.names.apps and event.app in state.names.outcomes:
-        del state.names.outcomes[event.app]
-        return
-    if event.app in state.names.apps or event.app in state.names.outcomes:
-        raise EventError("an app's id must be new", value=f'"{event.app}"')
 
 
 def _user(state: State, user: UserId, weight: float) -> int:

@@ -297,7 +297,7 @@ class Arbiter:
             self._serve()
 
     def _adopt_memos(self, changes: Iterable[MemoChange], memos: dict[tuple[str, Stage], Memo] | None = None) -> None:
-        types = self._memo_types()
+        types = self._memo_types() if memos is None else {}
         for change in changes:
             key, data = (change.plugin, change.stage), change.data
             read = None if data is None or memos is None else memos[key]

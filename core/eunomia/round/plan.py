@@ -202,15 +202,16 @@ class Planner:
             off = placement.gpus[~np.isin(placement.gpus, offer.gpus)]
             raise PlanError(stage, "a placement must stay within the offer", value=f"GPU {off[0]}")
         rows, sizes, jobs, waiting = self.rows, self.amount.listed["gpus"], state.jobs.cells, state.waiting_jobs.rows
-        smaller: dict[int, int] = {}
-        for index, claim in enumerate(claims):
-            if not 0 <= claim < len(rows):
+        named, smaller = len(rows), dict[int, int]()
+        for claim, (first, end) in zip(claims, pairwise(start), strict=True):
+            if not 0 <= claim < named:
                 raise PlanError(stage, "a placement must name claims of the allocation", value=str(placement.claim[:8]))
             if claim in self.placed:
                 raise PlanError(stage, "a claim must be placed once", value=str(placement.claim[:8]))
-            mine = self.placed[claim] = sorted(gpus[start[index] : start[index + 1]])
+            mine = self.placed[claim] = gpus[first:end]
             if not mine:
                 continue  # a claim without GPUs needs no check
+            mine.sort()
             row, size = rows[claim], len(mine)
             if self.amount.pins is not None:
                 check_pins(state, self.amount.pins, claim, mine)
@@ -290,9 +291,11 @@ class Planner:
                 if lease.ends_at <= now and not set(on).isdisjoint(placed.get(claim, ())):
                     self.renew(lease, claim)
                 continue
-            kept = self.kept(claim, on)
+            kept = set(on).intersection(placed.get(claim, ()))
             if claim != NONE:
                 served.setdefault(claim, set()).update(kept)
+            elif not self.releases:
+                kept = set(on).difference(self.placement.listed["gpus"])
             if len(kept) < len(on):
                 self.give_up(lease, without(on, kept))
             if kept and lease.ends_at <= now:
@@ -309,12 +312,6 @@ class Planner:
         if any(not np.allclose(new[gpus], old[gpus], rtol=1e-9, atol=0.0) for new, old in both):
             self.order(TransitionKind.RETUNE, lease, gpus, [], (lease.ends_at, lease.protected_until))
 
-    def kept(self, claim: int, on: list[int]) -> set[int]:
-        """Return the GPUs on the offer that a lease keeps; a claim of -1: it has none."""
-        if claim != NONE:
-            return set(on).intersection(self.placed.get(claim, ()))
-        return set() if self.releases else set(on).difference(self.placement.listed["gpus"])
-
     def renew(self, lease: Lease, claim: int) -> None:
         """Renew an overdue lease that keeps GPUs."""
         ends_at, protected_until = _terms(self.state, self.answers, self.rounds, claim)
@@ -323,8 +320,7 @@ class Planner:
     def give_up(self, lease: Lease, lost: list[int]) -> None:
         """Take GPUs from an app's lease, or from a lease without a claim; a gang that loses one GPU loses all."""
         mine: list[int] = lease.gpus
-        gone = set(lost)
-        rest = [] if lease.job != NONE else [gpu for gpu in mine if gpu not in gone]
+        rest = [] if lease.job != NONE else without(mine, lost)
         kind = TransitionKind.SHRINK if rest else TransitionKind.SUSPEND
         self.order(kind, lease, rest, mine if lease.job != NONE else lost, (lease.ends_at, lease.protected_until))
 
@@ -337,7 +333,7 @@ class Planner:
             if self.tunes:
                 self.tune(lease)
             return
-        kind = kind_of_resize(mine, target, lost)
+        kind = kind_of_resize(mine, target, lost) if target else TransitionKind.SUSPEND
         ends = (
             (lease.ends_at, lease.protected_until)
             if kind.effect.ends

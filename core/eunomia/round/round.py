@@ -145,7 +145,7 @@ class Round:
     def standings(self) -> Valuations:
         """Return the value of each claim's present holdings: the valuation of an empty offer."""
         menus = self._completed(self.ask(_ELASTICITY, Menus, self.stages.elasticity, self.snapshot))
-        empty = _empty(make_offer(self.state, Scope.FREE, lease_of(self.stages)))
+        empty = replaced(make_offer(self.state, Scope.FREE, lease_of(self.stages)), gpus=NO_GPUS, free_gpus=0)
         return self.ask(_VALUATION, Valuations, self.stages.valuation, self.snapshot, menus, empty)
 
     def _completed(self, menus: Menus) -> Menus:
@@ -169,14 +169,15 @@ class Round:
         if state.lease_ends.overdue:
             self.renewals += renewals(state, stages, beyond=offer.gpus)
         deadline = stages.rounds.bid_deadline
-        if deadline is not None and _has_bidders(state, offer):
+        sees = () if deadline is None else state.present() if offer.apps is None else offer.apps
+        if deadline is not None and offer.gpus.size and state.apps.live.divides[sees].any():
             self.opened = dataclasses.replace(offer, whole=False, closes_at=Seconds(state.now + deadline))
         return offer
 
     def _narrowed(self, menus: Menus, everything: Offer) -> Offer:
         """Ask the allocation which GPUs to offer, and to which apps."""
         stages, snapshot = self.stages, self.snapshot
-        empty = _empty(everything)
+        empty = replaced(everything, gpus=NO_GPUS, free_gpus=0)
         standings = self.ask(_VALUATION, Valuations, stages.valuation, snapshot, menus, empty, keep=False)
         narrow = stages.offer
         if narrow is None:
@@ -273,15 +274,3 @@ def renewals(state: State, stages: Stages, beyond: Ints = NO_GPUS) -> list[Renew
         for held in ended
         if held.state is not LeaseState.LEAVING and not np.isin(held.gpus, beyond).any()
     ]
-
-
-def _has_bidders(state: State, offer: Offer) -> bool:
-    """Return whether any app that sees the offer has an app master that can bid."""
-    if offer.gpus.size == 0:
-        return False
-    apps = state.present() if offer.apps is None else offer.apps
-    return bool(np.any(state.apps.live.divides[apps] == 1))
-
-
-def _empty(offer: Offer) -> Offer:
-    return replaced(offer, gpus=NO_GPUS, free_gpus=0)

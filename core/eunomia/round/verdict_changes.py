@@ -132,7 +132,7 @@ def _moved(state: State, order: Transition, stopped: set[int], started: set[int]
     All jobs of an app that wins GPUs count as starting: the app's tuner chooses which of them run.
     """
     if order.kind.effect.starts:
-        started.update(state.owners.jobs_of.get(state.app_row(order.app), ()))
+        started.update(state.owners.jobs_of.get(state.names.apps[order.app], ()))
     else:
         stopped.update(state.holdings.live.job[order.leaving].tolist())
         stopped.discard(NONE)

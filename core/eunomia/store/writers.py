@@ -7,6 +7,7 @@ else that the state keeps beside the tables is an index, which can be rebuilt fr
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -40,8 +41,9 @@ def move(state: State, job: int, to: int, at: Seconds | None = None, *, gpus: in
         jobs.reason[job] = reason
     if to == _WAITING:
         jobs.lease[job] = NONE  # its last GPUs have come back
-    count(state, job, at)
-    jobs.state[job] = to
+    if jobs.counted_at[job] != at:  # also where it is NaN: no entry yet
+        count(state, job, at)
+    jobs.state[job], state.service.job_ledger = to, None
     most = size = jobs.most[job]
     if to in _ON_GPUS:
         lease = state.leases.get(jobs.lease[job])
@@ -205,7 +207,7 @@ def grant(state: State, order: Transition, lease: Lease | None = None) -> None:
         _set_amounts(state, order, lease)
     if free == gpus and not state.amounts.are_known:
         lease.state = LeaseState.ORDERED
-    else:
+    elif granted or free == gpus:  # a new lease that is promised a GPU waits for it
         state.amounts.refresh(lease)
     if lease.ends_at < math.inf or lease.protected_until > now:
         state.lease_ends.granted(lease, now)
@@ -264,7 +266,7 @@ def leave(state: State, lease: Lease, gpus: Iterable[int], fence: int) -> list[i
 def release(state: State, lease: Lease, gpus: Sequence[int], at: Seconds) -> None:
     """Take back GPUs of a lease at ``at``: their successors hold them now, and the others are free."""
     held, jobs, types = state.holdings.cells, state.jobs.cells, state.capacity.type_of
-    seconds, promised = 0.0, dict[int, list[int]]()
+    seconds, promised = 0.0, defaultdict[int, list[int]](list)
     for gpu in gpus:
         since, job, successor = held.since[gpu], held.job[gpu], held.successor[gpu]
         if since == since:
@@ -274,7 +276,7 @@ def release(state: State, lease: Lease, gpus: Sequence[int], at: Seconds) -> Non
                 count(state, job, state.now)
             jobs.on[job, types[gpu]] -= 1
         if successor in state.leases:
-            promised.setdefault(successor, []).append(gpu)
+            promised[successor].append(gpu)
     free = [gpu for gpu in gpus if held.successor[gpu] not in state.leases] if promised else gpus
     state.apps.cells.gpu_seconds[held.app[gpus[0]]] += seconds
     state.service.app_ledger = None
