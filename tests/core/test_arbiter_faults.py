@@ -82,8 +82,10 @@ class BrokenPlacement:
             "twice": np.array([0, 0], dtype=np.int64),
             "off the offer": np.array([0, 7], dtype=np.int64),
             "half a gang": np.array([0], dtype=np.int64),
+            "offsets": np.array([0, 1], dtype=np.int64),
         }[self.way]
-        return Placement(claim=first, gpus=gpus, start=np.array([0, gpus.size], dtype=np.int64))
+        begin = 1 if self.way == "offsets" else 0
+        return Placement(claim=first, gpus=gpus, start=np.array([begin, gpus.size], dtype=np.int64))
 
 
 def stages(*, allocation: Any = None, placement: Any = None, rounds: Rounds | None = None) -> Stages:
@@ -121,12 +123,21 @@ def test_a_broken_allocation_is_named_and_the_fallback_serves_everyone(way: str)
     assert set(outcome.finished) == set(WORK)
 
 
-@pytest.mark.parametrize("way", ["twice", "off the offer", "half a gang"])
+BAD_PLACEMENTS = {
+    "twice": "a GPU must have one holder",
+    "off the offer": "a placement must stay within the offer",
+    "half a gang": "a gang must run whole, at a size on its menu",
+    "offsets": "the offsets of a placement must rise from 0 to the number of its GPUs, 2",
+}
+
+
+@pytest.mark.parametrize("way", BAD_PLACEMENTS)
 def test_a_plan_that_breaks_an_invariant_is_refused_whole(way: str) -> None:
     arbiter = Arbiter(Cluster.parse("1x2 V100"), stages(placement=BrokenPlacement(way)), stages())
     decision = _last(Drive(arbiter, work=dict(WORK)), until=2.0)
     assert decision.faulty
     assert decision.faults[0].plugin == "broken_placement"
+    assert BAD_PLACEMENTS[way] in decision.faults[0].what
     assert not arbiter.state.leases
 
 

@@ -13,15 +13,18 @@ from eunomia.arbiter import Arbiter
 from eunomia.contract.allocations import Grants
 from eunomia.contract.bundles import ByBundle
 from eunomia.contract.claims import Claims
-from eunomia.contract.decisions import Decision
+from eunomia.contract.decisions import Decision, Transition
 from eunomia.contract.events import AppArrived, BidReceived, Event, GpusReturned, JobAdded
+from eunomia.contract.menus import curve_points
 from eunomia.contract.stages import Rounds, Stages
 from eunomia.contract.verdicts import NO_VERDICTS
 from eunomia.model.cluster import Cluster
 from eunomia.platform.registry import default_registry
 from eunomia.round.invariants import check_state
+from eunomia.round.plan import Planner, starts
 from eunomia.round.show import show
 from eunomia.store.saving import save_state
+from eunomia.store.state import State
 from eunomia.testing.drive import Drive, Outcome
 from eunomia.testing.strategies import Scenario, scenarios
 from eunomia.units import AppId, Cause, JobId, Rest, Seconds, Unit, UserId
@@ -187,6 +190,25 @@ def test_same_seed_same_decisions_and_the_journal_folds_to_the_live_state(policy
             assert fresh.save() == folded.save()
             folded = fresh
     assert folded.save() == arbiter.save()
+
+
+@pytest.mark.parametrize("policy", ["fifo, leases", "las, preemptive", "chaos of jobs"])
+@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@given(scenario=scenarios())
+def test_starts_that_are_planned_in_one_pass_are_those_of_the_planner(policy: str, scenario: Scenario) -> None:
+    no_menus = Menus(curve=np.empty(0, np.int32), points=curve_points(np.empty(0, np.int32), np.empty(0, np.int64)))
+
+    def compared(state: State, answers: Any, amount: Grants, rounds: Rounds) -> list[Transition] | None:
+        found = starts(state, answers, amount, rounds)
+        if found is not None:
+            planner = Planner(state, no_menus, answers, (amount, {}), rounds)
+            assert [repr(order) for order in planner.run()] == [repr(order) for order in found]
+            assert not planner.renewals
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("eunomia.round.round.starts", compared)
+        played(scenario, policy)
 
 
 def test_gpus_that_an_app_returns_are_granted_again() -> None:
