@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.appmaster.training_lab import Lab, free_port
 
 from eunomia.errors import InputError
 from eunomia_appmaster import training
@@ -19,23 +20,24 @@ EXAMPLE = HERE.parent.parent / "docs" / "examples" / "adapting" / "digits.py"
 SUSPENDED = 75
 
 
-def python(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.run(
-        [sys.executable, *map(str, words)], cwd=cwd, env=environment, text=True, capture_output=True, timeout=300
-    )
-
-
 def trained(folder: Path, rule: str, epochs: int, *, leaves_at: int = 0, workers: int = 1) -> dict[str, Any]:
     """Run the script until its work is done; what it printed at last."""
-    launch = ["-m", "torch.distributed.run", "--nproc-per-node", workers, "--standalone"] if workers > 1 else []
-    words = [*launch, SCRIPT, rule, folder / "run", epochs]
-    ended = python(*words, leaves_at, cwd=folder)
+    lab, port = Lab.shared(), str(free_port())
+
+    def codes(leaves: int) -> list[int]:
+        shared = {"WORLD_SIZE": str(workers), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        words = (rule, str(folder / "run"), str(epochs), str(leaves))
+        pids = []
+        for rank in range(workers):
+            env = {"RANK": str(rank), "LOCAL_RANK": str(rank), **shared} if workers > 1 else {}
+            pids.append(lab.start(SCRIPT, *words, env=env, cwd=folder, output=folder / f"output.{rank}"))
+        return [lab.wait(pid) for pid in pids]
+
     if leaves_at:
-        assert ended.returncode == SUSPENDED, ended.stderr
-        ended = python(*words, 0, cwd=folder)
-    assert ended.returncode == 0, ended.stderr
-    found: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
+        assert codes(leaves_at) == [SUSPENDED] * workers, (folder / "output.0").read_text()
+    assert codes(0) == [0] * workers, (folder / "output.0").read_text()
+    lines = (folder / "output.0").read_text().splitlines()
+    found: dict[str, Any] = json.loads(next(line for line in reversed(lines) if line.startswith("{")))
     return found
 
 
@@ -86,7 +88,11 @@ def test_the_noise_scale_is_that_of_the_gradients_of_single_samples(workers: int
 def test_the_example_reaches_the_accuracy_of_a_static_batch_size(tmp_path: Path) -> None:
     ends = {}
     for rule in ("static", "accordion", "gns"):
-        ended = python(EXAMPLE, "--rule", rule, "--epochs", 30, cwd=tmp_path)
+        command = [sys.executable, str(EXAMPLE), "--rule", rule, "--epochs", "30"]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        ended = subprocess.run(
+            command, cwd=tmp_path, env=environment, text=True, capture_output=True, timeout=300, check=False
+        )
         assert ended.returncode == 0, ended.stderr
         words = ended.stdout.splitlines()[-1].replace(",", "").split()
         ends[rule] = int(words[4]), int(words[6]), float(words[8])

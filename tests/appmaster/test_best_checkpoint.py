@@ -1,13 +1,11 @@
 """The checkpoint that a job keeps for its best metric: the very state that was measured, over kills and resumes."""
 
-import importlib.util
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from tests.appmaster.training_lab import Job, Lab
 from torch import nn
 
 from eunomia_appmaster.app.checkpoints import Checkpoint
@@ -20,19 +18,13 @@ from eunomia_appmaster.training.gang import Gang
 from eunomia_appmaster.training.keeper import Keeper
 from eunomia_appmaster.training.kept import KeptModel
 
-_spec = importlib.util.spec_from_file_location("training_lab", Path(__file__).parent / "training_lab.py")
-lab_module = sys.modules.setdefault("training_lab", importlib.util.module_from_spec(_spec))
-_spec.loader.exec_module(lab_module)
-Job, Lab = lab_module.Job, lab_module.Lab
 SCRIPT = Path(__file__).parent / "training_digits.py"
 METRIC = "val/accuracy"
 
 
 @pytest.fixture(scope="module")
-def lab() -> Iterator[Any]:
-    lab = Lab()
-    yield lab
-    lab.close()
+def lab() -> Any:
+    return Lab.shared()
 
 
 def logged(job: Any) -> dict[int, float]:

@@ -1,22 +1,15 @@
 """The training helper: a run that is stopped and resumed ends as the unbroken one, bit by bit."""
 
-import importlib.util
 import json
 import os
 import signal
-import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-
-_spec = importlib.util.spec_from_file_location("training_lab", Path(__file__).parent / "training_lab.py")
-lab_module = sys.modules.setdefault("training_lab", importlib.util.module_from_spec(_spec))
-_spec.loader.exec_module(lab_module)
-Job, Lab, Order = lab_module.Job, lab_module.Lab, lab_module.Order
+from tests.appmaster.training_lab import Job, Lab
 
 SCRIPT = Path(__file__).parent / "training_script.py"
 LEFT = [75]
@@ -24,10 +17,8 @@ DONE = [0]
 
 
 @pytest.fixture(scope="module")
-def lab() -> Iterator[Any]:
-    lab = Lab()
-    yield lab
-    lab.close()
+def lab() -> Any:
+    return Lab.shared()
 
 
 @pytest.fixture

@@ -1,20 +1,13 @@
 """A script that reads its loops' variables after them ends, however it is stopped, as the run that was not stopped."""
 
-import importlib.util
 import json
 import re
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-
-_spec = importlib.util.spec_from_file_location("training_lab", Path(__file__).parent / "training_lab.py")
-lab_module = sys.modules.setdefault("training_lab", importlib.util.module_from_spec(_spec))
-_spec.loader.exec_module(lab_module)
-Job, Lab = lab_module.Job, lab_module.Lab
+from tests.appmaster.training_lab import Job, Lab
 
 SCRIPT = Path(__file__).parent / "training_plain_loop.py"
 LEFT, DONE, KILLED = [75], [0], [-9]
@@ -22,10 +15,8 @@ EVERY_BOUNDARY = {"EUNOMIA_CHECKPOINT_EVERY_SECONDS": "0.0001"}
 
 
 @pytest.fixture(scope="module")
-def lab() -> Iterator[Any]:
-    lab = Lab()
-    yield lab
-    lab.close()
+def lab() -> Any:
+    return Lab.shared()
 
 
 def plain(value: Any) -> Any:

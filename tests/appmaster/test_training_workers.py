@@ -1,8 +1,5 @@
 """The training helper with several workers and micro-batches: the same training, whatever their number."""
 
-import importlib.util
-import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,13 +9,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tests.appmaster.training_lab import Job, Lab
 
 from eunomia_appmaster.training.batches import Division, divide
-
-_spec = importlib.util.spec_from_file_location("training_lab", Path(__file__).parent / "training_lab.py")
-lab_module = sys.modules.setdefault("training_lab", importlib.util.module_from_spec(_spec))
-_spec.loader.exec_module(lab_module)
-Job, Lab = lab_module.Job, lab_module.Lab
 
 DIGITS = Path(__file__).parent / "training_digits.py"
 STEPS = 460  # 20 epochs of 23 batches, the last of each with 29 samples instead of 64
@@ -26,10 +19,8 @@ TOLERANCE = 1e-6
 
 
 @pytest.fixture(scope="module")
-def lab() -> Iterator[Any]:
-    lab = Lab()
-    yield lab
-    lab.close()
+def lab() -> Any:
+    return Lab.shared()
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,8 @@ Not a test. As a script it is the process that forks (one JSON request a line on
 as a module it holds what tests start and speak to.
 """
 
+import atexit
+import functools
 import json
 import os
 import runpy
@@ -36,6 +38,13 @@ class Lab:
             [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
         )
         self._ask({"ping": True})
+        atexit.register(self.close)
+
+    @classmethod
+    @functools.cache
+    def shared(cls) -> "Lab":
+        """The one of this process: several files of tests use it, and each import of torch takes seconds."""
+        return cls()
 
     def start(self, script: Path, *args: str, env: Mapping[str, str], cwd: Path, output: Path) -> int:
         """Fork a worker; return its pid."""
@@ -117,7 +126,7 @@ class Order:
 
     def __init__(self, workers: int, folder: Path) -> None:
         self.folders = [folder / str(rank) for rank in range(workers)]
-        self.port = _free_port()
+        self.port = free_port()
         self.messages: list[dict[str, Any]] = []
         self.on_message: Callable[[dict[str, Any]], None] = lambda message: None
         self._at_hello: list[dict[str, Any]] = []
@@ -214,7 +223,7 @@ def _listen(folder: Path) -> socket.socket:
     return listener
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
