@@ -70,7 +70,8 @@ def test_best_copies_the_best_checkpoint_of_a_search(
     (tmp_path / "alone.toml").write_text(ALONE)
     monkeypatch.chdir(tmp_path)
     state = str(tmp_path / "state")
-    with supervisor(tmp_path) as made, client(made) as arbiter:
+    forked = ("--stop-seconds", "2")  # five workers, whose imports of torch take more than all else
+    with supervisor(tmp_path, launcher_options=forked) as made, client(made) as arbiter:
         found = ("best", "peaks", "--state-dir", state)
         peaks = arbiter.submit("peaks.toml")
         alone = arbiter.submit("alone.toml")
